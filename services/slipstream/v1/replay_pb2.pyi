@@ -1,0 +1,288 @@
+from slipstream.v1 import types_pb2 as _types_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Purpose(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PURPOSE_UNSPECIFIED: _ClassVar[Purpose]
+    PURPOSE_TRAINING: _ClassVar[Purpose]
+    PURPOSE_EVALUATION: _ClassVar[Purpose]
+
+class InsertOutcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    INSERT_OUTCOME_UNSPECIFIED: _ClassVar[InsertOutcome]
+    INSERT_OUTCOME_ACCEPTED: _ClassVar[InsertOutcome]
+    INSERT_OUTCOME_DUPLICATE: _ClassVar[InsertOutcome]
+    INSERT_OUTCOME_FENCED: _ClassVar[InsertOutcome]
+    INSERT_OUTCOME_FILTERED: _ClassVar[InsertOutcome]
+PURPOSE_UNSPECIFIED: Purpose
+PURPOSE_TRAINING: Purpose
+PURPOSE_EVALUATION: Purpose
+INSERT_OUTCOME_UNSPECIFIED: InsertOutcome
+INSERT_OUTCOME_ACCEPTED: InsertOutcome
+INSERT_OUTCOME_DUPLICATE: InsertOutcome
+INSERT_OUTCOME_FENCED: InsertOutcome
+INSERT_OUTCOME_FILTERED: InsertOutcome
+
+class Lease(_message.Message):
+    __slots__ = ("group_id", "lease_epoch", "dispatch_index", "prompt", "group_size", "seconds", "purpose")
+    GROUP_ID_FIELD_NUMBER: _ClassVar[int]
+    LEASE_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    DISPATCH_INDEX_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_FIELD_NUMBER: _ClassVar[int]
+    GROUP_SIZE_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    PURPOSE_FIELD_NUMBER: _ClassVar[int]
+    group_id: str
+    lease_epoch: int
+    dispatch_index: int
+    prompt: _types_pb2.Prompt
+    group_size: int
+    seconds: float
+    purpose: Purpose
+    def __init__(self, group_id: _Optional[str] = ..., lease_epoch: _Optional[int] = ..., dispatch_index: _Optional[int] = ..., prompt: _Optional[_Union[_types_pb2.Prompt, _Mapping]] = ..., group_size: _Optional[int] = ..., seconds: _Optional[float] = ..., purpose: _Optional[_Union[Purpose, str]] = ...) -> None: ...
+
+class LeasePromptsRequest(_message.Message):
+    __slots__ = ("worker_id", "max_prompts", "wait_seconds", "serving_version")
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    MAX_PROMPTS_FIELD_NUMBER: _ClassVar[int]
+    WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SERVING_VERSION_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+    max_prompts: int
+    wait_seconds: float
+    serving_version: int
+    def __init__(self, worker_id: _Optional[str] = ..., max_prompts: _Optional[int] = ..., wait_seconds: _Optional[float] = ..., serving_version: _Optional[int] = ...) -> None: ...
+
+class LeasePromptsResponse(_message.Message):
+    __slots__ = ("leases",)
+    LEASES_FIELD_NUMBER: _ClassVar[int]
+    leases: _containers.RepeatedCompositeFieldContainer[Lease]
+    def __init__(self, leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ...) -> None: ...
+
+class LeaseRef(_message.Message):
+    __slots__ = ("group_id", "lease_epoch")
+    GROUP_ID_FIELD_NUMBER: _ClassVar[int]
+    LEASE_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    group_id: str
+    lease_epoch: int
+    def __init__(self, group_id: _Optional[str] = ..., lease_epoch: _Optional[int] = ...) -> None: ...
+
+class ReturnPromptsRequest(_message.Message):
+    __slots__ = ("worker_id", "leases")
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    LEASES_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+    leases: _containers.RepeatedCompositeFieldContainer[LeaseRef]
+    def __init__(self, worker_id: _Optional[str] = ..., leases: _Optional[_Iterable[_Union[LeaseRef, _Mapping]]] = ...) -> None: ...
+
+class ReturnPromptsResponse(_message.Message):
+    __slots__ = ("returned",)
+    RETURNED_FIELD_NUMBER: _ClassVar[int]
+    returned: int
+    def __init__(self, returned: _Optional[int] = ...) -> None: ...
+
+class InsertGroupRequest(_message.Message):
+    __slots__ = ("group",)
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    group: _types_pb2.Group
+    def __init__(self, group: _Optional[_Union[_types_pb2.Group, _Mapping]] = ...) -> None: ...
+
+class InsertGroupResponse(_message.Message):
+    __slots__ = ("outcome", "filter_reason")
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    FILTER_REASON_FIELD_NUMBER: _ClassVar[int]
+    outcome: InsertOutcome
+    filter_reason: str
+    def __init__(self, outcome: _Optional[_Union[InsertOutcome, str]] = ..., filter_reason: _Optional[str] = ...) -> None: ...
+
+class SampleBatchRequest(_message.Message):
+    __slots__ = ("groups", "version", "max_staleness", "wait_seconds")
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    MAX_STALENESS_FIELD_NUMBER: _ClassVar[int]
+    WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    groups: int
+    version: int
+    max_staleness: int
+    wait_seconds: float
+    def __init__(self, groups: _Optional[int] = ..., version: _Optional[int] = ..., max_staleness: _Optional[int] = ..., wait_seconds: _Optional[float] = ...) -> None: ...
+
+class SampleBatchResponse(_message.Message):
+    __slots__ = ("group",)
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    group: _types_pb2.Group
+    def __init__(self, group: _Optional[_Union[_types_pb2.Group, _Mapping]] = ...) -> None: ...
+
+class AckBatchRequest(_message.Message):
+    __slots__ = ("group_ids", "version")
+    GROUP_IDS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    group_ids: _containers.RepeatedScalarFieldContainer[str]
+    version: int
+    def __init__(self, group_ids: _Optional[_Iterable[str]] = ..., version: _Optional[int] = ...) -> None: ...
+
+class AckBatchResponse(_message.Message):
+    __slots__ = ("acked",)
+    ACKED_FIELD_NUMBER: _ClassVar[int]
+    acked: int
+    def __init__(self, acked: _Optional[int] = ...) -> None: ...
+
+class ReleaseBatchRequest(_message.Message):
+    __slots__ = ("group_ids",)
+    GROUP_IDS_FIELD_NUMBER: _ClassVar[int]
+    group_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, group_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ReleaseBatchResponse(_message.Message):
+    __slots__ = ("released",)
+    RELEASED_FIELD_NUMBER: _ClassVar[int]
+    released: int
+    def __init__(self, released: _Optional[int] = ...) -> None: ...
+
+class AnnounceVersionRequest(_message.Message):
+    __slots__ = ("version",)
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    def __init__(self, version: _Optional[int] = ...) -> None: ...
+
+class AnnounceVersionResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ConfirmCheckpointRequest(_message.Message):
+    __slots__ = ("version",)
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    def __init__(self, version: _Optional[int] = ...) -> None: ...
+
+class ConfirmCheckpointResponse(_message.Message):
+    __slots__ = ("freed",)
+    FREED_FIELD_NUMBER: _ClassVar[int]
+    freed: int
+    def __init__(self, freed: _Optional[int] = ...) -> None: ...
+
+class AttachLearnerRequest(_message.Message):
+    __slots__ = ("version",)
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    def __init__(self, version: _Optional[int] = ...) -> None: ...
+
+class AttachLearnerResponse(_message.Message):
+    __slots__ = ("released", "restored")
+    RELEASED_FIELD_NUMBER: _ClassVar[int]
+    RESTORED_FIELD_NUMBER: _ClassVar[int]
+    released: int
+    restored: int
+    def __init__(self, released: _Optional[int] = ..., restored: _Optional[int] = ...) -> None: ...
+
+class StartEvaluationRequest(_message.Message):
+    __slots__ = ("version", "prompts", "samples_per_prompt", "reward")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PROMPTS_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_PER_PROMPT_FIELD_NUMBER: _ClassVar[int]
+    REWARD_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    prompts: int
+    samples_per_prompt: int
+    reward: str
+    def __init__(self, version: _Optional[int] = ..., prompts: _Optional[int] = ..., samples_per_prompt: _Optional[int] = ..., reward: _Optional[str] = ...) -> None: ...
+
+class StartEvaluationResponse(_message.Message):
+    __slots__ = ("evaluation_id",)
+    EVALUATION_ID_FIELD_NUMBER: _ClassVar[int]
+    evaluation_id: str
+    def __init__(self, evaluation_id: _Optional[str] = ...) -> None: ...
+
+class GetEvaluationRequest(_message.Message):
+    __slots__ = ("evaluation_id",)
+    EVALUATION_ID_FIELD_NUMBER: _ClassVar[int]
+    evaluation_id: str
+    def __init__(self, evaluation_id: _Optional[str] = ...) -> None: ...
+
+class GetEvaluationResponse(_message.Message):
+    __slots__ = ("done", "version", "completions", "errors", "accuracy", "mean_version")
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    COMPLETIONS_FIELD_NUMBER: _ClassVar[int]
+    ERRORS_FIELD_NUMBER: _ClassVar[int]
+    ACCURACY_FIELD_NUMBER: _ClassVar[int]
+    MEAN_VERSION_FIELD_NUMBER: _ClassVar[int]
+    done: bool
+    version: int
+    completions: int
+    errors: int
+    accuracy: float
+    mean_version: float
+    def __init__(self, done: bool = ..., version: _Optional[int] = ..., completions: _Optional[int] = ..., errors: _Optional[int] = ..., accuracy: _Optional[float] = ..., mean_version: _Optional[float] = ...) -> None: ...
+
+class Ledger(_message.Message):
+    __slots__ = ("leased", "inserted", "returned", "expired", "running", "trained", "filtered", "dropped", "buffered", "in_flight", "tokens_inserted", "tokens_trained", "fenced", "duplicates", "withheld")
+    class FilteredEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class DroppedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    LEASED_FIELD_NUMBER: _ClassVar[int]
+    INSERTED_FIELD_NUMBER: _ClassVar[int]
+    RETURNED_FIELD_NUMBER: _ClassVar[int]
+    EXPIRED_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    TRAINED_FIELD_NUMBER: _ClassVar[int]
+    FILTERED_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_FIELD_NUMBER: _ClassVar[int]
+    BUFFERED_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_INSERTED_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_TRAINED_FIELD_NUMBER: _ClassVar[int]
+    FENCED_FIELD_NUMBER: _ClassVar[int]
+    DUPLICATES_FIELD_NUMBER: _ClassVar[int]
+    WITHHELD_FIELD_NUMBER: _ClassVar[int]
+    leased: int
+    inserted: int
+    returned: int
+    expired: int
+    running: int
+    trained: int
+    filtered: _containers.ScalarMap[str, int]
+    dropped: _containers.ScalarMap[str, int]
+    buffered: int
+    in_flight: int
+    tokens_inserted: int
+    tokens_trained: int
+    fenced: int
+    duplicates: int
+    withheld: int
+    def __init__(self, leased: _Optional[int] = ..., inserted: _Optional[int] = ..., returned: _Optional[int] = ..., expired: _Optional[int] = ..., running: _Optional[int] = ..., trained: _Optional[int] = ..., filtered: _Optional[_Mapping[str, int]] = ..., dropped: _Optional[_Mapping[str, int]] = ..., buffered: _Optional[int] = ..., in_flight: _Optional[int] = ..., tokens_inserted: _Optional[int] = ..., tokens_trained: _Optional[int] = ..., fenced: _Optional[int] = ..., duplicates: _Optional[int] = ..., withheld: _Optional[int] = ...) -> None: ...
+
+class GetStatsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetStatsResponse(_message.Message):
+    __slots__ = ("ledger", "version", "admission_free", "residual", "kept")
+    LEDGER_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    ADMISSION_FREE_FIELD_NUMBER: _ClassVar[int]
+    RESIDUAL_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FIELD_NUMBER: _ClassVar[int]
+    ledger: Ledger
+    version: int
+    admission_free: int
+    residual: int
+    kept: int
+    def __init__(self, ledger: _Optional[_Union[Ledger, _Mapping]] = ..., version: _Optional[int] = ..., admission_free: _Optional[int] = ..., residual: _Optional[int] = ..., kept: _Optional[int] = ...) -> None: ...
