@@ -1,0 +1,49 @@
+"""The shape and order checks of the tensors that come in from other rooms.
+
+Suffixes: _T packed tokens, _B completions.
+"""
+
+import torch
+from torch import Tensor
+
+
+def require_shape(name: str, tensor: Tensor, shape: tuple[int, ...], of: str) -> None:
+    """Raise ValueError unless tensor has the given shape, which is that of the argument `of`."""
+    if tuple(tensor.shape) != shape:
+        raise ValueError(f"{name}: got shape {list(tensor.shape)}, needs {list(shape)} as {of}")
+
+
+def require_floating(name: str, tensor: Tensor) -> None:
+    """Raise ValueError unless tensor holds floating-point numbers."""
+    if not tensor.is_floating_point():
+        raise ValueError(f"{name}: got {tensor.dtype}, needs a floating-point tensor")
+
+
+def require_integers(name: str, tensor: Tensor) -> None:
+    """Raise ValueError unless tensor holds integers."""
+    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
+        raise ValueError(f"{name}: got {tensor.dtype}, needs an integer tensor")
+
+
+def require_mask(name: str, tensor: Tensor) -> None:
+    """Raise ValueError unless tensor is boolean, or numbers that are all 0 or 1."""
+    if tensor.dtype != torch.bool and not bool(((tensor == 0) | (tensor == 1)).all()):
+        raise ValueError(f"{name}: got values other than 0 and 1, needs a mask")
+
+
+def count_sequences(sequence_ids: Tensor) -> int:
+    """Return B for packed sequence_ids [T], which must read 0, ..., 0, 1, ..., 1, ..., B - 1.
+
+    Raises ValueError where an id is skipped, out of order, or the first is not 0.
+    """
+    require_integers("sequence_ids", sequence_ids)
+    if sequence_ids.numel() == 0:
+        return 0
+    step_T = torch.diff(sequence_ids)
+    ordered = ((step_T == 0) | (step_T == 1)).all() & (sequence_ids[0] == 0)
+    if not bool(ordered):
+        raise ValueError(
+            f"sequence_ids: got {sequence_ids[:8].tolist()}..., needs ids that start at 0 and rise by 0 or 1 "
+            "from each token to the next"
+        )
+    return int(sequence_ids[-1]) + 1

@@ -1,0 +1,31 @@
+"""The importance ratio of one token, kept finite.
+
+Suffixes: _T packed tokens.
+"""
+
+from typing import Final
+
+import torch
+from torch import Tensor
+
+LOG_RATIO_LIMIT: Final = 20.0
+"""Ratios stay within exp(-20) and exp(20). Past the limit the clamp also stops the gradient."""
+
+
+def log_ratio(logprobs_T: Tensor, anchor_logprobs_T: Tensor) -> Tensor:
+    """Return z = l - a [T], clamped to +-20; no gradient reaches the anchor."""
+    return (logprobs_T - anchor_logprobs_T.detach()).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+
+
+def k3(log_ratio_T: Tensor) -> Tensor:
+    """Return r - 1 - log r [T], in nats and never negative.
+
+    Over tokens sampled from a, with log r = log(b / a), its mean estimates KL(a || b).
+    See Approximating KL Divergence, Schulman (2020), http://joschu.net/blog/kl-approx.html.
+    """
+    return torch.expm1(log_ratio_T) - log_ratio_T
+
+
+def keep(value_T: Tensor, keep_T: Tensor) -> Tensor:
+    """Return value_T [T] with 0 where keep_T is false, so that no NaN passes forward or backward."""
+    return torch.where(keep_T, value_T, torch.zeros_like(value_T))
