@@ -1,0 +1,42 @@
+"""The configuration of a run: schema, loading, checks and derived numbers. Nothing here needs torch."""
+
+from slipstream.config.load import ConfigError, apply_environment, load_config, parse_config
+from slipstream.config.schema import (
+    CheckpointConfig,
+    EvaluationConfig,
+    LearnerConfig,
+    ModelConfig,
+    ReplayConfig,
+    RolloutConfig,
+    RpcConfig,
+    RunConfig,
+    ScheduleConfig,
+    StalenessConfig,
+    TelemetryConfig,
+    TinyModel,
+    VerifierConfig,
+    WarmupConfig,
+    WeightsConfig,
+)
+
+__all__ = [
+    "CheckpointConfig",
+    "ConfigError",
+    "EvaluationConfig",
+    "LearnerConfig",
+    "ModelConfig",
+    "ReplayConfig",
+    "RolloutConfig",
+    "RpcConfig",
+    "RunConfig",
+    "ScheduleConfig",
+    "StalenessConfig",
+    "TelemetryConfig",
+    "TinyModel",
+    "VerifierConfig",
+    "WarmupConfig",
+    "WeightsConfig",
+    "apply_environment",
+    "load_config",
+    "parse_config",
+]

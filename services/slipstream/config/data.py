@@ -1,0 +1,78 @@
+"""The data and reward sections of a run's configuration."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+class AdditionData(_Strict):
+    """`12+34=` → `46`, both numbers with exactly `digits` digits."""
+
+    kind: Literal["addition"] = "addition"
+    """Name of the task."""
+    digits: int = Field(2, ge=1, le=12)
+    """Digits of each number."""
+
+
+class CountdownData(_Strict):
+    """`24 from 3 8 1:` → `3*8*1`: reach a target with + - * / and each number at most once."""
+
+    kind: Literal["countdown"] = "countdown"
+    """Name of the task."""
+    numbers: int = Field(3, ge=2, le=6)
+    """How many numbers are given."""
+    largest: int = Field(9, ge=2, le=99)
+    """Largest given number."""
+
+
+class SortDigitsData(_Strict):
+    """`sort 5 3 9 1:` → `1359`."""
+
+    kind: Literal["sort_digits"] = "sort_digits"
+    """Name of the task."""
+    length: int = Field(4, ge=2, le=32)
+    """How many digits."""
+
+
+class FileData(_Strict):
+    """Rows `{prompt | messages, answer, ...}` of a JSONL or Parquet file."""
+
+    kind: Literal["file"] = "file"
+    """Name of the task."""
+    path: Path
+    """The training rows: .jsonl or .parquet."""
+    held_out_path: Path | None = None
+    """The held-out rows; without it, `held_out_fraction` of the rows, chosen by a hash of the prompt."""
+    held_out_fraction: float = Field(0.05, gt=0, lt=1)
+    """Share of the rows that is held out when there is no `held_out_path`."""
+    prompt_column: str = "prompt"
+    """Column of the prompt text; a `messages` column is used when it is absent."""
+    answer_column: str = "answer"
+    """Column of the ground truth."""
+
+
+DataConfig = Annotated[AdditionData | CountdownData | SortDigitsData | FileData, Field(discriminator="kind")]
+
+RewardName = Literal["exact_match", "format", "countdown"]
+
+
+class RewardConfig(_Strict):
+    """One component of the reward vector."""
+
+    name: RewardName
+    """Reward function, and name of the component."""
+    weight: float = 1.0
+    """Factor of the component in the total that the advantage is computed from."""
+    pattern: str | None = None
+    """For `format`: regular expression that the whole completion must match."""
+
+    @model_validator(mode="after")
+    def pattern_belongs_to_format(self) -> "RewardConfig":
+        if (self.name == "format") != (self.pattern is not None):
+            raise ValueError("`format` needs a pattern, and no other reward takes one")
+        return self

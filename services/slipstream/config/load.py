@@ -1,0 +1,128 @@
+"""From a YAML file, --set overrides and the environment to one frozen RunConfig, or one readable error."""
+
+import dataclasses
+import difflib
+import os
+import typing
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from slipstream.config.schema import RunConfig
+
+# Environment variables that a pod reads, and the key that each one sets.
+ENVIRONMENT = {
+    "SLIPSTREAM_REPLAY_ADDRESS": "replay.address",
+    "SLIPSTREAM_VERIFIER_ADDRESS": "verifier.address",
+    "SLIPSTREAM_LEARNER_ADDRESS": "learner.address",
+    "SLIPSTREAM_REDIS_URL": "replay.redis_url",
+    "SLIPSTREAM_WEIGHTS_HOST": "weights.host",
+    "SLIPSTREAM_METRICS_HOST": "telemetry.host",
+    "SLIPSTREAM_METRICS_PORT": "telemetry.port",
+    "SLIPSTREAM_RUN_DIR": "run_dir",
+}
+
+
+class ConfigError(ValueError):
+    """The configuration is wrong; the message names every key at fault and what to do."""
+
+
+def load_config(path: Path, overrides: Iterable[str] = ()) -> RunConfig:
+    """Read a YAML file, apply `key=value` overrides (dotted keys, YAML values), validate.
+
+    Relative paths in the file stay relative to the working directory. Errors: ConfigError.
+    """
+    return parse_config(_read(path), overrides, source=str(path))
+
+
+def parse_config(
+    tree: Mapping[str, Any], overrides: Iterable[str] = (), *, source: str = "config"
+) -> RunConfig:
+    """Validate a tree of keys after applying overrides. Errors: ConfigError."""
+    merged = dict(tree)
+    for override in overrides:
+        merged = _set(merged, *_split(override))
+    try:
+        return RunConfig.model_validate(merged)
+    except ValidationError as error:
+        lines = "\n".join(f"  {_explain(problem)}" for problem in error.errors())
+        raise ConfigError(f"{source}: the configuration is not valid\n{lines}") from error
+
+
+def apply_environment(config: RunConfig, environment: Mapping[str, str] | None = None) -> RunConfig:
+    """The configuration with the addresses that the environment names (see ENVIRONMENT)."""
+    given = os.environ if environment is None else environment
+    overrides = [f"{key}={given[name]}" for name, key in ENVIRONMENT.items() if given.get(name)]
+    return parse_config(config.model_dump(mode="json"), overrides, source="environment")
+
+
+def dump_config(config: RunConfig) -> str:
+    """The resolved configuration as YAML that `load_config` reads back to an equal value."""
+    text: str = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
+    return text
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path}: no such file") from error
+    except IsADirectoryError as error:
+        raise ConfigError(f"{path}: is a directory; name the YAML file") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: is not UTF-8 text: {error}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: is not valid YAML: {error}") from error
+    if tree is None:
+        return {}
+    if not isinstance(tree, dict):
+        raise ConfigError(f"{path}: the top level must be keys and values, got {type(tree).__name__}")
+    return tree
+
+
+def _split(override: str) -> tuple[list[str], Any]:
+    key, separator, value = override.partition("=")
+    if not separator or not key.strip():
+        raise ConfigError(f"--set {override}: write it as key=value, for example learner.steps=5")
+    try:
+        return key.strip().split("."), yaml.safe_load(value) if value else None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--set {override}: the value is not valid YAML: {error}") from error
+
+
+def _set(tree: dict[str, Any], keys: list[str], value: Any) -> dict[str, Any]:
+    """A copy of `tree` with one dotted key set; missing sections are made."""
+    key, rest = keys[0], keys[1:]
+    if not rest:
+        return {**tree, key: value}
+    below = tree.get(key)
+    return {**tree, key: _set(dict(below) if isinstance(below, dict) else {}, rest, value)}
+
+
+def _explain(problem: Mapping[str, Any]) -> str:
+    where = [str(part) for part in problem["loc"]]
+    key = ".".join(where) or "(top level)"
+    if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        near = difflib.get_close_matches(where[-1], _known_keys(), n=1, cutoff=0.6)
+        return f"{key}: unknown key" + (f"; did you mean `{near[0]}`?" if near else "")
+    got = f" (got {problem['input']!r})" if not isinstance(problem.get("input"), dict) else ""
+    return f"{key}: {problem['msg']}{got}"
+
+
+def _known_keys() -> list[str]:
+    """Every key of the schema, for suggestions; the right one is the nearest in spelling."""
+    found: set[str] = set()
+    pending: list[Any] = [RunConfig]
+    while pending:
+        model = pending.pop()
+        if isinstance(model, type) and issubclass(model, BaseModel):
+            found.update(model.model_fields)
+            pending.extend(field.annotation for field in model.model_fields.values())
+        elif dataclasses.is_dataclass(model) and isinstance(model, type):
+            found.update(field.name for field in dataclasses.fields(model))
+        else:
+            pending.extend(typing.get_args(model))
+    return sorted(found)

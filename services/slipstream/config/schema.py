@@ -1,0 +1,303 @@
+"""The one strict schema of a run: every key, its unit, its default and its range."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from slipstream.config.algorithm import AlgorithmConfig
+from slipstream.config.data import AdditionData, DataConfig, RewardConfig
+
+Address = Annotated[str, Field(pattern=r"^[^\s:]+:\d{1,5}$")]
+
+
+class Section(BaseModel):
+    """A frozen part of the configuration; unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+
+class TinyModel(Section):
+    """A Qwen2 of about a million parameters over characters, made on the spot."""
+
+    layers: int = Field(4, ge=1)
+    """Transformer blocks."""
+    width: int = Field(128, ge=32, multiple_of=32)
+    """Hidden size; must be heads × 32 or more for the CPU attention kernel."""
+    heads: int = Field(4, ge=1)
+    """Attention heads (and key-value heads)."""
+    max_tokens: int = Field(128, ge=16)
+    """Context length in tokens."""
+
+    @model_validator(mode="after")
+    def head_size_is_supported(self) -> "TinyModel":
+        if self.width % self.heads or self.width // self.heads not in (32, 64, 80, 96, 112, 128):
+            raise ValueError(
+                f"width / heads is {self.width / self.heads:g}; needs 32, 64, 80, 96, 112 or 128"
+            )
+        return self
+
+
+class ModelConfig(Section):
+    """The policy: a Hugging Face causal LM directory, or a tiny model made by `slipstream warmup`."""
+
+    path: Path | None = None
+    """Directory with config.json, safetensors and a tokenizer."""
+    tiny: TinyModel | None = None
+    """Make a tiny model instead."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Precision of the learner's forward pass, of the wire, and of the rollout engine."""
+
+    @model_validator(mode="after")
+    def exactly_one_source(self) -> "ModelConfig":
+        if (self.path is None) == (self.tiny is None):
+            raise ValueError("give either path (a Hugging Face directory) or tiny, and not both")
+        return self
+
+    def directory(self) -> Path:
+        """The model's directory. Errors: ValueError for a tiny model that has not been made yet."""
+        if self.path is None:
+            raise ValueError("model.tiny has no directory yet: run `slipstream warmup`, then set model.path")
+        return self.path
+
+
+class WarmupConfig(Section):
+    """Supervised cold start on demonstrations, before reinforcement learning."""
+
+    steps: int = Field(300, ge=0)
+    """Optimizer steps; 0 leaves the model as it was initialised."""
+    batch_size: int = Field(128, ge=1)
+    """Demonstrations a step."""
+    learning_rate: float = Field(1e-3, gt=0)
+    """Peak learning rate, reached after 5 % of the steps and cosine-decayed to a tenth."""
+    cache_dir: Path = Path("~/.cache/slipstream/warmup")
+    """Where finished cold starts are kept, one directory for each distinct configuration."""
+
+
+class EvaluationConfig(Section):
+    """Held-out evaluation: sampled at the training temperature, on prompts that are never trained on."""
+
+    every_steps: int = Field(50, ge=0)
+    """Steps between evaluations; 0 evaluates before the first and after the last step only."""
+    prompts: int = Field(256, ge=1)
+    """Held-out prompts, from the first."""
+    samples_per_prompt: int = Field(4, ge=1)
+    """Completions a prompt."""
+    reward: str = "exact_match"
+    """Reward component whose mean is called accuracy."""
+    timeout_seconds: float = Field(300.0, gt=0)
+    """Longest wait for an evaluation; past it the evaluation is given up and logged."""
+
+
+class StalenessConfig(Section):
+    """The two bounds on age (invariant 3)."""
+
+    pipeline_depth: int = Field(2, ge=0)
+    """Batches that may be in the making beyond the current one; 0 is synchronous training."""
+    max_staleness: int = Field(8, ge=0)
+    """Versions; a token older than this has zero gradient, a group of such tokens is dropped."""
+
+
+class RolloutConfig(Section):
+    """One rollout worker and its engine."""
+
+    address: Address = "127.0.0.1:0"
+    """host:port of a worker's health service; port 0 takes a free one."""
+    workers: int = Field(1, ge=0)
+    """Worker processes that `slipstream run` starts."""
+    engine: Literal["vllm", "emulated"] = "vllm"
+    """The engine; `emulated` draws lengths and waits instead of computing, for benchmarks of the loop."""
+    group_size: int = Field(8, ge=1)
+    """Completions a prompt."""
+    max_groups: int = Field(32, ge=1)
+    """Groups in flight in one worker."""
+    max_new_tokens: int = Field(16, ge=1)
+    """Token budget of a completion."""
+    temperature: float = Field(1.0, gt=0)
+    """Sampling temperature; the learner divides its logits by the same."""
+    top_p: float = Field(1.0, gt=0, le=1)
+    """Only 1 is accepted: the learner does not truncate its distribution."""
+    environment: Literal["single_turn"] = "single_turn"
+    """What turns a lease into a completion."""
+    threads: int = Field(1, ge=1)
+    """CPU threads of the engine; not used on a GPU."""
+    kv_cache_gib: float = Field(0.25, gt=0)
+    """Key-value cache of the CPU engine in GiB."""
+    gpu_memory_utilization: float = Field(0.9, gt=0, le=1)
+    """Share of a GPU's memory that the engine may take."""
+    tensor_parallel: int = Field(1, ge=1)
+    """GPUs of one engine."""
+    recompute_kv: bool = False
+    """Recompute the key-value cache of running requests after an update, instead of keeping it."""
+    start_timeout_seconds: float = Field(300.0, gt=0)
+    """Longest start of an engine."""
+    emulated: "EmulatedEngine" = Field(default_factory=lambda: EmulatedEngine())
+    """Settings of the emulated engine."""
+
+
+class EmulatedEngine(Section):
+    """Lengths are lognormal around `median_seconds`; nothing is computed."""
+
+    median_seconds: float = Field(0.2, gt=0)
+    """Median time of a completion."""
+    sigma: float = Field(0.5, ge=0)
+    """Standard deviation of the logarithm of that time."""
+
+
+class ReplayConfig(Section):
+    """The replay service and its Redis."""
+
+    address: Address = "127.0.0.1:0"
+    """host:port of the service; port 0 takes a free one."""
+    redis_url: str | None = None
+    """redis:// or unix:// address; without one an embedded Redis is started."""
+    redis_dir: Path | None = None
+    """Where the embedded Redis keeps its append-only file; default: in the run directory."""
+    lease_seconds: float = Field(120.0, gt=0)
+    """Deadline of a lease, after which the prompt goes to another worker."""
+
+
+class VerifierConfig(Section):
+    """The verifier service."""
+
+    address: Address = "127.0.0.1:0"
+    """host:port of the service; port 0 takes a free one."""
+    timeout_seconds: float = Field(10.0, gt=0)
+    """Longest wait of a rollout for one group's scores, each try."""
+    retries: int = Field(3, ge=0)
+    """Further tries after an infrastructure error, before a completion is withheld."""
+
+
+class ScheduleConfig(Section):
+    """The learning rate over the run."""
+
+    kind: Literal["constant", "cosine"] = "constant"
+    """Shape after the warm-up."""
+    warmup_steps: int = Field(0, ge=0)
+    """Linear warm-up from 0."""
+    final_fraction: float = Field(0.1, ge=0, le=1)
+    """Where a cosine ends, as a share of the peak."""
+
+
+class CheckpointConfig(Section):
+    """Durable state of the learner."""
+
+    every_steps: int = Field(50, ge=1)
+    """Steps between checkpoints; one is always written at the end and on an interrupt."""
+    keep: int = Field(2, ge=1)
+    """Newest checkpoints that are kept."""
+
+
+class LearnerConfig(Section):
+    """Optimization."""
+
+    address: Address = "127.0.0.1:0"
+    """host:port of the fleet service; port 0 takes a free one."""
+    steps: int = Field(200, ge=1)
+    """Batches to train on."""
+    groups_per_step: int = Field(64, ge=1)
+    """Groups in a batch."""
+    minibatches: int = Field(1, ge=1)
+    """Optimizer steps a batch; one version is published for each batch."""
+    learning_rate: float = Field(1e-4, gt=0)
+    """Peak learning rate of AdamW."""
+    betas: tuple[float, float] = (0.9, 0.95)
+    """AdamW's decay rates."""
+    weight_decay: float = Field(0.0, ge=0)
+    """AdamW's decoupled weight decay."""
+    max_grad_norm: float = Field(1.0, gt=0)
+    """Gradients are scaled down to this global norm."""
+    schedule: ScheduleConfig = ScheduleConfig()
+    """Learning rate over the run."""
+    max_tokens_per_row: int = Field(1024, ge=16)
+    """Tokens in one packed forward pass."""
+    logprob_chunk: int = Field(1024, ge=1)
+    """Positions whose logits exist at one time."""
+    max_bad_steps: int = Field(5, ge=1)
+    """Non-finite steps in a row after which the run stops."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where the learner computes; auto takes a GPU if there is one."""
+    threads: int = Field(1, ge=1)
+    """CPU threads of the learner."""
+    samples_per_step: int = Field(1, ge=0)
+    """Completions a step written to samples.jsonl."""
+    sample_timeout_seconds: float = Field(600.0, gt=0)
+    """Longest wait for a batch, after which the run stops with an error."""
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    """Durable state."""
+
+
+class WeightsConfig(Section):
+    """Broadcast of weights from the learner to the fleet."""
+
+    host: str = "127.0.0.1"
+    """Address of the learner on which the rendezvous store listens."""
+    port: int = Field(0, ge=0, le=65535)
+    """Port of the rendezvous store; 0 takes a free one."""
+    bucket_mib: float = Field(64.0, gt=0)
+    """Size of a bucket in MiB; a tensor larger than this gets one of its own."""
+    timeout_seconds: float = Field(60.0, gt=0)
+    """Deadline of each wait of a transfer, forming the group included."""
+
+
+class TelemetryConfig(Section):
+    """Prometheus and logs."""
+
+    host: str = "127.0.0.1"
+    """Interface of the /metrics pages."""
+    port: int = Field(0, ge=0, le=65535)
+    """Port of this pod's /metrics page; 0 takes a free one."""
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least level of log lines."""
+    long_wait_seconds: float = Field(10.0, gt=0)
+    """A wait longer than this gets a log line."""
+
+
+class RpcConfig(Section):
+    """gRPC on every channel."""
+
+    max_message_mib: int = Field(256, ge=4)
+    """Largest message in either direction."""
+    timeout_seconds: float = Field(30.0, gt=0)
+    """Deadline of a call that does not state its own."""
+
+
+class RunConfig(Section):
+    """One run, from one YAML file."""
+
+    name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    """Name of the run; part of its directory and of its keys in Redis."""
+    seed: int = 0
+    """Seed of the data order, the model's initialisation and the learner."""
+    runs_dir: Path = Path("runs")
+    """Where run directories are made."""
+    run_dir: Path | None = None
+    """Directory of this run; `slipstream run` makes one under runs_dir when it is not given."""
+    model: ModelConfig = ModelConfig(tiny=TinyModel())
+    """The policy."""
+    warmup: WarmupConfig | None = None
+    """Supervised cold start of a tiny model; null starts from the model as it is."""
+    data: DataConfig = AdditionData()
+    """Prompts and answers."""
+    rewards: tuple[RewardConfig, ...] = (RewardConfig(name="exact_match"),)
+    """Components of the reward vector."""
+    algorithm: AlgorithmConfig = AlgorithmConfig()
+    """Advantage, objective and aggregation."""
+    staleness: StalenessConfig = StalenessConfig()
+    """The bounds on age."""
+    rollout: RolloutConfig = RolloutConfig()
+    """Generation."""
+    replay: ReplayConfig = ReplayConfig()
+    """The buffer."""
+    verifier: VerifierConfig = VerifierConfig()
+    """Scoring."""
+    learner: LearnerConfig = LearnerConfig()
+    """Optimization."""
+    weights: WeightsConfig = WeightsConfig()
+    """Publishing."""
+    evaluation: EvaluationConfig = EvaluationConfig()
+    """Held-out accuracy."""
+    telemetry: TelemetryConfig = TelemetryConfig()
+    """Metrics and logs."""
+    rpc: RpcConfig = RpcConfig()
+    """Channels."""

@@ -1,0 +1,1 @@
+"""gRPC for every room: servers with health, channels with deadlines, one codec, one error mapping."""

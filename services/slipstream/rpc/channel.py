@@ -1,0 +1,42 @@
+"""Channels, and the one way to call again after a passing failure."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import grpc
+
+from slipstream.config import RpcConfig
+from slipstream.rpc.errors import Unreachable
+from slipstream.rpc.server import channel_options
+
+T = TypeVar("T")
+PASSING = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED)
+FIRST_PAUSE_SECONDS = 0.05
+LONGEST_PAUSE_SECONDS = 2.0
+
+
+def open_channel(address: str, config: RpcConfig) -> grpc.aio.Channel:
+    """A channel to host:port with the project's limits; it connects at the first call."""
+    return grpc.aio.insecure_channel(address, options=channel_options(config))
+
+
+async def call_again(what: str, call: Callable[[], Awaitable[T]], *, give_up_after: float) -> T:
+    """Call until it succeeds, with jittered pauses, for at most `give_up_after` seconds.
+
+    Only for idempotent calls, and only after a status that may pass (unavailable, deadline, exhausted).
+    Errors: Unreachable with the last status when the time is up; any other AioRpcError at once.
+    """
+    deadline = asyncio.get_running_loop().time() + give_up_after
+    pause = FIRST_PAUSE_SECONDS
+    while True:
+        try:
+            return await call()
+        except grpc.aio.AioRpcError as error:
+            if error.code() not in PASSING:
+                raise
+            if asyncio.get_running_loop().time() + pause > deadline:
+                raise Unreachable(f"{what}: gave up after {give_up_after:g} s: {error.details()}") from error
+        await asyncio.sleep(pause * random.uniform(0.5, 1.5))
+        pause = min(2 * pause, LONGEST_PAUSE_SECONDS)

@@ -1,0 +1,179 @@
+"""The one place that knows both the values of types.py and the messages of proto/."""
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from slipstream import types as t
+from slipstream.v1 import replay_pb2 as replay
+from slipstream.v1 import types_pb2 as pb
+
+V = TypeVar("V")
+FINISH_REASONS = {
+    t.FinishReason.STOP: pb.FINISH_REASON_STOP,
+    t.FinishReason.LENGTH: pb.FINISH_REASON_LENGTH,
+}
+OUTCOMES = {
+    t.Outcome.SCORE: pb.OUTCOME_SCORE,
+    t.Outcome.INVALID_ANSWER: pb.OUTCOME_INVALID_ANSWER,
+    t.Outcome.ERROR: pb.OUTCOME_ERROR,
+}
+PURPOSES = {
+    t.Purpose.TRAINING: replay.PURPOSE_TRAINING,
+    t.Purpose.EVALUATION: replay.PURPOSE_EVALUATION,
+}
+INSERT_OUTCOMES = {
+    t.InsertOutcome.ACCEPTED: replay.INSERT_OUTCOME_ACCEPTED,
+    t.InsertOutcome.DUPLICATE: replay.INSERT_OUTCOME_DUPLICATE,
+    t.InsertOutcome.FENCED: replay.INSERT_OUTCOME_FENCED,
+    t.InsertOutcome.FILTERED: replay.INSERT_OUTCOME_FILTERED,
+}
+_FINISH_REASON_OF: dict[int, t.FinishReason] = {number: value for value, number in FINISH_REASONS.items()}
+_OUTCOME_OF: dict[int, t.Outcome] = {number: value for value, number in OUTCOMES.items()}
+_PURPOSE_OF: dict[int, t.Purpose] = {number: value for value, number in PURPOSES.items()}
+_INSERT_OUTCOME_OF: dict[int, t.InsertOutcome] = {number: value for value, number in INSERT_OUTCOMES.items()}
+
+
+def prompt_to_proto(prompt: t.Prompt) -> pb.Prompt:
+    """Prompt → message."""
+    messages = [pb.ChatMessage(role=m.role, content=m.content) for m in prompt.messages]
+    return pb.Prompt(
+        prompt_id=prompt.prompt_id,
+        task=prompt.task,
+        text=prompt.text,
+        messages=messages,
+        answer=prompt.answer,
+        fields=prompt.fields,
+    )
+
+
+def prompt_from_proto(message: pb.Prompt) -> t.Prompt:
+    """Message → Prompt. Errors: ValueError when it has both text and messages, or neither."""
+    return t.Prompt(
+        prompt_id=message.prompt_id,
+        task=message.task,
+        text=message.text,
+        messages=tuple(t.ChatMessage(role=m.role, content=m.content) for m in message.messages),
+        answer=message.answer,
+        fields=dict(message.fields),
+    )
+
+
+def reward_to_proto(reward: t.Reward) -> pb.Reward:
+    """Reward → message."""
+    return pb.Reward(
+        name=reward.name, value=reward.value, outcome=OUTCOMES[reward.outcome], detail=reward.detail
+    )
+
+
+def reward_from_proto(message: pb.Reward) -> t.Reward:
+    """Message → Reward. Errors: ValueError for an outcome that is not set."""
+    outcome = _known(_OUTCOME_OF, message.outcome, "Reward.outcome")
+    return t.Reward(name=message.name, value=message.value, outcome=outcome, detail=message.detail)
+
+
+def completion_to_proto(completion: t.Completion) -> pb.Completion:
+    """Completion → message."""
+    return pb.Completion(
+        token_ids=completion.token_ids,
+        logprobs=completion.logprobs,
+        mask=bytes(completion.mask),
+        spans=[pb.VersionSpan(version=s.version, start=s.start, end=s.end) for s in completion.spans],
+        finish_reason=FINISH_REASONS[completion.finish_reason],
+        rewards=[reward_to_proto(reward) for reward in completion.rewards],
+        text=completion.text,
+    )
+
+
+def completion_from_proto(message: pb.Completion) -> t.Completion:
+    """Message → Completion. Errors: ValueError when lengths differ or spans do not tile the tokens."""
+    return t.Completion(
+        token_ids=tuple(message.token_ids),
+        logprobs=tuple(message.logprobs),
+        mask=tuple(message.mask),
+        spans=tuple(t.VersionSpan(version=s.version, start=s.start, end=s.end) for s in message.spans),
+        finish_reason=finish_reason_from_proto(message.finish_reason),
+        rewards=tuple(reward_from_proto(reward) for reward in message.rewards),
+        text=message.text,
+    )
+
+
+def group_to_proto(group: t.Group) -> pb.Group:
+    """Group → message."""
+    return pb.Group(
+        group_id=group.group_id,
+        lease_epoch=group.lease_epoch,
+        dispatch_index=group.dispatch_index,
+        prompt=prompt_to_proto(group.prompt),
+        prompt_token_ids=group.prompt_token_ids,
+        completions=[completion_to_proto(completion) for completion in group.completions],
+        worker_id=group.worker_id,
+    )
+
+
+def group_from_proto(message: pb.Group) -> t.Group:
+    """Message → Group. Errors: ValueError naming what is malformed."""
+    return t.Group(
+        group_id=message.group_id,
+        lease_epoch=message.lease_epoch,
+        dispatch_index=message.dispatch_index,
+        prompt=prompt_from_proto(message.prompt),
+        prompt_token_ids=tuple(message.prompt_token_ids),
+        completions=tuple(completion_from_proto(completion) for completion in message.completions),
+        worker_id=message.worker_id,
+    )
+
+
+def lease_to_proto(lease: t.Lease) -> replay.Lease:
+    """Lease → message."""
+    return replay.Lease(
+        group_id=lease.group_id,
+        lease_epoch=lease.lease_epoch,
+        dispatch_index=lease.dispatch_index,
+        prompt=prompt_to_proto(lease.prompt),
+        group_size=lease.group_size,
+        seconds=lease.seconds,
+        purpose=PURPOSES[lease.purpose],
+    )
+
+
+def lease_from_proto(message: replay.Lease) -> t.Lease:
+    """Message → Lease. Errors: ValueError for a purpose that is not set."""
+    return t.Lease(
+        group_id=message.group_id,
+        lease_epoch=message.lease_epoch,
+        dispatch_index=message.dispatch_index,
+        prompt=prompt_from_proto(message.prompt),
+        group_size=message.group_size,
+        seconds=message.seconds,
+        purpose=_known(_PURPOSE_OF, message.purpose, "Lease.purpose"),
+    )
+
+
+def ledger_to_proto(ledger: t.Ledger) -> replay.Ledger:
+    """Ledger → message."""
+    return replay.Ledger(**{name: getattr(ledger, name) for name in _LEDGER_FIELDS})
+
+
+def ledger_from_proto(message: replay.Ledger) -> t.Ledger:
+    """Message → Ledger."""
+    values = {name: getattr(message, name) for name in _LEDGER_FIELDS}
+    return t.Ledger(**{**values, "filtered": dict(message.filtered), "dropped": dict(message.dropped)})
+
+
+def finish_reason_from_proto(number: int) -> t.FinishReason:
+    """Enum number → FinishReason. Errors: ValueError when it is not set."""
+    return _known(_FINISH_REASON_OF, number, "finish_reason")
+
+
+def insert_outcome_from_proto(number: int) -> t.InsertOutcome:
+    """Enum number → InsertOutcome. Errors: ValueError when it is not set."""
+    return _known(_INSERT_OUTCOME_OF, number, "InsertGroupResponse.outcome")
+
+
+_LEDGER_FIELDS = tuple(f.name for f in replay.Ledger.DESCRIPTOR.fields)
+
+
+def _known(table: Mapping[int, V], number: int, where: str) -> V:
+    if number not in table:
+        raise ValueError(f"{where} is {number}, which is not a known value")
+    return table[number]

@@ -1,0 +1,75 @@
+"""The errors that a caller can act on, and their gRPC status."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+
+
+class SlipstreamError(Exception):
+    """Base of every error that crosses a service boundary."""
+
+    status = grpc.StatusCode.INTERNAL
+
+
+class InvalidRequest(SlipstreamError):
+    """The request cannot be right, now or later."""
+
+    status = grpc.StatusCode.INVALID_ARGUMENT
+
+
+class NotFound(SlipstreamError):
+    """The named thing does not exist."""
+
+    status = grpc.StatusCode.NOT_FOUND
+
+
+class OutOfMemory(SlipstreamError):
+    """The store is full; freeing memory makes the same request succeed."""
+
+    status = grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+class Unreachable(SlipstreamError):
+    """A service that is needed does not answer; it may come back."""
+
+    status = grpc.StatusCode.UNAVAILABLE
+
+
+class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
+    """Turns a SlipstreamError or ValueError of a servicer into its gRPC status; the rest stays INTERNAL."""
+
+    async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
+        handler = await continuation(details)
+        if handler is None:
+            return None
+        if handler.unary_unary:
+            return handler._replace(unary_unary=_guard_unary(handler.unary_unary))
+        if handler.unary_stream:
+            return handler._replace(unary_stream=_guard_stream(handler.unary_stream))
+        return handler._replace(stream_stream=_guard_stream(handler.stream_stream))
+
+
+def _guard_unary(behavior: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    async def guarded(request: Any, context: Any) -> Any:
+        try:
+            return await behavior(request, context)
+        except (SlipstreamError, ValueError) as error:
+            await context.abort(_status(error), str(error))
+
+    return guarded
+
+
+def _guard_stream(behavior: Callable[..., AsyncIterator[Any]]) -> Callable[..., AsyncIterator[Any]]:
+    async def guarded(request: Any, context: Any) -> AsyncIterator[Any]:
+        try:
+            async for response in behavior(request, context):
+                yield response
+        except (SlipstreamError, ValueError) as error:
+            await context.abort(_status(error), str(error))
+
+    return guarded
+
+
+def _status(error: Exception) -> grpc.StatusCode:
+    return error.status if isinstance(error, SlipstreamError) else grpc.StatusCode.INVALID_ARGUMENT

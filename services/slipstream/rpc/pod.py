@@ -1,0 +1,121 @@
+"""What every pod's `__main__` has in common: arguments, configuration, signals, metrics, the ready file.
+
+    python -m slipstream.<pod> --config FILE [--set key=value ...] [--ready-file FILE] [--parent PID]
+
+Exit status: 0 after SIGTERM, SIGINT or a finished job; 2 for a wrong configuration; 1 for anything else.
+"""
+
+import argparse
+import asyncio
+import ctypes
+import json
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from slipstream.config import ConfigError, RunConfig, apply_environment, load_config
+from slipstream.rpc.errors import SlipstreamError
+from slipstream.telemetry.logs import Log
+from slipstream.telemetry.metrics import Metrics, serve_metrics
+
+PR_SET_PDEATHSIG = 1
+USAGE_ERROR = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """The surroundings of one pod. `stop` is set by SIGTERM and SIGINT: finish or hand back, then return."""
+
+    name: str
+    config: RunConfig
+    log: Log
+    metrics: Metrics
+    stop: asyncio.Event
+    ready_file: Path | None
+    metrics_port: int
+
+    def announce(self, address: str) -> None:
+        """Say that the pod is ready, in the log and in the ready file (one atomic rename)."""
+        self.log.info("ready", address=address, metrics_port=self.metrics_port)
+        if self.ready_file is not None:
+            state = {"address": address, "metrics_port": self.metrics_port, "pid": os.getpid()}
+            partial = self.ready_file.with_suffix(".partial")
+            partial.write_text(json.dumps(state), encoding="utf-8")
+            partial.rename(self.ready_file)
+
+
+def run_pod(name: str, main: Callable[[Pod], Awaitable[None]], argv: Sequence[str] | None = None) -> int:
+    """Run a pod to its end and return its exit status."""
+    arguments = _parse(name, argv)
+    if arguments.parent is not None:
+        die_with_parent(arguments.parent)
+    try:
+        config = apply_environment(load_config(arguments.config, arguments.set))
+    except ConfigError as error:
+        print(f"slipstream.{name}: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    log = Log(pod=arguments.name or name, level=config.telemetry.level)
+    status = 0
+    try:
+        asyncio.run(_run(arguments.name or name, main, config, log, arguments.ready_file))
+    except* (SlipstreamError, OSError, ValueError, TimeoutError) as group:
+        for leaf in _leaves(group):
+            log.error("stopped", error=f"{type(leaf).__name__}: {leaf}")
+        status = 1
+    return status
+
+
+def _leaves(group: BaseExceptionGroup[Exception]) -> list[Exception]:
+    found: list[Exception] = []
+    for error in group.exceptions:
+        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return found
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when its parent dies; exit at once when it already has (Linux)."""
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+async def _run(
+    name: str,
+    main: Callable[[Pod], Awaitable[None]],
+    config: RunConfig,
+    log: Log,
+    ready_file: Path | None,
+) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    metrics = Metrics(long_wait_seconds=config.telemetry.long_wait_seconds, log=log)
+    port = serve_metrics(metrics, host=config.telemetry.host, port=config.telemetry.port)
+    await main(
+        Pod(
+            name=name,
+            config=config,
+            log=log,
+            metrics=metrics,
+            stop=stop,
+            ready_file=ready_file,
+            metrics_port=port,
+        )
+    )
+    log.info("stopped")
+
+
+def _parse(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog=f"python -m slipstream.{name}")
+    parser.add_argument("--config", type=Path, required=True, help="YAML file of the run")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override one key")
+    parser.add_argument("--name", help="name of this process in logs; a rollout's worker id")
+    parser.add_argument("--ready-file", type=Path, help="written with the pod's address once it is ready")
+    parser.add_argument("--parent", type=int, help="process id whose death ends this process")
+    return parser.parse_args(argv)

@@ -1,0 +1,48 @@
+"""One structured line an event: time, level, pod, what happened, and key=value."""
+
+import json
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Literal, TextIO
+
+Level = Literal["debug", "info", "warning", "error"]
+LEVELS: tuple[Level, ...] = ("debug", "info", "warning", "error")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """Writes events of one pod to a stream, flushed line by line; below `level` nothing is written."""
+
+    pod: str
+    level: Level = "info"
+    stream: TextIO = field(default_factory=lambda: sys.stderr)
+
+    def debug(self, event: str, **values: object) -> None:
+        """An event that matters only while looking for a fault."""
+        self._write("debug", event, values)
+
+    def info(self, event: str, **values: object) -> None:
+        """An event worth knowing afterwards."""
+        self._write("info", event, values)
+
+    def warning(self, event: str, **values: object) -> None:
+        """An event that somebody should look at."""
+        self._write("warning", event, values)
+
+    def error(self, event: str, **values: object) -> None:
+        """An event that stops something."""
+        self._write("error", event, values)
+
+    def _write(self, level: Level, event: str, values: dict[str, object]) -> None:
+        if LEVELS.index(level) < LEVELS.index(self.level):
+            return
+        now = time.time()
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now * 1000) % 1000:03d}Z"
+        pairs = " ".join(f"{key}={_show(value)}" for key, value in values.items())
+        print(f"{stamp} {level:<7} {self.pod}: {event} {pairs}".rstrip(), file=self.stream, flush=True)
+
+
+def _show(value: object) -> str:
+    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    return json.dumps(text) if not text or any(c.isspace() or c == '"' for c in text) else text

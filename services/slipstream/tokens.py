@@ -1,0 +1,59 @@
+"""Prompts to token ids, and completions to text for the rewards. Never the other way round (invariant 1)."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from slipstream.types import Prompt
+
+
+class PromptTooLong(ValueError):
+    """The prompt leaves no room for a completion in the model's context."""
+
+
+class Tokens:
+    """The tokenizer of the policy's directory."""
+
+    def __init__(self, tokenizer: Any, *, context_tokens: int, max_new_tokens: int) -> None:
+        self._tokenizer = tokenizer
+        self._longest = context_tokens - max_new_tokens
+
+    def encode(self, prompt: Prompt) -> tuple[int, ...]:
+        """The prompt as the engine sees it; messages go through the chat template.
+
+        Errors: PromptTooLong when prompt and completion do not fit the model's context.
+        """
+        if prompt.messages:
+            messages = [{"role": m.role, "content": m.content} for m in prompt.messages]
+            encoded = self._tokenizer.apply_chat_template(
+                messages, add_generation_prompt=True, tokenize=True, return_dict=True
+            )
+            ids = encoded["input_ids"]
+        else:
+            ids = self._tokenizer(prompt.text)["input_ids"]
+        if len(ids) > self._longest:
+            raise PromptTooLong(
+                f"prompt {prompt.prompt_id} has {len(ids)} tokens; with rollout.max_new_tokens at most "
+                f"{self._longest} fit the model's context"
+            )
+        return tuple(ids)
+
+    def encode_answer(self, text: str) -> tuple[int, ...]:
+        """A demonstration as the policy should sample it: the text, then end of sequence."""
+        ids = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        end = self._tokenizer.eos_token_id
+        return tuple(ids) if end is None else (*ids, end)
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """The text of a completion, without special tokens."""
+        text: str = self._tokenizer.decode(list(token_ids), skip_special_tokens=True)
+        return text
+
+
+def load_tokens(model_dir: Path, *, max_new_tokens: int) -> Tokens:
+    """The tokenizer and context length of a model directory."""
+    from transformers import AutoConfig, AutoTokenizer
+
+    context = AutoConfig.from_pretrained(model_dir).max_position_embeddings
+    tokenizer = AutoTokenizer.from_pretrained(model_dir)
+    return Tokens(tokenizer, context_tokens=context, max_new_tokens=max_new_tokens)
