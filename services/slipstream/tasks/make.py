@@ -1,0 +1,44 @@
+"""From the data section of a run to its prompt source."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from slipstream.config.data import AdditionData, CountdownData, DataConfig, FileData, SortDigitsData
+from slipstream.tasks.addition import Addition
+from slipstream.tasks.countdown import Countdown
+from slipstream.tasks.file import load_file
+from slipstream.tasks.generated import GeneratedSource
+from slipstream.tasks.sort_digits import SortDigits
+from slipstream.tasks.source import PromptSource
+
+
+def make_source(data: DataConfig, *, seed: int) -> PromptSource:
+    """The prompts that a run trains and is evaluated on.
+
+    Errors: ValueError for a data file that cannot be used, or a task too small to hold prompts out.
+    """
+    return SOURCES[data.kind](data, seed)
+
+
+def _addition(data: AdditionData, seed: int) -> PromptSource:
+    return GeneratedSource(Addition(digits=data.digits), seed=seed)
+
+
+def _countdown(data: CountdownData, seed: int) -> PromptSource:
+    return GeneratedSource(Countdown(count=data.numbers, largest=data.largest), seed=seed)
+
+
+def _sort_digits(data: SortDigitsData, seed: int) -> PromptSource:
+    return GeneratedSource(SortDigits(length=data.length), seed=seed)
+
+
+def _file(data: FileData, seed: int) -> PromptSource:
+    return load_file(data, seed=seed)
+
+
+SOURCES: Mapping[str, Callable[[Any, int], PromptSource]] = {
+    "addition": _addition,
+    "countdown": _countdown,
+    "sort_digits": _sort_digits,
+    "file": _file,
+}

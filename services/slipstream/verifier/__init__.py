@@ -1,0 +1,1 @@
+"""The verifier pod: reward functions behind one gRPC method."""

@@ -1,0 +1,68 @@
+"""The verifier as a process: ready file, score, SIGTERM, and a wrong pattern at start."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import grpc
+from slipstream.v1 import types_pb2 as types
+from slipstream.v1 import verifier_pb2 as pb
+from slipstream.v1.verifier_pb2_grpc import VerifierStub
+
+ENVIRONMENT = {"PYTHONPATH": "services"}
+
+
+def start(folder: Path, config: str) -> tuple[subprocess.Popen[str], Path]:
+    (folder / "run.yaml").write_text(config)
+    ready = folder / "ready.json"
+    command = [sys.executable, "-m", "slipstream.verifier", "--config", str(folder / "run.yaml")]
+    command += ["--ready-file", str(ready)]
+    return subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True), ready
+
+
+def wait_for(path: Path, seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not path.exists():
+        assert time.monotonic() < deadline, f"{path} did not appear in {seconds} s"
+        time.sleep(0.05)
+
+
+def test_the_pod_scores_and_exits_with_zero_on_sigterm(tmp_path: Path) -> None:
+    process, ready = start(tmp_path, "{}")
+    try:
+        wait_for(ready)
+        request = pb.ScoreRequest(
+            prompt=types.Prompt(prompt_id="p", text="1+1=", answer="2"),
+            answers=[pb.Answer(text="2", finish_reason=types.FINISH_REASON_LENGTH)],
+        )
+        with grpc.insecure_channel(json.loads(ready.read_text())["address"]) as channel:
+            stub = VerifierStub(channel)  # type: ignore[no-untyped-call, unused-ignore]
+            response = stub.Score(request, timeout=10)
+        assert response.vectors[0].rewards[0].value == 1
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=15) == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_wrong_pattern_stops_the_pod_at_start_and_names_the_key(tmp_path: Path) -> None:
+    process, ready = start(tmp_path, "rewards: [{name: format, pattern: '('}]")
+    _, said = process.communicate(timeout=30)
+    assert process.returncode != 0
+    assert "rewards.0.pattern: not a usable regular expression" in said
+    assert not ready.exists()
+
+
+def test_the_verifier_needs_neither_torch_nor_vllm_nor_pyarrow() -> None:
+    program = (
+        "import sys, slipstream.verifier.__main__, slipstream.tasks\n"
+        "print(sorted({'torch', 'vllm', 'pyarrow', 'redis'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=ENVIRONMENT, capture_output=True, check=True, text=True
+    )
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,169 @@
+"""Reward functions: golden answers, hostile answers, and failures that are never a score."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from slipstream.config import ConfigError
+from slipstream.config.data import RewardConfig
+from slipstream.rpc.errors import InvalidRequest
+from slipstream.types import FinishReason, Outcome, Prompt, Reward
+from slipstream.verifier.rewards import MAX_DETAIL, Answer, Verdict, bind_rewards, judge
+
+SCORE, INVALID, ERROR = Outcome.SCORE, Outcome.INVALID_ANSWER, Outcome.ERROR
+EXACT = RewardConfig(name="exact_match")
+COUNTDOWN = RewardConfig(name="countdown")
+
+
+def addition() -> Prompt:
+    return Prompt(prompt_id="p", task="addition", text="12+34=", answer="46")
+
+
+def countdown(answer: str = "24", numbers: str = "3 8 1") -> Prompt:
+    return Prompt(prompt_id="p", task="countdown", text="?", answer=answer, fields={"numbers": numbers})
+
+
+def reward(
+    config: RewardConfig, prompt: Prompt, text: str, finish: FinishReason = FinishReason.STOP
+) -> Reward:
+    function = bind_rewards([config])[config.name]
+    return judge(config.name, function, prompt, Answer(text=text, tokens=1, finish_reason=finish))
+
+
+def pattern(text: str) -> RewardConfig:
+    return RewardConfig(name="format", pattern=text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "outcome"),
+    [
+        ("46", 1, SCORE),
+        (" 46\n", 1, SCORE),
+        ("47", 0, SCORE),
+        ("46.", 0, SCORE),
+        ("046", 0, SCORE),
+        ("４６", 0, SCORE),
+        ("4 6", 0, SCORE),
+        ("", 0, INVALID),
+        (" \n\t", 0, INVALID),
+        ("4" * 1_000_000, 0, SCORE),
+    ],
+)
+def test_exact_match_is_equality_without_surrounding_space(text: str, value: float, outcome: Outcome) -> None:
+    given = reward(EXACT, addition(), text)
+    assert (given.name, given.value, given.outcome) == ("exact_match", value, outcome)
+
+
+@given(st.text(max_size=20))
+def test_exact_match_scores_one_only_for_the_ground_truth(text: str) -> None:
+    assert (reward(EXACT, addition(), text).value == 1) is (text.strip() == "46")
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "outcome"),
+    [
+        ("3*8*1", 1, SCORE),
+        (" (3 × 8) ÷ 1\n", 1, SCORE),
+        ("3*8+1", 0, SCORE),
+        ("24", 0, SCORE),
+        ("8+8+8", 0, SCORE),
+        ("3/0", 0, INVALID),
+        ("", 0, INVALID),
+        ("9**9**9", 0, INVALID),
+        ("__import__('os')", 0, INVALID),
+        ("３*8", 0, INVALID),
+        ("(" * 100_000, 0, INVALID),
+        ("8" * 1_000_000, 0, INVALID),
+        ("3*8*1=24", 0, INVALID),
+    ],
+)
+def test_countdown_tells_right_from_wrong_from_unreadable(text: str, value: float, outcome: Outcome) -> None:
+    given = reward(COUNTDOWN, countdown(), text)
+    assert (given.value, given.outcome) == (value, outcome)
+    assert bool(given.detail) is (outcome is INVALID)
+
+
+def test_countdown_reads_numbers_that_a_data_file_gave_as_a_list() -> None:
+    assert reward(COUNTDOWN, countdown(numbers="[3, 8, 1]"), "3*8").value == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("<a>4</a>", 1), ("<a>4</a> ", 0), ("x<a>4</a>", 0), ("", 0), ("<a>4</a>\n", 0)]
+)
+def test_format_matches_the_whole_completion_as_it_is(text: str, value: float) -> None:
+    given = reward(pattern(r"<a>\d</a>"), addition(), text)
+    assert (given.name, given.value, given.outcome) == ("format", value, SCORE)
+
+
+@pytest.mark.parametrize("hostile", ["(a|a)+b", "(?:a|aa)+b", "(x+x+)+y|(a|a?)+b"])
+def test_a_match_that_would_take_forever_is_an_error_and_not_a_score(hostile: str) -> None:
+    started = time.monotonic()
+    given = reward(pattern(hostile), addition(), "a" * 5_000)
+    assert given.outcome is ERROR
+    assert "took longer than 0.1 s" in given.detail
+    assert time.monotonic() - started < 2
+
+
+def test_a_text_too_long_to_match_is_an_error_and_not_a_score() -> None:
+    given = reward(pattern(".*"), addition(), "a" * 1_000_000)
+    assert given.outcome is ERROR
+    assert "1000000 characters; at most 65536" in given.detail
+
+
+@pytest.mark.parametrize("bad", ["(", "[a", "(?P<n", "*a"])
+def test_an_invalid_pattern_is_a_configuration_error_at_start(bad: str) -> None:
+    with pytest.raises(ConfigError, match=r"rewards\.1\.pattern: not a usable regular expression"):
+        bind_rewards([EXACT, pattern(bad)])
+
+
+def test_a_reward_configured_twice_is_a_configuration_error() -> None:
+    with pytest.raises(ConfigError, match=r"rewards\.1\.name: `exact_match` is configured twice"):
+        bind_rewards([EXACT, EXACT])
+
+
+def test_rewards_keep_the_order_of_the_configuration() -> None:
+    assert list(bind_rewards([COUNTDOWN, pattern("a"), EXACT])) == ["countdown", "format", "exact_match"]
+
+
+@pytest.mark.parametrize("config", [EXACT, COUNTDOWN, pattern(r"\S+")])
+def test_a_completion_cut_off_by_length_is_scored_like_any_other(config: RewardConfig) -> None:
+    prompt, text = (countdown(), "3*8") if config is COUNTDOWN else (addition(), "46")
+    assert reward(config, prompt, text, FinishReason.LENGTH) == reward(config, prompt, text)
+    assert reward(config, prompt, text).value == 1
+
+
+def test_whatever_a_reward_raises_is_an_error_with_its_detail() -> None:
+    def broken(prompt: Prompt, answer: Answer) -> Verdict:
+        raise ZeroDivisionError("x" * 10_000)
+
+    given = judge("broken", broken, addition(), Answer(text="", tokens=0, finish_reason=FinishReason.STOP))
+    assert given.outcome is ERROR
+    assert given.detail.startswith("ZeroDivisionError: xxx")
+    assert len(given.detail) == MAX_DETAIL
+
+
+@pytest.mark.parametrize(
+    ("config", "prompt", "reason"),
+    [
+        (EXACT, Prompt(prompt_id="p9", task="t", text="?", answer=" "), "prompt p9: no `answer`"),
+        (COUNTDOWN, addition(), "field `numbers` needs 1 to 64 numbers"),
+        (COUNTDOWN, countdown(numbers="3 x 1"), "field `numbers`: 'x' is not a whole number"),
+        (COUNTDOWN, countdown(numbers="3 ٣"), r"field `numbers`: '\\u0663' is not a whole number"),
+        (COUNTDOWN, countdown(numbers="1 " * 65), "needs 1 to 64 numbers"),
+        (COUNTDOWN, countdown(answer=""), "no `answer`"),
+        (COUNTDOWN, countdown(answer="3*8"), r"`answer`: '3\*8' is not a whole number"),
+        (COUNTDOWN, countdown(answer="9" * 5000), "is not a whole number of at most 18 digits"),
+    ],
+)
+def test_a_prompt_without_its_ground_truth_is_an_invalid_request(
+    config: RewardConfig, prompt: Prompt, reason: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=reason):
+        reward(config, prompt, "46")
+
+
+@given(st.text(max_size=100))
+def test_any_answer_gets_a_verdict_from_every_reward(text: str) -> None:
+    for config in (EXACT, COUNTDOWN, pattern(r"\d+")):
+        assert reward(config, countdown(), text).outcome in (SCORE, INVALID)

@@ -1,0 +1,166 @@
+"""The Verifier service over real gRPC on port 0."""
+
+import asyncio
+import io
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+
+import grpc
+import pytest
+from slipstream.config import RpcConfig
+from slipstream.config.data import RewardConfig, RewardName
+from slipstream.rpc.channel import open_channel
+from slipstream.rpc.server import start_server
+from slipstream.telemetry.logs import Log
+from slipstream.telemetry.metrics import Metrics
+from slipstream.types import Prompt
+from slipstream.v1 import types_pb2 as types
+from slipstream.v1 import verifier_pb2 as pb
+from slipstream.v1.verifier_pb2_grpc import VerifierStub, add_VerifierServicer_to_server
+from slipstream.verifier.rewards import Answer, RewardFunction, Verdict, bind_rewards
+from slipstream.verifier.servicer import VerifierServicer
+
+RPC = RpcConfig()
+EXACT = (RewardConfig(name="exact_match"),)
+COUNTDOWN = RewardConfig(name="countdown")
+Client = Callable[[pb.ScoreRequest], Awaitable[pb.ScoreResponse]]
+
+
+class Bench:
+    """A servicer with its metrics and its log."""
+
+    def __init__(self, rewards: Mapping[RewardName, RewardFunction]) -> None:
+        self.metrics = Metrics()
+        self.lines = io.StringIO()
+        log = Log(pod="verifier", stream=self.lines)
+        self.servicer = VerifierServicer(rewards, metrics=self.metrics, log=log)
+
+    def scored(self, reward: str, outcome: str) -> float | None:
+        labels = {"reward": reward, "outcome": outcome}
+        return self.metrics.registry.get_sample_value("slipstream_scores_total", labels)
+
+    @asynccontextmanager
+    async def serve(self) -> AsyncIterator[Client]:
+        register = partial(add_VerifierServicer_to_server, self.servicer)
+        server = await start_server("127.0.0.1:0", register, config=RPC)
+        async with open_channel(server.address, RPC) as channel:
+            stub = VerifierStub(channel)  # type: ignore[no-untyped-call, unused-ignore]
+            yield partial(stub.Score, timeout=20)
+        await server.stop(grace=0)
+
+
+def bench(configs: Sequence[RewardConfig] = EXACT) -> Bench:
+    return Bench(bind_rewards(configs))
+
+
+def request(*texts: str, answer: str = "46", text: str = "12+34=", **fields: str) -> pb.ScoreRequest:
+    return pb.ScoreRequest(
+        prompt=types.Prompt(prompt_id="p1", task="t", text=text, answer=answer, fields=fields),
+        answers=[pb.Answer(text=t, tokens=2, finish_reason=types.FINISH_REASON_STOP) for t in texts],
+    )
+
+
+def call(server: Bench, message: pb.ScoreRequest) -> pb.ScoreResponse:
+    async def once() -> pb.ScoreResponse:
+        async with server.serve() as score:
+            return await score(message)
+
+    return asyncio.run(once())
+
+
+def values(response: pb.ScoreResponse) -> list[list[float]]:
+    return [[reward.value for reward in vector.rewards] for vector in response.vectors]
+
+
+def test_every_answer_gets_every_configured_reward_in_order() -> None:
+    server = bench([COUNTDOWN, *EXACT, RewardConfig(name="format", pattern=r"\d\*\d")])
+    response = call(server, request("3*8", "24", "12*2", answer="24", text="?", numbers="3 8"))
+    assert [[r.name for r in vector.rewards] for vector in response.vectors] == [
+        ["countdown", "exact_match", "format"]
+    ] * 3
+    assert values(response) == [[1, 0, 1], [0, 1, 0], [0, 0, 0]]
+
+
+def test_an_empty_answer_is_invalid_on_the_wire() -> None:
+    reward = call(bench(), request("")).vectors[0].rewards[0]
+    assert (reward.value, reward.outcome, reward.detail) == (0, types.OUTCOME_INVALID_ANSWER, "empty answer")
+
+
+def test_a_megabyte_of_one_character_is_scored() -> None:
+    assert values(call(bench(), request("4" * 1_000_000, "46"))) == [[0], [1]]
+
+
+def test_an_error_of_one_answer_leaves_the_others_scored_and_is_counted_and_logged() -> None:
+    def fragile(prompt: Prompt, answer: Answer) -> Verdict:
+        if answer.text == "bad":
+            raise OSError("disk on fire")
+        return Verdict(value=1.0)
+
+    server = Bench({"exact_match": fragile})
+    response = call(server, request("ok", "bad", "ok"))
+    outcomes = [vector.rewards[0].outcome for vector in response.vectors]
+    assert outcomes == [types.OUTCOME_SCORE, types.OUTCOME_ERROR, types.OUTCOME_SCORE]
+    assert response.vectors[1].rewards[0].detail == "OSError: disk on fire"
+    assert (server.scored("exact_match", "score"), server.scored("exact_match", "error")) == (2, 1)
+    assert 'reward failed prompt=p1 reward=exact_match detail="OSError: disk on fire"' in (
+        server.lines.getvalue()
+    )
+
+
+def test_outcomes_and_time_are_measured() -> None:
+    server = bench()
+    call(server, request("46", "47", ""))
+    assert server.scored("exact_match", "score") == 2
+    assert server.scored("exact_match", "invalid_answer") == 1
+    assert server.metrics.registry.get_sample_value("slipstream_score_seconds_count") == 1
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (request(), "no answers"),
+        (request("46", answer=""), "prompt p1: no `answer`"),
+        (request("46", text=""), "needs either text or messages"),
+        (pb.ScoreRequest(prompt=request().prompt, answers=[pb.Answer(text="46")]), "finish_reason is 0"),
+    ],
+)
+def test_a_request_that_cannot_be_right_says_what_is_missing(message: pb.ScoreRequest, reason: str) -> None:
+    with pytest.raises(grpc.aio.AioRpcError, match=reason) as caught:
+        call(bench(), message)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_a_missing_countdown_field_is_named() -> None:
+    with pytest.raises(grpc.aio.AioRpcError, match="field `numbers` needs 1 to 64 numbers"):
+        call(bench([COUNTDOWN]), request("3*8", answer="24"))
+
+
+def test_other_calls_are_answered_while_a_slow_pattern_runs() -> None:
+    server = bench([RewardConfig(name="format", pattern="(a|a)+b|x")])
+
+    async def slow_had_ended_before_the_quick_one() -> bool:
+        async with server.serve() as score:
+            await score(request("x"))
+            slow = asyncio.ensure_future(score(request(*["a" * 5_000] * 8)))
+            await asyncio.sleep(0.1)
+            await score(request("x"))
+            ended = slow.done()
+            await slow
+            return ended
+
+    assert not asyncio.run(slow_had_ended_before_the_quick_one())
+
+
+def test_a_group_of_eight_exact_matches_costs_well_under_a_millisecond() -> None:
+    server, message = bench(), request(*["46"] * 8)
+
+    async def many() -> float:
+        await server.servicer.Score(message, None)
+        started = time.process_time()
+        for _ in range(300):
+            await server.servicer.Score(message, None)
+        return (time.process_time() - started) / 300
+
+    assert asyncio.run(many()) < 0.001
