@@ -1,0 +1,151 @@
+"""The replay pod: Redis (embedded unless a URL is given), the service, and the sweep."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from slipstream.config import RunConfig
+from slipstream.replay.connection import Scripts, without_credentials
+from slipstream.replay.evaluations import EvaluationStore
+from slipstream.replay.gauges import in_words, sweep
+from slipstream.replay.redis_server import RedisServer
+from slipstream.replay.servicer import Collaborators, ReplayServicer
+from slipstream.replay.store import Limits, ReplayStore
+from slipstream.rpc.errors import Unreachable
+from slipstream.rpc.pod import Pod, run_pod
+from slipstream.rpc.server import start_server
+from slipstream.tasks import make_source
+from slipstream.telemetry.logs import Log
+from slipstream.types import ReplayStats
+from slipstream.v1.replay_pb2_grpc import add_ReplayServicer_to_server
+
+REDIS_SECONDS = 30.0
+REDIS_PAUSE_SECONDS = 0.2
+GRACE_SECONDS = 5.0
+
+
+async def main(pod: Pod) -> None:
+    """Serve until `stop`, then drain: waits end, running calls finish, Redis goes last."""
+    if pod.config.replay.redis_url is not None:
+        return await run(pod, pod.config.replay.redis_url, embedded=None)
+    server = RedisServer(redis_directory(pod.config))
+    try:
+        await server.start()
+        await run(pod, server.url, embedded=server)
+    finally:
+        await server.stop()
+
+
+async def run(pod: Pod, url: str, *, embedded: RedisServer | None) -> None:
+    """Serve the state found in the Redis at `url`. Errors: the first that any of the tasks met."""
+    async with connected(url, pod.config) as scripts:
+        store = ReplayStore(scripts, limits_of(pod.config))
+        stats = await _wait_for_redis(store, pod)
+        found = {"version": stats.version, **in_words(stats.ledger)}
+        pod.log.info("ledger found", redis=without_credentials(url), **found)
+        parts = [
+            _serve(pod, store, EvaluationStore(scripts)),
+            sweep(store, metrics=pod.metrics, log=pod.log, stop=pod.stop),
+        ]
+        if embedded is not None:
+            parts.append(keep_running(embedded, log=pod.log, stop=pod.stop))
+        await _together(parts, stop=pod.stop)
+
+
+@asynccontextmanager
+async def connected(url: str, config: RunConfig) -> AsyncIterator[Scripts]:
+    """The scripts on the keys of this run. The braces keep them in one slot of a Redis cluster."""
+    scripts = Scripts(url, prefix=f"slipstream:{{{config.name}}}:")
+    try:
+        yield scripts
+    finally:
+        await scripts.close()
+
+
+async def keep_running(server: RedisServer, *, log: Log, stop: asyncio.Event) -> None:
+    """Until `stop`: start the embedded Redis again when it dies; it replays its append-only file."""
+    while not stop.is_set():
+        if server.exit_status is not None:
+            log.error("redis died, starting it again", status=server.exit_status)
+            await server.start()
+        await asyncio.sleep(REDIS_PAUSE_SECONDS)
+
+
+def redis_directory(config: RunConfig) -> Path:
+    """Where the embedded Redis keeps its file. Errors: ValueError when the run has no directory."""
+    if config.replay.redis_dir is not None:
+        return config.replay.redis_dir
+    if config.run_dir is None:
+        raise ValueError(
+            "the embedded Redis needs a directory: set run_dir, replay.redis_dir or replay.redis_url"
+        )
+    return config.run_dir / "redis"
+
+
+def limits_of(config: RunConfig) -> Limits:
+    """The numbers of the run that the store needs."""
+    return Limits(
+        group_size=config.rollout.group_size,
+        lease_seconds=config.replay.lease_seconds,
+        pipeline_depth=config.staleness.pipeline_depth,
+        groups_per_step=config.learner.groups_per_step,
+    )
+
+
+async def _serve(pod: Pod, store: ReplayStore, evaluations: EvaluationStore) -> None:
+    servicer = ReplayServicer(
+        Collaborators(
+            config=pod.config,
+            store=store,
+            evaluations=evaluations,
+            prompts=make_source(pod.config.data, seed=pod.config.seed),
+            metrics=pod.metrics,
+            stop=pod.stop,
+        )
+    )
+    register = partial(add_ReplayServicer_to_server, servicer)
+    server = await start_server(pod.config.replay.address, register, config=pod.config.rpc)
+    try:
+        await server.set_serving(True)
+        pod.announce(server.address)
+        await pod.stop.wait()
+    finally:
+        await server.stop(grace=GRACE_SECONDS)
+
+
+async def _together(parts: Sequence[Coroutine[Any, Any, None]], *, stop: asyncio.Event) -> None:
+    """Run until all have ended; one that fails stops the others. Errors: the first."""
+
+    async def stopping_others(part: Coroutine[Any, Any, None]) -> None:
+        try:
+            await part
+        finally:
+            stop.set()  # a cancellation alone can be swallowed by a library's wait_for (Python 3.11)
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for part in parts:
+                tasks.create_task(stopping_others(part))
+    except ExceptionGroup as group:
+        raise group.exceptions[0] from group
+
+
+async def _wait_for_redis(store: ReplayStore, pod: Pod) -> ReplayStats:
+    """The stats, as soon as Redis answers. Errors: Unreachable after REDIS_SECONDS."""
+    deadline = asyncio.get_running_loop().time() + REDIS_SECONDS
+    with pod.metrics.waiting("redis"):
+        while True:
+            try:
+                return await store.stats()
+            except Unreachable:
+                if pod.stop.is_set() or asyncio.get_running_loop().time() > deadline:
+                    raise
+            await asyncio.sleep(REDIS_PAUSE_SECONDS)
+
+
+if __name__ == "__main__":
+    sys.exit(run_pod("replay", main))

@@ -1,0 +1,38 @@
+"""Checks of requests: what is wrong, where, and what to do."""
+
+import math
+import re
+from collections.abc import Iterable
+
+from slipstream.rpc.errors import InvalidRequest
+
+LONGEST_WAIT_SECONDS = 3600.0
+GROUP_ID = re.compile(r"g\d{9,}|e\d{9,}-\d{9,}")
+
+
+def check_at_least(least: int, **values: int) -> None:
+    """Errors: InvalidRequest naming the field that is smaller than `least`."""
+    for name, value in values.items():
+        if value < least:
+            raise InvalidRequest(f"{name} is {value}; it must be at least {least}")
+
+
+def check_wait(seconds: float) -> float:
+    """The wait, if it is bounded. Errors: InvalidRequest."""
+    if not math.isfinite(seconds) or not 0 <= seconds <= LONGEST_WAIT_SECONDS:
+        raise InvalidRequest(f"wait_seconds is {seconds}; it must be between 0 and {LONGEST_WAIT_SECONDS:g}")
+    return seconds
+
+
+def check_named(**names: str) -> None:
+    """Errors: InvalidRequest naming the field that is empty."""
+    for field, name in names.items():
+        if not name:
+            raise InvalidRequest(f"{field} is empty; give the name")
+
+
+def check_group_ids(ids: Iterable[str]) -> None:
+    """Errors: InvalidRequest for an id that no lease can have carried."""
+    for group_id in ids:
+        if not GROUP_ID.fullmatch(group_id):
+            raise InvalidRequest(f"{group_id!r} is not a group id; use the one that stands in the lease")

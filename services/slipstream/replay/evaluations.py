@@ -1,0 +1,52 @@
+"""Held-out evaluations: leased and fenced like training, but never in the training ledger."""
+
+from slipstream.replay.connection import Scripts
+from slipstream.replay.store import Inserted, inserted_from
+from slipstream.replay.summary import Summary
+from slipstream.rpc.errors import NotFound
+from slipstream.types import Evaluation
+
+
+class EvaluationStore:
+    """The evaluations of one run. Invariant: each held-out prompt is counted exactly once."""
+
+    def __init__(self, scripts: Scripts) -> None:
+        self._scripts = scripts
+
+    async def start(self, version: int, *, prompts: int, samples_per_prompt: int, reward: str) -> str:
+        """Queue the first `prompts` held-out prompts; the id of the evaluation."""
+        found = await self._scripts.call("start_evaluation", version, prompts, samples_per_prompt, reward)
+        return str(found.decode())
+
+    async def insert(self, group_id: str, epoch: int, summary: Summary) -> Inserted:
+        """Count a finished group. Idempotent by (group id, epoch).
+
+        Errors: InvalidRequest when it has not as many completions as were leased.
+        """
+        rewards = [part for name, r in summary.rewards.items() for part in (name, repr(r.sum), r.count)]
+        outcome, detail = await self._scripts.call(
+            "insert_evaluation",
+            group_id,
+            epoch,
+            summary.completions,
+            summary.sampled_tokens,
+            summary.version_sum,
+            *rewards,
+        )
+        return inserted_from(group_id, summary.completions, outcome.decode(), detail.decode())
+
+    async def get(self, evaluation_id: str) -> Evaluation:
+        """The state of an evaluation. Errors: NotFound."""
+        fields = await self._scripts.read_hash(f"evaluation:{evaluation_id}")
+        if not fields:
+            raise NotFound(f"there is no evaluation {evaluation_id!r}; start one first")
+        numbers = {name.decode(): float(value) for name, value in fields.items() if name != b"reward"}
+        completions, tokens = int(numbers.get("completions", 0)), numbers.get("tokens", 0.0)
+        return Evaluation(
+            done=numbers["remaining"] == 0,
+            version=int(numbers["version"]),
+            completions=completions,
+            errors=int(numbers.get("errors", 0)),
+            accuracy=numbers.get("sum", 0.0) / completions if completions else 0.0,
+            mean_version=numbers.get("versions", 0.0) / tokens if tokens else 0.0,
+        )

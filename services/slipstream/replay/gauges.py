@@ -1,0 +1,70 @@
+"""The ledger on the metrics page, and the sweep that keeps it and the leases up to date."""
+
+import asyncio
+from collections.abc import Mapping
+
+from slipstream.replay.store import ReplayStore
+from slipstream.rpc.errors import OutOfMemory, Unreachable
+from slipstream.telemetry.logs import Log
+from slipstream.telemetry.metrics import Metrics
+from slipstream.types import Ledger, ReplayStats
+
+SWEEP_SECONDS = 1.0
+STATES = (
+    "leased",
+    "inserted",
+    "returned",
+    "expired",
+    "running",
+    "trained",
+    "buffered",
+    "in_flight",
+    "fenced",
+    "duplicates",
+)
+
+
+async def sweep(store: ReplayStore, *, metrics: Metrics, log: Log, stop: asyncio.Event) -> None:
+    """Every second until `stop`: expire overdue leases, show the ledger. A failing Redis is tried again."""
+    while not stop.is_set():
+        try:
+            if expired := await store.expire():
+                log.warning("leases expired", leases=expired)
+            show(await store.stats(), metrics)
+        except (Unreachable, OutOfMemory) as error:
+            log.warning("sweep failed, trying again", error=error)
+        await _pause(stop)
+
+
+def show(stats: ReplayStats, metrics: Metrics) -> None:
+    """Set the gauges."""
+    ledger = stats.ledger
+    for state in STATES:
+        metrics.set("ledger_groups", getattr(ledger, state), state=state, reason="")
+    metrics.set("ledger_groups", stats.kept, state="kept", reason="")
+    _show_reasons(metrics, "filtered", ledger.filtered)
+    _show_reasons(metrics, "dropped", ledger.dropped)
+    metrics.set("ledger_tokens", ledger.tokens_inserted, state="inserted")
+    metrics.set("ledger_tokens", ledger.tokens_trained, state="trained")
+    metrics.set("ledger_residual", ledger.residual)
+    metrics.set("admission_free", stats.admission_free)
+    metrics.set("announced_version", stats.version)
+
+
+def in_words(ledger: Ledger) -> dict[str, object]:
+    """The ledger as the values of a log line."""
+    filtered, dropped = sum(ledger.filtered.values()), sum(ledger.dropped.values())
+    states = {state: getattr(ledger, state) for state in STATES}
+    return {**states, "filtered": filtered, "dropped": dropped, "residual": ledger.residual}
+
+
+def _show_reasons(metrics: Metrics, state: str, counts: Mapping[str, int]) -> None:
+    for reason, count in counts.items():
+        metrics.set("ledger_groups", count, state=state, reason=reason)
+
+
+async def _pause(stop: asyncio.Event) -> None:
+    try:
+        await asyncio.wait_for(stop.wait(), SWEEP_SECONDS)
+    except TimeoutError:
+        return

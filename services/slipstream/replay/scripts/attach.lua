@@ -1,0 +1,20 @@
+-- ARGV: version, groups_per_step. The learner continues from `version`. Returns {released, restored}.
+-- From here on admission counts as if the versions so far had trained on groups_per_step groups each: true of
+-- an unbroken run, and the only bound that makes sense after a lost Redis or an older checkpoint.
+local version = tonumber(ARGV[1])
+allow_when_full()
+local released = redis.call('ZRANGE', in_flight, 0, -1)
+for _, id in ipairs(released) do
+  redis.call('ZREM', in_flight, id)
+  buffer(id)
+end
+local restored = redis.call('ZRANGEBYSCORE', kept, '(' .. version, '+inf')
+for _, id in ipairs(restored) do
+  redis.call('ZREM', kept, id)
+  count('trained', -1)
+  count('tokens_trained', -tonumber(redis.call('HGET', group_key(id), 'tokens')))
+  buffer(id)
+end
+redis.call('HSET', counters, 'version', version)
+redis.call('HSET', counters, 'trained_offset', version * tonumber(ARGV[2]) - counter('trained'))
+return {#released, #restored}

@@ -1,0 +1,103 @@
+-- The names of the keys, and the moves that the scripts share. Put in front of every script.
+--
+-- requeued ─▶ leases ─▶ buffered ─▶ in_flight ─▶ kept ─▶ (freed)        training, counted in the ledger
+-- evaluation_queue ─▶ evaluation_leases ─▶ (summed up)                  evaluation, never counted in it
+--
+-- A group is in one of these sets, or settled. Its hash `group:<id>` holds what is known of it.
+local prefix = KEYS[1]
+local counters = prefix .. 'counters'                      -- hash: the ledger, announced version, next index
+local requeued = prefix .. 'requeued'                      -- ids by dispatch index: to be leased anew
+local leases = prefix .. 'leases'                          -- ids by deadline in milliseconds
+local buffered = prefix .. 'buffered'                      -- ids by dispatch index
+local ages = prefix .. 'ages'                              -- the buffered ids by their newest token's version
+local in_flight = prefix .. 'in_flight'                    -- ids by dispatch index
+local kept = prefix .. 'kept'                              -- ids by the version that trained on them
+local evaluation_queue = prefix .. 'evaluation_queue'      -- ids by the version to evaluate
+local evaluation_leases = prefix .. 'evaluation_leases'    -- ids by deadline in milliseconds
+
+local REMEMBER_SECONDS = 600  -- how long a settled group is known, so that a repeated insert is recognised
+
+local function group_key(id)
+  return prefix .. 'group:' .. id
+end
+
+local function is_evaluation(id)
+  return string.sub(id, 1, 1) == 'e'
+end
+
+local function evaluation_key(id)
+  return prefix .. 'evaluation:' .. string.match(id, '^e%d+')
+end
+
+local function milliseconds()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+local function count(name, amount)
+  redis.call('HINCRBY', counters, name, amount)
+end
+
+local function counter(name)
+  return tonumber(redis.call('HGET', counters, name) or '0')
+end
+
+-- When memory is full Redis refuses a script's first write if it may take memory, and nothing after that.
+-- A script that only ever frees memory in the end starts with this harmless write.
+local function allow_when_full()
+  redis.call('DEL', prefix .. 'nothing')
+end
+
+local function buffer(id)
+  local known = redis.call('HMGET', group_key(id), 'index', 'newest')
+  redis.call('ZADD', buffered, known[1], id)
+  redis.call('ZADD', ages, known[2], id)
+end
+
+local function unbuffer(id)
+  redis.call('ZREM', buffered, id)
+  redis.call('ZREM', ages, id)
+end
+
+-- The group is done with: free its bytes, remember for a while that it was here.
+local function settle(id)
+  redis.call('HDEL', group_key(id), 'bytes')
+  redis.call('EXPIRE', group_key(id), REMEMBER_SECONDS)
+end
+
+-- A lease is over without a group: the prompt waits for another worker.
+local function end_lease(id, why)
+  if is_evaluation(id) then
+    redis.call('ZREM', evaluation_leases, id)
+    redis.call('ZADD', evaluation_queue, redis.call('HGET', evaluation_key(id), 'version'), id)
+  else
+    redis.call('ZREM', leases, id)
+    redis.call('ZADD', requeued, redis.call('HGET', group_key(id), 'index'), id)
+    count(why, 1)
+  end
+end
+
+local function expire_leases(time)
+  local expired = 0
+  for _, set in ipairs({leases, evaluation_leases}) do
+    for _, id in ipairs(redis.call('ZRANGEBYSCORE', set, '-inf', time)) do
+      end_lease(id, 'expired')
+      expired = expired + 1
+    end
+  end
+  return expired
+end
+
+-- Is this lease still held, under this epoch?
+local function holds(id, epoch)
+  local set = is_evaluation(id) and evaluation_leases or leases
+  return redis.call('ZSCORE', set, id) and redis.call('HGET', group_key(id), 'epoch') == epoch
+end
+
+-- How many groups may be started: (pipeline_depth + version + 1) * groups_per_step - accepted - running.
+local function admission_free(pipeline_depth, groups_per_step)
+  local accepted = counter('trained') + counter('trained_offset')
+    + redis.call('ZCARD', buffered) + redis.call('ZCARD', in_flight)
+  local bound = (pipeline_depth + counter('version') + 1) * groups_per_step
+  return bound - accepted - redis.call('ZCARD', leases)
+end

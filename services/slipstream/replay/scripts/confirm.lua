@@ -1,0 +1,7 @@
+-- ARGV: version. Its checkpoint is durable: groups trained up to it are let go. Returns how many.
+local ids = redis.call('ZRANGEBYSCORE', kept, '-inf', ARGV[1])
+for _, id in ipairs(ids) do
+  redis.call('ZREM', kept, id)
+  settle(id)
+end
+return #ids

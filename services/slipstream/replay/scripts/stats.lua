@@ -1,0 +1,7 @@
+-- ARGV: pipeline_depth, groups_per_step. Reads everything in one step: {counters, sizes, admission_free}.
+return {
+  redis.call('HGETALL', counters),
+  {redis.call('ZCARD', leases), redis.call('ZCARD', buffered), redis.call('ZCARD', in_flight),
+    redis.call('ZCARD', kept)},
+  math.max(0, admission_free(tonumber(ARGV[1]), tonumber(ARGV[2]))),
+}

@@ -1,0 +1,194 @@
+"""The Replay service: requests in, checked; one atomic step in Redis; answers out."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from slipstream.config import RunConfig
+from slipstream.replay.checks import check_at_least, check_group_ids, check_named, check_wait
+from slipstream.replay.evaluations import EvaluationStore
+from slipstream.replay.store import Inserted, ReplayStore, Slot, purpose_of
+from slipstream.replay.summary import summarise
+from slipstream.replay.waiting import finish_or_undo, poll
+from slipstream.rpc import codec
+from slipstream.rpc.errors import InvalidRequest
+from slipstream.tasks import PromptSource
+from slipstream.telemetry.metrics import Metrics
+from slipstream.types import Lease, Purpose
+from slipstream.v1 import replay_pb2 as pb
+from slipstream.v1 import replay_pb2_grpc
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collaborators:
+    """What the service works with; `stop` ends its waits early."""
+
+    config: RunConfig
+    store: ReplayStore
+    evaluations: EvaluationStore
+    prompts: PromptSource
+    metrics: Metrics
+    stop: asyncio.Event
+
+
+class ReplayServicer(replay_pb2_grpc.ReplayServicer):
+    """Holds no state of its own: any replica may answer any call."""
+
+    def __init__(self, collaborators: Collaborators) -> None:
+        self._with = collaborators
+        self._store = collaborators.store
+
+    async def LeasePrompts(self, request: pb.LeasePromptsRequest, context: Any) -> pb.LeasePromptsResponse:
+        """Wait for admission; if the worker goes away meanwhile, its slots are free again."""
+        check_named(worker_id=request.worker_id)
+        check_at_least(1, max_prompts=request.max_prompts)
+
+        async def attempt() -> tuple[Slot, ...]:
+            step = self._store.lease(
+                request.worker_id, max_prompts=request.max_prompts, serving_version=request.serving_version
+            )
+            return await finish_or_undo(step, lambda slots: self._give_back(request.worker_id, slots))
+
+        with self._with.metrics.waiting("admission"):
+            slots = await poll(attempt, seconds=check_wait(request.wait_seconds), stop=self._with.stop)
+        return pb.LeasePromptsResponse(leases=[codec.lease_to_proto(self._lease(slot)) for slot in slots])
+
+    async def ReturnPrompts(self, request: pb.ReturnPromptsRequest, context: Any) -> pb.ReturnPromptsResponse:
+        """Hand prompts back."""
+        check_named(worker_id=request.worker_id)
+        check_group_ids(ref.group_id for ref in request.leases)
+        leases = [(ref.group_id, ref.lease_epoch) for ref in request.leases]
+        return pb.ReturnPromptsResponse(returned=await self._store.give_back(request.worker_id, leases))
+
+    async def InsertGroup(self, request: pb.InsertGroupRequest, context: Any) -> pb.InsertGroupResponse:
+        """Take a finished group: as it came, byte by byte."""
+        check_group_ids([request.group.group_id])
+        inserted = await self._insert(request)
+        outcome = codec.INSERT_OUTCOMES[inserted.outcome]
+        return pb.InsertGroupResponse(outcome=outcome, filter_reason=inserted.reason)
+
+    async def SampleBatch(
+        self, request: pb.SampleBatchRequest, context: Any
+    ) -> AsyncIterator[pb.SampleBatchResponse]:
+        """Stream a batch; if the learner goes away before its end, the batch is released."""
+        check_at_least(1, groups=request.groups)
+        check_at_least(0, version=request.version, max_staleness=request.max_staleness)
+        with self._with.metrics.waiting("batch"):
+            ids = await self._wait_for_batch(request)
+        delivered = False
+        try:
+            for group_id in ids:
+                response = pb.SampleBatchResponse()
+                response.group.MergeFromString(await self._store.payload(group_id))
+                yield response
+            delivered = True
+        finally:
+            if not delivered:
+                await self._store.release(ids)
+
+    async def AckBatch(self, request: pb.AckBatchRequest, context: Any) -> pb.AckBatchResponse:
+        """The optimizer step has been made."""
+        check_at_least(0, version=request.version)
+        return pb.AckBatchResponse(acked=await self._store.ack(request.group_ids, version=request.version))
+
+    async def ReleaseBatch(self, request: pb.ReleaseBatchRequest, context: Any) -> pb.ReleaseBatchResponse:
+        """Put a batch back."""
+        return pb.ReleaseBatchResponse(released=await self._store.release(request.group_ids))
+
+    async def AnnounceVersion(
+        self, request: pb.AnnounceVersionRequest, context: Any
+    ) -> pb.AnnounceVersionResponse:
+        """Open admission."""
+        check_at_least(0, version=request.version)
+        await self._store.announce(request.version)
+        return pb.AnnounceVersionResponse()
+
+    async def ConfirmCheckpoint(
+        self, request: pb.ConfirmCheckpointRequest, context: Any
+    ) -> pb.ConfirmCheckpointResponse:
+        """Let trained groups go."""
+        check_at_least(0, version=request.version)
+        return pb.ConfirmCheckpointResponse(freed=await self._store.confirm_checkpoint(request.version))
+
+    async def AttachLearner(self, request: pb.AttachLearnerRequest, context: Any) -> pb.AttachLearnerResponse:
+        """Begin, or continue from a checkpoint."""
+        check_at_least(0, version=request.version)
+        attached = await self._store.attach(request.version)
+        return pb.AttachLearnerResponse(released=attached.released, restored=attached.restored)
+
+    async def StartEvaluation(
+        self, request: pb.StartEvaluationRequest, context: Any
+    ) -> pb.StartEvaluationResponse:
+        """Queue the held-out prompts, each of them once even when there are fewer than were asked for."""
+        self._check_evaluation(request)
+        evaluation_id = await self._with.evaluations.start(
+            request.version,
+            prompts=min(request.prompts, self._with.prompts.held_out_size or request.prompts),
+            samples_per_prompt=request.samples_per_prompt,
+            reward=request.reward,
+        )
+        return pb.StartEvaluationResponse(evaluation_id=evaluation_id)
+
+    async def GetEvaluation(self, request: pb.GetEvaluationRequest, context: Any) -> pb.GetEvaluationResponse:
+        """How far it is."""
+        found = await self._with.evaluations.get(request.evaluation_id)
+        return pb.GetEvaluationResponse(
+            done=found.done,
+            version=found.version,
+            completions=found.completions,
+            errors=found.errors,
+            accuracy=found.accuracy,
+            mean_version=found.mean_version,
+        )
+
+    async def GetStats(self, request: pb.GetStatsRequest, context: Any) -> pb.GetStatsResponse:
+        """The ledger, now."""
+        stats = await self._store.stats()
+        return pb.GetStatsResponse(
+            ledger=codec.ledger_to_proto(stats.ledger),
+            version=stats.version,
+            admission_free=stats.admission_free,
+            residual=stats.ledger.residual,
+            kept=stats.kept,
+        )
+
+    def _lease(self, slot: Slot) -> Lease:
+        training = slot.purpose is Purpose.TRAINING
+        prompt = self._with.prompts.training if training else self._with.prompts.held_out
+        return Lease(
+            group_id=slot.group_id,
+            lease_epoch=slot.epoch,
+            dispatch_index=slot.index,
+            prompt=prompt(slot.index),
+            group_size=slot.size,
+            seconds=self._with.config.replay.lease_seconds,
+            purpose=slot.purpose,
+        )
+
+    async def _give_back(self, worker: str, slots: Sequence[Slot]) -> int:
+        return await self._store.give_back(worker, [(slot.group_id, slot.epoch) for slot in slots])
+
+    async def _insert(self, request: pb.InsertGroupRequest) -> Inserted:
+        group = codec.group_from_proto(request.group)
+        summary = summarise(group)
+        if purpose_of(group.group_id) is Purpose.EVALUATION:
+            return await self._with.evaluations.insert(group.group_id, group.lease_epoch, summary)
+        payload = request.group.SerializeToString()
+        return await self._store.insert(group.group_id, group.lease_epoch, summary, payload)
+
+    async def _wait_for_batch(self, request: pb.SampleBatchRequest) -> tuple[str, ...]:
+        async def attempt() -> tuple[str, ...]:
+            step = self._store.sample(
+                request.groups, version=request.version, max_staleness=request.max_staleness
+            )
+            return await finish_or_undo(step, self._store.release)
+
+        return await poll(attempt, seconds=check_wait(request.wait_seconds), stop=self._with.stop)
+
+    def _check_evaluation(self, request: pb.StartEvaluationRequest) -> None:
+        check_at_least(0, version=request.version)
+        check_at_least(1, prompts=request.prompts, samples_per_prompt=request.samples_per_prompt)
+        known = [reward.name for reward in self._with.config.rewards]
+        if request.reward not in known:
+            raise InvalidRequest(f"reward is {request.reward!r}; the run has {known}; set evaluation.reward")

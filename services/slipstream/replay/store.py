@@ -1,0 +1,190 @@
+"""Leases, groups, admission and the ledger: every change is one atomic script in Redis."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from slipstream.replay.connection import Scripts
+from slipstream.replay.summary import Summary
+from slipstream.rpc.errors import InvalidRequest, NotFound
+from slipstream.types import InsertOutcome, Ledger, Purpose, ReplayStats
+
+COUNTERS = (
+    "leased",
+    "inserted",
+    "returned",
+    "expired",
+    "trained",
+    "tokens_inserted",
+    "tokens_trained",
+    "fenced",
+    "duplicates",
+    "withheld",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """A lease without its prompt; `index` counts dispatches, or the held-out prompts of an evaluation."""
+
+    group_id: str
+    epoch: int
+    index: int
+    size: int
+
+    @property
+    def purpose(self) -> Purpose:
+        """Training or evaluation, as the id says."""
+        return purpose_of(self.group_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inserted:
+    """What became of an insert, and why it was filtered if it was."""
+
+    outcome: InsertOutcome
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attached:
+    """Groups that a new learner finds back in the buffer: from in flight, and from steps that were lost."""
+
+    released: int
+    restored: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The numbers of a run that the scripts need."""
+
+    group_size: int
+    lease_seconds: float
+    pipeline_depth: int
+    groups_per_step: int
+
+
+class ReplayStore:
+    """The state of one run. Any number of these may work on the same Redis.
+
+    Invariants: the ledger closes after every call; accepted + running never grows beyond
+    (pipeline_depth + version + 1) · groups_per_step; a group is trained on at most once.
+    Every method raises Unreachable or OutOfMemory when Redis fails or is full.
+    """
+
+    def __init__(self, scripts: Scripts, limits: Limits) -> None:
+        self._scripts = scripts
+        self._limits = limits
+
+    async def lease(self, worker: str, *, max_prompts: int, serving_version: int) -> tuple[Slot, ...]:
+        """Evaluation prompts up to the version that the worker serves, then what admission allows."""
+        found = await self._scripts.call(
+            "lease",
+            worker,
+            max_prompts,
+            serving_version,
+            round(1000 * self._limits.lease_seconds),
+            self._limits.group_size,
+            self._limits.pipeline_depth,
+            self._limits.groups_per_step,
+        )
+        return tuple(Slot(group_id=i.decode(), epoch=e, index=n, size=s) for i, e, n, s in found)
+
+    async def give_back(self, worker: str, leases: Sequence[tuple[str, int]]) -> int:
+        """Return leases, as (group id, epoch), unworked; how many were still this worker's."""
+        flat = [part for lease in leases for part in lease]
+        return int(await self._scripts.call("return", worker, *flat))
+
+    async def expire(self) -> int:
+        """Record the leases whose deadline has passed; how many."""
+        return int(await self._scripts.call("expire"))
+
+    async def insert(self, group_id: str, epoch: int, summary: Summary, payload: bytes) -> Inserted:
+        """Take a finished training group. Idempotent by (group id, epoch).
+
+        Errors: InvalidRequest when it has not as many completions as were leased.
+        """
+        outcome, detail = await self._scripts.call(
+            "insert",
+            group_id,
+            epoch,
+            summary.completions,
+            summary.scored,
+            summary.withheld,
+            summary.tokens,
+            summary.newest_version,
+            payload,
+        )
+        return inserted_from(group_id, summary.completions, outcome.decode(), detail.decode())
+
+    async def sample(self, groups: int, *, version: int, max_staleness: int) -> tuple[str, ...]:
+        """Drop what is over age; then put the oldest `groups` groups in flight, or none. Their ids.
+
+        Idempotent by `version`: a batch that is in flight for that step is given again.
+        """
+        found = await self._scripts.call("sample", groups, version - max_staleness, version)
+        return tuple(group_id.decode() for group_id in found)
+
+    async def payload(self, group_id: str) -> bytes:
+        """The bytes of a group as they were inserted. Errors: NotFound when it is settled."""
+        found = await self._scripts.read_field(f"group:{group_id}", "bytes")
+        if found is None:
+            raise NotFound(f"group {group_id} is not in the buffer; attach the learner again")
+        return found
+
+    async def release(self, group_ids: Sequence[str]) -> int:
+        """Put groups in flight back at their old place; how many were in flight."""
+        return int(await self._scripts.call("release", *group_ids))
+
+    async def ack(self, group_ids: Sequence[str], *, version: int) -> int:
+        """These took part in the step that made `version`; how many were in flight."""
+        return int(await self._scripts.call("ack", version, *group_ids))
+
+    async def confirm_checkpoint(self, version: int) -> int:
+        """Let go of groups trained up to `version`; how many."""
+        return int(await self._scripts.call("confirm", version))
+
+    async def announce(self, version: int) -> None:
+        """The fleet serves `version`."""
+        await self._scripts.call("announce", version)
+
+    async def attach(self, version: int) -> Attached:
+        """The learner continues from `version`: all that is in flight or was trained on later comes back."""
+        released, restored = await self._scripts.call("attach", version, self._limits.groups_per_step)
+        return Attached(released=released, restored=restored)
+
+    async def stats(self) -> ReplayStats:
+        """The ledger and the admission state, read in one step."""
+        flat, sizes, free = await self._scripts.call(
+            "stats", self._limits.pipeline_depth, self._limits.groups_per_step
+        )
+        counters = {k.decode(): int(v) for k, v in zip(flat[::2], flat[1::2], strict=True)}
+        running, buffered, in_flight, kept = sizes
+        ledger = Ledger(
+            **{name: counters.get(name, 0) for name in COUNTERS},
+            filtered=_by_reason(counters, "filtered:"),
+            dropped=_by_reason(counters, "dropped:"),
+            running=running,
+            buffered=buffered,
+            in_flight=in_flight,
+        )
+        return ReplayStats(ledger=ledger, version=counters.get("version", 0), admission_free=free, kept=kept)
+
+
+def purpose_of(group_id: str) -> Purpose:
+    """Training or evaluation, as a group's id says."""
+    return Purpose.EVALUATION if group_id.startswith("e") else Purpose.TRAINING
+
+
+def inserted_from(group_id: str, completions: int, outcome: str, detail: str) -> Inserted:
+    """The answer of an insert script as a value. Errors: InvalidRequest for a group of the wrong size."""
+    if outcome == "wrong size":
+        raise InvalidRequest(
+            f"group {group_id} has {completions} completions, but its lease asked for {detail}; "
+            "withhold a completion by a reward whose outcome is an error, or return the lease"
+        )
+    return Inserted(outcome=InsertOutcome(outcome), reason=detail)
+
+
+def _by_reason(counters: dict[str, Any], start: str) -> dict[str, int]:
+    return {name.removeprefix(start): n for name, n in counters.items() if name.startswith(start)}

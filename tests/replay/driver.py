@@ -1,0 +1,272 @@
+"""Drives a real replay service over gRPC, on a real Redis, with made-up prompts and groups."""
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import grpc
+from slipstream.config import RunConfig, parse_config
+from slipstream.replay.__main__ import connected, limits_of
+from slipstream.replay.connection import Scripts
+from slipstream.replay.evaluations import EvaluationStore
+from slipstream.replay.servicer import Collaborators, ReplayServicer
+from slipstream.replay.store import ReplayStore
+from slipstream.rpc import codec
+from slipstream.rpc.channel import open_channel
+from slipstream.rpc.server import start_server
+from slipstream.telemetry.metrics import Metrics
+from slipstream.types import Completion, FinishReason, Group, Ledger, Outcome, Prompt, Reward, VersionSpan
+from slipstream.v1 import replay_pb2 as pb
+from slipstream.v1 import types_pb2
+from slipstream.v1.replay_pb2_grpc import ReplayStub, add_ReplayServicer_to_server
+
+ACCEPTED = pb.INSERT_OUTCOME_ACCEPTED
+DUPLICATE = pb.INSERT_OUTCOME_DUPLICATE
+FENCED = pb.INSERT_OUTCOME_FENCED
+FILTERED = pb.INSERT_OUTCOME_FILTERED
+
+
+class MadeUpPrompts:
+    """Prompt number 7 asks «training 7»."""
+
+    @property
+    def held_out_size(self) -> int | None:
+        return 10
+
+    def training(self, index: int) -> Prompt:
+        return Prompt(
+            prompt_id=f"training-{index}", task="made up", answer=str(index), text=f"training {index}"
+        )
+
+    def held_out(self, index: int) -> Prompt:
+        return Prompt(
+            prompt_id=f"held-out-{index}", task="made up", answer=str(index), text=f"held out {index}"
+        )
+
+    def demonstration(self, index: int) -> tuple[Prompt, str]:
+        return self.training(index), str(index)
+
+
+def completion(*, version: int = 0, tokens: int = 3, reward: float | None = 1.0) -> Completion:
+    """An answer sampled by one version; `reward` None means that scoring it failed."""
+    outcome = Outcome.SCORE if reward is not None else Outcome.ERROR
+    return Completion(
+        token_ids=tuple(range(tokens)),
+        logprobs=(-0.5,) * tokens,
+        mask=(1,) * tokens,
+        spans=(VersionSpan(version=version, start=0, end=tokens),),
+        finish_reason=FinishReason.STOP,
+        rewards=(Reward(name="exact_match", value=reward or 0.0, outcome=outcome),),
+    )
+
+
+def group(lease: pb.Lease, completions: Sequence[Completion]) -> Group:
+    """A finished group for a lease."""
+    return Group(
+        group_id=lease.group_id,
+        lease_epoch=lease.lease_epoch,
+        dispatch_index=lease.dispatch_index,
+        prompt=codec.prompt_from_proto(lease.prompt),
+        prompt_token_ids=(1, 2),
+        completions=tuple(completions),
+        worker_id="w",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Driver:
+    """The service's methods, short. After each test its ledger must close."""
+
+    stub: Any
+    store: ReplayStore
+    scripts: Scripts
+    config: RunConfig
+    metrics: Metrics
+    address: str
+
+    async def lease(
+        self, prompts: int = 1, *, worker: str = "w", wait: float = 0.0, serving: int = 0
+    ) -> list[pb.Lease]:
+        request = pb.LeasePromptsRequest(
+            worker_id=worker, max_prompts=prompts, wait_seconds=wait, serving_version=serving
+        )
+        return list((await self.stub.LeasePrompts(request)).leases)
+
+    async def give_back(self, *leases: pb.Lease, worker: str = "w") -> int:
+        refs = [pb.LeaseRef(group_id=lease.group_id, lease_epoch=lease.lease_epoch) for lease in leases]
+        request = pb.ReturnPromptsRequest(worker_id=worker, leases=refs)
+        return int((await self.stub.ReturnPrompts(request)).returned)
+
+    async def insert(self, lease: pb.Lease, *, version: int = 0, reward: float | None = 1.0) -> int:
+        """Insert `group_size` equal completions; the outcome."""
+        answers = [completion(version=version, reward=reward)] * lease.group_size
+        return await self.insert_completions(lease, answers)
+
+    async def insert_completions(self, lease: pb.Lease, answers: Sequence[Completion]) -> int:
+        return int((await self.insert_message(codec.group_to_proto(group(lease, answers)))).outcome)
+
+    async def insert_message(self, message: types_pb2.Group) -> pb.InsertGroupResponse:
+        response: pb.InsertGroupResponse = await self.stub.InsertGroup(pb.InsertGroupRequest(group=message))
+        return response
+
+    async def make(self, groups: int, *, version: int = 0) -> list[pb.Lease]:
+        """Lease and insert so many groups."""
+        leases = await self.lease(groups)
+        assert len(leases) == groups
+        for lease in leases:
+            assert await self.insert(lease, version=version) == ACCEPTED
+        return leases
+
+    async def sample(
+        self, groups: int, *, version: int = 0, max_staleness: int = 8, wait: float = 0.0
+    ) -> list[types_pb2.Group]:
+        request = pb.SampleBatchRequest(
+            groups=groups, version=version, max_staleness=max_staleness, wait_seconds=wait
+        )
+        return [response.group async for response in self.stub.SampleBatch(request)]
+
+    async def ack(self, batch: Sequence[types_pb2.Group], *, version: int) -> int:
+        ids = [member.group_id for member in batch]
+        return int((await self.stub.AckBatch(pb.AckBatchRequest(group_ids=ids, version=version))).acked)
+
+    async def release(self, batch: Sequence[types_pb2.Group]) -> int:
+        ids = [member.group_id for member in batch]
+        return int((await self.stub.ReleaseBatch(pb.ReleaseBatchRequest(group_ids=ids))).released)
+
+    async def train(self, groups: int, *, version: int) -> list[types_pb2.Group]:
+        """Sample a batch and ack it as the step that made `version`."""
+        batch = await self.sample(groups, version=version - 1)
+        assert await self.ack(batch, version=version) == groups
+        return batch
+
+    async def announce(self, version: int) -> None:
+        await self.stub.AnnounceVersion(pb.AnnounceVersionRequest(version=version))
+
+    async def attach(self, version: int) -> tuple[int, int]:
+        found = await self.stub.AttachLearner(pb.AttachLearnerRequest(version=version))
+        return found.released, found.restored
+
+    async def confirm(self, version: int) -> int:
+        return int((await self.stub.ConfirmCheckpoint(pb.ConfirmCheckpointRequest(version=version))).freed)
+
+    async def start_evaluation(self, *, version: int = 0, prompts: int = 2, samples: int = 2) -> str:
+        request = pb.StartEvaluationRequest(
+            version=version, prompts=prompts, samples_per_prompt=samples, reward="exact_match"
+        )
+        return str((await self.stub.StartEvaluation(request)).evaluation_id)
+
+    async def evaluation(self, evaluation_id: str) -> pb.GetEvaluationResponse:
+        request = pb.GetEvaluationRequest(evaluation_id=evaluation_id)
+        response: pb.GetEvaluationResponse = await self.stub.GetEvaluation(request)
+        return response
+
+    async def stats(self) -> pb.GetStatsResponse:
+        response: pb.GetStatsResponse = await self.stub.GetStats(pb.GetStatsRequest())
+        return response
+
+    async def ledger(self) -> Ledger:
+        return codec.ledger_from_proto((await self.stats()).ledger)
+
+    async def stored_bytes(self, group_id: str) -> bytes | None:
+        return await self.scripts.read_field(f"group:{group_id}", "bytes")
+
+
+def run_config(
+    *,
+    depth: int = 2,
+    per_step: int = 4,
+    group_size: int = 2,
+    lease_seconds: float = 60.0,
+    name: str | None = None,
+) -> RunConfig:
+    """A run of its own keys, small enough to count by hand."""
+    return parse_config(
+        {
+            "name": name or f"test-{secrets.token_hex(6)}",
+            "staleness": {"pipeline_depth": depth},
+            "learner": {"groups_per_step": per_step},
+            "rollout": {"group_size": group_size},
+            "replay": {"lease_seconds": lease_seconds},
+        }
+    )
+
+
+@contextlib.asynccontextmanager
+async def serving(redis_url: str, config: RunConfig) -> AsyncIterator[Driver]:
+    """A replay service on port 0, and a driver for it."""
+    stop, metrics = asyncio.Event(), Metrics()
+    async with connected(redis_url, config) as scripts:
+        store = ReplayStore(scripts, limits_of(config))
+        servicer = ReplayServicer(
+            Collaborators(
+                config=config,
+                store=store,
+                evaluations=EvaluationStore(scripts),
+                prompts=MadeUpPrompts(),
+                metrics=metrics,
+                stop=stop,
+            )
+        )
+        register = partial(add_ReplayServicer_to_server, servicer)
+        server = await start_server("127.0.0.1:0", register, config=config.rpc)
+        async with open_channel(server.address, config.rpc) as channel:
+            yield Driver(
+                stub=stub_of(channel),
+                store=store,
+                scripts=scripts,
+                config=config,
+                metrics=metrics,
+                address=server.address,
+            )
+        stop.set()
+        await server.stop(grace=1.0)
+
+
+def scenario(
+    **settings: Any,
+) -> Callable[[Callable[[Driver], Awaitable[None]]], Callable[[str], None]]:
+    """Run an async test against a service of its own; at the end its ledger must close."""
+
+    def wrap(test: Callable[[Driver], Awaitable[None]]) -> Callable[[str], None]:
+        def run(redis_url: str) -> None:
+            asyncio.run(asyncio.wait_for(_play(test, redis_url, run_config(**settings)), 60))
+
+        run.__name__ = getattr(test, "__name__", "scenario")
+        return run
+
+    return wrap
+
+
+async def _play(test: Callable[[Driver], Awaitable[None]], redis_url: str, config: RunConfig) -> None:
+    async with serving(redis_url, config) as driver:
+        await test(driver)
+        stats = await driver.stats()
+        assert stats.residual == 0, stats
+
+
+def stub_of(channel: grpc.aio.Channel) -> Any:
+    """The generated client, which has no types."""
+    return ReplayStub(channel)  # type: ignore[no-untyped-call, unused-ignore]
+
+
+async def until(condition: Callable[[], bool | Awaitable[bool]], *, seconds: float = 10.0) -> None:
+    """Wait until something becomes true."""
+    async with asyncio.timeout(seconds):
+        while True:
+            found = condition()
+            if found if isinstance(found, bool) else await found:
+                return
+            await asyncio.sleep(0.005)
+
+
+async def failure(call: Awaitable[object]) -> grpc.aio.AioRpcError:
+    """The gRPC error that a call must end with."""
+    try:
+        answer = await call
+    except grpc.aio.AioRpcError as error:
+        return error
+    raise AssertionError(f"expected an error, got {answer}")

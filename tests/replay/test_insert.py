@@ -1,0 +1,118 @@
+"""Inserting: idempotent, fenced, filtered, counted."""
+
+import asyncio
+from dataclasses import replace
+
+import grpc
+from replay.driver import ACCEPTED, DUPLICATE, FENCED, FILTERED, Driver, completion, failure, group, scenario
+from slipstream.rpc import codec
+from slipstream.v1 import replay_pb2 as pb
+from slipstream.v1 import types_pb2
+
+
+@scenario()
+async def test_a_group_comes_out_as_it_went_in(replay: Driver) -> None:
+    (lease,) = await replay.lease()
+    message = codec.group_to_proto(group(lease, [completion(version=3, tokens=5), completion(reward=0.25)]))
+    assert (await replay.insert_message(message)).outcome == ACCEPTED
+    assert await replay.sample(1) == [message]
+
+
+@scenario()
+async def test_inserting_twice_under_one_lease_changes_nothing(replay: Driver) -> None:
+    (lease,) = await replay.lease()
+    assert await replay.insert(lease) == ACCEPTED
+    assert await replay.insert(lease) == DUPLICATE
+    ledger = await replay.ledger()
+    assert (ledger.inserted, ledger.buffered, ledger.duplicates, ledger.tokens_inserted) == (1, 1, 1, 6)
+
+
+@scenario()
+async def test_an_insert_is_recognised_as_repeated_wherever_the_group_has_gone(replay: Driver) -> None:
+    (lease,) = await replay.make(1)
+    batch = await replay.sample(1)
+    assert await replay.insert(lease) == DUPLICATE
+    await replay.ack(batch, version=1)
+    assert await replay.insert(lease) == DUPLICATE
+    await replay.confirm(1)
+    assert await replay.insert(lease) == DUPLICATE
+    assert (await replay.ledger()).trained == 1
+
+
+@scenario()
+async def test_concurrent_inserts_of_one_lease_are_accepted_once(replay: Driver) -> None:
+    (lease,) = await replay.lease()
+    outcomes = await asyncio.gather(*(replay.insert(lease) for _ in range(20)))
+    assert sorted(outcomes) == sorted([ACCEPTED] + [DUPLICATE] * 19)
+
+
+@scenario()
+async def test_a_lease_that_was_never_given_is_fenced(replay: Driver) -> None:
+    (lease,) = await replay.lease()
+    future = pb.Lease(group_id="g000000077", lease_epoch=1, prompt=lease.prompt, group_size=2)
+    assert await replay.insert(future) == FENCED
+    assert (await replay.ledger()).inserted == 0
+
+
+@scenario(group_size=4)
+async def test_completions_that_could_not_be_scored_are_withheld_and_counted(replay: Driver) -> None:
+    (lease,) = await replay.lease()
+    answers = [completion(reward=None), completion(reward=None), completion(), completion()]
+    assert await replay.insert_completions(lease, answers) == ACCEPTED
+    ledger = await replay.ledger()
+    assert (ledger.withheld, ledger.buffered, ledger.filtered) == (2, 1, {})
+
+
+@scenario(group_size=4)
+async def test_a_group_with_one_scored_completion_has_no_baseline_and_is_filtered(replay: Driver) -> None:
+    (lease,) = await replay.lease()
+    answers = [completion(reward=None)] * 3 + [completion()]
+    message = codec.group_to_proto(group(lease, answers))
+    response = await replay.insert_message(message)
+    assert (response.outcome, response.filter_reason) == (FILTERED, "unscored")
+    ledger = await replay.ledger()
+    assert (ledger.filtered, ledger.buffered, ledger.inserted, ledger.withheld) == ({"unscored": 1}, 0, 1, 3)
+    assert await replay.insert_completions(lease, answers) == DUPLICATE
+    assert await replay.stored_bytes(lease.group_id) is None
+
+
+@scenario(group_size=1)
+async def test_a_group_of_one_is_filtered_only_without_any_score(replay: Driver) -> None:
+    first, second = await replay.lease(2)
+    assert await replay.insert(first) == ACCEPTED
+    assert await replay.insert(second, reward=None) == FILTERED
+
+
+@scenario()
+async def test_an_invalid_answer_is_a_score(replay: Driver) -> None:
+    (lease,) = await replay.lease()
+    message = codec.group_to_proto(group(lease, [completion(reward=0.0)] * 2))
+    for answer in message.completions:
+        answer.rewards[0].outcome = types_pb2.OUTCOME_INVALID_ANSWER
+    assert (await replay.insert_message(message)).outcome == ACCEPTED
+    assert (await replay.ledger()).withheld == 0
+
+
+@scenario()
+async def test_a_malformed_group_is_refused_and_its_lease_stays(replay: Driver) -> None:
+    (lease,) = await replay.lease()
+    good = completion()
+    for answers, words in (
+        ([good], "has 1 completions, but its lease asked for 2"),
+        ([good, replace(good, rewards=())], "completion 1 has no rewards"),
+        ([good, completion(reward=float("nan"))], "reward exact_match is nan"),
+    ):
+        error = await failure(replay.insert_completions(lease, answers))
+        assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert words in str(error.details())
+    assert await replay.insert(lease) == ACCEPTED
+
+
+@scenario()
+async def test_spans_that_do_not_tile_the_tokens_are_refused(replay: Driver) -> None:
+    (lease,) = await replay.lease()
+    message = codec.group_to_proto(group(lease, [completion(), completion()]))
+    message.completions[1].spans[0].end = 2
+    error = await failure(replay.insert_message(message))
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "spans end at 2" in str(error.details())
