@@ -1,0 +1,133 @@
+"""The process group of one membership epoch: the learner is rank 0, engine processes are the rest.
+
+Formed from a store that the learner serves, without torch's global group, so that it can be torn down and
+rebuilt in the middle of a run. gloo and NCCL take the same path; only the constructor differs.
+"""
+
+import socket
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
+
+Backend = Literal["gloo", "nccl"]
+
+
+class TransferError(RuntimeError):
+    """A group could not be formed, or a broadcast failed, was late, or arrived damaged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rendezvous:
+    """Where and as what to join the group of one epoch."""
+
+    epoch: int
+    rank: int
+    world_size: int
+    store_host: str
+    store_port: int
+    timeout_seconds: float
+
+
+class RendezvousStore:
+    """The store through which members find each other; the learner keeps one for the whole run."""
+
+    def __init__(self, host: str, port: int, *, timeout_seconds: float) -> None:
+        self._socket = socket.create_server((host, port))
+        self.host = host
+        self.port: int = self._socket.getsockname()[1]
+        self.store = TCPStore(
+            host,
+            self.port,
+            is_master=True,
+            wait_for_workers=False,
+            timeout=timedelta(seconds=timeout_seconds),
+            master_listen_fd=self._socket.detach(),
+        )
+
+
+class WeightGroup:
+    """A formed group. One of its waits never lasts longer than the rendezvous' timeout."""
+
+    def __init__(self, group: Any, timeout_seconds: float) -> None:
+        self._group = group
+        self._timeout = timedelta(seconds=timeout_seconds)
+
+    def broadcast(self, tensor: torch.Tensor) -> None:
+        """Send (rank 0) or receive (the others) a tensor in place. Errors: TransferError."""
+        options = dist.BroadcastOptions()
+        options.rootRank = 0
+        options.timeout = self._timeout
+        try:
+            self._group.broadcast([tensor], options).wait(self._timeout)
+        except RuntimeError as error:
+            raise TransferError(f"broadcast of {tensor.nbytes} bytes failed: {_first_line(error)}") from error
+        if tensor.is_cuda:
+            torch.cuda.current_stream(tensor.device).synchronize()
+
+    def close(self) -> None:
+        """Leave the group; peers that still wait in it get an error."""
+        with suppress(RuntimeError):
+            self._group.abort()
+
+
+def backend_of(device: torch.device) -> Backend:
+    """The backend that a device speaks."""
+    return "nccl" if device.type == "cuda" else "gloo"
+
+
+def form_group(rendezvous: Rendezvous, *, device: torch.device, store: Store | None = None) -> WeightGroup:
+    """Form the group of an epoch with all its members, within the rendezvous' timeout.
+
+    The learner passes its own store, workers connect to it. Errors: TransferError.
+    """
+    timeout = timedelta(seconds=rendezvous.timeout_seconds)
+    try:
+        base = store or TCPStore(
+            rendezvous.store_host, rendezvous.store_port, is_master=False, timeout=timeout
+        )
+        prefixed = PrefixStore(f"epoch/{rendezvous.epoch}", base)
+        prefixed.set_timeout(timeout)
+        if backend_of(device) == "nccl":
+            group = _nccl(prefixed, rendezvous, timeout)
+        else:
+            group = _gloo(prefixed, rendezvous, timeout)
+    except RuntimeError as error:
+        raise TransferError(
+            f"epoch {rendezvous.epoch}: rank {rendezvous.rank} of {rendezvous.world_size} could not form the "
+            f"group within {rendezvous.timeout_seconds:g} s: {_first_line(error)}"
+        ) from error
+    return WeightGroup(group, rendezvous.timeout_seconds)
+
+
+def _gloo(store: Store, rendezvous: Rendezvous, timeout: timedelta) -> Any:
+    options: Any = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
+    options._timeout = timeout
+    options._devices = [
+        dist.ProcessGroupGloo.create_device(
+            hostname=_own_address(rendezvous.store_host, rendezvous.store_port)
+        )
+    ]
+    return dist.ProcessGroupGloo(store, rendezvous.rank, rendezvous.world_size, options)
+
+
+def _nccl(store: Store, rendezvous: Rendezvous, timeout: timedelta) -> Any:
+    options: Any = dist.ProcessGroupNCCL.Options()
+    options._timeout = timeout
+    return dist.ProcessGroupNCCL(store, rendezvous.rank, rendezvous.world_size, options)
+
+
+def _own_address(peer_host: str, peer_port: int) -> str:
+    """The address of this machine from which the peer is reached. Sends nothing."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((peer_host, peer_port))
+        address: str = probe.getsockname()[0]
+    return address
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

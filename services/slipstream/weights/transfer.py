@@ -1,0 +1,90 @@
+"""Both ends of a broadcast: pack and send, receive and verify, one bucket at a time.
+
+A bucket is a flat byte tensor with a trailer of four int64: magic, version, bucket index, checksum. The
+receiver hands out tensors only from a bucket whose trailer is right, so damage never reaches a model.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import torch
+
+from slipstream.weights.group import TransferError, WeightGroup
+from slipstream.weights.manifest import Manifest, TensorSpec
+
+MAGIC = 0x534C4950
+TRAILER_WORDS = 4
+WORD_BYTES = 8
+CHUNK_WORDS = 1 << 20
+MULTIPLIER = 6364136223846793005
+
+
+def send(
+    group: WeightGroup,
+    manifest: Manifest,
+    tensors: Mapping[str, torch.Tensor],
+    *,
+    version: int,
+    device: torch.device,
+) -> None:
+    """Broadcast every tensor of the manifest, converted to its wire dtype. Errors: TransferError."""
+    for bucket, size in enumerate(manifest.bucket_bytes):
+        buffer = _buffer(size, device)
+        for spec in manifest.tensors_of(bucket):
+            view(buffer, spec).copy_(tensors[spec.name].detach())
+        _trailer(buffer).copy_(
+            torch.tensor([MAGIC, version, bucket, checksum(_words(buffer))], dtype=torch.int64)
+        )
+        group.broadcast(buffer)
+
+
+def receive(
+    group: WeightGroup, manifest: Manifest, *, version: int, device: torch.device
+) -> Iterator[list[tuple[str, torch.Tensor]]]:
+    """Yield the (name, tensor) pairs of each bucket once it is verified.
+
+    The tensors are views of the bucket: copy what must live on. Errors: TransferError.
+    """
+    for bucket, size in enumerate(manifest.bucket_bytes):
+        buffer = _buffer(size, device)
+        group.broadcast(buffer)
+        _verify(buffer, version=version, bucket=bucket)
+        yield [(spec.name, view(buffer, spec)) for spec in manifest.tensors_of(bucket)]
+
+
+def checksum(words: torch.Tensor) -> int:
+    """Position-dependent checksum of int64 words, modulo 2^64 (as a signed number); any device.
+
+    Within a chunk Σ word_i · (2 i + 1), chunks combined as a polynomial. Every word's factor is odd, so a
+    change of any single word changes the sum.
+    """
+    total = torch.zeros((), dtype=torch.int64, device=words.device)
+    odd = 2 * torch.arange(min(CHUNK_WORDS, words.numel()), dtype=torch.int64, device=words.device) + 1
+    for chunk in words.split(CHUNK_WORDS):
+        total = total * MULTIPLIER + (chunk * odd[: chunk.numel()]).sum()
+    return int(total)
+
+
+def view(buffer: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
+    """The part of a bucket that holds one tensor, in its dtype and shape."""
+    return buffer[spec.offset : spec.offset + spec.nbytes].view(spec.dtype).view(spec.shape)
+
+
+def _buffer(size: int, device: torch.device) -> torch.Tensor:
+    return torch.zeros(size + TRAILER_WORDS * WORD_BYTES, dtype=torch.uint8, device=device)
+
+
+def _words(buffer: torch.Tensor) -> torch.Tensor:
+    return buffer.view(torch.int64)[:-TRAILER_WORDS]
+
+
+def _trailer(buffer: torch.Tensor) -> torch.Tensor:
+    return buffer.view(torch.int64)[-TRAILER_WORDS:]
+
+
+def _verify(buffer: torch.Tensor, *, version: int, bucket: int) -> None:
+    expected = [MAGIC, version, bucket, checksum(_words(buffer))]
+    found = _trailer(buffer).tolist()
+    if found != expected:
+        names = ("magic", "version", "bucket", "checksum")
+        wrong = [f"{n} {f} instead of {e}" for n, f, e in zip(names, found, expected, strict=True) if f != e]
+        raise TransferError(f"bucket {bucket} of version {version} arrived damaged: {', '.join(wrong)}")

@@ -1,0 +1,195 @@
+"""A broadcast arrives whole and right, or not at all."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+from slipstream.weights.group import Rendezvous, RendezvousStore, TransferError, WeightGroup, form_group
+from slipstream.weights.manifest import (
+    Manifest,
+    manifest_from_proto,
+    manifest_to_proto,
+    model_fingerprint,
+    plan,
+)
+from slipstream.weights.transfer import checksum, receive, send
+
+CPU = torch.device("cpu")
+SHAPES = [("a", (3, 5)), ("b", (7,)), ("c", (64, 64)), ("scalar", ()), ("empty", (0, 4))]
+
+
+def make_manifest(*, dtype: torch.dtype = torch.float32, bucket_bytes: int = 1024) -> Manifest:
+    return plan(SHAPES, dtype=dtype, bucket_bytes=bucket_bytes, model_fingerprint="f")
+
+
+def make_tensors() -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return {name: torch.randn(shape, generator=generator) for name, shape in SHAPES}
+
+
+def form(epoch: int, world_size: int, *, timeout: float = 10.0) -> list[WeightGroup]:
+    store = RendezvousStore("127.0.0.1", 0, timeout_seconds=timeout)
+
+    def member(rank: int) -> WeightGroup:
+        rendezvous = Rendezvous(
+            epoch=epoch,
+            rank=rank,
+            world_size=world_size,
+            store_host=store.host,
+            store_port=store.port,
+            timeout_seconds=timeout,
+        )
+        return form_group(rendezvous, device=CPU, store=store.store if rank == 0 else None)
+
+    with ThreadPoolExecutor(world_size) as pool:
+        return list(pool.map(member, range(world_size)))
+
+
+def received(group: WeightGroup, manifest: Manifest, version: int) -> dict[str, torch.Tensor]:
+    buckets = receive(group, manifest, version=version, device=CPU)
+    return {name: tensor.clone() for bucket in buckets for name, tensor in bucket}
+
+
+def exchange(
+    groups: list[WeightGroup], manifest: Manifest, send_it: Callable[[WeightGroup], None], version: int
+) -> list[dict[str, torch.Tensor]]:
+    with ThreadPoolExecutor(len(groups)) as pool:
+        sending = pool.submit(send_it, groups[0])
+        results = list(pool.map(lambda group: received(group, manifest, version), groups[1:]))
+        sending.result()
+    return results
+
+
+def test_three_workers_receive_exactly_what_the_learner_sent() -> None:
+    groups, manifest, tensors = form(1, 4), make_manifest(), make_tensors()
+    results = exchange(groups, manifest, lambda g: send(g, manifest, tensors, version=7, device=CPU), 7)
+    assert len(results) == 3
+    for result in results:
+        assert all(torch.equal(result[name], tensors[name]) for name, _ in SHAPES)
+
+
+def test_weights_travel_in_the_wire_dtype() -> None:
+    groups, manifest, tensors = form(1, 2), make_manifest(dtype=torch.bfloat16), make_tensors()
+    (result,) = exchange(groups, manifest, lambda g: send(g, manifest, tensors, version=1, device=CPU), 1)
+    assert torch.equal(result["c"], tensors["c"].to(torch.bfloat16))
+
+
+def test_a_damaged_bucket_is_refused_before_any_tensor_of_it_is_handed_out() -> None:
+    groups, manifest, tensors = form(1, 2), make_manifest(bucket_bytes=1 << 20), make_tensors()
+
+    class Damaging:
+        def broadcast(self, tensor: torch.Tensor) -> None:
+            tensor[17] ^= 1
+            groups[0].broadcast(tensor)
+
+    with pytest.raises(TransferError, match=r"checksum .* instead of"):
+        exchange(
+            groups,
+            manifest,
+            lambda _: send(Damaging(), manifest, tensors, version=1, device=CPU),  # type: ignore[arg-type]
+            1,
+        )
+
+
+def test_another_version_than_the_prepared_one_is_refused() -> None:
+    groups, manifest, tensors = form(1, 2), make_manifest(), make_tensors()
+    with pytest.raises(TransferError, match="version 4 instead of 5"):
+        exchange(groups, manifest, lambda g: send(g, manifest, tensors, version=4, device=CPU), 5)
+
+
+def test_the_checksum_sees_a_swap_and_a_single_bit() -> None:
+    words = torch.arange(1, 3_000_000, dtype=torch.int64)
+    swapped = words.clone()
+    swapped[[5, 2_000_000]] = words[[2_000_000, 5]]
+    flipped = words.clone()
+    flipped[-1] ^= 1 << 62
+    assert len({checksum(words), checksum(swapped), checksum(flipped)}) == 3
+
+
+def test_a_member_that_never_comes_makes_the_group_fail_within_its_deadline() -> None:
+    store = RendezvousStore("127.0.0.1", 0, timeout_seconds=1)
+    alone = Rendezvous(
+        epoch=1, rank=0, world_size=2, store_host=store.host, store_port=store.port, timeout_seconds=1
+    )
+    with pytest.raises(TransferError, match=r"rank 0 of 2 could not form the group within 1 s"):
+        form_group(alone, device=CPU, store=store.store)
+
+
+def test_a_member_that_leaves_in_the_middle_ends_the_broadcast_for_the_others() -> None:
+    groups, manifest, tensors = form(1, 3, timeout=3), make_manifest(), make_tensors()
+    groups[2].close()
+    del groups[2]
+    failed = threading.Event()
+
+    def send_it() -> None:
+        try:
+            send(groups[0], manifest, tensors, version=1, device=CPU)
+            send(groups[0], manifest, tensors, version=2, device=CPU)
+        except TransferError:
+            failed.set()
+
+    def receive_it() -> None:
+        try:
+            received(groups[1], manifest, 1)
+            received(groups[1], manifest, 2)
+        except TransferError:
+            failed.set()
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda run: run(), (send_it, receive_it)))
+    assert failed.is_set()
+
+
+def test_a_new_epoch_forms_on_the_same_store_after_an_old_one() -> None:
+    store = RendezvousStore("127.0.0.1", 0, timeout_seconds=10)
+    manifest, tensors = make_manifest(), make_tensors()
+    for epoch, world_size in ((1, 2), (2, 3), (3, 2)):
+        with ThreadPoolExecutor(world_size) as pool:
+            members = [
+                pool.submit(
+                    form_group,
+                    Rendezvous(
+                        epoch=epoch,
+                        rank=rank,
+                        world_size=world_size,
+                        store_host=store.host,
+                        store_port=store.port,
+                        timeout_seconds=10,
+                    ),
+                    device=CPU,
+                    store=store.store if rank == 0 else None,
+                )
+                for rank in range(world_size)
+            ]
+            groups = [member.result() for member in members]
+        results = exchange(groups, manifest, lambda g: send(g, manifest, tensors, version=1, device=CPU), 1)
+        assert all(torch.equal(result["c"], tensors["c"]) for result in results)
+        for group in groups:
+            group.close()
+
+
+def test_a_tensor_larger_than_a_bucket_gets_one_of_its_own() -> None:
+    manifest = make_manifest(bucket_bytes=100)
+    assert [spec.bucket for spec in manifest.tensors] == [0, 0, 1, 2, 2]
+    assert manifest.bucket_bytes == (64 + 32, 64 * 64 * 4, 16)
+
+
+def test_a_manifest_survives_the_wire() -> None:
+    manifest = make_manifest(dtype=torch.bfloat16)
+    assert manifest_from_proto(manifest_to_proto(manifest)) == manifest
+
+
+def test_the_fingerprint_ignores_how_a_model_was_saved_but_not_what_it_is(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    prints = []
+    for text in (
+        '{"hidden_size": 4, "dtype": "float32"}',
+        '{"dtype": "bfloat16", "hidden_size": 4}',
+        '{"hidden_size": 8}',
+    ):
+        config.write_text(text)
+        prints.append(model_fingerprint(tmp_path))
+    assert prints[0] == prints[1] != prints[2]
