@@ -1,0 +1,1 @@
+"""The learner pod: model, optimizer, policy version, weight publishing, checkpoints."""

@@ -1,0 +1,109 @@
+"""Durable state of the learner: written aside, flushed, and published by one rename.
+
+    checkpoints/step_00000050/{model/, optimizer.safetensors, state.json}
+
+The model is a Hugging Face directory; the optimizer's moments are safetensors. No pickle.
+"""
+
+import json
+import os
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from slipstream.learner.model import Policy
+
+SCHEMA = 1
+PARTIAL = ".partial"
+RNG = "rng.cpu"
+
+
+class CheckpointError(ValueError):
+    """A checkpoint is damaged, or belongs to another model or schema."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """What a checkpoint says besides tensors; `version` is the policy version, which is also the step."""
+
+    version: int
+    model_fingerprint: str
+    schema: int = SCHEMA
+
+
+def save_checkpoint(root: Path, policy: Policy, optimizer: torch.optim.Optimizer, state: State) -> Path:
+    """Write a checkpoint; it exists wholly or not at all. Errors: OSError (a full disk, say)."""
+    final = root / f"step_{state.version:08d}"
+    partial = root / f"{PARTIAL}-{final.name}"
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    policy.save(partial / "model")
+    save_file(_optimizer_tensors(policy, optimizer), partial / "optimizer.safetensors")
+    (partial / "state.json").write_text(json.dumps(asdict(state)), encoding="utf-8")
+    _flush(partial)
+    shutil.rmtree(final, ignore_errors=True)
+    partial.rename(final)
+    _flush(root)
+    return final
+
+
+def latest_checkpoint(root: Path) -> Path | None:
+    """The newest whole checkpoint, or None."""
+    found = sorted(path for path in root.glob("step_*") if (path / "state.json").exists())
+    return found[-1] if found else None
+
+
+def read_state(checkpoint: Path, *, model_fingerprint: str) -> State:
+    """The state of a checkpoint. Errors: CheckpointError when it is not one of this model and schema."""
+    try:
+        state = State(**json.loads((checkpoint / "state.json").read_text(encoding="utf-8")))
+    except (json.JSONDecodeError, TypeError) as error:
+        raise CheckpointError(f"{checkpoint}/state.json cannot be read: {error}") from error
+    if state.schema != SCHEMA:
+        raise CheckpointError(f"{checkpoint} has schema {state.schema}, this version reads {SCHEMA}")
+    if state.model_fingerprint != model_fingerprint:
+        raise CheckpointError(f"{checkpoint} is of another model; start a new run, or set model.path back")
+    return state
+
+
+def load_optimizer(checkpoint: Path, policy: Policy, optimizer: torch.optim.Optimizer) -> None:
+    """Restore the moments and the random state. Errors: CheckpointError when a parameter has none."""
+    tensors = load_file(checkpoint / "optimizer.safetensors", device=str(policy.device))
+    torch.set_rng_state(tensors.pop(RNG).cpu())
+    for name, parameter in policy.model.named_parameters():
+        state = {
+            key.split("/", 1)[0]: value for key, value in tensors.items() if key.split("/", 1)[1] == name
+        }
+        if tensors and not state:
+            raise CheckpointError(f"{checkpoint}/optimizer.safetensors has nothing for {name}")
+        if state:
+            optimizer.state[parameter] = {**state, "step": state["step"].cpu()}
+
+
+def prune(root: Path, *, keep: int) -> None:
+    """Delete all but the newest `keep` checkpoints, and what earlier writers left unfinished."""
+    for path in sorted(root.glob("step_*"))[:-keep]:
+        shutil.rmtree(path)
+    for path in root.glob(f"{PARTIAL}-*"):
+        shutil.rmtree(path)
+
+
+def _optimizer_tensors(policy: Policy, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+    tensors = {RNG: torch.get_rng_state()}
+    for name, parameter in policy.model.named_parameters():
+        for key, value in optimizer.state.get(parameter, {}).items():
+            tensors[f"{key}/{name}"] = value
+    return tensors
+
+
+def _flush(directory: Path) -> None:
+    """Force a directory and the files below it to disk."""
+    for path in [directory, *directory.rglob("*")]:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

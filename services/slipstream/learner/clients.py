@@ -1,0 +1,96 @@
+"""What the learner asks of replay. Every call is idempotent, and tried again while replay is away."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+import grpc
+
+from slipstream.config import RunConfig
+from slipstream.rpc import codec
+from slipstream.rpc.channel import call_again
+from slipstream.types import Evaluation, Group
+from slipstream.v1 import replay_pb2 as pb
+from slipstream.v1.replay_pb2_grpc import ReplayStub
+
+T = TypeVar("T")
+SAMPLE_WAIT_SECONDS = 5.0
+PATIENCE_SECONDS = 60.0
+
+
+class ReplayClient:
+    """Samples, acknowledges, announces. Errors of every method: Unreachable after a minute."""
+
+    def __init__(self, channel: grpc.aio.Channel, config: RunConfig) -> None:
+        self._stub = ReplayStub(channel)
+        self._timeout = config.rpc.timeout_seconds
+        self._groups = config.learner.groups_per_step
+        self._max_staleness = config.staleness.max_staleness
+
+    async def attach(self, version: int) -> pb.AttachLearnerResponse:
+        """Continue from `version`: what was in flight and what lost steps consumed is sampled again."""
+        request = pb.AttachLearnerRequest(version=version)
+        return await self._again("attach", lambda: self._stub.AttachLearner(request, timeout=self._timeout))
+
+    async def sample(self, version: int) -> list[Group]:
+        """A full batch for the step after `version`, or nothing when there is none within some seconds."""
+        request = pb.SampleBatchRequest(
+            groups=self._groups,
+            version=version,
+            max_staleness=self._max_staleness,
+            wait_seconds=SAMPLE_WAIT_SECONDS,
+        )
+        return await self._again("sample", lambda: self._read(request))
+
+    async def ack(self, groups: Sequence[Group], version: int) -> None:
+        """These groups took part in the step that made `version`."""
+        request = pb.AckBatchRequest(group_ids=[group.group_id for group in groups], version=version)
+        await self._again("ack", lambda: self._stub.AckBatch(request, timeout=self._timeout))
+
+    async def release(self, groups: Sequence[Group]) -> None:
+        """Put sampled groups back untrained."""
+        request = pb.ReleaseBatchRequest(group_ids=[group.group_id for group in groups])
+        await self._again("release", lambda: self._stub.ReleaseBatch(request, timeout=self._timeout))
+
+    async def announce(self, version: int) -> None:
+        """The fleet serves `version`."""
+        request = pb.AnnounceVersionRequest(version=version)
+        await self._again("announce", lambda: self._stub.AnnounceVersion(request, timeout=self._timeout))
+
+    async def confirm_checkpoint(self, version: int) -> None:
+        """The checkpoint of `version` is durable."""
+        request = pb.ConfirmCheckpointRequest(version=version)
+        await self._again("confirm", lambda: self._stub.ConfirmCheckpoint(request, timeout=self._timeout))
+
+    async def start_evaluation(
+        self, version: int, *, prompts: int, samples_per_prompt: int, reward: str
+    ) -> str:
+        """Begin an evaluation; returns its name."""
+        request = pb.StartEvaluationRequest(
+            version=version, prompts=prompts, samples_per_prompt=samples_per_prompt, reward=reward
+        )
+        response = await self._again(
+            "start evaluation", lambda: self._stub.StartEvaluation(request, timeout=self._timeout)
+        )
+        return str(response.evaluation_id)
+
+    async def evaluation(self, evaluation_id: str) -> Evaluation:
+        """The state of an evaluation."""
+        request = pb.GetEvaluationRequest(evaluation_id=evaluation_id)
+        response = await self._again(
+            "get evaluation", lambda: self._stub.GetEvaluation(request, timeout=self._timeout)
+        )
+        return Evaluation(
+            done=response.done,
+            version=response.version,
+            completions=response.completions,
+            errors=response.errors,
+            accuracy=response.accuracy,
+            mean_version=response.mean_version,
+        )
+
+    async def _read(self, request: pb.SampleBatchRequest) -> list[Group]:
+        call = self._stub.SampleBatch(request, timeout=SAMPLE_WAIT_SECONDS + self._timeout)
+        return [codec.group_from_proto(response.group) async for response in call]
+
+    async def _again(self, what: str, call: Callable[[], Awaitable[T]]) -> T:
+        return await call_again(what, call, give_up_after=PATIENCE_SECONDS)

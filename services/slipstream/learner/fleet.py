@@ -1,0 +1,167 @@
+"""The learner's side of the fleet stream: who is in the fleet, and a mailbox for each worker."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+
+from slipstream.telemetry.logs import Log
+from slipstream.telemetry.metrics import Metrics
+from slipstream.v1 import learner_pb2 as pb
+from slipstream.v1.learner_pb2_grpc import FleetServicer
+
+NO_VERSION = -1
+
+
+class MemberLost(RuntimeError):
+    """A worker left, or did not answer in time."""
+
+
+class UpdateFailed(RuntimeError):
+    """A worker is there, but the update did not arrive as a whole; it stays paused until one does."""
+
+
+class Member:
+    """One worker for as long as its stream lives. Answers are matched by kind, epoch and version."""
+
+    def __init__(self, join: pb.JoinFleet) -> None:
+        self.worker_id: str = join.worker_id
+        self.ranks: int = max(1, join.ranks)
+        self.version: int = join.serving_version
+        self.alive = True
+        self.failures = 0
+        self.outbox: asyncio.Queue[pb.LearnerMessage | None] = asyncio.Queue()
+        self._inbox: asyncio.Queue[pb.WorkerMessage | None] = asyncio.Queue()
+
+    def tell(self, **message: Any) -> None:
+        """Send one message, such as `commit=pb.Commit(version=3)`."""
+        self.outbox.put_nowait(pb.LearnerMessage(**message))
+
+    def receive(self, message: pb.WorkerMessage) -> None:
+        """A message came in from the worker."""
+        self._inbox.put_nowait(message)
+
+    async def answer(self, kind: str, *, epoch: int, version: int, timeout_seconds: float) -> Any:
+        """The worker's next message of `kind` about this update; those about earlier ones are skipped.
+
+        Errors: UpdateFailed when it says so; MemberLost when it goes or does not answer in time.
+        """
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                while True:
+                    message = await self._inbox.get()
+                    if message is None:
+                        raise MemberLost(f"{self.worker_id} left")
+                    found = message.WhichOneof("message")
+                    content: Any = getattr(message, found) if found else None
+                    about = (getattr(content, "epoch", epoch), getattr(content, "version", None))
+                    if about != (epoch, version):
+                        continue
+                    if found == kind:
+                        return content
+                    if found == "failed":
+                        raise UpdateFailed(f"{self.worker_id}: {content.reason}")
+        except TimeoutError as error:
+            raise MemberLost(f"{self.worker_id} did not answer `{kind}` in {timeout_seconds:g} s") from error
+
+    def drop(self) -> None:
+        """End the stream; the worker may join again."""
+        self.alive = False
+        self.outbox.put_nowait(None)
+        self._inbox.put_nowait(None)
+
+
+class Fleet(FleetServicer):
+    """The members. A worker that joins under a name that is taken replaces the old stream."""
+
+    def __init__(self, *, model_fingerprint: str, backend: str, metrics: Metrics, log: Log) -> None:
+        self._fingerprint = model_fingerprint
+        self._backend = backend
+        self._metrics = metrics
+        self._log = log
+        self._members: dict[str, Member] = {}
+        self.joined = asyncio.Event()
+        self.version = 0
+        self.epoch = 0
+
+    def members(self) -> list[Member]:
+        """Those whose stream is open, by name."""
+        return [self._members[name] for name in sorted(self._members) if self._members[name].alive]
+
+    def drop(self, member: Member, reason: str) -> None:
+        """Put a worker out of the fleet; it may join again."""
+        self._log.warning("worker dropped", worker=member.worker_id, reason=reason)
+        member.drop()
+
+    def finish(self, reason: str) -> None:
+        """Tell everybody that the run is over, and close the streams."""
+        for member in self.members():
+            member.tell(finish=pb.Finish(reason=reason))
+            member.drop()
+
+    async def Join(
+        self, request_iterator: AsyncIterator[pb.WorkerMessage], context: Any
+    ) -> AsyncIterator[pb.LearnerMessage]:
+        """One worker's stream, from its first message to its end."""
+        first = await anext(aiter(request_iterator), None)
+        if first is None or first.WhichOneof("message") != "join":
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT, "the first message of a stream must be Join"
+            )
+            return
+        await self._refuse_strangers(first.join, context)
+        member = self._enter(first.join)
+        reader = asyncio.create_task(_read(request_iterator, member))
+        try:
+            while (message := await member.outbox.get()) is not None:
+                yield message
+        finally:
+            reader.cancel()
+            self._leave(member)
+
+    async def GetPolicy(self, request: pb.GetPolicyRequest, context: Any) -> pb.GetPolicyResponse:
+        """The learner's progress."""
+        members = [pb.FleetMember(worker_id=m.worker_id, version=m.version) for m in self.members()]
+        return pb.GetPolicyResponse(version=self.version, epoch=self.epoch, members=members)
+
+    async def _refuse_strangers(self, join: pb.JoinFleet, context: Any) -> None:
+        for what, theirs, ours in (
+            ("model", join.model_fingerprint, self._fingerprint),
+            ("backend", join.backend, self._backend),
+        ):
+            if theirs != ours:
+                await context.abort(
+                    grpc.StatusCode.FAILED_PRECONDITION,
+                    f"worker {join.worker_id} has {what} {theirs}, the learner {ours}; give both the same "
+                    "model directory and the same kind of device",
+                )
+
+    def _enter(self, join: pb.JoinFleet) -> Member:
+        old = self._members.get(join.worker_id)
+        if old is not None:
+            old.drop()
+        member = Member(join)
+        self._members[join.worker_id] = member
+        self._log.info("worker joined", worker=join.worker_id, members=len(self.members()))
+        self._metrics.set("fleet_workers", len(self.members()))
+        self.joined.set()
+        return member
+
+    def _leave(self, member: Member) -> None:
+        member.drop()
+        if self._members.get(member.worker_id) is member:
+            del self._members[member.worker_id]
+        self._log.info("worker left", worker=member.worker_id, members=len(self.members()))
+        self._metrics.set("fleet_workers", len(self.members()))
+
+
+async def _read(messages: AsyncIterator[pb.WorkerMessage], member: Member) -> None:
+    """Put what the worker says into its mailbox, until it stops talking."""
+    try:
+        async for message in messages:
+            if message.WhichOneof("message") == "leave":
+                break
+            member.receive(message)
+    finally:
+        member.drop()

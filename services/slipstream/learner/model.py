@@ -1,0 +1,119 @@
+"""The policy: any Hugging Face causal LM directory, run on packed rows without padding."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from slipstream.learner.logprobs import selected_logprobs
+
+# Files that a saved model needs and that training does not change.
+COMPANIONS = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+    "chat_template.jinja",
+    "generation_config.json",
+)
+CHECK_TOKENS = 8
+CHECK_TOLERANCE = 1e-3
+
+
+class Policy:
+    """Float32 weights; the forward pass runs in `dtype`. A row is one flat sequence of packed tokens."""
+
+    def __init__(self, model: Any, *, source: Path, device: torch.device, dtype: torch.dtype) -> None:
+        self.model = model
+        self.source = source
+        self.device = device
+        self.dtype = dtype
+
+    def logprobs(
+        self,
+        tokens_R: torch.Tensor,
+        positions_R: torch.Tensor,
+        predictors_T: torch.Tensor,
+        targets_T: torch.Tensor,
+        *,
+        temperature: float,
+        chunk: int,
+    ) -> torch.Tensor:
+        """Logprobs [T] of `targets_T`, each predicted from the token at `predictors_T` of the row [R].
+
+        `positions_R` restarts at 0 at every sequence; attention does not cross a restart.
+        """
+        with self._autocast():
+            hidden_RH = self.model.base_model(
+                input_ids=tokens_R[None], position_ids=positions_R[None], use_cache=False
+            ).last_hidden_state[0]
+        head = self.model.get_output_embeddings()
+        return selected_logprobs(
+            hidden_RH[predictors_T],
+            head.weight,
+            targets_T,
+            bias_V=getattr(head, "bias", None),
+            temperature=temperature,
+            chunk=chunk,
+        )
+
+    def named_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Every parameter by its checkpoint name; tied ones once."""
+        yield from self.model.named_parameters()
+
+    def save(self, directory: Path) -> None:
+        """Write a Hugging Face directory (safetensors, config, tokenizer) that transformers loads."""
+        self.model.save_pretrained(directory)
+        for name in COMPANIONS:
+            if (self.source / name).exists():
+                shutil.copyfile(self.source / name, directory / name)
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        if self.dtype is torch.float32:
+            return nullcontext()
+        return torch.autocast(self.device.type, dtype=self.dtype)
+
+
+def load_policy(weights: Path, *, source: Path, device: torch.device, dtype: torch.dtype) -> Policy:
+    """Load weights from a directory; `source` is where tokenizer and other companions come from.
+
+    Errors: ValueError when the model's logits are not its head applied to its hidden states (soft-capped
+    or scaled logits), because training would then optimise another distribution than the sampled one.
+    """
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(weights, dtype=torch.float32, attn_implementation="sdpa")
+    model.to(device).train()
+    policy = Policy(model, source=source, device=device, dtype=dtype)
+    _check_head(policy)
+    return policy
+
+
+def pick_device(name: str) -> torch.device:
+    """The device that `learner.device` names. Errors: ValueError for cuda without a GPU."""
+    available = torch.cuda.is_available()
+    if name == "cuda" and not available:
+        raise ValueError("learner.device is cuda, but torch finds no GPU; set learner.device to auto or cpu")
+    return torch.device("cuda" if available and name != "cpu" else "cpu")
+
+
+def _check_head(policy: Policy) -> None:
+    """Compare our logprobs with those of the model's own logits on a few tokens."""
+    count = min(CHECK_TOKENS, policy.model.config.vocab_size)
+    tokens = torch.arange(count, device=policy.device)
+    with torch.no_grad():
+        own = policy.model(input_ids=tokens[None], use_cache=False).logits[0].float().log_softmax(dim=-1)
+        ours = policy.logprobs(tokens, tokens, tokens, tokens, temperature=1.0, chunk=count)
+    difference = float((own.gather(1, tokens[:, None]).squeeze(1) - ours).abs().max())
+    tolerance = CHECK_TOLERANCE if policy.dtype is torch.float32 else 0.1
+    if not difference <= tolerance:
+        raise ValueError(
+            f"{policy.source}: logits differ by {difference:.2g} from the output head applied to the hidden "
+            "states; models with soft-capped or scaled logits are not supported"
+        )

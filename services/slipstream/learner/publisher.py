@@ -1,0 +1,201 @@
+"""Publishing: one version to the members of the fleet, all or some, with a deadline on every wait.
+
+    Prepare ─▶ all Ready ─▶ Begin ─▶ form the group (new members: new epoch) ─▶ broadcast
+            ─▶ Applied ─▶ Commit ─▶ Serving, each worker at its own pace
+
+When anything fails, the epoch ends, and whoever does not serve the version yet gets all of it again in a new
+one. A worker that falls silent, or fails three times in a row, is dropped; it may join again and is caught up
+then. Publishing to nobody succeeds: whoever joins later gets the version at that time.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from slipstream.config import WeightsConfig
+from slipstream.learner.fleet import Fleet, Member, MemberLost, UpdateFailed
+from slipstream.learner.model import Policy
+from slipstream.telemetry.logs import Log
+from slipstream.telemetry.metrics import Metrics
+from slipstream.v1 import learner_pb2 as pb
+from slipstream.weights.group import Rendezvous, RendezvousStore, TransferError, WeightGroup, form_group
+from slipstream.weights.manifest import manifest_to_proto, plan
+from slipstream.weights.transfer import send
+
+MIB = 1024 * 1024
+TRIES = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """How a publication went: workers that serve the version, and the longest pause among them."""
+
+    workers: int
+    seconds: float
+    pause_seconds: float
+
+
+class Publisher:
+    """Sends the policy's weights. Invariant: a group is used only by the members it was formed with."""
+
+    def __init__(
+        self,
+        *,
+        policy: Policy,
+        fleet: Fleet,
+        config: WeightsConfig,
+        model_fingerprint: str,
+        metrics: Metrics,
+        log: Log,
+    ) -> None:
+        self._policy = policy
+        self._fleet = fleet
+        self._timeout = config.timeout_seconds
+        self._metrics = metrics
+        self._log = log
+        self._store = RendezvousStore(config.host, config.port, timeout_seconds=config.timeout_seconds)
+        self._manifest = plan(
+            [(name, tuple(tensor.shape)) for name, tensor in policy.named_tensors()],
+            dtype=policy.dtype,
+            bucket_bytes=int(config.bucket_mib * MIB),
+            model_fingerprint=model_fingerprint,
+        )
+        self._manifest_message = manifest_to_proto(self._manifest)
+        self._group: WeightGroup | None = None
+        self._grouped: list[Member] = []
+
+    async def publish(self, version: int) -> Published:
+        """Bring every member of the fleet to `version`; returns once those that live serve it."""
+        started = time.monotonic()
+        self._fleet.version = version
+        pauses: list[float] = []
+        while members := [m for m in self._fleet.members() if m.version != version]:
+            pauses += await self._attempt(version, members)
+        self._metrics.set("policy_version", version)
+        return Published(
+            workers=len(self._fleet.members()),
+            seconds=time.monotonic() - started,
+            pause_seconds=max(pauses, default=0.0),
+        )
+
+    async def _attempt(self, version: int, members: Sequence[Member]) -> list[float]:
+        """One try. Every failure drops a member or counts against it, so tries come to an end."""
+        with self._metrics.timing("publish_seconds", phase="prepare"):
+            members = await self._prepare(version, members)
+        if not members:
+            return []
+        for member in members:
+            member.tell(begin=pb.Begin(epoch=self._fleet.epoch, version=version))
+        applying = [asyncio.ensure_future(self._answer(member, "applied", version)) for member in members]
+        try:
+            with self._metrics.timing("publish_seconds", phase="transfer"):
+                await asyncio.to_thread(self._transfer, version, members)
+        except TransferError as error:
+            self._fail(version, members, str(error))
+        with self._metrics.timing("publish_seconds", phase="commit"):
+            applied = await asyncio.gather(*applying)
+            return await self._commit(version, [m for m, ok in zip(members, applied, strict=True) if ok])
+
+    async def _prepare(self, version: int, members: Sequence[Member]) -> list[Member]:
+        """Tell everybody what comes; returns those that are ready, if that is all of them."""
+        if self._grouped != list(members):
+            self._leave_group()
+            self._fleet.epoch += 1
+            self._metrics.set("fleet_epoch", self._fleet.epoch)
+        rank = 1
+        world_size = 1 + sum(member.ranks for member in members)
+        for member in members:
+            member.tell(prepare=self._prepare_message(version, rank, world_size))
+            rank += member.ranks
+        answers = await asyncio.gather(*(self._answer(member, "ready", version) for member in members))
+        if all(answers):
+            return list(members)
+        self._fail(version, members, "another member was not ready")
+        return []
+
+    def _prepare_message(self, version: int, rank: int, world_size: int) -> pb.Prepare:
+        return pb.Prepare(
+            epoch=self._fleet.epoch,
+            version=version,
+            rank=rank,
+            world_size=world_size,
+            store_host=self._store.host,
+            store_port=self._store.port,
+            timeout_seconds=self._timeout,
+            manifest=self._manifest_message,
+        )
+
+    def _transfer(self, version: int, members: Sequence[Member]) -> None:
+        """Form the group if the epoch is new, and broadcast. Blocks. Errors: TransferError."""
+        if self._group is None:
+            rendezvous = Rendezvous(
+                epoch=self._fleet.epoch,
+                rank=0,
+                world_size=1 + sum(member.ranks for member in members),
+                store_host=self._store.host,
+                store_port=self._store.port,
+                timeout_seconds=self._timeout,
+            )
+            self._group = form_group(rendezvous, device=self._policy.device, store=self._store.store)
+            self._grouped = list(members)
+        tensors = dict(self._policy.named_tensors())
+        with torch.no_grad():
+            send(self._group, self._manifest, tensors, version=version, device=self._policy.device)
+
+    async def _commit(self, version: int, members: Sequence[Member]) -> list[float]:
+        for member in members:
+            member.tell(commit=pb.Commit(version=version))
+        serving = await asyncio.gather(*(self._answer(member, "serving", version) for member in members))
+        pauses = []
+        for member, answer in zip(members, serving, strict=True):
+            if answer is not None:
+                member.version = version
+                member.failures = 0
+                pauses.append(answer.pause_seconds)
+        return pauses
+
+    async def _answer(self, member: Member, kind: str, version: int) -> Any:
+        """The member's answer; None when it failed. A lost member ends the group, and with it every wait."""
+        epoch = self._fleet.epoch
+        try:
+            with self._metrics.waiting(f"worker_{kind}"):
+                return await member.answer(kind, epoch=epoch, version=version, timeout_seconds=self._timeout)
+        except UpdateFailed as error:
+            member.failures += 1
+            self._log.warning("update failed", worker=member.worker_id, reason=str(error))
+            if member.failures >= TRIES:
+                self._fleet.drop(member, f"{TRIES} failed updates in a row")
+        except MemberLost as error:
+            self._fleet.drop(member, str(error))
+        self._leave_group()
+        return None
+
+    def _fail(self, version: int, members: Sequence[Member], reason: str) -> None:
+        self._metrics.count("publish_failures_total")
+        self._log.warning("publication failed", version=version, epoch=self._fleet.epoch, reason=reason)
+        self._leave_group()
+        for member in members:
+            if member.alive:
+                member.tell(abort=pb.Abort(epoch=self._fleet.epoch, reason=reason))
+
+    def _leave_group(self) -> None:
+        if self._group is not None:
+            self._group.close()
+        self._group = None
+        self._grouped = []
+
+
+async def catch_up(publisher: Publisher, fleet: Fleet, weights: asyncio.Lock) -> None:
+    """Bring late joiners to the current version, one update at a time, until cancelled.
+
+    `weights` is held while weights are read here or changed elsewhere.
+    """
+    while True:
+        await fleet.joined.wait()
+        fleet.joined.clear()
+        async with weights:
+            await publisher.publish(fleet.version)

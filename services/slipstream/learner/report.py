@@ -1,0 +1,174 @@
+"""What the learner writes for people: metrics.jsonl, samples.jsonl, and the step's Prometheus metrics."""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slipstream.learner.publisher import Published
+from slipstream.learner.step import StepResult
+from slipstream.telemetry.metrics import Metrics
+from slipstream.types import Completion, Evaluation, FinishReason, Group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """Where the seconds of a step went, and how long the loop has been running."""
+
+    elapsed: float
+    wait: float
+    train: float
+    publish: float
+
+    @property
+    def total(self) -> float:
+        """Length of the step."""
+        return self.wait + self.train + self.publish
+
+
+class Report:
+    """Appends to the run directory; a line is written whole and flushed."""
+
+    def __init__(self, run_dir: Path, metrics: Metrics) -> None:
+        run_dir.mkdir(parents=True, exist_ok=True)
+        self._rows = (run_dir / "metrics.jsonl").open("a", encoding="utf-8", buffering=1)
+        self._samples = (run_dir / "samples.jsonl").open("a", encoding="utf-8", buffering=1)
+        self._metrics = metrics
+
+    def event(self, name: str, **values: Any) -> None:
+        """One row of metrics.jsonl."""
+        self._rows.write(json.dumps({"event": name, "time": time.time(), **values}) + "\n")
+
+    def step(
+        self,
+        version: int,
+        groups: Sequence[Group],
+        result: StepResult,
+        published: Published,
+        timing: Timing,
+        *,
+        weights: Mapping[str, float],
+    ) -> Mapping[str, Any]:
+        """The row of one step, written and returned; `weights` are those of the reward components."""
+        of_groups = _of_groups(groups, version - 1)
+        row = {
+            "step": version,
+            "version": version,
+            "reward_mean": sum(weights[name] * mean for name, mean in of_groups["rewards"].items()),
+            **of_groups,
+            **_of_result(result),
+            "tokens_trained": result.tokens,
+            "tokens_per_second": result.tokens / max(timing.total, 1e-9),
+            "idle_fraction": timing.wait / max(timing.total, 1e-9),
+            "elapsed_seconds": timing.elapsed,
+            "wait_seconds": timing.wait,
+            "train_seconds": timing.train,
+            "publish_seconds": timing.publish,
+            "pause_seconds": published.pause_seconds,
+            "workers": published.workers,
+        }
+        self.event("step", **row)
+        self._observe(result, row, timing)
+        return row
+
+    def evaluation(self, step: int, evaluation: Evaluation) -> None:
+        """The row of a finished evaluation."""
+        self._metrics.set("held_out_accuracy", evaluation.accuracy)
+        self.event(
+            "evaluation",
+            step=step,
+            version=evaluation.version,
+            accuracy=evaluation.accuracy,
+            completions=evaluation.completions,
+            errors=evaluation.errors,
+            mean_version=evaluation.mean_version,
+        )
+
+    def samples(self, step: int, groups: Sequence[Group], *, count: int) -> None:
+        """Write the first completion of the first `count` groups, token by token."""
+        for group in [group for group in groups if group.completions][:count]:
+            self._samples.write(json.dumps(_sample(step, group, group.completions[0])) + "\n")
+
+    def close(self) -> None:
+        """Close both files."""
+        self._rows.close()
+        self._samples.close()
+
+    def _observe(self, result: StepResult, row: Mapping[str, Any], timing: Timing) -> None:
+        metrics = self._metrics
+        metrics.count("tokens_trained_total", result.tokens)
+        metrics.observe_counts("staleness_versions", result.staleness_counts)
+        over_age = result.metrics.get("over_age_fraction", 0.0) * result.tokens
+        metrics.count("tokens_masked_total", over_age, reason="over_age")
+        for side in ("low", "high"):
+            clipped = result.metrics.get(f"clip_fraction_{side}", 0.0) * result.metrics.get(
+                "trained_tokens", 0
+            )
+            metrics.count("clipped_tokens_total", clipped, side=side)
+        metrics.observe("ratio", result.metrics.get("mean_ratio", 1.0))
+        for name, value in row["rewards"].items():
+            metrics.set("reward_mean", value, reward=name)
+        metrics.set("gradient_norm", result.gradient_norm)
+        metrics.set("learning_rate", result.learning_rate)
+        metrics.count("bad_steps_total", result.bad)
+        for phase, seconds in (("wait", timing.wait), ("train", timing.train), ("publish", timing.publish)):
+            metrics.observe("step_seconds", seconds, phase=phase)
+
+
+def _of_groups(groups: Sequence[Group], version: int) -> dict[str, Any]:
+    """What can be read off a batch; `version` is the policy's before the step."""
+    completions = [completion for group in groups for completion in group.completions]
+    several = [c for c in completions if len({span.version for span in c.spans}) > 1]
+    stale = [c for c in completions if c in several or any(s.version < version for s in c.spans)]
+    rewards = {
+        name: _mean([r.value for c in completions for r in c.rewards if r.name == name and not c.withheld])
+        for name in {r.name for c in completions if not c.withheld for r in c.rewards}
+    }
+    return {
+        "rewards": rewards,
+        "completions": len(completions),
+        "completions_with_several_versions": len(several),
+        "completions_stale": len(stale),
+        "completions_withheld": sum(c.withheld for c in completions),
+        "response_tokens_mean": _mean([float(len(c.token_ids)) for c in completions]),
+        "truncated_fraction": _mean([float(c.finish_reason is FinishReason.LENGTH) for c in completions]),
+    }
+
+
+def _of_result(result: StepResult) -> dict[str, Any]:
+    return {
+        "loss": result.loss,
+        "gradient_norm": result.gradient_norm,
+        "learning_rate": result.learning_rate,
+        "bad_steps": result.bad,
+        "staleness_mean": result.staleness_mean,
+        "staleness_max": result.staleness_max,
+        "staleness_histogram": dict(result.staleness_histogram),
+        **result.metrics,
+    }
+
+
+def _sample(step: int, group: Group, completion: Completion) -> dict[str, Any]:
+    versions = [span.version for span in completion.spans for _ in range(span.start, span.end)]
+    return {
+        "step": step,
+        "group": group.group_id,
+        "prompt": group.prompt.text
+        or [{"role": m.role, "content": m.content} for m in group.prompt.messages],
+        "answer": group.prompt.answer,
+        "text": completion.text,
+        "finish_reason": completion.finish_reason.value,
+        "rewards": {r.name: r.value for r in completion.rewards},
+        "tokens": [
+            {"id": token, "logprob": logprob, "version": version}
+            for token, logprob, version in zip(
+                completion.token_ids, completion.logprobs, versions, strict=True
+            )
+        ],
+    }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0

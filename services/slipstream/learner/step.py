@@ -1,0 +1,221 @@
+"""One training step: groups in, changed weights out. The whole of learning is in this file.
+
+groups ─▶ advantages ─▶ sequences ─▶ minibatches ─▶ packed rows ─▶ loss, gradient ─▶ optimizer
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from slipstream.algorithms import (
+    Counts,
+    finalize,
+    group_advantages,
+    merge,
+    policy_loss,
+    summarize,
+    token_staleness,
+)
+from slipstream.algorithms.spec import Advantage, LossSpec, Pg
+from slipstream.config import RunConfig
+from slipstream.learner.batch import (
+    Row,
+    TrainingSequence,
+    group_ids,
+    make_row,
+    make_sequences,
+    pack,
+    prompt_tokens,
+    total_rewards,
+)
+from slipstream.learner.model import Policy
+from slipstream.learner.schedule import learning_rate
+from slipstream.types import Group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepResult:
+    """What a step did. `metrics` are those of the loss; `bad` counts optimizer steps that were skipped."""
+
+    loss: float
+    gradient_norm: float
+    learning_rate: float
+    bad: int
+    tokens: int
+    metrics: Mapping[str, float]
+    staleness_mean: float
+    staleness_max: int
+    staleness_histogram: Mapping[str, int]
+    staleness_counts: Mapping[int, int]
+
+
+class Trainer:
+    """Policy and optimizer. `update` is called with weights that nobody reads: the caller holds them."""
+
+    def __init__(self, policy: Policy, config: RunConfig) -> None:
+        self.policy = policy
+        self.optimizer = torch.optim.AdamW(
+            policy.model.parameters(),
+            lr=config.learner.learning_rate,
+            betas=config.learner.betas,
+            weight_decay=config.learner.weight_decay,
+        )
+        self._config = config
+        self._advantage: Advantage = config.algorithm.resolved_advantage()
+        self._loss: LossSpec = config.algorithm.resolved_loss(
+            max_staleness=config.staleness.max_staleness, max_new_tokens=config.rollout.max_new_tokens
+        )
+        self._weights: dict[str, float] = {reward.name: reward.weight for reward in config.rewards}
+
+    def train(
+        self, groups: Sequence[Group], *, version: int, update: Callable[[Callable[[], None]], None]
+    ) -> StepResult:
+        """Train on the groups of one batch; `version` is the policy's before the step.
+
+        `update` runs the change of weights that it is given, while nobody else reads them. A minibatch
+        whose loss or gradient is not finite changes nothing (invariant 13).
+        """
+        sequences = make_sequences(groups, self._advantages(groups))
+        minibatches = [self._rows(part) for part in _split(sequences, self._config.learner.minibatches)]
+        old = [[self._old_logprobs(row) for row in rows] for rows, _ in minibatches]
+        rate = self._set_learning_rate(version + 1)
+        losses, norms, sums, bad = [], [], [], 0
+        for (rows, counts), old_rows in zip(minibatches, old, strict=True):
+            loss, parts = self._gradients(rows, old_rows, counts, version)
+            norm = self._clip()
+            losses.append(loss)
+            norms.append(norm)
+            sums += parts
+            if torch.isfinite(torch.tensor([loss, norm])).all():
+                update(self._apply)
+            else:
+                bad += 1
+            self.optimizer.zero_grad(set_to_none=True)
+        staleness_T = _staleness([row for rows, _ in minibatches for row in rows], version)
+        return _result(losses, norms, rate, bad, sums, staleness_T)
+
+    def _advantages(self, groups: Sequence[Group]) -> list[float]:
+        rewards_B = total_rewards(groups, self._weights)
+        advantages: list[float] = group_advantages(self._advantage, rewards_B, group_ids(groups)).tolist()
+        return advantages
+
+    def _rows(self, sequences: Sequence[TrainingSequence]) -> tuple[list[Row], Counts]:
+        totals = prompt_tokens(sequences)
+        packed = pack(sequences, max_tokens=self._config.learner.max_tokens_per_row)
+        rows = [make_row(row, totals, self.policy.device) for row in packed]
+        counts = Counts(tokens=sum(totals.values()), sequences=len(sequences), prompts=len(totals))
+        return rows, counts
+
+    def _old_logprobs(self, row: Row) -> torch.Tensor | None:
+        """Logprobs before the first minibatch, where the objective's anchor asks for them."""
+        if isinstance(self._loss.objective, Pg) or self._loss.objective.anchor == "rollout":
+            return None
+        with torch.no_grad():
+            return self._logprobs(row)
+
+    def _gradients(
+        self, rows: Sequence[Row], old: Sequence[torch.Tensor | None], counts: Counts, version: int
+    ) -> tuple[float, list[dict[str, torch.Tensor]]]:
+        """Accumulate the gradient of one minibatch over its rows; all share the minibatch's counts."""
+        total, sums = 0.0, []
+        for row, old_T in zip(rows, old, strict=True):
+            out = policy_loss(
+                self._loss,
+                logprobs=self._logprobs(row),
+                rollout_logprobs=row.rollout_logprobs_T,
+                old_logprobs=old_T,
+                advantages=row.advantages_B,
+                mask=torch.ones_like(row.targets_T),
+                sequence_ids=row.sequence_ids_T,
+                staleness=row_staleness(row, version),
+                group_ids=row.group_ids_B,
+                counts=_counts_of(row, counts),
+            )
+            out.loss.backward()
+            total += float(out.loss.detach())
+            sums.append(out.sums)
+        return total, sums
+
+    def _logprobs(self, row: Row) -> torch.Tensor:
+        return self.policy.logprobs(
+            row.tokens_R,
+            row.positions_R,
+            row.predictors_T,
+            row.targets_T,
+            temperature=self._config.rollout.temperature,
+            chunk=self._config.learner.logprob_chunk,
+        )
+
+    def _clip(self) -> float:
+        parameters = self.policy.model.parameters()
+        return float(torch.nn.utils.clip_grad_norm_(parameters, self._config.learner.max_grad_norm))
+
+    def _apply(self) -> None:
+        self.optimizer.step()
+
+    def _set_learning_rate(self, step: int) -> float:
+        learner = self._config.learner
+        rate = learning_rate(step, peak=learner.learning_rate, steps=learner.steps, schedule=learner.schedule)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        return rate
+
+
+def row_staleness(row: Row, version: int) -> torch.Tensor:
+    """Age [T] of the row's tokens.
+
+    After a crash the buffer may hold tokens of versions that were lost with the steps that made them; they
+    count as fresh. Their ratios are right all the same: rollout logprobs are those of the sampling policy.
+    """
+    return token_staleness(version, row.versions_T.clamp(max=version))
+
+
+def _split(sequences: Sequence[TrainingSequence], parts: int) -> list[list[TrainingSequence]]:
+    """Minibatches of whole groups, in order; never an empty one unless there is nothing at all."""
+    names = sorted({sequence.group for sequence in sequences})
+    if not names:
+        return [[]]
+    part_of = {name: index * parts // len(names) for index, name in enumerate(names)}
+    split = [[s for s in sequences if part_of[s.group] == part] for part in range(parts)]
+    return [part for part in split if part]
+
+
+def _counts_of(row: Row, counts: Counts) -> Counts:
+    return Counts(
+        tokens=counts.tokens,
+        sequences=counts.sequences,
+        prompts=counts.prompts,
+        prompt_tokens_B=row.prompt_tokens_B,
+    )
+
+
+def _staleness(rows: Sequence[Row], version: int) -> torch.Tensor:
+    ages = [row_staleness(row, version).cpu() for row in rows]
+    return torch.cat(ages) if ages else torch.zeros(0, dtype=torch.int64)
+
+
+def _result(
+    losses: list[float],
+    norms: list[float],
+    rate: float,
+    bad: int,
+    sums: list[dict[str, torch.Tensor]],
+    staleness_T: torch.Tensor,
+) -> StepResult:
+    summary = summarize(staleness_T, torch.ones_like(staleness_T))
+    ages, amounts = staleness_T.unique(return_counts=True)
+    metrics: dict[str, Any] = finalize(merge(sums)) if sums else {}
+    return StepResult(
+        loss=sum(losses) / len(losses),
+        gradient_norm=sum(norms) / len(norms),
+        learning_rate=rate,
+        bad=bad,
+        tokens=summary.tokens,
+        metrics=metrics,
+        staleness_mean=summary.mean,
+        staleness_max=summary.largest,
+        staleness_histogram=summary.histogram,
+        staleness_counts=dict(zip(ages.tolist(), amounts.tolist(), strict=True)),
+    )

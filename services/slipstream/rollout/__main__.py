@@ -1,0 +1,98 @@
+"""The rollout pod: `python -m slipstream.rollout --config FILE --name WORKER`."""
+
+import asyncio
+import sys
+
+from slipstream.config import RunConfig
+from slipstream.rollout.actor import Actor
+from slipstream.rollout.clients import ReplayClient, VerifierClient
+from slipstream.rollout.emulated_engine import EmulatedEngine
+from slipstream.rollout.engine import Engine, Sampling
+from slipstream.rollout.environment import ENVIRONMENTS
+from slipstream.rollout.fleet import FleetMember, Identity, ServedVersion
+from slipstream.rpc.channel import open_channel
+from slipstream.rpc.pod import Pod, run_pod
+from slipstream.rpc.server import Server, start_server
+from slipstream.tokens import load_tokens
+from slipstream.weights.manifest import model_fingerprint
+
+
+async def main(pod: Pod) -> None:
+    """Start the engine, join the fleet, and work until the pod is stopped."""
+    config = pod.config
+    engine = start_engine(config)
+    served = ServedVersion()
+    server = await start_server(config.rollout.address, lambda _: None, config=config.rpc)
+    channels = [
+        open_channel(address, config.rpc)
+        for address in (config.replay.address, config.verifier.address, config.learner.address)
+    ]
+    replay, verifier, learner = channels
+    member = FleetMember(
+        engine=engine,
+        identity=make_identity(pod),
+        served=served,
+        metrics=pod.metrics,
+        log=pod.log,
+    )
+    actor = Actor(
+        worker_id=pod.name,
+        engine=engine,
+        environment=ENVIRONMENTS[config.rollout.environment](),
+        tokens=load_tokens(config.model.directory(), max_new_tokens=config.rollout.max_new_tokens),
+        replay=ReplayClient(replay, config, worker_id=pod.name),
+        verifier=VerifierClient(verifier, config),
+        served=served,
+        sampling=Sampling(temperature=config.rollout.temperature, max_tokens=config.rollout.max_new_tokens),
+        max_groups=config.rollout.max_groups,
+        metrics=pod.metrics,
+        log=pod.log,
+    )
+    pod.announce(server.address)
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            working = [
+                tasks.create_task(actor.run()),
+                tasks.create_task(member.run(learner)),
+                tasks.create_task(_tell_health(server, served)),
+            ]
+            await pod.stop.wait()
+            for task in working:
+                task.cancel()
+    finally:
+        await server.stop(grace=1)
+        for channel in channels:
+            await channel.close(None)
+        await engine.close()
+
+
+def start_engine(config: RunConfig) -> Engine:
+    """The configured engine, started. Blocks while a real one loads."""
+    if config.rollout.engine == "emulated":
+        return EmulatedEngine(config)
+    from slipstream.rollout.vllm_engine import start_vllm
+
+    return start_vllm(config, config.model.directory())
+
+
+def make_identity(pod: Pod) -> Identity:
+    """How this worker introduces itself to the learner."""
+    import torch
+
+    on_gpu = pod.config.rollout.engine == "vllm" and torch.cuda.is_available()
+    return Identity(
+        worker_id=pod.name,
+        model_fingerprint=model_fingerprint(pod.config.model.directory()),
+        backend="nccl" if on_gpu else "gloo",
+        ranks=pod.config.rollout.tensor_parallel,
+    )
+
+
+async def _tell_health(server: Server, served: ServedVersion) -> None:
+    """A rollout is ready for probes once it holds a verified version."""
+    await served.wait()
+    await server.set_serving(True)
+
+
+if __name__ == "__main__":
+    sys.exit(run_pod("rollout", main))

@@ -1,0 +1,172 @@
+"""The actor loop: lease, generate, score, insert; many groups at a time, nobody waits for the slowest.
+
+    lease loop ──▶ one task a group: environment × group_size ──▶ verifier ──▶ replay
+        ▲                                   │ done, lost or cancelled
+        └────────── a free place ◀──────────┘
+
+The lease loop waits for a served version, then for a free place (a task that ends), then for admission
+(replay, bounded). A task waits for the engine and the verifier, and at most until its lease ends. When the
+actor stops, tasks are cancelled, which aborts their requests, and their leases are returned.
+"""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import replace
+
+import grpc
+
+from slipstream.rollout.clients import ReplayClient, VerifierClient
+from slipstream.rollout.engine import Engine, EngineDied, Sampling, Turn
+from slipstream.rollout.environment import Environment
+from slipstream.rollout.fleet import ServedVersion
+from slipstream.rpc.errors import Unreachable
+from slipstream.telemetry.logs import Log
+from slipstream.telemetry.metrics import Metrics
+from slipstream.tokens import PromptTooLong, Tokens
+from slipstream.types import Completion, Group, Lease
+
+LEASE_WAIT_SECONDS = 2.0
+PAUSE_AFTER_FAILURE_SECONDS = 0.5
+
+
+class Actor:
+    """Holds at most `max_groups` leases; each ends as an insert, a return, or an expiry."""
+
+    def __init__(
+        self,
+        *,
+        worker_id: str,
+        engine: Engine,
+        environment: Environment,
+        tokens: Tokens,
+        replay: ReplayClient,
+        verifier: VerifierClient,
+        served: ServedVersion,
+        sampling: Sampling,
+        max_groups: int,
+        metrics: Metrics,
+        log: Log,
+    ) -> None:
+        self._worker_id = worker_id
+        self._engine = engine
+        self._environment = environment
+        self._tokens = tokens
+        self._replay = replay
+        self._verifier = verifier
+        self._served = served
+        self._sampling = sampling
+        self._max_groups = max_groups
+        self._metrics = metrics
+        self._log = log
+        self._running: dict[asyncio.Task[None], Lease] = {}
+
+    async def run(self) -> None:
+        """Work until cancelled; then return what is not finished. Errors: EngineDied."""
+        try:
+            while True:
+                with self._metrics.waiting("first_version"):
+                    await self._served.wait()
+                await self._free_place()
+                for lease in await self._lease():
+                    self._running[asyncio.create_task(self._work(lease))] = lease
+                self._metrics.set("groups_running", len(self._running))
+        finally:
+            await self._hand_back()
+
+    async def _lease(self) -> list[Lease]:
+        free = self._max_groups - len(self._running)
+        try:
+            with self._metrics.waiting("admission"):
+                return await self._replay.lease(
+                    max_prompts=free, wait_seconds=LEASE_WAIT_SECONDS, serving_version=self._served.version
+                )
+        except grpc.aio.AioRpcError as error:
+            self._log.warning("no leases", code=error.code().name, detail=error.details())
+            await asyncio.sleep(PAUSE_AFTER_FAILURE_SECONDS)
+            return []
+
+    async def _free_place(self) -> None:
+        """Forget finished tasks, and wait for one when there is no room. Errors: those of a task."""
+        while True:
+            for task in [task for task in self._running if task.done()]:
+                del self._running[task]
+                task.result()
+            if len(self._running) < self._max_groups:
+                return
+            with self._metrics.waiting("free_place"):
+                await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _work(self, lease: Lease) -> None:
+        """One group, from its prompt to replay; what cannot be handed in is counted and expires there."""
+        try:
+            async with asyncio.timeout(lease.seconds):
+                group = await self._make(lease)
+                outcome = await self._replay.insert(group)
+            self._log.debug("inserted", group=lease.group_id, outcome=outcome.value)
+        except TimeoutError:
+            self._lost(lease, "lease_expired", f"not finished in {lease.seconds:g} s")
+        except Unreachable as error:
+            self._lost(lease, "unreachable", str(error))
+        except grpc.aio.AioRpcError as error:
+            self._lost(lease, error.code().name.lower(), error.details() or "")
+
+    async def _make(self, lease: Lease) -> Group:
+        completions: list[Completion] = []
+        prompt_token_ids: tuple[int, ...] = ()
+        try:
+            prompt_token_ids = self._tokens.encode(lease.prompt)
+            completions = await self._generate(lease, prompt_token_ids)
+        except PromptTooLong as error:
+            self._log.error("prompt skipped", group=lease.group_id, error=str(error))
+        return Group(
+            group_id=lease.group_id,
+            lease_epoch=lease.lease_epoch,
+            dispatch_index=lease.dispatch_index,
+            prompt=lease.prompt,
+            prompt_token_ids=prompt_token_ids,
+            completions=tuple(completions),
+            worker_id=self._worker_id,
+        )
+
+    async def _generate(self, lease: Lease, prompt_token_ids: tuple[int, ...]) -> list[Completion]:
+        """All completions of a group, scored. They share the prompt's prefill through the prefix cache."""
+        async with asyncio.TaskGroup() as members:
+            runs = [
+                members.create_task(self._environment.run(lease.prompt, prompt_token_ids, self._sample))
+                for _ in range(lease.group_size)
+            ]
+        completions = [self._with_text(run.result()) for run in runs]
+        with self._metrics.waiting("verifier"):
+            return await self._verifier.score(lease.prompt, completions)
+
+    async def _sample(self, token_ids: tuple[int, ...]) -> Turn:
+        turn = await self._engine.sample(token_ids, self._sampling)
+        self._metrics.count("tokens_generated_total", len(turn.token_ids))
+        return turn
+
+    def _with_text(self, completion: Completion) -> Completion:
+        self._metrics.count("completions_total", finish_reason=completion.finish_reason.value)
+        self._metrics.observe("completion_versions", len({span.version for span in completion.spans}))
+        return replace(completion, text=self._tokens.decode(completion.token_ids))
+
+    def _lost(self, lease: Lease, reason: str, detail: str) -> None:
+        self._metrics.count("groups_lost_total", reason=reason)
+        self._log.warning("group lost", group=lease.group_id, reason=reason, detail=detail)
+
+    async def _hand_back(self) -> None:
+        """Cancel what runs and return its leases, so that other workers get them at once."""
+        unfinished = [lease for task, lease in self._running.items() if not task.done()]
+        for task in self._running:
+            task.cancel()
+        with suppress(EngineDied):
+            await asyncio.gather(*self._running, return_exceptions=True)
+        if not unfinished:
+            return
+        try:
+            returned = await self._replay.give_back(unfinished)
+        except grpc.aio.AioRpcError as error:
+            self._log.warning(
+                "leases not returned; they expire", leases=len(unfinished), error=error.details()
+            )
+        else:
+            self._log.info("leases returned", leases=returned)

@@ -1,0 +1,100 @@
+"""What a rollout asks of replay and of the verifier."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+import grpc
+
+from slipstream.config import RunConfig
+from slipstream.rpc import codec
+from slipstream.rpc.channel import call_again
+from slipstream.rpc.errors import Unreachable
+from slipstream.types import Completion, Group, InsertOutcome, Lease, Outcome, Prompt, Reward
+from slipstream.v1 import replay_pb2, verifier_pb2
+from slipstream.v1.replay_pb2_grpc import ReplayStub
+from slipstream.v1.verifier_pb2_grpc import VerifierStub
+
+WITHHELD = "verifier"
+
+
+class ReplayClient:
+    """Leases, returns and inserts; every call is idempotent and tried again while replay is away."""
+
+    def __init__(self, channel: grpc.aio.Channel, config: RunConfig, *, worker_id: str) -> None:
+        self._stub = ReplayStub(channel)
+        self._timeout = config.rpc.timeout_seconds
+        self._patience = config.replay.lease_seconds
+        self._worker_id = worker_id
+
+    async def lease(self, *, max_prompts: int, wait_seconds: float, serving_version: int) -> list[Lease]:
+        """Up to `max_prompts` leases; none when nothing is admitted within `wait_seconds`."""
+        request = replay_pb2.LeasePromptsRequest(
+            worker_id=self._worker_id,
+            max_prompts=max_prompts,
+            wait_seconds=wait_seconds,
+            serving_version=serving_version,
+        )
+        response = await self._stub.LeasePrompts(request, timeout=wait_seconds + self._timeout)
+        return [codec.lease_from_proto(lease) for lease in response.leases]
+
+    async def give_back(self, leases: Sequence[Lease]) -> int:
+        """Return leases unworked; returns how many were still ours."""
+        refs = [replay_pb2.LeaseRef(group_id=x.group_id, lease_epoch=x.lease_epoch) for x in leases]
+        request = replay_pb2.ReturnPromptsRequest(worker_id=self._worker_id, leases=refs)
+        response = await self._stub.ReturnPrompts(request, timeout=self._timeout)
+        return int(response.returned)
+
+    async def insert(self, group: Group) -> InsertOutcome:
+        """Hand in a group. Errors: Unreachable when replay stays away for longer than a lease."""
+        request = replay_pb2.InsertGroupRequest(group=codec.group_to_proto(group))
+        response = await call_again(
+            f"insert of {group.group_id}",
+            lambda: self._stub.InsertGroup(request, timeout=self._timeout),
+            give_up_after=self._patience,
+        )
+        return codec.insert_outcome_from_proto(response.outcome)
+
+
+class VerifierClient:
+    """Scores; an error is tried again, and what still has none is marked as withheld, never as 0."""
+
+    def __init__(self, channel: grpc.aio.Channel, config: RunConfig) -> None:
+        self._stub = VerifierStub(channel)
+        self._timeout = config.verifier.timeout_seconds
+        self._tries = config.verifier.retries + 1
+
+    async def score(self, prompt: Prompt, completions: Sequence[Completion]) -> list[Completion]:
+        """The completions with their reward vectors. Errors: grpc.aio.AioRpcError for a wrong request."""
+        scored = list(completions)
+        for attempt in range(self._tries):
+            open_places = [index for index, c in enumerate(scored) if not c.rewards or c.withheld]
+            if not open_places:
+                break
+            if attempt:
+                await asyncio.sleep(0.1 * 2**attempt)
+            vectors = await self._try(prompt, [scored[index] for index in open_places])
+            for index, rewards in zip(open_places, vectors, strict=True):
+                scored[index] = replace(scored[index], rewards=rewards)
+        return scored
+
+    async def _try(self, prompt: Prompt, completions: Sequence[Completion]) -> list[tuple[Reward, ...]]:
+        request = verifier_pb2.ScoreRequest(
+            prompt=codec.prompt_to_proto(prompt),
+            answers=[
+                verifier_pb2.Answer(
+                    text=c.text, tokens=len(c.token_ids), finish_reason=codec.FINISH_REASONS[c.finish_reason]
+                )
+                for c in completions
+            ],
+        )
+        try:
+            response = await call_again(
+                "score",
+                lambda: self._stub.Score(request, timeout=self._timeout),
+                give_up_after=self._timeout,
+            )
+        except Unreachable as error:
+            failed = Reward(name=WITHHELD, value=0.0, outcome=Outcome.ERROR, detail=str(error))
+            return [(failed,) for _ in completions]
+        return [tuple(codec.reward_from_proto(r) for r in vector.rewards) for vector in response.vectors]

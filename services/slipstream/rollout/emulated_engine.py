@@ -1,0 +1,87 @@
+"""An engine that waits instead of computing: for benchmarks of the loop, with lengths of a chosen spread.
+
+A completion takes a lognormal time and consists of single-digit tokens with the logprob of a uniform
+choice. Weight updates run through the real protocol and the real transfer, into nothing.
+"""
+
+import asyncio
+import math
+import random
+
+import torch
+
+from slipstream.config import RunConfig
+from slipstream.rollout.engine import Sampling, Turn
+from slipstream.types import FinishReason, VersionSpan
+from slipstream.weights.group import Rendezvous, TransferError, WeightGroup, form_group
+from slipstream.weights.manifest import Manifest
+from slipstream.weights.transfer import receive
+
+CPU = torch.device("cpu")
+TOKEN_RANGE = (3, 12)
+
+
+class EmulatedEngine:
+    """Holds the contract of Engine: paused time does not count, and spans tell which version was served."""
+
+    def __init__(self, config: RunConfig) -> None:
+        self._median = config.rollout.emulated.median_seconds
+        self._sigma = config.rollout.emulated.sigma
+        self._random = random.Random(f"emulated:{config.seed}")
+        self._running = asyncio.Event()
+        self._running.set()
+        self._version = -1
+        self._group: WeightGroup | None = None
+
+    async def sample(self, prompt_token_ids: tuple[int, ...], sampling: Sampling) -> Turn:
+        """See Engine."""
+        seconds = self._median * math.exp(self._random.gauss(0.0, self._sigma))
+        first = self._version
+        for _ in range(sampling.max_tokens):
+            await asyncio.sleep(seconds / sampling.max_tokens)
+            await self._running.wait()
+        tokens = tuple(self._random.randint(*TOKEN_RANGE) for _ in range(sampling.max_tokens))
+        logprob = -math.log(TOKEN_RANGE[1] - TOKEN_RANGE[0] + 1)
+        return Turn(
+            token_ids=tokens,
+            logprobs=(logprob,) * len(tokens),
+            spans=_spans(first, self._version, len(tokens)),
+            finish_reason=FinishReason.LENGTH,
+        )
+
+    async def pause(self) -> None:
+        """See Engine."""
+        self._running.clear()
+
+    async def form_group(self, rendezvous: Rendezvous) -> None:
+        """See Engine."""
+        if self._group is not None:
+            self._group.close()
+        self._group = await asyncio.to_thread(form_group, rendezvous, device=CPU)
+
+    async def receive(self, manifest: Manifest, version: int) -> None:
+        """See Engine."""
+        group = self._group
+        if group is None:
+            raise TransferError("weights were announced before a group was formed")
+        await asyncio.to_thread(lambda: list(receive(group, manifest, version=version, device=CPU)))
+
+    async def commit(self, version: int) -> None:
+        """See Engine."""
+        self._version = version
+
+    async def resume(self) -> None:
+        """See Engine."""
+        self._running.set()
+
+    async def close(self) -> None:
+        """See Engine."""
+        if self._group is not None:
+            self._group.close()
+
+
+def _spans(first: int, last: int, tokens: int) -> tuple[VersionSpan, ...]:
+    if first == last or tokens < 2:
+        return (VersionSpan(version=last, start=0, end=tokens),)
+    half = tokens // 2
+    return (VersionSpan(version=first, start=0, end=half), VersionSpan(version=last, start=half, end=tokens))

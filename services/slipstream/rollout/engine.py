@@ -1,0 +1,56 @@
+"""What the actor needs of an engine: sample tokens, and swap weights while requests are kept."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from slipstream.rpc.errors import SlipstreamError
+from slipstream.types import FinishReason, VersionSpan
+from slipstream.weights.group import Rendezvous
+from slipstream.weights.manifest import Manifest
+
+
+class EngineDied(SlipstreamError):
+    """The engine is gone; only a new process helps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How to sample one turn. No truncation: the learner's distribution is over the whole vocabulary."""
+
+    temperature: float
+    max_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """Tokens that the policy sampled in one go, each with its logprob and the version that sampled it."""
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    spans: tuple[VersionSpan, ...]
+    finish_reason: FinishReason
+
+
+class Engine(Protocol):
+    """One inference engine. Between `pause` and `resume` no token is sampled and no request is lost."""
+
+    async def sample(self, prompt_token_ids: tuple[int, ...], sampling: Sampling) -> Turn:
+        """Sample one turn; cancelling the call aborts the request. Errors: EngineDied."""
+
+    async def pause(self) -> None:
+        """Stop sampling and keep running requests. Pausing a paused engine changes nothing."""
+
+    async def form_group(self, rendezvous: Rendezvous) -> None:
+        """Join the weight group of an epoch. Errors: TransferError."""
+
+    async def receive(self, manifest: Manifest, version: int) -> None:
+        """Receive and load a version, verified but not yet served. Errors: TransferError."""
+
+    async def commit(self, version: int) -> None:
+        """Label what is sampled from now on with `version`, and drop cached prefixes of older ones."""
+
+    async def resume(self) -> None:
+        """Go on sampling."""
+
+    async def close(self) -> None:
+        """End the engine and its processes."""

@@ -1,0 +1,83 @@
+"""What turns one lease into one completion. Single-turn is the trivial environment.
+
+A multi-turn environment calls `sample` again with everything so far as the prompt, and puts observation
+tokens between its turns with `Episode.observe`; nothing else in the circle has to know.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from slipstream.rollout.engine import Turn
+from slipstream.types import Completion, FinishReason, Prompt, VersionSpan
+
+Sample = Callable[[tuple[int, ...]], Awaitable[Turn]]
+
+
+class Environment(Protocol):
+    """Makes one completion of a prompt; called once for each member of a group, concurrently."""
+
+    async def run(self, prompt: Prompt, prompt_token_ids: tuple[int, ...], sample: Sample) -> Completion:
+        """Sample one completion. Errors: whatever `sample` raises."""
+
+
+class SingleTurn:
+    """One prompt, one answer."""
+
+    async def run(self, prompt: Prompt, prompt_token_ids: tuple[int, ...], sample: Sample) -> Completion:
+        """See Environment."""
+        episode = Episode()
+        episode.add(await sample(prompt_token_ids))
+        return episode.completion()
+
+
+@dataclass(slots=True)
+class Episode:
+    """A completion in the making: sampled turns, and the tokens that an environment puts between them."""
+
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    mask: list[int] = field(default_factory=list)
+    spans: list[VersionSpan] = field(default_factory=list)
+    finish_reason: FinishReason = FinishReason.LENGTH
+
+    def add(self, turn: Turn) -> None:
+        """Append what the policy sampled."""
+        offset = len(self.token_ids)
+        self.token_ids += turn.token_ids
+        self.logprobs += turn.logprobs
+        self.mask += [1] * len(turn.token_ids)
+        for span in turn.spans:
+            self._extend(span.version, offset + span.start, offset + span.end)
+        self.finish_reason = turn.finish_reason
+
+    def observe(self, token_ids: tuple[int, ...]) -> None:
+        """Append what the environment says: mask 0, logprob 0, under the version of the turn before it."""
+        if not self.spans:
+            raise ValueError("an observation needs a turn before it; put leading tokens into the prompt")
+        offset = len(self.token_ids)
+        self.token_ids += token_ids
+        self.logprobs += [0.0] * len(token_ids)
+        self.mask += [0] * len(token_ids)
+        self._extend(self.spans[-1].version, offset, len(self.token_ids))
+
+    def completion(self) -> Completion:
+        """The finished completion, without text and rewards."""
+        return Completion(
+            token_ids=tuple(self.token_ids),
+            logprobs=tuple(self.logprobs),
+            mask=tuple(self.mask),
+            spans=tuple(self.spans),
+            finish_reason=self.finish_reason,
+        )
+
+    def _extend(self, version: int, start: int, end: int) -> None:
+        """Append a span, merged with the last one when the version is the same."""
+        if start == end:
+            return
+        if self.spans and self.spans[-1].version == version:
+            start = self.spans.pop().start
+        self.spans.append(VersionSpan(version=version, start=start, end=end))
+
+
+ENVIRONMENTS: dict[Literal["single_turn"], type[Environment]] = {"single_turn": SingleTurn}

@@ -1,0 +1,196 @@
+"""The worker's side of the fleet stream: join, receive versions, serve them; join again when it breaks.
+
+    Prepare ─▶ Ready            still generating
+    Begin   ─▶ pause, form the group if the epoch is new, receive, verify ─▶ Applied | Failed
+    Commit  ─▶ label, resume ─▶ Serving
+
+From Begin until Commit nothing is sampled. After a failure the engine stays paused, because half of its
+model may be new, until a later update succeeds as a whole (invariant 7).
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import grpc
+
+from slipstream.rollout.engine import Engine
+from slipstream.rpc.errors import SlipstreamError
+from slipstream.telemetry.logs import Log
+from slipstream.telemetry.metrics import Metrics
+from slipstream.v1 import learner_pb2 as pb
+from slipstream.v1.learner_pb2_grpc import FleetStub
+from slipstream.weights.group import Rendezvous, TransferError
+from slipstream.weights.manifest import Manifest, manifest_from_proto
+
+REJOIN_SECONDS = 1.0
+NO_VERSION = -1
+
+
+class Refused(SlipstreamError):
+    """The learner does not take this worker, and will not take it later either."""
+
+
+class ServedVersion:
+    """The version that the engine serves; waiting ends when there is one."""
+
+    def __init__(self) -> None:
+        self.version = NO_VERSION
+        self._serving = asyncio.Event()
+
+    @property
+    def serving(self) -> bool:
+        """Whether a verified version is being served now."""
+        return self._serving.is_set()
+
+    async def wait(self) -> None:
+        """Return once a verified version is being served."""
+        await self._serving.wait()
+
+    def serve(self, version: int) -> None:
+        """A version is being served from now on."""
+        self.version = version
+        self._serving.set()
+
+    def suspend(self) -> None:
+        """Nothing is served until the next `serve`."""
+        self._serving.clear()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """How a worker introduces itself."""
+
+    worker_id: str
+    model_fingerprint: str
+    backend: str
+    ranks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """A prepared update."""
+
+    rendezvous: Rendezvous
+    version: int
+    manifest: Manifest
+
+
+class FleetMember:
+    """Keeps the engine at the learner's version for as long as it runs."""
+
+    def __init__(
+        self, *, engine: Engine, identity: Identity, served: ServedVersion, metrics: Metrics, log: Log
+    ) -> None:
+        self._engine = engine
+        self._identity = identity
+        self._served = served
+        self._metrics = metrics
+        self._log = log
+        self._update: Update | None = None
+        self._joined_epoch: int | None = None
+        self._paused_at = 0.0
+
+    async def run(self, channel: grpc.aio.Channel) -> None:
+        """Stay in the fleet until cancelled. Errors: Refused, EngineDied."""
+        stub = FleetStub(channel)
+        while True:
+            try:
+                await self._stay(stub)
+                self._log.info("the learner closed the stream")
+            except grpc.aio.AioRpcError as error:
+                if error.code() in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INVALID_ARGUMENT):
+                    raise Refused(error.details()) from error
+                self._log.warning("lost the learner", code=error.code().name, detail=error.details())
+            self._joined_epoch = None
+            await asyncio.sleep(REJOIN_SECONDS)
+
+    async def _stay(self, stub: FleetStub) -> None:
+        call = stub.Join()
+        try:
+            await call.write(pb.WorkerMessage(join=self._join_message()))
+            async for message in call:
+                async for answer in self._answers(message):
+                    await call.write(answer)
+        finally:
+            call.cancel()
+
+    def _join_message(self) -> pb.JoinFleet:
+        return pb.JoinFleet(
+            worker_id=self._identity.worker_id,
+            model_fingerprint=self._identity.model_fingerprint,
+            backend=self._identity.backend,
+            ranks=self._identity.ranks,
+            serving_version=self._served.version if self._served.serving else NO_VERSION,
+        )
+
+    async def _answers(self, message: pb.LearnerMessage) -> AsyncIterator[pb.WorkerMessage]:
+        kind = message.WhichOneof("message")
+        if kind == "prepare":
+            self._update = _update_from_proto(message.prepare)
+            yield pb.WorkerMessage(
+                ready=pb.Ready(epoch=message.prepare.epoch, version=message.prepare.version)
+            )
+        elif kind == "begin":
+            yield await self._receive(message.begin)
+        elif kind == "commit":
+            yield await self._commit(message.commit.version)
+        elif kind == "abort":
+            self._update = None
+            self._joined_epoch = None
+            self._log.warning("update aborted", reason=message.abort.reason)
+        elif kind == "finish":
+            self._log.info("the run is over", reason=message.finish.reason)
+
+    async def _receive(self, begin: pb.Begin) -> pb.WorkerMessage:
+        """Pause and receive; the answer says whether every bucket arrived right."""
+        update = self._update
+        if update is None or (update.rendezvous.epoch, update.version) != (begin.epoch, begin.version):
+            return _failed(begin.epoch, begin.version, "Begin without its Prepare")
+        started = time.monotonic()
+        if self._served.serving or self._served.version == NO_VERSION:
+            self._paused_at = started
+        self._served.suspend()
+        try:
+            await self._engine.pause()
+            if update.rendezvous.epoch != self._joined_epoch:
+                await self._engine.form_group(update.rendezvous)
+                self._joined_epoch = update.rendezvous.epoch
+            await self._engine.receive(update.manifest, update.version)
+        except TransferError as error:
+            self._joined_epoch = None
+            self._log.warning("update failed", version=update.version, error=str(error))
+            return _failed(update.rendezvous.epoch, update.version, str(error))
+        seconds = time.monotonic() - started
+        return pb.WorkerMessage(
+            applied=pb.Applied(epoch=begin.epoch, version=begin.version, receive_seconds=seconds)
+        )
+
+    async def _commit(self, version: int) -> pb.WorkerMessage:
+        await self._engine.commit(version)
+        await self._engine.resume()
+        self._served.serve(version)
+        pause = time.monotonic() - self._paused_at
+        self._metrics.observe("update_pause_seconds", pause)
+        self._metrics.set("version_served", version)
+        self._log.debug("serving", version=version, pause_seconds=pause)
+        return pb.WorkerMessage(serving=pb.Serving(version=version, pause_seconds=pause))
+
+
+def _update_from_proto(message: pb.Prepare) -> Update:
+    rendezvous = Rendezvous(
+        epoch=message.epoch,
+        rank=message.rank,
+        world_size=message.world_size,
+        store_host=message.store_host,
+        store_port=message.store_port,
+        timeout_seconds=message.timeout_seconds,
+    )
+    return Update(
+        rendezvous=rendezvous, version=message.version, manifest=manifest_from_proto(message.manifest)
+    )
+
+
+def _failed(epoch: int, version: int, reason: str) -> pb.WorkerMessage:
+    return pb.WorkerMessage(failed=pb.Failed(epoch=epoch, version=version, reason=reason))

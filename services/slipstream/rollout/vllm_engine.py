@@ -1,0 +1,183 @@
+"""vLLM's AsyncLLM in the process, through its own reinforcement learning surface."""
+
+import os
+import uuid
+from pathlib import Path
+from typing import Any
+
+from slipstream.config import RunConfig
+from slipstream.rollout.engine import EngineDied, Sampling, Turn
+from slipstream.rollout.plugin import TRANSFER_BACKEND, register
+from slipstream.types import FinishReason, VersionSpan
+from slipstream.weights.group import Rendezvous, TransferError
+from slipstream.weights.manifest import Manifest, manifest_to_proto
+
+GIB = 1024**3
+CPU_BLOCK_SIZE = 32  # the CPU kernels want multiples of 32; smaller blocks share more of a short prompt
+FINISH_REASONS = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
+
+
+class VllmEngine:
+    """Samples with processed logprobs (after temperature); weights arrive through WeightReceiver.
+
+    A request never reads a cached prefix of another version than the one it started under. vLLM refuses to
+    reset its prefix cache while requests are kept, so the version salts the cache's keys instead: blocks of
+    older versions can no longer be found and are evicted as the least recently used.
+    """
+
+    def __init__(self, llm: Any, *, recompute_kv: bool) -> None:
+        self._llm = llm
+        self._recompute_kv = recompute_kv
+        self._paused = False
+        self._salt = "initial"
+
+    async def sample(self, prompt_token_ids: tuple[int, ...], sampling: Sampling) -> Turn:
+        """See Engine."""
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        parameters = SamplingParams(
+            temperature=sampling.temperature,
+            max_tokens=sampling.max_tokens,
+            logprobs=0,
+            flat_logprobs=True,
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+        # The salt keeps cached prefixes of one version from requests that start under another.
+        request = {"prompt_token_ids": list(prompt_token_ids), "cache_salt": self._salt}
+        try:
+            async for output in self._llm.generate(request, parameters, uuid.uuid4().hex):
+                if output.finished:
+                    return _turn(output.outputs[0])
+        except EngineDeadError as error:
+            raise EngineDied("vLLM's engine process died; its log says why") from error
+        raise EngineDied("vLLM ended a request without an output")
+
+    async def pause(self) -> None:
+        """See Engine."""
+        if not self._paused:
+            await self._llm.pause_generation(mode="keep", clear_cache=False)
+            self._paused = True
+
+    async def form_group(self, rendezvous: Rendezvous) -> None:
+        """See Engine."""
+        from vllm.distributed.weight_transfer.base import WeightTransferInitRequest
+
+        info = {
+            "epoch": rendezvous.epoch,
+            "rank": rendezvous.rank,
+            "world_size": rendezvous.world_size,
+            "store_host": rendezvous.store_host,
+            "store_port": rendezvous.store_port,
+            "timeout_seconds": rendezvous.timeout_seconds,
+        }
+        await _transfer(self._llm.init_weight_transfer_engine(WeightTransferInitRequest(init_info=info)))
+
+    async def receive(self, manifest: Manifest, version: int) -> None:
+        """See Engine."""
+        from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest
+
+        info = {"manifest": manifest_to_proto(manifest).SerializeToString(), "version": version}
+        await _transfer(self._llm.start_weight_update())
+        await _transfer(self._llm.update_weights(WeightTransferUpdateRequest(update_info=info)))
+
+    async def commit(self, version: int) -> None:
+        """See Engine."""
+        await self._llm.finish_weight_update(str(version))
+        self._salt = str(version)
+        if self._recompute_kv:
+            await self._llm.reset_prefix_cache(reset_running_requests=True)
+
+    async def resume(self) -> None:
+        """See Engine."""
+        await self._llm.resume_generation()
+        self._paused = False
+
+    async def close(self) -> None:
+        """See Engine."""
+        llm, self._llm = self._llm, None
+        llm.shutdown()
+
+
+def start_vllm(config: RunConfig, model_dir: Path) -> VllmEngine:
+    """Start the engine on a model directory; blocks for half a minute. Errors: whatever vLLM raises."""
+    on_gpu = _set_environment(config)
+    register()
+    from vllm.config.weight_transfer import WeightTransferConfig
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    rollout = config.rollout
+    placement: dict[str, Any] = (
+        {
+            "gpu_memory_utilization": rollout.gpu_memory_utilization,
+            "tensor_parallel_size": rollout.tensor_parallel,
+        }
+        if on_gpu
+        else {
+            "enforce_eager": True,
+            "kv_cache_memory_bytes": int(rollout.kv_cache_gib * GIB),
+            "block_size": CPU_BLOCK_SIZE,
+        }
+    )
+    arguments = AsyncEngineArgs(
+        model=str(model_dir),
+        dtype=config.model.dtype,
+        seed=config.seed,
+        enable_prefix_caching=True,
+        logprobs_mode="processed_logprobs",
+        generation_config="vllm",
+        max_num_seqs=rollout.max_groups * rollout.group_size,
+        weight_transfer_config=WeightTransferConfig(backend=TRANSFER_BACKEND),
+        disable_log_stats=True,
+        **placement,
+    )
+    return VllmEngine(AsyncLLM.from_engine_args(arguments), recompute_kv=rollout.recompute_kv)
+
+
+def _set_environment(config: RunConfig) -> bool:
+    """Settings that vLLM reads from the environment only; returns whether there is a GPU."""
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    import torch
+
+    if torch.cuda.is_available():
+        return True
+    os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+    os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # else the first request compiles with g++ for 15 s
+    os.environ["OMP_NUM_THREADS"] = str(config.rollout.threads)
+    return False
+
+
+def _turn(output: Any) -> Turn:
+    if output.finish_reason not in FINISH_REASONS:
+        raise EngineDied(f"vLLM ended a request with {output.finish_reason!r}")
+    token_ids = tuple(output.token_ids)
+    flat = output.logprobs
+    logprobs = tuple(flat.logprobs[start] for start in flat.start_indices)
+    spans = tuple(
+        VersionSpan(version=int(span.version), start=span.start, end=span.end)
+        for span in output.weight_versions or ()
+        if span.end > span.start
+    )
+    return Turn(
+        token_ids=token_ids,
+        logprobs=logprobs,
+        spans=spans,
+        finish_reason=FINISH_REASONS[output.finish_reason],
+    )
+
+
+async def _transfer(call: Any) -> None:
+    """Await a call into the engine's processes; what fails there is a TransferError here."""
+    from vllm.v1.engine.exceptions import EngineDeadError
+
+    try:
+        await call
+    except EngineDeadError as error:
+        raise EngineDied("vLLM's engine process died during a weight update") from error
+    except Exception as error:
+        raise TransferError(f"weight update failed in the engine: {str(error).splitlines()[0]}") from error

@@ -1,0 +1,102 @@
+"""The receiving end of a weight broadcast, inside vLLM's engine processes.
+
+vLLM makes one of these next to each model shard. Loading goes through the model's own `load_weights`, so
+fused and sharded parameters are vLLM's business; ours is that only verified buckets reach it.
+"""
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from vllm.distributed.weight_transfer.base import (
+    WeightTransferEngine,
+    WeightTransferInitInfo,
+    WeightTransferUpdateInfo,
+)
+from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
+
+from slipstream.v1 import learner_pb2 as pb
+from slipstream.weights.group import Rendezvous, TransferError, WeightGroup, form_group
+from slipstream.weights.manifest import manifest_from_proto
+from slipstream.weights.transfer import receive
+
+# It warns at every update of layers that no checkpoint has (rotary embedding, tied head); what matters,
+# a parameter that was not loaded, is an error of receive_weights.
+logging.getLogger("vllm.model_executor.model_loader.reload.layerwise").setLevel(logging.ERROR)
+
+
+@dataclass
+class JoinInfo(WeightTransferInitInfo):
+    """How an engine process joins the group of an epoch; `rank` is that of the engine's first process."""
+
+    epoch: int
+    rank: int
+    world_size: int
+    store_host: str
+    store_port: int
+    timeout_seconds: float
+
+
+@dataclass
+class UpdateInfo(WeightTransferUpdateInfo):
+    """What is about to be broadcast: a serialized slipstream.v1.Manifest, and the version."""
+
+    manifest: bytes
+    version: int
+
+
+class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
+    """Receives a full set of weights. An error leaves the model unusable until the next full set."""
+
+    init_info_cls = JoinInfo
+    update_info_cls = UpdateInfo
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._group: WeightGroup | None = None
+        self._parameters = frozenset(name for name, _ in self.model.named_parameters())
+
+    def init_transfer_engine(self, init_info: JoinInfo) -> None:
+        """Leave the group of the last epoch and form that of the new one. Errors: TransferError."""
+        self.shutdown()
+        rendezvous = Rendezvous(
+            epoch=init_info.epoch,
+            rank=init_info.rank + self.parallel_config.rank,
+            world_size=init_info.world_size,
+            store_host=init_info.store_host,
+            store_port=init_info.store_port,
+            timeout_seconds=init_info.timeout_seconds,
+        )
+        self._group = form_group(rendezvous, device=self.device)
+
+    def start_weight_update(self) -> None:
+        """Make the model ready to take checkpoint-format tensors."""
+        initialize_layerwise_reload(self.model)
+
+    def update_weights(self, update_info: dict[str, Any]) -> None:
+        """Receive, verify and load every bucket. Errors: TransferError."""
+        self.receive_weights(self.parse_update_info(update_info))
+        if self.device.type != "cpu":
+            torch.accelerator.synchronize()
+
+    def receive_weights(self, update_info: UpdateInfo) -> None:
+        """Load the buckets one by one, each only after its checksum was right. Errors: TransferError."""
+        if self._group is None:
+            raise TransferError("weights were announced before a group was formed")
+        manifest = manifest_from_proto(pb.Manifest.FromString(update_info.manifest))
+        missing = set(self._parameters)
+        for tensors in receive(self._group, manifest, version=update_info.version, device=self.device):
+            missing -= self.model.load_weights(tensors) or missing
+        if missing:
+            raise TransferError(f"version {update_info.version} has no {', '.join(sorted(missing)[:5])}")
+
+    def finish_weight_update(self) -> None:
+        """Bring the loaded tensors into the form that the kernels want."""
+        finalize_layerwise_reload(self.model, self.model_config)
+
+    def shutdown(self) -> None:
+        """Leave the group, if there is one."""
+        if self._group is not None:
+            self._group.close()
+            self._group = None
