@@ -1,0 +1,114 @@
+"""The `slipstream` command.
+
+    slipstream run CONFIG [--set KEY=VALUE ...] [--resume [RUN_DIR]] [--plain]
+    slipstream validate CONFIG [--set KEY=VALUE ...]
+    slipstream warmup [CONFIG] [--model DIR] [--data FILE] [--output DIR] [--steps N] [--set KEY=VALUE ...]
+
+Exit status: 0 done (or stopped in order by one Ctrl-C), 1 failed, 2 wrong usage or configuration, 130 killed.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from slipstream import __version__
+from slipstream.cli.errors import CommandError
+
+USAGE_ERROR, FAILED, KILLED = 2, 1, 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit status. Errors become one readable message on stderr."""
+    arguments = _parser().parse_args(argv)
+    _sort_out(arguments)
+    command: Callable[[argparse.Namespace], int] = arguments.command
+    try:
+        return command(arguments)
+    except CommandError as error:
+        return _fail(error, error.status)
+    except (ValueError, OSError) as error:
+        return _fail(error, USAGE_ERROR if isinstance(error, ValueError) else FAILED)
+    except KeyboardInterrupt:
+        return KILLED
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from slipstream.cli.run import run_command
+    from slipstream.cli.validate import require_valid
+    from slipstream.config import apply_environment, load_config
+
+    config = apply_environment(load_config(arguments.config, arguments.set))
+    for note in require_valid(config, str(arguments.config), gpus="error"):
+        print(f"note: {note}", flush=True)
+    return run_command(config, resume=arguments.resume, plain=arguments.plain)
+
+
+def _validate(arguments: argparse.Namespace) -> int:
+    from slipstream.cli.validate import validate_command
+    from slipstream.config import apply_environment, load_config
+
+    config = apply_environment(load_config(arguments.config, arguments.set))
+    return validate_command(config, str(arguments.config))
+
+
+def _warmup(arguments: argparse.Namespace) -> int:
+    from slipstream.cli.cold import warmup_command, warmup_config
+
+    config = warmup_config(
+        arguments.config, arguments.set, model=arguments.model, data=arguments.data, steps=arguments.steps
+    )
+    return warmup_command(config, output=arguments.output)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="slipstream", description="Asynchronous RL for language models.")
+    parser.add_argument("--version", action="version", version=f"slipstream {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    run = _command(commands, "run", _run, "train a model, with all parts on this machine")
+    run.add_argument(
+        "--resume", nargs="?", const="", metavar="RUN_DIR", help="go on with a run; the newest one by default"
+    )
+    run.add_argument("--plain", action="store_true", help="one plain line a step, on a terminal too")
+    _command(commands, "validate", _validate, "check a configuration without starting anything")
+    warmup = _command(commands, "warmup", _warmup, "make and train the initial model, supervised")
+    warmup.add_argument("--model", type=Path, metavar="DIR", help="Hugging Face directory to start from")
+    warmup.add_argument("--data", type=Path, metavar="FILE", help="JSONL rows of prompt and answer")
+    warmup.add_argument("--output", type=Path, metavar="DIR", help="where the model goes; default: the cache")
+    warmup.add_argument("--steps", type=int, help="optimizer steps")
+    return parser
+
+
+def _command(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    name: str,
+    function: Callable[[argparse.Namespace], int],
+    help: str,
+) -> argparse.ArgumentParser:
+    parser = commands.add_parser(name, help=help, description=help.capitalize() + ".")
+    parser.add_argument("config", nargs="?", type=Path, metavar="CONFIG", help="YAML file of the run")
+    parser.add_argument(
+        "--set", action="extend", nargs="+", default=[], metavar="KEY=VALUE", help="replace one key, dotted"
+    )
+    parser.set_defaults(command=function, name=name, parser=parser)
+    return parser
+
+
+def _sort_out(arguments: argparse.Namespace) -> None:
+    """An option with optional values takes a CONFIG that follows it: give it back."""
+    if arguments.config is None and arguments.set and "=" not in arguments.set[-1]:
+        arguments.config = Path(arguments.set.pop())
+    resume = getattr(arguments, "resume", None)
+    if arguments.config is None and resume and Path(resume).is_file():
+        arguments.config, arguments.resume = Path(resume), ""
+    if arguments.config is None and arguments.name != "warmup":
+        arguments.parser.error("the following arguments are required: CONFIG")
+
+
+def _fail(error: Exception, status: int) -> int:
+    print(f"slipstream: {error}", file=sys.stderr)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

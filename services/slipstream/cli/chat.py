@@ -1,0 +1,67 @@
+"""A tokenizer's chat template, rendered in a sandbox to see how long a conversation becomes."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slipstream.types import ChatMessage
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+SPECIAL_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
+
+
+class ChatTemplate:
+    """Turns messages into the text that the engine tokenizes."""
+
+    def __init__(self, template: "Template", special_tokens: Mapping[str, str]) -> None:
+        self._template = template
+        self._special_tokens = special_tokens
+
+    def render(self, messages: Sequence[ChatMessage]) -> str:
+        """The conversation as text, up to where the model answers; without the template when that fails."""
+        from jinja2 import TemplateError
+
+        turns = [{"role": message.role, "content": message.content} for message in messages]
+        try:
+            return self._template.render(messages=turns, add_generation_prompt=True, **self._special_tokens)
+        except (TemplateError, TypeError):
+            return "".join(message.content for message in messages)
+
+
+def read_chat_template(directory: Path) -> ChatTemplate | None:
+    """The template of a tokenizer directory; None when it has none, or jinja2 is not installed."""
+    file, settings_file = directory / "chat_template.jinja", directory / "tokenizer_config.json"
+    settings = _settings(settings_file)
+    text = file.read_text(encoding="utf-8") if file.is_file() else settings.get("chat_template")
+    if not isinstance(text, str):
+        return None
+    try:
+        from jinja2 import TemplateError
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+    except ImportError:
+        return None
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
+    try:
+        template = environment.from_string(text)
+    except TemplateError:
+        return None
+    return ChatTemplate(template, {name: _token(settings.get(name)) for name in SPECIAL_TOKENS})
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _token(value: object) -> str:
+    if isinstance(value, dict):
+        value = value.get("content")
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,78 @@
+"""`slipstream warmup`: the cold start alone, for any model directory and any JSONL file."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from slipstream.cli import warmup
+from slipstream.cli.display import PlainDisplay
+from slipstream.cli.errors import RunFailed, UsageError
+from slipstream.cli.interrupt import Interrupt
+from slipstream.cli.leash import Leash
+from slipstream.cli.model_checks import read_model
+from slipstream.cli.process import PodFailed
+from slipstream.cli.prompt_checks import check_prompts
+from slipstream.config import RunConfig, WarmupConfig, load_config, parse_config
+
+INTERRUPTED = 130
+
+
+def warmup_config(
+    file: Path | None, overrides: Sequence[str], *, model: Path | None, data: Path | None, steps: int | None
+) -> RunConfig:
+    """The configuration of a cold start: a run's, or the defaults, with the arguments in their places."""
+    changes = list(overrides)
+    if model is not None:
+        changes += ["model.tiny=null", f"model.path={json.dumps(str(model))}"]
+    if data is not None:
+        changes.append(f"data={json.dumps({'kind': 'file', 'path': str(data)})}")
+    if steps is not None:
+        changes.append(f"warmup.steps={steps}")
+    start: dict[str, Any] = {} if model else {"model": {"tiny": {}}}
+    config = load_config(file, changes) if file else parse_config(start, changes, source="warmup")
+    return config if config.warmup else config.model_copy(update={"warmup": WarmupConfig.model_validate({})})
+
+
+def warmup_command(
+    config: RunConfig, *, output: Path | None, command: tuple[str, ...] = warmup.COMMAND
+) -> int:
+    """Make the model and print where it is; returns the exit status. Errors: UsageError, RunFailed."""
+    _require_ready(config, output)
+    directory = output.absolute() if output else warmup.cached_model(config)
+    try:
+        made = asyncio.run(_make(config, directory, command))
+    except asyncio.CancelledError:
+        return INTERRUPTED
+    except PodFailed as error:
+        raise RunFailed(str(error)) from error
+    if not made:
+        return INTERRUPTED
+    print(f"model {directory}")
+    return 0
+
+
+async def _make(config: RunConfig, directory: Path, command: tuple[str, ...]) -> bool:
+    interrupt = Interrupt()
+    with Leash() as leash:
+        return await warmup.cold_start(
+            config,
+            directory,
+            environment=leash.environment,
+            interrupted=interrupt.requested,
+            say=PlainDisplay(0, sys.stdout).say,
+            started=leash.started,
+            command=command,
+        )
+
+
+def _require_ready(config: RunConfig, output: Path | None) -> None:
+    model = read_model(config)
+    found = [*(model.problems if model else ()), *check_prompts(config, model)]
+    errors = [str(problem) for problem in found if problem.severity == "error"]
+    if output is not None and output.exists() and (not output.is_dir() or any(output.iterdir())):
+        errors.append(f"--output: {output} is there already; name a new directory")
+    if errors:
+        raise UsageError("\n  ".join(["warmup:", *errors]))

@@ -1,0 +1,47 @@
+"""One step of a run as short texts: the same columns in the live table and in the plain lines."""
+
+from slipstream.cli.rows import History, Row
+
+NOTHING = "–"
+
+
+def columns(row: Row, *, accuracy: float | None, steps: int) -> dict[str, str]:
+    """Column → text for one step row; what the row lacks is a dash."""
+    return {
+        "step": f"{_show(row, 'step', '{:.0f}')}/{steps}",
+        "reward": _show(row, "reward_mean", "{:.3f}"),
+        "held-out": NOTHING if accuracy is None else f"{accuracy:.3f}",
+        "staleness": f"{_show(row, 'staleness_mean', '{:.2f}')} max {_show(row, 'staleness_max', '{:.0f}')}",
+        "clip low/high": (
+            f"{_show(row, 'clip_fraction_low', '{:.4f}')}/{_show(row, 'clip_fraction_high', '{:.4f}')}"
+        ),
+        "tokens/s": _show(row, "tokens_per_second", "{:,.0f}"),
+        "idle": _show(row, "idle_fraction", "{:.0%}"),
+        "workers": _show(row, "workers", "{:.0f}"),
+        "version": _show(row, "version", "{:.0f}"),
+    }
+
+
+def step_line(row: Row, *, accuracy: float | None, steps: int) -> str:
+    """One plain line for one step."""
+    return "  ".join(f"{name} {text}" for name, text in columns(row, accuracy=accuracy, steps=steps).items())
+
+
+def evaluation_line(row: Row) -> str:
+    """One plain line for one held-out evaluation."""
+    accuracy, step = _show(row, "accuracy", "{:.3f}"), _show(row, "step", "{:.0f}")
+    line = f"held-out accuracy {accuracy} at step {step} ({_show(row, 'completions', '{:,.0f}')} completions)"
+    errors = row.get("errors")
+    return f"{line}, {errors} could not be scored" if errors else line
+
+
+def accuracy_at(history: History, step: int) -> float | None:
+    """Accuracy of the newest evaluation that is not later than `step`."""
+    made = [at for at in history.evaluations if at <= step]
+    value = history.evaluations[max(made)].get("accuracy") if made else None
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _show(row: Row, key: str, form: str) -> str:
+    value = row.get(key)
+    return form.format(value) if isinstance(value, int | float) else NOTHING

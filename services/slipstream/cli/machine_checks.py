@@ -1,0 +1,82 @@
+"""Is this machine ready for the run: are its ports free, is Redis there, has it the GPUs?"""
+
+import errno
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+from slipstream.config import RunConfig
+from slipstream.config.checks import LARGEST_PORT, REDIS_SCHEMES, Problem, fixed_ports
+
+CONNECT_SECONDS = 2.0
+REDIS_PORT = 6379
+
+
+def check_machine(config: RunConfig, *, gpus: Literal["error", "note"]) -> list[Problem]:
+    """Problems of this machine; what a missing GPU counts as depends on whether the run starts here."""
+    return [*_ports(config), *_redis(config), *_gpus(config, gpus)]
+
+
+def _ports(config: RunConfig) -> Iterator[Problem]:
+    for key, host, port in fixed_ports(config):
+        if port <= LARGEST_PORT and _in_use(host, port):
+            reason = f"port {port} of {host} is in use"
+            yield Problem(
+                key=key, reason=reason, remedy="stop what uses it, or set another port, or 0 for a free one"
+            )
+
+
+def _in_use(host: str, port: int) -> bool:
+    """True when the port is taken; a host that is not this machine says nothing."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            return error.errno in (errno.EADDRINUSE, errno.EACCES)
+    return False
+
+
+def _redis(config: RunConfig) -> Iterator[Problem]:
+    url = config.replay.redis_url
+    if url is None or not url.startswith(REDIS_SCHEMES):
+        return
+    try:
+        _connect(url)
+    except (OSError, ValueError) as error:
+        parts = urlsplit(url)
+        place = parts.path if parts.scheme == "unix" else f"{parts.hostname}:{_port(url)}"
+        yield Problem(
+            key="replay.redis_url",
+            reason=f"no Redis answers at {place} ({error})",
+            remedy="start it, correct the address, or leave redis_url out for an embedded one",
+        )
+
+
+def _connect(url: str) -> None:
+    parts = urlsplit(url)
+    if parts.scheme == "unix":
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(CONNECT_SECONDS)
+            probe.connect(parts.path)
+        return
+    port = parts.port or REDIS_PORT
+    socket.create_connection((parts.hostname or "127.0.0.1", port), timeout=CONNECT_SECONDS).close()
+
+
+def _port(url: str) -> str:
+    """The port as it stands in a url, which may be none."""
+    return urlsplit(url).netloc.rpartition(":")[2] if ":" in urlsplit(url).netloc else str(REDIS_PORT)
+
+
+def _gpus(config: RunConfig, severity: Literal["error", "note"]) -> Iterator[Problem]:
+    found = len(list(Path("/dev").glob("nvidia[0-9]*")))
+    if config.learner.device == "cuda" and not found:
+        reason = "is `cuda`, and this machine has no GPU"
+        yield Problem(key="learner.device", reason=reason, remedy="set `auto` or `cpu`", severity=severity)
+    wanted = config.rollout.tensor_parallel
+    if wanted > 1 and wanted > found and config.learner.device != "cpu":
+        reason = f"is {wanted}, and this machine has {found} GPUs"
+        yield Problem(key="rollout.tensor_parallel", reason=reason, remedy="lower it", severity=severity)

@@ -1,0 +1,123 @@
+"""Is the model directory complete, and does its tokenizer fit it? Reads small files only, without torch."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slipstream.config import RunConfig
+from slipstream.config.checks import Problem
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+KEY = "model.path"
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
+SPECIAL_IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
+CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_sequence_length")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFiles:
+    """What the checks know about a model directory; `tokenizer` is None when it could not be read here."""
+
+    config: Mapping[str, Any]
+    tokenizer: "Tokenizer | None"
+    problems: tuple[Problem, ...]
+
+    @property
+    def context(self) -> int | None:
+        """Longest sequence in tokens, where config.json states one."""
+        return next((value for key in CONTEXT_KEYS if isinstance(value := self.config.get(key), int)), None)
+
+
+def read_model(config: RunConfig) -> ModelFiles | None:
+    """Look at the model directory of a configuration; None when the model is a tiny one, still to be made."""
+    path = config.model.path
+    if path is None:
+        return None
+    missing = tuple(_missing(path))
+    if missing:
+        return ModelFiles(config={}, tokenizer=None, problems=missing)
+    settings, faults = _read_json(path / "config.json")
+    text = settings.get("text_config", {}) if isinstance(settings.get("text_config"), dict) else {}
+    settings = {**settings, **text}
+    tokenizer, notes = _load_tokenizer(path)
+    unfit = _unfit(settings, tokenizer) if tokenizer is not None else ()
+    return ModelFiles(config=settings, tokenizer=tokenizer, problems=(*faults, *notes, *unfit))
+
+
+def _missing(path: Path) -> Iterator[Problem]:
+    if not path.is_dir():
+        what = "is not a directory" if path.exists() else "does not exist"
+        remedy = "name a Hugging Face model directory on this machine"
+        yield Problem(key=KEY, reason=f"{path} {what}", remedy=remedy)
+        return
+    if not (path / "config.json").is_file():
+        yield Problem(
+            key=KEY, reason=f"{path} has no config.json", remedy="name a Hugging Face model directory"
+        )
+    if not list(path.glob("*.safetensors")):
+        remedy = "save the weights with save_pretrained, which writes safetensors"
+        yield Problem(key=KEY, reason=f"{path} has no .safetensors file", remedy=remedy)
+    if not any((path / name).is_file() for name in TOKENIZER_FILES):
+        remedy = "save the tokenizer there with save_pretrained"
+        yield Problem(key=KEY, reason=f"{path} has no tokenizer", remedy=remedy)
+
+
+def _read_json(path: Path) -> tuple[dict[str, Any], list[Problem]]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        value = f"not JSON: {error}"
+    if isinstance(value, dict):
+        return value, []
+    return {}, [Problem(key=KEY, reason=f"{path} cannot be read ({value})", remedy="copy the model again")]
+
+
+def _load_tokenizer(path: Path) -> tuple["Tokenizer | None", list[Problem]]:
+    """The fast tokenizer of a directory, or why it was not looked at."""
+    file = path / "tokenizer.json"
+    if not file.is_file():
+        return None, [_skipped(f"{path} has no tokenizer.json", "the pods check it when they start")]
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        remedy = "pip install 'slipstream[learner]' to check it here"
+        return None, [_skipped("the tokenizers package is not installed", remedy)]
+    _, faults = _read_json(file)
+    if faults:
+        return None, faults
+    try:
+        return Tokenizer.from_file(str(file)), []
+    except Exception as error:  # the library raises nothing narrower
+        return None, [
+            Problem(key=KEY, reason=f"{file} is no tokenizer: {error}", remedy="copy the model again")
+        ]
+
+
+def _unfit(settings: Mapping[str, Any], tokenizer: "Tokenizer") -> Iterator[Problem]:
+    """Token ids that the model has no embedding for."""
+    vocabulary = settings.get("vocab_size")
+    if not isinstance(vocabulary, int):
+        yield _skipped("config.json states no vocab_size", "the pods check it when they start")
+        return
+    remedy = "put the tokenizer there that the model was trained with"
+    token, largest = max(tokenizer.get_vocab(with_added_tokens=True).items(), key=lambda pair: pair[1])
+    if largest >= vocabulary:
+        reason = (
+            f"the tokenizer does not match the model: its token {token!r} has the id {largest}, "
+            f"and config.json has vocab_size {vocabulary}"
+        )
+        yield Problem(key=KEY, reason=reason, remedy=remedy)
+    for key in SPECIAL_IDS:
+        given = settings.get(key)
+        for number in given if isinstance(given, list) else [given]:
+            if isinstance(number, int) and not 0 <= number < vocabulary:
+                reason = f"{key} of config.json is {number}, and vocab_size is {vocabulary}"
+                yield Problem(key=KEY, reason=reason, remedy=remedy)
+
+
+def _skipped(why: str, remedy: str) -> Problem:
+    return Problem(key=KEY, reason=f"the tokenizer was not checked: {why}", remedy=remedy, severity="note")

@@ -1,0 +1,83 @@
+"""Find and end what a run has left behind, by the marks that every process of the run carries.
+
+Three marks, because each one can be lost: the token in the environment (redis-server and setproctitle write
+over it), the session of a pod (a daemon leaves it), and descent from the launcher (lost when that dies).
+"""
+
+import os
+import signal
+import time
+from collections.abc import Collection
+from pathlib import Path
+
+TOKEN_VARIABLE = "SLIPSTREAM_RUN_TOKEN"
+PROC = Path("/proc")
+POLL_SECONDS = 0.02
+
+
+def left_over(
+    token: str, *, sessions: Collection[int], ancestor: int | None, spare: Collection[int]
+) -> set[int]:
+    """Living processes of the run, `spare` and the ancestor left out; zombies do not count."""
+    stats = _stats()
+    mark = f"{TOKEN_VARIABLE}={token}".encode()
+    found = {pid for pid, (_, session) in stats.items() if session in sessions or mark in _environment(pid)}
+    if ancestor is not None:
+        found |= {pid for pid in stats if ancestor in _ancestors(pid, stats)}
+    return found - set(spare) - {os.getpid(), ancestor}
+
+
+def kill_all(pids: Collection[int]) -> None:
+    """SIGKILL to each; one that is gone already is fine."""
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+
+
+def sweep(
+    token: str, *, sessions: Collection[int], ancestor: int | None, spare: Collection[int], grace: float
+) -> int:
+    """Give what is left `grace` seconds, kill the rest until none lives; returns how many were killed."""
+    deadline = time.monotonic() + grace
+    killed: set[int] = set()
+    while left := left_over(token, sessions=sessions, ancestor=ancestor, spare=spare):
+        if time.monotonic() > deadline + 2:
+            break
+        if time.monotonic() > deadline:
+            killed |= left
+            kill_all(left)
+        time.sleep(POLL_SECONDS)
+    return len(killed)
+
+
+def _stats() -> dict[int, tuple[int, int]]:
+    """Process id → (parent, session) of every process that is not a zombie."""
+    found: dict[int, tuple[int, int]] = {}
+    for entry in PROC.iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            after_name = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue
+        state, parent, _, session = after_name[:4]
+        if state not in "ZX":
+            found[int(entry.name)] = (int(parent), int(session))
+    return found
+
+
+def _environment(pid: int) -> bytes:
+    try:
+        return (PROC / str(pid) / "environ").read_bytes()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return b""
+
+
+def _ancestors(pid: int, stats: dict[int, tuple[int, int]]) -> set[int]:
+    seen: set[int] = set()
+    while pid in stats and (parent := stats[pid][0]) not in seen:
+        seen.add(parent)
+        pid = parent
+    return seen

@@ -1,0 +1,163 @@
+"""The pictures of a run; `python -m slipstream.cli.plots RUN_DIR` draws them anew."""
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from slipstream.cli.rows import History, read_history
+from slipstream.cli.summary import staleness_counts, staleness_mean
+
+BLUE, ORANGE, GREEN = "#2563eb", "#ea580c", "#059669"
+SIZE = (8.0, 4.5)
+DOTS_PER_INCH = 120
+SMOOTH_SHARE = 20
+STYLE = {
+    "font.size": 11,
+    "axes.titlesize": 13,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlepad": 12,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e5e7eb",
+    "legend.frameon": False,
+}
+
+
+def draw_all(history: History, folder: Path) -> list[Path]:
+    """Draw every plot into `folder`; returns their paths."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    with pyplot.rc_context(STYLE):
+        for name, draw in PLOTS.items():
+            figure, axes = pyplot.subplots(figsize=SIZE, layout="constrained")
+            draw(history, axes)
+            paths.append(folder / f"{name}.png")
+            figure.savefig(paths[-1], dpi=DOTS_PER_INCH)
+            pyplot.close(figure)
+    return paths
+
+
+def smooth(values: Sequence[float], window: int) -> list[float]:
+    """Centred moving mean; near the ends the window is what there is of it."""
+    half = window // 2
+    parts = [values[max(0, i - half) : i + half + 1] for i in range(len(values))]
+    return [sum(part) / len(part) for part in parts]
+
+
+def _reward(history: History, axes: Any) -> None:
+    _line(axes, history.column("reward_mean"), color=BLUE, label="training reward")
+    points = [
+        (step, row["accuracy"]) for step, row in sorted(history.evaluations.items()) if "accuracy" in row
+    ]
+    if points:
+        axes.plot(*zip(*points, strict=True), "o--", color=ORANGE, lw=1.5, ms=7, label="held-out accuracy")
+    for (step, accuracy), drop in zip(points[:1] + points[1:][-1:], (-18, 9), strict=False):
+        offset = {"xytext": (0, drop), "textcoords": "offset points", "ha": "center"}
+        axes.annotate(f"{accuracy:.2f}", (step, accuracy), color=ORANGE, **offset)
+    axes.margins(x=0.04, y=0.12)
+    _label(axes, "Reward and held-out accuracy", x="step", y="mean reward, accuracy")
+
+
+def _staleness(history: History, axes: Any) -> None:
+    counts = staleness_counts(history)
+    while counts and not counts[last := next(reversed(counts))]:
+        del counts[last]
+    total = sum(counts.values()) or 1
+    bars = axes.bar(list(counts), [100 * n / total for n in counts.values()], width=0.8, color=BLUE)
+    axes.bar_label(bars, fmt=_percent, padding=4, fontsize=10)
+    axes.grid(visible=False, axis="x")
+    axes.margins(y=0.1)
+    mean = staleness_mean(history)
+    oldest = max((age for _, age in history.column("staleness_max")), default=0)
+    title = f"Staleness of trained tokens: mean {mean:.2f}, max {oldest:.0f}"
+    _label(axes, title, x="age in policy versions", y="share of tokens (%)", numeric=False)
+
+
+def _clip_fractions(history: History, axes: Any) -> None:
+    for key, color, label in (
+        ("clip_fraction_low", GREEN, "below the band"),
+        ("clip_fraction_high", ORANGE, "above the band"),
+    ):
+        percent = [(step, 100 * value) for step, value in history.column(key)]
+        _line(axes, percent, color=color, label=label)
+    axes.set_ylim(bottom=0)
+    _label(axes, "Tokens outside the clip band", x="step", y="share of trained tokens (%)")
+
+
+def _throughput(history: History, axes: Any) -> None:
+    _line(axes, history.column("tokens_per_second"), color=BLUE, label="tokens per second")
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    right = axes.twinx()
+    idle = [(step, 100 * value) for step, value in history.column("idle_fraction")]
+    _line(right, idle, color=ORANGE, label="learner idle (right)")
+    right.set_ylim(0, 100)
+    right.set_ylabel("learner idle (%)")
+    right.spines["right"].set_visible(True)
+    right.grid(visible=False)
+    _label(axes, "Throughput", x="step", y="trained tokens per second", others=(right,))
+
+
+def _percent(share: float) -> str:
+    return f"{share:.1f}%" if share >= 0.05 else "<0.1%"
+
+
+def _line(axes: Any, points: Sequence[tuple[int, float]], *, color: str, label: str) -> None:
+    """The values pale, and their moving mean strong."""
+    steps, values = [step for step, _ in points], [value for _, value in points]
+    window = len(values) // SMOOTH_SHARE
+    marker = "o" if len(values) == 1 else None
+    if window > 1:
+        axes.plot(steps, values, color=color, alpha=0.25, lw=1)
+    axes.plot(steps, smooth(values, max(window, 1)), color=color, lw=2, label=label, marker=marker)
+
+
+def _label(
+    axes: Any, title: str, *, x: str, y: str, others: Sequence[Any] = (), numeric: bool = True
+) -> None:
+    """Title, axis labels, whole steps, and one legend beside the title for all axes."""
+    axes.set_title(title)
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    if numeric:
+        axes.locator_params(axis="x", integer=True, min_n_ticks=1)
+    pairs = [each.get_legend_handles_labels() for each in (axes, *others)]
+    handles = [handle for handles, _ in pairs for handle in handles]
+    labels = [label for _, labels in pairs for label in labels]
+    if handles:
+        axes.legend(
+            handles, labels, loc="lower right", bbox_to_anchor=(1, 1.0), ncols=len(handles), fontsize=10
+        )
+
+
+PLOTS: dict[str, Callable[[History, Any], None]] = {
+    "reward": _reward,
+    "staleness": _staleness,
+    "clip_fractions": _clip_fractions,
+    "throughput": _throughput,
+}
+
+
+def main(run_dir: str) -> int:
+    """Draw the plots of a run directory."""
+    history = read_history(Path(run_dir) / "metrics.jsonl")
+    try:
+        paths = draw_all(history, Path(run_dir) / "plots")
+    except ImportError as error:
+        print(f"plots need matplotlib ({error}): pip install 'slipstream[console]'", file=sys.stderr)
+        return 1
+    print("\n".join(map(str, paths)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,83 @@
+"""The table of what a local run starts: each pod's command, what it needs, how often it may come back."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from slipstream.config import RunConfig
+
+REPLAY, VERIFIER, LEARNER, ROLLOUT = "replay", "verifier", "learner", "rollout"
+ADDRESS_VARIABLES = {
+    REPLAY: "SLIPSTREAM_REPLAY_ADDRESS",
+    VERIFIER: "SLIPSTREAM_VERIFIER_ADDRESS",
+    LEARNER: "SLIPSTREAM_LEARNER_ADDRESS",
+}
+METRICS_PORT_VARIABLE = "SLIPSTREAM_METRICS_PORT"
+SERVICE_START_SECONDS = 60.0
+WORK_STOP_SECONDS, SERVICE_STOP_SECONDS = 9.0, 2.0
+RESTARTS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSpec:
+    """How one process of a run is started and kept."""
+
+    name: str
+    command: tuple[str, ...]
+    needs: tuple[str, ...] = ()
+    """Pods whose addresses it must know before it starts."""
+    start_seconds: float = SERVICE_START_SECONDS
+    """Longest time to its ready file."""
+    restarts: int = RESTARTS
+    """How often it is started again after a death that was not asked for."""
+    pause_seconds: float = 1.0
+    """Pause before the first of these starts; it doubles each time."""
+    stop_seconds: float = WORK_STOP_SECONDS
+    """Longest time from SIGTERM to its end, before it is killed."""
+    metrics_port: int = 0
+    """Port of its /metrics page; 0 takes a free one."""
+
+    @property
+    def works(self) -> bool:
+        """True for those that hand back and checkpoint: they stop first."""
+        return self.name == LEARNER or self.name.startswith(ROLLOUT)
+
+
+def local_pods(config: RunConfig) -> tuple[PodSpec, ...]:
+    """The pods of a run on this machine, in the order of starting."""
+    engine, workers = config.rollout.start_timeout_seconds, range(config.rollout.workers)
+    services = [_pod(REPLAY), _pod(VERIFIER)]
+    learner = _pod(LEARNER, needs=(REPLAY,), start_seconds=engine, restarts=0)
+    needs = (REPLAY, VERIFIER, LEARNER)
+    rollouts = [_pod(ROLLOUT, name=f"{ROLLOUT}-{i}", needs=needs, start_seconds=engine) for i in workers]
+    return _with_metrics_ports([*services, learner, *rollouts], config.telemetry.port)
+
+
+def address_environment(addresses: Mapping[str, str]) -> dict[str, str]:
+    """The environment variables that tell a pod where the others are."""
+    return {
+        ADDRESS_VARIABLES[name]: address for name, address in addresses.items() if name in ADDRESS_VARIABLES
+    }
+
+
+def _pod(
+    module: str,
+    *,
+    name: str = "",
+    needs: tuple[str, ...] = (),
+    start_seconds: float = SERVICE_START_SECONDS,
+    restarts: int = RESTARTS,
+) -> PodSpec:
+    return PodSpec(
+        name=name or module,
+        command=(sys.executable, "-m", f"slipstream.{module}"),
+        needs=needs,
+        start_seconds=start_seconds,
+        restarts=restarts,
+        stop_seconds=SERVICE_STOP_SECONDS if module in (REPLAY, VERIFIER) else WORK_STOP_SECONDS,
+    )
+
+
+def _with_metrics_ports(specs: list[PodSpec], first: int) -> tuple[PodSpec, ...]:
+    """A fixed telemetry.port is that of the first pod; the others count up from it."""
+    return tuple(replace(spec, metrics_port=first + i if first else 0) for i, spec in enumerate(specs))

@@ -1,0 +1,123 @@
+"""One child process of a run: its own session, its log, its ready file, its end."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+POLL_SECONDS = 0.05
+LOG_LINES = 15
+LONGEST_TAIL_BYTES = 64 * 1024
+
+
+class Process:
+    """A running child. Spawn it from the main thread: the kernel's parent-death signal is per thread."""
+
+    def __init__(
+        self, name: str, command: Sequence[str], *, log: Path, environment: Mapping[str, str]
+    ) -> None:
+        self.name = name
+        self.log = log
+        with log.open("ab") as stream:
+            self._log_start = stream.tell()
+            self._popen = _spawn(command, stream, environment)
+        self.pid = self._popen.pid
+
+    @property
+    def status(self) -> int | None:
+        """Exit status, negative for a signal; None while it runs."""
+        return self._popen.poll()
+
+    async def ended(self) -> int:
+        """Wait for the end; returns the exit status."""
+        while (status := self.status) is None:  # noqa: ASYNC110 (the kernel has no event for it)
+            await asyncio.sleep(POLL_SECONDS)
+        return status
+
+    async def ready(self, file: Path, *, seconds: float) -> str:
+        """Wait for the ready file; returns the address in it.
+
+        Errors: PodFailed when the process ends first, or when `seconds` are over.
+        """
+        try:
+            async with asyncio.timeout(seconds):
+                while (address := _read_address(file)) is None:
+                    if self.status is not None:
+                        raise PodFailed(f"{self.name} {ended_how(self.status)} before it was ready", self)
+                    await asyncio.sleep(POLL_SECONDS)
+        except TimeoutError as error:
+            raise PodFailed(f"{self.name} was not ready after {seconds:g} s", self) from error
+        return address
+
+    def ask_to_stop(self) -> None:
+        """SIGTERM to the process itself: it finishes or hands back, then exits."""
+        if self.status is None:
+            self._popen.terminate()
+
+    def kill(self) -> None:
+        """SIGKILL to the process and to everything of its group."""
+        if self.status is None:
+            os.killpg(self.pid, signal.SIGKILL)
+            self._popen.wait()
+
+    def last_lines(self, count: int = LOG_LINES) -> list[str]:
+        """The last lines that this process, and no earlier one, wrote to its log."""
+        with self.log.open("rb") as stream:
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(self._log_start, size - LONGEST_TAIL_BYTES))
+            return stream.read().decode(errors="replace").splitlines()[-count:]
+
+
+class PodFailed(Exception):
+    """A pod ended, or did not start, and the run cannot go on; the message carries its last log lines."""
+
+    def __init__(self, what: str, process: Process) -> None:
+        tail = "".join(f"\n  | {line}" for line in process.last_lines())
+        super().__init__(f"{what}; the end of {process.log}:{tail or ' (it is empty)'}")
+
+
+def ended_how(status: int) -> str:
+    """An exit status in words."""
+    if status < 0:
+        return f"was killed by {signal.Signals(-status).name}"
+    return f"exited with status {status}"
+
+
+async def stop_processes(processes: Sequence[Process], *, seconds: float) -> list[str]:
+    """Ask all to stop, wait at most `seconds`, kill the rest; returns the names of those killed."""
+    for process in processes:
+        process.ask_to_stop()
+    try:
+        async with asyncio.timeout(seconds):
+            for process in processes:
+                await process.ended()
+    except TimeoutError:
+        late = [process for process in processes if process.status is None]
+        for process in late:
+            process.kill()
+        return [process.name for process in late]
+    return []
+
+
+def _read_address(ready_file: Path) -> str | None:
+    """The address in a ready file, which appears whole, by a rename."""
+    if not ready_file.exists():
+        return None
+    return str(json.loads(ready_file.read_text(encoding="utf-8"))["address"])
+
+
+def _spawn(
+    command: Sequence[str], stream: IO[bytes], environment: Mapping[str, str]
+) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=stream,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        env=dict(environment),
+    )

@@ -1,0 +1,120 @@
+"""The learner's metrics.jsonl as it grows: each row is read once; the later row of a repeated step counts."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+Row = Mapping[str, Any]
+
+
+class Tail:
+    """Reads the complete lines that were added to a file since the last look.
+
+    Invariant: a line is given once, and only when its newline is there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+
+    def rows(self) -> list[Row]:
+        """The JSON objects among the new lines; lines that are something else are passed over."""
+        try:
+            with self._path.open("rb") as stream:
+                stream.seek(self._offset)
+                complete, newline, _ = stream.read().rpartition(b"\n")
+        except FileNotFoundError:
+            return []
+        self._offset += len(complete) + len(newline)
+        return [row for line in complete.splitlines() if (row := _parse(line)) is not None]
+
+
+@dataclass(slots=True)
+class Session:
+    """One life of the learner: a run that was resumed has several."""
+
+    loop_seconds: float = 0.0
+    idle_seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class History:
+    """All rows of a run, folded. A step that was repeated after a resume counts once, with its last row."""
+
+    steps: dict[int, Row] = field(default_factory=dict)
+    evaluations: dict[int, Row] = field(default_factory=dict)
+    sessions: list[Session] = field(default_factory=lambda: [Session()])
+
+    def add(self, row: Row) -> None:
+        """Take one row in; an event that is not known is passed over."""
+        event, step = row.get("event"), row.get("step")
+        if event == "step" and isinstance(step, int):
+            self.steps[step] = row
+            self.sessions[-1].loop_seconds = number(row, "elapsed_seconds")
+            self.sessions[-1].idle_seconds += number(row, "wait_seconds")
+        elif event == "evaluation" and isinstance(step, int):
+            self.evaluations[step] = row
+        elif event == "resumed":
+            self._resume(step)
+        elif event == "finished":
+            self.sessions[-1] = Session(number(row, "loop_seconds"), number(row, "idle_seconds"))
+
+    @property
+    def last_step(self) -> Row:
+        """The row of the newest step; empty before the first."""
+        return self.steps[max(self.steps)] if self.steps else {}
+
+    @property
+    def accuracy(self) -> float | None:
+        """Held-out accuracy of the newest evaluation."""
+        return _accuracy(self.evaluations[max(self.evaluations)]) if self.evaluations else None
+
+    @property
+    def accuracy_before(self) -> float | None:
+        """Held-out accuracy of the first evaluation."""
+        return _accuracy(self.evaluations[min(self.evaluations)]) if self.evaluations else None
+
+    def column(self, key: str) -> list[tuple[int, float]]:
+        """(step, value) of one key, in order of the steps, without those that lack it."""
+        pairs = ((step, row.get(key)) for step, row in sorted(self.steps.items()))
+        return [(step, float(value)) for step, value in pairs if isinstance(value, int | float)]
+
+    def total(self, key: str) -> float:
+        """Sum of one key over the steps."""
+        return sum(value for _, value in self.column(key))
+
+    def _resume(self, step: object) -> None:
+        """Steps beyond the checkpoint were lost with the learner, and are done again."""
+        self.sessions.append(Session())
+        if isinstance(step, int):
+            self.steps = {done: row for done, row in self.steps.items() if done <= step}
+            self.evaluations = {done: row for done, row in self.evaluations.items() if done <= step}
+
+
+def read_history(path: Path) -> History:
+    """The history of a run directory's metrics.jsonl; empty when there is none."""
+    history = History()
+    for row in Tail(path).rows():
+        history.add(row)
+    return history
+
+
+def number(row: Row, key: str) -> float:
+    """A value as a number; 0 when it is not there or is none."""
+    value = row.get(key)
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _accuracy(row: Row) -> float | None:
+    value = row.get("accuracy")
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _parse(line: bytes) -> Row | None:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    return row if isinstance(row, dict) else None

@@ -1,0 +1,121 @@
+"""`slipstream run`: from a configuration to a run directory.
+
+validate ─▶ cold start ─▶ run directory ─▶ session: pods up ─▶ steps ─▶ stop ─▶ summary, plots
+"""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from slipstream.cli import warmup
+from slipstream.cli.display import Display, open_display
+from slipstream.cli.errors import RunFailed, UsageError
+from slipstream.cli.interrupt import Interrupt
+from slipstream.cli.leash import Leash
+from slipstream.cli.pods import PodSpec, local_pods
+from slipstream.cli.process import PodFailed
+from slipstream.cli.rundir import Held, RunDirectory, find_run_directory, make_run_directory, stored_config
+from slipstream.cli.session import Session
+from slipstream.config import RunConfig
+
+INTERRUPTED = 130
+
+
+def run_command(
+    config: RunConfig,
+    *,
+    resume: str | None = None,
+    plain: bool = False,
+    pods: Callable[[RunConfig], tuple[PodSpec, ...]] = local_pods,
+    cold_start_command: tuple[str, ...] = warmup.COMMAND,
+) -> int:
+    """Run a valid configuration to its end; returns the exit status.
+
+    `resume` is None for a new run, "" for the newest one, or a run directory.
+    Errors: UsageError, or RunFailed when everything has stopped.
+    """
+    try:
+        return asyncio.run(_run(config, resume, plain, pods, cold_start_command))
+    except asyncio.CancelledError:
+        return INTERRUPTED
+
+
+async def _run(
+    config: RunConfig,
+    resume: str | None,
+    plain: bool,
+    pods: Callable[[RunConfig], tuple[PodSpec, ...]],
+    command: tuple[str, ...],
+) -> int:
+    interrupt = Interrupt()
+    found = None if resume is None else _resumable(config, resume)
+    with Leash() as leash:
+        display = open_display(config.name, config.learner.steps, plain=plain)
+        try:
+            model = await _model(config, found, interrupt, leash, display, command)
+            if model is None:
+                display.say("interrupted during the cold start: nothing was started")
+                return 0
+            run = found or make_run_directory(config)
+            with Held(run):
+                resolved = _resolve(config, run, model)
+                run.write_config(resolved, source=config)
+                _greet(display, run, resumed=found is not None)
+                await Session(resolved, run, pods(resolved), leash, display).live(interrupt)
+            return 0
+        finally:
+            display.close()
+
+
+def _resumable(config: RunConfig, given: str) -> RunDirectory:
+    """The run to resume. Errors: UsageError when the configuration now describes another one."""
+    run = find_run_directory(config, given)
+    before = run.read_source()
+    changed = [
+        key for key in ("model", "data", "seed") if before and getattr(before, key) != getattr(config, key)
+    ]
+    if changed:
+        raise UsageError(
+            f"--resume: {run.path} was started with another {' and '.join(changed)}; put it back"
+        )
+    return run
+
+
+async def _model(
+    config: RunConfig,
+    found: RunDirectory | None,
+    interrupt: Interrupt,
+    leash: Leash,
+    display: Display,
+    command: tuple[str, ...],
+) -> Path | None:
+    """The directory of the initial model, made if need be; None when interrupted."""
+    before = stored_config(found).model.path if found else None
+    if not warmup.needs_cold_start(config):
+        assert config.model.path is not None
+        return config.model.path.absolute()
+    output = before or warmup.cached_model(config)
+    try:
+        made = await warmup.cold_start(
+            config,
+            output,
+            environment=leash.environment,
+            interrupted=interrupt.requested,
+            say=display.say,
+            started=leash.started,
+            command=command,
+        )
+    except PodFailed as error:
+        raise RunFailed(str(error)) from error
+    return output if made else None
+
+
+def _resolve(config: RunConfig, run: RunDirectory, model: Path) -> RunConfig:
+    """The configuration that the pods read: nothing in it depends on where they are started."""
+    paths = {"run_dir": run.path, "runs_dir": config.runs_dir.absolute()}
+    return warmup.warmed(config, model).model_copy(update=paths)
+
+
+def _greet(display: Display, run: RunDirectory, *, resumed: bool) -> None:
+    display.say(f"{'resuming' if resumed else 'run'} {run.path}")
+    display.say(f"logs {run.path / 'logs'}")

@@ -1,0 +1,144 @@
+"""One life of a run: pods up, rows shown, everything stopped, the summary written.
+
+    supervisor.run ─▶ (learner done | interrupt | failure) ─▶ stop learner and rollouts ─▶ read the ledger
+      _watch: rows ─▶ display                              ─▶ stop verifier and replay ─▶ count what is left
+                                                           ─▶ summary.json ─▶ plots
+An interrupt has STOP_SECONDS for all of it; the plots get what is left of them.
+"""
+
+import asyncio
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from slipstream.cli.display import Display
+from slipstream.cli.errors import RunFailed
+from slipstream.cli.interrupt import Interrupt
+from slipstream.cli.leash import Leash
+from slipstream.cli.ledger import read_ledger
+from slipstream.cli.pods import REPLAY, PodSpec, address_environment
+from slipstream.cli.process import PodFailed, Process
+from slipstream.cli.rows import History, Tail
+from slipstream.cli.rundir import RunDirectory
+from slipstream.cli.summary import describe, summarize, write_summary
+from slipstream.cli.supervisor import Supervisor
+from slipstream.config import RunConfig
+
+LOOK_SECONDS = 0.25
+ORPHAN_GRACE_SECONDS = 0.5
+PODS_STOP_SECONDS = 12.0
+STOP_SECONDS = 14.0
+PLOT_SECONDS = 60.0
+HOW_TO_RESUME = "to go on: the same command with --resume"
+
+
+class Session:
+    """Runs the pods over a run directory once."""
+
+    def __init__(
+        self, config: RunConfig, run: RunDirectory, pods: Sequence[PodSpec], leash: Leash, display: Display
+    ) -> None:
+        self._config = config
+        self._run = run
+        self._leash = leash
+        self._display = display
+        self._history = History()
+        self._tail = Tail(run.metrics)
+        self._supervisor = Supervisor(
+            pods, run, environment=leash.environment, say=display.say, started=leash.started
+        )
+
+    async def live(self, interrupt: Interrupt) -> dict[str, Any]:
+        """From the first pod to the plots; returns the summary. Errors: RunFailed when all has stopped."""
+        self._take(show=False)
+        failure = await self._train(interrupt)
+        if interrupt.requested.is_set():
+            self._display.say(
+                "stopping: the learner finishes its step and checkpoints (Ctrl-C again kills it)"
+            )
+        summary = await self._stop(interrupt)
+        write_summary(self._run.summary, summary)
+        await self._plot(interrupt)
+        if failure is not None:
+            raise RunFailed(f"the run failed: {failure}\n{HOW_TO_RESUME}")
+        self._tell(summary)
+        return summary
+
+    async def _train(self, interrupt: Interrupt) -> PodFailed | None:
+        watcher = asyncio.create_task(self._watch())
+        try:
+            await self._supervisor.run(interrupt.requested)
+        except PodFailed as failure:
+            return failure
+        finally:
+            watcher.cancel()
+            await asyncio.gather(watcher, return_exceptions=True)
+        return None
+
+    async def _watch(self) -> None:
+        """Show rows as they come, and what is being waited for until the first one."""
+        started, waiting, told = time.monotonic(), True, False
+        while True:
+            waiting = not self._take(show=True) and waiting
+            missing = self._supervisor.waiting_for
+            if not missing and not told and not self._config.rollout.workers:
+                self._display.say(self._how_to_join())
+                told = True
+            if waiting:
+                what = ", ".join(missing) if missing else "the first step"
+                self._display.waiting(what, time.monotonic() - started)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _take(self, *, show: bool) -> bool:
+        """Take in the rows that are new; True when there were any."""
+        rows = self._tail.rows()
+        for row in rows:
+            self._history.add(row)
+        if show and rows:
+            self._display.rows(rows, self._history)
+        return bool(rows)
+
+    async def _stop(self, interrupt: Interrupt) -> dict[str, Any]:
+        """Stop everything in order; the summary of what it came to."""
+        began = time.monotonic()
+        await self._supervisor.stop_work()
+        self._take(show=True)
+        address = self._supervisor.addresses.get(REPLAY)
+        ledger = await read_ledger(address, self._config.rpc) if address else None
+        await self._supervisor.stop_services(at_least=PODS_STOP_SECONDS - (time.monotonic() - began))
+        orphans = await asyncio.to_thread(self._leash.sweep, grace=ORPHAN_GRACE_SECONDS)
+        done = max(self._history.steps, default=0) >= self._config.learner.steps
+        interrupted = interrupt.requested.is_set() and not done
+        return summarize(self._history, ledger=ledger, orphans=orphans, interrupted=interrupted)
+
+    async def _plot(self, interrupt: Interrupt) -> None:
+        """Draw in a process of its own, so that nothing in it can hold up the end."""
+        spent = time.monotonic() - interrupt.since if interrupt.requested.is_set() else 0.0
+        seconds = STOP_SECONDS - spent if spent else PLOT_SECONDS
+        command = (sys.executable, "-m", "slipstream.cli.plots", str(self._run.path))
+        if not self._history.steps or seconds < 1:
+            return
+        plots = Process("plots", command, log=self._run.log("plots"), environment=self._leash.environment)
+        self._leash.started(plots.pid)
+        try:
+            status = await asyncio.wait_for(plots.ended(), timeout=seconds)
+        except TimeoutError:
+            plots.kill()
+            status = -1
+        if status != 0:
+            self._display.say(f"the plots were not drawn: see {plots.log}; again: {' '.join(command[1:])}")
+
+    def _tell(self, summary: dict[str, Any]) -> None:
+        """The last lines that a person reads."""
+        for line in describe(summary):
+            self._display.say(line)
+        self._display.say(f"summary {self._run.summary}, plots {self._run.plots}")
+        if summary["interrupted"]:
+            self._display.say(f"interrupted at step {summary['steps']}; {HOW_TO_RESUME}")
+
+    def _how_to_join(self) -> str:
+        environment = address_environment(self._supervisor.addresses)
+        variables = " ".join(f"{name}={address}" for name, address in environment.items())
+        command = f"python -m slipstream.rollout --config {self._run.config} --name rollout-0"
+        return f"no workers are started here; start them with:\n  {variables} \\\n  {command}"

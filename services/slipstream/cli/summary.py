@@ -1,0 +1,100 @@
+"""summary.json: what a run amounts to, from its rows, its ledger and what was left when it stopped."""
+
+import dataclasses
+import json
+import math
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from slipstream.cli.rows import History, Row, number
+from slipstream.types import Ledger
+
+
+def summarize(history: History, *, ledger: Ledger | None, orphans: int, interrupted: bool) -> dict[str, Any]:
+    """The content of summary.json; what was never measured is null."""
+    loop = sum(session.loop_seconds for session in history.sessions)
+    idle = sum(session.idle_seconds for session in history.sessions)
+    evaluated_twice = len(history.evaluations) > 1
+    return {
+        "held_out_accuracy_before": history.accuracy_before,
+        "held_out_accuracy_after": history.accuracy if evaluated_twice else None,
+        "steps": max(history.steps, default=0),
+        "loop_seconds": round(loop, 3),
+        "completions_trained": int(history.total("completions")),
+        "completions_with_several_versions": int(history.total("completions_with_several_versions")),
+        "completions_stale": int(history.total("completions_stale")),
+        "staleness_mean": staleness_mean(history),
+        "staleness_max": int(max((age for _, age in history.column("staleness_max")), default=0)),
+        "learner_idle_fraction": round(idle / loop, 4) if loop else 0.0,
+        "ledger_residual": ledger.residual if ledger else None,
+        "orphans": orphans,
+        "interrupted": interrupted,
+        "ledger": _ledger(ledger),
+    }
+
+
+def staleness_counts(history: History) -> dict[str, int]:
+    """Trained tokens by bucket of age ("2", "3-4", ">8"), over all steps, youngest first."""
+    counts: Counter[str] = Counter()
+    for row in history.steps.values():
+        counts.update(_histogram(row))
+    return dict(sorted(counts.items(), key=lambda pair: _youngest(pair[0])))
+
+
+def staleness_mean(history: History) -> float:
+    """Mean age of a trained token in versions: the means of the steps, weighed by their tokens."""
+    rows = history.steps.values()
+    weights = [sum(_histogram(row).values()) or number(row, "tokens_trained") for row in rows]
+    total = sum(weights)
+    ages = sum(number(row, "staleness_mean") * weight for row, weight in zip(rows, weights, strict=True))
+    return round(ages / total, 4) if total else 0.0
+
+
+def write_summary(path: Path, summary: dict[str, Any]) -> None:
+    """Write it in one atomic rename."""
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    partial.rename(path)
+
+
+def describe(summary: dict[str, Any]) -> list[str]:
+    """The summary as a few lines for people."""
+    trained = summary["completions_trained"]
+    stale = summary["completions_stale"] / trained if trained else 0.0
+    return [
+        f"{summary['steps']} steps in {summary['loop_seconds']:.1f} s, "
+        f"learner idle {summary['learner_idle_fraction']:.0%}",
+        f"held-out accuracy {_show(summary['held_out_accuracy_before'])} "
+        f"→ {_show(summary['held_out_accuracy_after'])}",
+        f"{trained:,} completions trained, {stale:.0%} of them stale or of several versions; "
+        f"staleness {summary['staleness_mean']:.2f} mean, {summary['staleness_max']} max",
+        f"ledger residual {_show(summary['ledger_residual'])}, processes left over {summary['orphans']}",
+    ]
+
+
+def _histogram(row: Row) -> dict[str, int]:
+    histogram = row.get("staleness_histogram")
+    if not isinstance(histogram, dict):
+        return {}
+    return {str(age): tokens for age, tokens in histogram.items() if isinstance(tokens, int)}
+
+
+def _youngest(bucket: str) -> tuple[float, bool]:
+    """Where a bucket stands among others: ">8" comes after "5-8" and after "8"."""
+    digits = re.search(r"\d+", bucket)
+    return float(digits.group()) if digits else math.inf, bucket.startswith(">")
+
+
+def _ledger(ledger: Ledger | None) -> dict[str, Any] | None:
+    if ledger is None:
+        return None
+    counters = {name.name: getattr(ledger, name.name) for name in dataclasses.fields(ledger)}
+    return {**counters, "filtered": dict(ledger.filtered), "dropped": dict(ledger.dropped)}
+
+
+def _show(value: float | None) -> str:
+    if value is None:
+        return "unknown"
+    return f"{value:.3f}" if isinstance(value, float) else str(value)

@@ -1,0 +1,158 @@
+"""Starts the pods of a run, brings back those that die, and stops them in an order that loses nothing.
+
+    replay ──┬─▶ learner ─┬─▶ rollout-0 …     an arrow: its address is known
+    verifier ┴────────────┘
+    stop: learner and rollouts together ─▶ (the ledger is read) ─▶ verifier and replay
+
+Each pod has one task (`_keep`): it waits for the addresses that the pod needs, then for its ready file, then
+for its end. A death before it was ever ready, and every death of the learner, ends the run; others come back.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from slipstream.cli.pods import LEARNER, METRICS_PORT_VARIABLE, ROLLOUT, PodSpec, address_environment
+from slipstream.cli.process import PodFailed, Process, ended_how, stop_processes
+from slipstream.cli.rundir import RunDirectory
+
+CHECK_SECONDS = 0.1
+
+
+class Supervisor:
+    """The pods of one run. Invariant: every living process that it started is in `processes`."""
+
+    def __init__(
+        self,
+        specs: Sequence[PodSpec],
+        run: RunDirectory,
+        *,
+        environment: Mapping[str, str],
+        say: Callable[[str], None],
+        started: Callable[[int], None],
+    ) -> None:
+        self._specs = specs
+        self._run = run
+        self._environment = environment
+        self._say = say
+        self._started = started
+        self._announced = {spec.name: asyncio.Event() for spec in specs}
+        self._gone: set[str] = set()
+        self.addresses: dict[str, str] = {}
+        self.processes: dict[str, Process] = {}
+        self.sessions: set[int] = set()
+
+    @property
+    def waiting_for(self) -> list[str]:
+        """Pods that are not ready yet."""
+        return [name for name, event in self._announced.items() if not event.is_set()]
+
+    async def run(self, interrupted: asyncio.Event) -> None:
+        """Start everything; return when the learner is done or `interrupted` is set.
+
+        Errors: PodFailed when a pod ends for good and the run cannot go on without it.
+        """
+        keepers = {spec.name: asyncio.create_task(self._keep(spec)) for spec in self._specs}
+        try:
+            while not interrupted.is_set() and not keepers[LEARNER].done():
+                await asyncio.wait(
+                    keepers.values(), timeout=CHECK_SECONDS, return_when=asyncio.FIRST_EXCEPTION
+                )
+                _raise_first(keepers.values())
+            _raise_first(keepers.values())
+        finally:
+            for keeper in keepers.values():
+                keeper.cancel()
+            await asyncio.gather(*keepers.values(), return_exceptions=True)
+
+    async def stop_work(self) -> None:
+        """Learner and rollouts finish or hand back, checkpoint, and end."""
+        await self._stop([spec for spec in self._specs if spec.works], at_least=0)
+
+    async def stop_services(self, *, at_least: float) -> None:
+        """Verifier and replay end; what the work left of the budget is theirs."""
+        await self._stop([spec for spec in self._specs if not spec.works], at_least=at_least)
+
+    def kill(self) -> None:
+        """SIGKILL to all, at once."""
+        for process in self.processes.values():
+            process.kill()
+
+    async def _keep(self, spec: PodSpec) -> None:
+        """One pod over all of its lives; returns when it ended as it should."""
+        for needed in spec.needs:
+            await self._announced[needed].wait()
+        for life in range(spec.restarts + 1):
+            status = await self._live(spec)
+            if status == 0 and spec.works:
+                self._gone.add(spec.name)
+                return
+            process = self.processes[spec.name]
+            if life == spec.restarts:
+                self._give_up(spec, process, status)
+                return
+            pause = spec.pause_seconds * 2**life
+            how = f"{spec.name} {ended_how(status)}"
+            self._say(
+                f"{how}; starting it again in {pause:g} s ({life + 1} of {spec.restarts}), see {process.log}"
+            )
+            await asyncio.sleep(pause)
+
+    async def _live(self, spec: PodSpec) -> int:
+        """Start a pod and wait for its end; only the first life must become ready."""
+        process = self._spawn(spec)
+        try:
+            address = await process.ready(self._run.ready_file(spec.name), seconds=spec.start_seconds)
+        except PodFailed:
+            if not self._announced[spec.name].is_set():
+                raise
+            process.kill()
+            return await process.ended()
+        self.addresses[spec.name] = address
+        self._announced[spec.name].set()
+        self._say(f"{spec.name} is ready at {address}")
+        return await process.ended()
+
+    def _give_up(self, spec: PodSpec, process: Process, status: int) -> None:
+        """The pod stays dead. The run goes on only without a rollout, and only while another one is left."""
+        self._gone.add(spec.name)
+        rollouts = {other.name for other in self._specs if other.name.startswith(ROLLOUT)}
+        if spec.name not in rollouts or not rollouts - self._gone:
+            raise PodFailed(f"{spec.name} {ended_how(status)}", process)
+        self._say(f"{spec.name} {ended_how(status)} and is not started again; the run goes on without it")
+
+    def _spawn(self, spec: PodSpec) -> Process:
+        ready_file = self._run.ready_file(spec.name)
+        ready_file.unlink(missing_ok=True)
+        who = ("--config", str(self._run.config), "--name", spec.name)
+        whose = ("--ready-file", str(ready_file), "--parent", str(os.getpid()))
+        process = Process(
+            spec.name,
+            (*spec.command, *who, *whose),
+            log=self._run.log(spec.name),
+            environment=self._environment_of(spec),
+        )
+        self.processes[spec.name] = process
+        self.sessions.add(process.pid)
+        self._started(process.pid)
+        return process
+
+    def _environment_of(self, spec: PodSpec) -> dict[str, str]:
+        """Addresses of what it needs; its own address too when it comes back, so that the others find it."""
+        known = {name: self.addresses[name] for name in (*spec.needs, spec.name) if name in self.addresses}
+        port = {METRICS_PORT_VARIABLE: str(spec.metrics_port)} if spec.metrics_port else {}
+        return {**self._environment, **address_environment(known), **port}
+
+    async def _stop(self, specs: Sequence[PodSpec], *, at_least: float) -> None:
+        """Stop these together; the most patient of them sets the time."""
+        seconds = max(at_least, *(spec.stop_seconds for spec in specs))
+        living = [self.processes[spec.name] for spec in specs if spec.name in self.processes]
+        for name in await stop_processes(living, seconds=seconds):
+            self._say(f"{name} did not stop within {seconds:g} s and was killed, see {self._run.log(name)}")
+
+
+def _raise_first(tasks: Iterable["asyncio.Task[None]"]) -> None:
+    """Raise what the first failed task raised."""
+    for task in tasks:
+        if task.done() and (error := task.exception()) is not None:
+            raise error

@@ -1,0 +1,164 @@
+"""The cold start: makes (or finds in the cache) the model that reinforcement learning starts from.
+
+cache_dir/<digest>/        a finished Hugging Face directory; it appears in one rename
+cache_dir/<digest>.log     what its training said
+cache_dir/<digest>.lock    held while it is made, so that two commands do not make it twice
+"""
+
+import asyncio
+import fcntl
+import hashlib
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from slipstream.cli.process import PodFailed, Process, ended_how, stop_processes
+from slipstream.cli.rows import Row, Tail, number
+from slipstream.config import RunConfig, WarmupConfig
+from slipstream.config.data import FileData
+from slipstream.config.load import dump_config
+
+FORMAT = 1
+COMMAND = (sys.executable, "-m", "slipstream.learner.warmup")
+LOCK_SECONDS = 3600.0
+LOOK_SECONDS = 0.2
+STOP_SECONDS = 3.0
+LINE_EVERY_SECONDS = 3.0
+
+
+def needs_cold_start(config: RunConfig) -> bool:
+    """True when the model of the configuration is still to be made."""
+    return config.model.tiny is not None or config.warmup is not None
+
+
+def cached_model(config: RunConfig) -> Path:
+    """Where the cold start of this configuration is kept: the same inputs give the same directory."""
+    warmup = _settings(config)
+    inputs = {
+        "format": FORMAT,
+        "model": config.model.model_dump(mode="json"),
+        "warmup": warmup.model_dump(mode="json", exclude={"cache_dir"}),
+        "data": config.data.model_dump(mode="json") if warmup.steps else None,
+        "files": _file_states(config),
+        "seed": config.seed,
+    }
+    digest = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16]
+    return warmup.cache_dir.expanduser().absolute() / digest
+
+
+def warmed(config: RunConfig, model: Path) -> RunConfig:
+    """The configuration that starts from the finished model."""
+    source = config.model.model_copy(update={"path": model, "tiny": None})
+    return config.model_copy(update={"model": source, "warmup": None})
+
+
+async def cold_start(
+    config: RunConfig,
+    output: Path,
+    *,
+    environment: Mapping[str, str],
+    interrupted: asyncio.Event,
+    say: Callable[[str], None],
+    started: Callable[[int], None] = lambda pid: None,
+    command: tuple[str, ...] = COMMAND,
+) -> bool:
+    """Make the model in `output` unless it is there; False when interrupted. Errors: PodFailed."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    async with _lock(output.with_name(f"{output.name}.lock"), interrupted, say):
+        if interrupted.is_set():
+            return False
+        if (output / "config.json").exists():
+            say(f"cold start: {output} (cached)")
+            return True
+        explicit = config.model_copy(update={"warmup": _settings(config)})
+        with tempfile.TemporaryDirectory(prefix="slipstream-") as folder:
+            config_file = Path(folder) / "config.yaml"
+            config_file.write_text(dump_config(explicit), encoding="utf-8")
+            arguments = ("--config", str(config_file), "--output", str(output), "--parent", str(os.getpid()))
+            log = output.with_name(f"{output.name}.log")
+            log.unlink(missing_ok=True)
+            process = Process("warmup", (*command, *arguments), log=log, environment=environment)
+            started(process.pid)
+            try:
+                return await _follow(process, output, interrupted, say)
+            finally:
+                await stop_processes([process], seconds=STOP_SECONDS)
+
+
+async def _follow(
+    process: Process, output: Path, interrupted: asyncio.Event, say: Callable[[str], None]
+) -> bool:
+    """Show the progress of a cold start until it ends."""
+    tail, progress = Tail(process.log), Progress(say)
+    say(f"cold start: making {output}, log {process.log}")
+    while process.status is None and not interrupted.is_set():
+        progress.show(tail.rows())
+        await asyncio.sleep(LOOK_SECONDS)
+    progress.show(tail.rows())
+    if interrupted.is_set():
+        return False
+    if process.status != 0:
+        raise PodFailed(f"cold start {ended_how(process.status or 0)}", process)
+    if not (output / "config.json").exists():
+        raise PodFailed(f"cold start ended without a model in {output}", process)
+    return True
+
+
+class Progress:
+    """One line every few seconds, and always the first and the last step."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._next = 0.0
+
+    def show(self, rows: Sequence[Row]) -> None:
+        """Take in what the cold start printed."""
+        for row in rows:
+            step, steps = int(number(row, "step")), int(number(row, "steps"))
+            due = time.monotonic() >= self._next or step == steps
+            if row.get("done"):
+                self._say(f"cold start: done, accuracy {number(row, 'accuracy'):.3f}")
+            elif "step" in row and due:
+                self._say(f"cold start: step {step}/{steps}  loss {number(row, 'loss'):.3f}")
+                self._next = time.monotonic() + LINE_EVERY_SECONDS
+
+
+@asynccontextmanager
+async def _lock(path: Path, interrupted: asyncio.Event, say: Callable[[str], None]) -> AsyncIterator[None]:
+    """Hold a lock file, or not when interrupted; the kernel lets go when its holder dies."""
+    deadline = time.monotonic() + LOCK_SECONDS
+    with path.open("ab") as stream:
+        if not _try_lock(stream.fileno()):
+            say(f"cold start: waiting for another command that makes the same model ({path})")
+        while not _try_lock(stream.fileno()) and not interrupted.is_set():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{path} was held for {LOCK_SECONDS:g} s")
+            await asyncio.sleep(LOOK_SECONDS)
+        yield
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _settings(config: RunConfig) -> WarmupConfig:
+    """A tiny model without a `warmup` section is made, and not trained."""
+    return config.warmup or WarmupConfig.model_validate({"steps": 0})
+
+
+def _file_states(config: RunConfig) -> list[tuple[str, int, int]]:
+    """Path, size and time of the files that the digest stands for but does not contain."""
+    paths = [config.data.path] if isinstance(config.data, FileData) else []
+    if config.model.path is not None:
+        paths += sorted(config.model.path.glob("*.safetensors")) + sorted(config.model.path.glob("*.json"))
+    states = [(path, path.stat()) for path in paths if path.exists()]
+    return [(str(path.absolute()), state.st_size, state.st_mtime_ns) for path, state in states]

@@ -1,0 +1,273 @@
+"""What is wrong with a configuration that its schema lets pass, and the numbers that follow from it. Pure."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from slipstream.algorithms.spec import Cispo, Is, PpoClip, band
+from slipstream.config.data import FileData, RewardConfig
+from slipstream.config.schema import RunConfig
+
+LARGEST_PORT = 65535
+REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
+GROUP_BASELINES = ("grpo", "dr_grpo", "rloo", "batch_scaled")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One thing wrong: which key, why, and what to do. A note does not stop the run."""
+
+    key: str
+    reason: str
+    remedy: str
+    severity: Literal["error", "note"] = "error"
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.reason}; {self.remedy}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DerivedNumbers:
+    """What a configuration amounts to."""
+
+    groups_per_step: int
+    completions_per_step: int
+    tokens_per_step: int
+    """Sampled tokens at most, when every completion uses its whole budget."""
+    admission_capacity: int
+    """Groups that may be started before the first version after the initial one is announced."""
+    mean_staleness: int
+    """What admission holds the mean age at, in versions."""
+    max_staleness: int
+    """Age in versions beyond which a token has no gradient."""
+    clip_band: tuple[float, float]
+    completions_in_flight: int
+    """Completions that all local workers generate at one time, at most."""
+    evaluation_completions: int
+
+
+def check_config(config: RunConfig) -> list[Problem]:
+    """Every problem that the configuration alone shows: no file, port or model is looked at."""
+    return [problem for check in CHECKS for problem in check(config)]
+
+
+def derived_numbers(config: RunConfig) -> DerivedNumbers:
+    """Groups, completions and tokens a step, and the bounds on age."""
+    rollout, groups, age = config.rollout, config.learner.groups_per_step, config.staleness
+    return DerivedNumbers(
+        groups_per_step=groups,
+        completions_per_step=groups * rollout.group_size,
+        tokens_per_step=groups * rollout.group_size * rollout.max_new_tokens,
+        admission_capacity=(age.pipeline_depth + 1) * groups,
+        mean_staleness=age.pipeline_depth,
+        max_staleness=age.max_staleness,
+        clip_band=band(config.algorithm.resolved_objective()),
+        completions_in_flight=rollout.workers * rollout.max_groups * rollout.group_size,
+        evaluation_completions=config.evaluation.prompts * config.evaluation.samples_per_prompt,
+    )
+
+
+def fixed_ports(config: RunConfig) -> list[tuple[str, str, int]]:
+    """(key, host, port) of every port that the configuration fixes for pods on this machine."""
+    addresses = (("replay", config.replay), ("verifier", config.verifier), ("learner", config.learner))
+    found = [(f"{name}.address", *_split_address(section.address)) for name, section in addresses]
+    found.append(("weights.port", config.weights.host, config.weights.port))
+    if config.telemetry.port:
+        pods = range(len(addresses) + config.rollout.workers)
+        found += [("telemetry.port", config.telemetry.host, config.telemetry.port + pod) for pod in pods]
+    return [row for row in found if row[2]]
+
+
+def _sampling(config: RunConfig) -> Iterator[Problem]:
+    rollout = config.rollout
+    if rollout.top_p != 1:
+        yield Problem(
+            key="rollout.top_p",
+            reason=f"is {rollout.top_p:g}, but the learner's distribution is not truncated, so every ratio "
+            "would be wrong",
+            remedy="set it to 1",
+        )
+    if rollout.tensor_parallel > 1 and config.learner.device == "cpu":
+        yield Problem(
+            key="rollout.tensor_parallel",
+            reason=f"is {rollout.tensor_parallel}, and the run is on CPUs (learner.device)",
+            remedy="set it to 1, or use GPUs",
+        )
+    if rollout.engine == "emulated":
+        yield Problem(
+            key="rollout.engine",
+            reason="the emulated engine computes nothing, so rewards and accuracy mean nothing",
+            remedy="use it only to measure the loop; set `vllm` to train",
+            severity="note",
+        )
+
+
+def _group_size(config: RunConfig) -> Iterator[Problem]:
+    advantage = config.algorithm.resolved_advantage().kind
+    if config.rollout.group_size == 1 and advantage in GROUP_BASELINES:
+        yield Problem(
+            key="rollout.group_size",
+            reason=f"is 1, and the baseline of advantage `{advantage}` is the mean of the group, so every "
+            "advantage would be 0",
+            remedy="set it to 2 or more",
+        )
+
+
+def _minibatches(config: RunConfig) -> Iterator[Problem]:
+    learner, objective = config.learner, config.algorithm.resolved_objective()
+    if learner.minibatches > learner.groups_per_step:
+        yield Problem(
+            key="learner.minibatches",
+            reason=f"is {learner.minibatches}, and a batch has only {learner.groups_per_step} groups",
+            remedy="set at most learner.groups_per_step",
+        )
+    anchored = isinstance(objective, PpoClip | Cispo | Is) and objective.anchor == "batch"
+    if anchored and learner.minibatches == 1:
+        yield Problem(
+            key="algorithm.objective.anchor",
+            reason="is `batch` with learner.minibatches 1: every ratio is exactly 1, so stale tokens are "
+            "not corrected",
+            remedy="set learner.minibatches to 2 or more, or the anchor to `rollout`",
+            severity="note",
+        )
+
+
+def _staleness(config: RunConfig) -> Iterator[Problem]:
+    depth, limit = config.staleness.pipeline_depth, config.staleness.max_staleness
+    if depth > 0 and limit < 1:
+        yield Problem(
+            key="staleness.max_staleness",
+            reason=f"is {limit} with pipeline_depth {depth}: nearly every group would be dropped",
+            remedy=f"set it to {2 * depth} or more, or staleness.pipeline_depth to 0",
+        )
+    elif limit < depth:
+        yield Problem(
+            key="staleness.max_staleness",
+            reason=f"is {limit}, below the mean age that pipeline_depth {depth} leads to: most tokens would "
+            "have no gradient",
+            remedy=f"set it to {2 * depth} or more",
+            severity="note",
+        )
+
+
+def _loss(config: RunConfig) -> Iterator[Problem]:
+    limits = (config.staleness.max_staleness, config.rollout.max_new_tokens)
+    try:
+        config.algorithm.resolved_loss(max_staleness=limits[0], max_new_tokens=limits[1])
+    except ValueError as error:
+        yield Problem(
+            key="algorithm", reason=str(error), remedy="choose another objective or staleness bound"
+        )
+
+
+def _optimizer(config: RunConfig) -> Iterator[Problem]:
+    learner = config.learner
+    if learner.schedule.warmup_steps > learner.steps:
+        yield Problem(
+            key="learner.schedule.warmup_steps",
+            reason=f"is {learner.schedule.warmup_steps}, more than learner.steps ({learner.steps}): the peak "
+            "learning rate would never be reached",
+            remedy="set it below learner.steps",
+            severity="note",
+        )
+    if not all(0 <= beta < 1 for beta in learner.betas):
+        yield Problem(
+            key="learner.betas",
+            reason=f"are {list(learner.betas)}, and AdamW needs decay rates from 0 to below 1",
+            remedy="set for example [0.9, 0.95]",
+        )
+
+
+def _rewards(config: RunConfig) -> Iterator[Problem]:
+    names = [reward.name for reward in config.rewards]
+    if not any(reward.weight for reward in config.rewards):
+        reason = "has no reward with a weight other than 0, so there is nothing to learn from"
+        yield Problem(key="rewards", reason=reason, remedy="give a reward a weight")
+    for name, times in Counter(names).items():
+        if times > 1:
+            reason = f"`{name}` is there {times} times, and a reward vector has one entry a name"
+            yield Problem(key="rewards", reason=reason, remedy="keep one of them")
+    if config.evaluation.reward not in names:
+        yield Problem(
+            key="evaluation.reward",
+            reason=f"is `{config.evaluation.reward}`, which is not among the rewards ({', '.join(names)})",
+            remedy="name one of them",
+        )
+    for position, reward in enumerate(config.rewards):
+        yield from _reward(config, reward, f"rewards.{position}")
+
+
+def _reward(config: RunConfig, reward: RewardConfig, key: str) -> Iterator[Problem]:
+    data = config.data.kind
+    if reward.name == "countdown" and data != "countdown" and not isinstance(config.data, FileData):
+        reason = f"`countdown` cannot judge answers of the data `{data}`"
+        yield Problem(
+            key=f"{key}.name", reason=reason, remedy="set `exact_match`, or data.kind to `countdown`"
+        )
+    if reward.name == "exact_match" and data == "countdown":
+        reason = "`exact_match` accepts one expression, and countdown has many right ones"
+        remedy = "use the reward `countdown`"
+        yield Problem(key=f"{key}.name", reason=reason, remedy=remedy, severity="note")
+    if reward.pattern is not None:
+        try:
+            re.compile(reward.pattern)
+        except re.error as error:
+            reason = f"is not a regular expression: {error}"
+            yield Problem(key=f"{key}.pattern", reason=reason, remedy="correct it")
+
+
+def _context(config: RunConfig) -> Iterator[Problem]:
+    tiny, budget = config.model.tiny, config.rollout.max_new_tokens
+    if tiny is not None and budget >= tiny.max_tokens:
+        yield Problem(
+            key="rollout.max_new_tokens",
+            reason=f"is {budget}, and model.tiny.max_tokens is {tiny.max_tokens}: no room for a prompt",
+            remedy="lower it, or raise model.tiny.max_tokens",
+        )
+
+
+def _redis(config: RunConfig) -> Iterator[Problem]:
+    url = config.replay.redis_url
+    if url is not None and not url.startswith(REDIS_SCHEMES):
+        yield Problem(
+            key="replay.redis_url",
+            reason=f"is {url!r}, which does not start with one of {', '.join(REDIS_SCHEMES)}",
+            remedy="write it as redis://host:port/database or unix:///path",
+        )
+    if url is not None and config.replay.redis_dir is not None:
+        reason = "has no effect, because replay.redis_url names a Redis"
+        remedy = "leave one of the two out"
+        yield Problem(key="replay.redis_dir", reason=reason, remedy=remedy, severity="note")
+
+
+def _ports(config: RunConfig) -> Iterator[Problem]:
+    owner: dict[int, str] = {}
+    for key, _, port in fixed_ports(config):
+        if port > LARGEST_PORT:
+            reason = f"port {port} is beyond {LARGEST_PORT}"
+            yield Problem(key=key, reason=reason, remedy="choose another, or 0 for a free one")
+        elif port in owner:
+            reason = f"port {port} is also that of {owner[port]}"
+            yield Problem(key=key, reason=reason, remedy="choose another, or 0 for a free one")
+        owner.setdefault(port, key)
+
+
+def _split_address(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host, int(port)
+
+
+CHECKS: tuple[Callable[[RunConfig], Iterator[Problem]], ...] = (
+    _sampling,
+    _group_size,
+    _minibatches,
+    _staleness,
+    _loss,
+    _optimizer,
+    _rewards,
+    _context,
+    _redis,
+    _ports,
+)

@@ -1,0 +1,39 @@
+"""`slipstream run` over fake pods, as a process of its own: launch.py CONFIG [--resume] [KEY=VALUE …]."""
+
+import dataclasses
+import sys
+from pathlib import Path
+
+from slipstream.cli.errors import CommandError
+from slipstream.cli.pods import PodSpec, local_pods
+from slipstream.cli.run import run_command
+from slipstream.config import RunConfig, load_config
+
+FAKE = (sys.executable, str(Path(__file__).with_name("fake_pod.py")))
+
+
+def fake_pods(config: RunConfig) -> tuple[PodSpec, ...]:
+    """The real table with other commands, and less patience."""
+    return tuple(_fake(spec) for spec in local_pods(config))
+
+
+def _fake(spec: PodSpec) -> PodSpec:
+    command = (*FAKE, spec.command[-1].rpartition(".")[2])
+    return dataclasses.replace(spec, command=command, stop_seconds=spec.stop_seconds / 3, pause_seconds=0.2)
+
+
+def main(arguments: list[str]) -> int:
+    resume = "" if "--resume" in arguments else None
+    overrides = [argument for argument in arguments[1:] if argument != "--resume"]
+    config = load_config(Path(arguments[0]), overrides)
+    try:
+        return run_command(
+            config, resume=resume, plain=True, pods=fake_pods, cold_start_command=(*FAKE, "warmup")
+        )
+    except CommandError as error:
+        print(f"slipstream: {error}", file=sys.stderr)
+        return error.status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,105 @@
+"""What a person sees: plain lines, the live panel, the pictures."""
+
+import io
+import json
+from pathlib import Path
+
+from matplotlib import image
+from rich.console import Console
+from slipstream.cli.columns import evaluation_line, step_line
+from slipstream.cli.display import LiveDisplay, PlainDisplay, panel
+from slipstream.cli.plots import draw_all, smooth
+from slipstream.cli.rows import History
+
+ROW = {
+    "event": "step",
+    "step": 3,
+    "reward_mean": 0.5,
+    "staleness_mean": 1.25,
+    "staleness_max": 4,
+    "version": 3,
+}
+
+
+def a_history(steps: int) -> History:
+    history = History()
+    history.add({"event": "evaluation", "step": 0, "accuracy": 0.3})
+    for step in range(1, steps + 1):
+        values = {"reward_mean": step / steps, "tokens_per_second": 5000 + step, "idle_fraction": 0.1}
+        clips = {"clip_fraction_low": 0.001, "clip_fraction_high": 0.01 * (step % 3)}
+        ages = {"staleness_histogram": {"0": 5, "1": 9, "2": step}}
+        history.add({"event": "step", "step": step, **values, **clips, **ages})
+    history.add({"event": "evaluation", "step": steps, "accuracy": 0.7})
+    return history
+
+
+def test_what_a_row_lacks_is_a_dash() -> None:
+    line = step_line({"step": 1}, accuracy=None, steps=9)
+
+    assert line.startswith("step 1/9  reward –  held-out –  staleness – max –")
+
+
+def test_an_evaluation_names_its_unscored_completions() -> None:
+    row = {"step": 50, "accuracy": 0.5, "completions": 1024, "errors": 3}
+
+    assert (
+        evaluation_line(row)
+        == "held-out accuracy 0.500 at step 50 (1,024 completions), 3 could not be scored"
+    )
+
+
+def test_a_long_wait_is_named_every_ten_seconds() -> None:
+    stream = io.StringIO()
+    display = PlainDisplay(5, stream)
+    for seconds in range(0, 25):
+        display.waiting("rollout-0", seconds)
+
+    assert stream.getvalue().splitlines() == [f"waiting for rollout-0 ({s} s)" for s in (0, 10, 20)]
+
+
+def test_the_panel_shows_every_number() -> None:
+    console = Console(file=io.StringIO(), width=120, force_terminal=False)
+    history = History()
+    history.add(ROW)
+    console.print(panel("job", history, 200))
+
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    for part in ("job", "3/200", "0.500", "1.25 max 4", "tokens/s", "workers", "version"):
+        assert part in text
+
+
+def test_the_live_display_prints_lines_above_its_panel() -> None:
+    console = Console(file=io.StringIO(), width=120, force_terminal=True)
+    display = LiveDisplay("job", 200, console)
+    history = History()
+    history.add(ROW)
+    display.waiting("learner", 1)
+    display.say("replay is ready at [::1]:5")
+    display.rows([ROW], history)
+    display.close()
+
+    assert isinstance(console.file, io.StringIO)
+    assert "replay is ready at [::1]:5" in console.file.getvalue()
+    assert "3/200" in console.file.getvalue()
+
+
+def test_the_plots_show_something(tmp_path: Path) -> None:
+    paths = draw_all(a_history(60), tmp_path)
+
+    assert [path.stem for path in paths] == ["reward", "staleness", "clip_fractions", "throughput"]
+    for path in paths:
+        pixels = image.imread(path)
+        assert pixels.shape[0] >= 400
+        assert len({tuple(pixel) for pixel in pixels.reshape(-1, pixels.shape[-1])[::97]}) > 5
+
+
+def test_plots_of_rows_without_values_do_not_fail(tmp_path: Path) -> None:
+    history = History()
+    history.add(json.loads('{"event": "step", "step": 1}'))
+
+    assert len(draw_all(history, tmp_path)) == 4
+
+
+def test_smoothing_keeps_the_length_and_the_mean_of_a_line() -> None:
+    assert smooth([1, 2, 3, 4, 5], 3) == [1.5, 2, 3, 4, 4.5]

@@ -1,0 +1,356 @@
+"""`slipstream run`, as a process, over fake pods that are processes too."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from slipstream.config import load_config
+
+LAUNCH = Path(__file__).with_name("launch.py")
+SERVICES = Path(__file__).parents[2] / "services"
+
+
+class Launcher:
+    """Starts launch.py in a directory of its own, and finds what it leaves there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.started: subprocess.Popen[str] | None = None
+        self.config = folder / "job.yaml"
+        self.config.write_text(
+            f"name: job\nruns_dir: {folder / 'runs'}\n"
+            f"warmup: {{steps: 100, cache_dir: {folder / 'cache'}}}\nlearner: {{steps: 5}}\n"
+        )
+
+    def start(self, *arguments: str, **environment: str) -> "subprocess.Popen[str]":
+        self.started = subprocess.Popen(
+            [sys.executable, str(LAUNCH), str(self.config), *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={
+                **os.environ,
+                "PYTHONPATH": str(SERVICES),
+                "FAKE_MARKS": str(self.folder),
+                "SLIPSTREAM_TEST_MARK": str(self.folder),
+                **environment,
+            },
+        )
+        return self.started
+
+    def end(self) -> None:
+        """A test that failed leaves nothing behind either."""
+        if self.started is not None and self.started.poll() is None:
+            self.started.kill()
+            self.started.communicate(timeout=20)
+
+    def run(self, *arguments: str, **environment: str) -> tuple[int, str, str]:
+        process = self.start(*arguments, **environment)
+        out, err = process.communicate(timeout=40)
+        return process.returncode, out, err
+
+    @property
+    def latest(self) -> Path:
+        return self.folder / "runs" / "latest"
+
+    @property
+    def summary(self) -> dict[str, object]:
+        return json.loads((self.latest / "summary.json").read_text())
+
+    def steps_done(self) -> int:
+        file = self.latest / "metrics.jsonl"
+        return file.read_text().count('"event": "step"') if file.exists() else 0
+
+    def living(self) -> list[int]:
+        """Processes that inherited the environment of this launcher."""
+        mark = f"SLIPSTREAM_TEST_MARK={self.folder}".encode()
+        return [int(p.parent.name) for p in Path("/proc").glob("[0-9]*/environ") if mark in _read(p)]
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> Iterator[Launcher]:
+    made = Launcher(tmp_path)
+    yield made
+    made.end()
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Launcher, str]:
+    """A run of two workers that went well, and what it printed."""
+    launcher = Launcher(tmp_path_factory.mktemp("finished"))
+    status, out, err = launcher.run("rollout.workers=2", "learner.groups_per_step=7")
+    assert (status, err) == (0, "")
+    return launcher, out
+
+
+def test_a_run_leaves_its_whole_directory(finished: tuple[Launcher, str]) -> None:
+    launcher, out = finished
+    run = launcher.latest.resolve()
+    assert re.fullmatch(r"job-\d{8}-\d{6}", run.name)
+    assert sorted(p.name for p in (run / "plots").iterdir()) == [
+        "clip_fractions.png",
+        "reward.png",
+        "staleness.png",
+        "throughput.png",
+    ]
+    assert all(p.stat().st_size > 10_000 for p in (run / "plots").iterdir())
+    for pod in ("replay", "verifier", "learner", "rollout-0", "rollout-1"):
+        assert f"{pod} starts" in (run / "logs" / f"{pod}.log").read_text()
+    assert "summary" in out
+    assert "plots" in out
+    assert launcher.living() == []
+
+
+def test_the_summary_says_what_the_rows_and_the_ledger_say(finished: tuple[Launcher, str]) -> None:
+    summary = finished[0].summary
+    ledger = summary.pop("ledger")
+    assert summary == {
+        "held_out_accuracy_before": 0.25,
+        "held_out_accuracy_after": 0.75,
+        "steps": 5,
+        "loop_seconds": 10.0,
+        "completions_trained": 80,
+        "completions_with_several_versions": 20,
+        "completions_stale": 60,
+        "staleness_mean": 1.5,
+        "staleness_max": 3,
+        "learner_idle_fraction": 0.1,
+        "ledger_residual": 0,
+        "orphans": 0,
+        "interrupted": False,
+    }
+    assert ledger["trained"] == 6
+    assert ledger["filtered"] == {"same": 1}
+
+
+def test_on_a_pipe_there_is_one_line_a_step_and_addresses_first(finished: tuple[Launcher, str]) -> None:
+    _, out = finished
+    lines = [line for line in out.splitlines() if line.startswith("step ")]
+    assert len(lines) == 5
+    assert lines[2] == (
+        "step 3/5  reward 0.280  held-out 0.250  staleness 1.50 max 3  clip low/high 0.0010/0.0200  "
+        "tokens/s 5,000  idle 10%  workers 1  version 3"
+    )
+    assert re.search(r"replay is ready at 127\.0\.0\.1:\d+", out)
+    assert "cold start: step 100/100  loss 1.500" in out
+    assert out.index("waiting for") < out.index("step 1/5")
+
+
+def test_the_pods_read_a_resolved_configuration(finished: tuple[Launcher, str]) -> None:
+    launcher, _ = finished
+    config = load_config(launcher.latest / "config.yaml")
+    assert config.learner.groups_per_step == 7
+    assert config.model.tiny is None
+    assert config.warmup is None
+    assert config.model.path is not None
+    assert (config.model.path / "config.json").exists()
+    assert config.run_dir == launcher.latest.resolve()
+
+
+def test_a_cold_start_is_made_once(finished: tuple[Launcher, str]) -> None:
+    launcher, _ = finished
+
+    status, out, _ = launcher.run()
+
+    assert status == 0
+    assert "(cached)" in out
+    assert "cold start: step" not in out
+
+
+def test_a_cold_start_that_fails_shows_its_log(launcher: Launcher) -> None:
+    status, _, err = launcher.run(FAKE="warmup:fail")
+
+    assert status == 1
+    assert "cold start exited with status 1" in err
+    assert "| no demonstrations" in err
+
+
+def test_a_worker_that_dies_while_starting_ends_the_run_with_its_last_lines(launcher: Launcher) -> None:
+    status, _, err = launcher.run(FAKE="rollout-0:die_at_start", FAKE_STEP_SECONDS="0.5")
+
+    assert status == 1
+    assert "rollout-0 exited with status 3 before it was ready" in err
+    assert "| RuntimeError: the engine has no memory" in err
+    assert launcher.living() == []
+
+
+def test_an_engine_that_never_starts_is_given_up(launcher: Launcher) -> None:
+    status, _, err = launcher.run(
+        "rollout.start_timeout_seconds=1.5", FAKE="rollout-0:never_ready", FAKE_STEP_SECONDS="0.5"
+    )
+
+    assert status == 1
+    assert "rollout-0 was not ready after 1.5 s" in err
+
+
+def test_pods_that_die_later_come_back_where_they_were(launcher: Launcher) -> None:
+    fates = "rollout-0:dies_once replay:dies_once verifier:dies_once"
+    status, out, _ = launcher.run("learner.steps=40", FAKE=fates, FAKE_STEP_SECONDS="0.1")
+
+    assert status == 0
+    assert "rollout-0 was killed by SIGKILL; starting it again" in out
+    assert out.count("rollout-0 is ready") == 2
+    first, second = re.findall(r"replay is ready at (\S+)", out)
+    assert first == second
+
+
+def test_a_rollout_that_keeps_dying_ends_a_run_that_has_no_other(launcher: Launcher) -> None:
+    status, _, err = launcher.run("learner.steps=900", FAKE="rollout-0:dies", FAKE_STEP_SECONDS="0.1")
+
+    assert status == 1
+    assert "the run failed: rollout-0 was killed by SIGKILL" in err
+
+
+def test_a_run_goes_on_without_a_worker_that_keeps_dying(launcher: Launcher) -> None:
+    status, out, _ = launcher.run(
+        "rollout.workers=2", "learner.steps=40", FAKE="rollout-0:dies", FAKE_STEP_SECONDS="0.1"
+    )
+
+    assert status == 0
+    assert "the run goes on without it" in out
+
+
+def test_a_learner_that_dies_fails_the_run_and_says_how_to_go_on(launcher: Launcher) -> None:
+    status, _, err = launcher.run(FAKE="learner:die_at_3")
+
+    assert status == 1
+    assert "learner exited with status 1" in err
+    assert "| ValueError: loss is not finite" in err
+    assert "--resume" in err
+    assert launcher.summary["steps"] == 3
+    assert launcher.living() == []
+
+
+def test_one_interrupt_stops_in_order_and_resume_goes_on(launcher: Launcher) -> None:
+    process = launcher.start("learner.steps=60", FAKE_STEP_SECONDS="0.1")
+    _until(lambda: launcher.steps_done() >= 3)
+    sent = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=20)
+
+    assert process.returncode == 0
+    assert time.monotonic() - sent < 15
+    assert "--resume" in out
+    assert launcher.summary["interrupted"] is True
+    assert launcher.living() == []
+
+    before = launcher.latest.resolve()
+    status, out, err = launcher.run("--resume", "learner.steps=60")
+    assert (status, err) == (0, "")
+    assert launcher.latest.resolve() == before
+    assert (launcher.summary["steps"], launcher.summary["completions_trained"]) == (60, 60 * 16)
+    assert launcher.summary["interrupted"] is False
+    assert (before / "logs" / "learner.log").read_text().count("learner starts") == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_other_signals_stop_in_order_too_before_the_first_step(
+    launcher: Launcher, number: signal.Signals
+) -> None:
+    process = launcher.start(FAKE_STEP_SECONDS="0.5", FAKE="rollout-0:never_ready")
+    _until(lambda: (launcher.latest / "pods" / "learner.json").exists())
+    process.send_signal(number)
+    process.communicate(timeout=20)
+
+    assert process.returncode == 0
+    assert launcher.summary["interrupted"] is True
+    assert launcher.living() == []
+
+
+def test_a_pod_that_ignores_sigterm_is_killed_within_the_budget(launcher: Launcher) -> None:
+    process = launcher.start(FAKE="learner:stubborn rollout-0:stubborn", FAKE_STEP_SECONDS="8")
+    _until(lambda: (launcher.latest / "pods" / "rollout-0.json").exists())
+    sent = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=20)
+
+    assert process.returncode == 0
+    assert time.monotonic() - sent < 15
+    assert "rollout-0 did not stop within 3 s and was killed" in out
+    assert launcher.living() == []
+
+
+def test_a_second_interrupt_kills_at_once(launcher: Launcher) -> None:
+    process = launcher.start(FAKE="rollout-0:stubborn", FAKE_STEP_SECONDS="0.2")
+    _until(lambda: launcher.steps_done() >= 1)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.6)
+    sent = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+
+    assert process.returncode == 130
+    assert time.monotonic() - sent < 4
+    assert launcher.living() == []
+
+
+def test_a_killed_launcher_leaves_no_process(launcher: Launcher) -> None:
+    process = launcher.start("learner.steps=600", FAKE="rollout-0:stubborn", FAKE_STEP_SECONDS="0.1")
+    _until(lambda: launcher.steps_done() >= 2)
+    assert len(launcher.living()) >= 5
+    process.kill()
+    process.communicate(timeout=20)
+
+    _until(lambda: launcher.living() == [])
+
+
+def test_a_daemon_that_shed_every_mark_is_counted_and_killed(launcher: Launcher) -> None:
+    status, _, _ = launcher.run(FAKE="replay:leak")
+
+    assert status == 0
+    assert launcher.summary["orphans"] == 1
+    assert launcher.living() == []
+
+
+def test_without_workers_the_addresses_to_join_are_printed(launcher: Launcher) -> None:
+    status, out, _ = launcher.run("rollout.workers=0", FAKE_STEP_SECONDS="0.2")
+
+    assert status == 0
+    assert re.search(r"SLIPSTREAM_LEARNER_ADDRESS=127\.0\.0\.1:9 .*\n.*python -m slipstream\.rollout", out)
+
+
+def test_resume_without_a_run_says_so(launcher: Launcher) -> None:
+    status, _, err = launcher.run("--resume")
+
+    assert status == 2
+    assert "there is no run in" in err
+
+
+def test_resume_of_a_finished_or_another_run_is_refused(finished: tuple[Launcher, str]) -> None:
+    launcher, _ = finished
+
+    assert "has finished its 5 steps" in launcher.run("--resume")[2]
+    assert "is a run of `job`" in launcher.run("--resume", "name=other")[2]
+    assert "another seed" in launcher.run("--resume", "learner.steps=9", "seed=4")[2]
+
+
+def test_a_reader_that_goes_away_does_not_stop_the_run(launcher: Launcher) -> None:
+    process = launcher.start(FAKE_STEP_SECONDS="0.1")
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    process.wait(timeout=30)
+
+    assert process.returncode == 0
+    assert launcher.summary["steps"] == 5
+
+
+def _until(condition: Callable[[], bool], seconds: float = 15) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it took too long"
+        time.sleep(0.05)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""

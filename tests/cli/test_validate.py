@@ -1,0 +1,233 @@
+"""`slipstream validate`: what is found before anything starts, through the real command."""
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from slipstream.cli.__main__ import main
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+CHATTY = "{% for m in messages %}{{ m.role }} {{ m.content }} {% endfor %}go"
+
+
+def make_model(folder: Path, **settings: Any) -> Path:
+    """A model directory as far as validate looks: words w0 … w9 are its tokens."""
+    folder.mkdir()
+    config = {"vocab_size": 10, "max_position_embeddings": 20, "eos_token_id": 1, **settings}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "model.safetensors").write_bytes(b"")
+    tokenizer = Tokenizer(models.WordLevel({f"w{i}": i for i in range(10)}, unk_token="w0"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def make_rows(file: Path, *prompts: str) -> Path:
+    file.write_text("".join(json.dumps({"prompt": text, "answer": "w1"}) + "\n" for text in prompts))
+    return file
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    """A valid configuration with a model of its own and rows of its own."""
+    model = make_model(tmp_path / "model")
+    rows = make_rows(tmp_path / "rows.jsonl", *(f"w1 w2 w{i} {i}" for i in range(40)))
+    file = tmp_path / "job.yaml"
+    file.write_text(
+        f"model: {{path: {model}}}\ndata: {{kind: file, path: {rows}, held_out_fraction: 0.3}}\n"
+        "evaluation: {prompts: 4}\nrollout: {max_new_tokens: 4}\n"
+    )
+    return file
+
+
+def complaint(capsys: pytest.CaptureFixture[str], job: Path, *overrides: str) -> str:
+    arguments = [word for override in overrides for word in ("--set", override)]
+    assert main(["validate", str(job), *arguments]) == 2
+    return capsys.readouterr().err
+
+
+def test_a_valid_configuration_prints_its_derived_numbers(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["validate", str(job)]) == 0
+
+    out = capsys.readouterr().out
+    assert "is valid" in out
+    assert "admission capacity                 192 groups" in out
+    assert "tokens per step                    at most 2,048" in out
+
+
+def test_validate_imports_neither_torch_nor_vllm(job: Path) -> None:
+    code = (
+        "import sys; from slipstream.cli.__main__ import main; "
+        f"status = main(['validate', {str(job)!r}]); "
+        "print([name for name in ('torch', 'vllm', 'transformers') if name in sys.modules]); sys.exit(status)"
+    )
+    services = str(Path(__file__).parents[2] / "services")
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={"PYTHONPATH": services}, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_all_problems_are_listed_without_a_traceback(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    err = complaint(capsys, job, "rollout.top_p=0.5", "model.path=/no/model", "data.path=/no/rows.jsonl")
+
+    assert "3 problems" in err
+    assert "rollout.top_p" in err
+    assert "/no/model does not exist" in err
+    assert "/no/rows.jsonl" in err
+    assert "Traceback" not in err
+
+
+def test_an_unknown_key_is_exit_status_2(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "did you mean `steps`?" in complaint(capsys, job, "learner.stps=3")
+
+
+@pytest.mark.parametrize(
+    ("missing", "reason"),
+    [
+        ("config.json", "has no config.json"),
+        ("model.safetensors", "has no .safetensors file"),
+        ("tokenizer.json", "has no tokenizer"),
+    ],
+)
+def test_an_incomplete_model_is_named(
+    job: Path, capsys: pytest.CaptureFixture[str], missing: str, reason: str
+) -> None:
+    (job.parent / "model" / missing).unlink()
+
+    assert reason in complaint(capsys, job)
+
+
+@pytest.mark.parametrize("file", ["config.json", "tokenizer.json"])
+def test_a_broken_model_file_is_named(job: Path, capsys: pytest.CaptureFixture[str], file: str) -> None:
+    (job.parent / "model" / file).write_text("{ not json")
+
+    assert f"{file} cannot be read" in complaint(capsys, job)
+
+
+def test_a_tokenizer_larger_than_the_model_does_not_match(
+    tmp_path: Path, job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = make_model(tmp_path / "small", vocab_size=8)
+
+    err = complaint(capsys, job, f"model.path={model}")
+
+    assert "the tokenizer does not match the model: its token 'w9' has the id 9" in err
+
+
+def test_a_special_token_outside_the_vocabulary_is_named(
+    tmp_path: Path, job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = make_model(tmp_path / "odd", eos_token_id=[1, 12])
+
+    assert "eos_token_id of config.json is 12" in complaint(capsys, job, f"model.path={model}")
+
+
+def test_a_prompt_longer_than_the_context_is_named(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = job.parent / "rows.jsonl"
+    rows.write_text(rows.read_text() + json.dumps({"prompt": "w1 " * 17, "answer": "w1"}) + "\n")
+
+    err = complaint(capsys, job)
+
+    assert "prompt rows.jsonl:41 has 17 tokens" in err
+    assert "context of 20" in err
+    assert "lower it to 3" in err
+
+
+def test_the_chat_template_counts_for_the_context(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (job.parent / "model" / "tokenizer_config.json").write_text(json.dumps({"chat_template": CHATTY}))
+    questions = ["w1 " * 14, *(f"w1 {i}" for i in range(30))]
+    rows = [{"messages": [{"role": "user", "content": text}], "answer": "1"} for text in questions]
+    (job.parent / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    assert "prompt rows.jsonl:1 has 16 tokens" in complaint(capsys, job, "rollout.max_new_tokens=5")
+
+
+def test_a_malformed_row_is_named_by_file_and_line(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = job.parent / "rows.jsonl"
+    rows.write_text(rows.read_text() + '{"prompt": "w1"}\n')
+
+    err = complaint(capsys, job)
+
+    assert "rows.jsonl, line 41" in err
+    assert "answer" in err
+
+
+def test_the_tiny_model_takes_printable_ascii_only(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = make_rows(tmp_path / "rows.jsonl", *(f"{i} é" for i in range(40)))
+    file = tmp_path / "job.yaml"
+    file.write_text(f"model: {{tiny: {{}}}}\ndata: {{kind: file, path: {rows}, held_out_fraction: 0.3}}\n")
+
+    assert "has 'é', and the tiny model knows printable ASCII only" in complaint(capsys, file)
+
+
+def test_the_tiny_model_counts_a_token_a_character(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(
+        "model: {tiny: {max_tokens: 16}}\ndata: {kind: addition, digits: 4}\nrollout: {max_new_tokens: 8}\n"
+    )
+
+    assert "has 10 tokens" in complaint(capsys, file)
+
+
+def test_a_port_in_use_is_named(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+
+        err = complaint(capsys, job, f"replay.address=127.0.0.1:{port}")
+
+    assert f"replay.address: port {port} of 127.0.0.1 is in use" in err
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("redis://127.0.0.1:1/0", "127.0.0.1:1"),
+        ("unix:///no/redis.sock", "/no/redis.sock"),
+        ("redis://:secret@127.0.0.1:many", "127.0.0.1:many"),
+    ],
+)
+def test_a_redis_that_does_not_answer_is_named_without_its_password(
+    job: Path, capsys: pytest.CaptureFixture[str], url: str, place: str
+) -> None:
+    err = complaint(capsys, job, f"replay.redis_url='{url}'")
+
+    assert f"no Redis answers at {place}" in err
+    assert "secret" not in err
+
+
+def test_too_few_held_out_prompts_are_a_note(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", str(job), "--set", "evaluation.prompts=100"]) == 0
+
+    assert "note: evaluation.prompts" in capsys.readouterr().out
+
+
+def test_run_refuses_what_validate_refuses(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", str(job), "--set", "rollout.group_size=1"]) == 2
+
+    assert "every advantage would be 0" in capsys.readouterr().err
+    assert not (job.parent / "runs").exists()
+
+
+def test_a_missing_configuration_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", str(tmp_path / "none.yaml")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_an_option_with_values_gives_a_following_config_back(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["validate", "--set", "seed=3", str(job)]) == 0
+    assert "is valid" in capsys.readouterr().out

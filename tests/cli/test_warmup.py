@@ -1,0 +1,84 @@
+"""`slipstream warmup` over a fake cold start, and where its results are kept."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from slipstream.cli.cold import warmup_command, warmup_config
+from slipstream.cli.errors import RunFailed, UsageError
+from slipstream.cli.warmup import cached_model, needs_cold_start, warmed
+from slipstream.config import parse_config
+
+FAKE = (sys.executable, str(Path(__file__).with_name("fake_pod.py")), "warmup")
+
+
+def test_the_cache_tells_apart_what_makes_another_model() -> None:
+    base = parse_config({"warmup": {}})
+    others = [
+        "seed=1",
+        "warmup.steps=9",
+        "model.tiny.layers=2",
+        "model.dtype=bfloat16",
+        "data={kind: addition, digits: 3}",
+    ]
+    tree = {"warmup": {}, "model": {"tiny": {}}}
+    found = {cached_model(base), *(cached_model(parse_config(tree, [other])) for other in others)}
+
+    assert len(found) == 6
+    assert cached_model(parse_config({"warmup": {}}, ["learner.steps=3", "name=x"])) == cached_model(base)
+
+
+def test_a_tiny_model_without_warmup_is_made_and_not_trained() -> None:
+    config = parse_config({})
+
+    assert needs_cold_start(config)
+    assert cached_model(config) == cached_model(parse_config({"warmup": {"steps": 0}}))
+    assert not needs_cold_start(warmed(config, Path("/m")))
+
+
+def test_output_gets_the_model_and_says_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "model"
+    config = warmup_config(None, [], model=None, data=None, steps=100)
+
+    assert warmup_command(config, output=output, command=FAKE) == 0
+
+    out = capsys.readouterr().out
+    assert (output / "config.json").exists()
+    assert out.splitlines()[-1] == f"model {output}"
+    assert "step 100/100" in out
+    assert "accuracy 0.340" in out
+
+
+def test_the_second_time_it_is_cached(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = warmup_config(None, [f"warmup.cache_dir={tmp_path}"], model=None, data=None, steps=50)
+    warmup_command(config, output=None, command=FAKE)
+    capsys.readouterr()
+
+    assert warmup_command(config, output=None, command=FAKE) == 0
+    assert "(cached)" in capsys.readouterr().out
+
+
+def test_any_model_and_any_rows_take_their_places(tmp_path: Path) -> None:
+    config = warmup_config(None, [], model=tmp_path / "m: odd", data=tmp_path / "r.jsonl", steps=None)
+
+    assert config.model.path == tmp_path / "m: odd"
+    assert config.data.kind == "file"
+    assert config.warmup is not None
+    assert config.warmup.steps == 300
+
+
+def test_a_missing_model_and_an_output_in_use_are_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    config = warmup_config(None, [], model=Path("/no/model"), data=None, steps=None)
+
+    with pytest.raises(UsageError, match="/no/model does not exist") as caught:
+        warmup_command(config, output=tmp_path, command=FAKE)
+    assert "--output" in str(caught.value)
+
+
+def test_a_cold_start_that_fails_shows_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE", "warmup:fail")
+    config = warmup_config(None, [], model=None, data=None, steps=50)
+
+    with pytest.raises(RunFailed, match="no demonstrations"):
+        warmup_command(config, output=tmp_path / "model", command=FAKE)

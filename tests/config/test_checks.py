@@ -1,0 +1,97 @@
+"""What is wrong with a configuration that its schema lets pass, one problem a test."""
+
+import pytest
+from slipstream.config import parse_config
+from slipstream.config.checks import Problem, check_config, derived_numbers
+
+
+def problems(*overrides: str) -> list[Problem]:
+    return check_config(parse_config({}, overrides))
+
+
+def test_the_default_run_has_no_problem() -> None:
+    assert problems() == []
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key", "reason"),
+    [
+        (["rollout.top_p=0.9"], "rollout.top_p", "not truncated"),
+        (["rollout.group_size=1"], "rollout.group_size", "every advantage would be 0"),
+        (["rollout.group_size=1", "algorithm.preset=rloo"], "rollout.group_size", "`rloo`"),
+        (["learner.minibatches=65"], "learner.minibatches", "only 64 groups"),
+        (["staleness.max_staleness=0"], "staleness.max_staleness", "nearly every group"),
+        (["learner.betas=[0.9, 1.0]"], "learner.betas", "below 1"),
+        (["evaluation.reward=format"], "evaluation.reward", "not among the rewards"),
+        (["rewards=[{name: exact_match}, {name: exact_match}]"], "rewards", "there 2 times"),
+        (["rewards=[{name: exact_match, weight: 0}]"], "rewards", "nothing to learn"),
+        (
+            ["rewards=[{name: countdown}]", "evaluation.reward=countdown"],
+            "rewards.0.name",
+            "cannot judge answers of the data `addition`",
+        ),
+        (
+            ["rewards=[{name: exact_match}, {name: format, pattern: '['}]"],
+            "rewards.1.pattern",
+            "not a regular expression",
+        ),
+        (["rollout.tensor_parallel=2", "learner.device=cpu"], "rollout.tensor_parallel", "on CPUs"),
+        (["rollout.max_new_tokens=128"], "rollout.max_new_tokens", "no room for a prompt"),
+        (["replay.redis_url=http://here:6379"], "replay.redis_url", "does not start with"),
+        (["replay.address=127.0.0.1:99999"], "replay.address", "beyond 65535"),
+        (
+            ["replay.address=h:5000", "learner.address=h:5000"],
+            "learner.address",
+            "also that of replay.address",
+        ),
+        (["telemetry.port=9400", "weights.port=9401"], "telemetry.port", "also that of weights.port"),
+        (["algorithm.objective.kind=pg"], "algorithm", "has no ratio"),
+    ],
+)
+def test_an_impossible_combination_is_an_error(overrides: list[str], key: str, reason: str) -> None:
+    found = problems(*overrides)
+
+    assert [(problem.key, problem.severity) for problem in found] == [(key, "error")]
+    assert reason in str(found[0])
+    assert found[0].remedy
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key"),
+    [
+        (["algorithm.objective={kind: ppo_clip, anchor: batch}"], "algorithm.objective.anchor"),
+        (["staleness.max_staleness=1"], "staleness.max_staleness"),
+        (["rollout.engine=emulated"], "rollout.engine"),
+        (["learner.schedule.warmup_steps=201"], "learner.schedule.warmup_steps"),
+        (["data.kind=countdown"], "rewards.0.name"),
+        (["replay.redis_url=redis://h", "replay.redis_dir=x"], "replay.redis_dir"),
+    ],
+)
+def test_a_doubtful_combination_is_a_note(overrides: list[str], key: str) -> None:
+    assert [(problem.key, problem.severity) for problem in problems(*overrides)] == [(key, "note")]
+
+
+def test_synchronous_training_may_refuse_every_stale_token() -> None:
+    assert problems("staleness.pipeline_depth=0", "staleness.max_staleness=0") == []
+
+
+def test_an_anchor_at_the_batch_is_right_with_minibatches() -> None:
+    assert problems("algorithm.objective={kind: cispo, anchor: batch}", "learner.minibatches=4") == []
+
+
+def test_all_problems_are_found_at_once() -> None:
+    found = problems("rollout.top_p=0.9", "rollout.group_size=1", "evaluation.reward=format")
+
+    assert len(found) == 3
+
+
+def test_derived_numbers_follow_by_hand() -> None:
+    overrides = ["rollout.group_size=4", "learner.groups_per_step=10", "rollout.max_new_tokens=5"]
+    numbers = derived_numbers(parse_config({}, [*overrides, "algorithm.preset=grpo"]))
+
+    assert (numbers.groups_per_step, numbers.completions_per_step, numbers.tokens_per_step) == (10, 40, 200)
+    assert numbers.admission_capacity == 30
+    assert (numbers.mean_staleness, numbers.max_staleness) == (2, 8)
+    assert numbers.clip_band == (0.8, 1.2)
+    assert numbers.completions_in_flight == 128
+    assert numbers.evaluation_completions == 1024

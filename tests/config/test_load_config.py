@@ -1,0 +1,119 @@
+"""From YAML and --set to a configuration, or to one readable error."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from slipstream.config import ConfigError, apply_environment, load_config, parse_config
+from slipstream.config.load import dump_config
+
+
+def error_of(tree: dict[str, object], *overrides: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(tree, overrides)
+    return str(caught.value)
+
+
+def test_an_empty_file_is_the_default_run(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("")
+
+    assert load_config(file) == parse_config({})
+
+
+def test_an_unknown_key_suggests_the_nearest() -> None:
+    assert "learner.stepps: unknown key; did you mean `steps`?" in error_of({"learner": {"stepps": 3}})
+    assert "learnr: unknown key; did you mean `learner`?" in error_of({"learnr": {}})
+
+
+def test_an_unknown_key_of_an_algorithm_suggests_the_nearest() -> None:
+    tree = {"algorithm": {"objective": {"kind": "cispo", "clip_hgh": 3}}}
+
+    assert "did you mean `clip_high`?" in error_of(tree)
+
+
+def test_every_fault_is_named_at_once() -> None:
+    message = error_of({"learner": {"steps": 0}, "rollout": {"group_size": "many"}, "seeds": 1})
+
+    assert "learner.steps" in message
+    assert "rollout.group_size" in message
+    assert "seeds" in message
+
+
+@pytest.mark.parametrize(
+    ("override", "key"),
+    [
+        ("rollout.temperature=0", "rollout.temperature"),
+        ("rollout.top_p=1.5", "rollout.top_p"),
+        ("staleness.pipeline_depth=-1", "staleness.pipeline_depth"),
+        ("learner.learning_rate=fast", "learner.learning_rate"),
+        ("replay.address=nowhere", "replay.address"),
+        ("rollout.max_groups=0", "rollout.max_groups"),
+        ("algorithm.preset=grop", "algorithm"),
+        ("data.kind=sums", "data"),
+        ("name=a b", "name"),
+    ],
+)
+def test_a_value_out_of_range_or_of_the_wrong_type_names_its_key(override: str, key: str) -> None:
+    assert key in error_of({}, override)
+
+
+def test_set_replaces_one_key_with_a_yaml_value() -> None:
+    config = parse_config(
+        {"learner": {"steps": 9}}, ["learner.steps=5", "warmup.steps=0", "model.tiny.layers=2"]
+    )
+
+    assert config.learner.steps == 5
+    assert config.warmup is not None
+    assert config.model.tiny is not None
+    assert config.model.tiny.layers == 2
+
+
+def test_set_without_an_equals_sign_is_explained() -> None:
+    assert "write it as key=value" in error_of({}, "learner.steps")
+
+
+def test_set_of_an_unknown_key_suggests_the_nearest() -> None:
+    assert "did you mean `workers`?" in error_of({}, "rollout.worker=2")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [("a: [1", "not valid YAML"), ("- 1\n- 2", "top level"), ("learner: 5", "learner")],
+)
+def test_a_malformed_file_names_itself(tmp_path: Path, text: str, complaint: str) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(text)
+
+    with pytest.raises(ConfigError, match=r"job\.yaml") as caught:
+        load_config(file)
+    assert complaint in str(caught.value)
+
+
+def test_a_missing_file_and_a_directory_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no such file"):
+        load_config(tmp_path / "none.yaml")
+    with pytest.raises(ConfigError, match="is a directory"):
+        load_config(tmp_path)
+
+
+def test_a_dumped_configuration_reads_back_equal(tmp_path: Path) -> None:
+    tree = {
+        "model": {"path": "some/model"},
+        "data": {"kind": "file", "path": "rows.jsonl"},
+        "rewards": [{"name": "format", "pattern": r"\d+: 'x'"}, {"name": "exact_match", "weight": 0.5}],
+        "algorithm": {"preset": "grpo", "objective": {"kind": "ppo_clip", "clip_low": None}},
+        "run_dir": "runs/job-1",
+    }
+    config = parse_config(tree)
+    file = tmp_path / "config.yaml"
+    file.write_text(dump_config(config))
+
+    assert load_config(file) == config
+    assert yaml.safe_load(dump_config(config))["algorithm"]["objective"]["clip_low"] is None
+
+
+def test_the_environment_gives_the_addresses() -> None:
+    config = apply_environment(parse_config({}), {"SLIPSTREAM_REPLAY_ADDRESS": "replay:50051", "OTHER": "1"})
+
+    assert config.replay.address == "replay:50051"
