@@ -136,7 +136,7 @@ class RolloutConfig(Section):
 
 
 class EmulatedEngine(Section):
-    """Lengths are lognormal around `median_seconds`; nothing is computed."""
+    """Times are lognormal around `median_seconds`, one for each prompt; nothing is computed."""
 
     median_seconds: float = Field(0.2, gt=0)
     """Median time of a completion."""
@@ -221,6 +221,8 @@ class LearnerConfig(Section):
     """CPU threads of the learner."""
     samples_per_step: int = Field(1, ge=0)
     """Completions a step written to samples.jsonl."""
+    least_step_seconds: float = Field(0.0, ge=0)
+    """A step is stretched to this time; for benchmarks of the loop with the emulated engine."""
     sample_timeout_seconds: float = Field(600.0, gt=0)
     """Longest wait for a batch, after which the run stops with an error."""
     checkpoint: CheckpointConfig = CheckpointConfig()

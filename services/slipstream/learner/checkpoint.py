@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from slipstream.learner.model import Policy
+from slipstream.learner.model import Policy, full_disk_is_os_error
 
 SCHEMA = 1
 PARTIAL = ".partial"
@@ -38,14 +38,19 @@ def save_checkpoint(root: Path, policy: Policy, optimizer: torch.optim.Optimizer
     """Write a checkpoint; it exists wholly or not at all. Errors: OSError (a full disk, say)."""
     final = root / f"step_{state.version:08d}"
     partial = root / f"{PARTIAL}-{final.name}"
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    policy.save(partial / "model")
-    save_file(_optimizer_tensors(policy, optimizer), partial / "optimizer.safetensors")
-    (partial / "state.json").write_text(json.dumps(asdict(state)), encoding="utf-8")
-    _flush(partial)
-    shutil.rmtree(final, ignore_errors=True)
-    partial.rename(final)
+    _delete_partial(root)
+    try:
+        partial.mkdir(parents=True)
+        policy.save(partial / "model")
+        with full_disk_is_os_error():
+            save_file(_optimizer_tensors(policy, optimizer), partial / "optimizer.safetensors")
+        (partial / "state.json").write_text(json.dumps(asdict(state)), encoding="utf-8")
+        _flush(partial)
+        shutil.rmtree(final, ignore_errors=True)
+        partial.rename(final)
+    except OSError:
+        _delete_partial(root)  # it holds the space that the next try needs
+        raise
     _flush(root)
     return final
 
@@ -84,11 +89,15 @@ def load_optimizer(checkpoint: Path, policy: Policy, optimizer: torch.optim.Opti
 
 
 def prune(root: Path, *, keep: int) -> None:
-    """Delete all but the newest `keep` checkpoints, and what earlier writers left unfinished."""
+    """Delete all but the newest `keep` checkpoints. Errors: OSError."""
     for path in sorted(root.glob("step_*"))[:-keep]:
         shutil.rmtree(path)
+
+
+def _delete_partial(root: Path) -> None:
+    """Delete what this or an earlier writer left unfinished."""
     for path in root.glob(f"{PARTIAL}-*"):
-        shutil.rmtree(path)
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _optimizer_tensors(policy: Policy, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:

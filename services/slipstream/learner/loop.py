@@ -173,7 +173,9 @@ class Loop:
             asyncio.run_coroutine_threadsafe(self._hold_weights(), loop).result()
             change()
 
+        least = asyncio.create_task(asyncio.sleep(self._config.learner.least_step_seconds))
         result = await asyncio.to_thread(self._trainer.train, groups, version=self.version, update=update)
+        await least
         self._bad_in_a_row = self._bad_in_a_row + result.bad if result.bad else 0
         if result.bad:
             self._log.error(

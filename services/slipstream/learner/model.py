@@ -2,11 +2,12 @@
 
 import shutil
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 
 from slipstream.learner.logprobs import selected_logprobs
 
@@ -68,8 +69,12 @@ class Policy:
         yield from self.model.named_parameters()
 
     def save(self, directory: Path) -> None:
-        """Write a Hugging Face directory (safetensors, config, tokenizer) that transformers loads."""
-        self.model.save_pretrained(directory)
+        """Write a Hugging Face directory (safetensors, config, tokenizer) that transformers loads.
+
+        Errors: OSError (a full disk, say).
+        """
+        with full_disk_is_os_error():
+            self.model.save_pretrained(directory)
         for name in COMPANIONS:
             if (self.source / name).exists():
                 shutil.copyfile(self.source / name, directory / name)
@@ -93,6 +98,15 @@ def load_policy(weights: Path, *, source: Path, device: torch.device, dtype: tor
     policy = Policy(model, source=source, device=device, dtype=dtype)
     _check_head(policy)
     return policy
+
+
+@contextmanager
+def full_disk_is_os_error() -> Iterator[None]:
+    """Safetensors reports a failed write as an error of its own; callers expect what open() raises."""
+    try:
+        yield
+    except SafetensorError as error:
+        raise OSError(str(error)) from error
 
 
 def pick_device(name: str) -> torch.device:

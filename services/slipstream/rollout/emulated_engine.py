@@ -1,7 +1,8 @@
 """An engine that waits instead of computing: for benchmarks of the loop, with lengths of a chosen spread.
 
-A completion takes a lognormal time and consists of single-digit tokens with the logprob of a uniform
-choice. Weight updates run through the real protocol and the real transfer, into nothing.
+A completion takes a lognormal time, the same for all members of a group, and consists of single-digit
+tokens with the logprob of a uniform choice. Weight updates run through the real protocol and the real
+transfer, into nothing.
 """
 
 import asyncio
@@ -27,6 +28,7 @@ class EmulatedEngine:
     def __init__(self, config: RunConfig) -> None:
         self._median = config.rollout.emulated.median_seconds
         self._sigma = config.rollout.emulated.sigma
+        self._seed = config.seed
         self._random = random.Random(f"emulated:{config.seed}")
         self._running = asyncio.Event()
         self._running.set()
@@ -35,7 +37,8 @@ class EmulatedEngine:
 
     async def sample(self, prompt_token_ids: tuple[int, ...], sampling: Sampling) -> Turn:
         """See Engine."""
-        seconds = self._median * math.exp(self._random.gauss(0.0, self._sigma))
+        of_prompt = random.Random(f"{self._seed}:{prompt_token_ids}")
+        seconds = self._median * math.exp(of_prompt.gauss(0.0, self._sigma))
         first = self._version
         for _ in range(sampling.max_tokens):
             await asyncio.sleep(seconds / sampling.max_tokens)

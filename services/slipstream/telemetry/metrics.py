@@ -1,12 +1,16 @@
 """Every Prometheus metric of the project, declared once, and the page that shows them."""
 
+import threading
 import time
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client.core import HistogramMetricFamily
 
 from slipstream.telemetry.logs import Log
 
@@ -17,9 +21,12 @@ RATIOS = (0.1, 0.25, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99, 1.01, 1.05, 1.1, 1.2, 1.3, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One row of the table: a Prometheus name without its `slipstream_` prefix."""
+    """One row of the table: a Prometheus name without its `slipstream_` prefix.
 
-    kind: Literal["counter", "gauge", "histogram"]
+    A tally is a histogram that is given how many observations there were of each value.
+    """
+
+    kind: Literal["counter", "gauge", "histogram", "tally"]
     help: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
@@ -33,7 +40,7 @@ TABLE: dict[str, Metric] = {
     # learner
     "policy_version": Metric(kind="gauge", help="Policy version: optimizer batches trained on."),
     "staleness_versions": Metric(
-        kind="histogram", help="Age in versions of trained tokens at consumption.", buckets=VERSIONS
+        kind="tally", help="Age in versions of trained tokens at consumption.", buckets=VERSIONS
     ),
     "tokens_trained_total": Metric(kind="counter", help="Tokens that took part in a loss."),
     "tokens_masked_total": Metric(
@@ -97,6 +104,40 @@ TABLE: dict[str, Metric] = {
 }
 
 
+class Tally:
+    """A histogram that takes any number of equal observations at the cost of one."""
+
+    def __init__(
+        self, name: str, help: str, labels: tuple[str, ...], *, bounds: tuple[float, ...], registry: CollectorRegistry
+    ) -> None:
+        assert not labels, f"{name}: a tally has no labels"
+        self._name = name
+        self._help = help
+        self._bounds = bounds
+        self._amounts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+        self._lock = threading.Lock()
+        registry.register(self)
+
+    def add(self, value: float, amount: int) -> None:
+        """`amount` observations of `value`."""
+        with self._lock:
+            self._amounts[bisect_left(self._bounds, value)] += amount
+            self._sum += value * amount
+
+    def collect(self) -> Iterator[HistogramMetricFamily]:
+        """What the registry asks for when the page is read, in another thread."""
+        with self._lock:
+            totals, total = list(accumulate(self._amounts)), self._sum
+        names = [*(str(float(bound)) for bound in self._bounds), "+Inf"]
+        family = HistogramMetricFamily(self._name, self._help)
+        family.add_metric([], list(zip(names, totals, strict=True)), total)
+        yield family
+
+
+Instrument = Counter | Gauge | Histogram | Tally
+
+
 class Metrics:
     """The metrics of one pod, in a registry of its own; a name that is not in TABLE is a KeyError."""
 
@@ -104,7 +145,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._long_wait_seconds = long_wait_seconds
         self._log = log
-        self._made: dict[str, Counter | Gauge | Histogram] = {}
+        self._made: dict[str, Instrument] = {}
 
     def count(self, name: str, amount: float = 1.0, **labels: str) -> None:
         """Add to a counter."""
@@ -125,12 +166,11 @@ class Metrics:
         metric.observe(value)
 
     def observe_counts(self, name: str, counts: Mapping[int, int]) -> None:
-        """Add many observations to a histogram: value → how many."""
-        metric = self._metric(name, Histogram, {})
-        assert isinstance(metric, Histogram)
+        """Add many observations to a tally: value → how many."""
+        metric = self._metric(name, Tally, {})
+        assert isinstance(metric, Tally)
         for value, count in counts.items():
-            for _ in range(count):
-                metric.observe(value)
+            metric.add(value, count)
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
@@ -153,14 +193,12 @@ class Metrics:
         finally:
             self.observe(name, time.monotonic() - started, **labels)
 
-    def _metric(
-        self, name: str, kind: type[Counter | Gauge | Histogram], labels: dict[str, str]
-    ) -> Counter | Gauge | Histogram:
+    def _metric(self, name: str, kind: type[Instrument], labels: dict[str, str]) -> Instrument:
         if name not in self._made:
             self._made[name] = _make(name, TABLE[name], self.registry)
         metric = self._made[name]
         assert isinstance(metric, kind), f"{name} is a {TABLE[name].kind}"
-        return metric.labels(**labels) if labels else metric
+        return metric.labels(**labels) if labels and not isinstance(metric, Tally) else metric
 
 
 def serve_metrics(metrics: Metrics, *, host: str, port: int) -> int:
@@ -177,10 +215,12 @@ def serve_metrics(metrics: Metrics, *, host: str, port: int) -> int:
     return int(server.server_port)
 
 
-def _make(name: str, row: Metric, registry: CollectorRegistry) -> Counter | Gauge | Histogram:
+def _make(name: str, row: Metric, registry: CollectorRegistry) -> Instrument:
     full = f"slipstream_{name}"
     if row.kind == "counter":
         return Counter(full, row.help, row.labels, registry=registry)
     if row.kind == "gauge":
         return Gauge(full, row.help, row.labels, registry=registry)
+    if row.kind == "tally":
+        return Tally(full, row.help, row.labels, bounds=row.buckets, registry=registry)
     return Histogram(full, row.help, row.labels, buckets=row.buckets, registry=registry)

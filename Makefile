@@ -1,0 +1,46 @@
+# The two commands of the README are `make quickstart` and `make test`; both set up what is missing.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+CONFIG ?= examples/addition.yaml
+
+.PHONY: help quickstart test test-all test-slow lint format proto bench clean
+
+help:  ## Show this list.
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(READY): pyproject.toml docker/setup.sh
+	PYTHON=$(PYTHON) VENV=$(VENV) bash docker/setup.sh
+	@touch $@
+
+quickstart: $(READY)  ## Train the million-parameter model on two-digit addition.
+	$(BIN)/slipstream run $(CONFIG)
+
+test: $(READY)  ## The default suite, vLLM included: about ten minutes on two cores.
+	$(BIN)/python -m pytest -m "not slow and not gpu"
+
+test-slow: $(READY)  ## What takes more than a minute a test.
+	$(BIN)/python -m pytest -m "slow and not gpu"
+
+test-gpu: $(READY)  ## What needs a CUDA device.
+	$(BIN)/python -m pytest -m gpu
+
+lint: $(READY)  ## Lint, format, types and import rules.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/python -m mypy
+	$(BIN)/lint-imports
+
+format: $(READY)  ## Rewrite the sources in the house's format.
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+proto: $(READY)  ## Generate services/slipstream/v1 from proto/.
+	$(BIN)/python proto/generate.py
+
+bench: $(READY)  ## Asynchronous against synchronous training, side by side.
+	$(BIN)/python benchmarks/async_vs_sync.py
+
+clean:  ## Remove the environment and what runs have left.
+	rm -rf $(VENV) runs build *.egg-info services/*.egg-info

@@ -1,0 +1,127 @@
+"""Asynchronous against synchronous training: the same job with pipeline_depth 0 and 2, side by side.
+
+    python benchmarks/async_vs_sync.py [--steps N] [--engine emulated|vllm|both]
+
+The emulated engine has 8 places, lognormal times (sigma 0.5) and a learner that takes 0.3 of the sum of its
+own and the mean generation time. A synchronous step waits for the slowest of 8 completions, then trains:
+0.7 · E[max of 8]/mean + 0.3. An ideal asynchronous one keeps all places busy and hides the learner: 0.7.
+Their ratio, 2.30, is the limit; the benchmark prints how close we come. Everything but the engine's
+arithmetic is real: Redis, gRPC, the verifier, gradients, and the broadcast of weights.
+"""
+
+import argparse
+import json
+import math
+import random
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SIGMA = 0.5
+PLACES = 8
+MEAN_SECONDS = 1.0
+LEARNER_SHARE = 0.3
+LEARNER_SECONDS = MEAN_SECONDS * LEARNER_SHARE / (1 - LEARNER_SHARE)
+SKIPPED_STEPS = 4  # the pipeline fills
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What one run achieved after its first steps."""
+
+    samples_per_second: float
+    idle: float
+    staleness: float
+
+
+def main() -> None:
+    """Run what was asked for and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--engine", choices=("emulated", "vllm", "both"), default="both")
+    arguments = parser.parse_args()
+    engines = ("emulated", "vllm") if arguments.engine == "both" else (arguments.engine,)
+    with tempfile.TemporaryDirectory() as scratch:
+        for engine in engines:
+            report(engine, {depth: run(engine, depth, arguments.steps, Path(scratch)) for depth in (0, 2)})
+
+
+def report(engine: str, measured: dict[int, Measured]) -> None:
+    """Print one engine's runs and their ratio."""
+    print(f"\n{engine} engine")
+    print(f"{'pipeline_depth':>16} {'samples/s':>10} {'learner idle':>13} {'staleness':>10}")
+    for depth, row in measured.items():
+        print(f"{depth:>16} {row.samples_per_second:>10.2f} {row.idle:>13.1%} {row.staleness:>10.2f}")
+    ratio = measured[2].samples_per_second / measured[0].samples_per_second
+    print(f"asynchronous / synchronous: {ratio:.2f}x", end="")
+    if engine == "emulated":
+        ideal = ideal_ratio()
+        print(f"; the ideal is {ideal:.2f}x, so {ratio / ideal:.0%} of it", end="")
+    print()
+
+
+def ideal_ratio(draws: int = 200_000) -> float:
+    """Synchronous over asynchronous step time without any overhead, by simulation."""
+    generator = random.Random(0)
+    slowest = sum(
+        max(math.exp(generator.gauss(0, SIGMA)) for _ in range(PLACES)) for _ in range(draws // PLACES)
+    ) / (draws // PLACES)
+    mean = math.exp(SIGMA**2 / 2)
+    synchronous = MEAN_SECONDS * slowest / mean + LEARNER_SECONDS
+    return synchronous / max(MEAN_SECONDS, LEARNER_SECONDS)
+
+
+def run(engine: str, depth: int, steps: int, scratch: Path) -> Measured:
+    """Run the job once and read what its learner wrote."""
+    runs = scratch / f"{engine}-{depth}"
+    settings = [
+        f"learner.steps={steps}",
+        f"staleness.pipeline_depth={depth}",
+        f"runs_dir={runs}",
+        f"learner.checkpoint.every_steps={steps}",
+        "evaluation.every_steps=0",
+        "evaluation.prompts=16",
+        "evaluation.samples_per_prompt=2",
+        *(emulated_settings() if engine == "emulated" else []),
+    ]
+    command = [sys.executable, "-m", "slipstream.cli", "run", str(ROOT / "examples" / "addition.yaml"), "--plain"]
+    command += [part for setting in settings for part in ("--set", setting)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)}\nfailed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return read(runs / "latest" / "metrics.jsonl")
+
+
+def emulated_settings() -> list[str]:
+    """The job of the docstring."""
+    return [
+        "rollout.engine=emulated",
+        f"rollout.emulated.median_seconds={MEAN_SECONDS / math.exp(SIGMA**2 / 2)}",
+        f"rollout.emulated.sigma={SIGMA}",
+        f"rollout.max_groups={PLACES}",
+        "rollout.group_size=2",
+        "rollout.max_new_tokens=4",
+        f"learner.groups_per_step={PLACES}",
+        f"learner.least_step_seconds={LEARNER_SECONDS}",
+        "warmup.steps=0",
+    ]
+
+
+def read(rows_file: Path) -> Measured:
+    """Throughput, idle share and mean staleness after the first steps."""
+    rows = [json.loads(line) for line in rows_file.read_text(encoding="utf-8").splitlines()]
+    steps = [row for row in rows if row["event"] == "step"]
+    kept = steps[SKIPPED_STEPS:]
+    seconds = kept[-1]["elapsed_seconds"] - steps[SKIPPED_STEPS - 1]["elapsed_seconds"]
+    return Measured(
+        samples_per_second=sum(row["completions"] for row in kept) / seconds,
+        idle=sum(row["wait_seconds"] for row in kept) / seconds,
+        staleness=sum(row["staleness_mean"] for row in kept) / len(kept),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Turns and observations become one completion whose tokens, logprobs, mask and spans run in parallel."""
+
+import pytest
+from rollout.fakes import prompt, scenario, turn
+from slipstream.rollout.engine import Turn
+from slipstream.rollout.environment import Episode, Sample, SingleTurn
+from slipstream.types import Completion, FinishReason, Prompt, VersionSpan
+
+
+class Calculator:
+    """Two turns: what the policy asks is answered with `RESULT`, and the policy goes on from there."""
+
+    RESULT = (90, 91)
+
+    async def run(self, prompt: Prompt, prompt_token_ids: tuple[int, ...], sample: Sample) -> Completion:
+        episode = Episode()
+        episode.add(await sample(prompt_token_ids))
+        episode.observe(self.RESULT)
+        episode.add(await sample((*prompt_token_ids, *episode.token_ids)))
+        return episode.completion()
+
+
+@scenario
+async def test_a_single_turn_is_the_turn() -> None:
+    async def sample(token_ids: tuple[int, ...]) -> Turn:
+        assert token_ids == (1, 2)
+        return turn([7, 8, 9], (3, 2), (4, 1), finish=FinishReason.LENGTH)
+
+    completion = await SingleTurn().run(prompt(), (1, 2), sample)
+    assert completion == Completion(
+        token_ids=(7, 8, 9),
+        logprobs=(-0.5, -0.5, -0.5),
+        mask=(1, 1, 1),
+        spans=(VersionSpan(version=3, start=0, end=2), VersionSpan(version=4, start=2, end=3)),
+        finish_reason=FinishReason.LENGTH,
+    )
+
+
+@scenario
+async def test_two_turns_with_an_observation_between_them_worked_by_hand() -> None:
+    asked: list[tuple[int, ...]] = []
+    turns = [
+        turn([10, 11, 12], (5, 2), (6, 1), logprob=-1.0),
+        turn([20, 21], (6, 1), (8, 1), finish=FinishReason.LENGTH, logprob=-2.0),
+    ]
+
+    async def sample(token_ids: tuple[int, ...]) -> Turn:
+        asked.append(token_ids)
+        return turns[len(asked) - 1]
+
+    completion = await Calculator().run(prompt(), (1, 2), sample)
+    assert asked == [(1, 2), (1, 2, 10, 11, 12, 90, 91)]
+    assert completion == Completion(
+        token_ids=(10, 11, 12, 90, 91, 20, 21),
+        logprobs=(-1.0, -1.0, -1.0, 0.0, 0.0, -2.0, -2.0),
+        mask=(1, 1, 1, 0, 0, 1, 1),
+        # 5 sampled two tokens; 6 sampled 12, saw the observation and sampled 20; 8 sampled 21.
+        spans=(
+            VersionSpan(version=5, start=0, end=2),
+            VersionSpan(version=6, start=2, end=6),
+            VersionSpan(version=8, start=6, end=7),
+        ),
+        finish_reason=FinishReason.LENGTH,
+    )
+
+
+def test_an_observation_before_any_turn_is_refused() -> None:
+    with pytest.raises(ValueError, match="needs a turn before it; put leading tokens into the prompt"):
+        Episode().observe((1,))
+
+
+def test_an_empty_turn_or_observation_leaves_no_empty_span() -> None:
+    episode = Episode()
+    episode.add(turn([1], (2, 1)))
+    episode.observe(())
+    episode.add(turn([]))
+    assert episode.completion().spans == (VersionSpan(version=2, start=0, end=1),)

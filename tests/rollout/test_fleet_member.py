@@ -1,0 +1,385 @@
+"""A worker serves verified versions only, and comes back to the fleet whatever happens to its stream."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+
+import grpc
+import pytest
+import torch
+from rollout.fakes import FakeEngine, FakeLearner, Stream, metric, scenario, served_by, small_config, until
+from slipstream.rollout import fleet
+from slipstream.rollout.engine import EngineDied
+from slipstream.rollout.fleet import FleetMember, Identity, Refused, ServedVersion
+from slipstream.rpc.channel import open_channel
+from slipstream.rpc.server import start_server
+from slipstream.telemetry.logs import Log
+from slipstream.telemetry.metrics import Metrics
+from slipstream.v1 import learner_pb2 as pb
+from slipstream.v1.learner_pb2_grpc import add_FleetServicer_to_server
+from slipstream.weights.group import TransferError
+from slipstream.weights.manifest import manifest_to_proto, plan
+
+MANIFEST = manifest_to_proto(
+    plan([("w", (4,))], dtype=torch.float32, bucket_bytes=64, model_fingerprint="print")
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """A member in the fleet of a learner that the test leads."""
+
+    engine: FakeEngine
+    learner: FakeLearner
+    served: ServedVersion
+    metrics: Metrics
+    running: asyncio.Task[None]
+
+    @property
+    def serving(self) -> tuple[bool, int]:
+        return self.served.serving, self.served.version
+
+
+@pytest.fixture(autouse=True)
+def _rejoin_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet, "REJOIN_SECONDS", 0.05)
+
+
+def member(engine: FakeEngine, served: ServedVersion, metrics: Metrics) -> FleetMember:
+    return FleetMember(
+        engine=engine,
+        identity=Identity(worker_id="w", model_fingerprint="print", backend="gloo", ranks=2),
+        served=served,
+        metrics=metrics,
+        log=Log(pod="w"),
+    )
+
+
+@asynccontextmanager
+async def worker(learner: FakeLearner | None = None) -> AsyncIterator[Worker]:
+    learner, engine, served, metrics = learner or FakeLearner(), FakeEngine(), ServedVersion(), Metrics()
+    async with served_by(partial(add_FleetServicer_to_server, learner), small_config()) as channel:
+        running = asyncio.create_task(member(engine, served, metrics).run(channel))
+        yield Worker(engine=engine, learner=learner, served=served, metrics=metrics, running=running)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+def prepare(stream: Stream, *, version: int, epoch: int = 1) -> None:
+    stream.tell(
+        prepare=pb.Prepare(
+            epoch=epoch,
+            version=version,
+            rank=3,
+            world_size=5,
+            store_host="host",
+            store_port=1234,
+            timeout_seconds=6,
+            manifest=MANIFEST,
+        )
+    )
+
+
+async def update(stream: Stream, *, version: int, epoch: int = 1) -> pb.Serving:
+    """A whole update, as the publisher leads it."""
+    prepare(stream, version=version, epoch=epoch)
+    assert await stream.answer() == ("ready", pb.Ready(epoch=epoch, version=version))
+    stream.tell(begin=pb.Begin(epoch=epoch, version=version))
+    kind, applied = await stream.answer()
+    assert (kind, applied.epoch, applied.version) == ("applied", epoch, version)
+    stream.tell(commit=pb.Commit(version=version))
+    kind, serving = await stream.answer()
+    assert (kind, serving.version) == ("serving", version)
+    return serving
+
+
+async def fail(here: Worker, stream: Stream, *, version: int, epoch: int = 1) -> pb.Failed:
+    """An update whose transfer breaks in the engine."""
+    here.engine.fail("receive", TransferError("bucket 0 arrived damaged"))
+    prepare(stream, version=version, epoch=epoch)
+    assert (await stream.answer())[0] == "ready"
+    stream.tell(begin=pb.Begin(epoch=epoch, version=version))
+    kind, failed = await stream.answer()
+    assert kind == "failed"
+    return failed
+
+
+@scenario
+async def test_a_worker_introduces_itself_and_serves_what_it_was_given() -> None:
+    async with worker() as here:
+        stream = await here.learner.joined()
+        assert stream.join == pb.JoinFleet(
+            worker_id="w", model_fingerprint="print", backend="gloo", ranks=2, serving_version=-1
+        )
+        assert here.serving == (False, -1)
+        await update(stream, version=7)
+        assert here.serving == (True, 7)
+        assert here.engine.events == ["pause", "form_group", "receive", "commit", "resume"]
+        (rendezvous,) = here.engine.rendezvous
+        assert (rendezvous.rank, rendezvous.world_size, rendezvous.store_port) == (3, 5, 1234)
+        assert metric(here.metrics, "version_served") == 7
+
+
+@scenario
+async def test_prepare_is_answered_while_still_generating() -> None:
+    async with worker() as here:
+        stream = await here.learner.joined()
+        await update(stream, version=0)
+        here.engine.events.clear()
+        prepare(stream, version=1)
+        assert (await stream.answer())[0] == "ready"
+        assert here.serving == (True, 0)
+        assert here.engine.events == []
+
+
+@scenario
+async def test_nothing_is_served_between_begin_and_commit() -> None:
+    async with worker() as here:
+        stream = await here.learner.joined()
+        await update(stream, version=0)
+        prepare(stream, version=1)
+        await stream.answer()
+        here.engine.receiving.clear()
+        stream.tell(begin=pb.Begin(epoch=1, version=1))
+        await until(lambda: not here.served.serving)
+        assert here.engine.events[-1] == "pause"
+        here.engine.receiving.set()
+        assert (await stream.answer())[0] == "applied"
+        assert not here.served.serving
+        stream.tell(commit=pb.Commit(version=1))
+        assert (await stream.answer())[0] == "serving"
+        assert here.serving == (True, 1)
+
+
+@scenario
+async def test_one_group_serves_many_versions_of_an_epoch() -> None:
+    async with worker() as here:
+        stream = await here.learner.joined()
+        for version in (0, 1, 2):
+            await update(stream, version=version, epoch=4)
+        await update(stream, version=3, epoch=5)
+        assert [r.epoch for r in here.engine.rendezvous] == [4, 5]
+
+
+@scenario
+async def test_a_failed_update_leaves_the_worker_paused_until_a_whole_one_succeeds() -> None:
+    async with worker() as here:
+        stream = await here.learner.joined()
+        await update(stream, version=0)
+        failed = await fail(here, stream, version=1)
+        assert (failed.epoch, failed.version, failed.reason) == (1, 1, "bucket 0 arrived damaged")
+        assert not here.served.serving
+        assert here.engine.events[-1] == "receive"
+        stream.tell(abort=pb.Abort(epoch=1, reason="the test says so"))
+        await update(stream, version=2, epoch=2)
+        assert here.serving == (True, 2)
+        assert here.engine.events[-2:] == ["commit", "resume"]
+
+
+@scenario
+async def test_a_group_is_formed_anew_after_a_failure_in_the_same_epoch() -> None:
+    async with worker() as here:
+        stream = await here.learner.joined()
+        await update(stream, version=0)
+        await fail(here, stream, version=1)
+        await update(stream, version=2)
+        assert len(here.engine.rendezvous) == 2
+
+
+@scenario
+async def test_the_pause_is_counted_from_the_first_begin_over_a_failure() -> None:
+    async with worker() as here:
+        stream = await here.learner.joined()
+        await update(stream, version=0)
+        await fail(here, stream, version=1)
+        await asyncio.sleep(0.2)
+        serving = await update(stream, version=2, epoch=2)
+        assert serving.pause_seconds >= 0.2
+        undisturbed = await update(stream, version=3, epoch=2)
+        assert 0 < undisturbed.pause_seconds < 0.2
+        assert metric(here.metrics, "update_pause_seconds_count") == 3
+
+
+@scenario
+async def test_a_begin_that_was_not_prepared_is_refused_and_nothing_pauses() -> None:
+    async with worker() as here:
+        stream = await here.learner.joined()
+        await update(stream, version=0)
+        here.engine.events.clear()
+        for epoch, version in ((1, 5), (2, 0)):
+            stream.tell(begin=pb.Begin(epoch=epoch, version=version))
+            kind, failed = await stream.answer()
+            assert (kind, failed.reason) == ("failed", "Begin without its Prepare")
+        assert here.serving == (True, 0)
+        assert here.engine.events == []
+
+
+@scenario
+async def test_a_begin_after_an_abort_is_refused() -> None:
+    async with worker() as here:
+        stream = await here.learner.joined()
+        await update(stream, version=0)
+        prepare(stream, version=1)
+        await stream.answer()
+        stream.tell(abort=pb.Abort(epoch=1, reason="another member was not ready"))
+        stream.tell(begin=pb.Begin(epoch=1, version=1))
+        assert (await stream.answer())[0] == "failed"
+        assert here.serving == (True, 0)
+        await update(stream, version=1)
+        assert len(here.engine.rendezvous) == 2
+
+
+@scenario
+async def test_only_what_was_received_as_a_whole_is_committed() -> None:
+    async with worker() as here:
+        stream = await here.learner.joined()
+        await update(stream, version=0)
+        await fail(here, stream, version=1)
+        stream.tell(commit=pb.Commit(version=1))
+        kind, failed = await stream.answer()
+        assert (kind, failed.version) == ("failed", 1)
+        assert not here.served.serving
+        assert here.engine.events[-1] == "receive"
+
+
+@scenario
+async def test_an_applied_version_is_committed_even_when_others_made_the_learner_abort() -> None:
+    async with worker() as here:
+        stream = await here.learner.joined()
+        prepare(stream, version=1)
+        await stream.answer()
+        stream.tell(begin=pb.Begin(epoch=1, version=1))
+        assert (await stream.answer())[0] == "applied"
+        stream.tell(abort=pb.Abort(epoch=1, reason="another member failed"))
+        stream.tell(commit=pb.Commit(version=1))
+        assert (await stream.answer())[0] == "serving"
+        assert here.serving == (True, 1)
+
+
+@scenario
+async def test_a_commit_that_breaks_in_the_engine_is_a_failed_update() -> None:
+    async with worker() as here:
+        stream = await here.learner.joined()
+        here.engine.fail("commit", TransferError("could not bring the tensors into form"))
+        prepare(stream, version=1)
+        await stream.answer()
+        stream.tell(begin=pb.Begin(epoch=1, version=1))
+        await stream.answer()
+        stream.tell(commit=pb.Commit(version=1))
+        kind, failed = await stream.answer()
+        assert (kind, failed.epoch, failed.version) == ("failed", 1, 1)
+        assert not here.served.serving
+        assert "resume" not in here.engine.events
+        await update(stream, version=2)
+        assert here.serving == (True, 2)
+
+
+@scenario
+async def test_a_cut_stream_is_joined_again_with_the_version_served_and_a_new_group() -> None:
+    async with worker() as here:
+        stream = await here.learner.joined()
+        await update(stream, version=4, epoch=1)
+        stream.cut()
+        again = await here.learner.joined()
+        assert again.join.serving_version == 4
+        assert here.serving == (True, 4)
+        await update(again, version=5, epoch=1)
+        assert [r.epoch for r in here.engine.rendezvous] == [1, 1]
+
+
+@scenario
+async def test_a_worker_whose_update_failed_joins_again_without_a_version() -> None:
+    async with worker() as here:
+        stream = await here.learner.joined()
+        await update(stream, version=4)
+        await fail(here, stream, version=5)
+        stream.cut()
+        again = await here.learner.joined()
+        assert again.join.serving_version == -1
+        await update(again, version=5)
+        assert here.serving == (True, 5)
+
+
+@scenario
+async def test_a_stream_that_ends_during_the_transfer_is_joined_again() -> None:
+    async with worker() as here:
+        stream = await here.learner.joined()
+        await update(stream, version=0)
+        here.engine.receiving.clear()
+        prepare(stream, version=1)
+        await stream.answer()
+        stream.tell(begin=pb.Begin(epoch=1, version=1))
+        await until(lambda: not here.served.serving)
+        stream.cut()
+        await asyncio.sleep(0.1)
+        here.engine.receiving.set()
+        again = await here.learner.joined()
+        assert again.join.serving_version == -1
+        await update(again, version=1)
+        assert here.serving == (True, 1)
+
+
+@scenario
+async def test_a_version_that_arrived_on_an_old_stream_is_not_committed_on_a_new_one() -> None:
+    async with worker() as here:
+        stream = await here.learner.joined()
+        prepare(stream, version=1)
+        await stream.answer()
+        stream.tell(begin=pb.Begin(epoch=1, version=1))
+        assert (await stream.answer())[0] == "applied"
+        stream.cut()
+        again = await here.learner.joined()
+        again.tell(commit=pb.Commit(version=1))
+        assert (await again.answer())[0] == "failed"
+        assert not here.served.serving
+
+
+@scenario
+async def test_a_learner_that_is_not_there_yet_is_waited_for() -> None:
+    config, learner = small_config(), FakeLearner()
+    probe = await start_server("127.0.0.1:0", lambda _: None, config=config.rpc)
+    await probe.stop(grace=0)
+    engine, served = FakeEngine(), ServedVersion()
+    async with open_channel(probe.address, config.rpc) as channel:
+        running = asyncio.create_task(member(engine, served, Metrics()).run(channel))
+        await asyncio.sleep(0.3)
+        assert not running.done()
+        async with served_by(partial(add_FleetServicer_to_server, learner), config, probe.address):
+            await update(await learner.joined(), version=0)
+        assert served.serving
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+@scenario
+async def test_a_refused_worker_ends_with_the_learners_words() -> None:
+    learner = FakeLearner()
+    learner.refusal = (grpc.StatusCode.FAILED_PRECONDITION, "worker w has model a, the learner b")
+    async with worker(learner) as here:
+        with pytest.raises(Refused, match="worker w has model a, the learner b"):
+            await here.running
+
+
+@scenario
+async def test_an_engine_that_dies_in_an_update_ends_the_member() -> None:
+    async with worker() as here:
+        stream = await here.learner.joined()
+        here.engine.fail("receive", EngineDied("gone"))
+        prepare(stream, version=1)
+        await stream.answer()
+        stream.tell(begin=pb.Begin(epoch=1, version=1))
+        with pytest.raises(EngineDied, match="gone"):
+            await here.running
+
+
+@scenario
+async def test_waiting_for_a_version_ends_with_the_first_commit() -> None:
+    async with worker() as here:
+        stream = await here.learner.joined()
+        waiting = asyncio.create_task(here.served.wait())
+        await fail(here, stream, version=0)
+        assert not waiting.done()
+        await update(stream, version=0, epoch=2)
+        await asyncio.wait_for(waiting, 1)

@@ -1,0 +1,141 @@
+"""Drives `slipstream run` as a user would: a process, its output, its run directory."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+BASE = """
+name: circle
+model: {tiny: {layers: 2, width: 64, heads: 2, max_tokens: 64}}
+data: {kind: addition, digits: 1}
+rewards:
+  - {name: exact_match}
+  - {name: format, weight: 0.1, pattern: '[0-9]+'}
+staleness: {pipeline_depth: 2, max_staleness: 8}
+rollout: {group_size: 4, max_groups: 16, max_new_tokens: 24}
+learner:
+  groups_per_step: 8
+  learning_rate: 1.0e-3
+  max_tokens_per_row: 256
+  checkpoint: {every_steps: 5}
+evaluation: {every_steps: 5, prompts: 4, samples_per_prompt: 2}
+weights: {timeout_seconds: 30}
+"""
+
+
+class Run:
+    """One `slipstream run`; every wait is bounded and shows the output when it fails."""
+
+    def __init__(self, directory: Path, *arguments: str, steps: int) -> None:
+        config = directory / "run.yaml"
+        config.write_text(BASE, encoding="utf-8")
+        settings = [f"learner.steps={steps}", f"runs_dir={directory / 'runs'}", *arguments]
+        sets = [part for s in settings if not s.startswith("--") for part in ("--set", s)]
+        flags = [s for s in settings if s.startswith("--")]
+        self.directory = directory
+        self.output = directory / f"output-{time.monotonic_ns()}.log"
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "slipstream.cli", "run", str(config), "--plain", *sets, *flags],
+            stdout=self.output.open("w"),
+            stderr=subprocess.STDOUT,
+        )
+
+    @property
+    def run_dir(self) -> Path:
+        """The newest run directory."""
+        return (self.directory / "runs" / "latest").resolve()
+
+    def rows(self, event: str) -> list[dict[str, Any]]:
+        """The rows of one kind that the learner has written."""
+        file = self.run_dir / "metrics.jsonl"
+        if not file.exists():
+            return []
+        lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+        found = [json.loads(line) for line in lines if line.endswith("\n")]
+        return [row for row in found if row["event"] == event]
+
+    def version(self) -> int:
+        """The version that the run has reached."""
+        return max((row["version"] for row in self.rows("step")), default=0)
+
+    def pod(self, name: str) -> dict[str, Any]:
+        """What a pod wrote when it was ready."""
+        state: dict[str, Any] = json.loads((self.run_dir / "pods" / f"{name}.json").read_text())
+        return state
+
+    def log(self, name: str) -> str:
+        """What a pod has logged."""
+        return (self.run_dir / "logs" / f"{name}.log").read_text(encoding="utf-8", errors="replace")
+
+    def summary(self) -> dict[str, Any]:
+        """summary.json."""
+        found: dict[str, Any] = json.loads((self.run_dir / "summary.json").read_text())
+        return found
+
+    def wait_until(self, what: str, condition: Callable[[], bool], *, seconds: float = 120) -> None:
+        """Wait for a condition while the run lives."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert self.process.poll() is None, f"the run ended before {what}:\n{self.said()}"
+            assert time.monotonic() < deadline, f"no {what} within {seconds} s:\n{self.said()}"
+            time.sleep(0.05)
+
+    def finish(self, *, seconds: float = 240) -> int:
+        """Wait for the end; returns the exit status."""
+        return self.process.wait(timeout=seconds)
+
+    def interrupt(self) -> None:
+        """Ctrl-C."""
+        self.process.send_signal(signal.SIGINT)
+
+    def said(self) -> str:
+        """The end of what the run printed."""
+        return self.output.read_text()[-4000:]
+
+    @contextmanager
+    def another_worker(self, name: str) -> Iterator[subprocess.Popen[bytes]]:
+        """A rollout pod that nobody supervises, started by hand with addresses from the environment."""
+        addresses = {
+            f"SLIPSTREAM_{pod.upper()}_ADDRESS": self.pod(pod)["address"]
+            for pod in ("replay", "verifier", "learner")
+        }
+        with (self.directory / f"{name}.log").open("w") as log:
+            process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "slipstream.rollout"),
+                    *("--config", str(self.run_dir / "config.yaml")),
+                    *("--name", name),
+                    *("--parent", str(os.getpid())),
+                ],
+                env=os.environ | addresses,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+            try:
+                yield process
+            finally:
+                process.terminate()
+                process.wait(timeout=20)
+
+
+@contextmanager
+def running(directory: Path, *arguments: str, steps: int) -> Iterator[Run]:
+    """A run that is ended with the block, whatever happens in it."""
+    run = Run(directory, *arguments, steps=steps)
+    try:
+        yield run
+    finally:
+        if run.process.poll() is None:
+            run.process.terminate()
+            try:
+                run.process.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                run.process.kill()
+                run.process.wait()

@@ -1,0 +1,128 @@
+"""The whole circle as processes: real Redis, gRPC, learner and weight broadcast, with either engine."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from system.driver import Run, running
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+EMULATED = ("rollout.engine=emulated", "rollout.emulated.median_seconds=0.1")
+ENGINES = [pytest.param(EMULATED, id="emulated"), pytest.param((), id="vllm", marks=pytest.mark.vllm)]
+STOP_SECONDS = 15
+
+
+def assert_closed(run: Run) -> None:
+    summary = run.summary()
+    assert summary["ledger_residual"] == 0
+    assert summary["orphans"] == 0
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_run_trains_to_its_end_and_leaves_everything_that_it_promises(
+    tmp_path: Path, engine: tuple[str, ...]
+) -> None:
+    with running(tmp_path, *engine, steps=6) as run:
+        assert run.finish() == 0, run.said()
+    summary = run.summary()
+    assert summary["steps"] == 6
+    assert summary["completions_trained"] == 6 * 8 * 4
+    assert summary["staleness_max"] >= 1
+    assert 0 <= summary["held_out_accuracy_after"] <= 1
+    assert_closed(run)
+    assert {path.name for path in (run.run_dir / "plots").iterdir()} >= {
+        "reward.png",
+        "staleness.png",
+        "clip_fractions.png",
+        "throughput.png",
+    }
+    sample = json.loads((run.run_dir / "samples.jsonl").read_text().splitlines()[-1])
+    assert set(sample["tokens"][0]) == {"id", "logprob", "version"}
+    AutoModelForCausalLM.from_pretrained(run.run_dir / "model")
+    AutoTokenizer.from_pretrained(run.run_dir / "model")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_second_worker_joins_in_the_middle_and_goes_on_when_the_first_is_killed(
+    tmp_path: Path, engine: tuple[str, ...]
+) -> None:
+    with running(tmp_path, *engine, steps=100_000) as run:
+        run.wait_until("third step", lambda: run.version() >= 3)
+        with run.another_worker("second"):
+            run.wait_until("step with two workers", lambda: run.rows("step")[-1]["workers"] == 2)
+            os.kill(run.pod("rollout-0")["pid"], signal.SIGKILL)
+            killed_at = run.version()
+            run.wait_until("ten steps more", lambda: run.version() >= killed_at + 10)
+            assert "worker left worker=rollout-0" in run.log("learner")
+            run.interrupt()
+            assert run.finish(seconds=STOP_SECONDS) == 0, run.said()
+    assert_closed(run)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_interrupted_run_stops_in_time_and_resumes_where_it_was(
+    tmp_path: Path, engine: tuple[str, ...]
+) -> None:
+    with running(tmp_path, *engine, steps=100_000) as run:
+        run.wait_until("seventh step", lambda: run.version() >= 7)
+        asked = time.monotonic()
+        run.interrupt()
+        assert run.finish(seconds=STOP_SECONDS) == 0, run.said()
+        assert time.monotonic() - asked < STOP_SECONDS
+    assert_closed(run)
+    stopped_at = run.version()
+    first_dir = run.run_dir
+    with running(tmp_path, *engine, "--resume", steps=stopped_at + 3) as again:
+        assert again.finish() == 0, again.said()
+    assert again.run_dir == first_dir
+    assert again.rows("resumed")[-1]["step"] == stopped_at
+    assert [row["step"] for row in again.rows("step")][-3:] == [stopped_at + i for i in (1, 2, 3)]
+    assert_closed(again)
+    ledger = again.summary()["ledger"]
+    assert ledger["trained"] == (stopped_at + 3) * 8
+
+
+def test_steps_that_a_killed_learner_lost_are_trained_again_from_the_same_groups(tmp_path: Path) -> None:
+    every = "learner.checkpoint.every_steps=6"
+    with running(tmp_path, *EMULATED, every, steps=100_000) as run:
+        run.wait_until("ninth step", lambda: run.version() >= 9)
+        os.kill(run.pod("learner")["pid"], signal.SIGKILL)
+        assert run.finish(seconds=60) == 1
+        assert "--resume" in run.said()
+    with running(tmp_path, *EMULATED, every, "--resume", steps=14) as again:
+        assert again.finish() == 0, again.said()
+    resumed = again.rows("resumed")[-1]["step"]
+    assert resumed % 6 == 0
+    assert_closed(again)
+    assert again.summary()["ledger"]["trained"] == 14 * 8
+
+
+def test_two_workers_from_the_start(tmp_path: Path) -> None:
+    with running(tmp_path, *EMULATED, "rollout.workers=2", steps=8) as run:
+        assert run.finish() == 0, run.said()
+    assert max(row["workers"] for row in run.rows("step")) == 2
+    assert_closed(run)
+
+
+def test_replay_may_be_killed_in_the_middle_of_a_run(tmp_path: Path) -> None:
+    with running(tmp_path, *EMULATED, steps=40) as run:
+        run.wait_until("fifth step", lambda: run.version() >= 5)
+        os.kill(run.pod("replay")["pid"], signal.SIGKILL)
+        assert run.finish() == 0, run.said()
+    assert run.summary()["steps"] == 40
+    assert_closed(run)
+
+
+def test_no_process_outlives_a_launcher_that_is_killed(tmp_path: Path) -> None:
+    with running(tmp_path, *EMULATED, steps=100_000) as run:
+        run.wait_until("second step", lambda: run.version() >= 2)
+        pids = [run.pod(name)["pid"] for name in ("replay", "verifier", "learner", "rollout-0")]
+        run.process.kill()
+        run.process.wait()
+        deadline = time.monotonic() + 10
+        while any(Path(f"/proc/{pid}").exists() for pid in pids):
+            assert time.monotonic() < deadline, "pods outlived the launcher"
+            time.sleep(0.05)
