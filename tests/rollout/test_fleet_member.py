@@ -62,9 +62,11 @@ async def worker(learner: FakeLearner | None = None) -> AsyncIterator[Worker]:
     learner, engine, served, metrics = learner or FakeLearner(), FakeEngine(), ServedVersion(), Metrics()
     async with served_by(partial(add_FleetServicer_to_server, learner), small_config()) as channel:
         running = asyncio.create_task(member(engine, served, metrics).run(channel))
-        yield Worker(engine=engine, learner=learner, served=served, metrics=metrics, running=running)
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        try:
+            yield Worker(engine=engine, learner=learner, served=served, metrics=metrics, running=running)
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
 
 
 def prepare(stream: Stream, *, version: int, epoch: int = 1) -> None:

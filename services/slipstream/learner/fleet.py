@@ -28,7 +28,7 @@ class Member:
     def __init__(self, join: pb.JoinFleet) -> None:
         self.worker_id: str = join.worker_id
         self.ranks: int = max(1, join.ranks)
-        self.version: int = join.serving_version
+        self.version = NO_VERSION
         self.alive = True
         self.failures = 0
         self.outbox: asyncio.Queue[pb.LearnerMessage | None] = asyncio.Queue()
@@ -42,9 +42,10 @@ class Member:
         """A message came in from the worker."""
         self._inbox.put_nowait(message)
 
-    async def answer(self, kind: str, *, epoch: int, version: int, timeout_seconds: float) -> Any:
+    async def answer(self, kind: str, *, epoch: int, version: int, timeout_seconds: float | None) -> Any:
         """The worker's next message of `kind` about this update; those about earlier ones are skipped.
 
+        Without a timeout it ends when the member is dropped.
         Errors: UpdateFailed when it says so; MemberLost when it goes or does not answer in time.
         """
         try:
@@ -63,7 +64,7 @@ class Member:
                     if found == "failed":
                         raise UpdateFailed(f"{self.worker_id}: {content.reason}")
         except TimeoutError as error:
-            raise MemberLost(f"{self.worker_id} did not answer `{kind}` in {timeout_seconds:g} s") from error
+            raise MemberLost(f"{self.worker_id} did not answer `{kind}` in {timeout_seconds} s") from error
 
     def drop(self) -> None:
         """End the stream; the worker may join again."""
@@ -81,6 +82,7 @@ class Fleet(FleetServicer):
         self._metrics = metrics
         self._log = log
         self._members: dict[str, Member] = {}
+        self._confirmed: dict[str, int] = {}
         self.joined = asyncio.Event()
         self.version = 0
         self.epoch = 0
@@ -89,10 +91,16 @@ class Fleet(FleetServicer):
         """Those whose stream is open, by name."""
         return [self._members[name] for name in sorted(self._members) if self._members[name].alive]
 
+    def confirm(self, member: Member, version: int) -> None:
+        """The worker serves `version`, and got it from this learner."""
+        member.version = version
+        self._confirmed[member.worker_id] = version
+
     def drop(self, member: Member, reason: str) -> None:
         """Put a worker out of the fleet; it may join again."""
-        self._log.warning("worker dropped", worker=member.worker_id, reason=reason)
-        member.drop()
+        if member.alive:
+            self._log.warning("worker dropped", worker=member.worker_id, reason=reason)
+            member.drop()
 
     def finish(self, reason: str) -> None:
         """Tell everybody that the run is over, and close the streams."""
@@ -142,6 +150,9 @@ class Fleet(FleetServicer):
         if old is not None:
             old.drop()
         member = Member(join)
+        if self._confirmed.get(join.worker_id) == join.serving_version:
+            # Another claim may be of a version that an earlier life of the learner lost and made anew.
+            member.version = join.serving_version
         self._members[join.worker_id] = member
         self._log.info("worker joined", worker=join.worker_id, members=len(self.members()))
         self._metrics.set("fleet_workers", len(self.members()))

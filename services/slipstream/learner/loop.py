@@ -75,7 +75,7 @@ class Loop:
         self._metrics = metrics
         self._log = log
         self._bad_in_a_row = 0
-        self._saved: int | None = None
+        self._saved = version or None
         self._prefetch: asyncio.Task[list[Group]] | None = None
         self._holding = False
         self._clock = Clock()
@@ -94,20 +94,20 @@ class Loop:
                 await self._step(stop)
         finally:
             await self._drop_prefetch()
+        seconds = time.monotonic() - self._clock.started
         await self._evaluator.settle(stop)
         finished = self.version >= self._config.learner.steps
         if finished and self._evaluator.last_step != self.version:
             await self._evaluator.evaluate(self.version, stop)
         await self._checkpoint()
-        seconds = time.monotonic() - self._clock.started
+        if finished:
+            await asyncio.to_thread(self._trainer.policy.save, self._run_dir / "model")
         self._report.event(
             "finished" if finished else "interrupted",
             step=self.version,
             loop_seconds=seconds,
             idle_seconds=self._clock.idle,
         )
-        if finished:
-            await asyncio.to_thread(self._trainer.policy.save, self._run_dir / "model")
 
     async def _step(self, stop: asyncio.Event) -> None:
         began = time.monotonic()
@@ -132,29 +132,33 @@ class Loop:
         await self._after_step()
 
     async def _next_batch(self, stop: asyncio.Event) -> list[Group] | None:
-        """The next batch, and the one after it set on its way; None when the run is being stopped."""
+        """The next batch, and the one after it set on its way; None when the run is being stopped.
+
+        Errors: Starved, Unreachable.
+        """
         task = self._prefetch or asyncio.create_task(self._sample(self.version))
         self._prefetch = task
         stopping = asyncio.create_task(stop.wait())
+        patience = self._config.learner.sample_timeout_seconds
         with self._metrics.waiting("batch"):
-            await asyncio.wait((task, stopping), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((task, stopping), return_when=asyncio.FIRST_COMPLETED, timeout=patience)
         stopping.cancel()
         if stop.is_set():
             return None
+        if not task.done():
+            raise Starved(
+                f"no batch of {self._config.learner.groups_per_step} groups within {patience:g} s: "
+                "are rollout workers running?"
+            )
         more = self.version + 1 < self._config.learner.steps
         self._prefetch = asyncio.create_task(self._sample(self.version + 1)) if more else None
         return task.result()
 
     async def _sample(self, version: int) -> list[Group]:
-        """A full batch for the step after `version`. Errors: Starved, Unreachable."""
-        deadline = time.monotonic() + self._config.learner.sample_timeout_seconds
-        while time.monotonic() < deadline:
-            if groups := await self._replay.sample(version):
-                return groups
-        raise Starved(
-            f"no batch of {self._config.learner.groups_per_step} groups within "
-            f"{self._config.learner.sample_timeout_seconds:g} s: are rollout workers running?"
-        )
+        """A full batch for the step after `version`, whenever it comes. Errors: Unreachable."""
+        while not (groups := await self._replay.sample(version)):
+            pass
+        return groups
 
     async def _drop_prefetch(self) -> None:
         """Put a batch that will not be trained on back into the buffer."""
@@ -242,5 +246,5 @@ class Loop:
             return
         self._saved = self.version
         with suppress(OSError):
-            prune(root, keep=self._config.learner.checkpoint.keep)
+            await asyncio.to_thread(prune, root, keep=self._config.learner.checkpoint.keep)
         await self._replay.confirm_checkpoint(self.version)

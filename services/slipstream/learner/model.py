@@ -88,15 +88,15 @@ class Policy:
 def load_policy(weights: Path, *, source: Path, device: torch.device, dtype: torch.dtype) -> Policy:
     """Load weights from a directory; `source` is where tokenizer and other companions come from.
 
-    Errors: ValueError when the model's logits are not its head applied to its hidden states (soft-capped
-    or scaled logits), because training would then optimise another distribution than the sampled one.
+    Errors: ValueError when training would optimise another distribution than the sampled one: the logits
+    are not the head applied to the hidden states (soft-capped, scaled), or packed sequences see each other.
     """
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(weights, dtype=torch.float32, attn_implementation="sdpa")
     model.to(device).train()
     policy = Policy(model, source=source, device=device, dtype=dtype)
-    _check_head(policy)
+    _check_logprobs(policy)
     return policy
 
 
@@ -117,17 +117,33 @@ def pick_device(name: str) -> torch.device:
     return torch.device("cuda" if available and name != "cpu" else "cpu")
 
 
-def _check_head(policy: Policy) -> None:
-    """Compare our logprobs with those of the model's own logits on a few tokens."""
+def _check_logprobs(policy: Policy) -> None:
+    """Compare our logprobs of two packed sequences with those of the model's own logits, one by one."""
+    cap = getattr(policy.model.config, "final_logit_softcapping", None)
+    if cap:  # on untrained weights the numbers below would not show it
+        raise ValueError(f"{policy.source}: logits are soft-capped at {cap:g}, which is not supported")
     count = min(CHECK_TOKENS, policy.model.config.vocab_size)
-    tokens = torch.arange(count, device=policy.device)
+    positions = torch.arange(count, device=policy.device)
+    pair = (positions, positions.flip(0))
+    packed, places = torch.cat(pair), torch.arange(2 * count, device=policy.device)
     with torch.no_grad():
-        own = policy.model(input_ids=tokens[None], use_cache=False).logits[0].float().log_softmax(dim=-1)
-        ours = policy.logprobs(tokens, tokens, tokens, tokens, temperature=1.0, chunk=count)
-    difference = float((own.gather(1, tokens[:, None]).squeeze(1) - ours).abs().max())
+        own = torch.cat([_own_logprobs(policy, tokens) for tokens in pair])
+        ours = policy.logprobs(packed, positions.repeat(2), places, packed, temperature=1.0, chunk=count)
+    difference = (own - ours).abs()
     tolerance = CHECK_TOLERANCE if policy.dtype is torch.float32 else 0.1
-    if not difference <= tolerance:
+    if not float(difference[:count].max()) <= tolerance:
         raise ValueError(
-            f"{policy.source}: logits differ by {difference:.2g} from the output head applied to the hidden "
-            "states; models with soft-capped or scaled logits are not supported"
+            f"{policy.source}: logits differ by {float(difference[:count].max()):.2g} from the output head "
+            "applied to the hidden states; models with soft-capped or scaled logits are not supported"
         )
+    if not float(difference[count:].max()) <= tolerance:
+        raise ValueError(
+            f"{policy.source}: a sequence packed behind another one has other logprobs than alone; models "
+            "that carry a state over position 0 are not supported"
+        )
+
+
+def _own_logprobs(policy: Policy, tokens: torch.Tensor) -> torch.Tensor:
+    """What the model itself says of each token, predicted from that same token."""
+    logits: torch.Tensor = policy.model(input_ids=tokens[None], use_cache=False).logits[0].float()
+    return logits.log_softmax(dim=-1).gather(1, tokens[:, None]).squeeze(1)

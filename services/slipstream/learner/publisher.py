@@ -90,14 +90,17 @@ class Publisher:
             return []
         for member in members:
             member.tell(begin=pb.Begin(epoch=self._fleet.epoch, version=version))
-        applying = [asyncio.ensure_future(self._answer(member, "applied", version)) for member in members]
+        applying = [
+            asyncio.create_task(self._answer(member, "applied", version, timeout_seconds=None))
+            for member in members
+        ]
         try:
             with self._metrics.timing("publish_seconds", phase="transfer"):
-                await asyncio.to_thread(self._transfer, version, members)
+                await self._transfer(version, members, applying)
         except TransferError as error:
             self._fail(version, members, str(error))
         with self._metrics.timing("publish_seconds", phase="commit"):
-            applied = await asyncio.gather(*applying)
+            applied = await self._settle(members, applying)
             return await self._commit(version, [m for m, ok in zip(members, applied, strict=True) if ok])
 
     async def _prepare(self, version: int, members: Sequence[Member]) -> list[Member]:
@@ -111,7 +114,7 @@ class Publisher:
         for member in members:
             member.tell(prepare=self._prepare_message(version, rank, world_size))
             rank += member.ranks
-        answers = await asyncio.gather(*(self._answer(member, "ready", version) for member in members))
+        answers = await self._ask(members, "ready", version)
         if all(answers):
             return list(members)
         self._fail(version, members, "another member was not ready")
@@ -129,41 +132,67 @@ class Publisher:
             manifest=self._manifest_message,
         )
 
-    def _transfer(self, version: int, members: Sequence[Member]) -> None:
-        """Form the group if the epoch is new, and broadcast. Blocks. Errors: TransferError."""
-        if self._group is None:
-            rendezvous = Rendezvous(
-                epoch=self._fleet.epoch,
-                rank=0,
-                world_size=1 + sum(member.ranks for member in members),
-                store_host=self._store.host,
-                store_port=self._store.port,
-                timeout_seconds=self._timeout,
-            )
-            self._group = form_group(rendezvous, device=self._policy.device, store=self._store.store)
-            self._grouped = list(members)
+    async def _transfer(
+        self, version: int, members: Sequence[Member], applying: Sequence[asyncio.Task[Any]]
+    ) -> None:
+        """Form the group if the epoch is new, and broadcast. Errors: TransferError."""
+        group = self._group
+        if group is None:
+            group = await asyncio.to_thread(self._form, members)
+        self._group, self._grouped = group, list(members)
+        if any(task.done() for task in applying):
+            raise TransferError("a member failed while the group was being formed")
+        await asyncio.to_thread(self._send, group, version)
+
+    async def _settle(self, members: Sequence[Member], applying: Sequence[asyncio.Task[Any]]) -> list[Any]:
+        """The answers to a transfer that is over. Only now the clock runs: its own waits had theirs."""
+        await asyncio.wait(applying, timeout=self._timeout)
+        for member, task in zip(members, applying, strict=True):
+            if not task.done():
+                self._fleet.drop(member, f"did not answer `applied` in {self._timeout:g} s")
+        return await asyncio.gather(*applying)
+
+    def _form(self, members: Sequence[Member]) -> WeightGroup:
+        rendezvous = Rendezvous(
+            epoch=self._fleet.epoch,
+            rank=0,
+            world_size=1 + sum(member.ranks for member in members),
+            store_host=self._store.host,
+            store_port=self._store.port,
+            timeout_seconds=self._timeout,
+        )
+        return form_group(rendezvous, device=self._policy.device, store=self._store.store)
+
+    def _send(self, group: WeightGroup, version: int) -> None:
         tensors = dict(self._policy.named_tensors())
         with torch.no_grad():
-            send(self._group, self._manifest, tensors, version=version, device=self._policy.device)
+            send(group, self._manifest, tensors, version=version, device=self._policy.device)
 
     async def _commit(self, version: int, members: Sequence[Member]) -> list[float]:
         for member in members:
             member.tell(commit=pb.Commit(version=version))
-        serving = await asyncio.gather(*(self._answer(member, "serving", version) for member in members))
+        serving = await self._ask(members, "serving", version)
         pauses = []
         for member, answer in zip(members, serving, strict=True):
             if answer is not None:
-                member.version = version
+                self._fleet.confirm(member, version)
                 member.failures = 0
                 pauses.append(answer.pause_seconds)
         return pauses
 
-    async def _answer(self, member: Member, kind: str, version: int) -> Any:
+    async def _ask(self, members: Sequence[Member], kind: str, version: int) -> list[Any]:
+        return await asyncio.gather(
+            *(self._answer(member, kind, version, timeout_seconds=self._timeout) for member in members)
+        )
+
+    async def _answer(self, member: Member, kind: str, version: int, *, timeout_seconds: float | None) -> Any:
         """The member's answer; None when it failed. A lost member ends the group, and with it every wait."""
         epoch = self._fleet.epoch
         try:
             with self._metrics.waiting(f"worker_{kind}"):
-                return await member.answer(kind, epoch=epoch, version=version, timeout_seconds=self._timeout)
+                return await member.answer(
+                    kind, epoch=epoch, version=version, timeout_seconds=timeout_seconds
+                )
         except UpdateFailed as error:
             member.failures += 1
             self._log.warning("update failed", worker=member.worker_id, reason=str(error))

@@ -1,6 +1,7 @@
 """What the learner writes for people: metrics.jsonl, samples.jsonl, and the step's Prometheus metrics."""
 
 import json
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ class Report:
 
     def event(self, name: str, **values: Any) -> None:
         """One row of metrics.jsonl."""
-        self._rows.write(json.dumps({"event": name, "time": time.time(), **values}) + "\n")
+        self._rows.write(_line({"event": name, "time": time.time(), **values}))
 
     def step(
         self,
@@ -89,7 +90,7 @@ class Report:
     def samples(self, step: int, groups: Sequence[Group], *, count: int) -> None:
         """Write the first completion of the first `count` groups, token by token."""
         for group in [group for group in groups if group.completions][:count]:
-            self._samples.write(json.dumps(_sample(step, group, group.completions[0])) + "\n")
+            self._samples.write(_line(_sample(step, group, group.completions[0])))
 
     def close(self) -> None:
         """Close both files."""
@@ -107,7 +108,9 @@ class Report:
                 "trained_tokens", 0
             )
             metrics.count("clipped_tokens_total", clipped, side=side)
-        metrics.observe("ratio", result.metrics.get("mean_ratio", 1.0))
+        ratio = result.metrics.get("mean_ratio", 1.0)
+        if math.isfinite(ratio):  # one NaN would stay in the sum for ever
+            metrics.observe("ratio", ratio)
         for name, value in row["rewards"].items():
             metrics.set("reward_mean", value, reward=name)
         metrics.set("gradient_norm", result.gradient_norm)
@@ -115,6 +118,19 @@ class Report:
         metrics.count("bad_steps_total", result.bad)
         for phase, seconds in (("wait", timing.wait), ("train", timing.train), ("publish", timing.publish)):
             metrics.observe("step_seconds", seconds, phase=phase)
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    """One line of strict JSON: what is not finite becomes null."""
+    return json.dumps(_finite(row), allow_nan=False) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list) else value
 
 
 def _of_groups(groups: Sequence[Group], version: int) -> dict[str, Any]:

@@ -47,7 +47,10 @@ class Engine(Protocol):
         """Receive and load a version, verified but not yet served. Errors: TransferError."""
 
     async def commit(self, version: int) -> None:
-        """Label what is sampled from now on with `version`, and drop cached prefixes of older ones."""
+        """Label what is sampled from now on with `version`, and use no cached prefix of an older load.
+
+        Errors: TransferError.
+        """
 
     async def resume(self) -> None:
         """Go on sampling."""

@@ -5,12 +5,12 @@
     Commit  ─▶ label, resume ─▶ Serving
 
 From Begin until Commit nothing is sampled. After a failure the engine stays paused, because half of its
-model may be new, until a later update succeeds as a whole (invariant 7).
+model may be new, until a later update succeeds as a whole (invariant 7). Nothing of an update outlives its
+stream: the next one starts with a new group.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 import grpc
@@ -26,6 +26,7 @@ from slipstream.weights.manifest import Manifest, manifest_from_proto
 
 REJOIN_SECONDS = 1.0
 NO_VERSION = -1
+NO_EPOCH = 0
 
 
 class Refused(SlipstreamError):
@@ -89,6 +90,7 @@ class FleetMember:
         self._metrics = metrics
         self._log = log
         self._update: Update | None = None
+        self._received: Update | None = None
         self._joined_epoch: int | None = None
         self._paused_at = 0.0
 
@@ -103,7 +105,7 @@ class FleetMember:
                 if error.code() in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INVALID_ARGUMENT):
                     raise Refused(error.details()) from error
                 self._log.warning("lost the learner", code=error.code().name, detail=error.details())
-            self._joined_epoch = None
+            self._update = self._received = self._joined_epoch = None
             await asyncio.sleep(REJOIN_SECONDS)
 
     async def _stay(self, stub: FleetStub) -> None:
@@ -111,7 +113,8 @@ class FleetMember:
         try:
             await call.write(pb.WorkerMessage(join=self._join_message()))
             async for message in call:
-                async for answer in self._answers(message):
+                answer = await self._answer(message)
+                if answer is not None and not call.done():  # a stream that ended says why in the next read
                     await call.write(answer)
         finally:
             call.cancel()
@@ -125,23 +128,23 @@ class FleetMember:
             serving_version=self._served.version if self._served.serving else NO_VERSION,
         )
 
-    async def _answers(self, message: pb.LearnerMessage) -> AsyncIterator[pb.WorkerMessage]:
+    async def _answer(self, message: pb.LearnerMessage) -> pb.WorkerMessage | None:
         kind = message.WhichOneof("message")
         if kind == "prepare":
             self._update = _update_from_proto(message.prepare)
-            yield pb.WorkerMessage(
+            return pb.WorkerMessage(
                 ready=pb.Ready(epoch=message.prepare.epoch, version=message.prepare.version)
             )
-        elif kind == "begin":
-            yield await self._receive(message.begin)
-        elif kind == "commit":
-            yield await self._commit(message.commit.version)
-        elif kind == "abort":
-            self._update = None
-            self._joined_epoch = None
+        if kind == "begin":
+            return await self._receive(message.begin)
+        if kind == "commit":
+            return await self._commit(message.commit.version)
+        if kind == "abort":
+            self._update = self._joined_epoch = None
             self._log.warning("update aborted", reason=message.abort.reason)
         elif kind == "finish":
             self._log.info("the run is over", reason=message.finish.reason)
+        return None
 
     async def _receive(self, begin: pb.Begin) -> pb.WorkerMessage:
         """Pause and receive; the answer says whether every bucket arrived right."""
@@ -152,6 +155,7 @@ class FleetMember:
         if self._served.serving or self._served.version == NO_VERSION:
             self._paused_at = started
         self._served.suspend()
+        self._received = None
         try:
             await self._engine.pause()
             if update.rendezvous.epoch != self._joined_epoch:
@@ -159,16 +163,22 @@ class FleetMember:
                 self._joined_epoch = update.rendezvous.epoch
             await self._engine.receive(update.manifest, update.version)
         except TransferError as error:
-            self._joined_epoch = None
-            self._log.warning("update failed", version=update.version, error=str(error))
-            return _failed(update.rendezvous.epoch, update.version, str(error))
+            return self._fail(update, error)
+        self._received = update
         seconds = time.monotonic() - started
         return pb.WorkerMessage(
             applied=pb.Applied(epoch=begin.epoch, version=begin.version, receive_seconds=seconds)
         )
 
     async def _commit(self, version: int) -> pb.WorkerMessage:
-        await self._engine.commit(version)
+        """Serve what was received, and nothing else."""
+        update, self._received = self._received, None
+        if update is None or update.version != version:
+            return _failed(NO_EPOCH, version, "Commit of a version that did not arrive as a whole")
+        try:
+            await self._engine.commit(version)
+        except TransferError as error:
+            return self._fail(update, error)
         await self._engine.resume()
         self._served.serve(version)
         pause = time.monotonic() - self._paused_at
@@ -176,6 +186,12 @@ class FleetMember:
         self._metrics.set("version_served", version)
         self._log.debug("serving", version=version, pause_seconds=pause)
         return pb.WorkerMessage(serving=pb.Serving(version=version, pause_seconds=pause))
+
+    def _fail(self, update: Update, error: TransferError) -> pb.WorkerMessage:
+        """The engine stays paused, and the next update forms a new group."""
+        self._joined_epoch = None
+        self._log.warning("update failed", version=update.version, error=str(error))
+        return _failed(update.rendezvous.epoch, update.version, str(error))
 
 
 def _update_from_proto(message: pb.Prepare) -> Update:

@@ -45,4 +45,8 @@ class Log:
 
 def _show(value: object) -> str:
     text = f"{value:.4g}" if isinstance(value, float) else str(value)
-    return json.dumps(text, ensure_ascii=False) if not text or any(c.isspace() or c == '"' for c in text) else text
+    return (
+        json.dumps(text, ensure_ascii=False)
+        if not text or any(c.isspace() or c == '"' for c in text)
+        else text
+    )

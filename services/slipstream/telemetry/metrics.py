@@ -107,14 +107,12 @@ TABLE: dict[str, Metric] = {
 class Tally:
     """A histogram that takes any number of equal observations at the cost of one."""
 
-    def __init__(
-        self, name: str, help: str, labels: tuple[str, ...], *, bounds: tuple[float, ...], registry: CollectorRegistry
-    ) -> None:
-        assert not labels, f"{name}: a tally has no labels"
+    def __init__(self, name: str, row: Metric, registry: CollectorRegistry) -> None:
+        assert not row.labels, f"{name}: a tally has no labels"
         self._name = name
-        self._help = help
-        self._bounds = bounds
-        self._amounts = [0] * (len(bounds) + 1)
+        self._help = row.help
+        self._bounds = row.buckets
+        self._amounts = [0] * (len(row.buckets) + 1)
         self._sum = 0.0
         self._lock = threading.Lock()
         registry.register(self)
@@ -222,5 +220,5 @@ def _make(name: str, row: Metric, registry: CollectorRegistry) -> Instrument:
     if row.kind == "gauge":
         return Gauge(full, row.help, row.labels, registry=registry)
     if row.kind == "tally":
-        return Tally(full, row.help, row.labels, bounds=row.buckets, registry=registry)
+        return Tally(full, row, registry)
     return Histogram(full, row.help, row.labels, buckets=row.buckets, registry=registry)
