@@ -1,4 +1,4 @@
-"""What stands around a rollout in its tests: an engine without a model, and real gRPC services with made-up minds."""
+"""What stands around a rollout in its tests: an engine without a model, real gRPC services, made-up minds."""
 
 import asyncio
 import functools
@@ -44,12 +44,15 @@ async def _within_limit(play: Awaitable[None]) -> None:
 async def until(condition: Callable[[], object], *, seconds: float = 10.0) -> None:
     """Wait until something becomes true."""
     async with asyncio.timeout(seconds):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - what is waited for lies in the code under test
             await asyncio.sleep(0.005)
 
 
 def turn(
-    tokens: Iterable[int], *spans: tuple[int, int], finish: FinishReason = FinishReason.STOP, logprob: float = -0.5
+    tokens: Iterable[int],
+    *spans: tuple[int, int],
+    finish: FinishReason = FinishReason.STOP,
+    logprob: float = -0.5,
 ) -> Turn:
     """A turn whose spans are given as (version, tokens)."""
     token_ids = tuple(tokens)
@@ -202,7 +205,9 @@ class FakeVerifier(VerifierServicer):
         first = len(self.requests) == 1
         return verifier_pb2.ScoreResponse(
             vectors=[
-                verifier_pb2.RewardVector(rewards=[_reward(error=first and index in self.errors_on_first_try)])
+                verifier_pb2.RewardVector(
+                    rewards=[_reward(error=first and index in self.errors_on_first_try)]
+                )
                 for index in range(len(request.answers))
             ]
         )

@@ -10,7 +10,6 @@ import grpc
 import pytest
 import torch
 from rollout.fakes import FakeEngine, FakeLearner, Stream, metric, scenario, served_by, small_config, until
-from slipstream.rollout import fleet
 from slipstream.rollout.engine import EngineDied
 from slipstream.rollout.fleet import FleetMember, Identity, Refused, ServedVersion
 from slipstream.rpc.channel import open_channel
@@ -42,11 +41,6 @@ class Worker:
         return self.served.serving, self.served.version
 
 
-@pytest.fixture(autouse=True)
-def _rejoin_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet, "REJOIN_SECONDS", 0.05)
-
-
 def member(engine: FakeEngine, served: ServedVersion, metrics: Metrics) -> FleetMember:
     return FleetMember(
         engine=engine,
@@ -54,6 +48,7 @@ def member(engine: FakeEngine, served: ServedVersion, metrics: Metrics) -> Fleet
         served=served,
         metrics=metrics,
         log=Log(pod="w"),
+        rejoin_seconds=0.05,
     )
 
 

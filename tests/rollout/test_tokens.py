@@ -7,7 +7,10 @@ from slipstream.learner.tiny import EOS, PAD, make_tokenizer
 from slipstream.tokens import PromptTooLong, Tokens
 from slipstream.types import ChatMessage, Prompt
 
-TEMPLATE = "{% for m in messages %}{{ m.role[0] }}{{ m.content }}|{% endfor %}{% if add_generation_prompt %}a{% endif %}"
+TEMPLATE = (
+    "{% for m in messages %}{{ m.role[0] }}{{ m.content }}|{% endfor %}"
+    "{% if add_generation_prompt %}a{% endif %}"
+)
 
 
 def tokens(*, context: int = 32, template: str | None = None) -> Tokens:

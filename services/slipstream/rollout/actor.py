@@ -10,13 +10,12 @@ actor stops, tasks are cancelled, which aborts their requests, and their leases 
 """
 
 import asyncio
-from contextlib import suppress
 from dataclasses import replace
 
 import grpc
 
 from slipstream.rollout.clients import ReplayClient, VerifierClient
-from slipstream.rollout.engine import Engine, EngineDied, Sampling, Turn
+from slipstream.rollout.engine import Engine, Sampling, Turn
 from slipstream.rollout.environment import Environment
 from slipstream.rollout.fleet import ServedVersion
 from slipstream.rpc.errors import Unreachable
@@ -130,11 +129,14 @@ class Actor:
 
     async def _generate(self, lease: Lease, prompt_token_ids: tuple[int, ...]) -> list[Completion]:
         """All completions of a group, scored. They share the prompt's prefill through the prefix cache."""
-        async with asyncio.TaskGroup() as members:
-            runs = [
-                members.create_task(self._environment.run(lease.prompt, prompt_token_ids, self._sample))
-                for _ in range(lease.group_size)
-            ]
+        try:
+            async with asyncio.TaskGroup() as members:
+                runs = [
+                    members.create_task(self._environment.run(lease.prompt, prompt_token_ids, self._sample))
+                    for _ in range(lease.group_size)
+                ]
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from failures
         completions = [self._with_text(run.result()) for run in runs]
         with self._metrics.waiting("verifier"):
             return await self._verifier.score(lease.prompt, completions)
@@ -158,8 +160,7 @@ class Actor:
         unfinished = [lease for task, lease in self._running.items() if not task.done()]
         for task in self._running:
             task.cancel()
-        with suppress(EngineDied):
-            await asyncio.gather(*self._running, return_exceptions=True)
+        await asyncio.gather(*self._running, return_exceptions=True)
         if not unfinished:
             return
         try:

@@ -8,6 +8,7 @@ transfer, into nothing.
 import asyncio
 import math
 import random
+from itertools import groupby
 
 import torch
 
@@ -39,16 +40,17 @@ class EmulatedEngine:
         """See Engine."""
         of_prompt = random.Random(f"{self._seed}:{prompt_token_ids}")
         seconds = self._median * math.exp(of_prompt.gauss(0.0, self._sigma))
-        first = self._version
+        versions = []
         for _ in range(sampling.max_tokens):
             await asyncio.sleep(seconds / sampling.max_tokens)
             await self._running.wait()
-        tokens = tuple(self._random.randint(*TOKEN_RANGE) for _ in range(sampling.max_tokens))
+            versions.append(self._version)
+        tokens = tuple(self._random.randint(*TOKEN_RANGE) for _ in versions)
         logprob = -math.log(TOKEN_RANGE[1] - TOKEN_RANGE[0] + 1)
         return Turn(
             token_ids=tokens,
             logprobs=(logprob,) * len(tokens),
-            spans=_spans(first, self._version, len(tokens)),
+            spans=_spans(versions),
             finish_reason=FinishReason.LENGTH,
         )
 
@@ -58,8 +60,7 @@ class EmulatedEngine:
 
     async def form_group(self, rendezvous: Rendezvous) -> None:
         """See Engine."""
-        if self._group is not None:
-            self._group.close()
+        await self.close()
         self._group = await asyncio.to_thread(form_group, rendezvous, device=CPU)
 
     async def receive(self, manifest: Manifest, version: int) -> None:
@@ -67,7 +68,11 @@ class EmulatedEngine:
         group = self._group
         if group is None:
             raise TransferError("weights were announced before a group was formed")
-        await asyncio.to_thread(lambda: list(receive(group, manifest, version=version, device=CPU)))
+        try:
+            await asyncio.to_thread(lambda: list(receive(group, manifest, version=version, device=CPU)))
+        except TransferError:
+            await self.close()
+            raise
 
     async def commit(self, version: int) -> None:
         """See Engine."""
@@ -81,10 +86,12 @@ class EmulatedEngine:
         """See Engine."""
         if self._group is not None:
             self._group.close()
+            self._group = None
 
 
-def _spans(first: int, last: int, tokens: int) -> tuple[VersionSpan, ...]:
-    if first == last or tokens < 2:
-        return (VersionSpan(version=last, start=0, end=tokens),)
-    half = tokens // 2
-    return (VersionSpan(version=first, start=0, end=half), VersionSpan(version=last, start=half, end=tokens))
+def _spans(versions: list[int]) -> tuple[VersionSpan, ...]:
+    spans: list[VersionSpan] = []
+    for version, run in groupby(versions):
+        start = spans[-1].end if spans else 0
+        spans.append(VersionSpan(version=version, start=start, end=start + len(list(run))))
+    return tuple(spans)

@@ -11,7 +11,9 @@ stream: the next one starts with a new group.
 
 import asyncio
 import time
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import grpc
 
@@ -25,6 +27,7 @@ from slipstream.weights.group import Rendezvous, TransferError
 from slipstream.weights.manifest import Manifest, manifest_from_proto
 
 REJOIN_SECONDS = 1.0
+LEAVE_SECONDS = 0.5
 NO_VERSION = -1
 NO_EPOCH = 0
 
@@ -82,13 +85,21 @@ class FleetMember:
     """Keeps the engine at the learner's version for as long as it runs."""
 
     def __init__(
-        self, *, engine: Engine, identity: Identity, served: ServedVersion, metrics: Metrics, log: Log
+        self,
+        *,
+        engine: Engine,
+        identity: Identity,
+        served: ServedVersion,
+        metrics: Metrics,
+        log: Log,
+        rejoin_seconds: float = REJOIN_SECONDS,
     ) -> None:
         self._engine = engine
         self._identity = identity
         self._served = served
         self._metrics = metrics
         self._log = log
+        self._rejoin_seconds = rejoin_seconds
         self._update: Update | None = None
         self._received: Update | None = None
         self._joined_epoch: int | None = None
@@ -106,7 +117,7 @@ class FleetMember:
                     raise Refused(error.details()) from error
                 self._log.warning("lost the learner", code=error.code().name, detail=error.details())
             self._update = self._received = self._joined_epoch = None
-            await asyncio.sleep(REJOIN_SECONDS)
+            await asyncio.sleep(self._rejoin_seconds)
 
     async def _stay(self, stub: FleetStub) -> None:
         call = stub.Join()
@@ -116,6 +127,9 @@ class FleetMember:
                 answer = await self._answer(message)
                 if answer is not None and not call.done():  # a stream that ended says why in the next read
                     await call.write(answer)
+        except asyncio.CancelledError:
+            await _say_goodbye(call)
+            raise
         finally:
             call.cancel()
 
@@ -192,6 +206,14 @@ class FleetMember:
         self._joined_epoch = None
         self._log.warning("update failed", version=update.version, error=str(error))
         return _failed(update.rendezvous.epoch, update.version, str(error))
+
+
+async def _say_goodbye(call: Any) -> None:
+    """Tell the learner that this worker goes, so that nobody waits for it."""
+    with suppress(TimeoutError, asyncio.InvalidStateError, grpc.aio.AioRpcError):
+        async with asyncio.timeout(LEAVE_SECONDS):
+            await call.write(pb.WorkerMessage(leave=pb.Leave(reason="terminated")))
+            await call.done_writing()
 
 
 def _update_from_proto(message: pb.Prepare) -> Update:

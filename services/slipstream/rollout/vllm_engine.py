@@ -1,7 +1,9 @@
 """vLLM's AsyncLLM in the process, through its own reinforcement learning surface."""
 
+import asyncio
 import os
 import uuid
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +22,19 @@ FINISH_REASONS = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
 class VllmEngine:
     """Samples with processed logprobs (after temperature); weights arrive through WeightReceiver.
 
-    A request never reads a cached prefix of another version than the one it started under. vLLM refuses to
-    reset its prefix cache while requests are kept, so the version salts the cache's keys instead: blocks of
-    older versions can no longer be found and are evicted as the least recently used.
+    A request never reads a cached prefix that other weights computed than those it was submitted under. vLLM
+    refuses to reset its prefix cache while requests are kept, so each load of weights salts the cache's keys
+    instead: older blocks can no longer be found and are evicted as the least recently used. What arrives
+    during a pause is submitted after it, under the weights that will sample it.
     """
 
     def __init__(self, llm: Any, *, recompute_kv: bool) -> None:
         self._llm = llm
         self._recompute_kv = recompute_kv
-        self._paused = False
+        self._running = asyncio.Event()
+        self._running.set()
         self._salt = "initial"
+        self._uncommitted = False
 
     async def sample(self, prompt_token_ids: tuple[int, ...], sampling: Sampling) -> Turn:
         """See Engine."""
@@ -45,7 +50,7 @@ class VllmEngine:
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
-        # The salt keeps cached prefixes of one version from requests that start under another.
+        await self._running.wait()
         request = {"prompt_token_ids": list(prompt_token_ids), "cache_salt": self._salt}
         try:
             async for output in self._llm.generate(request, parameters, uuid.uuid4().hex):
@@ -57,9 +62,9 @@ class VllmEngine:
 
     async def pause(self) -> None:
         """See Engine."""
-        if not self._paused:
-            await self._llm.pause_generation(mode="keep", clear_cache=False)
-            self._paused = True
+        if self._running.is_set():
+            self._running.clear()
+            await _alive(self._llm.pause_generation(mode="keep", clear_cache=False))
 
     async def form_group(self, rendezvous: Rendezvous) -> None:
         """See Engine."""
@@ -80,20 +85,25 @@ class VllmEngine:
         from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest
 
         info = {"manifest": manifest_to_proto(manifest).SerializeToString(), "version": version}
+        if self._uncommitted:  # the commit of what arrived before never came; vLLM wants an end to it
+            await _transfer(self._llm.finish_weight_update())
+            self._uncommitted = False
         await _transfer(self._llm.start_weight_update())
         await _transfer(self._llm.update_weights(WeightTransferUpdateRequest(update_info=info)))
+        self._uncommitted = True
 
     async def commit(self, version: int) -> None:
         """See Engine."""
-        await self._llm.finish_weight_update(str(version))
-        self._salt = str(version)
+        await _transfer(self._llm.finish_weight_update(str(version)))
+        self._uncommitted = False
+        self._salt = uuid.uuid4().hex  # not the version: a learner that restarts uses its number again
         if self._recompute_kv:
-            await self._llm.reset_prefix_cache(reset_running_requests=True)
+            await _transfer(self._llm.reset_prefix_cache(reset_running_requests=True))
 
     async def resume(self) -> None:
         """See Engine."""
-        await self._llm.resume_generation()
-        self._paused = False
+        await _alive(self._llm.resume_generation())
+        self._running.set()
 
     async def close(self) -> None:
         """See Engine."""
@@ -171,13 +181,22 @@ def _turn(output: Any) -> Turn:
     )
 
 
-async def _transfer(call: Any) -> None:
+async def _transfer(call: Awaitable[object]) -> None:
     """Await a call into the engine's processes; what fails there is a TransferError here."""
+    try:
+        await _alive(call)
+    except EngineDied:
+        raise
+    except Exception as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise TransferError(f"weight update failed in the engine: {reason}") from error
+
+
+async def _alive(call: Awaitable[object]) -> None:
+    """Await a call into the engine's processes. Errors: EngineDied, and what fails there."""
     from vllm.v1.engine.exceptions import EngineDeadError
 
     try:
         await call
     except EngineDeadError as error:
-        raise EngineDied("vLLM's engine process died during a weight update") from error
-    except Exception as error:
-        raise TransferError(f"weight update failed in the engine: {str(error).splitlines()[0]}") from error
+        raise EngineDied("vLLM's engine process died; its log says why") from error

@@ -21,8 +21,8 @@ from slipstream.weights.group import Rendezvous, TransferError, WeightGroup, for
 from slipstream.weights.manifest import manifest_from_proto
 from slipstream.weights.transfer import receive
 
-# It warns at every update of layers that no checkpoint has (rotary embedding, tied head); what matters,
-# a parameter that was not loaded, is an error of receive_weights.
+# It warns at every update of layers that no checkpoint has (rotary embedding, tied head). What matters: a
+# parameter that was not loaded is an error of receive_weights, a tied layer is brought up to date at the end.
 logging.getLogger("vllm.model_executor.model_loader.reload.layerwise").setLevel(logging.ERROR)
 
 
@@ -71,12 +71,24 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
         self._group = form_group(rendezvous, device=self.device)
 
     def start_weight_update(self) -> None:
-        """Make the model ready to take checkpoint-format tensors."""
+        """Make the model ready to take checkpoint-format tensors.
+
+        First end what a failed update may have left: layers that still hold some of its tensors would mix
+        them with those of the next one.
+        """
+        finalize_layerwise_reload(self.model, self.model_config)
         initialize_layerwise_reload(self.model)
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
-        """Receive, verify and load every bucket. Errors: TransferError."""
-        self.receive_weights(self.parse_update_info(update_info))
+        """Receive, verify and load every bucket. Errors: TransferError.
+
+        An error ends the group, so that whoever still sends in it learns of it at once.
+        """
+        try:
+            self.receive_weights(self.parse_update_info(update_info))
+        except BaseException:
+            self.shutdown()
+            raise
         if self.device.type != "cpu":
             torch.accelerator.synchronize()
 
@@ -85,7 +97,7 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
         if self._group is None:
             raise TransferError("weights were announced before a group was formed")
         manifest = manifest_from_proto(pb.Manifest.FromString(update_info.manifest))
-        missing = set(self._parameters)
+        missing = set(self._parameters) | self._unsent_parts({spec.name for spec in manifest.tensors})
         for tensors in receive(self._group, manifest, version=update_info.version, device=self.device):
             missing -= self.model.load_weights(tensors) or missing
         if missing:
@@ -94,9 +106,36 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
     def finish_weight_update(self) -> None:
         """Bring the loaded tensors into the form that the kernels want."""
         finalize_layerwise_reload(self.model, self.model_config)
+        if self.device.type == "cpu":
+            self._repack_tied_layers()
 
     def shutdown(self) -> None:
         """Leave the group, if there is one."""
         if self._group is not None:
             self._group.close()
             self._group = None
+
+    def _unsent_parts(self, sent: set[str]) -> set[str]:
+        """Parts of fused weights whose siblings were sent; of these load_weights only names the whole."""
+        fused: dict[str, list[str]] = getattr(self.model, "packed_modules_mapping", {})
+        needed = {
+            name.replace(f".{part}.", f".{sibling}.")
+            for name in sent
+            for parts in fused.values()
+            for part in parts
+            for sibling in parts
+            if name.endswith(f".{part}.weight")
+        }
+        return needed - sent
+
+    def _repack_tied_layers(self) -> None:
+        """Process layers that share their weight with another, such as a tied head.
+
+        CPU kernels use a packed copy of the weight. vLLM makes it anew for the layer into which the tensor is
+        loaded; that of the other one would stay as it was when the engine started.
+        """
+        own = {name for name, _ in self.model.named_parameters()}
+        for name, _ in self.model.named_parameters(remove_duplicate=False):
+            if name not in own:
+                layer = self.model.get_submodule(name.rpartition(".")[0])
+                layer.quant_method.process_weights_after_loading(layer)

@@ -62,6 +62,8 @@ class WeightGroup:
         options = dist.BroadcastOptions()
         options.rootRank = 0
         options.timeout = self._timeout
+        if self._group is None:
+            raise TransferError("the group was closed")
         try:
             self._group.broadcast([tensor], options).wait(self._timeout)
         except RuntimeError as error:
@@ -71,8 +73,10 @@ class WeightGroup:
 
     def close(self) -> None:
         """Leave the group; peers that still wait in it get an error."""
-        with suppress(RuntimeError):
-            self._group.abort()
+        group, self._group = self._group, None  # gloo lets its peers go when the last reference is gone
+        if group is not None:
+            with suppress(RuntimeError):
+                group.abort()
 
 
 def backend_of(device: torch.device) -> Backend:

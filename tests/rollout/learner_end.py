@@ -1,0 +1,88 @@
+"""Rank 0 of a weight group in the test's process: what the learner's publisher does, one step at a time."""
+
+import asyncio
+from collections.abc import Mapping
+
+import torch
+from slipstream.rollout.engine import Engine
+from slipstream.weights.group import Rendezvous, RendezvousStore, WeightGroup, form_group
+from slipstream.weights.manifest import Manifest
+from slipstream.weights.transfer import send
+
+CPU = torch.device("cpu")
+Tensors = Mapping[str, torch.Tensor]
+
+
+class Damaging:
+    """A group that flips one bit of every bucket from the `first` on."""
+
+    def __init__(self, group: WeightGroup, *, first: int) -> None:
+        self._group = group
+        self._left = first
+
+    def broadcast(self, tensor: torch.Tensor) -> None:
+        self._left -= 1
+        if self._left < 0:
+            tensor[0] ^= 1
+        self._group.broadcast(tensor)
+
+
+class LearnerEnd:
+    """Forms groups with one worker (and made-up peers) and sends weights to it."""
+
+    def __init__(self, *, timeout_seconds: float = 20.0) -> None:
+        self._timeout = timeout_seconds
+        self._store = RendezvousStore("127.0.0.1", 0, timeout_seconds=timeout_seconds)
+        self.epoch = 0
+        self.groups: list[WeightGroup] = []
+
+    def rendezvous(self, rank: int, world_size: int) -> Rendezvous:
+        return Rendezvous(
+            epoch=self.epoch,
+            rank=rank,
+            world_size=world_size,
+            store_host=self._store.host,
+            store_port=self._store.port,
+            timeout_seconds=self._timeout,
+        )
+
+    async def form(self, engine: Engine, *, peers: int = 0) -> None:
+        """A new epoch: the learner, the engine, and further workers that live in this process."""
+        self.close()
+        self.epoch += 1
+        world_size = 2 + peers
+        engine_joins = asyncio.create_task(engine.form_group(self.rendezvous(1, world_size)))
+        self.groups = list(
+            await asyncio.gather(
+                *(asyncio.to_thread(self._join, rank, world_size) for rank in (0, *range(2, world_size)))
+            )
+        )
+        await engine_joins
+
+    def _join(self, rank: int, world_size: int) -> WeightGroup:
+        store = self._store.store if rank == 0 else None
+        return form_group(self.rendezvous(rank, world_size), device=CPU, store=store)
+
+    def send(
+        self, manifest: Manifest, tensors: Tensors, *, version: int, damage_from_bucket: int | None = None
+    ) -> None:
+        """Broadcast a version, damaged from one bucket on if so asked. Blocks."""
+        group = self.groups[0]
+        channel = group if damage_from_bucket is None else Damaging(group, first=damage_from_bucket)
+        send(channel, manifest, tensors, version=version, device=CPU)  # type: ignore[arg-type]
+
+    async def update(self, engine: Engine, manifest: Manifest, tensors: Tensors, *, version: int) -> None:
+        """Pause, transfer, commit, resume; forms a group when there is none."""
+        await engine.pause()
+        if not self.groups:
+            await self.form(engine)
+        sending = asyncio.create_task(asyncio.to_thread(self.send, manifest, tensors, version=version))
+        await engine.receive(manifest, version)
+        await sending
+        await engine.commit(version)
+        await engine.resume()
+
+    def close(self) -> None:
+        for group in self.groups:
+            group.close()
+        self.groups = []

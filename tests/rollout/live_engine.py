@@ -1,0 +1,167 @@
+"""One real vLLM engine for all tests that need it, and the learner's arithmetic to compare it with."""
+
+import asyncio
+import copy
+import functools
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from rollout.learner_end import CPU, LearnerEnd, Tensors
+from slipstream.config import RunConfig, TinyModel, parse_config
+from slipstream.learner.model import Policy, load_policy
+from slipstream.learner.tiny import make_tiny_model
+from slipstream.rollout.engine import Sampling, Turn
+from slipstream.rollout.vllm_engine import VllmEngine, start_vllm
+from slipstream.weights.manifest import Manifest, plan
+
+T = TypeVar("T")
+LIMIT_SECONDS = 120.0
+CONTEXT = 256
+SMALL_BUCKET = 80 * 1024
+PROMPT = tuple(3 + index % 90 for index in range(100))
+
+
+def tiny_config(directory: Path) -> RunConfig:
+    """A two-layer model, written to the directory, and the configuration to run it."""
+    make_tiny_model(TinyModel(layers=2, max_tokens=CONTEXT), directory, seed=1)
+    return parse_config(
+        {
+            "model": {"path": str(directory)},
+            "rollout": {"group_size": 8, "max_groups": 4, "kv_cache_gib": 0.1, "max_new_tokens": 16},
+        }
+    )
+
+
+class Recording:
+    """vLLM's engine, with the number of cached prompt tokens of each finished request kept."""
+
+    def __init__(self, llm: Any) -> None:
+        self._llm = llm
+        self.cached_tokens: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._llm, name)
+
+    async def generate(self, *arguments: Any) -> AsyncIterator[Any]:
+        async for output in self._llm.generate(*arguments):
+            if output.finished:
+                self.cached_tokens.append(output.num_cached_tokens)
+            yield output
+
+
+@dataclass(slots=True, kw_only=True)
+class Live:
+    """The engine, its loop, and a learner at rank 0. Every test leaves it serving a whole version."""
+
+    engine: VllmEngine
+    llm: Recording
+    policy: Policy
+    loop: asyncio.AbstractEventLoop
+    learner: LearnerEnd
+    version: int = 0
+
+    def play(self, test: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the engine's loop."""
+        bounded = asyncio.wait_for(test, LIMIT_SECONDS)
+        return asyncio.run_coroutine_threadsafe(bounded, self.loop).result(LIMIT_SECONDS + 10)
+
+    async def serve(self, policy: Policy, *, engine: VllmEngine | None = None) -> int:
+        """Update to a policy's weights; returns their version."""
+        self.version += 1
+        tensors = tensors_of(policy)
+        await self.learner.update(engine or self.engine, manifest_of(tensors), tensors, version=self.version)
+        return self.version
+
+    async def sample(
+        self, prompt: tuple[int, ...] = PROMPT, *, temperature: float = 1.0, max_tokens: int = 16
+    ) -> Turn:
+        return await self.engine.sample(prompt, Sampling(temperature=temperature, max_tokens=max_tokens))
+
+
+def start_live(directory: Path) -> Live:
+    """Start the engine in a loop of its own thread, at version 1 of the model in the directory."""
+    config = tiny_config(directory)
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+
+    async def start() -> VllmEngine:
+        return start_vllm(config, directory)
+
+    engine = asyncio.run_coroutine_threadsafe(start(), loop).result(LIMIT_SECONDS)
+    llm = Recording(engine._llm)
+    engine._llm = llm
+    policy = load_policy(directory, source=directory, device=CPU, dtype=torch.float32)
+    live = Live(engine=engine, llm=llm, policy=policy, loop=loop, learner=LearnerEnd())
+    live.play(live.serve(policy))
+    live.play(live.sample())
+    return live
+
+
+def with_engine(test: Callable[[Live], Coroutine[Any, Any, None]]) -> Callable[[Live], None]:
+    """Run an async test in the loop of the engine."""
+
+    @functools.wraps(test)
+    def run(live: Live) -> None:
+        live.play(test(live))
+
+    return run
+
+
+def perturbed(policy: Policy, *, seed: int, scale: float = 0.3) -> Policy:
+    """Another policy: every weight moved at random."""
+    other = Policy(
+        copy.deepcopy(policy.model), source=policy.source, device=policy.device, dtype=policy.dtype
+    )
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for _, tensor in other.named_tensors():
+            tensor += scale * tensor.std(correction=0) * torch.randn(tensor.shape, generator=generator)
+    return other
+
+
+def tensors_of(policy: Policy) -> dict[str, torch.Tensor]:
+    return {name: tensor.detach() for name, tensor in policy.named_tensors()}
+
+
+def manifest_of(tensors: Tensors, *, bucket_bytes: int = 1 << 26) -> Manifest:
+    return plan(
+        [(name, tuple(tensor.shape)) for name, tensor in tensors.items()],
+        dtype=torch.float32,
+        bucket_bytes=bucket_bytes,
+        model_fingerprint="print",
+    )
+
+
+def difference(
+    policy: Policy, turn: Turn, *, prompt: tuple[int, ...] = PROMPT, temperature: float = 1.0
+) -> float:
+    """Largest difference between the engine's logprobs and the learner's own."""
+    return max(differences(policy, turn, prompt=prompt, temperature=temperature))
+
+
+def differences(
+    policy: Policy, turn: Turn, *, prompt: tuple[int, ...] = PROMPT, temperature: float = 1.0
+) -> list[float]:
+    """The difference at every token of a turn."""
+    tokens = torch.tensor([*prompt, *turn.token_ids])
+    with torch.no_grad():
+        own = policy.logprobs(
+            tokens,
+            torch.arange(len(tokens)),
+            torch.arange(len(prompt) - 1, len(tokens) - 1),
+            tokens[len(prompt) :],
+            temperature=temperature,
+            chunk=64,
+        )
+    found: list[float] = (own - torch.tensor(turn.logprobs)).abs().tolist()
+    return found
+
+
+async def stays_silent(request: Awaitable[Turn], *, seconds: float = 0.5) -> bool:
+    """Whether a request gets no answer for a while; it goes on."""
+    done, _ = await asyncio.wait([asyncio.ensure_future(request)], timeout=seconds)
+    return not done

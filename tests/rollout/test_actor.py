@@ -1,0 +1,304 @@
+"""Every lease ends as an insert, a return or an expiry, and no group waits for another."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import pytest
+from rollout.fakes import (
+    FakeEngine,
+    FakeReplay,
+    FakeVerifier,
+    lease,
+    metric,
+    scenario,
+    served_by,
+    small_config,
+    until,
+)
+from slipstream.learner.tiny import make_tokenizer
+from slipstream.rollout.actor import Actor
+from slipstream.rollout.clients import ReplayClient, VerifierClient
+from slipstream.rollout.engine import EngineDied, Sampling
+from slipstream.rollout.environment import SingleTurn
+from slipstream.rollout.fleet import ServedVersion
+from slipstream.telemetry.logs import Log
+from slipstream.telemetry.metrics import Metrics
+from slipstream.tokens import Tokens
+from slipstream.types import Lease, Outcome
+from slipstream.v1 import replay_pb2
+from slipstream.v1.replay_pb2_grpc import add_ReplayServicer_to_server
+from slipstream.v1.verifier_pb2_grpc import add_VerifierServicer_to_server
+
+UNAVAILABLE, INVALID = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INVALID_ARGUMENT
+TOKENS = Tokens(make_tokenizer(max_tokens=32), context_tokens=32, max_new_tokens=8)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """A rollout's actor at work between a fake engine and real services."""
+
+    engine: FakeEngine
+    replay: FakeReplay
+    verifier: FakeVerifier
+    served: ServedVersion
+    metrics: Metrics
+    running: asyncio.Task[None]
+
+    def inserted(self) -> list[str]:
+        return [group.group_id for group in self.replay.inserted]
+
+    async def stop(self) -> None:
+        self.running.cancel()
+        await asyncio.gather(self.running, return_exceptions=True)
+
+
+def ids(index: int) -> tuple[int, ...]:
+    """The prompt of a lease, as the engine sees it."""
+    return TOKENS.encode(lease(index).prompt)
+
+
+@asynccontextmanager
+async def room(
+    leases: Iterable[Lease] = (), *, max_groups: int = 8, serving: bool = True, **sections: Any
+) -> AsyncIterator[Room]:
+    config = small_config(**sections)
+    engine, replay, verifier = FakeEngine(), FakeReplay(leases=deque(leases)), FakeVerifier()
+    served, metrics = ServedVersion(), Metrics()
+    if serving:
+        served.serve(0)
+
+    def register(server: grpc.aio.Server) -> None:
+        add_ReplayServicer_to_server(replay, server)
+        add_VerifierServicer_to_server(verifier, server)
+
+    async with served_by(register, config) as channel:
+        actor = Actor(
+            worker_id="w",
+            engine=engine,
+            environment=SingleTurn(),
+            tokens=TOKENS,
+            replay=ReplayClient(channel, config, worker_id="w"),
+            verifier=VerifierClient(channel, config),
+            served=served,
+            sampling=Sampling(temperature=1.0, max_tokens=8),
+            max_groups=max_groups,
+            metrics=metrics,
+            log=Log(pod="w"),
+        )
+        here = Room(
+            engine=engine,
+            replay=replay,
+            verifier=verifier,
+            served=served,
+            metrics=metrics,
+            running=asyncio.create_task(actor.run()),
+        )
+        try:
+            yield here
+        finally:
+            await here.stop()
+
+
+@scenario
+async def test_a_lease_becomes_a_scored_group_with_the_engines_own_tokens() -> None:
+    async with room([lease(3, group_size=4)]) as here:
+        await until(lambda: here.replay.inserted)
+        (group,) = here.replay.inserted
+        assert (group.group_id, group.lease_epoch, group.dispatch_index) == ("g3", 1, 3)
+        assert (group.worker_id, group.prompt_token_ids) == ("w", ids(3))
+        assert here.engine.requests == [ids(3)] * 4
+        assert len(group.completions) == 4
+        for completion in group.completions:
+            assert completion.token_ids == (5, 6, 7)
+            assert completion.text == TOKENS.decode((5, 6, 7))
+            assert [(r.name, r.value, r.outcome) for r in completion.rewards] == [
+                ("exact_match", 1.0, Outcome.SCORE)
+            ]
+        (request,) = here.verifier.requests
+        assert [(a.text, a.tokens) for a in request.answers] == [(TOKENS.decode((5, 6, 7)), 3)] * 4
+        assert metric(here.metrics, "tokens_generated_total") == 12
+        assert metric(here.metrics, "completions_total", finish_reason="stop") == 4
+
+
+@scenario
+async def test_nothing_is_leased_before_a_version_is_served() -> None:
+    async with room([lease(0)], serving=False) as here:
+        await asyncio.sleep(0.1)
+        assert here.replay.asked == []
+        here.served.serve(5)
+        await until(lambda: here.replay.inserted)
+        assert here.replay.asked[0].serving_version == 5
+
+
+@scenario
+async def test_nothing_is_leased_while_serving_is_suspended() -> None:
+    async with room() as here:
+        await until(lambda: here.replay.asked)
+        here.served.suspend()
+        await asyncio.sleep(0.1)
+        asked = len(here.replay.asked)
+        await asyncio.sleep(0.1)
+        assert len(here.replay.asked) == asked
+        here.served.serve(1)
+        await until(lambda: len(here.replay.asked) > asked)
+
+
+@scenario
+async def test_a_slow_group_holds_nobody_up() -> None:
+    async with room([lease(index) for index in range(6)], max_groups=2) as here:
+        gate = here.engine.hold(ids(0))
+        await until(lambda: len(here.replay.inserted) == 5)
+        assert "g0" not in here.inserted()
+        gate.set()
+        await until(lambda: "g0" in here.inserted())
+
+
+@scenario
+async def test_no_more_groups_are_in_flight_than_allowed() -> None:
+    async with room([lease(index) for index in range(9)], max_groups=3) as here:
+        gates = [here.engine.hold(ids(index)) for index in range(9)]
+        await until(lambda: len(here.engine.requests) == 6)
+        await asyncio.sleep(0.1)
+        assert sorted(here.engine.requests) == sorted([ids(0), ids(1), ids(2)] * 2)
+        assert [request.max_prompts for request in here.replay.asked] == [3]
+        gates[1].set()
+        await until(lambda: len(here.engine.requests) == 8)
+        assert [request.max_prompts for request in here.replay.asked] == [3, 1]
+        assert here.inserted() == ["g1"]
+
+
+@scenario
+async def test_without_a_verifier_completions_are_withheld_and_never_score_zero() -> None:
+    async with room([lease(0)]) as here:
+        here.verifier.always = UNAVAILABLE
+        await until(lambda: here.replay.inserted)
+        (group,) = here.replay.inserted
+        assert [completion.withheld for completion in group.completions] == [True, True]
+        (reward,) = group.completions[0].rewards
+        assert reward.outcome is Outcome.ERROR
+        assert "gave up" in reward.detail
+        assert len(here.verifier.requests) > 2
+
+
+@scenario
+async def test_a_verifier_that_comes_back_scores_everything() -> None:
+    async with room([lease(0)]) as here:
+        here.verifier.refusals += [UNAVAILABLE, UNAVAILABLE]
+        await until(lambda: here.replay.inserted)
+        assert not any(completion.withheld for completion in here.replay.inserted[0].completions)
+
+
+@scenario
+async def test_only_completions_whose_score_was_an_error_are_scored_again() -> None:
+    async with room([lease(0, group_size=3)]) as here:
+        here.verifier.errors_on_first_try.add(1)
+        await until(lambda: here.replay.inserted)
+        assert [len(request.answers) for request in here.verifier.requests] == [3, 1]
+        assert not any(completion.withheld for completion in here.replay.inserted[0].completions)
+
+
+@scenario
+async def test_a_request_that_the_verifier_calls_wrong_loses_the_group_and_nothing_else() -> None:
+    async with room([lease(0), lease(1)], max_groups=1) as here:
+        here.verifier.refusals.append(INVALID)
+        await until(lambda: here.replay.inserted)
+        assert here.inserted() == ["g1"]
+        assert metric(here.metrics, "groups_lost_total", reason="invalid_argument") == 1
+
+
+@scenario
+async def test_an_insert_is_repeated_while_replay_is_away() -> None:
+    async with room([lease(0)]) as here:
+        here.replay.refusals["insert"] = [UNAVAILABLE, UNAVAILABLE]
+        await until(lambda: here.replay.inserted)
+        assert here.inserted() == ["g0"]
+
+
+@scenario
+async def test_leasing_goes_on_after_replay_was_away() -> None:
+    async with room([lease(0)]) as here:
+        here.replay.refusals["lease"] = [UNAVAILABLE]
+        await until(lambda: here.replay.inserted)
+
+
+@scenario
+async def test_a_group_that_replay_never_takes_is_counted_as_lost() -> None:
+    async with room([lease(0), lease(1)], max_groups=1, replay={"lease_seconds": 0.3}) as here:
+        here.replay.refusals["insert"] = [UNAVAILABLE] * 4
+        await until(lambda: here.replay.inserted)
+        assert here.inserted() == ["g1"]
+        assert metric(here.metrics, "groups_lost_total", reason="unreachable") == 1
+
+
+@scenario
+async def test_a_group_that_outlives_its_lease_is_lost_and_its_requests_are_cancelled() -> None:
+    async with room([lease(0, seconds=0.2), lease(1)], max_groups=1) as here:
+        here.engine.hold(ids(0))
+        await until(lambda: here.replay.inserted)
+        assert here.inserted() == ["g1"]
+        assert here.engine.cancelled == [ids(0)] * 2
+        assert metric(here.metrics, "groups_lost_total", reason="lease_expired") == 1
+
+
+@scenario
+async def test_stopping_returns_unfinished_leases_and_aborts_their_requests() -> None:
+    async with room([lease(index) for index in range(3)]) as here:
+        here.engine.hold(ids(1))
+        here.engine.hold(ids(2))
+        await until(lambda: here.replay.inserted and len(here.engine.requests) == 6)
+        await here.stop()
+        assert sorted(here.replay.returned) == ["g1", "g2"]
+        assert sorted(here.engine.cancelled) == sorted([ids(1), ids(2)] * 2)
+        assert here.running.cancelled()
+
+
+@scenario
+async def test_stopping_while_replay_is_away_ends_all_the_same() -> None:
+    async with room([lease(0)]) as here:
+        here.engine.hold(ids(0))
+        await until(lambda: here.engine.requests)
+        here.replay.refusals["return"] = [UNAVAILABLE]
+        await asyncio.wait_for(here.stop(), 5)
+        assert here.replay.returned == []
+
+
+@scenario
+async def test_an_engine_that_died_ends_the_actor_with_that_error_and_returns_the_rest() -> None:
+    async with room([lease(0), lease(1)], max_groups=2) as here:
+        here.engine.hold(ids(1))
+        here.engine.fail("sample", EngineDied("the engine is gone"))
+        with pytest.raises(EngineDied, match="the engine is gone"):
+            await here.running
+        assert here.replay.returned == ["g1"]
+
+
+@scenario
+async def test_a_prompt_that_does_not_fit_is_handed_in_empty() -> None:
+    async with room([lease(0, text="1" * 25), lease(1)], max_groups=1) as here:
+        await until(lambda: len(here.replay.inserted) == 2)
+        first, second = here.replay.inserted
+        assert (first.group_id, first.completions, first.prompt_token_ids) == ("g0", (), ())
+        assert len(second.completions) == 2
+        assert here.engine.requests == [ids(1)] * 2
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        replay_pb2.INSERT_OUTCOME_DUPLICATE,
+        replay_pb2.INSERT_OUTCOME_FENCED,
+        replay_pb2.INSERT_OUTCOME_FILTERED,
+    ],
+)
+@scenario
+async def test_any_outcome_of_an_insert_ends_the_group(outcome: int) -> None:
+    async with room([lease(0), lease(1)], max_groups=1) as here:
+        here.replay.outcome = outcome
+        await until(lambda: len(here.replay.inserted) == 2)
+        assert here.inserted() == ["g0", "g1"]
+        assert not here.running.done()

@@ -1,0 +1,115 @@
+"""The emulated engine keeps the promises of Engine, with the real transfer and nothing behind it."""
+
+import asyncio
+import math
+import time
+from itertools import pairwise
+
+import pytest
+import torch
+from rollout.fakes import scenario, small_config
+from rollout.learner_end import LearnerEnd
+from slipstream.rollout.emulated_engine import EmulatedEngine
+from slipstream.rollout.engine import Sampling, Turn
+from slipstream.types import FinishReason
+from slipstream.weights.group import TransferError
+from slipstream.weights.manifest import plan
+
+SAMPLING = Sampling(temperature=1.0, max_tokens=10)
+TENSORS = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(5)}
+MANIFEST = plan(
+    [(name, tuple(tensor.shape)) for name, tensor in TENSORS.items()],
+    dtype=torch.float32,
+    bucket_bytes=32,
+    model_fingerprint="print",
+)
+
+
+def engine(*, median: float = 0.2) -> EmulatedEngine:
+    return EmulatedEngine(small_config(rollout={"emulated": {"median_seconds": median, "sigma": 0.0}}))
+
+
+async def relabel(here: EmulatedEngine, version: int, *, paused_seconds: float = 0.0) -> None:
+    """An update without its transfer."""
+    await here.pause()
+    await asyncio.sleep(paused_seconds)
+    await here.commit(version)
+    await here.resume()
+
+
+def versions(turn: Turn) -> list[int]:
+    return [span.version for span in turn.spans]
+
+
+@scenario
+async def test_a_turn_is_as_long_as_asked_with_the_logprob_of_its_uniform_choice() -> None:
+    here = engine(median=0.01)
+    await here.commit(3)
+    turn = await here.sample((1, 2), SAMPLING)
+    assert len(turn.token_ids) == 10
+    assert turn.finish_reason is FinishReason.LENGTH
+    assert turn.logprobs == (-math.log(10),) * 10
+    assert [(s.version, s.start, s.end) for s in turn.spans] == [(3, 0, 10)]
+
+
+@scenario
+async def test_spans_tile_the_turn_and_name_every_version_that_was_served() -> None:
+    here = engine()
+    await here.commit(1)
+    sampling = asyncio.create_task(here.sample((1,), SAMPLING))
+    for version in (2, 3):
+        await asyncio.sleep(0.06)
+        await relabel(here, version)
+    turn = await sampling
+    assert versions(turn) == [1, 2, 3]
+    assert [turn.spans[0].start, turn.spans[-1].end] == [0, 10]
+    assert all(left.end == right.start for left, right in pairwise(turn.spans))
+
+
+@scenario
+async def test_nothing_is_sampled_while_paused() -> None:
+    here = engine(median=0.1)
+    await here.commit(1)
+    started = time.monotonic()
+    sampling = asyncio.create_task(here.sample((1,), SAMPLING))
+    await relabel(here, 2, paused_seconds=0.3)
+    turn = await sampling
+    assert versions(turn) == [2]
+    assert time.monotonic() - started >= 0.3 + 0.08
+
+
+@scenario
+async def test_a_request_that_arrives_in_a_pause_belongs_to_the_version_after_it() -> None:
+    here = engine(median=0.01)
+    await here.commit(1)
+    await here.pause()
+    sampling = asyncio.create_task(here.sample((1,), SAMPLING))
+    await asyncio.sleep(0.05)
+    assert not sampling.done()
+    await here.commit(2)
+    await here.resume()
+    assert versions(await sampling) == [2]
+
+
+@scenario
+async def test_weights_arrive_by_the_real_transfer_and_damage_is_an_error() -> None:
+    here, learner = engine(median=0.01), LearnerEnd(timeout_seconds=5)
+    await learner.update(here, MANIFEST, TENSORS, version=4)
+    assert versions(await here.sample((1,), SAMPLING)) == [4]
+    sending = asyncio.create_task(
+        asyncio.to_thread(learner.send, MANIFEST, TENSORS, version=5, damage_from_bucket=1)
+    )
+    with pytest.raises(TransferError, match="bucket 1 of version 5 arrived damaged"):
+        await here.receive(MANIFEST, 5)
+    await sending
+    await learner.form(here)
+    await learner.update(here, MANIFEST, TENSORS, version=6)
+    assert versions(await here.sample((1,), SAMPLING)) == [6]
+    await here.close()
+    learner.close()
+
+
+@scenario
+async def test_weights_without_a_group_are_an_error() -> None:
+    with pytest.raises(TransferError, match="before a group was formed"):
+        await engine().receive(MANIFEST, 1)

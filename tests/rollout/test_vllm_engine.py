@@ -1,0 +1,303 @@
+"""The real vLLM engine: what it samples is what the learner computes, before, during and after an update."""
+
+import asyncio
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from rollout.live_engine import (
+    PROMPT,
+    SMALL_BUCKET,
+    Live,
+    difference,
+    differences,
+    manifest_of,
+    perturbed,
+    start_live,
+    stays_silent,
+    tensors_of,
+    with_engine,
+)
+from slipstream.learner.model import Policy
+from slipstream.rollout.engine import Turn
+from slipstream.rollout.vllm_engine import VllmEngine
+from slipstream.weights.group import TransferError
+from slipstream.weights.manifest import Manifest
+from slipstream.weights.transfer import receive
+
+pytestmark = pytest.mark.vllm
+CLOSE = 2e-4
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    environment = dict(os.environ)
+    started = start_live(tmp_path_factory.mktemp("model"))
+    yield started
+    started.play(started.engine.close())
+    started.learner.close()
+    os.environ.clear()
+    os.environ.update(environment)
+
+
+def tiles(turn: Turn) -> bool:
+    edges = [(span.start, span.end) for span in turn.spans]
+    joined = all(left[1] == right[0] for left, right in pairwise(edges))
+    return edges[0][0] == 0 and edges[-1][1] == len(turn.token_ids) == len(turn.logprobs) and joined
+
+
+async def refused(
+    live: Live, manifest: Manifest, policy: Policy, *, damage_from_bucket: int | None = None
+) -> str:
+    """An update that must fail; what the engine says about it. The learner leaves the group."""
+    await live.engine.pause()
+    live.version += 1
+    await live.learner.form(live.engine)
+    sending = asyncio.create_task(
+        asyncio.to_thread(
+            live.learner.send,
+            manifest,
+            tensors_of(policy),
+            version=live.version,
+            damage_from_bucket=damage_from_bucket,
+        )
+    )
+    with pytest.raises(TransferError) as raised:
+        await live.engine.receive(manifest, live.version)
+    live.learner.close()
+    await asyncio.gather(sending, return_exceptions=True)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_logprobs_are_those_of_the_learner(live: Live, temperature: float) -> None:
+    async def play() -> None:
+        policy = perturbed(live.policy, seed=10)
+        await live.serve(policy)
+        prompts = [PROMPT[:length] for length in (1, 5, 31, 32, 33, 100)]
+        turns = await asyncio.gather(
+            *(live.sample(prompt, temperature=temperature, max_tokens=100) for prompt in prompts)
+        )
+        largest = max(
+            difference(policy, turn, prompt=prompt, temperature=temperature)
+            for prompt, turn in zip(prompts, turns, strict=True)
+        )
+        print(f"temperature {temperature}: largest logprob difference {largest:.2g}")
+        assert largest < CLOSE
+        assert all(tiles(turn) for turn in turns)
+
+    live.play(play())
+
+
+@with_engine
+async def test_a_completion_that_lives_through_an_update_carries_both_versions(live: Live) -> None:
+    policies = {await live.serve(live.policy): live.policy}
+    turns: list[Turn] = []
+    for seed in range(5):
+        requests = [asyncio.create_task(live.sample(PROMPT[:20], max_tokens=200)) for _ in range(16)]
+        await asyncio.sleep(0.3)
+        policy = perturbed(live.policy, seed=seed)
+        policies[await live.serve(policy)] = policy
+        turns += await asyncio.gather(*requests)
+        if any(len(turn.spans) > 1 for turn in turns):
+            break
+    crossed = [turn for turn in turns if len(turn.spans) > 1]
+    assert crossed
+    assert all(tiles(turn) for turn in turns)
+    for turn in crossed:
+        assert [span.version for span in turn.spans] == sorted(span.version for span in turn.spans)
+        first = turn.spans[0]
+        assert max(differences(policies[first.version], turn, prompt=PROMPT[:20])[: first.end]) < CLOSE
+
+
+@with_engine
+async def test_a_fresh_request_never_sees_prefixes_of_older_weights(live: Live) -> None:
+    older, newer = perturbed(live.policy, seed=20), perturbed(live.policy, seed=21)
+    await live.serve(older)
+    assert difference(older, await live.sample()) < CLOSE
+    kept = [asyncio.create_task(live.sample(max_tokens=150)) for _ in range(4)]
+    await asyncio.sleep(0.1)
+    await live.serve(newer)
+    fresh = await live.sample()
+    assert difference(newer, fresh) < CLOSE
+    assert difference(older, fresh) > 100 * CLOSE
+    await asyncio.gather(*kept)
+    assert difference(newer, await live.sample()) < CLOSE
+
+
+@with_engine
+async def test_a_request_that_arrives_in_the_pause_sees_the_new_weights_only(live: Live) -> None:
+    older, newer = perturbed(live.policy, seed=22), perturbed(live.policy, seed=23)
+    await live.serve(older)
+    await live.sample()
+    await live.engine.pause()
+    request = asyncio.create_task(live.sample())
+    await asyncio.sleep(0.1)
+    version = await live.serve(newer)
+    turn = await request
+    assert [span.version for span in turn.spans] == [version]
+    assert difference(newer, turn) < CLOSE
+
+
+@with_engine
+async def test_other_weights_under_the_same_version_number_see_no_old_prefixes(live: Live) -> None:
+    older, newer = perturbed(live.policy, seed=24), perturbed(live.policy, seed=25)
+    await live.serve(older)
+    await live.sample()
+    live.version -= 1
+    await live.serve(newer)
+    assert difference(newer, await live.sample()) < CLOSE
+
+
+@with_engine
+async def test_recomputed_caches_make_kept_requests_sample_from_the_new_weights_alone(live: Live) -> None:
+    recomputing = VllmEngine(live.llm, recompute_kv=True)
+    older, newer = perturbed(live.policy, seed=26), perturbed(live.policy, seed=27)
+    crossed: list[Turn] = []
+    for _ in range(5):
+        await live.serve(older)
+        requests = [asyncio.create_task(live.sample(PROMPT[:20], max_tokens=200)) for _ in range(8)]
+        await asyncio.sleep(0.3)
+        await live.serve(newer, engine=recomputing)
+        crossed = [turn for turn in await asyncio.gather(*requests) if len(turn.spans) == 2]
+        if crossed:
+            break
+    assert crossed
+    for turn in crossed:
+        after = turn.spans[1].start
+        assert max(differences(newer, turn, prompt=PROMPT[:20])[after:]) < CLOSE
+    await live.serve(live.policy)
+
+
+@with_engine
+async def test_members_of_a_group_share_the_prefill_of_their_prompt(live: Live) -> None:
+    await live.serve(live.policy)
+    live.llm.cached_tokens.clear()
+    await asyncio.gather(*(live.sample() for _ in range(8)))
+    assert sorted(live.llm.cached_tokens) == [0] + [96] * 7
+
+
+@with_engine
+async def test_a_cancelled_sample_leaves_no_request_behind(live: Live) -> None:
+    request = asyncio.create_task(live.sample(max_tokens=150))
+    await asyncio.sleep(0.05)
+    request.cancel()
+    await asyncio.gather(request, return_exceptions=True)
+    assert live.llm.output_processor.get_num_unfinished_requests() == 0
+
+
+@with_engine
+async def test_a_damaged_transfer_leaves_the_engine_paused_until_a_whole_one(live: Live) -> None:
+    await live.serve(live.policy)
+    policy = perturbed(live.policy, seed=30)
+    manifest = manifest_of(tensors_of(policy), bucket_bytes=SMALL_BUCKET)
+    (second_part,) = [
+        t.bucket for t in manifest.tensors if t.name == "model.layers.0.self_attn.k_proj.weight"
+    ]
+    reason = await refused(live, manifest, policy, damage_from_bucket=second_part)
+    assert f"bucket {second_part} of version {live.version} arrived damaged" in reason
+    request = asyncio.create_task(live.sample())
+    assert await stays_silent(asyncio.shield(request))
+    repaired = perturbed(live.policy, seed=31)
+    version = await live.serve(repaired)
+    turn = await request
+    assert [span.version for span in turn.spans] == [version]
+    assert difference(repaired, turn) < CLOSE
+
+
+@pytest.mark.parametrize(
+    "missing",
+    ["model.norm.weight", "model.layers.1.self_attn.v_proj.weight", "model.layers.0.mlp.up_proj.weight"],
+)
+def test_weights_without_one_tensor_are_refused_by_its_name(live: Live, missing: str) -> None:
+    async def play() -> None:
+        policy = perturbed(live.policy, seed=32)
+        whole = manifest_of(tensors_of(policy))
+        rest = replace(whole, tensors=tuple(spec for spec in whole.tensors if spec.name != missing))
+        assert missing in await refused(live, rest, policy)
+        await live.serve(policy)
+        assert difference(policy, await live.sample()) < CLOSE
+
+    live.play(play())
+
+
+@with_engine
+async def test_weights_that_were_never_committed_make_way_for_the_next(live: Live) -> None:
+    await live.serve(live.policy)
+    lost, policy = perturbed(live.policy, seed=33), perturbed(live.policy, seed=34)
+    manifest = manifest_of(tensors_of(lost))
+    await live.engine.pause()
+    live.version += 1
+    sending = asyncio.to_thread(live.learner.send, manifest, tensors_of(lost), version=live.version)
+    await asyncio.gather(live.engine.receive(manifest, live.version), sending)
+    version = await live.serve(policy)
+    turn = await live.sample()
+    assert [span.version for span in turn.spans] == [version]
+    assert difference(policy, turn) < CLOSE
+
+
+@with_engine
+async def test_the_group_is_formed_anew_with_a_peer_and_again_after_the_peer_died(live: Live) -> None:
+    policy = perturbed(live.policy, seed=40)
+    tensors = tensors_of(policy)
+    manifest = manifest_of(tensors, bucket_bytes=SMALL_BUCKET)
+    await live.engine.pause()
+    await live.learner.form(live.engine, peers=1)
+    live.version += 1
+    received = asyncio.create_task(
+        asyncio.to_thread(
+            lambda: list(
+                receive(live.learner.groups[1], manifest, version=live.version, device=policy.device)
+            )
+        )
+    )
+    await live.learner.update(live.engine, manifest, tensors, version=live.version)
+    assert len(await received) == len(manifest.bucket_bytes)
+    assert difference(policy, await live.sample()) < CLOSE
+
+    await live.engine.pause()
+    live.version += 1
+    dying = receive(live.learner.groups.pop(), manifest, version=live.version, device=policy.device)
+    sending = asyncio.create_task(
+        asyncio.to_thread(live.learner.send, manifest, tensors, version=live.version)
+    )
+    receiving = asyncio.create_task(live.engine.receive(manifest, live.version))
+    await asyncio.to_thread(next, dying)
+    del dying
+    await asyncio.wait([sending])
+    assert isinstance(sending.exception(), TransferError)
+    del sending
+    live.learner.close()
+    with pytest.raises(TransferError):
+        await receiving
+
+    after = perturbed(live.policy, seed=41)
+    version = await live.serve(after)
+    turn = await live.sample()
+    assert [span.version for span in turn.spans] == [version]
+    assert difference(after, turn) < CLOSE
+
+
+@with_engine
+async def test_the_pause_of_an_update_is_shown(live: Live) -> None:
+    tensors = tensors_of(live.policy)
+    manifest = manifest_of(tensors)
+    for _ in range(3):
+        requests = [asyncio.create_task(live.sample(PROMPT[:20], max_tokens=200)) for _ in range(16)]
+        await asyncio.sleep(0.2)
+        live.version += 1
+        marks = [time.monotonic()]
+        await live.engine.pause()
+        marks.append(time.monotonic())
+        sending = asyncio.to_thread(live.learner.send, manifest, tensors, version=live.version)
+        await asyncio.gather(live.engine.receive(manifest, live.version), sending)
+        marks.append(time.monotonic())
+        await live.engine.commit(live.version)
+        await live.engine.resume()
+        marks.append(time.monotonic())
+        pause, transfer, commit = (1000 * (b - a) for a, b in pairwise(marks))
+        print(f"pause {pause:.0f} ms, transfer {transfer:.0f} ms, commit and resume {commit:.0f} ms")
+        assert all(tiles(turn) for turn in await asyncio.gather(*requests))
