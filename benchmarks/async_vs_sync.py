@@ -87,7 +87,8 @@ def run(engine: str, depth: int, steps: int, scratch: Path) -> Measured:
         "evaluation.samples_per_prompt=2",
         *(emulated_settings() if engine == "emulated" else []),
     ]
-    command = [sys.executable, "-m", "slipstream.cli", "run", str(ROOT / "examples" / "addition.yaml"), "--plain"]
+    example = str(ROOT / "examples" / "addition.yaml")
+    command = [sys.executable, "-m", "slipstream.cli", "run", example, "--plain"]
     command += [part for setting in settings for part in ("--set", setting)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:

@@ -108,6 +108,9 @@ def _explain(problem: Mapping[str, Any]) -> str:
     if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         near = difflib.get_close_matches(where[-1], _known_keys(), n=1, cutoff=0.6)
         return f"{key}: unknown key" + (f"; did you mean `{near[0]}`?" if near else "")
+    if problem["type"] in ("union_tag_not_found", "union_tag_invalid"):
+        choices = problem.get("ctx", {}).get("expected_tags")
+        return f"{key}: needs `kind`" + (f", one of {choices}" if choices else " to say which one it is")
     got = f" (got {problem['input']!r})" if not isinstance(problem.get("input"), dict) else ""
     return f"{key}: {problem['msg']}{got}"
 

@@ -70,6 +70,8 @@ class WarmupConfig(Section):
     """Demonstrations a step."""
     learning_rate: float = Field(1e-3, gt=0)
     """Peak learning rate, reached after 5 % of the steps and cosine-decayed to a tenth."""
+    label_smoothing: float = Field(0.0, ge=0, lt=1)
+    """Share of target tokens replaced by a random one, so that the policy keeps exploring."""
     cache_dir: Path = Path("~/.cache/slipstream/warmup")
     """Where finished cold starts are kept, one directory for each distinct configuration."""
 
@@ -211,6 +213,8 @@ class LearnerConfig(Section):
     """Learning rate over the run."""
     max_tokens_per_row: int = Field(1024, ge=16)
     """Tokens in one packed forward pass."""
+    share_prompts: bool = False
+    """Compute the prompt of a group once for all its completions; for models with full attention only."""
     logprob_chunk: int = Field(1024, ge=1)
     """Positions whose logits exist at one time."""
     max_bad_steps: int = Field(5, ge=1)

@@ -14,7 +14,7 @@ from slipstream.learner.clients import ReplayClient
 from slipstream.learner.evaluation import Evaluator
 from slipstream.learner.fleet import Fleet
 from slipstream.learner.loop import Loop
-from slipstream.learner.model import load_policy, pick_device
+from slipstream.learner.model import load_policy, pick_device, without_progress_bars
 from slipstream.learner.publisher import Publisher, catch_up
 from slipstream.learner.report import Report
 from slipstream.learner.step import Trainer
@@ -86,6 +86,7 @@ def load(config: RunConfig, run_dir: Path, fingerprint: str, device: torch.devic
 
     Blocks. Errors: CheckpointError, and ValueError for a model that cannot be trained.
     """
+    without_progress_bars()
     torch.set_num_threads(config.learner.threads)
     torch.manual_seed(config.seed)
     source = config.model.directory()

@@ -4,7 +4,7 @@ Shape suffixes: R tokens of a row, T sampled tokens of a row (those with a loss)
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -46,6 +46,7 @@ class Row:
     advantages_B: torch.Tensor
     group_ids_B: torch.Tensor
     prompt_tokens_B: torch.Tensor
+    attention_RR: torch.Tensor | None = None
 
 
 def total_rewards(groups: Sequence[Group], weights: Mapping[str, float]) -> torch.Tensor:
@@ -75,18 +76,25 @@ def make_sequences(groups: Sequence[Group], advantages: Sequence[float]) -> list
     ]
 
 
-def pack(sequences: Sequence[TrainingSequence], *, max_tokens: int) -> list[list[TrainingSequence]]:
-    """First-fit-decreasing into rows of at most `max_tokens`; a longer sequence gets a row of its own."""
+def pack(
+    sequences: Sequence[TrainingSequence], *, max_tokens: int, share_prompts: bool = False
+) -> list[list[TrainingSequence]]:
+    """First-fit-decreasing into rows of at most `max_tokens`; a longer sequence gets a row of its own.
+
+    With `share_prompts` what is packed are bundles of a group's sequences, whose prompt counts once.
+    """
+    bundles = _bundles(sequences, max_tokens) if share_prompts else [[sequence] for sequence in sequences]
     rows: list[list[TrainingSequence]] = []
     free: list[int] = []
-    for sequence in sorted(sequences, key=lambda s: -s.length):
-        place = next((i for i, room in enumerate(free) if room >= sequence.length), None)
+    for bundle in sorted(bundles, key=lambda b: -_bundle_length(b)):
+        length = _bundle_length(bundle)
+        place = next((i for i, room in enumerate(free) if room >= length), None)
         if place is None:
             place = len(rows)
             rows.append([])
             free.append(max_tokens)
-        rows[place].append(sequence)
-        free[place] -= sequence.length
+        rows[place] += bundle
+        free[place] -= length
     return rows
 
 
@@ -98,38 +106,102 @@ def prompt_tokens(sequences: Sequence[TrainingSequence]) -> dict[int, int]:
     return totals
 
 
-def make_row(sequences: Sequence[TrainingSequence], totals: Mapping[int, int], device: torch.device) -> Row:
-    """The tensors of one row; `totals` is `prompt_tokens` of the whole minibatch."""
-    tokens: list[int] = []
-    positions: list[int] = []
-    predictors: list[int] = []
-    targets: list[int] = []
-    logprobs: list[float] = []
-    versions: list[int] = []
-    ids: list[int] = []
+def make_row(
+    sequences: Sequence[TrainingSequence],
+    totals: Mapping[int, int],
+    device: torch.device,
+    *,
+    share_prompts: bool = False,
+) -> Row:
+    """The tensors of one row; `totals` is `prompt_tokens` of the whole minibatch.
+
+    With `share_prompts` neighbours of one group stand behind one copy of their prompt, and an attention
+    mask lets each completion see that prompt and itself.
+    """
+    layout = _Layout()
+    previous: TrainingSequence | None = None
     for index, sequence in enumerate(sequences):
-        completion = sequence.completion
-        first = len(tokens) + len(sequence.prompt_token_ids)
-        places = [t for t, sampled in enumerate(completion.mask) if sampled]
-        of_token = token_versions(
-            [(s.version, s.start, s.end) for s in completion.spans], len(completion.mask)
-        )
-        tokens += [*sequence.prompt_token_ids, *completion.token_ids]
-        positions += range(sequence.length)
-        predictors += [first + t - 1 for t in places]
-        targets += [completion.token_ids[t] for t in places]
-        logprobs += [completion.logprobs[t] for t in places]
-        versions += [of_token[t] for t in places]
-        ids += [index] * len(places)
+        shared = share_prompts and previous is not None and previous.group == sequence.group
+        layout.add(index, sequence, shared=shared)
+        previous = sequence
     return Row(
-        tokens_R=torch.tensor(tokens, device=device),
-        positions_R=torch.tensor(positions, device=device),
-        predictors_T=torch.tensor(predictors, device=device),
-        targets_T=torch.tensor(targets, device=device),
-        rollout_logprobs_T=torch.tensor(logprobs, device=device),
-        versions_T=torch.tensor(versions, device=device),
-        sequence_ids_T=torch.tensor(ids, device=device),
+        tokens_R=torch.tensor(layout.tokens, device=device),
+        positions_R=torch.tensor(layout.positions, device=device),
+        predictors_T=torch.tensor(layout.predictors, device=device),
+        targets_T=torch.tensor(layout.targets, device=device),
+        rollout_logprobs_T=torch.tensor(layout.logprobs, device=device),
+        versions_T=torch.tensor(layout.versions, device=device),
+        sequence_ids_T=torch.tensor(layout.sequence_ids, device=device),
         advantages_B=torch.tensor([s.advantage for s in sequences], device=device),
         group_ids_B=torch.tensor([s.group for s in sequences], device=device),
         prompt_tokens_B=torch.tensor([totals[s.group] for s in sequences], device=device),
+        attention_RR=layout.attention(device) if share_prompts else None,
     )
+
+
+@dataclass(slots=True)
+class _Layout:
+    """A row in the making. `bundles` and `members` say whose token it is; member 0 is the shared prompt."""
+
+    tokens: list[int] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
+    bundles: list[int] = field(default_factory=list)
+    members: list[int] = field(default_factory=list)
+    predictors: list[int] = field(default_factory=list)
+    targets: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+    sequence_ids: list[int] = field(default_factory=list)
+    bundle: int = 0
+    end_of_prompt: int = 0
+
+    def add(self, index: int, sequence: TrainingSequence, *, shared: bool) -> None:
+        """Append a sequence, without its prompt when that stands in the row already."""
+        if not shared:
+            self.bundle += 1
+            self._append(sequence.prompt_token_ids, first=0, member=0)
+            self.end_of_prompt = len(self.tokens) - 1
+        completion = sequence.completion
+        start = len(self.tokens)
+        self._append(completion.token_ids, first=len(sequence.prompt_token_ids), member=index + 1)
+        spans = [(s.version, s.start, s.end) for s in completion.spans]
+        of_token = token_versions(spans, len(completion.mask))
+        for t, sampled in enumerate(completion.mask):
+            if sampled:
+                self.predictors.append(start + t - 1 if t else self.end_of_prompt)
+                self.targets.append(completion.token_ids[t])
+                self.logprobs.append(completion.logprobs[t])
+                self.versions.append(of_token[t])
+                self.sequence_ids.append(index)
+
+    def attention(self, device: torch.device) -> torch.Tensor:
+        """Which token [R, first] may see which [R, second]: earlier ones of its prompt and of itself."""
+        bundle_R = torch.tensor(self.bundles, device=device)
+        member_R = torch.tensor(self.members, device=device)
+        same_bundle_RR = bundle_R[:, None] == bundle_R
+        visible_RR = (member_R == 0) | (member_R[:, None] == member_R)
+        return (same_bundle_RR & visible_RR).tril()
+
+    def _append(self, token_ids: Sequence[int], *, first: int, member: int) -> None:
+        self.tokens += token_ids
+        self.positions += range(first, first + len(token_ids))
+        self.bundles += [self.bundle] * len(token_ids)
+        self.members += [member] * len(token_ids)
+
+
+def _bundles(sequences: Sequence[TrainingSequence], max_tokens: int) -> list[list[TrainingSequence]]:
+    """The sequences by group, a group in as many bundles as its completions need rows."""
+    bundles: list[list[TrainingSequence]] = []
+    for sequence in sorted(sequences, key=lambda s: s.group):
+        last = bundles[-1] if bundles else None
+        fits = last is not None and _bundle_length([*last, sequence]) <= max_tokens
+        if last is not None and fits and last[0].group == sequence.group:
+            last.append(sequence)
+        else:
+            bundles.append([sequence])
+    return bundles
+
+
+def _bundle_length(bundle: Sequence[TrainingSequence]) -> int:
+    """Tokens of a bundle: its prompt once, and every completion."""
+    return len(bundle[0].prompt_token_ids) + sum(len(s.completion.token_ids) for s in bundle)

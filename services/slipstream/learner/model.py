@@ -45,14 +45,19 @@ class Policy:
         *,
         temperature: float,
         chunk: int,
+        attention_RR: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Logprobs [T] of `targets_T`, each predicted from the token at `predictors_T` of the row [R].
 
-        `positions_R` restarts at 0 at every sequence; attention does not cross a restart.
+        `positions_R` restarts at 0 at every sequence, and attention does not cross a restart; where
+        sequences share a prompt, `attention_RR` says instead which token (second) each token (first) sees.
         """
         with self._autocast():
             hidden_RH = self.model.base_model(
-                input_ids=tokens_R[None], position_ids=positions_R[None], use_cache=False
+                input_ids=tokens_R[None],
+                position_ids=positions_R[None],
+                attention_mask=None if attention_RR is None else attention_RR[None, None],
+                use_cache=False,
             ).last_hidden_state[0]
         head = self.model.get_output_embeddings()
         return selected_logprobs(
@@ -63,6 +68,11 @@ class Policy:
             temperature=temperature,
             chunk=chunk,
         )
+
+    def attends_fully(self) -> bool:
+        """Whether every layer sees all earlier tokens, so that a mask of our own may replace the model's."""
+        kinds = getattr(self.model.config, "layer_types", None)
+        return set(kinds) == {"full_attention"} if kinds else True
 
     def named_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Every parameter by its checkpoint name; tied ones once."""
@@ -98,6 +108,13 @@ def load_policy(weights: Path, *, source: Path, device: torch.device, dtype: tor
     policy = Policy(model, source=source, device=device, dtype=dtype)
     _check_logprobs(policy)
     return policy
+
+
+def without_progress_bars() -> None:
+    """Keep the bars that transformers draws at every load and save out of the logs of this process."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
 
 
 @contextmanager

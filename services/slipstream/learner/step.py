@@ -62,6 +62,11 @@ class Trainer:
             betas=config.learner.betas,
             weight_decay=config.learner.weight_decay,
         )
+        if config.learner.share_prompts and not policy.attends_fully():
+            raise ValueError(
+                "learner.share_prompts needs full attention in every layer, which this model does not have; "
+                "set it to false"
+            )
         self._config = config
         self._advantage: Advantage = config.algorithm.resolved_advantage()
         self._loss: LossSpec = config.algorithm.resolved_loss(
@@ -103,8 +108,11 @@ class Trainer:
 
     def _rows(self, sequences: Sequence[TrainingSequence]) -> tuple[list[Row], Counts]:
         totals = prompt_tokens(sequences)
-        packed = pack(sequences, max_tokens=self._config.learner.max_tokens_per_row)
-        rows = [make_row(row, totals, self.policy.device) for row in packed]
+        learner = self._config.learner
+        packed = pack(sequences, max_tokens=learner.max_tokens_per_row, share_prompts=learner.share_prompts)
+        rows = [
+            make_row(row, totals, self.policy.device, share_prompts=learner.share_prompts) for row in packed
+        ]
         counts = Counts(tokens=sum(totals.values()), sequences=len(sequences), prompts=len(totals))
         return rows, counts
 
@@ -146,6 +154,7 @@ class Trainer:
             row.targets_T,
             temperature=self._config.rollout.temperature,
             chunk=self._config.learner.logprob_chunk,
+            attention_RR=row.attention_RR,
         )
 
     def _clip(self) -> float:

@@ -11,13 +11,14 @@ import json
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
 
 from slipstream.config import ConfigError, RunConfig, ScheduleConfig, WarmupConfig, load_config
 from slipstream.learner.batch import Row, TrainingSequence, make_row, pack, prompt_tokens
-from slipstream.learner.model import Policy, load_policy, pick_device
+from slipstream.learner.model import Policy, load_policy, pick_device, without_progress_bars
 from slipstream.learner.schedule import learning_rate
 from slipstream.learner.tiny import make_tiny_model
 from slipstream.rpc.pod import die_with_parent
@@ -37,6 +38,8 @@ def warm_up(config: RunConfig, output: Path) -> float:
     Errors: ValueError for data or a model that do not fit; OSError when `output` cannot be written.
     """
     settings = config.warmup or WarmupConfig(steps=0)
+    if output.exists() and any(output.iterdir()):
+        raise FileExistsError(f"{output} exists and is not empty; remove it or name another directory")
     partial = output.with_name(f".partial-{output.name}")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -58,7 +61,12 @@ def warm_up(config: RunConfig, output: Path) -> float:
 def fit(
     policy: Policy, tokens: Tokens, source: PromptSource, settings: WarmupConfig, *, max_tokens_per_row: int
 ) -> None:
-    """Minimise the negative log-likelihood of the demonstrations, end of sequence included."""
+    """Minimise the negative log-likelihood of the demonstrations, end of sequence included.
+
+    Labels are smoothed by sampling: a share of the targets is replaced by a token drawn from the whole
+    vocabulary, which in expectation is the loss of Rethinking the Inception Architecture, arXiv:1512.00567.
+    """
+    smoothing = _Smoothing(share=settings.label_smoothing, vocabulary=policy.model.config.vocab_size)
     optimizer = torch.optim.AdamW(policy.model.parameters(), lr=settings.learning_rate, betas=(0.9, 0.95))
     schedule = ScheduleConfig(kind="cosine", warmup_steps=max(1, int(WARMUP_SHARE * settings.steps)))
     for step in range(1, settings.steps + 1):
@@ -67,12 +75,29 @@ def fit(
             group["lr"] = rate
         first = (step - 1) * settings.batch_size
         pairs = [source.demonstration(first + index) for index in range(settings.batch_size)]
-        loss = _backward(policy, _rows(policy, tokens, pairs, max_tokens=max_tokens_per_row))
+        rows = _rows(policy, tokens, pairs, max_tokens=max_tokens_per_row)
+        loss = _backward(policy, ((smoothing.apply(row), count) for row, count in rows))
         torch.nn.utils.clip_grad_norm_(policy.model.parameters(), MAX_GRAD_NORM)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         if step % max(1, settings.steps // REPORTS) == 0 or step == settings.steps:
             _say(step=step, steps=settings.steps, loss=loss)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Smoothing:
+    """Replaces a share of the targets, with draws that depend on nothing but their order."""
+
+    share: float
+    vocabulary: int
+    generator: torch.Generator = field(default_factory=lambda: torch.Generator().manual_seed(0))
+
+    def apply(self, row: Row) -> Row:
+        shape = row.targets_T.shape
+        replaced_T = torch.rand(shape, generator=self.generator) < self.share
+        random_T = torch.randint(self.vocabulary, shape, generator=self.generator)
+        device = row.targets_T.device
+        return replace(row, targets_T=row.targets_T.where(~replaced_T.to(device), random_T.to(device)))
 
 
 @torch.no_grad()
@@ -158,6 +183,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if arguments.parent is not None:
         die_with_parent(arguments.parent)
+    without_progress_bars()
     try:
         accuracy = warm_up(load_config(arguments.config), arguments.output)
     except (ConfigError, ValueError, OSError) as error:

@@ -1,0 +1,221 @@
+"""Made-up groups, a tiny policy's configuration, and hand-written collaborators of the learner."""
+
+import asyncio
+import io
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from slipstream.config import RunConfig, TinyModel, parse_config
+from slipstream.learner.publisher import Published
+from slipstream.learner.step import StepResult
+from slipstream.telemetry.logs import Log
+from slipstream.types import (
+    Completion,
+    Evaluation,
+    FinishReason,
+    Group,
+    Outcome,
+    Prompt,
+    Reward,
+    VersionSpan,
+)
+
+TINY = TinyModel(layers=2, width=32, heads=1, max_tokens=64)
+
+
+def config_with(*overrides: str, **tree: Any) -> RunConfig:
+    """A run configuration for two groups of two, on the CPU."""
+    base = {
+        "learner": {"groups_per_step": 2, "device": "cpu", "learning_rate": 1e-2, "max_tokens_per_row": 64},
+        "rollout": {"group_size": 2, "max_new_tokens": 8},
+        "model": {"tiny": TINY.model_dump()},
+    }
+    return parse_config(base | tree, overrides)
+
+
+def completion(
+    tokens: Sequence[int] = (5, 6, 7),
+    *,
+    versions: Sequence[int] = (),
+    logprobs: Sequence[float] = (),
+    mask: Sequence[int] = (),
+    reward: float | None = 1.0,
+    name: str = "exact_match",
+) -> Completion:
+    """An answer; `versions` are those of its tokens (default 0), `reward` None means that scoring failed."""
+    size = len(tokens)
+    versions = list(versions) or [0] * size
+    changes = [i for i in range(size) if i == 0 or versions[i] != versions[i - 1]]
+    spans = [
+        VersionSpan(version=versions[start], start=start, end=end)
+        for start, end in zip(changes, [*changes[1:], size], strict=True)
+    ]
+    outcome = Outcome.ERROR if reward is None else Outcome.SCORE
+    return Completion(
+        token_ids=tuple(tokens),
+        logprobs=tuple(logprobs) or (-2.0,) * size,
+        mask=tuple(mask) or (1,) * size,
+        spans=tuple(spans),
+        finish_reason=FinishReason.STOP,
+        text="".join(chr(97 + token % 26) for token in tokens),
+        rewards=(Reward(name=name, value=reward or 0.0, outcome=outcome),),
+    )
+
+
+def group(*completions: Completion, name: str = "g", prompt: Sequence[int] = (3, 4)) -> Group:
+    """A finished group."""
+    return Group(
+        group_id=name,
+        lease_epoch=1,
+        dispatch_index=0,
+        prompt=Prompt(prompt_id=name, task="made up", answer="4", text="2+2="),
+        prompt_token_ids=tuple(prompt),
+        completions=completions,
+    )
+
+
+def contrast(name: str = "g", *, version: int = 0) -> Group:
+    """A group in which one answer is right and one is wrong."""
+    return group(
+        completion((5, 6, 7), versions=[version] * 3, reward=1.0),
+        completion((8, 9), versions=[version] * 2, reward=0.0),
+        name=name,
+    )
+
+
+def unguarded(change: Callable[[], None]) -> None:
+    """The `update` of a trainer whose weights nobody else reads."""
+    change()
+
+
+def silent_log() -> Log:
+    """A log that can be read back: `log.stream.getvalue()`."""
+    return Log(pod="test", level="debug", stream=io.StringIO())
+
+
+def said(log: Log) -> str:
+    """What was logged so far."""
+    assert isinstance(log.stream, io.StringIO)
+    return log.stream.getvalue()
+
+
+def step_result(*, bad: int = 0, loss: float = 0.5, **metrics: float) -> StepResult:
+    """The result of a step in which nothing happened."""
+    return StepResult(
+        loss=loss,
+        gradient_norm=1.0,
+        learning_rate=0.1,
+        bad=bad,
+        tokens=10,
+        metrics={"mean_ratio": 1.0, "trained_tokens": 10.0, **metrics},
+        staleness_mean=0.5,
+        staleness_max=1,
+        staleness_histogram={"0": 5, "1": 5},
+        staleness_counts={0: 5, 1: 5},
+    )
+
+
+class Events(list[str]):
+    """What happened, in order; `wait_for` ends when something has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._changed = asyncio.Event()
+
+    def note(self, event: str) -> None:
+        self.append(event)
+        self._changed.set()
+
+    async def wait_for(self, event: str) -> None:
+        async with asyncio.timeout(10):
+            while event not in self:
+                self._changed.clear()
+                await self._changed.wait()
+
+
+class FakeReplay:
+    """Gives made-up batches, as many as it is told to; then it lets the learner wait."""
+
+    def __init__(self, events: Events, *, batches: int) -> None:
+        self._events = events
+        self.left = batches
+
+    async def sample(self, version: int) -> list[Group]:
+        if not self.left:
+            await asyncio.sleep(0.01)
+            return []
+        self.left -= 1
+        self._events.note(f"sample {version}")
+        return [contrast(f"{version}-{i}", version=version) for i in range(2)]
+
+    async def ack(self, groups: Sequence[Group], version: int) -> None:
+        self._events.note(f"ack {names(groups)} as {version}")
+
+    async def release(self, groups: Sequence[Group]) -> None:
+        self._events.note(f"release {names(groups)}")
+
+    async def announce(self, version: int) -> None:
+        self._events.note(f"announce {version}")
+
+    async def confirm_checkpoint(self, version: int) -> None:
+        self._events.note(f"confirm {version}")
+
+
+def names(groups: Iterable[Group]) -> str:
+    """The names of some groups."""
+    return ",".join(found.group_id for found in groups)
+
+
+class FakePublisher:
+    """Publishes to nobody."""
+
+    def __init__(self, events: Events, weights: asyncio.Lock) -> None:
+        self._events = events
+        self._weights = weights
+
+    async def publish(self, version: int) -> Published:
+        assert self._weights.locked(), "published while somebody may change the weights"
+        self._events.note(f"publish {version}")
+        return Published(workers=0, seconds=0.0, pause_seconds=0.0)
+
+
+class FakeEvaluator:
+    """Evaluates at once."""
+
+    def __init__(self, events: Events) -> None:
+        self._events = events
+        self.last_step: int | None = None
+
+    def begin(self, version: int) -> None:
+        self._events.note(f"begin evaluation {version}")
+
+    async def settle(self, stop: asyncio.Event) -> None:
+        pass
+
+    async def evaluate(self, version: int, stop: asyncio.Event) -> None:
+        self._events.note(f"evaluate {version}")
+        self.last_step = version
+
+
+class FakeEvaluations:
+    """Replay as the evaluator sees it: done after so many looks, or never."""
+
+    def __init__(self, *, looks: int | None) -> None:
+        self._left = looks
+        self.asked: dict[str, Any] = {}
+
+    async def start_evaluation(self, version: int, **what: Any) -> str:
+        self.asked = {"version": version, **what}
+        return "evaluation-1"
+
+    async def evaluation(self, evaluation_id: str) -> Evaluation:
+        if self._left is not None:
+            self._left -= 1
+        done = self._left is not None and self._left <= 0
+        return Evaluation(done=done, version=3, completions=8, errors=1, accuracy=0.75, mean_version=3.5)
+
+
+def read_text(path: Path) -> str:
+    """The content of a file."""
+    return path.read_text(encoding="utf-8")

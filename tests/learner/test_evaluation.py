@@ -1,0 +1,82 @@
+"""An evaluation reports once, comes to an end, and never stands in the way of training."""
+
+import asyncio
+from pathlib import Path
+
+from learner.fakes import FakeEvaluations, said, silent_log
+from slipstream.cli.rows import History, read_history
+from slipstream.config import EvaluationConfig
+from slipstream.learner.evaluation import Evaluator
+from slipstream.learner.report import Report
+from slipstream.telemetry.logs import Log
+from slipstream.telemetry.metrics import Metrics
+
+
+def evaluator(run_dir: Path, replay: FakeEvaluations, *, timeout: float = 5.0) -> tuple[Evaluator, Log]:
+    log = silent_log()
+    return (
+        Evaluator(
+            config=EvaluationConfig(prompts=4, samples_per_prompt=2, timeout_seconds=timeout),
+            replay=replay,  # type: ignore[arg-type, unused-ignore]
+            report=Report(run_dir, Metrics()),
+            metrics=Metrics(),
+            log=log,
+        ),
+        log,
+    )
+
+
+def history(run_dir: Path) -> History:
+    return read_history(run_dir / "metrics.jsonl")
+
+
+def test_a_finished_evaluation_is_one_row_at_its_step(tmp_path: Path) -> None:
+    replay = FakeEvaluations(looks=2)
+    found, _ = evaluator(tmp_path, replay)
+    asyncio.run(found.evaluate(3, asyncio.Event()))
+    assert replay.asked == {"version": 3, "prompts": 4, "samples_per_prompt": 2, "reward": "exact_match"}
+    (row,) = history(tmp_path).evaluations.values()
+    assert (row["step"], row["version"], row["accuracy"]) == (3, 3, 0.75)
+    assert (row["completions"], row["errors"], row["mean_version"]) == (8, 1, 3.5)
+    assert found.last_step == 3
+
+
+def test_an_evaluation_past_its_deadline_is_given_up_with_a_log_line(tmp_path: Path) -> None:
+    found, log = evaluator(tmp_path, FakeEvaluations(looks=None), timeout=0.05)
+    asyncio.run(found.evaluate(3, asyncio.Event()))
+    assert "evaluation given up step=3" in said(log)
+    assert history(tmp_path).evaluations == {}
+    assert found.last_step is None
+
+
+def test_a_stop_ends_an_evaluation(tmp_path: Path) -> None:
+    async def run() -> None:
+        stop = asyncio.Event()
+        found, _ = evaluator(tmp_path, FakeEvaluations(looks=None), timeout=60)
+        found.begin(1)
+        stopping = asyncio.get_running_loop().call_later(0.05, stop.set)
+        await asyncio.wait_for(found.settle(stop), 5)
+        stopping.cancel()
+
+    asyncio.run(run())
+    assert history(tmp_path).evaluations == {}
+
+
+def test_one_that_comes_due_while_another_runs_is_skipped_and_logged(tmp_path: Path) -> None:
+    async def run() -> Log:
+        found, log = evaluator(tmp_path, FakeEvaluations(looks=2))
+        found.begin(1)
+        found.begin(2)
+        await found.settle(asyncio.Event())
+        found.begin(3)
+        await found.settle(asyncio.Event())
+        return log
+
+    log = asyncio.run(run())
+    assert "skipped: the last one is still running step=2" in said(log)
+    assert sorted(history(tmp_path).evaluations) == [1, 3]
+
+
+def test_settling_without_an_evaluation_returns_at_once(tmp_path: Path) -> None:
+    found, _ = evaluator(tmp_path, FakeEvaluations(looks=1))
+    asyncio.run(asyncio.wait_for(found.settle(asyncio.Event()), 1))

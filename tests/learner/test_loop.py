@@ -1,0 +1,295 @@
+"""The loop's order of things, and how it ends: finished, stopped, starved, diverged, or on a full disk."""
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from learner.fakes import (
+    Events,
+    FakeEvaluator,
+    FakePublisher,
+    FakeReplay,
+    config_with,
+    said,
+    silent_log,
+    step_result,
+)
+from slipstream.cli.rows import read_history
+from slipstream.learner.checkpoint import latest_checkpoint, read_state
+from slipstream.learner.loop import Diverged, Loop, Starved
+from slipstream.learner.model import Policy
+from slipstream.learner.report import Report
+from slipstream.learner.step import StepResult, Trainer
+from slipstream.telemetry.metrics import Metrics
+from slipstream.types import Group
+from transformers import AutoModelForCausalLM
+
+
+class FakeTrainer:
+    """Notes the steps; those whose version is in `bad` are not finite and change nothing."""
+
+    def __init__(self, policy: Policy, events: Events, *, bad: Sequence[int] = ()) -> None:
+        self.policy = policy
+        self.optimizer = Trainer(policy, config_with()).optimizer
+        self._events = events
+        self._bad = bad
+
+    def train(
+        self, groups: Sequence[Group], *, version: int, update: Callable[[Callable[[], None]], None]
+    ) -> StepResult:
+        if version + 1 in self._bad:
+            return step_result(bad=1, loss=float("nan"))
+        update(lambda: self._events.append(f"train {version + 1}"))
+        return step_result()
+
+
+class Scene:
+    """A loop with fakes around it."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        run_dir: Path,
+        *overrides: str,
+        batches: int = 99,
+        version: int = 0,
+        bad: Sequence[int] = (),
+    ) -> None:
+        self.run_dir = run_dir
+        self.events = Events()
+        self.log = silent_log()
+        self.stop = asyncio.Event()
+        self.weights = asyncio.Lock()
+        self.replay = FakeReplay(self.events, batches=batches)
+        self.report = Report(run_dir, Metrics())
+        parts: dict[str, Any] = {
+            "trainer": FakeTrainer(policy, self.events, bad=bad),
+            "publisher": FakePublisher(self.events, self.weights),
+            "evaluator": FakeEvaluator(self.events),
+            "replay": self.replay,
+        }
+        self.loop = Loop(
+            config=config_with(
+                "learner.steps=3",
+                "learner.checkpoint.every_steps=100",
+                "evaluation.every_steps=0",
+                *overrides,
+            ),
+            run_dir=run_dir,
+            report=self.report,
+            weights=self.weights,
+            version=version,
+            model_fingerprint="f",
+            metrics=Metrics(),
+            log=self.log,
+            **parts,
+        )
+
+    def run(self) -> list[str]:
+        """Run to the end; returns what happened, samples left out because they run ahead."""
+        asyncio.run(asyncio.wait_for(self.loop.run(self.stop), 20))
+        return self.done
+
+    @property
+    def done(self) -> list[str]:
+        return [event for event in self.events if not event.startswith("sample")]
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        text = (self.run_dir / "metrics.jsonl").read_text()
+        return [json.loads(line) for line in text.splitlines()]
+
+
+def test_a_step_trains_acknowledges_publishes_and_only_then_announces(policy: Policy, tmp_path: Path) -> None:
+    assert Scene(policy, tmp_path, "learner.steps=2").run() == [
+        "evaluate 0",
+        "train 1",
+        "ack 0-0,0-1 as 1",
+        "publish 1",
+        "announce 1",
+        "train 2",
+        "ack 1-0,1-1 as 2",
+        "publish 2",
+        "announce 2",
+        "evaluate 2",
+        "confirm 2",
+    ]
+
+
+def test_a_finished_run_leaves_a_checkpoint_a_model_and_a_row(policy: Policy, tmp_path: Path) -> None:
+    scene = Scene(policy, tmp_path)
+    scene.run()
+    checkpoint = latest_checkpoint(tmp_path / "checkpoints")
+    assert checkpoint is not None
+    assert read_state(checkpoint, model_fingerprint="f").version == 3
+    assert AutoModelForCausalLM.from_pretrained(tmp_path / "model").num_parameters() > 0
+    last = scene.rows[-1]
+    assert (last["event"], last["step"]) == ("finished", 3)
+    assert last["loop_seconds"] >= last["idle_seconds"] >= 0
+    assert sorted(read_history(tmp_path / "metrics.jsonl").steps) == [1, 2, 3]
+
+
+def test_the_next_batch_is_asked_for_while_this_one_is_trained_and_none_after_the_last(
+    policy: Policy, tmp_path: Path
+) -> None:
+    scene = Scene(policy, tmp_path)
+    scene.run()
+    assert scene.events.index("sample 1") < scene.events.index("ack 0-0,0-1 as 1")
+    assert [event for event in scene.events if event.startswith("sample")] == [
+        f"sample {v}" for v in range(3)
+    ]
+    assert not [event for event in scene.events if event.startswith("release")]
+
+
+def test_checkpoints_and_evaluations_come_at_their_steps(policy: Policy, tmp_path: Path) -> None:
+    happened = Scene(
+        policy, tmp_path, "learner.steps=5", "learner.checkpoint.every_steps=2", "evaluation.every_steps=2"
+    ).run()
+    of_interest = [event for event in happened if event.split()[0] in ("confirm", "begin", "evaluate")]
+    assert of_interest == [
+        "evaluate 0",
+        "begin evaluation 2",
+        "confirm 2",
+        "begin evaluation 4",
+        "confirm 4",
+        "evaluate 5",
+        "confirm 5",
+    ]
+    kept = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+    assert kept == ["step_00000004", "step_00000005"]
+
+
+def test_a_stop_in_the_middle_gives_the_prefetched_batch_back_and_makes_a_checkpoint(
+    policy: Policy, tmp_path: Path
+) -> None:
+    scene = Scene(policy, tmp_path, "learner.steps=50", batches=3)
+
+    async def run() -> None:
+        running = asyncio.create_task(scene.loop.run(scene.stop))
+        await scene.events.wait_for("ack 1-0,1-1 as 2")
+        await scene.events.wait_for("sample 2")
+        scene.stop.set()
+        await asyncio.wait_for(running, 10)
+
+    asyncio.run(run())
+    assert "release 2-0,2-1" in scene.done or "ack 2-0,2-1 as 3" in scene.done
+    assert scene.done[-1] == f"confirm {scene.loop.version}"
+    assert (scene.rows[-1]["event"], scene.rows[-1]["step"]) == ("interrupted", scene.loop.version)
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_stop_while_waiting_for_a_batch_ends_at_once(policy: Policy, tmp_path: Path) -> None:
+    scene = Scene(policy, tmp_path, batches=1)
+
+    async def run() -> None:
+        running = asyncio.create_task(scene.loop.run(scene.stop))
+        await scene.events.wait_for("announce 1")
+        scene.stop.set()
+        await asyncio.wait_for(running, 5)
+
+    asyncio.run(run())
+    assert scene.done[-2:] == ["announce 1", "confirm 1"]
+
+
+def test_a_stop_before_the_start_trains_nothing(policy: Policy, tmp_path: Path) -> None:
+    scene = Scene(policy, tmp_path)
+    scene.stop.set()
+    assert scene.run() == ["confirm 0"]
+
+
+def test_no_batch_within_the_deadline_is_an_error_that_asks_for_workers(
+    policy: Policy, tmp_path: Path
+) -> None:
+    scene = Scene(policy, tmp_path, "learner.sample_timeout_seconds=0.1", batches=1)
+    with pytest.raises(Starved, match=r"no batch of 2 groups within 0.1 s: are rollout workers running\?"):
+        scene.run()
+    assert scene.done[-1] == "announce 1"
+
+
+def test_the_deadline_for_a_batch_does_not_run_while_the_last_one_is_trained(
+    policy: Policy, tmp_path: Path
+) -> None:
+    timeout = "learner.sample_timeout_seconds=0.3"
+    scene = Scene(policy, tmp_path, timeout, "learner.least_step_seconds=0.5", "learner.steps=2", batches=1)
+
+    async def run() -> None:
+        running = asyncio.create_task(scene.loop.run(scene.stop))
+        await scene.events.wait_for("announce 1")
+        scene.replay.left = 1
+        await asyncio.wait_for(running, 10)
+
+    asyncio.run(run())
+    assert scene.loop.version == 2
+
+
+def test_steps_in_a_row_that_are_not_finite_end_the_run_and_their_batch_goes_back(
+    policy: Policy, tmp_path: Path
+) -> None:
+    scene = Scene(policy, tmp_path, "learner.steps=9", "learner.max_bad_steps=2", bad=(1, 3, 4))
+    with pytest.raises(Diverged, match="2 steps in a row were not finite; version 3 is still served"):
+        scene.run()
+    assert "publish 3" in scene.done
+    assert "release 3-0,3-1" in scene.done
+    assert "ack 3-0,3-1 as 4" not in scene.done
+    assert said(scene.log).count("step was not finite and changed nothing") == 3
+
+
+def test_a_full_disk_at_a_checkpoint_keeps_the_run_going(policy: Policy, tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").write_text("in the way")
+    scene = Scene(policy, tmp_path, "learner.checkpoint.every_steps=1")
+    happened = scene.run()
+    assert "announce 3" in happened
+    assert not [event for event in happened if event.startswith("confirm")]
+    assert said(scene.log).count("checkpoint not written; the last one stays") >= 3
+    assert scene.rows[-1]["event"] == "finished"
+
+
+def test_a_resumed_run_starts_at_the_version_of_its_checkpoint(policy: Policy, tmp_path: Path) -> None:
+    scene = Scene(policy, tmp_path, version=2)
+    assert scene.run() == [
+        "train 3",
+        "ack 2-0,2-1 as 3",
+        "publish 3",
+        "announce 3",
+        "evaluate 3",
+        "confirm 3",
+    ]
+    assert "sample 2" in scene.events
+
+
+def test_a_resumed_run_that_is_stopped_at_once_leaves_its_checkpoint_alone(
+    policy: Policy, tmp_path: Path
+) -> None:
+    scene = Scene(policy, tmp_path, version=2)
+    scene.stop.set()
+    assert scene.run() == []
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_the_weights_are_held_from_the_first_change_until_they_have_their_version(
+    policy: Policy, tmp_path: Path
+) -> None:
+    scene = Scene(policy, tmp_path, "learner.steps=1")
+
+    async def run() -> list[str]:
+        seen: list[str] = []
+
+        async def joiner() -> None:
+            await scene.events.wait_for("sample 0")
+            while scene.loop.version == 0:
+                async with scene.weights:
+                    seen.append("changed" if "train 1" in scene.events else "old")
+                await asyncio.sleep(0)
+
+        watching = asyncio.create_task(joiner())
+        await scene.loop.run(scene.stop)
+        await watching
+        return seen
+
+    # whoever holds the lock before version 1 exists finds the old weights
+    seen = asyncio.run(run())
+    assert "changed" not in seen[:-1]
+    assert not scene.weights.locked()

@@ -1,0 +1,197 @@
+"""Packed sequences see only themselves, other distributions are refused, and what is saved loads again."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from learner.fakes import TINY, completion, config_with
+from slipstream.learner.batch import TrainingSequence, make_row, prompt_tokens
+from slipstream.learner.model import Policy, load_policy, pick_device
+from slipstream.learner.step import Trainer
+from slipstream.learner.tiny import CHARACTERS, make_tokenizer
+from slipstream.weights.manifest import model_fingerprint
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    CohereConfig,
+    CohereForCausalLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    Lfm2Config,
+    Lfm2ForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
+
+CPU = torch.device("cpu")
+SMALL = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+}
+SEQUENCES = [
+    TrainingSequence(prompt_token_ids=prompt, completion=completion(answer), advantage=1.0, group=0)
+    for prompt, answer in (((1, 2, 3), (4, 5)), ((9,), (8, 7, 6, 5)), ((3, 3), (1,)))
+]
+
+
+def load(directory: Path, dtype: torch.dtype = torch.float32) -> Policy:
+    return load_policy(directory, source=directory, device=CPU, dtype=dtype)
+
+
+def save(model: Any, directory: Path) -> Path:
+    """Save a randomly initialised model with weights large enough to tell distributions apart."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(0, 0.2) if parameter.ndim > 1 else None
+    model.save_pretrained(directory)
+    return directory
+
+
+def llama(directory: Path) -> Path:
+    torch.manual_seed(0)
+    return save(LlamaForCausalLM(LlamaConfig(**SMALL, tie_word_embeddings=False)), directory)
+
+
+def logprobs(policy: Policy, sequences: list[TrainingSequence], *, temperature: float = 1.0) -> torch.Tensor:
+    row = make_row(sequences, prompt_tokens(sequences), CPU)
+    return policy.logprobs(
+        row.tokens_R, row.positions_R, row.predictors_T, row.targets_T, temperature=temperature, chunk=4
+    )
+
+
+def own_logprobs(policy: Policy, sequence: TrainingSequence, temperature: float) -> torch.Tensor:
+    """From the model's own logits, without our code."""
+    tokens = torch.tensor([[*sequence.prompt_token_ids, *sequence.completion.token_ids]])
+    logits = policy.model(input_ids=tokens).logits[0] / temperature
+    answers = tokens[0, len(sequence.prompt_token_ids) :]
+    start = len(sequence.prompt_token_ids) - 1
+    return logits.log_softmax(-1)[start : start + len(answers)].gather(1, answers[:, None]).squeeze(1)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_a_packed_row_has_the_logprobs_of_its_sequences_alone(
+    policy: Policy, tmp_path: Path, temperature: float
+) -> None:
+    for one in (policy, load(llama(tmp_path))):
+        packed = logprobs(one, SEQUENCES, temperature=temperature)
+        alone = torch.cat([own_logprobs(one, sequence, temperature) for sequence in SEQUENCES])
+        torch.testing.assert_close(packed, alone, atol=1e-5, rtol=1e-5)
+
+
+def test_the_gradient_of_a_packed_row_is_the_sum_of_those_of_its_sequences(policy: Policy) -> None:
+    parameters = list(policy.model.parameters())
+    packed = torch.autograd.grad(logprobs(policy, SEQUENCES).sum(), parameters)
+    alone = torch.autograd.grad(sum(own_logprobs(policy, s, 1.0).sum() for s in SEQUENCES), parameters)
+    torch.testing.assert_close(packed, alone, atol=1e-4, rtol=1e-4)
+
+
+def test_half_precision_forward_keeps_float32_weights_and_logprobs(tiny_dir: Path) -> None:
+    policy = load(tiny_dir, torch.bfloat16)
+    assert {tensor.dtype for _, tensor in policy.named_tensors()} == {torch.float32}
+    found = logprobs(policy, SEQUENCES)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, logprobs(load(tiny_dir), SEQUENCES), atol=0.1, rtol=0)
+
+
+def test_a_model_whose_logits_are_soft_capped_is_refused(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    save(Gemma2ForCausalLM(Gemma2Config(**SMALL, head_dim=16)), tmp_path)
+    with pytest.raises(ValueError, match="logits are soft-capped at 30"):
+        load(tmp_path)
+
+
+def test_a_model_whose_logits_are_scaled_is_refused(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    save(CohereForCausalLM(CohereConfig(**SMALL)), tmp_path)
+    with pytest.raises(ValueError, match="soft-capped or scaled logits are not supported"):
+        load(tmp_path)
+
+
+def test_a_model_that_carries_a_state_from_one_packed_sequence_into_the_next_is_refused(
+    tmp_path: Path,
+) -> None:
+    torch.manual_seed(0)
+    config = Lfm2Config(**SMALL, layer_types=["conv", "full_attention"], block_auto_adjust_ff_dim=False)
+    save(Lfm2ForCausalLM(config), tmp_path)
+    with pytest.raises(ValueError, match="carry a state over position 0"):
+        load(tmp_path)
+
+
+def test_a_directory_without_a_model_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises((OSError, ValueError), match=str(tmp_path)):
+        load(tmp_path)
+
+
+def test_a_saved_model_loads_with_equal_weights_and_the_very_same_tokenizer(
+    new_policy: Callable[[], Policy], tmp_path: Path
+) -> None:
+    policy = new_policy()
+    with torch.no_grad():
+        next(policy.model.parameters()).add_(0.25)
+    policy.save(tmp_path / "model")
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+    assert all(torch.equal(t, loaded.get_parameter(name)) for name, t in policy.named_tensors())
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        assert (tmp_path / "model" / name).read_bytes() == (policy.source / name).read_bytes()
+    assert AutoTokenizer.from_pretrained(tmp_path / "model")("1+1=")["input_ids"]
+    assert not list(tmp_path.rglob("*.bin"))
+
+
+def test_saving_a_trained_model_keeps_its_fingerprint(policy: Policy, tmp_path: Path) -> None:
+    policy.save(tmp_path / "model")
+    assert model_fingerprint(tmp_path / "model") == model_fingerprint(policy.source)
+
+
+def test_tied_weights_are_published_once_and_untied_ones_twice(policy: Policy, tmp_path: Path) -> None:
+    names = [name for name, _ in policy.named_tensors()]
+    assert len(names) == len(set(names))
+    assert "lm_head.weight" not in names
+    assert "lm_head.weight" in [name for name, _ in load(llama(tmp_path)).named_tensors()]
+
+
+def test_cuda_without_a_gpu_is_refused_with_the_key_to_change() -> None:
+    assert pick_device("cpu") == CPU
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    assert pick_device("auto") == CPU
+    with pytest.raises(ValueError, match=r"set learner\.device to auto or cpu"):
+        pick_device("cuda")
+
+
+def test_the_tiny_tokenizer_has_one_token_a_character_and_gives_back_the_text() -> None:
+    tokenizer = make_tokenizer(max_tokens=64)
+    for text in ("12+34=46", "a  b\n c", CHARACTERS):
+        ids = tokenizer(text)["input_ids"]
+        assert len(ids) == len(text)
+        assert tokenizer.decode(ids) == text
+    assert tokenizer("é")["input_ids"] == [tokenizer.unk_token_id]
+
+
+def test_the_tiny_model_is_the_configured_one(policy: Policy) -> None:
+    config = policy.model.config
+    assert (config.num_hidden_layers, config.hidden_size) == (TINY.layers, TINY.width)
+    assert config.max_position_embeddings == TINY.max_tokens
+
+
+def test_a_prompt_shared_by_its_group_gives_the_same_logprobs_and_gradient(policy: Policy) -> None:
+    bundle = [
+        TrainingSequence(prompt_token_ids=prompt, completion=completion(answer), advantage=1.0, group=of)
+        for of, prompt, answer in ((0, (1, 2, 3), (4, 5)), (0, (1, 2, 3), (6,)), (1, (9, 8), (7, 7, 7)))
+    ]
+    parameters = list(policy.model.parameters())
+    row = make_row(bundle, prompt_tokens(bundle), CPU, share_prompts=True)
+    assert row.tokens_R.tolist() == [1, 2, 3, 4, 5, 6, 9, 8, 7, 7, 7]
+    assert torch.equal(row.targets_T, make_row(bundle, prompt_tokens(bundle), CPU).targets_T)
+    shared = Trainer(policy, config_with("learner.share_prompts=true"))._logprobs(row)
+    alone = torch.cat([own_logprobs(policy, sequence, 1.0) for sequence in bundle])
+    torch.testing.assert_close(shared, alone, atol=1e-5, rtol=1e-5)
+    gradients = [torch.autograd.grad(found.sum(), parameters) for found in (shared, alone)]
+    torch.testing.assert_close(*gradients, atol=1e-4, rtol=1e-4)

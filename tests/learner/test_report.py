@@ -1,0 +1,156 @@
+"""What the learner writes is what the command reads: metrics.jsonl, samples.jsonl and the metrics page."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from learner.fakes import completion, contrast, group, read_text, step_result
+from prometheus_client import generate_latest
+from slipstream.cli.columns import columns
+from slipstream.cli.rows import read_history
+from slipstream.cli.summary import summarize
+from slipstream.learner.publisher import Published
+from slipstream.learner.report import Report, Timing
+from slipstream.learner.step import StepResult
+from slipstream.telemetry.metrics import Metrics
+from slipstream.types import Evaluation, Group
+
+PUBLISHED = Published(workers=2, seconds=0.3, pause_seconds=0.1)
+TIMING = Timing(elapsed=8.0, wait=1.0, train=2.5, publish=0.5)
+EVALUATION = Evaluation(done=True, version=4, completions=8, errors=1, accuracy=0.75, mean_version=4.5)
+
+
+def write_step(
+    report: Report, groups: list[Group], result: StepResult | None = None, *, version: int = 5
+) -> Any:
+    result = result or step_result(clip_fraction_low=0.1, clip_fraction_high=0.2, over_age_fraction=0.3)
+    return report.step(version, groups, result, PUBLISHED, TIMING, weights={"exact_match": 2.0})
+
+
+def strict_rows(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file, read as a browser would: NaN is not JSON."""
+
+    def refuse(constant: str) -> float:
+        raise ValueError(f"{constant} is not JSON")
+
+    return [json.loads(line, parse_constant=refuse) for line in read_text(path).splitlines()]
+
+
+def test_a_step_row_has_every_key_that_the_command_shows_and_sums_up(tmp_path: Path) -> None:
+    report = Report(tmp_path, Metrics())
+    row = write_step(report, [contrast(version=4), contrast(version=3)])
+    shown = columns(row, accuracy=None, steps=10)
+    assert shown == {
+        "step": "5/10",
+        "reward": "1.000",
+        "held-out": "–",
+        "staleness": "0.50 max 1",
+        "clip low/high": "0.1000/0.2000",
+        "tokens/s": "2",
+        "idle": "25%",
+        "workers": "2",
+        "version": "5",
+    }
+    report.evaluation(0, EVALUATION)
+    report.evaluation(5, EVALUATION)
+    report.event("finished", step=5, loop_seconds=10.0, idle_seconds=2.0)
+    summary = summarize(read_history(tmp_path / "metrics.jsonl"), ledger=None, orphans=0, interrupted=False)
+    expected = {
+        "held_out_accuracy_before": 0.75,
+        "held_out_accuracy_after": 0.75,
+        "steps": 5,
+        "loop_seconds": 10.0,
+        "completions_trained": 4,
+        "completions_stale": 2,
+        "completions_with_several_versions": 0,
+        "staleness_mean": 0.5,
+        "staleness_max": 1,
+        "learner_idle_fraction": 0.2,
+    }
+    assert {key: summary[key] for key in expected} == expected
+
+
+def test_the_time_of_an_interrupted_run_is_that_of_its_last_step(tmp_path: Path) -> None:
+    report = Report(tmp_path, Metrics())
+    write_step(report, [contrast()])
+    history = read_history(tmp_path / "metrics.jsonl")
+    assert (history.sessions[-1].loop_seconds, history.sessions[-1].idle_seconds) == (8.0, 1.0)
+
+
+def test_completions_are_counted_by_what_their_tokens_say(tmp_path: Path) -> None:
+    groups = [
+        group(
+            completion(versions=(3, 3, 4)),
+            completion(versions=(4, 4, 4), reward=None),
+            completion(versions=(3, 3, 3), reward=0.0),
+        )
+    ]
+    row = write_step(Report(tmp_path, Metrics()), groups)
+    assert (row["completions"], row["completions_with_several_versions"]) == (3, 1)
+    assert (row["completions_stale"], row["completions_withheld"]) == (2, 1)
+    assert row["rewards"] == {"exact_match": 0.5}
+    assert row["reward_mean"] == 1.0
+
+
+def test_a_sample_carries_id_logprob_and_version_of_every_token(tmp_path: Path) -> None:
+    report = Report(tmp_path, Metrics())
+    groups = [group(completion((5, 6), versions=(2, 3), logprobs=(-0.5, -1.5)), completion()), contrast()]
+    report.samples(4, groups, count=1)
+    (sample,) = strict_rows(tmp_path / "samples.jsonl")
+    assert sample["tokens"] == [
+        {"id": 5, "logprob": -0.5, "version": 2},
+        {"id": 6, "logprob": -1.5, "version": 3},
+    ]
+    assert (sample["step"], sample["prompt"], sample["answer"]) == (4, "2+2=", "4")
+    assert (sample["rewards"], sample["finish_reason"]) == ({"exact_match": 1.0}, "stop")
+
+
+def test_what_is_not_finite_is_null_in_the_files(tmp_path: Path) -> None:
+    report = Report(tmp_path, Metrics())
+    write_step(report, [contrast()], step_result(loss=math.nan, max_ratio=math.inf))
+    report.samples(1, [group(completion((5,), logprobs=(-math.inf,)), completion())], count=1)
+    (row,) = strict_rows(tmp_path / "metrics.jsonl")
+    assert (row["loss"], row["max_ratio"]) == (None, None)
+    assert strict_rows(tmp_path / "samples.jsonl")[0]["tokens"][0]["logprob"] is None
+
+
+def test_a_step_that_was_not_finite_does_not_poison_the_metrics_of_later_ones(tmp_path: Path) -> None:
+    metrics = Metrics()
+    report = Report(tmp_path, metrics)
+    write_step(report, [contrast()], step_result(bad=1, mean_ratio=math.nan))
+    write_step(report, [contrast()], step_result(mean_ratio=1.25))
+    page = generate_latest(metrics.registry).decode()
+    assert "slipstream_ratio_sum 1.25\n" in page
+    assert "slipstream_bad_steps_total 1.0\n" in page
+
+
+def test_the_metrics_of_a_step_are_those_of_its_row(tmp_path: Path) -> None:
+    metrics = Metrics()
+    write_step(Report(tmp_path, metrics), [contrast()])
+    page = generate_latest(metrics.registry).decode()
+    for line in (
+        "slipstream_tokens_trained_total 10.0",
+        'slipstream_staleness_versions_bucket{le="0.0"} 5.0',
+        "slipstream_staleness_versions_count 10.0",
+        'slipstream_tokens_masked_total{reason="over_age"} 3.0',
+        'slipstream_clipped_tokens_total{side="low"} 1.0',
+        'slipstream_clipped_tokens_total{side="high"} 2.0',
+        'slipstream_reward_mean{reward="exact_match"} 0.5',
+        'slipstream_step_seconds_sum{phase="train"} 2.5',
+    ):
+        assert f"{line}\n" in page
+
+
+def test_rows_are_appended_to_those_of_an_earlier_life(tmp_path: Path) -> None:
+    for _ in range(2):
+        report = Report(tmp_path, Metrics())
+        report.event("resumed", step=3)
+        report.close()
+    assert [row["event"] for row in strict_rows(tmp_path / "metrics.jsonl")] == ["resumed"] * 2
+
+
+def test_a_reward_that_the_run_does_not_know_is_not_passed_over(tmp_path: Path) -> None:
+    with pytest.raises(KeyError, match="surprise"):
+        write_step(Report(tmp_path, Metrics()), [group(completion(name="surprise"))])

@@ -1,0 +1,130 @@
+"""A cold start writes a loadable directory in one rename, or says in one line why not."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from learner.fakes import TINY
+from slipstream.learner.warmup import main
+from slipstream.tokens import load_tokens
+from slipstream.types import Prompt
+from transformers import AutoModelForCausalLM
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slipstream.learner.warmup.TEST_PROMPTS", 3)
+
+
+def write_config(directory: Path, **tree: object) -> Path:
+    base = {
+        "model": {"tiny": TINY.model_dump()},
+        "warmup": {"steps": 2, "batch_size": 4},
+        "data": {"kind": "addition", "digits": 1},
+        "rollout": {"max_new_tokens": 4},
+        "learner": {"device": "cpu"},
+    }
+    path = directory / "run.yaml"
+    path.write_text(yaml.safe_dump(base | tree))
+    return path
+
+
+def warm_up(directory: Path, **tree: object) -> int:
+    config = write_config(directory, **tree)
+    return main(["--config", str(config), "--output", str(directory / "made")])
+
+
+@pytest.mark.usefixtures("quick")
+def test_two_steps_make_a_directory_that_loads_and_rows_of_progress(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert warm_up(tmp_path) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row.get("step") for row in rows] == [1, 2, None]
+    assert rows[-1]["done"] is True
+    assert 0 <= rows[-1]["accuracy"] <= 1
+    made = tmp_path / "made"
+    assert AutoModelForCausalLM.from_pretrained(made).config.hidden_size == TINY.width
+    prompt = Prompt(prompt_id="p", task="addition", answer="2", text="1+1=")
+    assert len(load_tokens(made, max_new_tokens=4).encode(prompt)) == 4
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["made", "run.yaml"]
+    assert not [path for path in made.iterdir() if path.is_dir()]
+
+
+@pytest.mark.usefixtures("quick")
+def test_what_an_interrupted_cold_start_left_is_cleared_away(tmp_path: Path) -> None:
+    rest = tmp_path / ".partial-made"
+    rest.mkdir()
+    (rest / "model.safetensors").write_bytes(b"half")
+    assert warm_up(tmp_path, warmup={"steps": 0}) == 0
+    assert not rest.exists()
+    assert (tmp_path / "made" / "model.safetensors").stat().st_size > 1000
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_same_seed_makes_the_same_model_and_another_seed_another(tmp_path: Path) -> None:
+    made = []
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        directory = tmp_path / name
+        directory.mkdir()
+        assert warm_up(directory, seed=seed) == 0
+        made.append((directory / "made" / "model.safetensors").read_bytes())
+    assert made[0] == made[1] != made[2]
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_model_of_ones_own_is_trained_on_a_file_of_ones_own_and_stays_as_it_was(
+    tiny_dir: Path, tmp_path: Path
+) -> None:
+    rows = [{"prompt": f"{i}+1=", "answer": str(i + 1)} for i in range(8)]
+    data = tmp_path / "rows.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    before = {path.name: path.read_bytes() for path in tiny_dir.iterdir()}
+    status = warm_up(
+        tmp_path,
+        model={"path": str(tiny_dir)},
+        data={"kind": "file", "path": str(data), "held_out_fraction": 0.5},
+    )
+    assert status == 0
+    assert {path.name: path.read_bytes() for path in tiny_dir.iterdir()} == before
+    made = (tmp_path / "made" / "model.safetensors").read_bytes()
+    assert made != before["model.safetensors"]
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [('{"prompt": "1+1="}', "rows.jsonl, line 3"), ("{", "rows.jsonl, line 3")],
+    ids=["no answer", "not JSON"],
+)
+def test_a_bad_row_is_status_1_and_one_line_that_names_file_and_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], row: str, says: str
+) -> None:
+    data = tmp_path / "rows.jsonl"
+    good = '{"prompt": "1+1=", "answer": "2"}\n'
+    data.write_text(good * 2 + row + "\n")
+    assert warm_up(tmp_path, data={"kind": "file", "path": str(data)}) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("warmup: ")
+    assert error.count("\n") == 1
+    assert says in error
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_model_that_is_not_there_is_status_1_and_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert warm_up(tmp_path, model={"path": str(tmp_path / "nowhere")}) == 1
+    assert "nowhere" in capsys.readouterr().err
+
+
+def test_an_output_that_exists_is_refused_before_any_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "made").mkdir()
+    (tmp_path / "made" / "precious").write_text("mine")
+    assert warm_up(tmp_path) == 1
+    output = capsys.readouterr()
+    assert f"{tmp_path / 'made'} exists and is not empty" in output.err
+    assert output.out == ""
+    assert (tmp_path / "made" / "precious").read_text() == "mine"

@@ -1,0 +1,227 @@
+"""A rollout worker in few lines: real gRPC, a real gloo group, and faults where a test wants them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import torch
+from learner.fakes import Events, silent_log
+from slipstream.config import RpcConfig, WeightsConfig
+from slipstream.learner.fleet import Fleet
+from slipstream.learner.model import Policy
+from slipstream.learner.publisher import Published, Publisher
+from slipstream.rpc.channel import open_channel
+from slipstream.rpc.server import start_server
+from slipstream.telemetry.logs import Log
+from slipstream.telemetry.metrics import Metrics
+from slipstream.v1 import learner_pb2 as pb
+from slipstream.v1.learner_pb2_grpc import FleetStub, add_FleetServicer_to_server
+from slipstream.weights.group import Rendezvous, TransferError, WeightGroup, form_group
+from slipstream.weights.manifest import manifest_from_proto
+from slipstream.weights.transfer import receive
+
+CPU = torch.device("cpu")
+TIMEOUT = 2.0
+FINGERPRINT = "the-model"
+
+
+class Died(Exception):
+    """The worker's process is gone."""
+
+
+class Worker:
+    """`faults` are places, each used up once: die_at_prepare, silent_at_prepare, die_at_begin,
+    slow_to_pause, die_in_the_middle, damaged, die_at_applied, die_at_commit."""
+
+    def __init__(self, name: str, *, faults: tuple[str, ...] = (), **join: Any) -> None:
+        self.name = name
+        self.version = -1
+        self.weights: dict[str, torch.Tensor] = {}
+        self.epochs: list[int] = []
+        self.events = Events()
+        self.faults = list(faults)
+        self._join = {"model_fingerprint": FINGERPRINT, "backend": "gloo", "ranks": 1, "serving_version": -1}
+        self._join |= join
+        self._prepare = pb.Prepare()
+        self._group: WeightGroup | None = None
+        self._received: dict[str, torch.Tensor] = {}
+
+    async def run(self, address: str) -> None:
+        """Stay in the fleet until the stream ends or a fault ends the worker. Errors: AioRpcError."""
+        async with open_channel(address, RpcConfig()) as channel:
+            call = FleetStub(channel).Join()
+            await call.write(pb.WorkerMessage(join=pb.JoinFleet(worker_id=self.name, **self._join)))
+            try:
+                async for message in call:
+                    for answer in await self._answers(message):
+                        await call.write(answer)
+                    if self._fault("die_at_applied", at=message.WhichOneof("message") == "begin"):
+                        raise Died
+            except Died:
+                self.events.note("died")
+            finally:
+                call.cancel()
+                if self._group is not None:
+                    self._group.close()
+
+    async def _answers(self, message: pb.LearnerMessage) -> list[pb.WorkerMessage]:
+        kind = message.WhichOneof("message")
+        self.events.note(str(kind))
+        if kind == "prepare":
+            self._die("die_at_prepare")
+            self._prepare = message.prepare
+            if self._fault("silent_at_prepare"):
+                return []
+            update = {"epoch": self._prepare.epoch, "version": self._prepare.version}
+            return [pb.WorkerMessage(ready=pb.Ready(**update))]
+        if kind == "begin":
+            self._die("die_at_begin")
+            return [await self._receive()]
+        if kind == "commit":
+            self._die("die_at_commit")
+            self.version, self.weights = message.commit.version, self._received
+            self.events.note(f"serving {self.version}")
+            return [pb.WorkerMessage(serving=pb.Serving(version=self.version, pause_seconds=0.5))]
+        return []
+
+    async def _receive(self) -> pb.WorkerMessage:
+        update = {"epoch": self._prepare.epoch, "version": self._prepare.version}
+        if self._fault("slow_to_pause"):
+            await asyncio.sleep(0.3)
+        try:
+            await asyncio.to_thread(self._receive_blocking)
+            if self._fault("damaged"):
+                raise TransferError("bucket 0 arrived damaged")
+        except TransferError as error:
+            self.epochs = [*self.epochs, -1]
+            return pb.WorkerMessage(failed=pb.Failed(**update, reason=str(error)))
+        return pb.WorkerMessage(applied=pb.Applied(**update, receive_seconds=0.1))
+
+    def _receive_blocking(self) -> None:
+        prepare = self._prepare
+        if self._group is None or self.epochs[-1] != prepare.epoch:
+            if self._group is not None:
+                self._group.close()
+            self._group = form_group(_rendezvous(prepare), device=CPU)
+            self.epochs.append(prepare.epoch)
+        manifest = manifest_from_proto(prepare.manifest)
+        assert len(manifest.bucket_bytes) > 2, "a middle needs several buckets"
+        received: dict[str, torch.Tensor] = {}
+        for bucket in receive(self._group, manifest, version=prepare.version, device=CPU):
+            received |= {name: tensor.clone() for name, tensor in bucket}
+            if self._fault("die_in_the_middle"):
+                self._group.close()
+                raise Died
+        self._received = received
+
+    def _die(self, fault: str) -> None:
+        if self._fault(fault):
+            raise Died
+
+    def _fault(self, name: str, *, at: bool = True) -> bool:
+        if at and name in self.faults:
+            self.faults.remove(name)
+            return True
+        return False
+
+
+def _rendezvous(prepare: pb.Prepare) -> Rendezvous:
+    return Rendezvous(
+        epoch=prepare.epoch,
+        rank=prepare.rank,
+        world_size=prepare.world_size,
+        store_host=prepare.store_host,
+        store_port=prepare.store_port,
+        timeout_seconds=prepare.timeout_seconds,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learner:
+    """The learner's end: a served fleet and what publishes to it."""
+
+    fleet: Fleet
+    publisher: Publisher
+    policy: Policy
+    address: str
+    log: Log
+    weights: asyncio.Lock
+    tasks: list[asyncio.Task[None]]
+
+    async def join(self, *workers: Worker) -> list[asyncio.Task[None]]:
+        """Start workers, and return once the fleet has them."""
+        started = [asyncio.create_task(worker.run(self.address)) for worker in workers]
+        self.tasks.extend(started)
+        wanted = {worker.name for worker in workers}
+        await until(lambda: wanted <= {member.worker_id for member in self.fleet.members()})
+        return started
+
+    async def publish(self, version: int) -> Published:
+        """Change the weights, and publish them as `version` within a bound."""
+        async with self.weights:
+            with torch.no_grad():
+                for _, tensor in self.policy.named_tensors():
+                    tensor.add_(1.0)
+            return await asyncio.wait_for(self.publisher.publish(version), 10 * TIMEOUT)
+
+    def has(self, worker: Worker) -> bool:
+        """Whether a worker has exactly the learner's weights."""
+        mine = dict(self.policy.named_tensors())
+        return worker.weights.keys() == mine.keys() and all(
+            torch.equal(worker.weights[name], tensor) for name, tensor in mine.items()
+        )
+
+
+@asynccontextmanager
+async def learner_of(policy: Policy) -> AsyncIterator[Learner]:
+    """A fleet on port 0."""
+    log, metrics = silent_log(), Metrics()
+    fleet = Fleet(model_fingerprint=FINGERPRINT, backend="gloo", metrics=metrics, log=log)
+    server = await start_server(
+        "127.0.0.1:0", lambda s: add_FleetServicer_to_server(fleet, s), config=RpcConfig()
+    )
+    publisher = Publisher(
+        policy=policy,
+        fleet=fleet,
+        config=WeightsConfig(bucket_mib=0.03, timeout_seconds=TIMEOUT),
+        model_fingerprint=FINGERPRINT,
+        metrics=metrics,
+        log=log,
+    )
+    tasks: list[asyncio.Task[None]] = []
+    try:
+        yield Learner(
+            fleet=fleet,
+            publisher=publisher,
+            policy=policy,
+            address=server.address,
+            log=log,
+            weights=asyncio.Lock(),
+            tasks=tasks,
+        )
+    finally:
+        fleet.finish("the test is over")
+        for task in tasks:
+            with suppress(grpc.aio.AioRpcError, asyncio.CancelledError, TimeoutError):
+                await asyncio.wait_for(task, 5)
+        await server.stop(grace=0)
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Return once something is true, within a bound."""
+    async with asyncio.timeout(10):
+        while not true():  # noqa: ASYNC110 (what is waited for is beyond a socket)
+            await asyncio.sleep(0.005)
+
+
+def play(policy: Policy, scene: Callable[[Learner], Awaitable[None]]) -> None:
+    """Run a scene against a learner."""
+
+    async def run() -> None:
+        async with learner_of(policy) as learner:
+            await scene(learner)
+
+    asyncio.run(run())

@@ -1,0 +1,46 @@
+"""A pod to be run as a process by test_pod.py; its behaviour is the first argument."""
+
+import asyncio
+import os
+import sys
+import time
+
+from slipstream.rpc.errors import SlipstreamError
+from slipstream.rpc.pod import Pod, die_with_parent, run_pod
+
+
+async def serve(pod: Pod) -> None:
+    pod.announce("127.0.0.1:5")
+    await pod.stop.wait()
+
+
+async def fail_in_a_group(pod: Pod) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(pod.stop.wait())
+        async with asyncio.TaskGroup() as inner:
+            inner.create_task(_raise(SlipstreamError("the worker burst")))
+
+
+async def fail_badly(pod: Pod) -> None:
+    raise ZeroDivisionError("a bug")
+
+
+async def _raise(error: Exception) -> None:
+    raise error
+
+
+def parent_of_a_mortal() -> None:
+    """Print the id of a child that must not outlive this process."""
+    mine = os.getpid()
+    child = os.fork()
+    if child == 0:
+        die_with_parent(mine)
+        print(os.getpid(), flush=True)
+    time.sleep(60)
+
+
+if __name__ == "__main__":
+    name = sys.argv.pop(1)
+    if name == "parent":
+        parent_of_a_mortal()
+    sys.exit(run_pod("fake", {"serve": serve, "group": fail_in_a_group, "bug": fail_badly}[name]))

@@ -1,0 +1,198 @@
+"""What is sent arrives; what is malformed is refused with its name."""
+
+import struct
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from slipstream.rpc import codec
+from slipstream.types import (
+    ChatMessage,
+    Completion,
+    FinishReason,
+    Group,
+    Lease,
+    Ledger,
+    Outcome,
+    Prompt,
+    Purpose,
+    Reward,
+    VersionSpan,
+)
+from slipstream.v1 import replay_pb2 as replay
+from slipstream.v1 import types_pb2 as pb
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+COUNTS = st.integers(0, 2**40)
+SINGLES = st.floats(-50, 0).map(lambda x: float(struct.unpack("f", struct.pack("f", x))[0]))
+COUNTERS = st.dictionaries(TEXTS, COUNTS, max_size=3)
+
+
+@st.composite
+def prompts(draw: st.DrawFn) -> Prompt:
+    messages = draw(st.lists(st.builds(ChatMessage, role=TEXTS, content=TEXTS), max_size=3))
+    return Prompt(
+        prompt_id=draw(TEXTS),
+        task=draw(TEXTS),
+        answer=draw(TEXTS),
+        text="" if messages else draw(TEXTS) + "?",
+        messages=tuple(messages),
+        fields=draw(st.dictionaries(TEXTS, TEXTS, max_size=3)),
+    )
+
+
+@st.composite
+def completions(draw: st.DrawFn) -> Completion:
+    lengths = draw(st.lists(st.integers(1, 4), max_size=3))
+    ends = [sum(lengths[: i + 1]) for i in range(len(lengths))]
+    size = sum(lengths)
+    return Completion(
+        token_ids=tuple(draw(st.lists(st.integers(0, 2**31 - 1), min_size=size, max_size=size))),
+        logprobs=tuple(draw(st.lists(SINGLES, min_size=size, max_size=size))),
+        mask=tuple(draw(st.lists(st.integers(0, 1), min_size=size, max_size=size))),
+        spans=tuple(
+            VersionSpan(version=draw(COUNTS), start=end - length, end=end)
+            for length, end in zip(lengths, ends, strict=True)
+        ),
+        finish_reason=draw(st.sampled_from(FinishReason)),
+        text=draw(TEXTS),
+        rewards=tuple(
+            draw(
+                st.lists(
+                    st.builds(
+                        Reward,
+                        name=TEXTS,
+                        value=st.floats(allow_nan=False),
+                        outcome=st.sampled_from(Outcome),
+                        detail=TEXTS,
+                    ),
+                    max_size=2,
+                )
+            )
+        ),
+    )
+
+
+GROUPS = st.builds(
+    Group,
+    group_id=TEXTS,
+    lease_epoch=COUNTS,
+    dispatch_index=COUNTS,
+    prompt=prompts(),
+    prompt_token_ids=st.lists(st.integers(0, 2**31 - 1), max_size=5).map(tuple),
+    completions=st.lists(completions(), max_size=3).map(tuple),
+    worker_id=TEXTS,
+)
+LEASES = st.builds(
+    Lease,
+    group_id=TEXTS,
+    lease_epoch=COUNTS,
+    dispatch_index=COUNTS,
+    prompt=prompts(),
+    group_size=st.integers(1, 99),
+    seconds=st.floats(0, 1e6),
+    purpose=st.sampled_from(Purpose),
+)
+LEDGERS = st.builds(
+    Ledger,
+    **{
+        field: COUNTERS if field in ("filtered", "dropped") else COUNTS
+        for field in Ledger.__dataclass_fields__
+    },
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(GROUPS)
+def test_a_group_survives_the_wire_token_by_token(group: Group) -> None:
+    sent = codec.group_to_proto(group).SerializeToString()
+    assert codec.group_from_proto(pb.Group.FromString(sent)) == group
+
+
+@settings(max_examples=40, deadline=None)
+@given(LEASES)
+def test_a_lease_survives_the_wire(lease: Lease) -> None:
+    sent = codec.lease_to_proto(lease).SerializeToString()
+    assert codec.lease_from_proto(replay.Lease.FromString(sent)) == lease
+
+
+@settings(max_examples=40, deadline=None)
+@given(LEDGERS)
+def test_a_ledger_survives_the_wire_with_every_counter(ledger: Ledger) -> None:
+    sent = codec.ledger_to_proto(ledger).SerializeToString()
+    assert codec.ledger_from_proto(replay.Ledger.FromString(sent)) == ledger
+
+
+def test_the_message_of_the_ledger_has_the_counters_of_the_value() -> None:
+    assert {f.name for f in replay.Ledger.DESCRIPTOR.fields} == set(Ledger.__dataclass_fields__)
+
+
+PROMPT = Prompt(prompt_id="p", task="t", answer="4", text="2+2=")
+COMPLETION = Completion(
+    token_ids=(1, 2),
+    logprobs=(-1.0, -2.0),
+    mask=(1, 1),
+    spans=(VersionSpan(version=0, start=0, end=2),),
+    finish_reason=FinishReason.STOP,
+)
+
+
+def malformed_completion(**changes: object) -> pb.Completion:
+    message = codec.completion_to_proto(COMPLETION)
+    for name, value in changes.items():
+        message.ClearField(name)  # type: ignore[arg-type]
+        message.MergeFrom(pb.Completion(**{name: value}))  # type: ignore[arg-type]
+    return message
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"logprobs": [-1.0]}, "equally long, got 2, 1, 2"),
+        ({"mask": b"\1"}, "equally long, got 2, 2, 1"),
+        ({"spans": []}, "spans end at 0, but there are 2 tokens"),
+        ({"spans": [pb.VersionSpan(version=0, start=1, end=2)]}, "spans must tile"),
+        ({"spans": [pb.VersionSpan(version=0, start=0, end=3)]}, "spans end at 3"),
+        ({"spans": [pb.VersionSpan(version=0, start=0, end=0)]}, "spans must tile"),
+        ({"finish_reason": 0}, "finish_reason is 0, which is not a known value"),
+        ({"rewards": [pb.Reward(name="r", value=1)]}, "Reward.outcome is 0"),
+    ],
+)
+def test_a_malformed_completion_is_a_value_error_that_names_what(
+    changes: dict[str, object], says: str
+) -> None:
+    with pytest.raises(ValueError, match=says):
+        codec.completion_from_proto(malformed_completion(**changes))
+
+
+def test_a_prompt_with_text_and_messages_or_neither_is_refused() -> None:
+    both = codec.prompt_to_proto(PROMPT)
+    both.messages.add(role="user", content="hello")
+    for message in (both, pb.Prompt(prompt_id="p")):
+        with pytest.raises(ValueError, match="prompt p: needs either text or messages"):
+            codec.prompt_from_proto(message)
+
+
+def test_an_enum_that_was_not_set_is_refused() -> None:
+    lease = codec.lease_to_proto(
+        Lease(group_id="g", lease_epoch=0, dispatch_index=0, prompt=PROMPT, group_size=2, seconds=1)
+    )
+    lease.purpose = replay.PURPOSE_UNSPECIFIED
+    with pytest.raises(ValueError, match=r"Lease.purpose is 0"):
+        codec.lease_from_proto(lease)
+    with pytest.raises(ValueError, match=r"outcome is 9"):
+        codec.insert_outcome_from_proto(9)
+
+
+def test_every_value_of_every_enum_has_a_number_of_its_own() -> None:
+    for table in (codec.FINISH_REASONS, codec.OUTCOMES, codec.PURPOSES, codec.INSERT_OUTCOMES):
+        assert set(table) == set(type(next(iter(table))))
+        assert len(set(table.values())) == len(table)
+        assert 0 not in table.values()
+
+
+def test_a_withheld_completion_stays_withheld() -> None:
+    error = Reward(name="r", value=0.0, outcome=Outcome.ERROR, detail="sandbox")
+    withheld = replace(COMPLETION, rewards=(error,))
+    assert codec.completion_from_proto(codec.completion_to_proto(withheld)).withheld

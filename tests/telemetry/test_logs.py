@@ -1,0 +1,39 @@
+"""One structured line an event."""
+
+import io
+import re
+
+from slipstream.telemetry.logs import LEVELS, Log
+
+
+def written(**values: object) -> str:
+    stream = io.StringIO()
+    Log(pod="learner", level="debug", stream=stream).info("step", **values)
+    return stream.getvalue()
+
+
+def test_a_line_is_time_level_pod_event_and_pairs() -> None:
+    line = written(step=3, reward=0.123456, worker="w-1")
+    assert re.fullmatch(
+        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z info    learner: step step=3 reward=0.1235 worker=w-1\n",
+        line,
+    )
+
+
+def test_what_has_spaces_quotes_or_lines_stays_one_quoted_value_on_one_line() -> None:
+    line = written(error='lost "w 1"\nat once', empty="", path="café → x")
+    assert line.count("\n") == 1
+    assert r'error="lost \"w 1\"\nat once" empty="" path="café → x"' in line
+
+
+def test_an_event_without_values_ends_without_a_space() -> None:
+    assert written().endswith("learner: step\n")
+
+
+def test_below_the_level_nothing_is_written() -> None:
+    for least, level in enumerate(LEVELS):
+        stream = io.StringIO()
+        log = Log(pod="p", level=level, stream=stream)
+        for write in (log.debug, log.info, log.warning, log.error):
+            write("event")
+        assert [line.split()[1] for line in stream.getvalue().splitlines()] == list(LEVELS[least:])
