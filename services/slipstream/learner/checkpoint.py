@@ -55,6 +55,16 @@ def save_checkpoint(root: Path, policy: Policy, optimizer: torch.optim.Optimizer
     return final
 
 
+def save_model(policy: Policy, directory: Path) -> None:
+    """Write the model as a Hugging Face directory, whole or not at all. Errors: OSError."""
+    partial = directory.with_name(f"{PARTIAL}-{directory.name}")
+    shutil.rmtree(partial, ignore_errors=True)
+    policy.save(partial)
+    _flush(partial)
+    shutil.rmtree(directory, ignore_errors=True)
+    partial.rename(directory)
+
+
 def latest_checkpoint(root: Path) -> Path | None:
     """The newest whole checkpoint, or None."""
     found = sorted(path for path in root.glob("step_*") if (path / "state.json").exists())

@@ -12,6 +12,7 @@ from slipstream.v1 import learner_pb2 as pb
 from slipstream.v1.learner_pb2_grpc import FleetServicer
 
 NO_VERSION = -1
+JOIN_SECONDS = 10.0
 
 
 class MemberLost(RuntimeError):
@@ -112,7 +113,7 @@ class Fleet(FleetServicer):
         self, request_iterator: AsyncIterator[pb.WorkerMessage], context: Any
     ) -> AsyncIterator[pb.LearnerMessage]:
         """One worker's stream, from its first message to its end."""
-        first = await anext(aiter(request_iterator), None)
+        first = await _first_message(request_iterator)
         if first is None or first.WhichOneof("message") != "join":
             await context.abort(
                 grpc.StatusCode.INVALID_ARGUMENT, "the first message of a stream must be Join"
@@ -165,6 +166,15 @@ class Fleet(FleetServicer):
             del self._members[member.worker_id]
         self._log.info("worker left", worker=member.worker_id, members=len(self.members()))
         self._metrics.set("fleet_workers", len(self.members()))
+
+
+async def _first_message(messages: AsyncIterator[pb.WorkerMessage]) -> pb.WorkerMessage | None:
+    """How a stream begins; None when it does not, in time."""
+    try:
+        async with asyncio.timeout(JOIN_SECONDS):
+            return await anext(aiter(messages), None)
+    except TimeoutError:
+        return None
 
 
 async def _read(messages: AsyncIterator[pb.WorkerMessage], member: Member) -> None:

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slipstream.config import RunConfig
-from slipstream.learner.checkpoint import State, prune, save_checkpoint
+from slipstream.learner.checkpoint import State, prune, save_checkpoint, save_model
 from slipstream.learner.clients import ReplayClient
 from slipstream.learner.evaluation import Evaluator
+from slipstream.learner.prefetch import Prefetch
 from slipstream.learner.publisher import Published, Publisher
 from slipstream.learner.report import Report, Timing
 from slipstream.learner.step import StepResult, Trainer
@@ -76,7 +77,7 @@ class Loop:
         self._log = log
         self._bad_in_a_row = 0
         self._saved = version or None
-        self._prefetch: asyncio.Task[list[Group]] | None = None
+        self._prefetch = Prefetch(replay, steps=config.learner.steps)
         self._holding = False
         self._clock = Clock()
         self.version = version
@@ -93,7 +94,7 @@ class Loop:
             while self.version < self._config.learner.steps and not stop.is_set():
                 await self._step(stop)
         finally:
-            await self._drop_prefetch()
+            await self._prefetch.drop()
         seconds = time.monotonic() - self._clock.started
         await self._evaluator.settle(stop)
         finished = self.version >= self._config.learner.steps
@@ -101,7 +102,7 @@ class Loop:
             await self._evaluator.evaluate(self.version, stop)
         await self._checkpoint()
         if finished:
-            await asyncio.to_thread(self._trainer.policy.save, self._run_dir / "model")
+            await asyncio.to_thread(save_model, self._trainer.policy, self._run_dir / "model")
         self._report.event(
             "finished" if finished else "interrupted",
             step=self.version,
@@ -132,42 +133,16 @@ class Loop:
         await self._after_step()
 
     async def _next_batch(self, stop: asyncio.Event) -> list[Group] | None:
-        """The next batch, and the one after it set on its way; None when the run is being stopped.
-
-        Errors: Starved, Unreachable.
-        """
-        task = self._prefetch or asyncio.create_task(self._sample(self.version))
-        self._prefetch = task
-        stopping = asyncio.create_task(stop.wait())
+        """The next batch; None when the run is being stopped. Errors: Starved, Unreachable."""
         patience = self._config.learner.sample_timeout_seconds
-        with self._metrics.waiting("batch"):
-            await asyncio.wait((task, stopping), return_when=asyncio.FIRST_COMPLETED, timeout=patience)
-        stopping.cancel()
-        if stop.is_set():
-            return None
-        if not task.done():
+        try:
+            with self._metrics.waiting("batch"):
+                return await self._prefetch.take(self.version, stop, patience_seconds=patience)
+        except TimeoutError as error:
             raise Starved(
                 f"no batch of {self._config.learner.groups_per_step} groups within {patience:g} s: "
                 "are rollout workers running?"
-            )
-        more = self.version + 1 < self._config.learner.steps
-        self._prefetch = asyncio.create_task(self._sample(self.version + 1)) if more else None
-        return task.result()
-
-    async def _sample(self, version: int) -> list[Group]:
-        """A full batch for the step after `version`, whenever it comes. Errors: Unreachable."""
-        while not (groups := await self._replay.sample(version)):
-            pass
-        return groups
-
-    async def _drop_prefetch(self) -> None:
-        """Put a batch that will not be trained on back into the buffer."""
-        if self._prefetch is None:
-            return
-        self._prefetch.cancel()
-        (outcome,) = await asyncio.gather(self._prefetch, return_exceptions=True)
-        if isinstance(outcome, list):
-            await self._replay.release(outcome)
+            ) from error
 
     async def _train(self, groups: Sequence[Group]) -> StepResult:
         """Train in a thread. From the first change of weights until `_publish`, nobody else reads them."""
