@@ -22,6 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SIGMA = 0.5
 PLACES = 8
+GROUP_SIZE = 2
 MEAN_SECONDS = 1.0
 LEARNER_SHARE = 0.3
 LEARNER_SECONDS = MEAN_SECONDS * LEARNER_SHARE / (1 - LEARNER_SHARE)
@@ -54,24 +55,33 @@ def report(engine: str, measured: dict[int, Measured]) -> None:
     print(f"\n{engine} engine")
     print(f"{'pipeline_depth':>16} {'samples/s':>10} {'learner idle':>13} {'staleness':>10}")
     for depth, row in measured.items():
-        print(f"{depth:>16} {row.samples_per_second:>10.2f} {row.idle:>13.1%} {row.staleness:>10.2f}")
+        limit = (
+            f"  {row.samples_per_second / IDEAL[depth]():.0%} of its ideal" if engine == "emulated" else ""
+        )
+        print(f"{depth:>16} {row.samples_per_second:>10.2f} {row.idle:>13.1%} {row.staleness:>10.2f}{limit}")
     ratio = measured[2].samples_per_second / measured[0].samples_per_second
     print(f"asynchronous / synchronous: {ratio:.2f}x", end="")
     if engine == "emulated":
-        ideal = ideal_ratio()
+        ideal = IDEAL[2]() / IDEAL[0]()
         print(f"; the ideal is {ideal:.2f}x, so {ratio / ideal:.0%} of it", end="")
     print()
 
 
-def ideal_ratio(draws: int = 200_000) -> float:
-    """Synchronous over asynchronous step time without any overhead, by simulation."""
+def synchronous_ideal(draws: int = 200_000) -> float:
+    """Samples per second of a step that waits for the slowest place, then trains; by simulation."""
     generator = random.Random(0)
-    slowest = sum(
-        max(math.exp(generator.gauss(0, SIGMA)) for _ in range(PLACES)) for _ in range(draws // PLACES)
-    ) / (draws // PLACES)
-    mean = math.exp(SIGMA**2 / 2)
-    synchronous = MEAN_SECONDS * slowest / mean + LEARNER_SECONDS
-    return synchronous / max(MEAN_SECONDS, LEARNER_SECONDS)
+    batches = draws // PLACES
+    slowest = [max(math.exp(generator.gauss(0, SIGMA)) for _ in range(PLACES)) for _ in range(batches)]
+    seconds = MEAN_SECONDS * sum(slowest) / batches / math.exp(SIGMA**2 / 2) + LEARNER_SECONDS
+    return PLACES * GROUP_SIZE / seconds
+
+
+def asynchronous_ideal() -> float:
+    """Samples per second with every place always busy and the learner hidden behind generation."""
+    return PLACES * GROUP_SIZE / max(MEAN_SECONDS, LEARNER_SECONDS)
+
+
+IDEAL = {0: synchronous_ideal, 2: asynchronous_ideal}
 
 
 def run(engine: str, depth: int, steps: int, scratch: Path) -> Measured:
@@ -103,7 +113,7 @@ def emulated_settings() -> list[str]:
         f"rollout.emulated.median_seconds={MEAN_SECONDS / math.exp(SIGMA**2 / 2)}",
         f"rollout.emulated.sigma={SIGMA}",
         f"rollout.max_groups={PLACES}",
-        "rollout.group_size=2",
+        f"rollout.group_size={GROUP_SIZE}",
         "rollout.max_new_tokens=4",
         f"learner.groups_per_step={PLACES}",
         f"learner.least_step_seconds={LEARNER_SECONDS}",

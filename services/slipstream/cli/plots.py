@@ -84,13 +84,13 @@ def _staleness(history: History, axes: Any) -> None:
 
 def _clip_fractions(history: History, axes: Any) -> None:
     for key, color, label in (
-        ("clip_fraction_low", GREEN, "below the band"),
-        ("clip_fraction_high", ORANGE, "above the band"),
+        ("clip_fraction_low", GREEN, "clipped low"),
+        ("clip_fraction_high", ORANGE, "clipped high"),
     ):
         percent = [(step, 100 * value) for step, value in history.column(key)]
         _line(axes, percent, color=color, label=label)
     axes.set_ylim(bottom=0)
-    _label(axes, "Tokens outside the clip band", x="step", y="share of trained tokens (%)")
+    _label(axes, "Clip fractions", x="step", y="share of trained tokens (%)")
 
 
 def _throughput(history: History, axes: Any) -> None:
