@@ -36,6 +36,8 @@ class Measured:
     samples_per_second: float
     idle: float
     staleness: float
+    pause_ms: float
+    transfer_ms: float
 
 
 def main() -> None:
@@ -53,12 +55,19 @@ def main() -> None:
 def report(engine: str, measured: dict[int, Measured]) -> None:
     """Print one engine's runs and their ratio."""
     print(f"\n{engine} engine")
-    print(f"{'pipeline_depth':>16} {'samples/s':>10} {'learner idle':>13} {'staleness':>10}")
+    print(
+        f"{'pipeline_depth':>16} {'samples/s':>10} {'learner idle':>13} {'staleness':>10} "
+        f"{'pause':>9} {'transfer':>9}"
+    )
     for depth, row in measured.items():
-        limit = (
+        line = (
+            f"{depth:>16} {row.samples_per_second:>10.2f} {row.idle:>13.1%} {row.staleness:>10.2f} "
+            f"{row.pause_ms:>6.0f} ms {row.transfer_ms:>6.0f} ms"
+        )
+        share = (
             f"  {row.samples_per_second / IDEAL[depth]():.0%} of its ideal" if engine == "emulated" else ""
         )
-        print(f"{depth:>16} {row.samples_per_second:>10.2f} {row.idle:>13.1%} {row.staleness:>10.2f}{limit}")
+        print(line + share)
     ratio = measured[2].samples_per_second / measured[0].samples_per_second
     print(f"asynchronous / synchronous: {ratio:.2f}x", end="")
     if engine == "emulated":
@@ -131,6 +140,8 @@ def read(rows_file: Path) -> Measured:
         samples_per_second=sum(row["completions"] for row in kept) / seconds,
         idle=sum(row["wait_seconds"] for row in kept) / seconds,
         staleness=sum(row["staleness_mean"] for row in kept) / len(kept),
+        pause_ms=1000 * sum(row["pause_seconds"] for row in kept) / len(kept),
+        transfer_ms=1000 * sum(row["transfer_seconds"] for row in kept) / len(kept),
     )
 
 

@@ -80,22 +80,28 @@ def learner(arguments, config, behaviours) -> int:
     run_dir, steps = Path(config["run_dir"]), config["learner"]["steps"]
     checkpoint = run_dir / "fake_checkpoint"
     first = int(checkpoint.read_text()) if checkpoint.exists() else 0
+    metrics = run_dir / "metrics.jsonl"
+    again = metrics.exists() and metrics.stat().st_size > 0
     _announce(arguments, "127.0.0.1:9")
     started = time.monotonic()
-    with (run_dir / "metrics.jsonl").open("a") as stream:
-        if first:
+    with metrics.open("a") as stream:
+        if again:
             _row(stream, event="resumed", step=first)
-        else:
+        if not first:
             _row(stream, event="evaluation", step=0, accuracy=0.25, completions=64, errors=0)
         for step in range(first + 1, steps + 1):
             time.sleep(float(os.environ.get("FAKE_STEP_SECONDS", "0.02")))
             if stopping and "stubborn" not in behaviours:
                 checkpoint.write_text(str(step - 1))
+                _row(stream, event="interrupted", step=step - 1, loop_seconds=1.0, idle_seconds=0.1)
                 return 0
             _step(stream, step, time.monotonic() - started)
             if f"die_at_{step}" in behaviours:
                 print("ValueError: loss is not finite", flush=True)
                 return 1
+        checkpoint.write_text(str(steps))
+        if "die_while_evaluating" in behaviours:
+            return 1
         _row(stream, event="evaluation", step=steps, accuracy=0.75, completions=64, errors=0)
         _row(stream, event="finished", step=steps, loop_seconds=10.0, idle_seconds=1.0)
     return 0

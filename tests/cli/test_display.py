@@ -40,11 +40,11 @@ def test_what_a_row_lacks_is_a_dash() -> None:
 
 
 def test_an_evaluation_names_its_unscored_completions() -> None:
-    row = {"step": 50, "accuracy": 0.5, "completions": 1024, "errors": 3}
+    row = {"step": 50, "accuracy": 0.5, "completions": 1024, "mean_version": 51.24, "errors": 3}
 
     assert (
         evaluation_line(row)
-        == "held-out accuracy 0.500 at step 50 (1,024 completions), 3 could not be scored"
+        == "held-out accuracy 0.500 at step 50 (1,024 completions, mean version 51.2), 3 could not be scored"
     )
 
 

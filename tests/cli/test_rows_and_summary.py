@@ -78,6 +78,43 @@ def test_without_a_histogram_the_step_means_are_weighed() -> None:
     assert staleness_mean(rows) == 1.5
 
 
+def test_a_life_that_lost_every_step_keeps_its_seconds_and_none_of_its_rows() -> None:
+    rows = history(
+        step(1, completions=10, elapsed_seconds=4.0, wait_seconds=3.0),
+        {"event": "resumed", "step": 0},
+        step(1, completions=10, elapsed_seconds=2.0, wait_seconds=1.0),
+        {"event": "interrupted", "step": 1, "loop_seconds": 6.0, "idle_seconds": 4.0},
+    )
+
+    summary = summarize(rows, ledger=None, orphans=0, interrupted=True)
+
+    assert summary["completions_trained"] == 10
+    assert summary["loop_seconds"] == 10.0
+    assert summary["learner_idle_fraction"] == 0.7
+
+
+def test_a_run_is_finished_when_the_learner_says_so() -> None:
+    steps = [step(1), step(2)]
+
+    assert not history(*steps).has_finished(2)
+    assert history(*steps, {"event": "finished", "step": 2}).has_finished(2)
+    assert not history(*steps, {"event": "finished", "step": 2}).has_finished(3)
+    lost = history(*steps, {"event": "finished", "step": 2}, {"event": "resumed", "step": 1})
+    assert not lost.has_finished(2)
+
+
+def test_accuracies_are_those_of_the_first_and_the_last_step() -> None:
+    between = {"event": "evaluation", "step": 1, "accuracy": 0.5}
+    after = {"event": "evaluation", "step": 2, "accuracy": 0.7}
+
+    unknown = summarize(history(between, step(1), step(2)), ledger=None, orphans=0, interrupted=True)
+    known = summarize(history(step(1), step(2), between, after), ledger=None, orphans=0, interrupted=False)
+
+    assert unknown["held_out_accuracy_before"] is None
+    assert unknown["held_out_accuracy_after"] is None
+    assert known["held_out_accuracy_after"] == 0.7
+
+
 def test_a_single_evaluation_is_before_and_not_after() -> None:
     rows = history({"event": "evaluation", "step": 0, "accuracy": 0.3})
 

@@ -228,6 +228,20 @@ def test_a_learner_that_dies_fails_the_run_and_says_how_to_go_on(launcher: Launc
     assert launcher.living() == []
 
 
+def test_a_run_killed_in_its_last_evaluation_is_not_finished_and_goes_on(launcher: Launcher) -> None:
+    status, _, _ = launcher.run(FAKE="learner:die_while_evaluating")
+    assert status == 1
+    assert launcher.summary["steps"] == 5
+    assert launcher.summary["interrupted"] is True
+    assert launcher.summary["held_out_accuracy_after"] is None
+
+    status, _, err = launcher.run("--resume")
+    assert (status, err) == (0, "")
+    assert launcher.summary["steps"] == 5
+    assert launcher.summary["interrupted"] is False
+    assert launcher.summary["held_out_accuracy_after"] == 0.75
+
+
 def test_one_interrupt_stops_in_order_and_resume_goes_on(launcher: Launcher) -> None:
     process = launcher.start("learner.steps=60", FAKE_STEP_SECONDS="0.1")
     _until(lambda: launcher.steps_done() >= 3)
@@ -269,9 +283,10 @@ def test_a_pod_that_ignores_sigterm_is_killed_within_the_budget(launcher: Launch
     _until(lambda: (launcher.latest / "pods" / "rollout-0.json").exists())
     sent = time.monotonic()
     process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=20)
 
-    assert process.returncode == 0
+    assert process.returncode == 1
+    assert "the learner was killed before it could write a checkpoint; there is none" in err
     assert time.monotonic() - sent < 15
     assert "rollout-0 did not stop within 3 s and was killed" in out
     assert launcher.living() == []
@@ -329,6 +344,10 @@ def test_resume_of_a_finished_or_another_run_is_refused(finished: tuple[Launcher
     assert "has finished its 5 steps" in launcher.run("--resume")[2]
     assert "is a run of `job`" in launcher.run("--resume", "name=other")[2]
     assert "another seed" in launcher.run("--resume", "learner.steps=9", "seed=4")[2]
+    hotter = launcher.run("--resume", "learner.steps=9", "rollout.temperature=0.5")[2]
+    assert "another rollout.temperature" in hotter
+    rewards = "rewards=[{name: exact_match}, {name: format, pattern: x}]"
+    assert "another set of reward names" in launcher.run("--resume", "learner.steps=9", rewards)[2]
 
 
 def test_a_reader_that_goes_away_does_not_stop_the_run(launcher: Launcher) -> None:

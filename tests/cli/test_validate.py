@@ -1,6 +1,7 @@
 """`slipstream validate`: what is found before anything starts, through the real command."""
 
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -19,7 +20,7 @@ def make_model(folder: Path, **settings: Any) -> Path:
     folder.mkdir()
     config = {"vocab_size": 10, "max_position_embeddings": 20, "eos_token_id": 1, **settings}
     (folder / "config.json").write_text(json.dumps(config))
-    (folder / "model.safetensors").write_bytes(b"")
+    (folder / "model.safetensors").write_bytes(b"12345678")
     tokenizer = Tokenizer(models.WordLevel({f"w{i}": i for i in range(10)}, unk_token="w0"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.save(str(folder / "tokenizer.json"))
@@ -102,6 +103,48 @@ def test_an_incomplete_model_is_named(
     (job.parent / "model" / missing).unlink()
 
     assert reason in complaint(capsys, job)
+
+
+def test_weights_that_are_cut_off_are_named(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (job.parent / "model" / "model.safetensors").write_bytes(b"1234567")
+
+    assert "model.safetensors is empty or cut off" in complaint(capsys, job)
+
+
+def test_messages_need_a_chat_template(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"messages": [{"role": "user", "content": f"w1 {i}"}], "answer": "1"} for i in range(40)]
+    (job.parent / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    assert "has no chat template" in complaint(capsys, job)
+    assert "the tiny model has no chat template" in complaint(
+        capsys, job, "model.path=null", "model.tiny={}", "warmup={}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"answer": "24"}, "prompt rows.jsonl:40 has the numbers ''"),
+        ({"answer": "2.5", "numbers": "3 8 1"}, "prompt rows.jsonl:40 has the answer '2.5'"),
+    ],
+)
+def test_a_row_that_countdown_cannot_judge_is_named(
+    job: Path, capsys: pytest.CaptureFixture[str], row: dict[str, str], reason: str
+) -> None:
+    good = [{"prompt": f"w1 {i}", "answer": 24, "numbers": [3, 8, i]} for i in range(39)]
+    rows = [*good, {"prompt": "w1 w2", **row}]
+    (job.parent / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    err = complaint(capsys, job, "rewards=[{name: countdown}]", "evaluation.reward=countdown")
+
+    assert "1 problem" in err
+    assert reason in err
+
+
+def test_the_last_row_of_many_is_measured_too(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_rows(job.parent / "rows.jsonl", *(f"w1 {i}" for i in range(2000)), "w1 " * 17)
+
+    assert "prompt rows.jsonl:2001 has 17 tokens" in complaint(capsys, job)
 
 
 @pytest.mark.parametrize("file", ["config.json", "tokenizer.json"])
@@ -211,7 +254,10 @@ def test_a_redis_that_does_not_answer_is_named_without_its_password(
 def test_too_few_held_out_prompts_are_a_note(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", str(job), "--set", "evaluation.prompts=100"]) == 0
 
-    assert "note: evaluation.prompts" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    held_out = re.search(r"note: evaluation.prompts: is 100, and there are (\d+) held-out", out)
+    assert held_out
+    assert re.search(rf"completions per evaluation +{4 * int(held_out[1])}\n", out)
 
 
 def test_run_refuses_what_validate_refuses(job: Path, capsys: pytest.CaptureFixture[str]) -> None:

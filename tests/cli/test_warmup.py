@@ -28,6 +28,17 @@ def test_the_cache_tells_apart_what_makes_another_model() -> None:
     assert cached_model(parse_config({"warmup": {}}, ["learner.steps=3", "name=x"])) == cached_model(base)
 
 
+def test_the_cache_tells_apart_held_out_rows_that_were_changed(tmp_path: Path) -> None:
+    rows, held_out = tmp_path / "rows.jsonl", tmp_path / "held_out.jsonl"
+    rows.write_text("1\n")
+    held_out.write_text("1\n")
+    config = parse_config({"data": {"kind": "file", "path": str(rows), "held_out_path": str(held_out)}})
+    before = cached_model(config)
+    held_out.write_text("1\n2\n")
+
+    assert cached_model(config) != before
+
+
 def test_a_tiny_model_without_warmup_is_made_and_not_trained() -> None:
     config = parse_config({})
 

@@ -33,7 +33,7 @@ def test_the_default_run_has_no_problem() -> None:
         (
             ["rewards=[{name: exact_match}, {name: format, pattern: '['}]"],
             "rewards.1.pattern",
-            "not a regular expression",
+            "not a usable regular expression",
         ),
         (["rollout.tensor_parallel=2", "learner.device=cpu"], "rollout.tensor_parallel", "on CPUs"),
         (["rollout.max_new_tokens=128"], "rollout.max_new_tokens", "no room for a prompt"),
@@ -44,6 +44,7 @@ def test_the_default_run_has_no_problem() -> None:
             "learner.address",
             "also that of replay.address",
         ),
+        (["rollout.address=h:5000", "rollout.workers=2"], "rollout.address", "2 workers here cannot share"),
         (["telemetry.port=9400", "weights.port=9401"], "telemetry.port", "also that of weights.port"),
         (["algorithm.objective.kind=pg"], "algorithm", "has no ratio"),
     ],
@@ -71,6 +72,10 @@ def test_a_doubtful_combination_is_a_note(overrides: list[str], key: str) -> Non
     assert [(problem.key, problem.severity) for problem in problems(*overrides)] == [(key, "note")]
 
 
+def test_a_pattern_is_checked_as_the_verifier_compiles_it() -> None:
+    assert problems("rewards=[{name: exact_match}, {name: format, pattern: '\\p{L}++'}]") == []
+
+
 def test_synchronous_training_may_refuse_every_stale_token() -> None:
     assert problems("staleness.pipeline_depth=0", "staleness.max_staleness=0") == []
 
@@ -87,11 +92,11 @@ def test_all_problems_are_found_at_once() -> None:
 
 def test_derived_numbers_follow_by_hand() -> None:
     overrides = ["rollout.group_size=4", "learner.groups_per_step=10", "rollout.max_new_tokens=5"]
-    numbers = derived_numbers(parse_config({}, [*overrides, "algorithm.preset=grpo"]))
+    numbers = derived_numbers(parse_config({}, [*overrides, "algorithm.preset=grpo"]), held_out_size=100)
 
     assert (numbers.groups_per_step, numbers.completions_per_step, numbers.tokens_per_step) == (10, 40, 200)
     assert numbers.admission_capacity == 30
     assert (numbers.mean_staleness, numbers.max_staleness) == (2, 8)
     assert numbers.clip_band == (0.8, 1.2)
     assert numbers.completions_in_flight == 128
-    assert numbers.evaluation_completions == 1024
+    assert numbers.evaluation_completions == 400

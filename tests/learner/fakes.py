@@ -85,7 +85,7 @@ def contrast(name: str = "g", *, version: int = 0) -> Group:
 
 
 def unguarded(change: Callable[[], None]) -> None:
-    """The `update` of a trainer whose weights nobody else reads."""
+    """The `update` of a training whose weights nobody else reads."""
     change()
 
 
@@ -106,6 +106,7 @@ def step_result(*, bad: int = 0, loss: float = 0.5, **metrics: float) -> StepRes
         loss=loss,
         gradient_norm=1.0,
         learning_rate=0.1,
+        updates=0 if bad else 1,
         bad=bad,
         tokens=10,
         metrics={"mean_ratio": 1.0, "trained_tokens": 10.0, **metrics},
@@ -113,6 +114,7 @@ def step_result(*, bad: int = 0, loss: float = 0.5, **metrics: float) -> StepRes
         staleness_max=1,
         staleness_histogram={"0": 5, "1": 5},
         staleness_counts={0: 5, 1: 5},
+        ratio_counts={1.0: 10},
     )
 
 
@@ -177,7 +179,7 @@ class FakePublisher:
     async def publish(self, version: int) -> Published:
         assert self._weights.locked(), "published while somebody may change the weights"
         self._events.note(f"publish {version}")
-        return Published(workers=0, seconds=0.0, pause_seconds=0.0)
+        return Published(workers=0, seconds=0.0, pause_seconds=0.0, transfer_seconds=0.0)
 
 
 class FakeEvaluator:

@@ -22,24 +22,31 @@ from slipstream.learner.checkpoint import latest_checkpoint, read_state
 from slipstream.learner.loop import Diverged, Loop, Starved
 from slipstream.learner.model import Policy
 from slipstream.learner.report import Report
-from slipstream.learner.step import StepResult, Trainer
+from slipstream.learner.step import Abandoned, StepResult, TrainingStep
 from slipstream.telemetry.metrics import Metrics
 from slipstream.types import Group
 from transformers import AutoModelForCausalLM
 
 
-class FakeTrainer:
+class FakeTraining:
     """Notes the steps; those whose version is in `bad` are not finite and change nothing."""
 
     def __init__(self, policy: Policy, events: Events, *, bad: Sequence[int] = ()) -> None:
         self.policy = policy
-        self.optimizer = Trainer(policy, config_with()).optimizer
+        self.optimizer = TrainingStep(policy, config_with()).optimizer
         self._events = events
         self._bad = bad
 
     def train(
-        self, groups: Sequence[Group], *, version: int, update: Callable[[Callable[[], None]], None]
+        self,
+        groups: Sequence[Group],
+        *,
+        version: int,
+        update: Callable[[Callable[[], None]], None],
+        stopped: Callable[[], bool],
     ) -> StepResult:
+        if stopped():
+            raise Abandoned
         if version + 1 in self._bad:
             return step_result(bad=1, loss=float("nan"))
         update(lambda: self._events.append(f"train {version + 1}"))
@@ -66,7 +73,7 @@ class Scene:
         self.replay = FakeReplay(self.events, batches=batches)
         self.report = Report(run_dir, Metrics())
         parts: dict[str, Any] = {
-            "trainer": FakeTrainer(policy, self.events, bad=bad),
+            "training": FakeTraining(policy, self.events, bad=bad),
             "publisher": FakePublisher(self.events, self.weights),
             "evaluator": FakeEvaluator(self.events),
             "replay": self.replay,
@@ -114,8 +121,8 @@ def test_a_step_trains_acknowledges_publishes_and_only_then_announces(policy: Po
         "ack 1-0,1-1 as 2",
         "publish 2",
         "announce 2",
-        "evaluate 2",
         "confirm 2",
+        "evaluate 2",
     ]
 
 
@@ -155,8 +162,8 @@ def test_checkpoints_and_evaluations_come_at_their_steps(policy: Policy, tmp_pat
         "confirm 2",
         "begin evaluation 4",
         "confirm 4",
-        "evaluate 5",
         "confirm 5",
+        "evaluate 5",
     ]
     kept = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
     assert kept == ["step_00000004", "step_00000005"]
@@ -206,7 +213,7 @@ def test_no_batch_within_the_deadline_is_an_error_that_asks_for_workers(
     scene = Scene(policy, tmp_path, "learner.sample_timeout_seconds=0.1", batches=1)
     with pytest.raises(Starved, match=r"no batch of 2 groups within 0.1 s: are rollout workers running\?"):
         scene.run()
-    assert scene.done[-1] == "announce 1"
+    assert scene.done[-2:] == ["announce 1", "confirm 1"]
 
 
 def test_the_deadline_for_a_batch_does_not_run_while_the_last_one_is_trained(
@@ -223,6 +230,22 @@ def test_the_deadline_for_a_batch_does_not_run_while_the_last_one_is_trained(
 
     asyncio.run(run())
     assert scene.loop.version == 2
+
+
+def test_a_step_that_is_given_up_puts_its_batch_back_and_leaves_a_checkpoint(
+    policy: Policy, tmp_path: Path
+) -> None:
+    scene = Scene(policy, tmp_path, "learner.least_step_seconds=30", version=2)
+
+    async def run() -> None:
+        running = asyncio.create_task(scene.loop.run(scene.stop))
+        await scene.events.wait_for("sample 2")
+        scene.stop.set()
+        await asyncio.wait_for(running, 10)
+
+    asyncio.run(run())
+    assert scene.loop.version == 2
+    assert not [event for event in scene.done if event.startswith(("train", "ack"))]
 
 
 def test_steps_in_a_row_that_are_not_finite_end_the_run_and_their_batch_goes_back(
@@ -254,8 +277,8 @@ def test_a_resumed_run_starts_at_the_version_of_its_checkpoint(policy: Policy, t
         "ack 2-0,2-1 as 3",
         "publish 3",
         "announce 3",
-        "evaluate 3",
         "confirm 3",
+        "evaluate 3",
     ]
     assert "sample 2" in scene.events
 

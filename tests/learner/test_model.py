@@ -9,7 +9,7 @@ import torch
 from learner.fakes import TINY, completion, config_with
 from slipstream.learner.batch import TrainingSequence, make_row, prompt_tokens
 from slipstream.learner.model import Policy, load_policy, pick_device
-from slipstream.learner.step import Trainer
+from slipstream.learner.step import TrainingStep
 from slipstream.learner.tiny import CHARACTERS, make_tokenizer
 from slipstream.weights.manifest import model_fingerprint
 from transformers import (
@@ -190,7 +190,7 @@ def test_a_prompt_shared_by_its_group_gives_the_same_logprobs_and_gradient(polic
     row = make_row(bundle, prompt_tokens(bundle), CPU, share_prompts=True)
     assert row.tokens_R.tolist() == [1, 2, 3, 4, 5, 6, 9, 8, 7, 7, 7]
     assert torch.equal(row.targets_T, make_row(bundle, prompt_tokens(bundle), CPU).targets_T)
-    shared = Trainer(policy, config_with("learner.share_prompts=true"))._logprobs(row)
+    shared = TrainingStep(policy, config_with("learner.share_prompts=true"))._logprobs(row)
     alone = torch.cat([own_logprobs(policy, sequence, 1.0) for sequence in bundle])
     torch.testing.assert_close(shared, alone, atol=1e-5, rtol=1e-5)
     gradients = [torch.autograd.grad(found.sum(), parameters) for found in (shared, alone)]

@@ -11,7 +11,7 @@ from learner.fakes import completion, config_with, contrast, group, unguarded
 from slipstream.config import RunConfig
 from slipstream.learner.batch import TrainingSequence, make_row, prompt_tokens
 from slipstream.learner.model import Policy
-from slipstream.learner.step import StepResult, Trainer
+from slipstream.learner.step import Abandoned, StepResult, TrainingStep
 from slipstream.types import Completion, Group
 
 GROUPS = [
@@ -32,14 +32,14 @@ def configured(*overrides: str, **tree: Any) -> RunConfig:
 
 def gradient_of(policy: Policy, groups: list[Group], config: RunConfig, *, version: int = 0) -> torch.Tensor:
     """The flat gradient that the step would hand to the optimizer."""
-    trainer = Trainer(policy, config)
+    training = TrainingStep(policy, config)
     found: list[torch.Tensor] = []
 
     def look(change: Callable[[], None]) -> None:
         gradients = [p.grad for p in policy.model.parameters()]
         found.append(torch.cat([torch.zeros(0) if g is None else g.flatten() for g in gradients]))
 
-    trainer.train(groups, version=version, update=look)
+    training.train(groups, version=version, update=look)
     (gradient,) = found
     return gradient
 
@@ -51,7 +51,7 @@ def weights(policy: Policy) -> torch.Tensor:
 def train(
     policy: Policy, groups: list[Group], config: RunConfig | None = None, *, version: int = 0
 ) -> StepResult:
-    return Trainer(policy, config or configured()).train(groups, version=version, update=unguarded)
+    return TrainingStep(policy, config or configured()).train(groups, version=version, update=unguarded)
 
 
 def on_policy(policy: Policy, groups: list[Group], temperature: float = 1.0) -> list[Group]:
@@ -166,7 +166,7 @@ def test_minibatches_are_whole_groups_and_never_more_than_there_are(
 ) -> None:
     changes: list[Callable[[], None]] = []
     config = configured(f"learner.minibatches={minibatches}")
-    result = Trainer(policy, config).train(GROUPS, version=0, update=changes.append)
+    result = TrainingStep(policy, config).train(GROUPS, version=0, update=changes.append)
     assert len(changes) == updates
     assert result.tokens == sum(sum(c.mask) for g in GROUPS for c in g.completions)
 
@@ -199,13 +199,13 @@ def dirty(junk: float) -> Group:
 
 def test_a_step_that_is_not_finite_leaves_the_weights_bit_for_bit_and_is_counted(policy: Policy) -> None:
     before = weights(policy)
-    trainer = Trainer(policy, configured())
+    training = TrainingStep(policy, configured())
     changes: list[Callable[[], None]] = []
-    result = trainer.train([dirty(math.nan)], version=0, update=changes.append)
+    result = training.train([dirty(math.nan)], version=0, update=changes.append)
     assert (result.bad, changes) == (1, [])
     assert torch.equal(weights(policy), before)
-    assert trainer.optimizer.state == {}
-    good = trainer.train([contrast()], version=1, update=unguarded)
+    assert training.optimizer.state == {}
+    good = training.train([contrast()], version=1, update=unguarded)
     assert good.bad == 0
     assert not torch.equal(weights(policy), before)
 
@@ -243,7 +243,7 @@ def test_a_batch_that_is_all_over_age_changes_nothing(policy: Policy) -> None:
     before = weights(policy)
     result = train(policy, [contrast(version=0)], configured("staleness.max_staleness=2"), version=3)
     assert torch.equal(weights(policy), before)
-    assert (result.metrics["over_age_fraction"], result.staleness_max) == (1.0, 3)
+    assert (result.metrics["over_age_fraction"], result.tokens) == (1.0, 0)
 
 
 def test_ages_are_counted_token_by_token_and_a_version_that_was_lost_is_fresh(policy: Policy) -> None:
@@ -256,10 +256,10 @@ def test_ages_are_counted_token_by_token_and_a_version_that_was_lost_is_fresh(po
 
 def test_the_rate_of_the_step_is_that_of_the_version_it_makes(policy: Policy) -> None:
     config = configured("learner.schedule.warmup_steps=4")
-    trainer = Trainer(policy, config)
-    rates = [trainer.train([contrast()], version=v, update=unguarded).learning_rate for v in (0, 2, 9)]
+    training = TrainingStep(policy, config)
+    rates = [training.train([contrast()], version=v, update=unguarded).learning_rate for v in (0, 2, 9)]
     assert rates == pytest.approx([0.0025, 0.0075, 0.01])
-    assert trainer.optimizer.param_groups[0]["lr"] == rates[-1]
+    assert training.optimizer.param_groups[0]["lr"] == rates[-1]
 
 
 def test_gradients_are_clipped_to_the_configured_norm_and_the_norm_before_is_reported(
@@ -268,3 +268,21 @@ def test_gradients_are_clipped_to_the_configured_norm_and_the_norm_before_is_rep
     config = configured("learner.max_grad_norm=0.001")
     assert float(gradient_of(policy, GROUPS, config).norm()) == pytest.approx(0.001, rel=1e-3)
     assert train(policy, GROUPS, config).gradient_norm > 0.001
+
+
+def test_a_step_can_be_given_up_until_it_changes_weights(policy: Policy) -> None:
+    training = TrainingStep(policy, configured())
+    before = [parameter.clone() for parameter in policy.model.parameters()]
+    with pytest.raises(Abandoned):
+        training.train([contrast()], version=0, update=unguarded, stopped=lambda: True)
+    assert all(torch.equal(p, q) for p, q in zip(before, policy.model.parameters(), strict=True))
+    assert all(parameter.grad is None for parameter in policy.model.parameters())
+
+
+def test_tokens_over_age_are_in_no_count_of_what_trained(policy: Policy) -> None:
+    training = TrainingStep(policy, configured("staleness.max_staleness=1"))
+    old, new = contrast("old", version=0), contrast("new", version=4)
+    result = training.train([old, new], version=4, update=unguarded)
+    assert result.tokens == 5
+    assert result.staleness_max == 0
+    assert sum(result.ratio_counts.values()) == 5

@@ -31,12 +31,15 @@ class ChatTemplate:
             return "".join(message.content for message in messages)
 
 
+def has_chat_template(directory: Path) -> bool:
+    """Whether the engine can turn messages into text, be it by a template that is not read here."""
+    return bool(_source(directory) or _settings(directory).get("chat_template"))
+
+
 def read_chat_template(directory: Path) -> ChatTemplate | None:
     """The template of a tokenizer directory; None when it has none, or jinja2 is not installed."""
-    file, settings_file = directory / "chat_template.jinja", directory / "tokenizer_config.json"
-    settings = _settings(settings_file)
-    text = file.read_text(encoding="utf-8") if file.is_file() else settings.get("chat_template")
-    if not isinstance(text, str):
+    text, settings = _source(directory), _settings(directory)
+    if text is None:
         return None
     try:
         from jinja2 import TemplateError
@@ -53,9 +56,15 @@ def read_chat_template(directory: Path) -> ChatTemplate | None:
     return ChatTemplate(template, {name: _token(settings.get(name)) for name in SPECIAL_TOKENS})
 
 
-def _settings(path: Path) -> dict[str, Any]:
+def _source(directory: Path) -> str | None:
+    file = directory / "chat_template.jinja"
+    text = file.read_text(encoding="utf-8") if file.is_file() else _settings(directory).get("chat_template")
+    return text if isinstance(text, str) else None
+
+
+def _settings(directory: Path) -> dict[str, Any]:
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads((directory / "tokenizer_config.json").read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}

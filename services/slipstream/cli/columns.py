@@ -28,9 +28,11 @@ def step_line(row: Row, *, accuracy: float | None, steps: int) -> str:
 
 
 def evaluation_line(row: Row) -> str:
-    """One plain line for one held-out evaluation."""
+    """One plain line for one held-out evaluation; one in the background runs on later versions too."""
     accuracy, step = _show(row, "accuracy", "{:.3f}"), _show(row, "step", "{:.0f}")
-    line = f"held-out accuracy {accuracy} at step {step} ({_show(row, 'completions', '{:,.0f}')} completions)"
+    version = _show(row, "mean_version", ", mean version {:.1f}", nothing="")
+    count = _show(row, "completions", "{:,.0f}")
+    line = f"held-out accuracy {accuracy} at step {step} ({count} completions{version})"
     errors = row.get("errors")
     return f"{line}, {errors} could not be scored" if errors else line
 
@@ -42,6 +44,6 @@ def accuracy_at(history: History, step: int) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _show(row: Row, key: str, form: str) -> str:
+def _show(row: Row, key: str, form: str, *, nothing: str = NOTHING) -> str:
     value = row.get(key)
-    return form.format(value) if isinstance(value, int | float) else NOTHING
+    return form.format(value) if isinstance(value, int | float) else nothing

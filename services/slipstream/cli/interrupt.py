@@ -17,7 +17,6 @@ class Interrupt:
     def __init__(self) -> None:
         self.requested = asyncio.Event()
         self.since = 0.0
-        self.abandoned = False
         task = asyncio.current_task()
         assert task is not None
         self._task = task
@@ -29,5 +28,4 @@ class Interrupt:
             self.since = time.monotonic()
             self.requested.set()
         elif number is signal.SIGINT and time.monotonic() - self.since > ONE_KEY_PRESS_SECONDS:
-            self.abandoned = True
             self._task.cancel()

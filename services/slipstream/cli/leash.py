@@ -7,7 +7,7 @@ import uuid
 from types import TracebackType
 from typing import Self
 
-from slipstream.cli.orphans import TOKEN_VARIABLE, kill_all, left_over, sweep
+from slipstream.cli.orphans import TOKEN_VARIABLE, sweep
 from slipstream.cli.watchdog import Watchdog
 from slipstream.config.load import ENVIRONMENT
 
@@ -51,8 +51,3 @@ class Leash:
         """Give what is left `grace` seconds, then kill it; returns how many had to be killed."""
         spare = (self._watchdog.pid,)
         return sweep(self._token, sessions=self._sessions, ancestor=os.getpid(), spare=spare, grace=grace)
-
-    def kill(self) -> None:
-        """SIGKILL to all, at once."""
-        spare = (self._watchdog.pid,)
-        kill_all(left_over(self._token, sessions=self._sessions, ancestor=os.getpid(), spare=spare))

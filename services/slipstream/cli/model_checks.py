@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 KEY = "model.path"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
 SPECIAL_IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
+SAFETENSORS_PREFIX_BYTES = 8
 CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_sequence_length")
 
 
@@ -58,9 +59,13 @@ def _missing(path: Path) -> Iterator[Problem]:
         yield Problem(
             key=KEY, reason=f"{path} has no config.json", remedy="name a Hugging Face model directory"
         )
-    if not list(path.glob("*.safetensors")):
+    weights = sorted(path.glob("*.safetensors"))
+    if not weights:
         remedy = "save the weights with save_pretrained, which writes safetensors"
         yield Problem(key=KEY, reason=f"{path} has no .safetensors file", remedy=remedy)
+    for file in weights:
+        if file.stat().st_size < SAFETENSORS_PREFIX_BYTES:
+            yield Problem(key=KEY, reason=f"{file} is empty or cut off", remedy="copy the model again")
     if not any((path / name).is_file() for name in TOKENIZER_FILES):
         remedy = "save the tokenizer there with save_pretrained"
         yield Problem(key=KEY, reason=f"{path} has no tokenizer", remedy=remedy)

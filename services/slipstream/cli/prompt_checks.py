@@ -1,30 +1,37 @@
-"""Do the rows parse, and does every prompt, with its completion, fit into the model's context?"""
+"""Do the rows parse, can they be rewarded, and does each prompt with its completion fit into the context?"""
 
+import re
 import string
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
-from slipstream.cli.chat import ChatTemplate, read_chat_template
+from slipstream.cli.chat import ChatTemplate, has_chat_template, read_chat_template
 from slipstream.cli.model_checks import ModelFiles
 from slipstream.config import RunConfig
 from slipstream.config.checks import Problem
 from slipstream.tasks import PromptSource, make_source
+from slipstream.tasks.file import FileSource
 from slipstream.types import Prompt
 
 PROMPTS = 1000
+# What the countdown reward reads: the given numbers as "3 8 1" or "[3, 8, 1]", and the target.
+PUZZLE = {
+    "numbers": re.compile(r"[\[\],\s]*[0-9]{1,18}([,\s]+[0-9]{1,18}){0,63}[\[\],\s]*"),
+    "answer": re.compile(r"[0-9]{1,18}"),
+}
 TINY_CHARACTERS = frozenset(string.digits + string.ascii_letters + string.punctuation + " \n")
 
 
 def check_prompts(config: RunConfig, model: ModelFiles | None) -> list[Problem]:
-    """Problems of the data, and of its first prompts with this model."""
+    """Problems of the data, and of its prompts with this model: all of a file's, the first of a task's."""
     try:
         source = make_source(config.data, seed=config.seed)
     except (ValueError, OSError) as error:
         return [Problem(key="data", reason=str(error), remedy="correct the file, or name another")]
     except ImportError as error:
         return [Problem(key="data", reason=str(error), remedy="pip install 'slipstream[learner]'")]
-    prompts = list(_first_prompts(config, source))
-    problems = list(_held_out(config, source))
+    prompts = list(_prompts(config, source))
+    problems = [*_held_out(config, source), *_puzzles(config, prompts), *_conversations(config, prompts)]
     if config.model.tiny is not None:
         return [*problems, *_spelling(prompts), *_context(config, prompts, config.model.tiny.max_tokens, len)]
     if model is None or model.tokenizer is None or model.context is None or config.model.path is None:
@@ -37,8 +44,12 @@ def check_prompts(config: RunConfig, model: ModelFiles | None) -> list[Problem]:
     ]
 
 
-def _first_prompts(config: RunConfig, source: PromptSource) -> Iterator[Prompt]:
-    """The first training and held-out prompts, each once."""
+def _prompts(config: RunConfig, source: PromptSource) -> Iterator[Prompt]:
+    """All rows of a file; the first training and held-out prompts of a task, each once."""
+    if isinstance(source, FileSource):
+        yield from map(source.training, range(source.size))
+        yield from map(source.held_out, range(source.held_out_size))
+        return
     held_out = min(PROMPTS, config.evaluation.prompts, source.held_out_size or PROMPTS)
     seen: set[str] = set()
     for prompt in chain(map(source.training, range(PROMPTS)), map(source.held_out, range(held_out))):
@@ -52,10 +63,43 @@ def _held_out(config: RunConfig, source: PromptSource) -> Iterator[Problem]:
     if size is not None and size < wanted:
         yield Problem(
             key="evaluation.prompts",
-            reason=f"is {wanted}, and there are {size} held-out prompts, so some count more than once",
+            reason=f"is {wanted}, and there are {size} held-out prompts",
             remedy=f"set it to {size}",
             severity="note",
         )
+
+
+def _puzzles(config: RunConfig, prompts: Iterable[Prompt]) -> Iterator[Problem]:
+    """The first row of a file that the countdown reward cannot judge."""
+    rewarded = any(reward.name == "countdown" for reward in config.rewards)
+    if not rewarded or config.data.kind != "file":
+        return
+    for prompt in prompts:
+        for name, text in (("numbers", prompt.fields.get("numbers", "")), ("answer", prompt.answer.strip())):
+            if not PUZZLE[name].fullmatch(text):
+                yield Problem(
+                    key="data",
+                    reason=f"prompt {prompt.prompt_id} has the {name} {text[:40]!r}, and the reward "
+                    f"`countdown` needs {'whole numbers' if name == 'numbers' else 'a whole number'}",
+                    remedy="correct the row, or leave the reward `countdown` out",
+                )
+                return
+
+
+def _conversations(config: RunConfig, prompts: Iterable[Prompt]) -> Iterator[Problem]:
+    """The first row of messages, where the tokenizer has no chat template."""
+    path = config.model.path
+    if path is not None and (not path.is_dir() or has_chat_template(path)):
+        return
+    whose = "the tiny model" if path is None else f"the tokenizer in {path}"
+    for prompt in prompts:
+        if prompt.messages:
+            yield Problem(
+                key="data",
+                reason=f"prompt {prompt.prompt_id} has `messages`, and {whose} has no chat template",
+                remedy="set model.path to a model with one, or give the rows as text",
+            )
+            return
 
 
 def _spelling(prompts: Iterable[Prompt]) -> Iterator[Problem]:

@@ -37,6 +37,7 @@ class Session:
 
     loop_seconds: float = 0.0
     idle_seconds: float = 0.0
+    """Of its own rows while it runs, those that are lost later too; its last word when it has ended."""
 
 
 @dataclass(slots=True)
@@ -46,6 +47,8 @@ class History:
     steps: dict[int, Row] = field(default_factory=dict)
     evaluations: dict[int, Row] = field(default_factory=dict)
     sessions: list[Session] = field(default_factory=lambda: [Session()])
+    finished: int | None = None
+    """Step at which the learner said that it was done: evaluated, with its checkpoint and its model."""
 
     def add(self, row: Row) -> None:
         """Take one row in; an event that is not known is passed over."""
@@ -58,8 +61,10 @@ class History:
             self.evaluations[step] = row
         elif event == "resumed":
             self._resume(step)
-        elif event == "finished":
+        elif event in ("finished", "interrupted"):
             self.sessions[-1] = Session(number(row, "loop_seconds"), number(row, "idle_seconds"))
+            if event == "finished" and isinstance(step, int):
+                self.finished = step
 
     @property
     def last_step(self) -> Row:
@@ -71,10 +76,13 @@ class History:
         """Held-out accuracy of the newest evaluation."""
         return _accuracy(self.evaluations[max(self.evaluations)]) if self.evaluations else None
 
-    @property
-    def accuracy_before(self) -> float | None:
-        """Held-out accuracy of the first evaluation."""
-        return _accuracy(self.evaluations[min(self.evaluations)]) if self.evaluations else None
+    def accuracy_of(self, step: int) -> float | None:
+        """Held-out accuracy at one step; None when it was not measured there."""
+        return _accuracy(self.evaluations.get(step, {}))
+
+    def has_finished(self, steps: int) -> bool:
+        """Whether the learner said that it had done this many steps, and all that follows them."""
+        return self.finished is not None and self.finished >= steps
 
     def column(self, key: str) -> list[tuple[int, float]]:
         """(step, value) of one key, in order of the steps, without those that lack it."""
@@ -91,6 +99,8 @@ class History:
         if isinstance(step, int):
             self.steps = {done: row for done, row in self.steps.items() if done <= step}
             self.evaluations = {done: row for done, row in self.evaluations.items() if done <= step}
+            if self.finished is not None and self.finished > step:
+                self.finished = None
 
 
 def read_history(path: Path) -> History:

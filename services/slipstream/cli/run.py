@@ -71,14 +71,22 @@ def _resumable(config: RunConfig, given: str) -> RunDirectory:
     """The run to resume. Errors: UsageError when the configuration now describes another one."""
     run = find_run_directory(config, given)
     before = run.read_source()
-    changed = [
-        key for key in ("model", "data", "seed") if before and getattr(before, key) != getattr(config, key)
-    ]
+    changed = _changed(before, config) if before else []
     if changed:
         raise UsageError(
             f"--resume: {run.path} was started with another {' and '.join(changed)}; put it back"
         )
     return run
+
+
+def _changed(before: RunConfig, now: RunConfig) -> list[str]:
+    """What may not change, because the checkpoint or the buffered groups were made under it."""
+    found = [key for key in ("model", "data", "seed") if getattr(before, key) != getattr(now, key)]
+    if {reward.name for reward in before.rewards} != {reward.name for reward in now.rewards}:
+        found.append("set of reward names")
+    if before.rollout.temperature != now.rollout.temperature:
+        found.append("rollout.temperature")
+    return found
 
 
 async def _model(

@@ -51,6 +51,12 @@ class RunDirectory:
         return self.path / "pods" / f"{pod}.json"
 
     @property
+    def last_checkpoint(self) -> int | None:
+        """Step of the newest whole checkpoint."""
+        whole = (self.path / "checkpoints").glob("step_*/state.json")
+        return max((int(state.parent.name.removeprefix("step_")) for state in whole), default=None)
+
+    @property
     def source(self) -> Path:
         """The configuration as it was given, before the cold start."""
         return self.path / "source.yaml"
@@ -107,10 +113,10 @@ def find_run_directory(config: RunConfig, given: str) -> RunDirectory:
     name = stored_config(run).name
     if name != config.name:
         raise UsageError(f"--resume: {path} is a run of `{name}`, and this configuration is `{config.name}`")
-    done = max(read_history(run.metrics).steps, default=0)
-    if done >= config.learner.steps:
+    history = read_history(run.metrics)
+    if history.has_finished(config.learner.steps):
         more = "raise learner.steps to go on, or leave --resume out to start anew"
-        raise UsageError(f"--resume: {path} has finished its {done} steps; {more}")
+        raise UsageError(f"--resume: {path} has finished its {history.finished} steps; {more}")
     return run
 
 

@@ -17,8 +17,8 @@ from slipstream.cli.errors import RunFailed
 from slipstream.cli.interrupt import Interrupt
 from slipstream.cli.leash import Leash
 from slipstream.cli.ledger import read_ledger
-from slipstream.cli.pods import REPLAY, PodSpec, address_environment
-from slipstream.cli.process import PodFailed, Process
+from slipstream.cli.pods import LEARNER, REPLAY, PodSpec, address_environment
+from slipstream.cli.process import PodFailed, Process, ended_how
 from slipstream.cli.rows import History, Tail
 from slipstream.cli.rundir import RunDirectory
 from slipstream.cli.summary import describe, summarize, write_summary
@@ -63,6 +63,8 @@ class Session:
         if failure is not None:
             raise RunFailed(f"the run failed: {failure}\n{HOW_TO_RESUME}")
         self._tell(summary)
+        if (loss := self._loss()) is not None:
+            raise RunFailed(loss)
         return summary
 
     async def _train(self, interrupt: Interrupt) -> PodFailed | None:
@@ -108,9 +110,22 @@ class Session:
         ledger = await read_ledger(address, self._config.rpc) if address else None
         await self._supervisor.stop_services(at_least=PODS_STOP_SECONDS - (time.monotonic() - began))
         orphans = await asyncio.to_thread(self._leash.sweep, grace=ORPHAN_GRACE_SECONDS)
-        done = max(self._history.steps, default=0) >= self._config.learner.steps
-        interrupted = interrupt.requested.is_set() and not done
+        interrupted = not self._history.has_finished(self._config.learner.steps)
         return summarize(self._history, ledger=ledger, orphans=orphans, interrupted=interrupted)
+
+    def _loss(self) -> str | None:
+        """What a learner that was serving and did not end in order has left; None when it lost nothing."""
+        if LEARNER not in self._supervisor.addresses:
+            return None
+        learner = self._supervisor.processes[LEARNER]
+        if not learner.status:
+            return None
+        step = self._run.last_checkpoint
+        how = "was killed" if learner.status < 0 else ended_how(learner.status)
+        if step is not None and step >= max(self._history.steps, default=0):
+            return f"the learner {how} after its checkpoint of step {step}; see {learner.log}"
+        last = "there is none" if step is None else f"the last one is of step {step}"
+        return f"the learner {how} before it could write a checkpoint; {last}; see {learner.log}"
 
     async def _plot(self, interrupt: Interrupt) -> None:
         """Draw in a process of its own, so that nothing in it can hold up the end."""

@@ -16,11 +16,11 @@ def summarize(history: History, *, ledger: Ledger | None, orphans: int, interrup
     """The content of summary.json; what was never measured is null."""
     loop = sum(session.loop_seconds for session in history.sessions)
     idle = sum(session.idle_seconds for session in history.sessions)
-    evaluated_twice = len(history.evaluations) > 1
+    steps = max(history.steps, default=0)
     return {
-        "held_out_accuracy_before": history.accuracy_before,
-        "held_out_accuracy_after": history.accuracy if evaluated_twice else None,
-        "steps": max(history.steps, default=0),
+        "held_out_accuracy_before": history.accuracy_of(0),
+        "held_out_accuracy_after": history.accuracy_of(steps) if steps else None,
+        "steps": steps,
         "loop_seconds": round(loop, 3),
         "completions_trained": int(history.total("completions")),
         "completions_with_several_versions": int(history.total("completions_with_several_versions")),

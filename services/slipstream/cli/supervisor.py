@@ -40,7 +40,6 @@ class Supervisor:
         self._gone: set[str] = set()
         self.addresses: dict[str, str] = {}
         self.processes: dict[str, Process] = {}
-        self.sessions: set[int] = set()
 
     @property
     def waiting_for(self) -> list[str]:
@@ -72,11 +71,6 @@ class Supervisor:
     async def stop_services(self, *, at_least: float) -> None:
         """Verifier and replay end; what the work left of the budget is theirs."""
         await self._stop([spec for spec in self._specs if not spec.works], at_least=at_least)
-
-    def kill(self) -> None:
-        """SIGKILL to all, at once."""
-        for process in self.processes.values():
-            process.kill()
 
     async def _keep(self, spec: PodSpec) -> None:
         """One pod over all of its lives; returns when it ended as it should."""
@@ -133,7 +127,6 @@ class Supervisor:
             environment=self._environment_of(spec),
         )
         self.processes[spec.name] = process
-        self.sessions.add(process.pid)
         self._started(process.pid)
         return process
 

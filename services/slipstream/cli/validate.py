@@ -9,6 +9,7 @@ from slipstream.cli.model_checks import read_model
 from slipstream.cli.prompt_checks import check_prompts
 from slipstream.config import RunConfig
 from slipstream.config.checks import DerivedNumbers, Problem, check_config, derived_numbers
+from slipstream.tasks import make_source
 
 
 def find_problems(config: RunConfig, *, gpus: Literal["error", "note"]) -> list[Problem]:
@@ -27,7 +28,8 @@ def validate_command(config: RunConfig, source: str) -> int:
     """Print the derived numbers and the notes. Errors: UsageError with every problem."""
     notes = require_valid(config, source, gpus="note")
     print(f"{source} is valid")
-    for name, text in _lines(derived_numbers(config)):
+    held_out_size = make_source(config.data, seed=config.seed).held_out_size
+    for name, text in _lines(derived_numbers(config, held_out_size=held_out_size)):
         print(f"  {name:<34} {text}")
     for note in notes:
         print(f"  note: {note}")

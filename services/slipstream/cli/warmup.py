@@ -157,7 +157,8 @@ def _settings(config: RunConfig) -> WarmupConfig:
 
 def _file_states(config: RunConfig) -> list[tuple[str, int, int]]:
     """Path, size and time of the files that the digest stands for but does not contain."""
-    paths = [config.data.path] if isinstance(config.data, FileData) else []
+    data = [config.data.path, config.data.held_out_path] if isinstance(config.data, FileData) else []
+    paths = [path for path in data if path is not None]
     if config.model.path is not None:
         paths += sorted(config.model.path.glob("*.safetensors")) + sorted(config.model.path.glob("*.json"))
     states = [(path, path.stat()) for path in paths if path.exists()]

@@ -1,10 +1,11 @@
 """What is wrong with a configuration that its schema lets pass, and the numbers that follow from it. Pure."""
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
+
+import regex  # type: ignore[import-untyped, unused-ignore]
 
 from slipstream.algorithms.spec import Cispo, Is, PpoClip, band
 from slipstream.config.data import FileData, RewardConfig
@@ -53,9 +54,10 @@ def check_config(config: RunConfig) -> list[Problem]:
     return [problem for check in CHECKS for problem in check(config)]
 
 
-def derived_numbers(config: RunConfig) -> DerivedNumbers:
-    """Groups, completions and tokens a step, and the bounds on age."""
+def derived_numbers(config: RunConfig, *, held_out_size: int | None) -> DerivedNumbers:
+    """Groups, completions and tokens a step, and the bounds on age; `held_out_size` is the data's."""
     rollout, groups, age = config.rollout, config.learner.groups_per_step, config.staleness
+    evaluated = min(config.evaluation.prompts, held_out_size or config.evaluation.prompts)
     return DerivedNumbers(
         groups_per_step=groups,
         completions_per_step=groups * rollout.group_size,
@@ -65,7 +67,7 @@ def derived_numbers(config: RunConfig) -> DerivedNumbers:
         max_staleness=age.max_staleness,
         clip_band=band(config.algorithm.resolved_objective()),
         completions_in_flight=rollout.workers * rollout.max_groups * rollout.group_size,
-        evaluation_completions=config.evaluation.prompts * config.evaluation.samples_per_prompt,
+        evaluation_completions=evaluated * config.evaluation.samples_per_prompt,
     )
 
 
@@ -73,6 +75,8 @@ def fixed_ports(config: RunConfig) -> list[tuple[str, str, int]]:
     """(key, host, port) of every port that the configuration fixes for pods on this machine."""
     addresses = (("replay", config.replay), ("verifier", config.verifier), ("learner", config.learner))
     found = [(f"{name}.address", *_split_address(section.address)) for name, section in addresses]
+    if config.rollout.workers:
+        found.append(("rollout.address", *_split_address(config.rollout.address)))
     found.append(("weights.port", config.weights.host, config.weights.port))
     if config.telemetry.port:
         pods = range(len(addresses) + config.rollout.workers)
@@ -212,9 +216,9 @@ def _reward(config: RunConfig, reward: RewardConfig, key: str) -> Iterator[Probl
         yield Problem(key=f"{key}.name", reason=reason, remedy=remedy, severity="note")
     if reward.pattern is not None:
         try:
-            re.compile(reward.pattern)
-        except re.error as error:
-            reason = f"is not a regular expression: {error}"
+            regex.compile(reward.pattern)
+        except (regex.error, MemoryError, RecursionError, OverflowError) as error:
+            reason = f"is not a usable regular expression: {error or type(error).__name__}"
             yield Problem(key=f"{key}.pattern", reason=reason, remedy="correct it")
 
 
@@ -243,6 +247,10 @@ def _redis(config: RunConfig) -> Iterator[Problem]:
 
 
 def _ports(config: RunConfig) -> Iterator[Problem]:
+    workers, port = config.rollout.workers, _split_address(config.rollout.address)[1]
+    if port and workers > 1:
+        reason = f"port {port} is fixed, and {workers} workers here cannot share it"
+        yield Problem(key="rollout.address", reason=reason, remedy="set its port to 0")
     owner: dict[int, str] = {}
     for key, _, port in fixed_ports(config):
         if port > LARGEST_PORT:

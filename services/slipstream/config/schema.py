@@ -14,7 +14,7 @@ Address = Annotated[str, Field(pattern=r"^[^\s:]+:\d{1,5}$")]
 class Section(BaseModel):
     """A frozen part of the configuration; unknown keys are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
 
 class TinyModel(Section):

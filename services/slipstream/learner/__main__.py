@@ -17,7 +17,7 @@ from slipstream.learner.loop import Loop
 from slipstream.learner.model import load_policy, pick_device, without_progress_bars
 from slipstream.learner.publisher import Publisher, catch_up
 from slipstream.learner.report import Report
-from slipstream.learner.step import Trainer
+from slipstream.learner.step import TrainingStep
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.pod import Pod, run_pod
 from slipstream.rpc.server import start_server
@@ -36,13 +36,13 @@ async def main(pod: Pod) -> None:
     server = await start_server(
         config.learner.address, lambda s: add_FleetServicer_to_server(fleet, s), config=config.rpc
     )
-    trainer, version = await asyncio.to_thread(load, config, run_dir, fingerprint, device)
+    training, version = await asyncio.to_thread(load, config, run_dir, fingerprint, device)
     fleet.version = version
     channel = open_channel(config.replay.address, config.rpc)
     replay = ReplayClient(channel, config)
     report = Report(run_dir, pod.metrics)
     publisher = Publisher(
-        policy=trainer.policy,
+        policy=training.policy,
         fleet=fleet,
         config=config.weights,
         model_fingerprint=fingerprint,
@@ -53,7 +53,7 @@ async def main(pod: Pod) -> None:
     loop = Loop(
         config=config,
         run_dir=run_dir,
-        trainer=trainer,
+        training=training,
         publisher=publisher,
         evaluator=Evaluator(
             config=config.evaluation, replay=replay, report=report, metrics=pod.metrics, log=pod.log
@@ -69,7 +69,7 @@ async def main(pod: Pod) -> None:
     try:
         attached = await replay.attach(version)
         pod.log.info("attached", version=version, released=attached.released, restored=attached.restored)
-        if version:
+        if report.continues:
             report.event("resumed", step=version)
         pod.announce(server.address)
         await server.set_serving(True)
@@ -81,7 +81,9 @@ async def main(pod: Pod) -> None:
         await server.stop(grace=1)
 
 
-def load(config: RunConfig, run_dir: Path, fingerprint: str, device: torch.device) -> tuple[Trainer, int]:
+def load(
+    config: RunConfig, run_dir: Path, fingerprint: str, device: torch.device
+) -> tuple[TrainingStep, int]:
     """Model and optimizer of the last checkpoint, or of the start; and the version that they are at.
 
     Blocks. Errors: CheckpointError, and ValueError for a model that cannot be trained.
@@ -93,12 +95,12 @@ def load(config: RunConfig, run_dir: Path, fingerprint: str, device: torch.devic
     checkpoint = latest_checkpoint(run_dir / "checkpoints")
     weights = source if checkpoint is None else checkpoint / "model"
     policy = load_policy(weights, source=source, device=device, dtype=getattr(torch, config.model.dtype))
-    trainer = Trainer(policy, config)
+    training = TrainingStep(policy, config)
     if checkpoint is None:
-        return trainer, 0
+        return training, 0
     state = read_state(checkpoint, model_fingerprint=fingerprint)
-    load_optimizer(checkpoint, policy, trainer.optimizer)
-    return trainer, state.version
+    load_optimizer(checkpoint, policy, training.optimizer)
+    return training, state.version
 
 
 async def train(loop: Loop, catching_up: Coroutine[Any, Any, None], stop: asyncio.Event) -> None:

@@ -32,6 +32,8 @@ class Member:
         self.version = NO_VERSION
         self.alive = True
         self.failures = 0
+        self.pause_seconds = 0.0
+        self.receive_seconds = 0.0
         self.outbox: asyncio.Queue[pb.LearnerMessage | None] = asyncio.Queue()
         self._inbox: asyncio.Queue[pb.WorkerMessage | None] = asyncio.Queue()
 

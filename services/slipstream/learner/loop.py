@@ -22,7 +22,7 @@ from slipstream.learner.evaluation import Evaluator
 from slipstream.learner.prefetch import Prefetch
 from slipstream.learner.publisher import Published, Publisher
 from slipstream.learner.report import Report, Timing
-from slipstream.learner.step import StepResult, Trainer
+from slipstream.learner.step import Abandoned, StepResult, TrainingStep
 from slipstream.rpc.errors import SlipstreamError
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
@@ -53,7 +53,7 @@ class Loop:
         *,
         config: RunConfig,
         run_dir: Path,
-        trainer: Trainer,
+        training: TrainingStep,
         publisher: Publisher,
         evaluator: Evaluator,
         replay: ReplayClient,
@@ -66,7 +66,7 @@ class Loop:
     ) -> None:
         self._config = config
         self._run_dir = run_dir
-        self._trainer = trainer
+        self._training = training
         self._publisher = publisher
         self._evaluator = evaluator
         self._replay = replay
@@ -93,16 +93,20 @@ class Loop:
         try:
             while self.version < self._config.learner.steps and not stop.is_set():
                 await self._step(stop)
+        except (Starved, Diverged):
+            await self._checkpoint()
+            raise
         finally:
             await self._prefetch.drop()
         seconds = time.monotonic() - self._clock.started
+        await self._checkpoint()
         await self._evaluator.settle(stop)
         finished = self.version >= self._config.learner.steps
         if finished and self._evaluator.last_step != self.version:
             await self._evaluator.evaluate(self.version, stop)
-        await self._checkpoint()
+            finished = self._evaluator.last_step == self.version or not stop.is_set()
         if finished:
-            await asyncio.to_thread(save_model, self._trainer.policy, self._run_dir / "model")
+            await asyncio.to_thread(save_model, self._training.policy, self._run_dir / "model")
         self._report.event(
             "finished" if finished else "interrupted",
             step=self.version,
@@ -116,7 +120,11 @@ class Loop:
         if groups is None:
             return
         sampled = time.monotonic()
-        result = await self._train(groups)
+        try:
+            result = await self._train(groups, stop)
+        except Abandoned:
+            await self._replay.release(groups)
+            return
         await self._replay.ack(groups, self.version + 1)
         self.version += 1
         trained = time.monotonic()
@@ -144,18 +152,23 @@ class Loop:
                 "are rollout workers running?"
             ) from error
 
-    async def _train(self, groups: Sequence[Group]) -> StepResult:
-        """Train in a thread. From the first change of weights until `_publish`, nobody else reads them."""
+    async def _train(self, groups: Sequence[Group], stop: asyncio.Event) -> StepResult:
+        """Train in a thread. From the first change of weights until `_publish`, nobody else reads them.
+
+        Errors: Abandoned when `stop` is set before that change; Diverged.
+        """
         loop = asyncio.get_running_loop()
 
         def update(change: Callable[[], None]) -> None:
             asyncio.run_coroutine_threadsafe(self._hold_weights(), loop).result()
             change()
 
-        least = asyncio.create_task(asyncio.sleep(self._config.learner.least_step_seconds))
-        result = await asyncio.to_thread(self._trainer.train, groups, version=self.version, update=update)
-        await least
-        self._bad_in_a_row = self._bad_in_a_row + result.bad if result.bad else 0
+        if self._config.learner.least_step_seconds:
+            await _wait(stop, self._config.learner.least_step_seconds)
+        result = await asyncio.to_thread(
+            self._training.train, groups, version=self.version, update=update, stopped=stop.is_set
+        )
+        self._bad_in_a_row = 0 if result.updates else self._bad_in_a_row + 1
         if result.bad:
             self._log.error(
                 "step was not finite and changed nothing", step=self.version + 1, loss=result.loss
@@ -214,7 +227,7 @@ class Loop:
         try:
             with self._metrics.timing("step_seconds", phase="checkpoint"):
                 await asyncio.to_thread(
-                    save_checkpoint, root, self._trainer.policy, self._trainer.optimizer, state
+                    save_checkpoint, root, self._training.policy, self._training.optimizer, state
                 )
         except OSError as error:
             self._log.error("checkpoint not written; the last one stays", step=self.version, error=str(error))
@@ -223,3 +236,9 @@ class Loop:
         with suppress(OSError):
             await asyncio.to_thread(prune, root, keep=self._config.learner.checkpoint.keep)
         await self._replay.confirm_checkpoint(self.version)
+
+
+async def _wait(stop: asyncio.Event, seconds: float) -> None:
+    """Wait, but not beyond `stop`."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(stop.wait(), seconds)

@@ -71,8 +71,11 @@ class Policy:
 
     def attends_fully(self) -> bool:
         """Whether every layer sees all earlier tokens, so that a mask of our own may replace the model's."""
-        kinds = getattr(self.model.config, "layer_types", None)
-        return set(kinds) == {"full_attention"} if kinds else True
+        config = self.model.config
+        kinds = getattr(config, "layer_types", None)
+        if kinds:
+            return set(kinds) == {"full_attention"}
+        return getattr(config, "sliding_window", None) is None
 
     def named_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Every parameter by its checkpoint name; tied ones once."""
@@ -104,7 +107,7 @@ def load_policy(weights: Path, *, source: Path, device: torch.device, dtype: tor
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(weights, dtype=torch.float32, attn_implementation="sdpa")
-    model.to(device).train()
+    model.to(device).eval()  # gradients flow all the same, and dropout would make every ratio noise
     policy = Policy(model, source=source, device=device, dtype=dtype)
     _check_logprobs(policy)
     return policy

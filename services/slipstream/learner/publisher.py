@@ -32,11 +32,12 @@ TRIES = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """How a publication went: workers that serve the version, and the longest pause among them."""
+    """How a publication went: workers that serve the version, their longest pause, and its transfer."""
 
     workers: int
     seconds: float
     pause_seconds: float
+    transfer_seconds: float
 
 
 class Publisher:
@@ -72,22 +73,24 @@ class Publisher:
         """Bring every member of the fleet to `version`; returns once those that live serve it."""
         started = time.monotonic()
         self._fleet.version = version
-        pauses: list[float] = []
+        updated: set[Member] = set()
         while members := [m for m in self._fleet.members() if m.version != version]:
-            pauses += await self._attempt(version, members)
+            await self._attempt(version, members)
+            updated.update(members)
         self._metrics.set("policy_version", version)
         return Published(
             workers=len(self._fleet.members()),
             seconds=time.monotonic() - started,
-            pause_seconds=max(pauses, default=0.0),
+            pause_seconds=max((m.pause_seconds for m in updated), default=0.0),
+            transfer_seconds=max((m.receive_seconds for m in updated), default=0.0),
         )
 
-    async def _attempt(self, version: int, members: Sequence[Member]) -> list[float]:
+    async def _attempt(self, version: int, members: Sequence[Member]) -> None:
         """One try. Every failure drops a member or counts against it, so tries come to an end."""
         with self._metrics.timing("publish_seconds", phase="prepare"):
             members = await self._prepare(version, members)
         if not members:
-            return []
+            return
         for member in members:
             member.tell(begin=pb.Begin(epoch=self._fleet.epoch, version=version))
         applying = [
@@ -101,7 +104,9 @@ class Publisher:
             self._fail(version, members, str(error))
         with self._metrics.timing("publish_seconds", phase="commit"):
             applied = await self._settle(members, applying)
-            return await self._commit(version, [m for m, ok in zip(members, applied, strict=True) if ok])
+            for member, answer in zip(members, applied, strict=True):
+                member.receive_seconds = answer.receive_seconds if answer else 0.0
+            await self._commit(version, [m for m, ok in zip(members, applied, strict=True) if ok])
 
     async def _prepare(self, version: int, members: Sequence[Member]) -> list[Member]:
         """Tell everybody what comes; returns those that are ready, if that is all of them."""
@@ -168,17 +173,15 @@ class Publisher:
         with torch.no_grad():
             send(group, self._manifest, tensors, version=version, device=self._policy.device)
 
-    async def _commit(self, version: int, members: Sequence[Member]) -> list[float]:
+    async def _commit(self, version: int, members: Sequence[Member]) -> None:
         for member in members:
             member.tell(commit=pb.Commit(version=version))
         serving = await self._ask(members, "serving", version)
-        pauses = []
         for member, answer in zip(members, serving, strict=True):
             if answer is not None:
+                member.pause_seconds = answer.pause_seconds
                 self._fleet.confirm(member, version)
                 member.failures = 0
-                pauses.append(answer.pause_seconds)
-        return pauses
 
     async def _ask(self, members: Sequence[Member], kind: str, version: int) -> list[Any]:
         return await asyncio.gather(

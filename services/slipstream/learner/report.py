@@ -34,6 +34,7 @@ class Report:
 
     def __init__(self, run_dir: Path, metrics: Metrics) -> None:
         run_dir.mkdir(parents=True, exist_ok=True)
+        self.continues = (run_dir / "metrics.jsonl").exists()
         self._rows = (run_dir / "metrics.jsonl").open("a", encoding="utf-8", buffering=1)
         self._samples = (run_dir / "samples.jsonl").open("a", encoding="utf-8", buffering=1)
         self._metrics = metrics
@@ -68,6 +69,7 @@ class Report:
             "train_seconds": timing.train,
             "publish_seconds": timing.publish,
             "pause_seconds": published.pause_seconds,
+            "transfer_seconds": published.transfer_seconds,
             "workers": published.workers,
         }
         self.event("step", **row)
@@ -101,16 +103,12 @@ class Report:
         metrics = self._metrics
         metrics.count("tokens_trained_total", result.tokens)
         metrics.observe_counts("staleness_versions", result.staleness_counts)
-        over_age = result.metrics.get("over_age_fraction", 0.0) * result.tokens
-        metrics.count("tokens_masked_total", over_age, reason="over_age")
+        over_age = result.metrics.get("tokens", 0.0) - result.tokens
+        metrics.count("tokens_masked_total", max(0.0, over_age), reason="over_age")
         for side in ("low", "high"):
-            clipped = result.metrics.get(f"clip_fraction_{side}", 0.0) * result.metrics.get(
-                "trained_tokens", 0
-            )
+            clipped = result.metrics.get(f"clip_fraction_{side}", 0.0) * result.tokens
             metrics.count("clipped_tokens_total", clipped, side=side)
-        ratio = result.metrics.get("mean_ratio", 1.0)
-        if math.isfinite(ratio):  # one NaN would stay in the sum for ever
-            metrics.observe("ratio", ratio)
+        metrics.observe_counts("ratio", result.ratio_counts)
         for name, value in row["rewards"].items():
             metrics.set("reward_mean", value, reward=name)
         metrics.set("gradient_norm", result.gradient_norm)
@@ -135,19 +133,21 @@ def _finite(value: Any) -> Any:
 
 def _of_groups(groups: Sequence[Group], version: int) -> dict[str, Any]:
     """What can be read off a batch; `version` is the policy's before the step."""
-    completions = [completion for group in groups for completion in group.completions]
-    several = [c for c in completions if len({span.version for span in c.spans}) > 1]
-    stale = [c for c in completions if c in several or any(s.version < version for s in c.spans)]
+    everything = [completion for group in groups for completion in group.completions]
+    completions = [completion for completion in everything if not completion.withheld]
+    versions = [{span.version for span in completion.spans} for completion in completions]
     rewards = {
-        name: _mean([r.value for c in completions for r in c.rewards if r.name == name and not c.withheld])
-        for name in {r.name for c in completions if not c.withheld for r in c.rewards}
+        name: _mean([r.value for c in completions for r in c.rewards if r.name == name])
+        for name in {r.name for c in completions for r in c.rewards}
     }
     return {
         "rewards": rewards,
         "completions": len(completions),
-        "completions_with_several_versions": len(several),
-        "completions_stale": len(stale),
-        "completions_withheld": sum(c.withheld for c in completions),
+        "completions_with_several_versions": sum(len(v) > 1 for v in versions),
+        "completions_stale": sum(
+            len(found) > 1 or min(found, default=version) < version for found in versions
+        ),
+        "completions_withheld": len(everything) - len(completions),
         "response_tokens_mean": _mean([float(len(c.token_ids)) for c in completions]),
         "truncated_fraction": _mean([float(c.finish_reason is FinishReason.LENGTH) for c in completions]),
     }

@@ -4,7 +4,7 @@ groups ─▶ advantages ─▶ sequences ─▶ minibatches ─▶ packed rows 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from slipstream.algorithms import (
     finalize,
     group_advantages,
     merge,
+    over_age_mask,
     policy_loss,
     summarize,
     token_staleness,
@@ -32,26 +33,37 @@ from slipstream.learner.batch import (
 )
 from slipstream.learner.model import Policy
 from slipstream.learner.schedule import learning_rate
+from slipstream.telemetry.metrics import RATIOS
 from slipstream.types import Group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """What a step did. `metrics` are those of the loss; `bad` counts optimizer steps that were skipped."""
+    """What a step did. Of the optimizer steps, `updates` were made and `bad` were skipped.
+
+    `metrics` are those of the loss. Tokens, staleness and ratios are of the tokens that trained: those
+    over age are left out.
+    """
 
     loss: float
     gradient_norm: float
     learning_rate: float
+    updates: int
     bad: int
     tokens: int
     metrics: Mapping[str, float]
     staleness_mean: float
     staleness_max: int
     staleness_histogram: Mapping[str, int]
-    staleness_counts: Mapping[int, int]
+    staleness_counts: Mapping[float, int]
+    ratio_counts: Mapping[float, int]
 
 
-class Trainer:
+class Abandoned(Exception):
+    """The step was given up before it changed anything."""
+
+
+class TrainingStep:
     """Policy and optimizer. `update` is called with weights that nobody reads: the caller holds them."""
 
     def __init__(self, policy: Policy, config: RunConfig) -> None:
@@ -75,31 +87,36 @@ class Trainer:
         self._weights: dict[str, float] = {reward.name: reward.weight for reward in config.rewards}
 
     def train(
-        self, groups: Sequence[Group], *, version: int, update: Callable[[Callable[[], None]], None]
+        self,
+        groups: Sequence[Group],
+        *,
+        version: int,
+        update: Callable[[Callable[[], None]], None],
+        stopped: Callable[[], bool] = lambda: False,
     ) -> StepResult:
         """Train on the groups of one batch; `version` is the policy's before the step.
 
         `update` runs the change of weights that it is given, while nobody else reads them. A minibatch
-        whose loss or gradient is not finite changes nothing (invariant 13).
+        whose loss or gradient is not finite changes nothing (invariant 13). Errors: Abandoned when
+        `stopped` becomes true before the first change.
         """
         sequences = make_sequences(groups, self._advantages(groups))
         minibatches = [self._rows(part) for part in _split(sequences, self._config.learner.minibatches)]
         old = [[self._old_logprobs(row) for row in rows] for rows, _ in minibatches]
-        rate = self._set_learning_rate(version + 1)
-        losses, norms, sums, bad = [], [], [], 0
+        record = _Record(rate=self._set_learning_rate(version + 1))
         for (rows, counts), old_rows in zip(minibatches, old, strict=True):
-            loss, parts = self._gradients(rows, old_rows, counts, version)
+            may_stop = stopped if not record.updates else lambda: False
+            loss = self._gradients(rows, old_rows, counts, version, record, may_stop)
             norm = self._clip()
-            losses.append(loss)
-            norms.append(norm)
-            sums += parts
+            record.losses.append(loss)
+            record.norms.append(norm)
             if torch.isfinite(torch.tensor([loss, norm])).all():
                 update(self._apply)
+                record.updates += 1
             else:
-                bad += 1
+                record.bad += 1
             self.optimizer.zero_grad(set_to_none=True)
-        staleness_T = _staleness([row for rows, _ in minibatches for row in rows], version)
-        return _result(losses, norms, rate, bad, sums, staleness_T)
+        return record.result()
 
     def _advantages(self, groups: Sequence[Group]) -> list[float]:
         rewards_B = total_rewards(groups, self._weights)
@@ -124,27 +141,40 @@ class Trainer:
             return self._logprobs(row)
 
     def _gradients(
-        self, rows: Sequence[Row], old: Sequence[torch.Tensor | None], counts: Counts, version: int
-    ) -> tuple[float, list[dict[str, torch.Tensor]]]:
-        """Accumulate the gradient of one minibatch over its rows; all share the minibatch's counts."""
-        total, sums = 0.0, []
+        self,
+        rows: Sequence[Row],
+        old: Sequence[torch.Tensor | None],
+        counts: Counts,
+        version: int,
+        record: "_Record",
+        stopped: Callable[[], bool],
+    ) -> float:
+        """Accumulate the gradient of one minibatch over rows that share its counts; returns the loss."""
+        total = 0.0
         for row, old_T in zip(rows, old, strict=True):
+            if stopped():
+                self.optimizer.zero_grad(set_to_none=True)
+                raise Abandoned
+            logprobs_T = self._logprobs(row)
+            staleness_T = row_staleness(row, version)
             out = policy_loss(
                 self._loss,
-                logprobs=self._logprobs(row),
+                logprobs=logprobs_T,
                 rollout_logprobs=row.rollout_logprobs_T,
                 old_logprobs=old_T,
                 advantages=row.advantages_B,
                 mask=torch.ones_like(row.targets_T),
                 sequence_ids=row.sequence_ids_T,
-                staleness=row_staleness(row, version),
+                staleness=staleness_T,
                 group_ids=row.group_ids_B,
                 counts=_counts_of(row, counts),
             )
             out.loss.backward()
             total += float(out.loss.detach())
-            sums.append(out.sums)
-        return total, sums
+            trained_T = ~over_age_mask(staleness_T, self._config.staleness.max_staleness)
+            ratios_T = (logprobs_T.detach() - row.rollout_logprobs_T).clamp(-20, 20).exp()
+            record.add(out.sums, staleness_T[trained_T], ratios_T[trained_T])
+        return total
 
     def _logprobs(self, row: Row) -> torch.Tensor:
         return self.policy.logprobs(
@@ -200,31 +230,52 @@ def _counts_of(row: Row, counts: Counts) -> Counts:
     )
 
 
-def _staleness(rows: Sequence[Row], version: int) -> torch.Tensor:
-    ages = [row_staleness(row, version).cpu() for row in rows]
-    return torch.cat(ages) if ages else torch.zeros(0, dtype=torch.int64)
+@dataclass(slots=True, kw_only=True)
+class _Record:
+    """What a step has done so far."""
+
+    rate: float
+    losses: list[float] = field(default_factory=list)
+    norms: list[float] = field(default_factory=list)
+    updates: int = 0
+    bad: int = 0
+    _sums: list[dict[str, torch.Tensor]] = field(default_factory=list)
+    _ages: list[torch.Tensor] = field(default_factory=list)
+    _ratios: list[torch.Tensor] = field(default_factory=list)
+
+    def add(self, sums: dict[str, torch.Tensor], staleness_T: torch.Tensor, ratios_T: torch.Tensor) -> None:
+        """One row: its sums, and the age and ratio of its tokens that trained."""
+        self._sums.append(sums)
+        self._ages.append(staleness_T.cpu())
+        self._ratios.append(ratios_T.cpu())
+
+    def result(self) -> StepResult:
+        """The step as values."""
+        staleness_T = torch.cat(self._ages) if self._ages else torch.zeros(0, dtype=torch.int64)
+        summary = summarize(staleness_T, torch.ones_like(staleness_T))
+        ages, amounts = staleness_T.unique(return_counts=True)
+        metrics: dict[str, Any] = finalize(merge(self._sums)) if self._sums else {}
+        return StepResult(
+            loss=sum(self.losses) / len(self.losses),
+            gradient_norm=sum(self.norms) / len(self.norms),
+            learning_rate=self.rate,
+            updates=self.updates,
+            bad=self.bad,
+            tokens=summary.tokens,
+            metrics=metrics,
+            staleness_mean=summary.mean,
+            staleness_max=summary.largest,
+            staleness_histogram=summary.histogram,
+            staleness_counts=dict(zip(ages.tolist(), amounts.tolist(), strict=True)),
+            ratio_counts=_tally(torch.cat(self._ratios)) if self._ratios else {},
+        )
 
 
-def _result(
-    losses: list[float],
-    norms: list[float],
-    rate: float,
-    bad: int,
-    sums: list[dict[str, torch.Tensor]],
-    staleness_T: torch.Tensor,
-) -> StepResult:
-    summary = summarize(staleness_T, torch.ones_like(staleness_T))
-    ages, amounts = staleness_T.unique(return_counts=True)
-    metrics: dict[str, Any] = finalize(merge(sums)) if sums else {}
-    return StepResult(
-        loss=sum(losses) / len(losses),
-        gradient_norm=sum(norms) / len(norms),
-        learning_rate=rate,
-        bad=bad,
-        tokens=summary.tokens,
-        metrics=metrics,
-        staleness_mean=summary.mean,
-        staleness_max=summary.largest,
-        staleness_histogram=summary.histogram,
-        staleness_counts=dict(zip(ages.tolist(), amounts.tolist(), strict=True)),
-    )
+def _tally(ratios_T: torch.Tensor) -> dict[float, int]:
+    """The mean of each bucket of the ratio histogram, and how many tokens are in it."""
+    finite_T = ratios_T[ratios_T.isfinite()].double()
+    bucket_T = torch.bucketize(finite_T, torch.tensor(RATIOS, dtype=torch.float64))
+    amounts = torch.bincount(bucket_T, minlength=len(RATIOS) + 1)
+    totals = torch.bincount(bucket_T, weights=finite_T, minlength=len(RATIOS) + 1)
+    pairs = zip(totals.tolist(), amounts.tolist(), strict=True)
+    return {total / amount: amount for total, amount in pairs if amount}

@@ -58,8 +58,12 @@ async def run(pod: Pod, url: str, *, embedded: RedisServer | None) -> None:
 
 @asynccontextmanager
 async def connected(url: str, config: RunConfig) -> AsyncIterator[Scripts]:
-    """The scripts on the keys of this run. The braces keep them in one slot of a Redis cluster."""
-    scripts = Scripts(url, prefix=f"slipstream:{{{config.name}}}:")
+    """The scripts on the keys of this run, which its directory names: a new run finds nothing of an old one.
+
+    The braces keep the keys in one slot of a Redis cluster.
+    """
+    run = config.run_dir.name if config.run_dir else config.name
+    scripts = Scripts(url, prefix=f"slipstream:{{{run}}}:")
     try:
         yield scripts
     finally:
@@ -108,7 +112,7 @@ async def _serve(pod: Pod, store: ReplayStore, evaluations: EvaluationStore) -> 
         )
     )
     register = partial(add_ReplayServicer_to_server, servicer)
-    server = await start_server(pod.config.replay.address, register, config=pod.config.rpc)
+    server = await start_server(pod.config.replay.address, register, config=pod.config.rpc, log=pod.log)
     try:
         await server.set_serving(True)
         pod.announce(server.address)

@@ -20,7 +20,8 @@ from slipstream.weights.manifest import model_fingerprint
 async def main(pod: Pod) -> None:
     """Start the engine, join the fleet, and work until the pod is stopped."""
     config = pod.config
-    engine = start_engine(config)
+    with pod.unstoppable():
+        engine = start_engine(config)
     served = ServedVersion()
     server = await start_server(config.rollout.address, lambda _: None, config=config.rpc)
     channels = [

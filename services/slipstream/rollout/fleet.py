@@ -175,11 +175,12 @@ class FleetMember:
             if update.rendezvous.epoch != self._joined_epoch:
                 await self._engine.form_group(update.rendezvous)
                 self._joined_epoch = update.rendezvous.epoch
+            receiving = time.monotonic()
             await self._engine.receive(update.manifest, update.version)
         except TransferError as error:
             return self._fail(update, error)
         self._received = update
-        seconds = time.monotonic() - started
+        seconds = time.monotonic() - receiving
         return pb.WorkerMessage(
             applied=pb.Applied(epoch=begin.epoch, version=begin.version, receive_seconds=seconds)
         )

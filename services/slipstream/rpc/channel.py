@@ -18,7 +18,15 @@ LONGEST_PAUSE_SECONDS = 2.0
 
 
 def open_channel(address: str, config: RpcConfig) -> grpc.aio.Channel:
-    """A channel to host:port with the project's limits; it connects at the first call."""
+    """A channel to host:port with the project's limits; it connects at the first call.
+
+    Errors: ValueError for port 0, which is an address to listen on and not one to call.
+    """
+    if address.endswith(":0"):
+        raise ValueError(
+            f"{address} cannot be called: set replay.address, verifier.address and learner.address, or the "
+            "SLIPSTREAM_*_ADDRESS variables, to where the services listen"
+        )
     return grpc.aio.insecure_channel(address, options=channel_options(config))
 
 

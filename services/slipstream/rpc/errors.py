@@ -5,6 +5,8 @@ from typing import Any
 
 import grpc
 
+from slipstream.telemetry.logs import Log
+
 
 class SlipstreamError(Exception):
     """Base of every error that crosses a service boundary."""
@@ -37,39 +39,49 @@ class Unreachable(SlipstreamError):
 
 
 class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
-    """Turns a SlipstreamError or ValueError of a servicer into its gRPC status; the rest stays INTERNAL."""
+    """Turns a SlipstreamError or ValueError of a servicer into its gRPC status; the rest stays INTERNAL.
+
+    What the service itself suffers from, a full or unreachable store, is logged by it at once.
+    """
+
+    def __init__(self, log: Log | None) -> None:
+        self._log = log
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
         handler = await continuation(details)
         if handler is None:
             return None
         if handler.unary_unary:
-            return handler._replace(unary_unary=_guard_unary(handler.unary_unary))
+            return handler._replace(unary_unary=_guard_unary(handler.unary_unary, self._log))
         if handler.unary_stream:
-            return handler._replace(unary_stream=_guard_stream(handler.unary_stream))
-        return handler._replace(stream_stream=_guard_stream(handler.stream_stream))
+            return handler._replace(unary_stream=_guard_stream(handler.unary_stream, self._log))
+        return handler._replace(stream_stream=_guard_stream(handler.stream_stream, self._log))
 
 
-def _guard_unary(behavior: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+def _guard_unary(behavior: Callable[..., Awaitable[Any]], log: Log | None) -> Callable[..., Awaitable[Any]]:
     async def guarded(request: Any, context: Any) -> Any:
         try:
             return await behavior(request, context)
         except (SlipstreamError, ValueError) as error:
-            await context.abort(_status(error), str(error))
+            await context.abort(_status(error, log), str(error))
 
     return guarded
 
 
-def _guard_stream(behavior: Callable[..., AsyncIterator[Any]]) -> Callable[..., AsyncIterator[Any]]:
+def _guard_stream(
+    behavior: Callable[..., AsyncIterator[Any]], log: Log | None
+) -> Callable[..., AsyncIterator[Any]]:
     async def guarded(request: Any, context: Any) -> AsyncIterator[Any]:
         try:
             async for response in behavior(request, context):
                 yield response
         except (SlipstreamError, ValueError) as error:
-            await context.abort(_status(error), str(error))
+            await context.abort(_status(error, log), str(error))
 
     return guarded
 
 
-def _status(error: Exception) -> grpc.StatusCode:
+def _status(error: Exception, log: Log | None) -> grpc.StatusCode:
+    if log is not None and isinstance(error, OutOfMemory | Unreachable):
+        log.warning("request refused", error=str(error))
     return error.status if isinstance(error, SlipstreamError) else grpc.StatusCode.INVALID_ARGUMENT

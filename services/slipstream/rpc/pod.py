@@ -12,11 +12,13 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from slipstream.config import ConfigError, RunConfig, apply_environment, load_config
+from slipstream.config.checks import check_config
 from slipstream.rpc.errors import SlipstreamError
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics, serve_metrics
@@ -37,6 +39,16 @@ class Pod:
     ready_file: Path | None
     metrics_port: int
 
+    @contextmanager
+    def unstoppable(self) -> Iterator[None]:
+        """Around work that blocks the loop and so cannot see `stop`: SIGTERM ends the process at once."""
+        loop = asyncio.get_running_loop()
+        loop.remove_signal_handler(signal.SIGTERM)
+        try:
+            yield
+        finally:
+            loop.add_signal_handler(signal.SIGTERM, self.stop.set)
+
     def announce(self, address: str) -> None:
         """Say that the pod is ready, in the log and in the ready file (one atomic rename)."""
         self.log.info("ready", address=address, metrics_port=self.metrics_port)
@@ -54,6 +66,7 @@ def run_pod(name: str, main: Callable[[Pod], Awaitable[None]], argv: Sequence[st
         die_with_parent(arguments.parent)
     try:
         config = apply_environment(load_config(arguments.config, arguments.set))
+        refuse_impossible(config)
     except ConfigError as error:
         print(f"slipstream.{name}: {error}", file=sys.stderr)
         return USAGE_ERROR
@@ -66,6 +79,13 @@ def run_pod(name: str, main: Callable[[Pod], Awaitable[None]], argv: Sequence[st
             log.error("stopped", error=f"{type(leaf).__name__}: {leaf}")
         status = 1
     return status
+
+
+def refuse_impossible(config: RunConfig) -> None:
+    """Errors: ConfigError for a combination that cannot work, which `slipstream validate` would list too."""
+    errors = [str(problem) for problem in check_config(config) if problem.severity == "error"]
+    if errors:
+        raise ConfigError("the configuration cannot work\n  " + "\n  ".join(errors))
 
 
 def _leaves(group: BaseExceptionGroup[Exception]) -> list[Exception]:

@@ -8,6 +8,7 @@ from grpc_health.v1.health import aio as health  # type: ignore[attr-defined]
 
 from slipstream.config import RpcConfig
 from slipstream.rpc.errors import ErrorInterceptor
+from slipstream.telemetry.logs import Log
 
 MIB = 1024 * 1024
 
@@ -32,13 +33,13 @@ class Server:
 
 
 async def start_server(
-    address: str, register: Callable[[grpc.aio.Server], None], *, config: RpcConfig
+    address: str, register: Callable[[grpc.aio.Server], None], *, config: RpcConfig, log: Log | None = None
 ) -> Server:
     """Listen on `address` (host:port, port 0 takes a free one) with the services that `register` adds.
 
     Errors: OSError when the port is in use, naming the address and the key to change.
     """
-    server = grpc.aio.server(interceptors=[ErrorInterceptor()], options=channel_options(config))
+    server = grpc.aio.server(interceptors=[ErrorInterceptor(log)], options=channel_options(config))
     servicer = health.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
     register(server)

@@ -24,7 +24,12 @@ class FileSource:
         self._orders: dict[int, list[int]] = {}
 
     @property
-    def held_out_size(self) -> int | None:
+    def size(self) -> int:
+        """How many training rows there are."""
+        return len(self._training)
+
+    @property
+    def held_out_size(self) -> int:
         """How many distinct held-out prompts there are."""
         return len(self._held_out)
 

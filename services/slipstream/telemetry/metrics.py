@@ -49,7 +49,11 @@ TABLE: dict[str, Metric] = {
     "clipped_tokens_total": Metric(
         kind="counter", help="Tokens that the objective clipped, by side of the band.", labels=("side",)
     ),
-    "ratio": Metric(kind="histogram", help="Mean importance ratio of a step.", buckets=RATIOS),
+    "ratio": Metric(
+        kind="tally",
+        help="Ratio of trained tokens to the policy that sampled them.",
+        buckets=RATIOS,
+    ),
     "reward_mean": Metric(
         kind="gauge", help="Mean reward of the last batch, by component.", labels=("reward",)
     ),
@@ -163,7 +167,7 @@ class Metrics:
         assert isinstance(metric, Histogram)
         metric.observe(value)
 
-    def observe_counts(self, name: str, counts: Mapping[int, int]) -> None:
+    def observe_counts(self, name: str, counts: Mapping[float, int]) -> None:
         """Add many observations to a tally: value → how many."""
         metric = self._metric(name, Tally, {})
         assert isinstance(metric, Tally)

@@ -3,6 +3,7 @@
 -- an unbroken run, and the only bound that makes sense after a lost Redis or an older checkpoint.
 local version = tonumber(ARGV[1])
 allow_when_full()
+redis.call('DEL', evaluation_queue, evaluation_leases)  -- nobody waits for them any more
 local released = redis.call('ZRANGE', in_flight, 0, -1)
 for _, id in ipairs(released) do
   redis.call('ZREM', in_flight, id)
