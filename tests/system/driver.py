@@ -36,7 +36,13 @@ class Run:
     def __init__(self, directory: Path, *arguments: str, steps: int) -> None:
         config = directory / "run.yaml"
         config.write_text(BASE, encoding="utf-8")
-        settings = [f"learner.steps={steps}", f"runs_dir={directory / 'runs'}", *arguments]
+        settings = [
+            f"learner.steps={steps}",
+            f"runs_dir={directory / 'runs'}",
+            "warmup.steps=0",
+            f"warmup.cache_dir={directory.parent / 'models'}",
+            *arguments,
+        ]
         sets = [part for s in settings if not s.startswith("--") for part in ("--set", s)]
         flags = [s for s in settings if s.startswith("--")]
         self.directory = directory

@@ -49,10 +49,11 @@ def test_a_run_trains_to_its_end_and_leaves_everything_that_it_promises(
 def test_a_second_worker_joins_in_the_middle_and_goes_on_when_the_first_is_killed(
     tmp_path: Path, engine: tuple[str, ...]
 ) -> None:
-    with running(tmp_path, *engine, steps=100_000) as run:
+    unhurried = "learner.least_step_seconds=0.3"  # leaves the processor to the engine that starts
+    with running(tmp_path, *engine, unhurried, steps=100_000) as run:
         run.wait_until("third step", lambda: run.version() >= 3)
         with run.another_worker("second"):
-            run.wait_until("step with two workers", lambda: run.rows("step")[-1]["workers"] == 2)
+            run.wait_until("step with two workers", lambda: run.rows("step")[-1]["workers"] == 2, seconds=300)
             os.kill(run.pod("rollout-0")["pid"], signal.SIGKILL)
             killed_at = run.version()
             run.wait_until("ten steps more", lambda: run.version() >= killed_at + 10)
