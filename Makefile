@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CONFIG ?= examples/addition.yaml
 
-.PHONY: help quickstart test test-slow test-gpu lint format proto bench clean
+.PHONY: help quickstart test test-gpu lint format proto bench clean
 
 help:  ## Show this list.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -18,10 +18,7 @@ quickstart: $(READY)  ## Train the million-parameter model on two-digit addition
 	$(BIN)/slipstream run $(CONFIG)
 
 test: $(READY)  ## The default suite, vLLM included: about ten minutes on two cores.
-	$(BIN)/python -m pytest -m "not slow and not gpu"
-
-test-slow: $(READY)  ## What takes more than a minute a test.
-	$(BIN)/python -m pytest -m "slow and not gpu"
+	$(BIN)/python -m pytest -m "not gpu"
 
 test-gpu: $(READY)  ## What needs a CUDA device.
 	$(BIN)/python -m pytest -m gpu
