@@ -53,7 +53,7 @@ def test_a_wrong_pattern_stops_the_pod_at_start_and_names_the_key(tmp_path: Path
     process, ready = start(tmp_path, "rewards: [{name: format, pattern: '('}]")
     _, said = process.communicate(timeout=30)
     assert process.returncode != 0
-    assert "rewards.0.pattern: not a usable regular expression" in said
+    assert "rewards.0.pattern: is not a usable regular expression" in said
     assert not ready.exists()
 
 
