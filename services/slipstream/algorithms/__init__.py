@@ -3,11 +3,13 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
+from slipstream.algorithms.baselines import RunningBaselines
 from slipstream.algorithms.presets import PRESETS, Preset, describe
 from slipstream.algorithms.resolve import resolve_advantage, resolve_loss
 from slipstream.algorithms.spec import (
     ADVANTAGES,
     AGGREGATIONS,
+    CORRECTIONS,
     OBJECTIVES,
     Advantage,
     Aggregation,
@@ -25,12 +27,17 @@ from slipstream.algorithms.staleness import (
 if TYPE_CHECKING:
     from slipstream.algorithms.advantages import group_advantages
     from slipstream.algorithms.aggregation import Counts, count, token_weights
-    from slipstream.algorithms.loss import PolicyLoss, policy_loss
-    from slipstream.algorithms.metrics import REDUCED_BY_MAX, finalize, merge
+    from slipstream.algorithms.gae import gae
+    from slipstream.algorithms.loss import PolicyLoss, m2po_limit, policy_loss
+    from slipstream.algorithms.metrics import REDUCED_BY_MAX, finalize, finalize_by_staleness, merge
+    from slipstream.algorithms.objectives import TopK
+    from slipstream.algorithms.process_rewards import process_reward, step_rewards_to_go, token_rewards
+    from slipstream.algorithms.regularizers import active_entropy, adapt_entropy, reward_penalty
 
 __all__ = [
     "ADVANTAGES",
     "AGGREGATIONS",
+    "CORRECTIONS",
     "OBJECTIVES",
     "PRESETS",
     "REDUCED_BY_MAX",
@@ -41,17 +48,28 @@ __all__ = [
     "Objective",
     "PolicyLoss",
     "Preset",
+    "RunningBaselines",
     "StalenessSummary",
+    "TopK",
+    "active_entropy",
+    "adapt_entropy",
     "count",
     "describe",
     "finalize",
+    "finalize_by_staleness",
+    "gae",
     "group_advantages",
+    "m2po_limit",
     "merge",
     "over_age_mask",
     "policy_loss",
+    "process_reward",
     "resolve_advantage",
     "resolve_loss",
+    "reward_penalty",
+    "step_rewards_to_go",
     "summarize",
+    "token_rewards",
     "token_staleness",
     "token_versions",
     "token_weights",
@@ -59,6 +77,10 @@ __all__ = [
 
 _NEEDS_TORCH: Final = {
     "group_advantages": "advantages",
+    "gae": "gae",
+    "process_reward": "process_rewards",
+    "step_rewards_to_go": "process_rewards",
+    "token_rewards": "process_rewards",
     "Counts": "aggregation",
     "count": "aggregation",
     "token_weights": "aggregation",
@@ -66,7 +88,13 @@ _NEEDS_TORCH: Final = {
     "policy_loss": "loss",
     "REDUCED_BY_MAX": "metrics",
     "finalize": "metrics",
+    "finalize_by_staleness": "metrics",
     "merge": "metrics",
+    "m2po_limit": "loss",
+    "TopK": "objectives",
+    "active_entropy": "regularizers",
+    "adapt_entropy": "regularizers",
+    "reward_penalty": "regularizers",
 }
 
 if not TYPE_CHECKING:

@@ -67,16 +67,17 @@ def token_weights(
     *,
     group_ids: Tensor | None = None,
     counts: Counts | None = None,
+    dtype: torch.dtype = torch.float64,
 ) -> Tensor:
-    """Return the weight of each token, [T] float64; 0 outside the mask.
+    """Return the weight of each token, [T] of the given dtype; 0 outside the mask.
 
     counts: those of the whole optimizer batch where this is a part of it; without them, this batch's own.
     Raises ValueError for mismatched shapes, and for prompt_mean without prompt counts.
     """
     length_B = _lengths(mask, sequence_ids)
     whole = count(mask, sequence_ids, group_ids) if counts is None else counts
-    divisor_T = _divisor(spec, length_B, whole).clamp(min=1)[sequence_ids]
-    return mask.to(torch.float64) / divisor_T
+    weight_B = (1 / _divisor(spec, length_B, whole).clamp(min=1)).to(dtype)
+    return weight_B[sequence_ids] * mask.to(dtype)
 
 
 def _divisor(spec: Aggregation, length_B: Tensor, counts: Counts) -> Tensor:
@@ -106,4 +107,5 @@ def _prompt_tokens(counts: Counts, length_B: Tensor) -> Tensor:
 def _lengths(mask: Tensor, sequence_ids: Tensor) -> Tensor:
     require_shape("sequence_ids", sequence_ids, tuple(mask.shape), "mask")
     require_mask("mask", mask)
-    return segment_sum(mask.to(torch.float64), sequence_ids, count_sequences(sequence_ids))
+    ones_T = mask.to(torch.float32)  # exact up to 16 million tokens of one sequence
+    return segment_sum(ones_T, sequence_ids, count_sequences(sequence_ids)).double()

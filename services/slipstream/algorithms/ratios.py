@@ -12,9 +12,9 @@ LOG_RATIO_LIMIT: Final = 20.0
 """Ratios stay within exp(-20) and exp(20). Past the limit the clamp also stops the gradient."""
 
 
-def log_ratio(logprobs_T: Tensor, anchor_logprobs_T: Tensor) -> Tensor:
-    """Return z = l - a [T], clamped to +-20; no gradient reaches the anchor."""
-    return (logprobs_T - anchor_logprobs_T.detach()).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+def bounded(log_ratio: Tensor) -> Tensor:
+    """Return a log ratio, of tokens or of sequences, clamped to +-20."""
+    return log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
 
 
 def k3(log_ratio_T: Tensor) -> Tensor:

@@ -1,26 +1,104 @@
 """What a loss can be made of, as frozen data without torch, read by the schema of a run and by the maths."""
 
-from slipstream.algorithms.spec.advantage import ADVANTAGES, Advantage, BatchScaled, DrGrpo, Grpo, Rloo
-from slipstream.algorithms.spec.loss import AGGREGATIONS, Aggregation, AggregationName, LossSpec
-from slipstream.algorithms.spec.objective import OBJECTIVES, Anchor, Cispo, Is, Objective, Pg, PpoClip, band
+from slipstream.algorithms.spec.advantage import ADVANTAGES, Advantage, needs_groups
+from slipstream.algorithms.spec.batch_advantage import BatchScaled, Gdpo, ReinforcePp
+from slipstream.algorithms.spec.checks import Anchor
+from slipstream.algorithms.spec.correction import (
+    CORRECTIONS,
+    Correction,
+    GeometricRejection,
+    IcePop,
+    M2po,
+    Mis,
+    Opsm,
+    Tis,
+    needs_batch_anchor,
+)
+from slipstream.algorithms.spec.divergence_objective import Dppo, Ipo
+from slipstream.algorithms.spec.group_advantage import DrGrpo, Gopo, Grpo, MaxRl, Opo, Rloo
+from slipstream.algorithms.spec.history_advantage import Ema, Mixed
+from slipstream.algorithms.spec.loss import AGGREGATIONS, Aggregation, AggregationName, LossSpec, TopEntropy
+from slipstream.algorithms.spec.objective import (
+    OBJECTIVES,
+    ONE_ADVANTAGE_PER_SEQUENCE,
+    Objective,
+    anchor_of,
+    band,
+)
+from slipstream.algorithms.spec.regularizer import DriftPenalty, Entropy, Kl
+from slipstream.algorithms.spec.sequence_objective import Gmpo, Gspo, GspoToken, Rspo, Vespo
+from slipstream.algorithms.spec.shaping import (
+    AdaptiveGroup,
+    Buckets,
+    CollapseAlarm,
+    Difficulty,
+    DynamicSampling,
+    Goldilocks,
+    OverlongFilter,
+    Shaping,
+    SoftOverlong,
+)
+from slipstream.algorithms.spec.token_objective import Cispo, Is, Pg, PpoClip, RolloutIs, Sapo, Topr
 
 __all__ = [
     "ADVANTAGES",
     "AGGREGATIONS",
+    "CORRECTIONS",
     "OBJECTIVES",
+    "ONE_ADVANTAGE_PER_SEQUENCE",
+    "AdaptiveGroup",
     "Advantage",
     "Aggregation",
     "AggregationName",
     "Anchor",
     "BatchScaled",
+    "Buckets",
     "Cispo",
+    "CollapseAlarm",
+    "Correction",
+    "Difficulty",
+    "Dppo",
     "DrGrpo",
+    "DriftPenalty",
+    "DynamicSampling",
+    "Ema",
+    "Entropy",
+    "Gdpo",
+    "GeometricRejection",
+    "Gmpo",
+    "Goldilocks",
+    "Gopo",
     "Grpo",
+    "Gspo",
+    "GspoToken",
+    "IcePop",
+    "Ipo",
     "Is",
+    "Kl",
     "LossSpec",
+    "M2po",
+    "MaxRl",
+    "Mis",
+    "Mixed",
     "Objective",
+    "Opo",
+    "Opsm",
+    "OverlongFilter",
     "Pg",
     "PpoClip",
+    "ReinforcePp",
     "Rloo",
+    "RolloutIs",
+    "Rspo",
+    "Sapo",
+    "Shaping",
+    "SoftOverlong",
+    "Tis",
+    "TopEntropy",
+    "Topr",
+    "Vespo",
+    "anchor_of",
     "band",
+    "needs_batch_anchor",
+    "needs_groups",
 ]

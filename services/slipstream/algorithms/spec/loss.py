@@ -1,15 +1,31 @@
-"""A whole policy loss as data: objective, aggregation, and the age limit of its tokens."""
+"""A whole policy loss as data: objective, corrections, regularisers, aggregation. Wrong ones are refused."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal
 
-from slipstream.algorithms.spec.checks import STRICT, require_choice, require_integer
-from slipstream.algorithms.spec.objective import Objective, Pg
+from slipstream.algorithms.spec.checks import STRICT, require_choice, require_integer, require_positive
+from slipstream.algorithms.spec.correction import (
+    Correction,
+    GeometricRejection,
+    IcePop,
+    Mis,
+    Tis,
+    needs_batch_anchor,
+)
+from slipstream.algorithms.spec.objective import Objective, anchor_of
+from slipstream.algorithms.spec.regularizer import DriftPenalty, Entropy, Kl
+from slipstream.algorithms.spec.sequence_objective import Gspo
+from slipstream.algorithms.spec.token_objective import Pg
 
 AggregationName = Literal[
-    "token_mean", "seq_mean_token_mean", "seq_mean_token_sum", "token_sum_norm", "prompt_mean"
+    "token_mean",
+    "seq_mean_token_mean",
+    "seq_mean_token_sum",
+    "token_sum_norm",
+    "prompt_mean",
+    "seq_len_weighted",
 ]
 
 AGGREGATIONS: Final[Mapping[AggregationName, str]] = MappingProxyType(
@@ -19,6 +35,7 @@ AGGREGATIONS: Final[Mapping[AggregationName, str]] = MappingProxyType(
         "seq_mean_token_sum": "1 / B: a sequence weighs as much as it has tokens (RLOO)",
         "token_sum_norm": "1 / (B max_tokens): as 1 / B, over a constant token budget (Dr.GRPO)",
         "prompt_mean": "1 / (P N_prompt): every prompt weighs the same (ScaleRL)",
+        "seq_len_weighted": "1 / B on each token of a sequence ratio: L_i times gspo's (LUSPO)",
     }
 )
 """Weight of one token, by name. N tokens, B sequences and P prompts are those of the whole optimizer batch,
@@ -43,21 +60,62 @@ class Aggregation:
             raise ValueError(f"aggregation.max_tokens: got {self.max_tokens!r}, {self.kind} takes none")
 
 
+WEIGHTING: Final = (Tis, Mis, IcePop, GeometricRejection)
+"""Corrections that carry an importance weight; two of them would count the same ratio twice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopEntropy:
+    """Only the share of the batch's tokens with the largest entropy trains; the rest stays in the normaliser.
+
+    See Beyond the 80/20 Rule: High-Entropy Minority Tokens Drive Effective Reinforcement Learning for LLM
+    Reasoning, arXiv:2506.01939.
+    """
+
+    __pydantic_config__ = STRICT
+
+    share: float = 0.2
+    """Share of the tokens that trains, in (0, 1]."""
+
+    def __post_init__(self) -> None:
+        require_positive("top_entropy.share", self.share, at_most=1.0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossSpec:
     """A resolved policy loss: what `policy_loss` computes.
 
     A token more than max_staleness policy versions old has zero gradient and stays in the normaliser.
+    Raises ValueError for a combination that is known to be wrong, with what to use instead.
     """
 
     __pydantic_config__ = STRICT
 
     objective: Objective
     aggregation: Aggregation
+    corrections: tuple[Correction, ...] = ()
+    """Weights and masks on the policy term; they multiply."""
+    kl: Kl | None = None
+    """Divergence to a reference; one in the reward is not part of the loss."""
+    drift_penalty: DriftPenalty | None = None
+    """Divergence to the policy that sampled."""
+    entropy: Entropy | None = None
+    """Entropy bonus."""
+    top_entropy: TopEntropy | None = None
+    """Train on the tokens of highest entropy only."""
+    token_weight: Literal["one", "one_minus_ref"] = "one"
+    """Experimental: one_minus_ref multiplies A by 1 - pi_ref(token), as one book chapter has it."""
     max_staleness: int | None = None
     """Oldest age, in policy versions, that still trains; None = no limit."""
 
     def __post_init__(self) -> None:
+        require_choice("token_weight", self.token_weight, ("one", "one_minus_ref"))
+        _refuse_wrong_corrections(self.objective, self.corrections)
+        if self.aggregation.kind == "seq_len_weighted" and not isinstance(self.objective, Gspo):
+            raise ValueError(
+                f"aggregation: got seq_len_weighted with the objective {self.objective.kind}, it belongs to "
+                "the sequence ratio of gspo; use seq_mean_token_sum"
+            )
         if self.max_staleness is None:
             return
         require_integer("max_staleness", self.max_staleness, at_least=0)
@@ -65,5 +123,35 @@ class LossSpec:
         if uncorrected and self.max_staleness > 0:
             raise ValueError(
                 f"max_staleness: got {self.max_staleness}, the objective pg has no ratio and needs 0 "
-                "(or allow_uncorrected: true)"
+                "(or allow_uncorrected: true); use cispo or ppo_clip on stale data"
             )
+
+    @property
+    def needs_old_logprobs(self) -> bool:
+        """Whether the learner's own logprobs at the start of the batch are an input."""
+        return anchor_of(self.objective) == "batch" or any(map(needs_batch_anchor, self.corrections))
+
+    @property
+    def needs_ref_logprobs(self) -> bool:
+        """Whether the reference's logprobs are an input of the loss."""
+        in_loss = self.kl is not None and self.kl.placement == "loss"
+        return in_loss or self.token_weight == "one_minus_ref"
+
+
+def _refuse_wrong_corrections(objective: Objective, corrections: tuple[Correction, ...]) -> None:
+    anchor = anchor_of(objective)
+    for correction in corrections:
+        if anchor != "batch" and needs_batch_anchor(correction):
+            raise ValueError(
+                f"correction: got {correction.kind} with the objective {objective.kind} and anchor {anchor}, "
+                "whose own ratio already covers the staleness: it would be counted twice; "
+                "set the objective's anchor to batch, or leave the correction out"
+            )
+    kinds = [correction.kind for correction in corrections]
+    twice = [kind for kind in kinds if kinds.count(kind) > 1]
+    weighting = [c.kind for c in corrections if isinstance(c, WEIGHTING)]
+    if twice or len(weighting) > 1:
+        raise ValueError(
+            f"correction: got {', '.join(kinds)}, which weigh by the same ratio more than once; keep one of "
+            f"{', '.join(dict.fromkeys(twice or weighting))}"
+        )

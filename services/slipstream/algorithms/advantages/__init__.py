@@ -1,0 +1,79 @@
+"""Advantages from the rewards of one optimizer batch: checks the input, then calls the estimator by name.
+
+Suffixes: _B completions, _N reward components, _S groups.
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from slipstream.algorithms.advantages import batch, group, history
+from slipstream.algorithms.advantages.centre import EQUAL_REWARDS
+from slipstream.algorithms.advantages.completions import Completions, make_completions
+from slipstream.algorithms.resolve import resolve_advantage
+from slipstream.algorithms.spec import Advantage, needs_groups
+
+__all__ = ["EQUAL_REWARDS", "group_advantages"]
+
+_ESTIMATORS: Final[Mapping[str, Callable[[Any, Completions], Tensor]]] = MappingProxyType(
+    {
+        "grpo": group.grpo,
+        "dr_grpo": group.dr_grpo,
+        "rloo": group.rloo,
+        "maxrl": group.maxrl,
+        "opo": group.opo,
+        "gopo": group.gopo,
+        "batch_scaled": batch.batch_scaled,
+        "reinforce_pp": batch.reinforce_pp,
+        "gdpo": batch.gdpo,
+        "ema": history.ema,
+        "mixed": history.mixed,
+    }
+)
+
+
+def group_advantages(
+    spec: Mapping[str, Any] | Advantage,
+    rewards: Tensor,
+    group_ids: Tensor,
+    *,
+    weights: Tensor | None = None,
+    lengths: Tensor | None = None,
+    baselines: Tensor | None = None,
+) -> Tensor:
+    """Compute one advantage per completion.
+
+    spec: an estimator of ADVANTAGES, as dataclass, {"kind": ...} or {"preset": ...}.
+    rewards: [B], or [B, components], of which the weighted sum counts; gdpo normalises each component first.
+        NaN withholds a completion: its advantage is 0 and no statistic sees it. One NaN component withholds
+        the sum, whatever its weight; gdpo leaves out only that component, unless all are NaN.
+    group_ids: [B] integers; completions with the same id answer the same prompt, in any order and number.
+    weights: [components], 1 each by default.
+    lengths: [B] tokens of each completion; opo and reinforce_pp with weighting token need them.
+    baselines: [B] average reward of each completion's key before this batch (`RunningBaselines.of`); ema
+        needs them, and mixed does unless its lam is 1. Read where the reward is not NaN.
+    Returns [B] float32 on the device of rewards, computed in float64 on the CPU. Batch statistics are those
+    of the completions passed in: pass the whole optimizer batch, of all ranks.
+
+    Rewards of a group that span no more than EQUAL_REWARDS have advantages of exactly 0. The exceptions are
+    what their options ask for: a batch mean (batch_scaled with center batch, reinforce_pp without group_mean;
+    there a batch of equal rewards has exactly 0), token weighting (the token mean of the others shifts
+    them), a baseline from history, and gopo with ordinal ties. A group of which one member is scored has 0,
+    too, and stays out of batch statistics, save for ema and reinforce_pp without group_mean.
+    Raises ValueError for mismatched shapes, infinite rewards, a missing argument, or a group of one
+    completion where the estimator compares within groups.
+    """
+    advantage = resolve_advantage(spec)
+    completions = make_completions(
+        rewards,
+        group_ids,
+        weights=weights,
+        lengths=lengths,
+        baselines=baselines,
+        needs_groups=needs_groups(advantage),
+    )
+    estimate_B = _ESTIMATORS[advantage.kind](advantage, completions)
+    return estimate_B.to(device=rewards.device, dtype=torch.float32)

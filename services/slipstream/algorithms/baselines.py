@@ -1,0 +1,69 @@
+"""Running averages of the reward by key: the memory of the estimators ema and mixed, without torch."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from slipstream.algorithms.spec.checks import require_positive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningBaselines:
+    """Exponential moving average of the reward of each key (a task, or a task and its difficulty bucket).
+
+    Never changed: after a batch there is a new one. A key starts at the mean of its first batch, not at 0.
+    NaN rewards (withheld completions) are left out, of batches and of keys.
+    """
+
+    averages: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for key, average in self.averages.items():
+            if not isinstance(key, str):
+                raise ValueError(f"averages: got the key {key!r}, needs strings")
+            number = isinstance(average, int | float) and not isinstance(average, bool)
+            if not number or not math.isfinite(average):
+                raise ValueError(f"averages: got {average!r} for {key!r}, needs a finite number")
+        object.__setattr__(self, "averages", MappingProxyType(dict(self.averages)))
+
+    def of(self, keys: Sequence[str], rewards: Sequence[float]) -> list[float]:
+        """Baseline of each completion as it stands before this batch: score with it, then call `after`.
+
+        A key not seen before has the mean of its own rewards here, so that its first batch is centred, or
+        NaN if all of them are NaN.
+        """
+        known = _means(keys, rewards) | dict(self.averages)
+        return [known.get(key, math.nan) for key in keys]
+
+    def after(self, keys: Sequence[str], rewards: Sequence[float], decay: float) -> "RunningBaselines":
+        """The averages after this batch: decay × old + (1 - decay) × mean of the key's rewards.
+
+        Raises ValueError for a decay outside (0, 1) or an infinite reward.
+        """
+        require_positive("decay", decay, at_most=1.0)
+        if decay == 1:
+            raise ValueError("decay: got 1, needs less, or the averages never move")
+        moved = {
+            key: mean + decay * (self.averages[key] - mean) if key in self.averages else mean
+            for key, mean in _means(keys, rewards).items()
+        }
+        return RunningBaselines(averages=dict(self.averages) | moved)
+
+    def to_dict(self) -> dict[str, float]:
+        """The averages for a checkpoint; RunningBaselines(averages=...) takes them back."""
+        return dict(self.averages)
+
+
+def _means(keys: Sequence[str], rewards: Sequence[float]) -> dict[str, float]:
+    if len(keys) != len(rewards):
+        raise ValueError(f"keys: got {len(keys)}, needs {len(rewards)}, one per reward")
+    scored: dict[str, list[float]] = {}
+    for key, reward in zip(keys, rewards, strict=True):
+        if math.isinf(reward):
+            raise ValueError(
+                "rewards: got an infinite reward, needs finite ones (NaN for a withheld completion)"
+            )
+        if not math.isnan(reward):
+            scored.setdefault(key, []).append(reward)
+    return {key: math.fsum(values) / len(values) for key, values in scored.items()}

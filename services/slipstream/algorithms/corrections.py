@@ -1,0 +1,141 @@
+"""The corrections: a constant c for each token, which multiplies J and g after the objective's own clipping.
+
+Suffixes: _T packed tokens, _B sequences, _N tokens that count. rho = prox / mu.
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from slipstream.algorithms.objectives import Tokens
+from slipstream.algorithms.ratios import bounded
+from slipstream.algorithms.spec import (
+    Correction,
+    GeometricRejection,
+    IcePop,
+    M2po,
+    Mis,
+    Opsm,
+    Tis,
+)
+
+
+def correction_weight(
+    spec: Correction, tokens: Tokens, *, log_rho_T: Tensor, drift_T: Tensor, m2po_limit: float | None
+) -> Tensor:
+    """Return c [T], without gradient; 0 where the token is dropped.
+
+    log_rho_T: [T] log prox - log mu, drift_T: [T] l - log mu, both nats and 0 outside the mask. m2po_limit:
+    tau over the whole optimizer batch, for m2po; without it, that of these tokens.
+    """
+    if isinstance(spec, M2po):
+        z_T = drift_T if spec.scope == "harmful" else log_rho_T
+        limit = (
+            m2po_bound(spec, z_T, tokens.advantages_T, tokens.mask_T) if m2po_limit is None else m2po_limit
+        )
+        return _m2po(spec, z_T, tokens.advantages_T, limit).to(z_T)
+    return _WEIGHTS[spec.kind](spec, tokens, drift_T if isinstance(spec, Opsm) else log_rho_T)
+
+
+def m2po_bound(spec: M2po, log_ratio_T: Tensor, advantages_T: Tensor, mask_T: Tensor) -> float:
+    """Return the bound on |z| that brings the second moment down to the threshold; inf where it is there.
+
+    log_ratio_T: [T] l - log mu for the scope harmful, log prox - log mu for all. It is a statistic of the
+    whole optimizer batch: pass all of its tokens.
+    """
+    z_T = bounded(log_ratio_T)
+    counted_T = mask_T & (_harmful(z_T, advantages_T) if spec.scope == "harmful" else torch.ones_like(mask_T))
+    size_N = z_T[counted_T].abs().double().sort().values
+    if not size_N.numel() or float(size_N.square().mean()) <= spec.threshold:
+        return torch.inf
+    return (
+        _winsorised(size_N, spec.threshold) if spec.scope == "harmful" else _trimmed(size_N, spec.threshold)
+    )
+
+
+def _winsorised(size_N: Tensor, threshold: float) -> float:
+    """The largest tau with mean of min(size, tau)^2 <= threshold; sizes rise."""
+    total = size_N.numel()
+    square_N = size_N.square()
+    larger_N = torch.arange(total - 1, -1, -1, dtype=torch.float64, device=size_N.device)
+    below = int((square_N.cumsum(0) + larger_N * square_N <= threshold * total).sum())
+    left = threshold * total - float(square_N[:below].sum())
+    return float((left / (total - below)) ** 0.5)
+
+
+def _trimmed(size_N: Tensor, threshold: float) -> float:
+    """The largest size up to which, ties included, the mean of size^2 is <= threshold; 0 without one."""
+    rank_N = torch.arange(1, size_N.numel() + 1, dtype=torch.float64, device=size_N.device)
+    fits_N = size_N.square().cumsum(0) / rank_N <= threshold
+    last_of_ties_N = torch.cat([size_N[1:] > size_N[:-1], fits_N.new_ones(1)])
+    fitting_N = size_N[fits_N & last_of_ties_N]
+    return float(fitting_N[-1]) if fitting_N.numel() else 0.0
+
+
+def _harmful(z_T: Tensor, advantages_T: Tensor) -> Tensor:
+    return ((advantages_T > 0) & (z_T > 0)) | ((advantages_T < 0) & (z_T < 0))
+
+
+def _m2po(spec: M2po, log_ratio_T: Tensor, advantages_T: Tensor, limit: float) -> Tensor:
+    z_T = bounded(log_ratio_T)
+    if spec.scope == "all":
+        return z_T.abs() <= limit
+    bound = torch.tensor(limit, dtype=torch.float64)
+    high = max(float(bound.expm1()), spec.clip_high)
+    low = max(-float((-bound).expm1()), spec.clip_low)
+    r_T = z_T.exp()
+    return ~(_harmful(z_T, advantages_T) & ((r_T > 1 + high) | (r_T < 1 - low)))
+
+
+def _tis(spec: Tis, tokens: Tokens, log_rho_T: Tensor) -> Tensor:
+    return _rho(spec.level, tokens, log_rho_T).clamp(max=spec.cap)
+
+
+def _mis(spec: Mis, tokens: Tokens, log_rho_T: Tensor) -> Tensor:
+    rho_T = _rho(spec.level, tokens, log_rho_T)
+    weight_T = rho_T if spec.mask_weight == "ratio" else torch.ones_like(rho_T)
+    return weight_T * _inside(rho_T, spec.low, spec.high)
+
+
+def _icepop(spec: IcePop, tokens: Tokens, log_rho_T: Tensor) -> Tensor:
+    rho_T = _rho("token", tokens, log_rho_T)
+    return rho_T * _inside(rho_T, spec.low, spec.high)
+
+
+def _geometric_rejection(spec: GeometricRejection, tokens: Tokens, log_rho_T: Tensor) -> Tensor:
+    keep_T = _inside(_rho("geometric", tokens, log_rho_T), spec.low, spec.high)
+    if spec.cap is None:
+        return keep_T.to(log_rho_T)
+    return _rho("token", tokens, log_rho_T).clamp(max=spec.cap) * keep_T
+
+
+def _opsm(spec: Opsm, tokens: Tokens, drift_T: Tensor) -> Tensor:
+    negative_B = tokens.sequence_mean(tokens.advantages_T) < 0
+    drifted_B = -tokens.sequence_mean(drift_T) > spec.delta
+    return tokens.of_token(~(negative_B & drifted_B)).to(drift_T)
+
+
+def _rho(level: str, tokens: Tokens, log_rho_T: Tensor) -> Tensor:
+    """rho of the token, or of its sequence as a product or a geometric mean; [T]."""
+    if level == "token":
+        return bounded(log_rho_T).exp()
+    over = tokens.sequence_sum if level == "sequence" else tokens.sequence_mean
+    return tokens.of_token(bounded(over(log_rho_T)).exp())
+
+
+def _inside(rho_T: Tensor, low: float | None, high: float) -> Tensor:
+    return (rho_T >= (low or 0.0)) & (rho_T <= high)
+
+
+_WEIGHTS: Final[Mapping[str, Callable[[Any, Tokens, Tensor], Tensor]]] = MappingProxyType(
+    {
+        "tis": _tis,
+        "mis": _mis,
+        "icepop": _icepop,
+        "geometric_rejection": _geometric_rejection,
+        "opsm": _opsm,
+    }
+)

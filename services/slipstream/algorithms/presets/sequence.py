@@ -1,0 +1,61 @@
+"""Presets over the ratio of a whole sequence: GSPO and its descendants."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from slipstream.algorithms.presets.preset import Preset
+from slipstream.algorithms.spec import Gmpo, Grpo, Gspo, GspoToken, Rspo, Vespo
+
+MINIBATCHES: Final = (
+    "the paper has 4 minibatches (learner.minibatches: 4) and takes the ratio to the learner's policy"
+)
+
+SEQUENCE: Final[Mapping[str, Preset]] = MappingProxyType(
+    {
+        "gspo": Preset(
+            advantage=Grpo(),
+            objective=Gspo(),
+            aggregation="seq_mean_token_mean",
+            source="Group Sequence Policy Optimization, arXiv:2507.18071",
+            note=f"{MINIBATCHES}; against the rollout policy most sequences leave so small a band.",
+        ),
+        "gspo_token": Preset(
+            advantage=Grpo(),
+            objective=GspoToken(),
+            aggregation="seq_mean_token_mean",
+            source="Group Sequence Policy Optimization, arXiv:2507.18071, section 4.3",
+            note=f"{MINIBATCHES}; equal to gspo while the advantage is one number a sequence.",
+        ),
+        "luspo": Preset(
+            advantage=Grpo(),
+            objective=Gspo(),
+            aggregation="seq_len_weighted",
+            source="Length-Unbiased Sequence Policy Optimization, arXiv:2602.05261",
+            note="GSPO with each sequence weighted by its length; the band is GSPO's.",
+        ),
+        "gmpo": Preset(
+            advantage=Grpo(),
+            objective=Gmpo(),
+            aggregation="seq_mean_token_mean",
+            source="Geometric-Mean Policy Optimization, arXiv:2507.20673",
+            note="the bound is in log space; the ratio is taken to the rollout policy.",
+        ),
+        "rspo": Preset(
+            advantage=Grpo(),
+            objective=Rspo(),
+            aggregation="seq_mean_token_mean",
+            source="Towards Stable and Effective Reinforcement Learning for Mixture-of-Experts, "
+            "arXiv:2510.23027",
+            note="for mixtures of experts, from a notebook only: a run records no router logprobs. The paper "
+            "states neither gamma_min nor the clip; 0.7 and 0.4 are ours.",
+        ),
+        "vespo": Preset(
+            advantage=Grpo(),
+            objective=Vespo(),
+            aggregation="token_mean",
+            source="VESPO: Variational Sequence-Level Soft Policy Optimization, arXiv:2602.10693",
+            note="parameters of the authors' code.",
+        ),
+    }
+)

@@ -1,0 +1,80 @@
+"""Presets made for stale data: decoupled ratios, masks by second moment, and trust regions by divergence."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from slipstream.algorithms.presets.preset import Preset
+from slipstream.algorithms.spec import (
+    Dppo,
+    DrGrpo,
+    DriftPenalty,
+    Grpo,
+    IcePop,
+    Ipo,
+    Is,
+    M2po,
+    PpoClip,
+    Tis,
+)
+
+PRIME_RL: Final = "prime-rl, https://github.com/PrimeIntellect-ai/prime-rl"
+
+STALE: Final[Mapping[str, Preset]] = MappingProxyType(
+    {
+        "decoupled_ppo": Preset(
+            advantage=Grpo(),
+            objective=PpoClip(anchor="batch"),
+            aggregation="token_mean",
+            corrections=(Tis(),),
+            source="AReaL, arXiv:2505.24298; Batch size-invariance for policy optimization, arXiv:2110.00641",
+            note="the weight of the staleness is truncated at 2; AReaL leaves it out unless told otherwise.",
+        ),
+        "icepop": Preset(
+            advantage=Grpo(),
+            objective=PpoClip(anchor="batch"),
+            aggregation="token_mean",
+            corrections=(IcePop(),),
+            source="Every Step Evolves (Ring-1T), arXiv:2510.18855",
+            note="advantage and aggregation were not verified; these are GRPO's and DAPO's.",
+        ),
+        "m2po": Preset(
+            advantage=Grpo(),
+            objective=Is(),
+            aggregation="token_mean",
+            corrections=(M2po(),),
+            source="Prosperity before Collapse, arXiv:2510.01161 (the authors' code)",
+            note="only tokens whose drift does harm count and may be dropped; scope all is AReaL's "
+            "reading, and needs the anchor batch.",
+        ),
+        "dppo_tv": Preset(
+            advantage=DrGrpo(),
+            objective=Dppo(),
+            aggregation="token_mean",
+            source="Rethinking the Trust Region in LLM Reinforcement Learning (DPPO), arXiv:2602.04879",
+            note="the fallback where ratios grow. The paper caps the ratio at 5 in its scaling runs only.",
+        ),
+        "dppo_kl": Preset(
+            advantage=DrGrpo(),
+            objective=Dppo(divergence="binary_kl"),
+            aggregation="token_mean",
+            source="Rethinking the Trust Region in LLM Reinforcement Learning (DPPO), arXiv:2602.04879",
+            note="the divergence is KL(mu || pi) over the sampled token and the rest, at most 0.05 nats.",
+        ),
+        "dppo_drift": Preset(
+            advantage=DrGrpo(),
+            objective=Dppo(),
+            aggregation="token_mean",
+            drift_penalty=DriftPenalty(coefficient=1e-3),
+            source=f"the default loss of {PRIME_RL}; its penalty from Kimi K2.5, arXiv:2602.02276",
+            note="prime-rl's code does not cap the ratio; here the cap is DPPO's 5.",
+        ),
+        "ipo": Preset(
+            advantage=DrGrpo(),
+            objective=Ipo(),
+            aggregation="token_mean",
+            source=f"the loss ipo of {PRIME_RL}",
+            note="the mask does not look at the sign of the advantage.",
+        ),
+    }
+)

@@ -1,0 +1,67 @@
+"""Telescope's own defaults, so that its users get the numbers that they know."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from slipstream.algorithms.presets.preset import Preset
+from slipstream.algorithms.spec import Cispo, DrGrpo, Grpo, Gspo, Pg, ReinforcePp, Rloo, Sapo
+
+SOURCE: Final = "Telescope's algorithm pages and defaults, https://github.com/eduardoslonski/telescope"
+FILTER: Final = "Telescope also discards groups of equal rewards: shaping {dynamic_sampling: {}}"
+UNCORRECTED: Final = f"no ratio: the gradient is biased as soon as data are stale. {FILTER}."
+EPSILON: Final = 1e-4
+
+TELESCOPE: Final[Mapping[str, Preset]] = MappingProxyType(
+    {
+        "telescope_grpo": Preset(
+            advantage=Grpo(epsilon=EPSILON),
+            objective=Pg(allow_uncorrected=True),
+            aggregation="token_mean",
+            source=SOURCE,
+            note=UNCORRECTED,
+        ),
+        "telescope_rloo": Preset(
+            advantage=Rloo(),
+            objective=Pg(allow_uncorrected=True),
+            aggregation="token_mean",
+            source=SOURCE,
+            note=UNCORRECTED,
+        ),
+        "telescope_reinforce_pp": Preset(
+            advantage=ReinforcePp(epsilon=EPSILON),
+            objective=Pg(allow_uncorrected=True),
+            aggregation="token_mean",
+            source=SOURCE,
+            note=UNCORRECTED,
+        ),
+        "telescope_dr_grpo": Preset(
+            advantage=DrGrpo(),
+            objective=Pg(allow_uncorrected=True),
+            aggregation="token_mean",
+            source=SOURCE,
+            note=UNCORRECTED,
+        ),
+        "telescope_cispo": Preset(
+            advantage=Grpo(epsilon=EPSILON),
+            objective=Cispo(clip_low=0.4, clip_high=0.5),
+            aggregation="token_mean",
+            source=SOURCE,
+            note=f"its lower bound of 0.6 inflates tokens that the policy has moved away from. {FILTER}.",
+        ),
+        "telescope_gspo": Preset(
+            advantage=Grpo(epsilon=EPSILON),
+            objective=Gspo(clip_low=0.4, clip_high=0.5),
+            aggregation="token_mean",
+            source=SOURCE,
+            note=f"without its second division by the length; so wide a band hardly ever clips. {FILTER}.",
+        ),
+        "telescope_sapo": Preset(
+            advantage=Grpo(epsilon=EPSILON),
+            objective=Sapo(),
+            aggregation="token_mean",
+            source=SOURCE,
+            note=f"{FILTER}.",
+        ),
+    }
+)

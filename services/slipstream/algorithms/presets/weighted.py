@@ -1,0 +1,66 @@
+"""Presets whose token weights are bounded without losing their gradient: CISPO, SAPO, TOPR, GLM-5's mask."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from slipstream.algorithms.presets.preset import Preset
+from slipstream.algorithms.spec import (
+    BatchScaled,
+    Cispo,
+    DrGrpo,
+    DynamicSampling,
+    Grpo,
+    RolloutIs,
+    Sapo,
+    Shaping,
+    Topr,
+)
+
+VARIED: Final = Shaping(dynamic_sampling=DynamicSampling())
+"""Groups whose rewards are all equal do not train."""
+
+WEIGHTED: Final[Mapping[str, Preset]] = MappingProxyType(
+    {
+        "cispo": Preset(
+            advantage=BatchScaled(),
+            objective=Cispo(),
+            aggregation="token_mean",
+            shaping=VARIED,
+            source="MiniMax-M1, arXiv:2506.13585; cap of 5 and filter from ScaleRL, arXiv:2510.13786",
+            note="the default. The paper scales by the group and does not state its cap; the ratio is "
+            "taken to the rollout policy.",
+        ),
+        "scalerl": Preset(
+            advantage=BatchScaled(),
+            objective=Cispo(),
+            aggregation="prompt_mean",
+            shaping=VARIED,
+            source="The Art of Scaling Reinforcement Learning Compute for LLMs (ScaleRL), arXiv:2510.13786",
+            note="its loss, advantage and filter; its float32 head and its rule against asking solved "
+            "prompts again are not part of a preset.",
+        ),
+        "sapo": Preset(
+            advantage=Grpo(),
+            objective=Sapo(),
+            aggregation="seq_mean_token_mean",
+            source="Soft Adaptive Policy Optimization, arXiv:2511.20347",
+            note="the ratio is taken to the rollout policy, not to the learner's policy before the batch.",
+        ),
+        "rollout_is": Preset(
+            advantage=Grpo(),
+            objective=RolloutIs(),
+            aggregation="token_mean",
+            source="GLM-5: from Vibe Coding to Agentic Engineering, arXiv:2602.15763",
+            note="the report's advantage and aggregation were not verified; these are GRPO's and DAPO's.",
+        ),
+        "topr": Preset(
+            advantage=DrGrpo(),
+            objective=Topr(),
+            aggregation="seq_mean_token_sum",
+            source="Tapered Off-Policy REINFORCE, arXiv:2503.14286",
+            note="the paper tapers the ratio of the whole sequence, this one that of each token; the "
+            "baseline is the group's mean.",
+        ),
+    }
+)

@@ -1,0 +1,194 @@
+"""Corrections for stale data as data: weights and masks that multiply the policy loss, never KL or entropy.
+
+rho = prox / mu is the ratio of the learner's policy at the start of the optimizer batch to the one that
+sampled. With the anchor "rollout" the objective's own ratio absorbs it already, so every correction by rho
+needs the anchor "batch". A correction is a constant c: g becomes c g. The normaliser counts what it drops.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, Literal
+
+from slipstream.algorithms.spec.checks import STRICT, require_choice, require_positive
+
+Level = Literal["token", "sequence", "geometric"]
+"""Ratio of a token, product over its sequence, or geometric mean over its sequence."""
+
+LEVELS: Final = ("token", "sequence", "geometric")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tis:
+    """Truncated importance sampling: c = min(rho, cap).
+
+    A product over a sequence grows with its length: prefer the level token.
+    See Your Efficient RL Framework Secretly Brings You Off-Policy RL Training (Yao et al., 2025), and
+    IMPALA, arXiv:1802.01561, for the truncation.
+    """
+
+    __pydantic_config__ = STRICT
+
+    kind: Literal["tis"] = "tis"
+    level: Level = "token"
+    """Over what rho is taken."""
+    cap: float = 2.0
+    """Largest weight."""
+
+    def __post_init__(self) -> None:
+        require_choice("tis.kind", self.kind, ("tis",))
+        require_choice("tis.level", self.level, LEVELS)
+        require_positive("tis.cap", self.cap)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mis:
+    """Masked importance sampling: c = rho where low <= rho <= high, and 0 elsewhere.
+
+    A product over a sequence is nearly always outside for long ones: prefer the level geometric.
+    See When Speed Kills Stability: Demystifying RL Collapse from the Training-Inference Mismatch
+    (Liu et al., 2025).
+    """
+
+    __pydantic_config__ = STRICT
+
+    kind: Literal["mis"] = "mis"
+    level: Level = "geometric"
+    """Over what rho is taken."""
+    low: float | None = 0.5
+    """Smallest rho that trains, in (0, 1]; None = 0 (the book chapter's one-sided mask)."""
+    high: float = 2.0
+    """Largest rho that trains, 1 or more."""
+    mask_weight: Literal["ratio", "one"] = "ratio"
+    """The weight inside: rho, or 1 (the book chapter's bare indicator)."""
+
+    def __post_init__(self) -> None:
+        require_choice("mis.kind", self.kind, ("mis",))
+        require_choice("mis.level", self.level, LEVELS)
+        require_choice("mis.mask_weight", self.mask_weight, ("ratio", "one"))
+        _require_interval("mis", self.low, self.high)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IcePop:
+    """c = rho of the token where low <= rho <= high, and 0 elsewhere: masked importance sampling by token.
+
+    See Every Step Evolves: Scaling Reinforcement Learning for Trillion-Scale Thinking Model (Ring-1T),
+    arXiv:2510.18855.
+    """
+
+    __pydantic_config__ = STRICT
+
+    kind: Literal["icepop"] = "icepop"
+    low: float | None = 0.5
+    """Smallest rho that trains, in (0, 1]; None = 0."""
+    high: float = 5.0
+    """Largest rho that trains, 1 or more."""
+
+    def __post_init__(self) -> None:
+        require_choice("icepop.kind", self.kind, ("icepop",))
+        _require_interval("icepop", self.low, self.high)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeometricRejection:
+    """A sequence trains iff low <= exp(mean log rho) <= high; its tokens then carry c = min(rho, cap).
+
+    Default: [0.999, 1.001], for dense models; mixtures of experts take [0.99, 1.01].
+    See When Speed Kills Stability (Liu et al., 2025); also called seq-mask-tis.
+    """
+
+    __pydantic_config__ = STRICT
+
+    kind: Literal["geometric_rejection"] = "geometric_rejection"
+    low: float | None = 0.999
+    """Smallest geometric mean that trains, in (0, 1]; None = 0."""
+    high: float = 1.001
+    """Largest geometric mean that trains, 1 or more."""
+    cap: float | None = 2.0
+    """Largest weight of a token that trains; None leaves the weight at 1."""
+
+    def __post_init__(self) -> None:
+        require_choice("geometric_rejection.kind", self.kind, ("geometric_rejection",))
+        _require_interval("geometric_rejection", self.low, self.high)
+        if self.cap is not None:
+            require_positive("geometric_rejection.cap (None = weight 1)", self.cap)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class M2po:
+    """Bound the second moment of the log ratio by dropping the tokens that drifted furthest.
+
+    Scope "harmful" (the authors' code): tau is the largest bound for which the mean of min(|z|, tau)^2 over
+    the harmful tokens (A > 0, r > 1 or A < 0, r < 1; z = l - mu) is at most threshold; a harmful token is
+    dropped where r is above 1 + max(e^tau - 1, clip_high) or below 1 - max(1 - e^-tau, clip_low). Scope "all"
+    (AReaL): the tokens with the largest (log rho)^2 are dropped, whatever A, until the mean is below it.
+    See Prosperity before Collapse: How Far Can Off-Policy RL Reach with Stale Data on LLMs?,
+    arXiv:2510.01161.
+    """
+
+    __pydantic_config__ = STRICT
+
+    kind: Literal["m2po"] = "m2po"
+    threshold: float = 0.04
+    """Largest mean of z^2, in nats^2."""
+    scope: Literal["harmful", "all"] = "harmful"
+    """Which tokens count and may be dropped."""
+    clip_low: float = 0.3
+    """For harmful: a ratio above 1 - clip_low is never dropped."""
+    clip_high: float = 0.5
+    """For harmful: a ratio below 1 + clip_high is never dropped."""
+
+    def __post_init__(self) -> None:
+        require_choice("m2po.kind", self.kind, ("m2po",))
+        require_positive("m2po.threshold", self.threshold)
+        require_choice("m2po.scope", self.scope, ("harmful", "all"))
+        require_positive("m2po.clip_low", self.clip_low, at_most=1.0)
+        require_positive("m2po.clip_high", self.clip_high)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opsm:
+    """Off-policy sequence masking: a sequence is dropped iff A < 0 and mean(log mu - l) > delta.
+
+    See DeepSeek-V3.2: Pushing the Frontier of Open Large Language Models, arXiv:2512.02556, equation 9.
+    """
+
+    __pydantic_config__ = STRICT
+
+    kind: Literal["opsm"] = "opsm"
+    delta: float = 0.5
+    """Largest mean drift of a sequence with a negative advantage, in nats per token (slime takes 1e-4)."""
+
+    def __post_init__(self) -> None:
+        require_choice("opsm.kind", self.kind, ("opsm",))
+        require_positive("opsm.delta", self.delta)
+
+
+Correction = Tis | Mis | IcePop | GeometricRejection | M2po | Opsm
+
+CORRECTIONS: Final[Mapping[str, type[Correction]]] = MappingProxyType(
+    {
+        "tis": Tis,
+        "mis": Mis,
+        "icepop": IcePop,
+        "geometric_rejection": GeometricRejection,
+        "m2po": M2po,
+        "opsm": Opsm,
+    }
+)
+
+
+def needs_batch_anchor(correction: Correction) -> bool:
+    """Whether it corrects by rho = prox / mu, which the anchor "rollout" has in its own ratio already."""
+    return not isinstance(correction, Opsm) and not (
+        isinstance(correction, M2po) and correction.scope == "harmful"
+    )
+
+
+def _require_interval(kind: str, low: object, high: object) -> None:
+    if low is not None:
+        require_positive(f"{kind}.low (None = 0)", low, at_most=1.0)
+    require_positive(f"{kind}.high", high)
+    if high < 1:  # type: ignore[operator]
+        raise ValueError(f"{kind}.high: got {high!r}, needs 1 or more, or on-policy tokens would not train")

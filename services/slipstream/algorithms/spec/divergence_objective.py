@@ -1,0 +1,79 @@
+"""Objectives that mask a token by how far its distribution has moved, as data.
+
+p = pi(y) and q = mu(y) are the probabilities of the sampled token under the current and the sampling policy,
+r = p / q. The anchor is always the rollout: the trust region is around the policy that sampled.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from slipstream.algorithms.spec.checks import STRICT, require_choice, require_positive
+
+Divergence = Literal["binary_tv", "binary_kl", "topk_tv", "topk_kl"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dppo:
+    """J = sg(min(r, cap)) M A l, where M drops the tokens that move on from a D above its limit.
+
+    M = 0 iff A > 0, r > 1, D > limit_high, or A < 0, r < 1, D > limit_low; g = M min(r, cap) A. D is
+    a divergence of mu and pi at the token's position: binary_tv |p - q|, binary_kl
+    q log(q / p) + (1 - q) log((1 - q) / (1 - p)), or the same over mu's top K tokens, the sampled one and the
+    rest (topk_tv, topk_kl; the batch must carry their logprobs).
+    Default: D at most 0.2 (total variation) or 0.05 (KL, nats), and a cap of 5 on the ratio.
+    See Rethinking the Trust Region in LLM Reinforcement Learning (DPPO), arXiv:2602.04879.
+    """
+
+    __pydantic_config__ = STRICT
+
+    kind: Literal["dppo"] = "dppo"
+    divergence: Divergence = "binary_tv"
+    """How the distance of mu and pi is measured."""
+    limit_low: float | None = None
+    """Largest D where the token became less likely; None = 0.2 for total variation, 0.05 for KL."""
+    limit_high: float | None = None
+    """Largest D where the token became more likely; None = 0.2 for total variation, 0.05 for KL."""
+    cap: float | None = 5.0
+    """Largest ratio in the weight, above 1; None = no cap (the paper's stability study)."""
+
+    def __post_init__(self) -> None:
+        require_choice("dppo.kind", self.kind, ("dppo",))
+        require_choice("dppo.divergence", self.divergence, ("binary_tv", "binary_kl", "topk_tv", "topk_kl"))
+        for name in ("limit_low", "limit_high"):
+            if getattr(self, name) is not None:
+                require_positive(f"dppo.{name}", getattr(self, name))
+        if self.cap is not None:
+            require_positive("dppo.cap (None = no cap)", self.cap)
+            if self.cap <= 1:
+                raise ValueError(f"dppo.cap: got {self.cap!r}, needs a ratio above 1")
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """Largest divergence on the low and on the high side of r = 1."""
+        default = 0.2 if self.divergence.endswith("tv") else 0.05
+        low = default if self.limit_low is None else self.limit_low
+        return low, default if self.limit_high is None else self.limit_high
+
+    @property
+    def needs_top_k(self) -> bool:
+        """Whether the batch must carry logprobs of mu's top K tokens."""
+        return self.divergence.startswith("topk")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ipo:
+    """J = sg(r M) A l, with M = 1 where |p - q| <= limit, whatever the sign of A.
+
+    g = M r A. Default: a total variation of at most 0.1 at the token's position.
+    See the loss `ipo` of prime-rl, https://github.com/PrimeIntellect-ai/prime-rl.
+    """
+
+    __pydantic_config__ = STRICT
+
+    kind: Literal["ipo"] = "ipo"
+    limit: float = 0.1
+    """Largest |p - q|, in (0, 1]."""
+
+    def __post_init__(self) -> None:
+        require_choice("ipo.kind", self.kind, ("ipo",))
+        require_positive("ipo.limit", self.limit, at_most=1.0)

@@ -1,0 +1,62 @@
+"""Advantages whose baseline remembers earlier batches, as data.
+
+b is the exponential moving average of the reward of a key (the task, or the task and its difficulty bucket),
+as it stood before the batch: b <- decay b + (1 - decay) (mean reward of the key in the batch). It starts at
+the first mean observed, never at 0.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from slipstream.algorithms.spec.checks import STRICT, require_choice, require_positive, require_share
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ema:
+    """A = R - b. A group of one completion is enough.
+
+    See Simple Statistical Gradient-Following Algorithms for Connectionist Reinforcement Learning (1992) for
+    the baseline; decay as in prime-rl.
+    """
+
+    __pydantic_config__ = STRICT
+
+    kind: Literal["ema"] = "ema"
+    decay: float = 0.95
+    """What is left of the old average after a batch, in (0, 1)."""
+
+    def __post_init__(self) -> None:
+        require_choice("ema.kind", self.kind, ("ema",))
+        _require_decay("ema", self.decay)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mixed:
+    """A = R - (lam × mean of the other completions of the group + (1 - lam) b).
+
+    With prior set, lam = (G - 1) / (G - 1 + prior): small groups lean on the average. Without it and with
+    lam 1 it is RLOO. The shrinkage is ours, not from a paper.
+    """
+
+    __pydantic_config__ = STRICT
+
+    kind: Literal["mixed"] = "mixed"
+    decay: float = 0.95
+    """What is left of the old average after a batch, in (0, 1)."""
+    lam: float = 1.0
+    """Share of the group's own baseline, in [0, 1]."""
+    prior: float | None = None
+    """Completions that the average counts for; None = a constant lam."""
+
+    def __post_init__(self) -> None:
+        require_choice("mixed.kind", self.kind, ("mixed",))
+        _require_decay("mixed", self.decay)
+        require_share("mixed.lam", self.lam)
+        if self.prior is not None:
+            require_positive("mixed.prior", self.prior)
+
+
+def _require_decay(kind: str, decay: float) -> None:
+    require_positive(f"{kind}.decay", decay, at_most=1.0)
+    if decay == 1:
+        raise ValueError(f"{kind}.decay: got 1, needs less, or the average never moves")

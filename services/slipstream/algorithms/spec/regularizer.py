@@ -1,0 +1,92 @@
+"""Regularisers as data: what is added to the policy loss, or taken off the reward.
+
+d = l - ref is the log ratio to the reference policy. Each term is aggregated with the weights of the policy
+loss and is never multiplied by a correction.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from slipstream.algorithms.spec.checks import STRICT, require_choice, require_positive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kl:
+    """coefficient × an estimate of the KL divergence to the reference policy.
+
+    k1 = d, k2 = d^2 / 2, k3 = e^-d - 1 + d, k3_unbiased = r k3 with the ratio r to the objective's anchor.
+    Gradient of the loss term: k2 d, k3 1 - e^-d, k3_unbiased r d. In the loss k1 has an expected gradient of
+    0, and in the reward anything but k1 is biased: both pairs are refused.
+    See Approximating KL Divergence (Schulman, 2020), and for k3_unbiased DeepSeek-V3.2, arXiv:2512.02556.
+    """
+
+    __pydantic_config__ = STRICT
+
+    coefficient: float
+    """Factor of the term: 0.04 in GRPO, 0.001 in R1."""
+    estimator: Literal["k1", "k2", "k3", "k3_unbiased"] | None = None
+    """None = k3_unbiased in the loss, k1 in the reward."""
+    placement: Literal["loss", "reward"] = "loss"
+    """loss: a term with gradient. reward: the sum of k1 over a completion is taken off its reward."""
+
+    def __post_init__(self) -> None:
+        require_positive("kl.coefficient", self.coefficient)
+        require_choice("kl.placement", self.placement, ("loss", "reward"))
+        require_choice("kl.estimator", self.estimator, (None, "k1", "k2", "k3", "k3_unbiased"))
+        if self.placement == "loss" and self.estimator == "k1":
+            raise ValueError(
+                "kl.estimator: got 'k1' in the loss, where its expected gradient is 0; "
+                "use k3_unbiased, k2 or k3, or placement: reward"
+            )
+        if self.placement == "reward" and self.estimator not in (None, "k1"):
+            raise ValueError(
+                f"kl.estimator: got {self.estimator!r} in the reward, where its gradient is not that of the "
+                "divergence; use k1, or placement: loss"
+            )
+
+    @property
+    def resolved_estimator(self) -> Literal["k1", "k2", "k3", "k3_unbiased"]:
+        """The estimator, with the default of the placement filled in."""
+        return self.estimator or ("k1" if self.placement == "reward" else "k3_unbiased")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DriftPenalty:
+    """coefficient × z^2, z = l - mu: holds the policy near the one that sampled. Gradient 2 coefficient z.
+
+    It is not a KL to a reference. See Kimi K2.5, arXiv:2602.02276; prime-rl takes 1e-3.
+    """
+
+    __pydantic_config__ = STRICT
+
+    coefficient: float = 1e-3
+    """Factor of the term."""
+
+    def __post_init__(self) -> None:
+        require_positive("drift_penalty.coefficient", self.coefficient)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entropy:
+    """L -= coefficient × mean over the batch's tokens of the exact entropy H (always a token mean).
+
+    With a target the coefficient adapts: after each step it rises by step where the mean H <= target and
+    falls by step elsewhere, never below 0, and the bonus counts only where H <= target.
+    See Skywork Open Reasoner 1 Technical Report, arXiv:2505.22312, for the adaptive form.
+    """
+
+    __pydantic_config__ = STRICT
+
+    coefficient: float
+    """Factor of the bonus; where it adapts, the first one (may be 0)."""
+    target: float | None = None
+    """Mean entropy to hold, in nats per token; None = a constant coefficient."""
+    step: float = 0.005
+    """Change of an adaptive coefficient after each step."""
+
+    def __post_init__(self) -> None:
+        if self.target is None or self.coefficient != 0:
+            require_positive("entropy.coefficient", self.coefficient)
+        if self.target is not None:
+            require_positive("entropy.target", self.target)
+        require_positive("entropy.step", self.step)

@@ -1,0 +1,185 @@
+"""Objectives over the ratio of one token, as data.
+
+r = exp(l - a), where l is the current logprob and a the anchor's; A is the advantage, and sg stops the
+gradient. The band of an objective is [1 - clip_low, 1 + clip_high]; None leaves that side open. g is the
+gradient weight: dL/dl = -w g.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from slipstream.algorithms.spec.checks import (
+    STRICT,
+    Anchor,
+    require_anchor,
+    require_band,
+    require_choice,
+    require_dual_clip,
+    require_positive,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PpoClip:
+    """J = min(r A, clip(r, 1 - clip_low, 1 + clip_high) A).
+
+    g = r A, but 0 where A > 0 and r is above the band, or A < 0 and r is below it.
+    Default band: [0.8, 1.2].
+    See Proximal Policy Optimization Algorithms, arXiv:1707.06347.
+    """
+
+    __pydantic_config__ = STRICT
+
+    kind: Literal["ppo_clip"] = "ppo_clip"
+    anchor: Anchor = "rollout"
+    """Whose logprobs are under the ratio."""
+    clip_low: float | None = 0.2
+    """Distance from 1 down to the band's lower end, in (0, 1]; None = no lower end."""
+    clip_high: float | None = 0.2
+    """Distance from 1 up to the band's upper end, above 0; None = no upper end."""
+    dual_clip: float | None = None
+    """Where A < 0: bound c on J, max(J, c A), with no gradient above the ratio c; None = off (verl takes 3).
+    See Mastering Complex Control in MOBA Games with Deep Reinforcement Learning, arXiv:1912.09729."""
+
+    def __post_init__(self) -> None:
+        require_choice("ppo_clip.kind", self.kind, ("ppo_clip",))
+        require_anchor("ppo_clip", self.anchor)
+        require_band("ppo_clip", self.clip_low, self.clip_high)
+        require_dual_clip("ppo_clip", self.dual_clip, self.clip_high)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cispo:
+    """J = sg(clip(r, 1 - clip_low, 1 + clip_high)) A l, where sg stops the gradient.
+
+    g = clip(r) A: a capped token keeps its gradient, only its weight stops growing.
+    Default band: [0, 5]; the paper sets no lower end and does not state the upper one, ScaleRL uses 5.
+    See MiniMax-M1: Scaling Test-Time Compute Efficiently with Lightning Attention, arXiv:2506.13585, and
+    The Art of Scaling Reinforcement Learning Compute for LLMs (ScaleRL), arXiv:2510.13786.
+    """
+
+    __pydantic_config__ = STRICT
+
+    kind: Literal["cispo"] = "cispo"
+    anchor: Anchor = "rollout"
+    """Whose logprobs are under the ratio."""
+    clip_low: float | None = None
+    """Distance from 1 down to the band's lower end, in (0, 1]; None = no lower end."""
+    clip_high: float | None = 4.0
+    """Distance from 1 up to the cap of the weight, above 0; None = no cap."""
+
+    def __post_init__(self) -> None:
+        require_choice("cispo.kind", self.kind, ("cispo",))
+        require_anchor("cispo", self.anchor)
+        require_band("cispo", self.clip_low, self.clip_high)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pg:
+    """J = l A, the plain policy gradient; g = A.
+
+    It has no ratio, so it is right only on policy: a loss with max_staleness above 0 refuses it.
+    See Simple Statistical Gradient-Following Algorithms for Connectionist Reinforcement Learning (1992).
+    """
+
+    __pydantic_config__ = STRICT
+
+    kind: Literal["pg"] = "pg"
+    allow_uncorrected: bool = False
+    """Train on stale tokens all the same, with a biased gradient."""
+
+    def __post_init__(self) -> None:
+        require_choice("pg.kind", self.kind, ("pg",))
+        if not isinstance(self.allow_uncorrected, bool):
+            raise ValueError(f"pg.allow_uncorrected: got {self.allow_uncorrected!r}, needs true or false")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Is:
+    """J = r A, the importance-weighted policy gradient without a bound; g = r A.
+
+    Band: none.
+    See the surrogate L^CPI of Proximal Policy Optimization Algorithms, arXiv:1707.06347, equation 6.
+    """
+
+    __pydantic_config__ = STRICT
+
+    kind: Literal["is"] = "is"
+    anchor: Anchor = "rollout"
+    """Whose logprobs are under the ratio."""
+    dual_clip: float | None = None
+    """Where A < 0: bound c on the ratio, as in ppo_clip; None = off."""
+
+    def __post_init__(self) -> None:
+        require_choice("is.kind", self.kind, ("is",))
+        require_anchor("is", self.anchor)
+        require_dual_clip("is", self.dual_clip, 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutIs:
+    """J = sg(r 1[1 - clip_low < r < 1 + clip_high]) A l.
+
+    g = r A inside the band and 0 outside, whatever the sign of A: tokens that drifted do not train.
+    Default band: [0.8, 1.2].
+    See GLM-5: from Vibe Coding to Agentic Engineering, arXiv:2602.15763.
+    """
+
+    __pydantic_config__ = STRICT
+
+    kind: Literal["rollout_is"] = "rollout_is"
+    anchor: Anchor = "rollout"
+    """Whose logprobs are under the ratio."""
+    clip_low: float | None = 0.2
+    """Distance from 1 down to the band's lower end, in (0, 1]; None = no lower end."""
+    clip_high: float | None = 0.2
+    """Distance from 1 up to the band's upper end, above 0; None = no upper end."""
+
+    def __post_init__(self) -> None:
+        require_choice("rollout_is.kind", self.kind, ("rollout_is",))
+        require_anchor("rollout_is", self.anchor)
+        require_band("rollout_is", self.clip_low, self.clip_high)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sapo:
+    """J = (4 / tau) sigmoid(tau (r - 1)) A, with tau_pos where A > 0 and tau_neg elsewhere.
+
+    g = r sech^2(tau (r - 1) / 2) A: a soft band around r = 1, tighter for a larger tau.
+    See Soft Adaptive Policy Optimization, arXiv:2511.20347.
+    """
+
+    __pydantic_config__ = STRICT
+
+    kind: Literal["sapo"] = "sapo"
+    anchor: Anchor = "rollout"
+    """Whose logprobs are under the ratio."""
+    tau_pos: float = 1.0
+    """Sharpness of the gate where A > 0."""
+    tau_neg: float = 1.05
+    """Sharpness of the gate where A <= 0."""
+
+    def __post_init__(self) -> None:
+        require_choice("sapo.kind", self.kind, ("sapo",))
+        require_anchor("sapo", self.anchor)
+        require_positive("sapo.tau_pos", self.tau_pos)
+        require_positive("sapo.tau_neg", self.tau_neg)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topr:
+    """J = sg(c) A l, with c = 1 where A > 0 and c = min(r, 1) elsewhere.
+
+    g = c A: good answers are imitated in full, bad ones are pushed away only as far as they are still likely.
+    See Tapered Off-Policy REINFORCE, arXiv:2503.14286; the ratio is that of the token.
+    """
+
+    __pydantic_config__ = STRICT
+
+    kind: Literal["topr"] = "topr"
+    anchor: Anchor = "rollout"
+    """Whose logprobs are under the ratio."""
+
+    def __post_init__(self) -> None:
+        require_choice("topr.kind", self.kind, ("topr",))
+        require_anchor("topr", self.anchor)
