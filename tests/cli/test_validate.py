@@ -277,3 +277,54 @@ def test_an_option_with_values_gives_a_following_config_back(
 ) -> None:
     assert main(["validate", "--set", "seed=3", str(job)]) == 0
     assert "is valid" in capsys.readouterr().out
+
+
+def test_the_resolved_axes_are_printed(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        main(["validate", str(job), "--set", "algorithm.preset=dapo", "algorithm.kl.coefficient=0.01"]) == 0
+    )
+
+    out = capsys.readouterr().out
+    for axis, text in (
+        ("preset", "dapo, with its own kl"),
+        ("advantage", r"grpo \(ddof 1, epsilon 1e-06\)"),
+        ("objective", r"ppo_clip \(anchor rollout, clip_low 0.2, clip_high 0.28, dual_clip null\)"),
+        ("band of the ratio", r"\[0.8, 1.28\]"),
+        ("correction", "none"),
+        ("kl", "coefficient 0.01, estimator null, placement loss, to the model that the run starts from"),
+        ("entropy", "none"),
+        ("aggregation", "token_mean"),
+        # 0.8 × 4 tokens, rounded down
+        ("shaping", r"dynamic_sampling .*; soft_overlong \(safe_len 3, max_len 4, factor 1, floor true\)"),
+    ):
+        assert re.search(rf"^  {axis} +{text}", out, re.MULTILINE), (axis, out)
+
+
+def test_what_became_of_telescopes_keys_is_printed(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keys = "algorithm.telescope={algorithm: gspo, clip_low: 0.4, number_of_minibatches: 4}"
+    assert main(["validate", str(job), "--set", keys]) == 0
+
+    out = capsys.readouterr().out
+    assert re.search(r"preset +telescope_gspo\n", out)
+    assert "clip_low: 0.4 became clip_low 0.4 of the objective gspo" in out
+    assert "number_of_minibatches: 4 became learner.minibatches 4" in out
+    assert re.search(r"band of the ratio +\[0.6, 1.5\]\n", out)
+    assert "note: algorithm.objective: gspo has a clip of 0.5" in out
+
+
+def test_rspo_on_a_dense_model_is_refused_for_both_reasons(
+    job: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dense = complaint(capsys, job, "algorithm.preset=rspo")
+    experts = make_model(tmp_path / "experts", num_experts=8)
+    mixture = complaint(capsys, job, "algorithm.preset=rspo", f"model.path={experts}")
+
+    assert "is a dense model" in dense
+    assert "is a dense model" not in mixture
+    assert "the learner records no router logprobs" in mixture
+
+
+def test_a_reference_that_is_not_there_is_named(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    err = complaint(capsys, job, "algorithm.kl.coefficient=0.1", "algorithm.reference.path=/no/model")
+
+    assert "algorithm.reference.path: /no/model has no config.json" in err

@@ -46,7 +46,7 @@ def test_the_default_run_has_no_problem() -> None:
         ),
         (["rollout.address=h:5000", "rollout.workers=2"], "rollout.address", "2 workers here cannot share"),
         (["telemetry.port=9400", "weights.port=9401"], "telemetry.port", "also that of weights.port"),
-        (["algorithm.objective.kind=pg"], "algorithm", "has no ratio"),
+        (["algorithm.objective.kind=pg"], "algorithm.objective", "has no ratio"),
     ],
 )
 def test_an_impossible_combination_is_an_error(overrides: list[str], key: str, reason: str) -> None:

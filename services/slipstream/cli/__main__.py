@@ -3,6 +3,7 @@
     slipstream run CONFIG [--set KEY=VALUE ...] [--resume [RUN_DIR]] [--plain]
     slipstream validate CONFIG [--set KEY=VALUE ...]
     slipstream warmup [CONFIG] [--model DIR] [--data FILE] [--output DIR] [--steps N] [--set KEY=VALUE ...]
+    slipstream algorithms [NAME]
 
 Exit status: 0 done (or stopped in order by one Ctrl-C), 1 failed, 2 wrong usage or configuration, 130 killed.
 """
@@ -61,6 +62,12 @@ def _warmup(arguments: argparse.Namespace) -> int:
     return warmup_command(config, output=arguments.output)
 
 
+def _algorithms(arguments: argparse.Namespace) -> int:
+    from slipstream.cli.algorithms import algorithms_command
+
+    return algorithms_command(arguments.preset)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="slipstream", description="Asynchronous RL for language models.")
     parser.add_argument("--version", action="version", version=f"slipstream {__version__}")
@@ -76,6 +83,10 @@ def _parser() -> argparse.ArgumentParser:
     warmup.add_argument("--data", type=Path, metavar="FILE", help="JSONL rows of prompt and answer")
     warmup.add_argument("--output", type=Path, metavar="DIR", help="where the model goes; default: the cache")
     warmup.add_argument("--steps", type=int, help="optimizer steps")
+    text = "list the algorithms, or explain one"
+    algorithms = commands.add_parser("algorithms", help=text, description=text.capitalize() + ".")
+    algorithms.add_argument("preset", nargs="?", metavar="NAME", help="a preset, or the kind of a part")
+    algorithms.set_defaults(command=_algorithms)
     return parser
 
 
@@ -96,6 +107,8 @@ def _command(
 
 def _sort_out(arguments: argparse.Namespace) -> None:
     """An option with optional values takes a CONFIG that follows it: give it back."""
+    if not hasattr(arguments, "config"):
+        return
     if arguments.config is None and arguments.set and "=" not in arguments.set[-1]:
         arguments.config = Path(arguments.set.pop())
     resume = getattr(arguments, "resume", None)

@@ -1,15 +1,19 @@
 """`slipstream validate`: everything that can be known before the start, all of it at once."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
+from slipstream.algorithms.spec import Rspo
+from slipstream.cli.axes import axis_rows
 from slipstream.cli.errors import UsageError
 from slipstream.cli.machine_checks import check_machine
-from slipstream.cli.model_checks import read_model
+from slipstream.cli.model_checks import ModelFiles, read_model
 from slipstream.cli.prompt_checks import check_prompts
 from slipstream.config import RunConfig
 from slipstream.config.checks import DerivedNumbers, Problem, check_config, derived_numbers
 from slipstream.tasks import make_source
+
+EXPERT_KEYS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 
 
 def find_problems(config: RunConfig, *, gpus: Literal["error", "note"]) -> list[Problem]:
@@ -17,6 +21,8 @@ def find_problems(config: RunConfig, *, gpus: Literal["error", "note"]) -> list[
     model = read_model(config)
     found = [
         *check_config(config),
+        *_reference(config),
+        *_dense(config, model),
         *(model.problems if model else ()),
         *check_prompts(config, model),
         *check_machine(config, gpus=gpus),
@@ -25,11 +31,12 @@ def find_problems(config: RunConfig, *, gpus: Literal["error", "note"]) -> list[
 
 
 def validate_command(config: RunConfig, source: str) -> int:
-    """Print the derived numbers and the notes. Errors: UsageError with every problem."""
+    """Print the derived numbers, the algorithm and the notes. Errors: UsageError with every problem."""
     notes = require_valid(config, source, gpus="note")
     print(f"{source} is valid")
     held_out_size = make_source(config.data, seed=config.seed).held_out_size
-    for name, text in _lines(derived_numbers(config, held_out_size=held_out_size)):
+    rows = [*_lines(derived_numbers(config, held_out_size=held_out_size)), *axis_rows(config)]
+    for name, text in rows:
         print(f"  {name:<34} {text}")
     for note in notes:
         print(f"  note: {note}")
@@ -45,13 +52,35 @@ def require_valid(config: RunConfig, source: str, *, gpus: Literal["error", "not
     return problems
 
 
+def _dense(config: RunConfig, model: ModelFiles | None) -> Iterator[Problem]:
+    """An objective for mixtures of experts on a model that config.json shows to have none."""
+    wanted = isinstance(config.algorithm.resolved_objective(), Rspo)
+    if wanted and model is not None and model.config and not any(key in model.config for key in EXPERT_KEYS):
+        yield Problem(
+            key="model.path",
+            reason="is a dense model: its config.json names no experts, and rspo weighs by the shift of a "
+            "router",
+            remedy="use gmpo",
+        )
+
+
+def _reference(config: RunConfig) -> Iterator[Problem]:
+    path = config.algorithm.reference.path
+    if path is not None and not (path / "config.json").is_file():
+        yield Problem(
+            key="algorithm.reference.path",
+            reason=f"{path} has no config.json",
+            remedy="name a Hugging Face model directory, or leave it out for the model that the run starts "
+            "from",
+        )
+
+
 def _list(source: str, errors: Sequence[Problem]) -> str:
     count = "1 problem" if len(errors) == 1 else f"{len(errors)} problems"
     return "\n".join([f"{source}: {count}", *(f"  {problem}" for problem in errors)])
 
 
 def _lines(numbers: DerivedNumbers) -> list[tuple[str, str]]:
-    low, high = numbers.clip_band
     return [
         ("groups per step", f"{numbers.groups_per_step:,}"),
         ("completions per step", f"{numbers.completions_per_step:,}"),
@@ -61,7 +90,6 @@ def _lines(numbers: DerivedNumbers) -> list[tuple[str, str]]:
             "staleness bound",
             f"mean {numbers.mean_staleness}, no token above {numbers.max_staleness} versions",
         ),
-        ("band of the ratio", f"{low:g} to {high:g}"),
         ("completions in flight", f"at most {numbers.completions_in_flight:,}"),
         ("completions per evaluation", f"{numbers.evaluation_completions:,}"),
     ]

@@ -1,68 +1,181 @@
-"""The algorithm section of a run: a preset, and the axes that replace parts of it."""
+"""The algorithm section of a run: a preset, the axes that replace parts of it, or Telescope's keys."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-
-from slipstream.algorithms.presets import PRESETS
-from slipstream.algorithms.spec import (
-    Advantage,
-    Aggregation,
-    AggregationName,
-    BatchScaled,
-    Cispo,
-    DrGrpo,
-    Grpo,
-    Is,
-    LossSpec,
-    Objective,
-    Pg,
-    PpoClip,
-    Rloo,
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
 )
 
-AdvantageConfig = Annotated[Grpo | DrGrpo | Rloo | BatchScaled, Field(discriminator="kind")]
-ObjectiveConfig = Annotated[PpoClip | Cispo | Pg | Is, Field(discriminator="kind")]
+from slipstream.algorithms.presets import Preset
+from slipstream.algorithms.resolve import preset_named, resolve_loss
+from slipstream.algorithms.spec import (
+    Advantage,
+    AggregationName,
+    Correction,
+    DriftPenalty,
+    Entropy,
+    Kl,
+    LossSpec,
+    Objective,
+    Shaping,
+    TopEntropy,
+)
+from slipstream.algorithms.telescope import Translation, translate
+from slipstream.config.reference import Reference, as_given
+
+__all__ = ["AlgorithmConfig", "Reference"]
+
+SAFE_SHARE: Final = 0.8
+"""Where the soft punishment of length starts, as a share of the budget (DAPO's 16384 of 20480)."""
+OPTIONAL_PARTS: Final = ("correction", "kl", "drift_penalty", "entropy", "top_entropy")
+"""Parts of the loss that an explicit null switches off; elsewhere null is the preset's part."""
+
+
+def _one_or_many(given: object) -> object:
+    return (given,) if isinstance(given, Mapping) else given
+
+
+AdvantageConfig = Annotated[Advantage, Field(discriminator="kind")]
+ObjectiveConfig = Annotated[Objective, Field(discriminator="kind")]
+CorrectionsConfig = Annotated[
+    tuple[Annotated[Correction, Field(discriminator="kind")], ...], BeforeValidator(_one_or_many)
+]
 
 
 class AlgorithmConfig(BaseModel):
-    """Advantage × objective × aggregation; an axis that is given replaces the preset's."""
+    """Advantage × objective × correction × regularisers × aggregation × shaping.
+
+    An axis that is given replaces the preset's. Invariant: what was not given is not in a dump either, so a
+    dump reads back to the same algorithm.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
     preset: str = "cispo"
-    """A recipe of the papers; see slipstream.algorithms.presets."""
+    """A recipe; `slipstream algorithms` lists them."""
+    telescope: dict[str, Any] | None = None
+    """The keys of Telescope's algorithm pages, instead of all others."""
     advantage: AdvantageConfig | None = None
     """Baseline and scale of the rewards."""
     objective: ObjectiveConfig | None = None
     """How the ratio of a token weighs its advantage."""
+    correction: CorrectionsConfig | None = None
+    """Weights and masks for stale data, one or a list; null switches the preset's off."""
+    kl: Kl | None = None
+    """Divergence to the reference; null switches the preset's off."""
+    drift_penalty: DriftPenalty | None = None
+    """Divergence to the policy that sampled; null switches the preset's off."""
+    entropy: Entropy | None = None
+    """Entropy bonus; null switches the preset's off."""
+    top_entropy: TopEntropy | None = None
+    """Train on the tokens of highest entropy only; null switches the preset's off."""
+    token_weight: Literal["one", "one_minus_ref"] = "one"
+    """Experimental weight of the advantage by the reference's probability."""
     aggregation: AggregationName | None = None
     """How the tokens of a batch become one loss."""
     max_tokens: int | None = Field(None, ge=1)
     """Constant token budget of `token_sum_norm`; default: rollout.max_new_tokens."""
+    reference: Reference = Reference()
+    """What kl is measured to."""
+    shaping: Shaping | None = None
+    """Filters, punishment of length and curriculum; replaces all of the preset's, null switches them off."""
 
     @model_validator(mode="after")
-    def preset_is_known(self) -> "AlgorithmConfig":
-        if self.preset not in PRESETS:
-            raise ValueError(
-                f"preset {self.preset!r} is not known; choose one of {', '.join(sorted(PRESETS))}"
-            )
+    def names_are_known(self) -> "AlgorithmConfig":
+        preset_named(self.preset)
+        if self.telescope is not None:
+            others = sorted(self.model_fields_set - {"telescope", "reference"})
+            if others:
+                raise ValueError(
+                    f"telescope: sets every axis, and {', '.join(others)} would contradict it; keep one"
+                )
+            AlgorithmConfig.model_validate(translate(self.telescope).algorithm)
         return self
+
+    @model_serializer(mode="wrap")
+    def dump_what_was_given(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        named = {} if self.telescope is not None else {"preset": self.preset}
+        return named | as_given(self, dump)
+
+    @property
+    def translation(self) -> Translation | None:
+        """What Telescope's keys amount to, where the section holds them."""
+        return None if self.telescope is None else translate(self.telescope)
+
+    @property
+    def group_size(self) -> int | None:
+        """Completions a prompt that the recipe asks for, if it does."""
+        translation = self.translation
+        return self._preset().group_size if translation is None else translation.group_size
 
     def resolved_advantage(self) -> Advantage:
         """The advantage that the run uses."""
-        return self.advantage or PRESETS[self.preset].advantage
+        return self._axes().advantage or self._preset().advantage
 
     def resolved_objective(self) -> Objective:
         """The objective that the run uses."""
-        return self.objective or PRESETS[self.preset].objective
+        return self._axes().objective or self._preset().objective
+
+    def resolved_aggregation(self) -> AggregationName:
+        """The aggregation that the run uses."""
+        return self._axes().aggregation or self._preset().aggregation
+
+    def resolved_corrections(self) -> tuple[Correction, ...]:
+        """The corrections that the run uses."""
+        axes = self._axes()
+        given = "correction" in axes.model_fields_set
+        return (axes.correction or ()) if given else self._preset().corrections
+
+    def resolved_kl(self) -> Kl | None:
+        """The divergence to the reference that the run uses."""
+        axes = self._axes()
+        return axes.kl if "kl" in axes.model_fields_set else self._preset().kl
 
     def resolved_loss(self, *, max_staleness: int, max_new_tokens: int) -> LossSpec:
         """The loss that the run uses. Errors: ValueError for a combination that is known to be wrong."""
-        name = self.aggregation or PRESETS[self.preset].aggregation
-        budget = (self.max_tokens or max_new_tokens) if name == "token_sum_norm" else None
-        return LossSpec(
-            objective=self.resolved_objective(),
-            aggregation=Aggregation(kind=name, max_tokens=budget),
-            max_staleness=max_staleness,
+        axes, name = self._axes(), self.resolved_aggregation()
+        parts: dict[str, Any] = {
+            part: getattr(axes, part) for part in OPTIONAL_PARTS if part in axes.model_fields_set
+        }
+        return resolve_loss(
+            {
+                **parts,
+                "preset": axes.preset,
+                "objective": self.resolved_objective(),
+                "token_weight": axes.token_weight,
+                "aggregation": name,
+                "max_tokens": axes.max_tokens or (max_new_tokens if name == "token_sum_norm" else None),
+                "max_staleness": max_staleness,
+            }
         )
+
+    def declared_shaping(self) -> Shaping:
+        """The shaping of the section or its preset, lengths as they are written."""
+        axes = self._axes()
+        given = "shaping" in axes.model_fields_set
+        return (axes.shaping or Shaping()) if given else self._preset().shaping
+
+    def resolved_shaping(self, *, max_new_tokens: int) -> Shaping:
+        """The shaping that the run uses, its lengths filled in. Errors: ValueError for lengths that cross."""
+        shaping = self.declared_shaping()
+        soft = shaping.soft_overlong
+        if soft is None:
+            return shaping
+        longest = max_new_tokens if soft.max_len is None else soft.max_len
+        safe = int(SAFE_SHARE * longest) if soft.safe_len is None else soft.safe_len
+        return replace(shaping, soft_overlong=replace(soft, max_len=longest, safe_len=safe))
+
+    def _axes(self) -> "AlgorithmConfig":
+        translation = self.translation
+        return self if translation is None else AlgorithmConfig.model_validate(translation.algorithm)
+
+    def _preset(self) -> Preset:
+        return preset_named(self._axes().preset)

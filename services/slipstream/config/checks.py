@@ -3,30 +3,28 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 import regex  # type: ignore[import-untyped, unused-ignore]
 
-from slipstream.algorithms.spec import Cispo, Is, PpoClip, band
+from slipstream.algorithms.spec import band
+from slipstream.config.algorithm_checks import ALGORITHM_CHECKS
 from slipstream.config.data import FileData, RewardConfig
+from slipstream.config.problem import Problem
 from slipstream.config.schema import RunConfig
+from slipstream.config.shaping_checks import SHAPING_CHECKS
+
+__all__ = [
+    "LARGEST_PORT",
+    "REDIS_SCHEMES",
+    "DerivedNumbers",
+    "Problem",
+    "check_config",
+    "derived_numbers",
+    "fixed_ports",
+]
 
 LARGEST_PORT = 65535
 REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
-GROUP_BASELINES = ("grpo", "dr_grpo", "rloo", "batch_scaled")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """One thing wrong: which key, why, and what to do. A note does not stop the run."""
-
-    key: str
-    reason: str
-    remedy: str
-    severity: Literal["error", "note"] = "error"
-
-    def __str__(self) -> str:
-        return f"{self.key}: {self.reason}; {self.remedy}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +97,13 @@ def _sampling(config: RunConfig) -> Iterator[Problem]:
             reason=f"is {rollout.tensor_parallel}, and the run is on CPUs (learner.device)",
             remedy="set it to 1, or use GPUs",
         )
+    if rollout.environment == "verbalized_sampling":
+        yield Problem(
+            key="rollout.environment",
+            reason="is `verbalized_sampling`: the logprob of a chosen candidate is not pi(candidate | "
+            "prompt), so any ratio loss is wrong",
+            remedy="set `single_turn`, and evaluation.sampling to `verbalized`",
+        )
     if rollout.engine == "emulated":
         yield Problem(
             key="rollout.engine",
@@ -108,33 +113,13 @@ def _sampling(config: RunConfig) -> Iterator[Problem]:
         )
 
 
-def _group_size(config: RunConfig) -> Iterator[Problem]:
-    advantage = config.algorithm.resolved_advantage().kind
-    if config.rollout.group_size == 1 and advantage in GROUP_BASELINES:
-        yield Problem(
-            key="rollout.group_size",
-            reason=f"is 1, and the baseline of advantage `{advantage}` is the mean of the group, so every "
-            "advantage would be 0",
-            remedy="set it to 2 or more",
-        )
-
-
 def _minibatches(config: RunConfig) -> Iterator[Problem]:
-    learner, objective = config.learner, config.algorithm.resolved_objective()
+    learner = config.learner
     if learner.minibatches > learner.groups_per_step:
         yield Problem(
             key="learner.minibatches",
             reason=f"is {learner.minibatches}, and a batch has only {learner.groups_per_step} groups",
             remedy="set at most learner.groups_per_step",
-        )
-    anchored = isinstance(objective, PpoClip | Cispo | Is) and objective.anchor == "batch"
-    if anchored and learner.minibatches == 1:
-        yield Problem(
-            key="algorithm.objective.anchor",
-            reason="is `batch` with learner.minibatches 1: every ratio is exactly 1, so stale tokens are "
-            "not corrected",
-            remedy="set learner.minibatches to 2 or more, or the anchor to `rollout`",
-            severity="note",
         )
 
 
@@ -153,16 +138,6 @@ def _staleness(config: RunConfig) -> Iterator[Problem]:
             "have no gradient",
             remedy=f"set it to {2 * depth} or more",
             severity="note",
-        )
-
-
-def _loss(config: RunConfig) -> Iterator[Problem]:
-    limits = (config.staleness.max_staleness, config.rollout.max_new_tokens)
-    try:
-        config.algorithm.resolved_loss(max_staleness=limits[0], max_new_tokens=limits[1])
-    except ValueError as error:
-        yield Problem(
-            key="algorithm", reason=str(error), remedy="choose another objective or staleness bound"
         )
 
 
@@ -269,10 +244,10 @@ def _split_address(address: str) -> tuple[str, int]:
 
 CHECKS: tuple[Callable[[RunConfig], Iterator[Problem]], ...] = (
     _sampling,
-    _group_size,
     _minibatches,
     _staleness,
-    _loss,
+    *ALGORITHM_CHECKS,
+    *SHAPING_CHECKS,
     _optimizer,
     _rewards,
     _context,

@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import os
+import re
 import typing
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -11,7 +12,16 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from slipstream.algorithms.misplaced import why_misplaced
+from slipstream.algorithms.resolve import nearest
+from slipstream.algorithms.spec import ADVANTAGES, CORRECTIONS, OBJECTIVES
 from slipstream.config.schema import RunConfig
+
+KINDS: Mapping[str, Mapping[str, type[Any]]] = {
+    "advantage": ADVANTAGES,
+    "objective": OBJECTIVES,
+    "correction": CORRECTIONS,
+}
 
 # Environment variables that a pod reads, and the key that each one sets.
 ENVIRONMENT = {
@@ -106,13 +116,32 @@ def _explain(problem: Mapping[str, Any]) -> str:
     where = [str(part) for part in problem["loc"]]
     key = ".".join(where) or "(top level)"
     if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        near = difflib.get_close_matches(where[-1], _known_keys(), n=1, cutoff=0.6)
-        return f"{key}: unknown key" + (f"; did you mean `{near[0]}`?" if near else "")
+        return f"{key}: unknown key{_hint(where)}"
     if problem["type"] in ("union_tag_not_found", "union_tag_invalid"):
-        choices = problem.get("ctx", {}).get("expected_tags")
-        return f"{key}: needs `kind`" + (f", one of {choices}" if choices else " to say which one it is")
+        context = problem.get("ctx", {})
+        choices = context.get("expected_tags", "")
+        near = nearest(context.get("tag"), re.findall(r"\w+", choices))
+        return f"{key}: needs `kind`" + (
+            f", one of {choices}{near}" if choices else " to say which one it is"
+        )
+    if problem["type"] == "value_error":  # raised by the schema, which says what it got
+        reason = problem["msg"].removeprefix("Value error, ")
+        return f"{key}: {reason}" if where else reason
     got = f" (got {problem['input']!r})" if not isinstance(problem.get("input"), dict) else ""
     return f"{key}: {problem['msg']}{got}"
+
+
+def _hint(where: list[str]) -> str:
+    """What was meant by an unknown key: a known mistake, or the nearest in spelling."""
+    if where[:2] == ["algorithm", "objective"] and len(where) == 4:
+        reason = why_misplaced(where[2], where[3])
+        if reason:
+            return f": {reason}"
+    kinds = KINDS.get(where[1], {}) if where[0] == "algorithm" and len(where) > 3 else {}
+    spec = kinds.get(where[-2]) if kinds else None
+    known = [field.name for field in dataclasses.fields(spec)] if spec else _known_keys()
+    near = difflib.get_close_matches(where[-1], known, n=1, cutoff=0.6)
+    return f"; did you mean `{near[0]}`?" if near and near[0] != where[-1] else ""
 
 
 def _known_keys() -> list[str]:

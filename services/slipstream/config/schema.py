@@ -1,7 +1,8 @@
 """The one strict schema of a run: every key, its unit, its default and its range."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -9,6 +10,9 @@ from slipstream.config.algorithm import AlgorithmConfig
 from slipstream.config.data import AdditionData, DataConfig, RewardConfig
 
 Address = Annotated[str, Field(pattern=r"^[^\s:]+:\d{1,5}$")]
+
+
+Filled = TypeVar("Filled", bound="Section")
 
 
 class Section(BaseModel):
@@ -87,6 +91,10 @@ class EvaluationConfig(Section):
     """Completions a prompt."""
     reward: str = "exact_match"
     """Reward component whose mean is called accuracy."""
+    sampling: Literal["plain", "verbalized"] = "plain"
+    """`plain` asks for one answer a completion; `verbalized` for several candidates with probabilities."""
+    candidates: int = Field(5, ge=2)
+    """Candidates in one completion of `verbalized` sampling."""
     timeout_seconds: float = Field(300.0, gt=0)
     """Longest wait for an evaluation; past it the evaluation is given up and logged."""
 
@@ -110,7 +118,7 @@ class RolloutConfig(Section):
     engine: Literal["vllm", "emulated"] = "vllm"
     """The engine; `emulated` draws lengths and waits instead of computing, for benchmarks of the loop."""
     group_size: int = Field(8, ge=1)
-    """Completions a prompt."""
+    """Completions a prompt; not given, or null: the preset's, or 8."""
     max_groups: int = Field(32, ge=1)
     """Groups in flight in one worker."""
     max_new_tokens: int = Field(16, ge=1)
@@ -119,8 +127,8 @@ class RolloutConfig(Section):
     """Sampling temperature; the learner divides its logits by the same."""
     top_p: float = Field(1.0, gt=0, le=1)
     """Only 1 is accepted: the learner does not truncate its distribution."""
-    environment: Literal["single_turn"] = "single_turn"
-    """What turns a lease into a completion."""
+    environment: Literal["single_turn", "verbalized_sampling"] = "single_turn"
+    """What turns a lease into a completion; `verbalized_sampling` cannot be trained on, and is refused."""
     threads: int = Field(1, ge=1)
     """CPU threads of the engine; not used on a GPU."""
     kv_cache_gib: float = Field(0.25, gt=0)
@@ -135,6 +143,13 @@ class RolloutConfig(Section):
     """Longest start of an engine."""
     emulated: "EmulatedEngine" = Field(default_factory=lambda: EmulatedEngine())
     """Settings of the emulated engine."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def null_is_not_given(cls, given: object) -> object:
+        if isinstance(given, Mapping) and given.get("group_size", 0) is None:
+            return {key: value for key, value in given.items() if key != "group_size"}
+        return given
 
 
 class EmulatedEngine(Section):
@@ -288,7 +303,7 @@ class RunConfig(Section):
     rewards: tuple[RewardConfig, ...] = (RewardConfig(name="exact_match"),)
     """Components of the reward vector."""
     algorithm: AlgorithmConfig = AlgorithmConfig()
-    """Advantage, objective and aggregation."""
+    """Advantage, objective, correction, regularisers, aggregation and shaping."""
     staleness: StalenessConfig = StalenessConfig()
     """The bounds on age."""
     rollout: RolloutConfig = RolloutConfig()
@@ -307,3 +322,27 @@ class RunConfig(Section):
     """Metrics and logs."""
     rpc: RpcConfig = RpcConfig()
     """Channels."""
+
+    @model_validator(mode="after")
+    def algorithm_sets_what_is_not_given(self) -> "RunConfig":
+        algorithm, telescope = self.algorithm, self.algorithm.translation
+        if telescope is not None:
+            _agree("rollout.group_size", self.rollout, "group_size", telescope.group_size)
+            _agree("learner.minibatches", self.learner, "minibatches", telescope.minibatches)
+        rollout = _filled(self.rollout, "group_size", algorithm.group_size)
+        learner = _filled(self.learner, "minibatches", telescope.minibatches if telescope else None)
+        object.__setattr__(self, "rollout", rollout)  # the model is frozen for everybody else
+        object.__setattr__(self, "learner", learner)
+        return self
+
+
+def _agree(key: str, section: Section, field: str, wanted: int | None) -> None:
+    given = getattr(section, field)
+    if wanted is not None and field in section.model_fields_set and given != wanted:
+        raise ValueError(f"{key}: is {given}, and algorithm.telescope says {wanted}; keep one of the two")
+
+
+def _filled(section: Filled, field: str, value: int | None) -> Filled:
+    if value is None or field in section.model_fields_set:
+        return section
+    return section.model_copy(update={field: value})

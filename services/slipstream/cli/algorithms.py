@@ -1,0 +1,164 @@
+"""`slipstream algorithms`: the presets and the parts they are made of, from the specifications themselves."""
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, fields
+from typing import Any, Final
+
+from slipstream.algorithms.presets import PRESETS, Preset
+from slipstream.algorithms.resolve import nearest
+from slipstream.algorithms.spec import (
+    ADVANTAGES,
+    AGGREGATIONS,
+    CORRECTIONS,
+    OBJECTIVES,
+    AdaptiveGroup,
+    Buckets,
+    DriftPenalty,
+    DynamicSampling,
+    Entropy,
+    Goldilocks,
+    Kl,
+    OverlongFilter,
+    SoftOverlong,
+    TopEntropy,
+    band,
+)
+from slipstream.cli.axes import band_text, shaping_text, spec_text
+from slipstream.cli.errors import UsageError
+
+PARTS: Final[Mapping[str, Mapping[str, type[Any]]]] = {
+    "objective": OBJECTIVES,
+    "advantage": ADVANTAGES,
+    "correction": CORRECTIONS,
+    "regulariser": {"kl": Kl, "drift_penalty": DriftPenalty, "entropy": Entropy, "top_entropy": TopEntropy},
+    "shaping": {
+        "dynamic_sampling": DynamicSampling,
+        "overlong_filter": OverlongFilter,
+        "soft_overlong": SoftOverlong,
+        "goldilocks": Goldilocks,
+        "buckets": Buckets,
+        "adaptive_group": AdaptiveGroup,
+    },
+}
+"""What stands under each axis of `algorithm:`, by name."""
+REGULARISERS: Final = ("kl", "drift_penalty", "entropy", "top_entropy")
+INDENT: Final = "    "
+
+
+def algorithms_command(name: str | None) -> int:
+    """Print the list, or one preset or part. Errors: UsageError for an unknown name, with the nearest."""
+    print(overview() if name is None else details(name))
+    return 0
+
+
+def overview() -> str:
+    """Every preset in a line, then the kinds of each axis."""
+    width = max(map(len, PRESETS))
+    lines = ["presets (algorithm.preset; `slipstream algorithms NAME` explains one)"]
+    lines += [f"  {name:<{width}}  {_summary(preset)}  {preset.source}" for name, preset in PRESETS.items()]
+    for axis, table in PARTS.items():
+        lines += ["", f"{axis}:"]
+        lines += [f"  {kind:<{width}}  {_first_line(spec)}" for kind, spec in table.items()]
+    lines += ["", "aggregation:"]
+    return "\n".join(lines + [f"  {kind:<{width}}  {weight}" for kind, weight in AGGREGATIONS.items()])
+
+
+def details(name: str) -> str:
+    """Formula, parameters, band and source of a preset, or of a part by its kind."""
+    if name in PRESETS:
+        return "\n".join(_preset_lines(name, PRESETS[name]))
+    parts = [(axis, table[name]) for axis, table in PARTS.items() if name in table]
+    if parts:
+        return "\n".join(line for axis, spec in parts for line in _part_lines(f"{axis} {name}", spec))
+    for kind, weight in AGGREGATIONS.items():
+        if kind == name:
+            return f"aggregation {kind}\n{INDENT}{weight}"
+    known = [*PRESETS, *(kind for table in PARTS.values() for kind in table), *AGGREGATIONS]
+    raise UsageError(
+        f"algorithms: got {name!r}, needs a preset or the kind of a part{nearest(name, known)}; "
+        "`slipstream algorithms` lists them"
+    )
+
+
+def preset_table() -> str:
+    """Every preset as a row of a Markdown table, for the documentation."""
+    head = ("preset", "advantage", "objective", "anchor", "band", "besides", "aggregation", "source")
+    rows = [_table_row(name, preset) for name, preset in PRESETS.items()]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows))
+
+
+def field_notes(spec: type[Any]) -> dict[str, str]:
+    """The sentence under each field of a specification, read from its source."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(spec))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    notes: dict[str, str] = {}
+    for field, after in zip(body.body, body.body[1:], strict=False):
+        if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
+            continue
+        if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+            notes[field.target.id] = " ".join(str(after.value.value).split())
+    return notes
+
+
+def _preset_lines(name: str, preset: Preset) -> Iterator[str]:
+    low, high = band(preset.objective)
+    yield f"{name}: {_summary(preset).rstrip()}"
+    yield f"{INDENT}source: {preset.source}"
+    yield from ([f"{INDENT}note: {preset.note}"] if preset.note else [])
+    yield from ([f"{INDENT}group size: {preset.group_size}"] if preset.group_size else [])
+    yield from _part_lines(f"objective {preset.objective.kind}", type(preset.objective), preset.objective)
+    yield f"{INDENT}band of the ratio: [{low:g}, {high:g}]"
+    yield from _part_lines(f"advantage {preset.advantage.kind}", type(preset.advantage), preset.advantage)
+    for correction in preset.corrections:
+        yield from _part_lines(f"correction {correction.kind}", type(correction), correction)
+    for part in REGULARISERS:
+        value = getattr(preset, part)
+        if value is not None:
+            yield from _part_lines(part, type(value), value)
+    yield from ["", f"aggregation {preset.aggregation}", f"{INDENT}{AGGREGATIONS[preset.aggregation]}"]
+    yield from ["", f"corrections: {', '.join(part.kind for part in preset.corrections) or 'none'}"]
+    yield f"shaping: {shaping_text(preset.shaping)}"
+
+
+def _part_lines(title: str, spec: type[Any], value: object = None) -> Iterator[str]:
+    notes = field_notes(spec)
+    yield from ["", title, textwrap.indent(inspect.getdoc(spec) or "", INDENT)]
+    for field in fields(spec):
+        if field.name != "kind":
+            shown = getattr(value, field.name) if value is not None else field.default
+            yield f"{INDENT}{field.name} = {_shown(shown)}: {notes.get(field.name, '')}"
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "null"
+    return "(needed)" if value is MISSING else str(value)
+
+
+def _summary(preset: Preset) -> str:
+    parts: list[str] = [preset.advantage.kind, preset.objective.kind]
+    parts += [part.kind for part in preset.corrections]
+    parts += [part for part in REGULARISERS if getattr(preset, part) is not None]
+    text = f"{' + '.join(parts)}, {preset.aggregation}, band {band_text(preset.objective)}"
+    return f"{text:<66}"
+
+
+def _table_row(name: str, preset: Preset) -> tuple[str, ...]:
+    besides = [spec_text(part) for part in preset.corrections]
+    besides += [
+        f"{p}: {spec_text(getattr(preset, p))}" for p in REGULARISERS if getattr(preset, p) is not None
+    ]
+    shaping = shaping_text(preset.shaping)
+    besides += [] if shaping == "none" else [shaping]
+    besides += [f"groups of {preset.group_size}"] if preset.group_size else []
+    anchor = getattr(preset.objective, "anchor", "none" if preset.objective.kind == "pg" else "rollout")
+    objective, advantage = preset.objective.kind, preset.advantage.kind
+    band_of = band_text(preset.objective)
+    return name, advantage, objective, anchor, band_of, "; ".join(besides), preset.aggregation, preset.source
+
+
+def _first_line(spec: type[Any]) -> str:
+    return " ".join((inspect.getdoc(spec) or "").split("\n\n")[0].split())

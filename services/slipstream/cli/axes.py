@@ -1,0 +1,91 @@
+"""The axes of a run's algorithm as it was resolved, as rows of a name and a text."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from slipstream.algorithms.spec import LossSpec, Objective, Shaping, band
+
+if TYPE_CHECKING:
+    from slipstream.config import RunConfig
+
+Row = tuple[str, str]
+
+
+def axis_rows(config: "RunConfig") -> list[Row]:
+    """What a valid configuration trains with, one axis a row; and what each of Telescope's keys became."""
+    algorithm, budget = config.algorithm, config.rollout.max_new_tokens
+    loss = algorithm.resolved_loss(max_staleness=config.staleness.max_staleness, max_new_tokens=budget)
+    shaping = algorithm.resolved_shaping(max_new_tokens=budget)
+    translation = algorithm.translation
+    name = algorithm.preset if translation is None else translation.algorithm["preset"]
+    replaced = sorted(algorithm.model_fields_set - {"preset", "reference", "telescope"})
+    return [
+        ("preset", f"{name}, with its own {', '.join(replaced)}" if replaced else name),
+        ("advantage", spec_text(algorithm.resolved_advantage())),
+        *_loss_rows(loss, config),
+        ("shaping", shaping_text(shaping)),
+        *(("telescope", note) for note in (translation.notes if translation else ())),
+    ]
+
+
+def spec_text(spec: Any) -> str:
+    """`ppo_clip (anchor rollout, clip_low 0.2, ...)`: the kind of a specification, if any, and its fields."""
+    shown = [f"{f.name} {_value(getattr(spec, f.name))}" for f in fields(spec) if f.name != "kind"]
+    kind = getattr(spec, "kind", "")
+    if not kind:
+        return ", ".join(shown)
+    return f"{kind} ({', '.join(shown)})" if shown else str(kind)
+
+
+def band_text(objective: Objective) -> str:
+    """The band of the ratio, or that there is none."""
+    low, high = band(objective)
+    return "none" if (low, high) == (0.0, math.inf) else f"[{low:g}, {high:g}]"
+
+
+def shaping_text(shaping: Shaping) -> str:
+    """The parts of a shaping that are on."""
+    return "; ".join(_shaping_parts(shaping)) or "none"
+
+
+def _loss_rows(loss: LossSpec, config: "RunConfig") -> Iterator[Row]:
+    budget = loss.aggregation.max_tokens
+    yield "objective", spec_text(loss.objective)
+    yield "band of the ratio", band_text(loss.objective)
+    yield "correction", "; ".join(map(spec_text, loss.corrections)) or "none"
+    yield "kl", "none" if loss.kl is None else f"{spec_text(loss.kl)}, to {_reference(config)}"
+    yield "entropy", "none" if loss.entropy is None else spec_text(loss.entropy)
+    for name in ("drift_penalty", "top_entropy"):
+        if getattr(loss, name) is not None:
+            yield name, spec_text(getattr(loss, name))
+    if loss.token_weight != "one":
+        yield "token_weight", f"{loss.token_weight}, with {_reference(config)}"
+    yield "aggregation", loss.aggregation.kind + (f" (max_tokens {budget})" if budget else "")
+
+
+def _reference(config: "RunConfig") -> str:
+    reference = config.algorithm.reference
+    if reference.kind == "ema":
+        return f"a moving average of the policy (decay {reference.decay:g}), one more copy of the model"
+    which = reference.path or "the model that the run starts from"
+    return f"{which}, one more copy of the model"
+
+
+def _shaping_parts(shaping: Shaping) -> Iterator[str]:
+    for field in fields(shaping):
+        part = getattr(shaping, field.name)
+        if field.name == "collapse_alarm" or part is None or part == "keep":
+            continue
+        if field.name == "difficulty" and not shaping.remembers_pass_rates:
+            continue
+        yield f"{field.name} {part}" if isinstance(part, str) else f"{field.name} ({spec_text(part)})"
+
+
+def _value(value: object) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)

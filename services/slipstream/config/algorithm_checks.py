@@ -1,0 +1,177 @@
+"""What is wrong with an algorithm although each part of it is right: combinations, and what a run lacks."""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from slipstream.algorithms.spec import (
+    Dppo,
+    Gopo,
+    Gspo,
+    GspoToken,
+    MaxRl,
+    Pg,
+    Rspo,
+    anchor_of,
+    needs_groups,
+)
+from slipstream.algorithms.spec.loss import WEIGHTING
+from slipstream.config.problem import Problem
+from slipstream.config.schema import RunConfig
+
+WIDEST_SEQUENCE_CLIP: Final = 0.05
+"""A geometric mean over a sequence hardly ever leaves a band wider than this."""
+BINARY_REWARDS: Final = ("exact_match", "format", "countdown")
+KEYS: Final = {"max_staleness": "algorithm.objective", "token_weight": "algorithm.token_weight"}
+
+
+def _parts(config: RunConfig) -> Iterator[Problem]:
+    """Combinations that the loss and the shaping refuse themselves."""
+    algorithm, budget = config.algorithm, config.rollout.max_new_tokens
+    try:
+        algorithm.resolved_loss(max_staleness=config.staleness.max_staleness, max_new_tokens=budget)
+    except ValueError as error:
+        yield _refusal(error)
+    try:
+        algorithm.resolved_shaping(max_new_tokens=budget)
+    except ValueError as error:
+        name, _, reason = str(error).partition(": ")
+        yield Problem(
+            key=f"algorithm.shaping.{name}",
+            reason=reason,
+            remedy=f"the budget of a completion is rollout.max_new_tokens, {budget}",
+        )
+
+
+def _refusal(error: ValueError) -> Problem:
+    name, _, rest = str(error).partition(": ")
+    reason, separator, remedy = rest.rpartition("; ")
+    key = KEYS.get(name, f"algorithm.{name.partition(' ')[0]}")
+    if not separator:
+        return Problem(key=key, reason=rest, remedy="`slipstream algorithms` lists what there is")
+    return Problem(key=key, reason=reason, remedy=remedy)
+
+
+def _uncorrected(config: RunConfig) -> Iterator[Problem]:
+    objective = config.algorithm.resolved_objective()
+    if isinstance(objective, Pg) and objective.allow_uncorrected and config.staleness.max_staleness > 0:
+        yield Problem(
+            key="algorithm.objective",
+            reason="pg has no ratio, and tokens up to "
+            f"{config.staleness.max_staleness} versions old train (allow_uncorrected): the gradient is "
+            "biased",
+            remedy="use cispo or ppo_clip, or set staleness.pipeline_depth and max_staleness to 0",
+            severity="note",
+        )
+
+
+def _anchor(config: RunConfig) -> Iterator[Problem]:
+    algorithm = config.algorithm
+    corrections = algorithm.resolved_corrections()
+    weighted = any(isinstance(correction, WEIGHTING) for correction in corrections)
+    anchored = anchor_of(algorithm.resolved_objective()) == "batch"
+    if anchored and not weighted and config.learner.minibatches == 1:
+        yield Problem(
+            key="algorithm.objective.anchor",
+            reason="is `batch` with learner.minibatches 1: every ratio is exactly 1, so stale tokens are "
+            "not corrected",
+            remedy="set learner.minibatches to 2 or more, a correction such as `tis`, or the anchor to "
+            "`rollout`",
+            severity="note",
+        )
+
+
+def _group_size(config: RunConfig) -> Iterator[Problem]:
+    advantage, size = config.algorithm.resolved_advantage(), config.rollout.group_size
+    wanted = config.algorithm.group_size
+    if size == 1 and needs_groups(advantage):
+        yield Problem(
+            key="rollout.group_size",
+            reason=f"is 1, and the baseline of advantage `{advantage.kind}` is the mean of the group, so "
+            "every advantage would be 0",
+            remedy="set it to 2 or more",
+        )
+    elif wanted is not None and size != wanted:
+        yield Problem(
+            key="rollout.group_size",
+            reason=f"is {size}, and the preset {config.algorithm.preset} is one of groups of {wanted}",
+            remedy=f"leave it out, or set it to {wanted}, or take the preset grpo",
+        )
+
+
+def _not_in_a_run(config: RunConfig) -> Iterator[Problem]:
+    """Objectives whose inputs no run records; in a notebook they work."""
+    objective = config.algorithm.resolved_objective()
+    if isinstance(objective, Rspo):
+        dense = ", and the tiny model is dense, without a router" if config.model.tiny is not None else ""
+        yield Problem(
+            key="algorithm.objective",
+            reason=f"rspo weighs by the shift of a router, and the learner records no router logprobs{dense}",
+            remedy="use gmpo, which rspo is without a router",
+        )
+    if isinstance(objective, Dppo) and objective.needs_top_k:
+        yield Problem(
+            key="algorithm.objective.divergence",
+            reason=f"is {objective.divergence}, and rollouts carry the logprob of the sampled token only",
+            remedy=f"use binary_{objective.divergence.rpartition('_')[2]}",
+        )
+
+
+def _sequence_band(config: RunConfig) -> Iterator[Problem]:
+    objective = config.algorithm.resolved_objective()
+    if not isinstance(objective, Gspo | GspoToken):
+        return
+    widest = max(objective.clip_low or 0.0, objective.clip_high or 0.0)
+    if widest > WIDEST_SEQUENCE_CLIP:
+        yield Problem(
+            key="algorithm.objective",
+            reason=f"{objective.kind} has a clip of {widest:g}, and the geometric mean of a sequence's "
+            "ratios hardly ever moves that far: nothing would be clipped",
+            remedy="the paper has clip_low 3e-4 and clip_high 4e-4",
+            severity="note",
+        )
+
+
+def _rewards(config: RunConfig) -> Iterator[Problem]:
+    advantage = config.algorithm.resolved_advantage()
+    rewards = [reward for reward in config.rewards if reward.weight]
+    if isinstance(advantage, Gopo) and all(reward.name in BINARY_REWARDS for reward in rewards):
+        names = ", ".join(reward.name for reward in rewards)
+        yield Problem(
+            key="algorithm.advantage",
+            reason=f"gopo ranks the answers of a group, and {names} only tell right from wrong, so most "
+            "ranks tie",
+            remedy="use grpo, or a reward that is a score",
+            severity="note",
+        )
+    punished = config.algorithm.declared_shaping().soft_overlong is not None
+    if isinstance(advantage, MaxRl) and (punished or any(reward.weight < 0 for reward in rewards)):
+        yield Problem(
+            key="algorithm.advantage",
+            reason="maxrl divides by the mean reward of a group, and this run's rewards can be below 0",
+            remedy="leave punishments out, or use grpo",
+            severity="note",
+        )
+
+
+def _reference(config: RunConfig) -> Iterator[Problem]:
+    algorithm = config.algorithm
+    used = algorithm.resolved_kl() is not None or algorithm.token_weight == "one_minus_ref"
+    if "reference" in algorithm.model_fields_set and not used:
+        yield Problem(
+            key="algorithm.reference",
+            reason="has no effect: nothing in the loss looks at a reference",
+            remedy="set algorithm.kl, or leave it out",
+            severity="note",
+        )
+
+
+ALGORITHM_CHECKS: Final[tuple[Callable[[RunConfig], Iterator[Problem]], ...]] = (
+    _parts,
+    _uncorrected,
+    _anchor,
+    _group_size,
+    _not_in_a_run,
+    _sequence_band,
+    _rewards,
+    _reference,
+)

@@ -1,0 +1,73 @@
+"""What is wrong with a shaping beside the rest of a run: group sizes, baselines, prompts that come once."""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from slipstream.algorithms.spec import Ema, ReinforcePp, needs_groups
+from slipstream.config.data import AdditionData, CountdownData, SortDigitsData
+from slipstream.config.problem import Problem
+from slipstream.config.schema import RunConfig
+
+
+def _adaptive_group(config: RunConfig) -> Iterator[Problem]:
+    aggregation = config.algorithm.resolved_aggregation()
+    if config.algorithm.declared_shaping().adaptive_group is not None and aggregation != "prompt_mean":
+        yield Problem(
+            key="algorithm.aggregation",
+            reason=f"is {aggregation} with shaping.adaptive_group: a prompt weighs as much as its group is "
+            "large",
+            remedy="set prompt_mean",
+            severity="note",
+        )
+
+
+def _dynamic_sampling(config: RunConfig) -> Iterator[Problem]:
+    if config.algorithm.declared_shaping().dynamic_sampling is None:
+        return
+    advantage = config.algorithm.resolved_advantage()
+    if config.rollout.group_size == 1:
+        if not needs_groups(advantage):  # else the group size is the problem
+            yield Problem(
+                key="algorithm.shaping.dynamic_sampling",
+                reason="needs rewards that differ in a group, and rollout.group_size is 1: every group "
+                "would be dropped",
+                remedy="set algorithm.shaping to null, or rollout.group_size to 2 or more",
+            )
+    elif isinstance(advantage, Ema) or (isinstance(advantage, ReinforcePp) and not advantage.group_mean):
+        yield Problem(
+            key="algorithm.shaping.dynamic_sampling",
+            reason=f"drops groups of equal rewards, which the advantage {advantage.kind} learns from: its "
+            "baseline is not the group's",
+            remedy="set algorithm.shaping to null, or to one without it",
+            severity="note",
+        )
+
+
+def _pass_rates(config: RunConfig) -> Iterator[Problem]:
+    distinct, drawn = _distinct_prompts(config), config.learner.steps * config.learner.groups_per_step
+    remembered = config.algorithm.declared_shaping().remembers_pass_rates
+    if remembered and distinct is not None and distinct > drawn:
+        yield Problem(
+            key="algorithm.shaping",
+            reason=f"remembers the pass rate of each prompt, and {drawn:,} draws from some {distinct:,} "
+            "prompts hardly ever meet one again",
+            remedy="use it with a data file, or a smaller task",
+            severity="note",
+        )
+
+
+def _distinct_prompts(config: RunConfig) -> int | None:
+    """About how many prompts a generated task has; None for a file."""
+    data = config.data
+    if isinstance(data, AdditionData):
+        return int((9 * 10 ** (data.digits - 1)) ** 2)
+    if isinstance(data, SortDigitsData):
+        return int(10**data.length)
+    return int(data.largest**data.numbers) if isinstance(data, CountdownData) else None
+
+
+SHAPING_CHECKS: Final[tuple[Callable[[RunConfig], Iterator[Problem]], ...]] = (
+    _adaptive_group,
+    _dynamic_sampling,
+    _pass_rates,
+)

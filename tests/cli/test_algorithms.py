@@ -1,0 +1,121 @@
+"""`slipstream algorithms`: what it lists is what there is, and it needs no torch."""
+
+import re
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from slipstream.algorithms import ADVANTAGES, AGGREGATIONS, OBJECTIVES, PRESETS
+from slipstream.algorithms.spec import CORRECTIONS
+from slipstream.cli.__main__ import main
+from slipstream.cli.algorithms import PARTS, field_notes, preset_table
+from slipstream.config import parse_config
+from slipstream.config.checks import check_config
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTATION = (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8")
+
+
+def printed(capsys: pytest.CaptureFixture[str], *name: str) -> str:
+    assert main(["algorithms", *name]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_list_has_every_preset_with_its_band_and_source(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = printed(capsys).splitlines()
+
+    for name, preset in PRESETS.items():
+        assert any(line.split()[:1] == [name] and line.endswith(preset.source) for line in lines)
+    assert any("cispo" in line and "band [0, 5]" in line for line in lines)
+
+
+def test_the_list_has_every_kind_of_every_axis(capsys: pytest.CaptureFixture[str]) -> None:
+    first_words = [line.split()[0] for line in printed(capsys).splitlines() if line.strip()]
+
+    assert {*OBJECTIVES, *ADVANTAGES, *CORRECTIONS, *AGGREGATIONS, "kl", "goldilocks"} <= set(first_words)
+
+
+def test_a_preset_is_explained_with_formula_parameters_band_and_source(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = printed(capsys, "cispo")
+
+    assert "J = sg(clip(r" in out
+    assert "clip_high = 4.0: Distance from 1 up to the cap of the weight" in out
+    assert "clip_low = null" in out
+    assert "band of the ratio: [0, 5]" in out
+    assert "A = (R - mean over the group)" in out
+    assert "dynamic_sampling" in out
+    assert PRESETS["cispo"].source in out
+    assert PRESETS["cispo"].note in out
+
+
+def test_a_preset_shows_its_own_values_and_corrections(capsys: pytest.CaptureFixture[str]) -> None:
+    out = printed(capsys, "decoupled_ppo")
+
+    assert "anchor = batch" in out
+    assert "corrections: tis" in out
+    assert "cap = 2.0" in out
+
+
+@pytest.mark.parametrize(
+    "name", [*PRESETS, *(kind for table in PARTS.values() for kind in table), *AGGREGATIONS]
+)
+def test_every_preset_and_every_part_can_be_explained(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert name in printed(capsys, name)
+
+
+@pytest.mark.parametrize(
+    "spec", [spec for table in PARTS.values() for spec in table.values()], ids=lambda spec: spec.__name__
+)
+def test_every_parameter_has_a_sentence(spec: type) -> None:
+    notes = field_notes(spec)
+    assert [f.name for f in fields(spec) if f.name != "kind" and not notes.get(f.name)] == []
+
+
+def test_an_unknown_name_is_exit_status_2_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["algorithms", "cipso"]) == 2
+
+    assert "did you mean 'cispo'" in capsys.readouterr().err
+
+
+def test_the_list_imports_no_torch() -> None:
+    code = (
+        "import sys; from slipstream.cli.__main__ import main; main(['algorithms']); main(['algorithms', "
+        "'gspo']); print([name for name in ('torch', 'vllm', 'transformers', 'pydantic') if name in "
+        "sys.modules])"
+    )
+    environment = {"PYTHONPATH": str(ROOT / "services")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True, timeout=60
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_documentation_has_the_table_of_presets_as_they_are() -> None:
+    assert preset_table() in DOCUMENTATION
+
+
+def test_the_notebook_of_the_documentation_runs() -> None:
+    names: dict[str, Any] = {}
+
+    exec(block("python"), names)
+
+    # Two groups, right and wrong each: the gradient is not 0, and right answers are pushed up.
+    gradient = names["logprobs"].grad
+    assert gradient[0] < 0 < gradient[2]
+
+
+def test_the_configuration_of_the_documentation_is_right() -> None:
+    assert check_config(parse_config(yaml.safe_load(block("yaml")))) == []
+
+
+def block(language: str) -> str:
+    """The first block of code of the documentation in a language."""
+    found = re.search(rf"```{language}\n(.*?)```", DOCUMENTATION, re.DOTALL)
+    assert found
+    return found[1]

@@ -1,0 +1,118 @@
+"""Combinations of an algorithm that validate refuses or remarks on, one a test."""
+
+import pytest
+from slipstream.algorithms import PRESETS
+from slipstream.config import parse_config
+from slipstream.config.checks import Problem, check_config
+
+CORRECTED = "algorithm.correction={kind: tis}"
+
+
+def problems(*overrides: str) -> list[Problem]:
+    return check_config(parse_config({}, overrides))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key", "reason"),
+    [
+        ([CORRECTED], "algorithm.correction", "counted twice"),
+        (["algorithm.objective.kind=pg"], "algorithm.objective", "has no ratio"),
+        (["algorithm.objective.kind=rspo", "learner.minibatches=2"], "algorithm.objective", "is dense"),
+        (
+            ["algorithm.objective={kind: dppo, divergence: topk_kl}"],
+            "algorithm.objective.divergence",
+            "use binary_kl",
+        ),
+        (["algorithm.preset=2grpo", "rollout.group_size=8"], "rollout.group_size", "groups of 2"),
+        (
+            ["algorithm.advantage={kind: ema}", "rollout.group_size=1"],
+            "algorithm.shaping.dynamic_sampling",
+            "1",
+        ),
+        (["algorithm.preset=gdpo", "rollout.group_size=1"], "rollout.group_size", "would be 0"),
+        (["algorithm.aggregation=seq_len_weighted"], "algorithm.aggregation", "seq_mean_token_sum"),
+        (["algorithm.max_tokens=8"], "algorithm.aggregation.max_tokens", "token_mean takes none"),
+        (
+            ["algorithm.shaping={soft_overlong: {safe_len: 16}}"],
+            "algorithm.shaping.soft_overlong.max_len",
+            "got 16, needs an integer of at least 17",
+        ),
+        (["rollout.environment=verbalized_sampling"], "rollout.environment", "evaluation.sampling"),
+    ],
+)
+def test_what_cannot_be_right_is_an_error(overrides: list[str], key: str, reason: str) -> None:
+    found = problems(*overrides)
+
+    assert [(problem.key, problem.severity) for problem in found] == [(key, "error")]
+    assert reason in str(found[0])
+    assert found[0].remedy
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key", "reason"),
+    [
+        (["algorithm.preset=telescope_grpo"], "algorithm.objective", "the gradient is biased"),
+        (["algorithm.preset=telescope_gspo"], "algorithm.objective", "hardly ever moves"),
+        (["algorithm.objective={kind: gspo_token, clip_low: 0.2}"], "algorithm.objective", "0.2"),
+        (["algorithm.preset=gopo"], "algorithm.advantage", "tell right from wrong"),
+        (["algorithm.reference={kind: ema}"], "algorithm.reference", "has no effect"),
+        (
+            ["algorithm.shaping={adaptive_group: {}}", "data={kind: addition, digits: 1}"],
+            "algorithm.aggregation",
+            "set prompt_mean",
+        ),
+        (
+            ["algorithm.advantage={kind: reinforce_pp, group_mean: false}"],
+            "algorithm.shaping.dynamic_sampling",
+            "baseline is not the group's",
+        ),
+        (
+            ["algorithm.shaping={goldilocks: {}}", "data={kind: addition, digits: 6}"],
+            "algorithm.shaping",
+            "hardly ever meet",
+        ),
+        (
+            ["algorithm.preset=maxrl", "algorithm.shaping={soft_overlong: {}}"],
+            "algorithm.advantage",
+            "below 0",
+        ),
+        (
+            ["algorithm.preset=decoupled_ppo", "algorithm.correction={kind: opsm}"],
+            "algorithm.objective.anchor",
+            "every ratio is exactly 1",
+        ),
+    ],
+)
+def test_what_is_doubtful_is_a_note(overrides: list[str], key: str, reason: str) -> None:
+    found = problems(*overrides)
+
+    assert [(problem.key, problem.severity) for problem in found] == [(key, "note")]
+    assert reason in str(found[0])
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["algorithm.preset=decoupled_ppo"],
+        ["algorithm.preset=gspo"],
+        ["algorithm.objective={kind: gspo, clip_low: null, clip_high: null}"],
+        ["algorithm.objective.kind=pg", "staleness.pipeline_depth=0", "staleness.max_staleness=0"],
+        ["algorithm.preset=telescope_grpo", "staleness.pipeline_depth=0", "staleness.max_staleness=0"],
+        ["algorithm.advantage={kind: ema}", "algorithm.shaping=null", "rollout.group_size=1"],
+        [
+            "algorithm.preset=scalerl",
+            "algorithm.shaping={adaptive_group: {}}",
+            "data={kind: addition, digits: 1}",
+        ],
+        ["algorithm.kl.coefficient=0.01", "algorithm.reference.kind=ema"],
+        ["algorithm.token_weight=one_minus_ref", "algorithm.reference.path=x"],
+        ["evaluation.sampling=verbalized"],
+    ],
+)
+def test_what_is_right_is_not_remarked_on(overrides: list[str]) -> None:
+    assert problems(*overrides) == []
+
+
+@pytest.mark.parametrize("name", sorted(set(PRESETS) - {"rspo"}))
+def test_every_preset_but_rspo_can_run(name: str) -> None:
+    assert [p for p in problems(f"algorithm.preset={name}") if p.severity == "error"] == []
