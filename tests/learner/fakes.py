@@ -2,13 +2,13 @@
 
 import asyncio
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from slipstream.config import RunConfig, TinyModel, parse_config
 from slipstream.learner.publisher import Published
-from slipstream.learner.step import StepResult
+from slipstream.learner.record import StepResult
 from slipstream.telemetry.logs import Log
 from slipstream.types import (
     Completion,
@@ -100,7 +100,13 @@ def said(log: Log) -> str:
     return log.stream.getvalue()
 
 
-def step_result(*, bad: int = 0, loss: float = 0.5, **metrics: float) -> StepResult:
+def step_result(
+    *,
+    bad: int = 0,
+    loss: float = 0.5,
+    by_staleness: Mapping[str, Mapping[str, float]] | None = None,
+    **metrics: float,
+) -> StepResult:
     """The result of a step in which nothing happened."""
     return StepResult(
         loss=loss,
@@ -110,6 +116,7 @@ def step_result(*, bad: int = 0, loss: float = 0.5, **metrics: float) -> StepRes
         bad=bad,
         tokens=10,
         metrics={"mean_ratio": 1.0, "trained_tokens": 10.0, **metrics},
+        by_staleness=by_staleness or {},
         staleness_mean=0.5,
         staleness_max=1,
         staleness_histogram={"0": 5, "1": 5},

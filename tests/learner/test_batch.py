@@ -1,29 +1,29 @@
 """Packing: nothing is split, nothing is padded, and every sampled token knows who predicts it."""
 
-import math
+from dataclasses import replace
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from learner.fakes import completion, group
+from slipstream.algorithms.spec import OverlongFilter, Shaping
 from slipstream.learner.batch import (
     TrainingSequence,
-    group_ids,
     make_row,
     make_sequences,
     pack,
     prompt_tokens,
-    total_rewards,
 )
-from slipstream.types import Completion
+from slipstream.types import Completion, FinishReason
 
 CPU = torch.device("cpu")
 
 
-def sequence(answer: Completion, *, prompt: int = 2, advantage: float = 1.0, of: int = 0) -> TrainingSequence:
+def sequence(
+    answer: Completion, *, prompt: int = 2, place: int = 0, share: float = 1.0, of: int = 0
+) -> TrainingSequence:
     return TrainingSequence(
-        prompt_token_ids=tuple(range(40, 40 + prompt)), completion=answer, advantage=advantage, group=of
+        prompt_token_ids=tuple(range(40, 40 + prompt)), completion=answer, place=place, share=share, group=of
     )
 
 
@@ -60,9 +60,11 @@ def test_a_sequence_longer_than_a_row_gets_one_of_its_own() -> None:
 
 def test_a_row_worked_by_hand_with_a_token_that_an_environment_put_in() -> None:
     first = sequence(
-        completion((10, 11, 12), versions=(4, 4, 5), logprobs=(-1, -2, -3), mask=(1, 0, 1)), advantage=0.5
+        completion((10, 11, 12), versions=(4, 4, 5), logprobs=(-1, -2, -3), mask=(1, 0, 1)),
+        place=3,
+        share=0.5,
     )
-    second = sequence(completion((20,), versions=(6,), logprobs=(-4,)), prompt=1, advantage=-2.0, of=7)
+    second = sequence(completion((20,), versions=(6,), logprobs=(-4,)), prompt=1, place=9, of=7)
     row = make_row([first, second], prompt_tokens([first, second]), CPU)
     assert row.tokens_R.tolist() == [40, 41, 10, 11, 12, 40, 20]
     assert row.positions_R.tolist() == [0, 1, 2, 3, 4, 0, 1]
@@ -71,7 +73,8 @@ def test_a_row_worked_by_hand_with_a_token_that_an_environment_put_in() -> None:
     assert row.versions_T.tolist() == [4, 5, 6]
     assert row.rollout_logprobs_T.tolist() == [-1, -3, -4]
     assert row.sequence_ids_T.tolist() == [0, 0, 1]
-    assert row.advantages_B.tolist() == [0.5, -2.0]
+    assert row.places_B.tolist() == [3, 9]
+    assert row.shares_B.tolist() == [0.5, 1.0]
     assert row.group_ids_B.tolist() == [0, 7]
     assert row.prompt_tokens_B.tolist() == [2, 1]
 
@@ -85,25 +88,29 @@ def test_every_target_stands_right_behind_its_predictor(sequences: list[Training
         assert torch.equal(row.positions_R[row.predictors_T + 1], row.positions_R[row.predictors_T] + 1)
 
 
-def test_rewards_are_weighted_and_a_withheld_one_is_nan() -> None:
-    groups = [group(completion(reward=2.0), completion(reward=None)), group(completion(reward=0.5))]
-    totals = total_rewards(groups, {"exact_match": 3.0})
-    assert totals.dtype == torch.float64
-    assert totals[[0, 2]].tolist() == [6.0, 1.5]
-    assert math.isnan(totals[1])
-    assert group_ids(groups).tolist() == [0, 0, 1]
-
-
 def test_a_withheld_completion_and_one_without_sampled_tokens_are_not_trained_on() -> None:
     groups = [
         group(completion((1,)), completion((2,), reward=None)),
         group(completion((3,)), completion((4,), mask=(0,))),
     ]
-    sequences = make_sequences(groups, [0.1, 0.2, 0.3, 0.4])
-    found = [(s.completion.token_ids, s.advantage, s.group) for s in sequences]
-    assert found == [((1,), 0.1, 0), ((3,), 0.3, 1)]
+    found = [(s.completion.token_ids, s.place, s.group) for s in make_sequences(groups, Shaping())]
+    assert found == [((1,), 0, 0), ((3,), 2, 1)]
 
 
-def test_an_advantage_for_every_completion_is_needed() -> None:
-    with pytest.raises(ValueError, match="zip"):
-        make_sequences([group(completion(), completion())], [1.0])
+def test_the_overlong_filter_takes_truncated_completions_out_of_the_loss_and_its_counts() -> None:
+    cut = replace(completion((2, 3)), finish_reason=FinishReason.LENGTH)
+    groups = [group(completion((1,)), cut, completion((4,)))]
+    kept = make_sequences(groups, Shaping(overlong_filter=OverlongFilter()))
+    assert [s.place for s in kept] == [0, 2]
+    assert prompt_tokens(kept) == {0: 2}
+    assert len(make_sequences(groups, Shaping())) == 3
+
+
+def test_equal_answers_of_a_group_are_dropped_or_share_their_advantage() -> None:
+    groups = [group(completion((1, 2)), completion((3,)), completion((1, 2))), group(completion((1, 2)))]
+    dropped = make_sequences(groups, Shaping(duplicates="drop"))
+    assert [s.place for s in dropped] == [0, 1, 3]  # another group's equal answer is no duplicate
+    withheld_twin = [group(completion((1, 2), reward=None), completion((1, 2)))]
+    assert [s.place for s in make_sequences(withheld_twin, Shaping(duplicates="drop"))] == [1]
+    shared = make_sequences(groups, Shaping(duplicates="share"))
+    assert [s.share for s in shared] == [0.5, 1.0, 0.5, 1.0]

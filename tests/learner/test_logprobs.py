@@ -50,7 +50,7 @@ def test_values_and_gradients_are_those_of_the_whole_softmax(
         bias_V=bias if with_bias else None,
         temperature=temperature,
         chunk=chunk,
-    )
+    ).logprobs_T
     torch.testing.assert_close(got, expected, atol=1e-5, rtol=1e-5)
     gradients = torch.autograd.grad((got * weight).sum(), used)
     for mine, whole in zip(gradients, torch.autograd.grad((expected * weight).sum(), used), strict=True):
@@ -60,7 +60,7 @@ def test_values_and_gradients_are_those_of_the_whole_softmax(
 def test_the_head_is_applied_in_float32_under_autocast_and_for_half_precision() -> None:
     hidden, head, _, targets = inputs(dtype=torch.bfloat16)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        got = selected_logprobs(hidden, head, targets, chunk=4)
+        got = selected_logprobs(hidden, head, targets, chunk=4).logprobs_T
     whole = (hidden.float() @ head.float().T).log_softmax(dim=-1)[torch.arange(T), targets]
     assert got.dtype == torch.float32
     torch.testing.assert_close(got, whole, atol=1e-5, rtol=1e-5)
@@ -68,7 +68,7 @@ def test_the_head_is_applied_in_float32_under_autocast_and_for_half_precision() 
 
 def test_no_positions_give_no_logprobs_and_a_gradient_of_zero() -> None:
     hidden, head, _, targets = inputs()
-    got = selected_logprobs(hidden[:0], head, targets[:0])
+    got = selected_logprobs(hidden[:0], head, targets[:0]).logprobs_T
     assert (got.shape, got.dtype) == ((0,), torch.float32)
     got.sum().backward()
     assert hidden.grad is not None
@@ -79,5 +79,5 @@ def test_no_positions_give_no_logprobs_and_a_gradient_of_zero() -> None:
 def test_no_tensor_of_all_logits_is_made_forward_or_backward(chunk: int) -> None:
     hidden, head, bias, targets = inputs()
     with LargestTensor() as largest:
-        selected_logprobs(hidden, head, targets, bias_V=bias, chunk=chunk).sum().backward()
+        selected_logprobs(hidden, head, targets, bias_V=bias, chunk=chunk).logprobs_T.sum().backward()
     assert largest.numel == max(chunk * V, H * V) < T * V

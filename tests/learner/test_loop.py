@@ -21,8 +21,9 @@ from slipstream.cli.rows import read_history
 from slipstream.learner.checkpoint import latest_checkpoint, read_state
 from slipstream.learner.loop import Diverged, Loop, Starved
 from slipstream.learner.model import Policy
+from slipstream.learner.record import StepResult
 from slipstream.learner.report import Report
-from slipstream.learner.step import Abandoned, StepResult, TrainingStep
+from slipstream.learner.step import Abandoned, TrainingStep
 from slipstream.telemetry.metrics import Metrics
 from slipstream.types import Group
 from transformers import AutoModelForCausalLM
@@ -33,7 +34,8 @@ class FakeTraining:
 
     def __init__(self, policy: Policy, events: Events, *, bad: Sequence[int] = ()) -> None:
         self.policy = policy
-        self.optimizer = TrainingStep(policy, config_with()).optimizer
+        real = TrainingStep(policy, config_with())
+        self.optimizer, self.memory, self.reference = real.optimizer, real.memory, None
         self._events = events
         self._bad = bad
 

@@ -37,7 +37,7 @@ SMALL = {
     "pad_token_id": 0,
 }
 SEQUENCES = [
-    TrainingSequence(prompt_token_ids=prompt, completion=completion(answer), advantage=1.0, group=0)
+    TrainingSequence(prompt_token_ids=prompt, completion=completion(answer), place=0, group=0)
     for prompt, answer in (((1, 2, 3), (4, 5)), ((9,), (8, 7, 6, 5)), ((3, 3), (1,)))
 ]
 
@@ -183,14 +183,14 @@ def test_the_tiny_model_is_the_configured_one(policy: Policy) -> None:
 
 def test_a_prompt_shared_by_its_group_gives_the_same_logprobs_and_gradient(policy: Policy) -> None:
     bundle = [
-        TrainingSequence(prompt_token_ids=prompt, completion=completion(answer), advantage=1.0, group=of)
+        TrainingSequence(prompt_token_ids=prompt, completion=completion(answer), place=0, group=of)
         for of, prompt, answer in ((0, (1, 2, 3), (4, 5)), (0, (1, 2, 3), (6,)), (1, (9, 8), (7, 7, 7)))
     ]
     parameters = list(policy.model.parameters())
     row = make_row(bundle, prompt_tokens(bundle), CPU, share_prompts=True)
     assert row.tokens_R.tolist() == [1, 2, 3, 4, 5, 6, 9, 8, 7, 7, 7]
     assert torch.equal(row.targets_T, make_row(bundle, prompt_tokens(bundle), CPU).targets_T)
-    shared = TrainingStep(policy, config_with("learner.share_prompts=true"))._logprobs(row)
+    shared = TrainingStep(policy, config_with("learner.share_prompts=true")).forward(policy, row).logprobs_T
     alone = torch.cat([own_logprobs(policy, sequence, 1.0) for sequence in bundle])
     torch.testing.assert_close(shared, alone, atol=1e-5, rtol=1e-5)
     gradients = [torch.autograd.grad(found.sum(), parameters) for found in (shared, alone)]

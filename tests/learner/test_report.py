@@ -12,8 +12,8 @@ from slipstream.cli.columns import columns
 from slipstream.cli.rows import read_history
 from slipstream.cli.summary import summarize
 from slipstream.learner.publisher import Published
+from slipstream.learner.record import StepResult
 from slipstream.learner.report import Report, Timing
-from slipstream.learner.step import StepResult
 from slipstream.telemetry.metrics import Metrics
 from slipstream.types import Evaluation, Group
 
@@ -130,15 +130,27 @@ def test_a_step_that_was_not_finite_does_not_poison_the_metrics_of_later_ones(tm
 
 def test_the_metrics_of_a_step_are_those_of_its_row(tmp_path: Path) -> None:
     metrics = Metrics()
-    write_step(Report(tmp_path, metrics), [contrast()])
+    of_age_1 = {
+        "trained_tokens": 10.0,
+        "trained_tokens_positive": 6.0,
+        "trained_tokens_negative": 3.0,
+        "clip_fraction_low_negative": 1 / 3,
+        "clip_fraction_high_positive": 0.5,
+        "mean_ratio_positive": 1.25,
+    }
+    result = step_result(by_staleness={"1": of_age_1}, tokens=13.0)
+    write_step(Report(tmp_path, metrics), [contrast()], result)
     page = generate_latest(metrics.registry).decode()
     for line in (
-        "slipstream_tokens_trained_total 10.0",
+        'slipstream_tokens_trained_total{sign="positive",staleness="1"} 6.0',
+        'slipstream_tokens_trained_total{sign="zero",staleness="1"} 1.0',
+        'slipstream_ratio_mean{sign="positive",staleness="1"} 1.25',
+        'slipstream_ratio_mean{sign="positive",staleness="0"} NaN',
         'slipstream_staleness_versions_bucket{le="0.0"} 5.0',
         "slipstream_staleness_versions_count 10.0",
         'slipstream_tokens_masked_total{reason="over_age"} 3.0',
-        'slipstream_clipped_tokens_total{side="low"} 1.0',
-        'slipstream_clipped_tokens_total{side="high"} 2.0',
+        'slipstream_clipped_tokens_total{side="low",sign="negative",staleness="1"} 1.0',
+        'slipstream_clipped_tokens_total{side="high",sign="positive",staleness="1"} 3.0',
         'slipstream_reward_mean{reward="exact_match"} 0.5',
         'slipstream_step_seconds_sum{phase="train"} 2.5',
     ):

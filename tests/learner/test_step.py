@@ -11,7 +11,8 @@ from learner.fakes import completion, config_with, contrast, group, unguarded
 from slipstream.config import RunConfig
 from slipstream.learner.batch import TrainingSequence, make_row, prompt_tokens
 from slipstream.learner.model import Policy
-from slipstream.learner.step import Abandoned, StepResult, TrainingStep
+from slipstream.learner.record import StepResult
+from slipstream.learner.step import Abandoned, TrainingStep
 from slipstream.types import Completion, Group
 
 GROUPS = [
@@ -64,7 +65,7 @@ def on_policy(policy: Policy, groups: list[Group], temperature: float = 1.0) -> 
 
 def logprobs_of(policy: Policy, g: Group, c: Completion, temperature: float = 1.0) -> list[float]:
     whole = replace(c, mask=(1,) * len(c.mask))
-    sequence = TrainingSequence(prompt_token_ids=g.prompt_token_ids, completion=whole, advantage=0.0, group=0)
+    sequence = TrainingSequence(prompt_token_ids=g.prompt_token_ids, completion=whole, place=0, group=0)
     row = make_row([sequence], prompt_tokens([sequence]), policy.device)
     with torch.no_grad():
         found: list[float] = policy.logprobs(

@@ -16,6 +16,7 @@ from slipstream.learner.fleet import Fleet
 from slipstream.learner.loop import Loop
 from slipstream.learner.model import load_policy, pick_device, without_progress_bars
 from slipstream.learner.publisher import Publisher, catch_up
+from slipstream.learner.reference import load_reference
 from slipstream.learner.report import Report
 from slipstream.learner.step import TrainingStep
 from slipstream.rpc.channel import open_channel
@@ -94,12 +95,15 @@ def load(
     source = config.model.directory()
     checkpoint = latest_checkpoint(run_dir / "checkpoints")
     weights = source if checkpoint is None else checkpoint / "model"
-    policy = load_policy(weights, source=source, device=device, dtype=getattr(torch, config.model.dtype))
-    training = TrainingStep(policy, config)
+    dtype = getattr(torch, config.model.dtype)
+    policy = load_policy(weights, source=source, device=device, dtype=dtype)
+    reference = load_reference(config, checkpoint=checkpoint, device=device, dtype=dtype)
+    training = TrainingStep(policy, config, reference=reference)
     if checkpoint is None:
         return training, 0
     state = read_state(checkpoint, model_fingerprint=fingerprint)
     load_optimizer(checkpoint, policy, training.optimizer)
+    training.memory = training.memory.restored(state.memory)
     return training, state.version
 
 

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 import torch
 
 from slipstream.algorithms import token_versions
-from slipstream.types import Completion, Group
+from slipstream.algorithms.shaping.duplicates import duplicate_weights
+from slipstream.algorithms.spec import Shaping
+from slipstream.types import Completion, FinishReason, Group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,8 +20,11 @@ class TrainingSequence:
 
     prompt_token_ids: tuple[int, ...]
     completion: Completion
-    advantage: float
+    place: int
+    """Index of the completion among all completions of the batch, in order."""
     group: int
+    share: float = 1.0
+    """Factor of its advantage: less than 1 where equal answers share it."""
 
     @property
     def length(self) -> int:
@@ -43,37 +48,42 @@ class Row:
     rollout_logprobs_T: torch.Tensor
     versions_T: torch.Tensor
     sequence_ids_T: torch.Tensor
-    advantages_B: torch.Tensor
+    places_B: torch.Tensor
+    shares_B: torch.Tensor
     group_ids_B: torch.Tensor
     prompt_tokens_B: torch.Tensor
     attention_RR: torch.Tensor | None = None
 
 
-def total_rewards(groups: Sequence[Group], weights: Mapping[str, float]) -> torch.Tensor:
-    """Weighted reward of every completion in order, float64; NaN where it was withheld."""
-    totals = [
-        float("nan") if c.withheld else sum(weights[r.name] * r.value for r in c.rewards)
-        for group in groups
-        for c in group.completions
-    ]
-    return torch.tensor(totals, dtype=torch.float64)
+def make_sequences(groups: Sequence[Group], shaping: Shaping) -> list[TrainingSequence]:
+    """The completions to train on.
+
+    Left out, of the loss and of what it is divided by: withheld ones (no reward), those that the overlong
+    filter takes, and repeated answers where duplicates are dropped.
+    """
+    sequences: list[TrainingSequence] = []
+    place = 0
+    for index, group in enumerate(groups):
+        members = [(place + i, c) for i, c in enumerate(group.completions) if _trains(c, shaping)]
+        shares = duplicate_weights([c.token_ids for _, c in members], shaping.duplicates)
+        sequences += [
+            TrainingSequence(
+                prompt_token_ids=group.prompt_token_ids,
+                completion=completion,
+                place=where,
+                group=index,
+                share=share,
+            )
+            for (where, completion), share in zip(members, shares, strict=True)
+            if share
+        ]
+        place += len(group.completions)
+    return sequences
 
 
-def group_ids(groups: Sequence[Group]) -> torch.Tensor:
-    """Index of its group for every completion in order, int64."""
-    return torch.tensor([i for i, group in enumerate(groups) for _ in group.completions], dtype=torch.int64)
-
-
-def make_sequences(groups: Sequence[Group], advantages: Sequence[float]) -> list[TrainingSequence]:
-    """The completions to train on; withheld ones (no reward) are left out."""
-    members = [(i, group, c) for i, group in enumerate(groups) for c in group.completions]
-    return [
-        TrainingSequence(
-            prompt_token_ids=group.prompt_token_ids, completion=completion, advantage=advantage, group=index
-        )
-        for (index, group, completion), advantage in zip(members, advantages, strict=True)
-        if not completion.withheld and any(completion.mask)
-    ]
+def _trains(completion: Completion, shaping: Shaping) -> bool:
+    overlong = completion.finish_reason is FinishReason.LENGTH and shaping.overlong_filter is not None
+    return not completion.withheld and any(completion.mask) and not overlong
 
 
 def pack(
@@ -132,7 +142,8 @@ def make_row(
         rollout_logprobs_T=torch.tensor(layout.logprobs, device=device),
         versions_T=torch.tensor(layout.versions, device=device),
         sequence_ids_T=torch.tensor(layout.sequence_ids, device=device),
-        advantages_B=torch.tensor([s.advantage for s in sequences], device=device),
+        places_B=torch.tensor([s.place for s in sequences], device=device, dtype=torch.int64),
+        shares_B=torch.tensor([s.share for s in sequences], device=device),
         group_ids_B=torch.tensor([s.group for s in sequences], device=device),
         prompt_tokens_B=torch.tensor([totals[s.group] for s in sequences], device=device),
         attention_RR=layout.attention(device) if share_prompts else None,

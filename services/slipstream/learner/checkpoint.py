@@ -1,15 +1,18 @@
 """Durable state of the learner: written aside, flushed, and published by one rename.
 
-    checkpoints/step_00000050/{model/, optimizer.safetensors, state.json}
+    checkpoints/step_00000050/{model/, optimizer.safetensors, state.json[, reference/]}
 
-The model is a Hugging Face directory; the optimizer's moments are safetensors. No pickle.
+The model is a Hugging Face directory, and so is a reference that moves; the optimizer's moments are
+safetensors. No pickle.
 """
 
 import json
 import os
 import shutil
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -31,17 +34,31 @@ class State:
 
     version: int
     model_fingerprint: str
+    memory: Mapping[str, Any] = field(default_factory=dict)
+    """See slipstream.learner.memory."""
     schema: int = SCHEMA
 
 
-def save_checkpoint(root: Path, policy: Policy, optimizer: torch.optim.Optimizer, state: State) -> Path:
-    """Write a checkpoint; it exists wholly or not at all. Errors: OSError (a full disk, say)."""
+def save_checkpoint(
+    root: Path,
+    policy: Policy,
+    optimizer: torch.optim.Optimizer,
+    state: State,
+    *,
+    reference: Policy | None = None,
+) -> Path:
+    """Write a checkpoint, with the reference if it moves; it exists wholly or not at all.
+
+    Errors: OSError (a full disk, say).
+    """
     final = root / f"step_{state.version:08d}"
     partial = root / f"{PARTIAL}-{final.name}"
     _delete_partial(root)
     try:
         partial.mkdir(parents=True)
         policy.save(partial / "model")
+        if reference is not None:
+            reference.save(partial / "reference")
         with full_disk_is_os_error():
             save_file(_optimizer_tensors(policy, optimizer), partial / "optimizer.safetensors")
         (partial / "state.json").write_text(json.dumps(asdict(state)), encoding="utf-8")

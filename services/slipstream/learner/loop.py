@@ -21,8 +21,9 @@ from slipstream.learner.clients import ReplayClient
 from slipstream.learner.evaluation import Evaluator
 from slipstream.learner.prefetch import Prefetch
 from slipstream.learner.publisher import Published, Publisher
+from slipstream.learner.record import StepResult
 from slipstream.learner.report import Report, Timing
-from slipstream.learner.step import Abandoned, StepResult, TrainingStep
+from slipstream.learner.step import Abandoned, TrainingStep
 from slipstream.rpc.errors import SlipstreamError
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
@@ -210,6 +211,12 @@ class Loop:
             staleness=row["staleness_mean"],
             seconds=timing.total,
         )
+        if result.collapsing:
+            self._log.warning(
+                "the policy looks like collapsing: token entropy, distinct n-grams and the spread of rewards "
+                "have fallen together",
+                step=self.version,
+            )
 
     async def _after_step(self) -> None:
         every = self._config.evaluation.every_steps
@@ -223,11 +230,19 @@ class Loop:
         if self._saved == self.version:
             return
         root = self._run_dir / "checkpoints"
-        state = State(version=self.version, model_fingerprint=self._fingerprint)
+        training = self._training
+        memory = training.memory.to_dict()
+        state = State(version=self.version, model_fingerprint=self._fingerprint, memory=memory)
+        moving = training.reference is not None and training.reference.moves
         try:
             with self._metrics.timing("step_seconds", phase="checkpoint"):
                 await asyncio.to_thread(
-                    save_checkpoint, root, self._training.policy, self._training.optimizer, state
+                    save_checkpoint,
+                    root,
+                    training.policy,
+                    training.optimizer,
+                    state,
+                    reference=training.reference.policy if moving and training.reference else None,
                 )
         except OSError as error:
             self._log.error("checkpoint not written; the last one stays", step=self.version, error=str(error))

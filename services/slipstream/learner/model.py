@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 
-from slipstream.learner.logprobs import selected_logprobs
+from slipstream.learner.logprobs import Selected, selected_logprobs
 
 # Files that a saved model needs and that training does not change.
 COMPANIONS = (
@@ -47,7 +47,31 @@ class Policy:
         chunk: int,
         attention_RR: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Logprobs [T] of `targets_T`, each predicted from the token at `predictors_T` of the row [R].
+        """The logprobs [T] of `selected`."""
+        return self.selected(
+            tokens_R,
+            positions_R,
+            predictors_T,
+            targets_T,
+            temperature=temperature,
+            chunk=chunk,
+            attention_RR=attention_RR,
+        ).logprobs_T
+
+    def selected(
+        self,
+        tokens_R: torch.Tensor,
+        positions_R: torch.Tensor,
+        predictors_T: torch.Tensor,
+        targets_T: torch.Tensor,
+        *,
+        temperature: float,
+        chunk: int,
+        attention_RR: torch.Tensor | None = None,
+        entropy_gradient: bool = False,
+    ) -> Selected:
+        """Logprobs [T] of `targets_T`, each predicted from the token at `predictors_T` of the row [R], and
+        the entropy [T] there.
 
         `positions_R` restarts at 0 at every sequence, and attention does not cross a restart; where
         sequences share a prompt, `attention_RR` says instead which token (second) each token (first) sees.
@@ -67,6 +91,7 @@ class Policy:
             bias_V=getattr(head, "bias", None),
             temperature=temperature,
             chunk=chunk,
+            entropy_gradient=entropy_gradient,
         )
 
     def attends_fully(self) -> bool:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from slipstream.learner.loss_metrics import DIVERSITY, observe_loss
 from slipstream.learner.publisher import Published
-from slipstream.learner.step import StepResult
+from slipstream.learner.record import StepResult
 from slipstream.telemetry.metrics import Metrics
 from slipstream.types import Completion, Evaluation, FinishReason, Group
 
@@ -101,13 +102,13 @@ class Report:
 
     def _observe(self, result: StepResult, row: Mapping[str, Any], timing: Timing) -> None:
         metrics = self._metrics
-        metrics.count("tokens_trained_total", result.tokens)
         metrics.observe_counts("staleness_versions", result.staleness_counts)
         over_age = result.metrics.get("tokens", 0.0) - result.tokens
         metrics.count("tokens_masked_total", max(0.0, over_age), reason="over_age")
-        for side in ("low", "high"):
-            clipped = result.metrics.get(f"clip_fraction_{side}", 0.0) * result.tokens
-            metrics.count("clipped_tokens_total", clipped, side=side)
+        observe_loss(metrics, result.by_staleness)
+        for name in DIVERSITY:
+            metrics.set("diversity", result.metrics.get(name, math.nan), metric=name)
+        metrics.set("collapse_alarm", float(result.collapsing))
         metrics.observe_counts("ratio", result.ratio_counts)
         for name, value in row["rewards"].items():
             metrics.set("reward_mean", value, reward=name)
@@ -163,6 +164,8 @@ def _of_result(result: StepResult) -> dict[str, Any]:
         "staleness_max": result.staleness_max,
         "staleness_histogram": dict(result.staleness_histogram),
         **result.metrics,
+        "collapsing": result.collapsing,
+        "by_staleness": {age: dict(metrics) for age, metrics in result.by_staleness.items()},
     }
 
 

@@ -1,73 +1,60 @@
 """One training step: groups in, changed weights out. The whole of learning is in this file.
 
-groups ─▶ advantages ─▶ sequences ─▶ minibatches ─▶ packed rows ─▶ loss, gradient ─▶ optimizer
+groups ─▶ sequences ─▶ minibatches of packed rows ─▶ old, reference logprobs ─▶ rewards ─▶ advantages
+                                                     loss, gradient ─▶ optimizer ◀─┘
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 
 from slipstream.algorithms import (
     Counts,
-    finalize,
     group_advantages,
-    merge,
     over_age_mask,
     policy_loss,
-    summarize,
+    reward_penalty,
     token_staleness,
 )
-from slipstream.algorithms.spec import Advantage, LossSpec, Pg
+from slipstream.algorithms.baselines import RunningBaselines
+from slipstream.algorithms.segments import segment_sum
+from slipstream.algorithms.shaping import diversity
+from slipstream.algorithms.spec import Ema, Mixed
 from slipstream.config import RunConfig
-from slipstream.learner.batch import (
-    Row,
-    TrainingSequence,
-    group_ids,
-    make_row,
-    make_sequences,
-    pack,
-    prompt_tokens,
-    total_rewards,
-)
+from slipstream.learner.batch import Row, TrainingSequence, make_row, make_sequences, pack, prompt_tokens
+from slipstream.learner.logprobs import Selected
+from slipstream.learner.memory import Memory
 from slipstream.learner.model import Policy
+from slipstream.learner.passes import Known, drift_bound, look_ahead
+from slipstream.learner.record import Record, StepResult
+from slipstream.learner.reference import Reference
+from slipstream.learner.rewards import BatchRewards, batch_rewards, group_samples
 from slipstream.learner.schedule import learning_rate
-from slipstream.telemetry.metrics import RATIOS
 from slipstream.types import Group
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepResult:
-    """What a step did. Of the optimizer steps, `updates` were made and `bad` were skipped.
-
-    `metrics` are those of the loss. Tokens, staleness and ratios are of the tokens that trained: those
-    over age are left out.
-    """
-
-    loss: float
-    gradient_norm: float
-    learning_rate: float
-    updates: int
-    bad: int
-    tokens: int
-    metrics: Mapping[str, float]
-    staleness_mean: float
-    staleness_max: int
-    staleness_histogram: Mapping[str, int]
-    staleness_counts: Mapping[float, int]
-    ratio_counts: Mapping[float, int]
 
 
 class Abandoned(Exception):
     """The step was given up before it changed anything."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Minibatch:
+    """The rows of one optimizer step, the counts that their loss is divided by, and what is known of each."""
+
+    rows: Sequence[Row]
+    counts: Counts
+    known: Sequence[Known] = ()
+    advantages: Sequence[torch.Tensor] = ()
+    """[B] of each row."""
+
+
 class TrainingStep:
     """Policy and optimizer. `update` is called with weights that nobody reads: the caller holds them."""
 
-    def __init__(self, policy: Policy, config: RunConfig) -> None:
+    def __init__(self, policy: Policy, config: RunConfig, *, reference: Reference | None = None) -> None:
         self.policy = policy
+        self.reference = reference
         self.optimizer = torch.optim.AdamW(
             policy.model.parameters(),
             lr=config.learner.learning_rate,
@@ -80,11 +67,14 @@ class TrainingStep:
                 "set it to false"
             )
         self._config = config
-        self._advantage: Advantage = config.algorithm.resolved_advantage()
-        self._loss: LossSpec = config.algorithm.resolved_loss(
-            max_staleness=config.staleness.max_staleness, max_new_tokens=config.rollout.max_new_tokens
+        budget = config.rollout.max_new_tokens
+        self._advantage = config.algorithm.resolved_advantage()
+        self._shaping = config.algorithm.resolved_shaping(max_new_tokens=budget)
+        self._loss = config.algorithm.resolved_loss(
+            max_staleness=config.staleness.max_staleness, max_new_tokens=budget
         )
         self._weights: dict[str, float] = {reward.name: reward.weight for reward in config.rewards}
+        self.memory = Memory.fresh(self._loss.entropy, self._shaping.collapse_alarm)
 
     def train(
         self,
@@ -100,13 +90,15 @@ class TrainingStep:
         whose loss or gradient is not finite changes nothing (invariant 13). Errors: Abandoned when
         `stopped` becomes true before the first change.
         """
-        sequences = make_sequences(groups, self._advantages(groups))
-        minibatches = [self._rows(part) for part in _split(sequences, self._config.learner.minibatches)]
-        old = [[self._old_logprobs(row) for row in rows] for rows, _ in minibatches]
-        record = _Record(rate=self._set_learning_rate(version + 1))
-        for (rows, counts), old_rows in zip(minibatches, old, strict=True):
+        sequences = make_sequences(groups, self._shaping)
+        minibatches = [self._look(part) for part in _split(sequences, self._config.learner.minibatches)]
+        rewards = self._rewards(groups, minibatches)
+        advantages_B, baselines = self._advantages(rewards)
+        record = Record(rate=self._set_learning_rate(version + 1))
+        for minibatch in minibatches:
             may_stop = stopped if not record.updates else lambda: False
-            loss = self._gradients(rows, old_rows, counts, version, record, may_stop)
+            ready = _with_advantages(minibatch, advantages_B)
+            loss = self._gradients(ready, version, record, may_stop)
             norm = self._clip()
             record.losses.append(loss)
             record.norms.append(norm)
@@ -116,14 +108,10 @@ class TrainingStep:
             else:
                 record.bad += 1
             self.optimizer.zero_grad(set_to_none=True)
-        return record.result()
+        return self._remember(record.result(), groups, baselines)
 
-    def _advantages(self, groups: Sequence[Group]) -> list[float]:
-        rewards_B = total_rewards(groups, self._weights)
-        advantages: list[float] = group_advantages(self._advantage, rewards_B, group_ids(groups)).tolist()
-        return advantages
-
-    def _rows(self, sequences: Sequence[TrainingSequence]) -> tuple[list[Row], Counts]:
+    def _look(self, sequences: Sequence[TrainingSequence]) -> Minibatch:
+        """Pack one minibatch, and look at it before the first update of the batch."""
         totals = prompt_tokens(sequences)
         learner = self._config.learner
         packed = pack(sequences, max_tokens=learner.max_tokens_per_row, share_prompts=learner.share_prompts)
@@ -131,53 +119,93 @@ class TrainingStep:
             make_row(row, totals, self.policy.device, share_prompts=learner.share_prompts) for row in packed
         ]
         counts = Counts(tokens=sum(totals.values()), sequences=len(sequences), prompts=len(totals))
-        return rows, counts
+        reference = None if self.reference is None else self.reference.policy
+        known = look_ahead(self._loss, rows, self.policy, reference, self.forward)
+        return Minibatch(rows=rows, counts=counts, known=known)
 
-    def _old_logprobs(self, row: Row) -> torch.Tensor | None:
-        """Logprobs before the first minibatch, where the objective's anchor asks for them."""
-        if isinstance(self._loss.objective, Pg) or self._loss.objective.anchor == "rollout":
-            return None
-        with torch.no_grad():
-            return self._logprobs(row)
+    def _rewards(self, groups: Sequence[Group], minibatches: Sequence[Minibatch]) -> BatchRewards:
+        """Shaped rewards; the divergence from the reference is taken off where that is its place."""
+        rewards = batch_rewards(groups, self._weights, self._shaping)
+        kl = self._loss.kl
+        if kl is None or kl.placement != "reward":
+            return rewards
+        penalty_B = torch.zeros_like(rewards.lengths_B)
+        for minibatch in minibatches:
+            for row, known in zip(minibatch.rows, minibatch.known, strict=True):
+                assert known.ref_T is not None, "a reference is loaded wherever there is a KL term"
+                mask_T = torch.ones_like(known.ref_T)
+                penalty_T = reward_penalty(kl.coefficient, row.rollout_logprobs_T, known.ref_T, mask_T)
+                of_row_B = segment_sum(penalty_T.double(), row.sequence_ids_T, row.places_B.shape[0])
+                penalty_B[row.places_B.cpu()] = of_row_B.cpu()
+        return rewards.plus(-penalty_B)
+
+    def _advantages(self, rewards: BatchRewards) -> tuple[torch.Tensor, RunningBaselines]:
+        """One advantage for each completion of the batch, and the baselines after it."""
+        baselines, found = self.memory.baselines, None
+        if isinstance(self._advantage, Ema | Mixed):
+            total = rewards.total_B.tolist()
+            found = torch.tensor(baselines.of(rewards.keys, total), dtype=torch.float64)
+            baselines = baselines.after(rewards.keys, total, self._advantage.decay)
+        advantages_B = group_advantages(
+            self._advantage,
+            rewards.components_BN,
+            rewards.group_ids_B,
+            weights=rewards.weights_N,
+            lengths=rewards.lengths_B,
+            baselines=found,
+        )
+        return advantages_B, baselines
 
     def _gradients(
-        self,
-        rows: Sequence[Row],
-        old: Sequence[torch.Tensor | None],
-        counts: Counts,
-        version: int,
-        record: "_Record",
-        stopped: Callable[[], bool],
+        self, minibatch: Minibatch, version: int, record: Record, stopped: Callable[[], bool]
     ) -> float:
         """Accumulate the gradient of one minibatch over rows that share its counts; returns the loss."""
         total = 0.0
-        for row, old_T in zip(rows, old, strict=True):
+        limit = drift_bound(
+            self._loss,
+            minibatch.rows,
+            minibatch.advantages,
+            minibatch.known,
+            self.policy,
+            self.forward,
+            updated=record.updates > 0,
+        )
+        coefficient = self.memory.active_entropy(self._loss.entropy)
+        for row, known, advantages_B in zip(
+            minibatch.rows, minibatch.known, minibatch.advantages, strict=True
+        ):
             if stopped():
                 self.optimizer.zero_grad(set_to_none=True)
                 raise Abandoned
-            logprobs_T = self._logprobs(row)
+            now = self.forward(self.policy, row)
             staleness_T = row_staleness(row, version)
             out = policy_loss(
                 self._loss,
-                logprobs=logprobs_T,
+                logprobs=now.logprobs_T,
                 rollout_logprobs=row.rollout_logprobs_T,
-                old_logprobs=old_T,
-                advantages=row.advantages_B,
+                old_logprobs=known.old_T,
+                ref_logprobs=known.ref_T,
+                advantages=advantages_B,
                 mask=torch.ones_like(row.targets_T),
                 sequence_ids=row.sequence_ids_T,
                 staleness=staleness_T,
                 group_ids=row.group_ids_B,
-                counts=_counts_of(row, counts),
+                counts=replace(minibatch.counts, prompt_tokens_B=row.prompt_tokens_B),
+                entropy=now.entropy_T,
+                entropy_coefficient=coefficient,
+                selected=known.selected_T,
+                m2po_limit=limit,
             )
             out.loss.backward()
             total += float(out.loss.detach())
             trained_T = ~over_age_mask(staleness_T, self._config.staleness.max_staleness)
-            ratios_T = (logprobs_T.detach() - row.rollout_logprobs_T).clamp(-20, 20).exp()
+            ratios_T = (now.logprobs_T.detach() - row.rollout_logprobs_T).clamp(-20, 20).exp()
             record.add(out.sums, staleness_T[trained_T], ratios_T[trained_T])
         return total
 
-    def _logprobs(self, row: Row) -> torch.Tensor:
-        return self.policy.logprobs(
+    def forward(self, policy: Policy, row: Row) -> Selected:
+        """Logprobs and entropies of the sampled tokens of a row, as the rollout sampled them."""
+        return policy.selected(
             row.tokens_R,
             row.positions_R,
             row.predictors_T,
@@ -185,7 +213,20 @@ class TrainingStep:
             temperature=self._config.rollout.temperature,
             chunk=self._config.learner.logprob_chunk,
             attention_RR=row.attention_RR,
+            entropy_gradient=self._loss.entropy is not None,
         )
+
+    def _remember(
+        self, result: StepResult, groups: Sequence[Group], baselines: RunningBaselines
+    ) -> StepResult:
+        """Add the batch's diversity to the result; after an update, remember what later batches need."""
+        metrics = {**result.metrics, **diversity(group_samples(groups, self._weights))}
+        metrics["token_entropy"] = metrics.pop("entropy", 0.0)
+        metrics["entropy_coefficient"] = self.memory.active_entropy(self._loss.entropy)
+        if not result.updates:
+            return replace(result, metrics=metrics)
+        self.memory, alarm = self.memory.after(self._loss.entropy, baselines, metrics)
+        return replace(result, metrics=metrics, collapsing=alarm)
 
     def _clip(self) -> float:
         parameters = self.policy.model.parameters()
@@ -193,6 +234,8 @@ class TrainingStep:
 
     def _apply(self) -> None:
         self.optimizer.step()
+        if self.reference is not None:
+            self.reference.follow(self.policy)
 
     def _set_learning_rate(self, step: int) -> float:
         learner = self._config.learner
@@ -211,6 +254,14 @@ def row_staleness(row: Row, version: int) -> torch.Tensor:
     return token_staleness(version, row.versions_T.clamp(max=version))
 
 
+def _with_advantages(minibatch: Minibatch, advantages_B: torch.Tensor) -> Minibatch:
+    """The minibatch with the advantage of each sequence of each row, shared among equal answers."""
+    found = [
+        advantages_B[row.places_B.cpu()].to(row.shares_B.device) * row.shares_B for row in minibatch.rows
+    ]
+    return replace(minibatch, advantages=found)
+
+
 def _split(sequences: Sequence[TrainingSequence], parts: int) -> list[list[TrainingSequence]]:
     """Minibatches of whole groups, in order; never an empty one unless there is nothing at all."""
     names = sorted({sequence.group for sequence in sequences})
@@ -219,63 +270,3 @@ def _split(sequences: Sequence[TrainingSequence], parts: int) -> list[list[Train
     part_of = {name: index * parts // len(names) for index, name in enumerate(names)}
     split = [[s for s in sequences if part_of[s.group] == part] for part in range(parts)]
     return [part for part in split if part]
-
-
-def _counts_of(row: Row, counts: Counts) -> Counts:
-    return Counts(
-        tokens=counts.tokens,
-        sequences=counts.sequences,
-        prompts=counts.prompts,
-        prompt_tokens_B=row.prompt_tokens_B,
-    )
-
-
-@dataclass(slots=True, kw_only=True)
-class _Record:
-    """What a step has done so far."""
-
-    rate: float
-    losses: list[float] = field(default_factory=list)
-    norms: list[float] = field(default_factory=list)
-    updates: int = 0
-    bad: int = 0
-    _sums: list[dict[str, torch.Tensor]] = field(default_factory=list)
-    _ages: list[torch.Tensor] = field(default_factory=list)
-    _ratios: list[torch.Tensor] = field(default_factory=list)
-
-    def add(self, sums: dict[str, torch.Tensor], staleness_T: torch.Tensor, ratios_T: torch.Tensor) -> None:
-        """One row: its sums, and the age and ratio of its tokens that trained."""
-        self._sums.append(sums)
-        self._ages.append(staleness_T.cpu())
-        self._ratios.append(ratios_T.cpu())
-
-    def result(self) -> StepResult:
-        """The step as values."""
-        staleness_T = torch.cat(self._ages) if self._ages else torch.zeros(0, dtype=torch.int64)
-        summary = summarize(staleness_T, torch.ones_like(staleness_T))
-        ages, amounts = staleness_T.unique(return_counts=True)
-        metrics: dict[str, Any] = finalize(merge(self._sums)) if self._sums else {}
-        return StepResult(
-            loss=sum(self.losses) / len(self.losses),
-            gradient_norm=sum(self.norms) / len(self.norms),
-            learning_rate=self.rate,
-            updates=self.updates,
-            bad=self.bad,
-            tokens=summary.tokens,
-            metrics=metrics,
-            staleness_mean=summary.mean,
-            staleness_max=summary.largest,
-            staleness_histogram=summary.histogram,
-            staleness_counts=dict(zip(ages.tolist(), amounts.tolist(), strict=True)),
-            ratio_counts=_tally(torch.cat(self._ratios)) if self._ratios else {},
-        )
-
-
-def _tally(ratios_T: torch.Tensor) -> dict[float, int]:
-    """The mean of each bucket of the ratio histogram, and how many tokens are in it."""
-    finite_T = ratios_T[ratios_T.isfinite()].double()
-    bucket_T = torch.bucketize(finite_T, torch.tensor(RATIOS, dtype=torch.float64))
-    amounts = torch.bincount(bucket_T, minlength=len(RATIOS) + 1)
-    totals = torch.bincount(bucket_T, weights=finite_T, minlength=len(RATIOS) + 1)
-    pairs = zip(totals.tolist(), amounts.tolist(), strict=True)
-    return {total / amount: amount for total, amount in pairs if amount}

@@ -131,7 +131,7 @@ def _sequence(tokens: Tokens, index: int, prompt: Prompt, text: str) -> Training
         finish_reason=FinishReason.STOP,
     )
     return TrainingSequence(
-        prompt_token_ids=tokens.encode(prompt), completion=completion, advantage=1.0, group=index
+        prompt_token_ids=tokens.encode(prompt), completion=completion, place=index, group=index
     )
 
 

@@ -42,12 +42,51 @@ TABLE: dict[str, Metric] = {
     "staleness_versions": Metric(
         kind="tally", help="Age in versions of trained tokens at consumption.", buckets=VERSIONS
     ),
-    "tokens_trained_total": Metric(kind="counter", help="Tokens that took part in a loss."),
+    "tokens_trained_total": Metric(
+        kind="counter",
+        help="Tokens that took part in a loss, by age and sign of the advantage.",
+        labels=("staleness", "sign"),
+    ),
     "tokens_masked_total": Metric(
         kind="counter", help="Sampled tokens without gradient, by reason.", labels=("reason",)
     ),
     "clipped_tokens_total": Metric(
-        kind="counter", help="Tokens that the objective clipped, by side of the band.", labels=("side",)
+        kind="counter",
+        help="Trained tokens on which an end of the band took effect, by side, age and sign.",
+        labels=("side", "staleness", "sign"),
+    ),
+    "out_of_band_tokens_total": Metric(
+        kind="counter",
+        help="Trained tokens whose ratio was outside the band, by side, age and sign.",
+        labels=("side", "staleness", "sign"),
+    ),
+    "zero_gradient_tokens_total": Metric(
+        kind="counter", help="Trained tokens without gradient, by age and sign.", labels=("staleness", "sign")
+    ),
+    "dropped_tokens_total": Metric(
+        kind="counter",
+        help="Trained tokens that a correction or a selection dropped, by age and sign.",
+        labels=("staleness", "sign"),
+    ),
+    **{
+        name: Metric(kind="gauge", help=f"{text}, last step, by age and sign.", labels=("staleness", "sign"))
+        for name, text in {
+            "ratio_mean": "Mean of the ratio that the objective bounds",
+            "ratio_p99": "99th percentile of that ratio",
+            "ratio_max": "Largest such ratio",
+            "log_ratio_mean": "Mean log ratio in nats",
+            "log_ratio_squared_mean": "Mean squared log ratio in nats^2",
+            "kl_rollout": "KL(rollout || current) in nats a token, estimated by k3",
+            "kl_reference": "KL(current || reference) in nats a token, estimated by k3",
+            "effective_sample_size": "Share of the tokens that the ratios leave effective",
+            "effective_sample_size_correction": "Share of the tokens that the corrections leave effective",
+            "effective_weight_mean": "Mean factor of the advantage in the gradient",
+            "damped_fraction": "Share of tokens whose soft weight is nearly closed",
+        }.items()
+    },
+    "diversity": Metric(kind="gauge", help="Diversity of the last batch, by metric.", labels=("metric",)),
+    "collapse_alarm": Metric(
+        kind="gauge", help="1 while entropy, distinct n-grams and the spread of rewards have fallen together."
     ),
     "ratio": Metric(
         kind="tally",
@@ -100,6 +139,9 @@ TABLE: dict[str, Metric] = {
     # replay
     "ledger_groups": Metric(
         kind="gauge", help="Groups in the ledger, by state and reason.", labels=("state", "reason")
+    ),
+    "prompts_skipped": Metric(
+        kind="gauge", help="Prompts passed over when their turn came, by reason.", labels=("reason",)
     ),
     "ledger_residual": Metric(kind="gauge", help="What the ledger cannot account for; 0, or there is a bug."),
     "ledger_tokens": Metric(kind="gauge", help="Tokens in the ledger, by state.", labels=("state",)),

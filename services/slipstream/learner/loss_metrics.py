@@ -1,0 +1,70 @@
+"""The metrics of a loss as Prometheus sees them: by staleness, and by the sign of the advantage."""
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+from slipstream.algorithms.staleness import BUCKETS
+from slipstream.telemetry.metrics import Metrics
+
+SIGNS: Final = {"positive": "_positive", "negative": "_negative"}
+"""Label, and suffix of the loss's metrics. A token with an advantage of 0 is in neither."""
+
+TOKEN_SHARES: Final = {
+    "zero_gradient_tokens_total": "zero_gradient_fraction",
+    "dropped_tokens_total": "dropped_fraction",
+}
+SIDE_SHARES: Final = {
+    "clipped_tokens_total": "clip_fraction",
+    "out_of_band_tokens_total": "out_of_band_fraction",
+}
+GAUGES: Final = {
+    "ratio_mean": "mean_ratio",
+    "ratio_p99": "p99_ratio",
+    "ratio_max": "max_ratio",
+    "log_ratio_mean": "mean_log_ratio",
+    "log_ratio_squared_mean": "mean_log_ratio_sq",
+    "kl_rollout": "kl_rollout",
+    "kl_reference": "kl_ref",
+    "effective_sample_size": "ess",
+    "effective_sample_size_correction": "ess_correction",
+    "effective_weight_mean": "mean_effective_weight",
+    "damped_fraction": "damped_fraction",
+}
+"""Prometheus name of each gauge, and its name in metrics.jsonl."""
+
+DIVERSITY: Final = (
+    "token_entropy",
+    "distinct_1",
+    "distinct_2",
+    "distinct_3",
+    "duplicate_share",
+    "answer_cluster_count",
+    "reward_std",
+    "zero_variance_share",
+)
+
+
+def observe_loss(metrics: Metrics, by_staleness: Mapping[str, Mapping[str, float]]) -> None:
+    """Count the tokens of a step, and show its ratios; a bucket without tokens shows NaN, not what it was."""
+    for age in BUCKETS:
+        found = by_staleness.get(age, {})
+        signed = sum(found.get(f"trained_tokens{suffix}", 0.0) for suffix in SIGNS.values())
+        rest = found.get("trained_tokens", 0.0) - signed
+        metrics.count("tokens_trained_total", rest, staleness=age, sign="zero")
+        for sign, suffix in SIGNS.items():
+            _observe_cell(metrics, found, suffix, {"staleness": age, "sign": sign})
+
+
+def _observe_cell(
+    metrics: Metrics, found: Mapping[str, float], suffix: str, labels: Mapping[str, str]
+) -> None:
+    trained = found.get(f"trained_tokens{suffix}", 0.0)
+    metrics.count("tokens_trained_total", trained, **labels)
+    for name, share in TOKEN_SHARES.items():
+        metrics.count(name, trained * found.get(f"{share}{suffix}", 0.0), **labels)
+    for name, share in SIDE_SHARES.items():
+        for side in ("low", "high"):
+            metrics.count(name, trained * found.get(f"{share}_{side}{suffix}", 0.0), side=side, **labels)
+    for name, metric in GAUGES.items():
+        metrics.set(name, found.get(f"{metric}{suffix}", math.nan) if trained else math.nan, **labels)

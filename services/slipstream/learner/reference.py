@@ -1,0 +1,51 @@
+"""The reference policy of KL terms: a frozen model, or a running average of the policy."""
+
+from pathlib import Path
+
+import torch
+
+from slipstream.config import RunConfig
+from slipstream.learner.model import Policy, load_policy
+
+
+class Reference:
+    """A policy that is never optimised. With decay d, after each update: ref <- d ref + (1 - d) policy."""
+
+    def __init__(self, policy: Policy, *, decay: float | None) -> None:
+        self.policy = policy
+        self.decay = decay
+        policy.model.requires_grad_(False)
+
+    @property
+    def moves(self) -> bool:
+        """Whether it is part of a checkpoint: a frozen one is loaded from where it came from."""
+        return self.decay is not None
+
+    def follow(self, policy: Policy) -> None:
+        """Move an averaged reference towards the policy; a frozen one stays."""
+        if self.decay is None:
+            return
+        with torch.no_grad():
+            for own, current in zip(self.policy.model.parameters(), policy.model.parameters(), strict=True):
+                own.lerp_(current, 1 - self.decay)
+
+
+def load_reference(
+    config: RunConfig, *, checkpoint: Path | None, device: torch.device, dtype: torch.dtype
+) -> Reference | None:
+    """The reference that the run's algorithm needs, or None.
+
+    It starts as the model of the run, or of algorithm.reference.path; an average goes on from the checkpoint.
+    Errors: those of load_policy.
+    """
+    loss = config.algorithm.resolved_loss(
+        max_staleness=config.staleness.max_staleness, max_new_tokens=config.rollout.max_new_tokens
+    )
+    if loss.kl is None and not loss.needs_ref_logprobs:
+        return None
+    settings = config.algorithm.reference
+    source = settings.path or config.model.directory()
+    averaged = settings.kind == "ema"
+    weights = checkpoint / "reference" if averaged and checkpoint is not None else source
+    policy = load_policy(weights, source=source, device=device, dtype=dtype)
+    return Reference(policy, decay=settings.decay if averaged else None)

@@ -1,0 +1,252 @@
+"""What the axes of an algorithm do inside a training step: references, corrections, shaping, memory."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from learner.fakes import completion, config_with, contrast, group, unguarded
+from slipstream.algorithms.shaping import CollapseWatch
+from slipstream.algorithms.spec import CollapseAlarm, Shaping
+from slipstream.config import RunConfig
+from slipstream.learner.batch import make_row, make_sequences, prompt_tokens
+from slipstream.learner.checkpoint import State, load_optimizer, read_state, save_checkpoint
+from slipstream.learner.memory import Memory
+from slipstream.learner.model import Policy
+from slipstream.learner.passes import largest
+from slipstream.learner.record import StepResult
+from slipstream.learner.reference import Reference, load_reference
+from slipstream.learner.rewards import batch_rewards
+from slipstream.learner.step import TrainingStep
+from slipstream.types import FinishReason, Group
+
+PG: dict[str, Any] = {"kind": "pg", "allow_uncorrected": True}
+PLAIN = {"preset": "grpo", "advantage": {"kind": "dr_grpo"}, "objective": PG, "aggregation": "token_mean"}
+
+
+def configured(*overrides: str, **algorithm: Any) -> RunConfig:
+    return config_with("learner.max_grad_norm=1e9", *overrides, algorithm=PLAIN | algorithm)
+
+
+def train(training: TrainingStep, *groups: Group, version: int = 0) -> StepResult:
+    return training.train(groups, version=version, update=unguarded)
+
+
+def logprobs_of(policy: Policy, groups: list[Group]) -> torch.Tensor:
+    """Logprobs of every sampled token in order, with gradient."""
+    sequences = make_sequences(groups, configured().algorithm.resolved_shaping(max_new_tokens=8))
+    row = make_row(sequences, prompt_tokens(sequences), policy.device)
+    return TrainingStep(policy, configured()).forward(policy, row).logprobs_T
+
+
+def moved(policy: Policy, *, by: float) -> Policy:
+    """The policy with other weights."""
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            parameter.add_(by * torch.randn_like(parameter))
+    return policy
+
+
+def test_the_kl_term_is_that_of_the_reference_s_own_logprobs(new_policy: Callable[[], Policy]) -> None:
+    other = moved(new_policy(), by=0.02)
+    d = (logprobs_of(new_policy(), [contrast()]) - logprobs_of(other, [contrast()])).detach()
+    config = configured(kl={"coefficient": 0.5, "estimator": "k2"})
+    with_kl = train(TrainingStep(new_policy(), config, reference=Reference(other, decay=None)), contrast())
+    without = train(TrainingStep(new_policy(), configured()), contrast())
+    assert float(d.abs().max()) > 1e-3
+    assert with_kl.loss - without.loss == pytest.approx(0.5 * float((d.square() / 2).mean()), rel=1e-3)
+
+
+def test_kl_in_the_reward_is_taken_off_each_completion_s_reward(new_policy: Callable[[], Policy]) -> None:
+    reference = moved(new_policy(), by=0.02)
+    answers = (completion((5, 6), reward=1.0), completion((7,), reward=1.0))
+    config = configured(kl={"coefficient": 0.5, "placement": "reward"})
+    training = TrainingStep(new_policy(), config, reference=Reference(reference, decay=None))
+    before = logprobs_of(new_policy(), [group(*answers)]).detach()
+    result = train(training, group(*answers))
+    # Equal rewards, so A = ±half the difference of the two penalties 0.5 (sum of mu - ref); mu is -2 a token.
+    penalty = 0.5 * (-2.0 - logprobs_of(reference, [group(*answers)]).detach())
+    first, second = float(penalty[:2].sum()), float(penalty[2])
+    advantage = (second - first) / 2
+    expected = -(advantage * before[:2].sum() - advantage * before[2]) / 3
+    assert abs(advantage) > 0.01
+    assert result.loss == pytest.approx(float(expected), rel=1e-3)
+
+
+def test_an_averaged_reference_follows_and_a_frozen_one_stays(new_policy: Callable[[], Policy]) -> None:
+    def first_weight(policy: Policy) -> torch.Tensor:
+        return next(policy.model.parameters()).detach().clone()
+
+    start = first_weight(new_policy())
+    for decay, share in ((0.75, 0.25), (None, 0.0)):
+        config = configured(kl={"coefficient": 0.1})
+        training = TrainingStep(new_policy(), config, reference=Reference(new_policy(), decay=decay))
+        train(training, contrast())
+        assert training.reference is not None
+        change = first_weight(training.policy) - start
+        assert float(change.abs().max()) > 0
+        torch.testing.assert_close(first_weight(training.reference.policy) - start, share * change)
+
+
+def test_an_averaged_reference_and_the_memory_survive_a_restart(
+    new_policy: Callable[[], Policy], tmp_path: Any
+) -> None:
+    config = configured(
+        f"model={{path: {new_policy().source}}}",
+        advantage={"kind": "ema", "decay": 0.5},
+        kl={"coefficient": 0.1},
+        reference={"kind": "ema", "decay": 0.5},
+        entropy={"coefficient": 0.1, "target": 9.0},
+    )
+
+    def fresh(checkpoint: Any = None) -> TrainingStep:
+        where = new_policy().device
+        reference = load_reference(config, checkpoint=checkpoint, device=where, dtype=torch.float32)
+        return TrainingStep(new_policy(), config, reference=reference)
+
+    training = fresh()
+    train(training, contrast())
+    assert training.memory.baselines.to_dict() == {"made up": 0.5}
+    assert training.memory.entropy_coefficient == pytest.approx(0.105)
+    assert training.memory.entropy > 0
+    assert training.reference is not None
+    state = State(version=1, model_fingerprint="f", memory=training.memory.to_dict())
+    path = save_checkpoint(
+        tmp_path, training.policy, training.optimizer, state, reference=training.reference.policy
+    )
+    again = fresh(path)
+    load_optimizer(path, again.policy, again.optimizer)
+    again.memory = again.memory.restored(read_state(path, model_fingerprint="f").memory)
+    assert again.memory == training.memory
+    assert again.reference is not None
+    pairs = zip(
+        again.reference.policy.model.parameters(), training.reference.policy.model.parameters(), strict=True
+    )
+    assert all(torch.equal(mine, theirs) for mine, theirs in pairs)
+
+
+def test_no_reference_is_loaded_where_no_term_asks_for_one() -> None:
+    assert (
+        load_reference(configured(), checkpoint=None, device=torch.device("cpu"), dtype=torch.float32) is None
+    )
+
+
+def test_the_entropy_bonus_raises_the_entropy_of_the_answers(new_policy: Callable[[], Policy]) -> None:
+    equal = group(completion((5, 6), reward=1.0), completion((7,), reward=1.0))  # no advantage at all
+    training = TrainingStep(moved(new_policy(), by=0.2), configured(entropy={"coefficient": 1.0}))
+    first = train(training, equal).metrics["token_entropy"]
+    for version in range(1, 4):
+        last = train(training, equal, version=version).metrics["token_entropy"]
+    assert last > first > 0
+
+
+def test_top_entropy_trains_on_the_share_of_the_whole_batch_whatever_the_rows(
+    new_policy: Callable[[], Policy],
+) -> None:
+    groups = [contrast("a"), contrast("b", version=0)]
+    found = []
+    for row in (16, 64):
+        config = configured(f"learner.max_tokens_per_row={row}", top_entropy={"share": 0.4})
+        result = train(TrainingStep(moved(new_policy(), by=0.2), config), *groups)
+        assert result.metrics["dropped_fraction"] == pytest.approx(0.6)  # 4 of 10 tokens train
+        found.append(result.gradient_norm)
+    assert found[0] == pytest.approx(found[1], rel=1e-4)
+
+
+def test_the_largest_share_is_taken_over_all_parts_together() -> None:
+    parts = [torch.tensor([1.0, 9.0, 3.0]), torch.tensor([8.0, 2.0])]
+    assert [part.tolist() for part in largest(parts, share=0.4)] == [[False, True, False], [True, False]]
+
+
+@pytest.mark.parametrize(("scope", "threshold"), [("harmful", 0.04), ("all", 0.5)])
+def test_the_bound_of_m2po_is_that_of_the_whole_batch_whatever_the_rows(
+    new_policy: Callable[[], Policy], scope: str, threshold: float
+) -> None:
+    far = [
+        replace(g, completions=tuple(_drifted(c) for c in g.completions))
+        for g in (contrast("a"), contrast("b"))
+    ]
+    objective = {"kind": "is", "anchor": "rollout" if scope == "harmful" else "batch"}
+    results = []
+    for row in (16, 64):
+        config = configured(
+            f"learner.max_tokens_per_row={row}",
+            objective=objective,
+            correction={"kind": "m2po", "scope": scope, "threshold": threshold},
+        )
+        results.append(train(TrainingStep(new_policy(), config), *far))
+    assert 0 < results[0].metrics["dropped_fraction"] < 1
+    assert results[0].metrics["dropped_fraction"] == results[1].metrics["dropped_fraction"]
+    assert results[0].gradient_norm == pytest.approx(results[1].gradient_norm, rel=1e-4)
+
+
+def _drifted(answer: Any) -> Any:
+    return replace(answer, logprobs=tuple(-6.0 + 0.9 * t for t in range(len(answer.logprobs))))
+
+
+def test_a_correction_weighs_by_the_learner_s_own_old_logprobs(new_policy: Callable[[], Policy]) -> None:
+    config = configured(
+        objective={"kind": "ppo_clip", "anchor": "batch"}, correction={"kind": "tis", "cap": 1e9}
+    )
+    rho = (logprobs_of(new_policy(), [contrast()]).detach() + 2.0).exp()  # mu is -2 a token
+    result = train(TrainingStep(new_policy(), config), contrast())
+    assert result.metrics["mean_correction"] == pytest.approx(float(rho.mean()), rel=1e-3)
+    assert result.metrics["max_ratio"] == 1.0
+
+
+def test_length_costs_reward_before_the_advantages_are_taken() -> None:
+    config = configured(shaping={"soft_overlong": {"safe_len": 1, "max_len": 3, "factor": 2.0}})
+    shaping = config.algorithm.resolved_shaping(max_new_tokens=8)
+    groups = [group(completion((1, 2)), completion((3,)), completion((4, 5, 6, 7)), completion(reward=None))]
+    total = batch_rewards(groups, {"exact_match": 1.0}, shaping).total_B
+    assert total[:3].tolist() == [0.0, 1.0, -1.0]  # 1 - 2·(1/2), 1, 1 - 2
+    assert bool(total[3].isnan())
+
+
+def test_an_overlong_answer_keeps_or_loses_its_say_in_the_statistics() -> None:
+    cut = replace(completion((5,), reward=0.0), finish_reason=FinishReason.LENGTH)
+    for statistics, silent in (("keep", False), ("drop", True)):
+        config = configured(shaping={"overlong_filter": {"statistics": statistics}})
+        shaping = config.algorithm.resolved_shaping(max_new_tokens=8)
+        rewards = batch_rewards([group(completion(), cut)], {"exact_match": 1.0}, shaping)
+        assert bool(rewards.total_B[1].isnan()) is silent
+
+
+def test_components_reach_gdpo_apart() -> None:
+    both = [
+        replace(c, rewards=(*c.rewards, replace(c.rewards[0], name="format", value=value)))
+        for c, value in ((completion((1,), reward=1.0), 0.0), (completion((2,), reward=0.0), 1.0))
+    ]
+    rewards = batch_rewards([group(*both)], {"exact_match": 1.0, "format": 3.0}, Shaping())
+    assert rewards.components_BN.tolist() == [[1.0, 0.0], [0.0, 1.0]]
+    assert rewards.weights_N.tolist() == [1.0, 3.0]
+    assert rewards.total_B.tolist() == [1.0, 3.0]
+
+
+def test_a_skipped_step_leaves_the_memory_alone(
+    new_policy: Callable[[], Policy],
+) -> None:
+    bad = group(completion((5, 6), logprobs=(-1.0, float("nan"))), completion((7,), reward=0.0))
+    config = configured(advantage={"kind": "ema"}, objective={"kind": "is"})
+    training = TrainingStep(new_policy(), config)
+    assert train(training, bad).bad == 1
+    assert training.memory.baselines.to_dict() == {}
+
+
+def test_the_alarm_of_a_collapse_comes_with_the_step(new_policy: Callable[[], Policy]) -> None:
+    training = TrainingStep(new_policy(), configured(shaping={"collapse_alarm": {"window": 1, "share": 0.5}}))
+    varied = group(completion((5, 6, 7)), completion((8, 9), reward=0.0))
+    equal = group(completion((5, 5, 5, 5)), completion((5, 5, 5, 5)))
+    assert not train(training, varied).collapsing
+    watch = training.memory.watch
+    assert isinstance(watch, CollapseWatch)
+    level = replace(watch, first=((99.0, *watch.first[0][1:]),))  # as if entropy had been higher
+    training.memory = replace(training.memory, watch=level)
+    assert train(training, equal, version=1).collapsing
+
+
+def test_a_memory_without_a_checkpointed_one_is_as_it_starts() -> None:
+    memory = Memory.fresh(None, CollapseAlarm())
+    assert memory.restored({}) == memory
