@@ -167,7 +167,11 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """The counters of invariant 5. Groups, unless the name says tokens or completions."""
+    """The counters of invariant 5. Groups, unless the name says tokens or completions.
+
+    `skipped` counts prompts that were passed over before anybody got their lease: in neither equation.
+    `refills_exhausted` counts groups without variance that were kept all the same: part of `inserted`.
+    """
 
     leased: int = 0
     inserted: int = 0
@@ -184,6 +188,8 @@ class Ledger:
     fenced: int = 0
     duplicates: int = 0
     withheld: int = 0
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    refills_exhausted: int = 0
 
     @property
     def residual(self) -> int:

@@ -4,14 +4,16 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import grpc
+from slipstream.algorithms.spec import Shaping
 from slipstream.config import RunConfig, parse_config
 from slipstream.replay.__main__ import connected, limits_of
 from slipstream.replay.connection import Scripts
+from slipstream.replay.curriculum import Curriculum
 from slipstream.replay.evaluations import EvaluationStore
 from slipstream.replay.servicer import Collaborators, ReplayServicer
 from slipstream.replay.store import ReplayStore
@@ -31,13 +33,17 @@ FILTERED = pb.INSERT_OUTCOME_FILTERED
 
 
 class MadeUpPrompts:
-    """Prompt number 7 asks «training 7»."""
+    """Prompt number 7 asks «training 7»; with `distinct` prompts, number `distinct` is number 0 again."""
+
+    def __init__(self, distinct: int | None = None) -> None:
+        self._distinct = distinct
 
     @property
     def held_out_size(self) -> int | None:
         return 10
 
     def training(self, index: int) -> Prompt:
+        index = index if self._distinct is None else index % self._distinct
         return Prompt(
             prompt_id=f"training-{index}", task="made up", answer=str(index), text=f"training {index}"
         )
@@ -105,6 +111,10 @@ class Driver:
         """Insert `group_size` equal completions; the outcome."""
         answers = [completion(version=version, reward=reward)] * lease.group_size
         return await self.insert_completions(lease, answers)
+
+    async def insert_rewards(self, lease: pb.Lease, *rewards: float | None) -> int:
+        """Insert one completion for each reward; the outcome."""
+        return await self.insert_completions(lease, [completion(reward=reward) for reward in rewards])
 
     async def insert_completions(self, lease: pb.Lease, answers: Sequence[Completion]) -> int:
         return int((await self.insert_message(codec.group_to_proto(group(lease, answers)))).outcome)
@@ -196,17 +206,21 @@ def run_config(
 
 
 @contextlib.asynccontextmanager
-async def serving(redis_url: str, config: RunConfig) -> AsyncIterator[Driver]:
+async def serving(
+    redis_url: str, config: RunConfig, *, shaping: Shaping | None = None, distinct: int | None = None
+) -> AsyncIterator[Driver]:
     """A replay service on port 0, and a driver for it."""
-    stop, metrics = asyncio.Event(), Metrics()
+    stop, metrics, prompts = asyncio.Event(), Metrics(), MadeUpPrompts(distinct)
     async with connected(redis_url, config) as scripts:
-        store = ReplayStore(scripts, limits_of(config))
+        limits = replace(limits_of(config), shaping=shaping or Shaping())
+        store = ReplayStore(scripts, limits)
         servicer = ReplayServicer(
             Collaborators(
                 config=config,
                 store=store,
+                curriculum=Curriculum(scripts, store, prompts, shaping=limits.shaping, seed=config.seed),
                 evaluations=EvaluationStore(scripts),
-                prompts=MadeUpPrompts(),
+                prompts=prompts,
                 metrics=metrics,
                 stop=stop,
             )
@@ -227,13 +241,14 @@ async def serving(redis_url: str, config: RunConfig) -> AsyncIterator[Driver]:
 
 
 def scenario(
-    **settings: Any,
+    *, shaping: Shaping | None = None, distinct: int | None = None, **settings: Any
 ) -> Callable[[Callable[[Driver], Awaitable[None]]], Callable[[str], None]]:
     """Run an async test against a service of its own; at the end its ledger must close."""
 
     def wrap(test: Callable[[Driver], Awaitable[None]]) -> Callable[[str], None]:
         def run(redis_url: str) -> None:
-            asyncio.run(asyncio.wait_for(_play(test, redis_url, run_config(**settings)), 60))
+            service = serving(redis_url, run_config(**settings), shaping=shaping, distinct=distinct)
+            asyncio.run(asyncio.wait_for(_play(test, service), 60))
 
         run.__name__ = getattr(test, "__name__", "scenario")
         return run
@@ -241,8 +256,10 @@ def scenario(
     return wrap
 
 
-async def _play(test: Callable[[Driver], Awaitable[None]], redis_url: str, config: RunConfig) -> None:
-    async with serving(redis_url, config) as driver:
+async def _play(
+    test: Callable[[Driver], Awaitable[None]], service: contextlib.AbstractAsyncContextManager[Driver]
+) -> None:
+    async with service as driver:
         await test(driver)
         stats = await driver.stats()
         assert stats.residual == 0, stats

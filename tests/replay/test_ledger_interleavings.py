@@ -4,14 +4,17 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from replay.driver import MadeUpPrompts, completion, group, run_config
+from slipstream.algorithms.spec import AdaptiveGroup, Buckets, DynamicSampling, Goldilocks, Shaping
 from slipstream.config import RunConfig
 from slipstream.replay.__main__ import connected, limits_of
+from slipstream.replay.connection import Scripts
+from slipstream.replay.curriculum import Curriculum
 from slipstream.replay.evaluations import EvaluationStore
 from slipstream.replay.store import ReplayStore, Slot
 from slipstream.replay.summary import Summary, summarise
@@ -21,6 +24,14 @@ from slipstream.types import Completion, InsertOutcome, Lease, Purpose, ReplaySt
 MOVES = ("lease", "insert", "late insert", "bad insert", "return", "expire", "sample", "ack", "release")
 COMMON_MOVES = ("lease", "insert", "sample", "ack")
 RARE_MOVES = ("checkpoint", "crash", "evaluate")
+PROMPTS = MadeUpPrompts(distinct=6)
+PLAIN = Shaping()
+SHAPED = Shaping(
+    dynamic_sampling=DynamicSampling(max_refills=2),
+    goldilocks=Goldilocks(epsilon=0.3, reprobe_steps=2),
+    buckets=Buckets(),
+    adaptive_group=AdaptiveGroup(largest=6),
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -28,8 +39,10 @@ class World:
     """Everything that clients remember, and the model of what must hold."""
 
     store: ReplayStore
+    curriculum: Curriculum
     evaluations: EvaluationStore
     config: RunConfig
+    shaping: Shaping
     held: list[Slot] = field(default_factory=list)
     used: list[Slot] = field(default_factory=list)
     batches: list[tuple[str, ...]] = field(default_factory=list)
@@ -38,6 +51,8 @@ class World:
     checkpoint: int = 0
     trained_at: dict[str, int] = field(default_factory=dict)
     accepted: Counter[str] = field(default_factory=Counter)
+    sizes: dict[str, int] = field(default_factory=dict)
+    announcements: int = 0
 
     async def play(self, move: str, random_: random.Random) -> None:
         await self._moves()[move](random_)
@@ -60,23 +75,29 @@ class World:
 
     async def _lease(self, random_: random.Random) -> None:
         prompts = random_.randint(1, 4)
-        self.held += await self.store.lease("w", max_prompts=prompts, serving_version=self.version)
+        slots = await self.curriculum.lease("w", max_prompts=prompts, serving_version=self.version)
+        for slot in slots:
+            assert self.sizes.setdefault(slot.group_id, slot.size) == slot.size, "a group changed its size"
+        self.held += slots
 
     async def _insert(self, random_: random.Random) -> None:
         if self.held:
-            await self._hand_in(_take(self.held, random_), reward=1.0, random_=random_)
+            slot = _take(self.held, random_)
+            await self._hand_in(slot, rewards=_rewards(slot, random_), random_=random_)
 
     async def _insert_unscored(self, random_: random.Random) -> None:
         if self.held and random_.random() < 0.3:
-            await self._hand_in(_take(self.held, random_), reward=None, random_=random_)
+            slot = _take(self.held, random_)
+            await self._hand_in(slot, rewards=[None] * slot.size, random_=random_)
 
     async def _insert_again(self, random_: random.Random) -> None:
         if self.used:
-            await self._hand_in(random_.choice(self.used), reward=1.0, random_=random_)
+            slot = random_.choice(self.used)
+            await self._hand_in(slot, rewards=_rewards(slot, random_), random_=random_)
 
-    async def _hand_in(self, slot: Slot, *, reward: float | None, random_: random.Random) -> None:
+    async def _hand_in(self, slot: Slot, *, rewards: list[float | None], random_: random.Random) -> None:
         age = random_.choice((0, 0, 0, 1, 9))
-        answers = [completion(version=max(0, self.version - age), reward=reward)] * slot.size
+        answers = [completion(version=max(0, self.version - age), reward=reward) for reward in rewards]
         summary, payload = _finished(slot, answers)
         self.used.append(slot)
         if slot.purpose is Purpose.EVALUATION:
@@ -99,7 +120,10 @@ class World:
     async def _sample(self, random_: random.Random) -> None:
         per_step = self.config.learner.groups_per_step
         version = self.version + len(self.batches)
-        if batch := await self.store.sample(per_step, version=version, max_staleness=4):
+        batch = await self.store.sample(per_step, version=version, max_staleness=4)
+        if (
+            batch and batch not in self.batches
+        ):  # after a release the next one may be given for this step again
             self.batches.append(batch)
 
     async def _ack(self, random_: random.Random) -> None:
@@ -109,11 +133,11 @@ class World:
             self.newest = max(self.newest, self.version)
             made = self.version
             acked = await self.store.ack(batch, version=made)
-            assert acked in (0, len(batch))
-            if acked:
-                again = [i for i in batch if i in self.trained_at]
-                assert not again, f"trained twice: {again}"
-                self.trained_at.update(dict.fromkeys(batch, made))
+            assert acked == len(batch)
+            again = [i for i in batch if i in self.trained_at]
+            assert not again, f"trained twice: {again}"
+            self.trained_at.update(dict.fromkeys(batch, made))
+            self.announcements += 1
             await self.store.announce(self.version)
 
     async def _release(self, random_: random.Random) -> None:
@@ -129,6 +153,7 @@ class World:
         self.version = self.checkpoint
         self.batches.clear()
         self.trained_at = {i: v for i, v in self.trained_at.items() if v <= self.checkpoint}
+        self.announcements += 1
         await self.store.attach(self.checkpoint)
 
     async def _evaluate(self, random_: random.Random) -> None:
@@ -144,6 +169,12 @@ class World:
         assert started <= (limits.pipeline_depth + self.newest + 1) * limits.groups_per_step, stats
         free = (limits.pipeline_depth + stats.version + 1) * limits.groups_per_step - started
         assert stats.admission_free == max(0, free)
+        if self.shaping.dynamic_sampling is None:
+            assert not ledger.filtered.get("zero_variance")
+            assert not ledger.skipped
+        else:
+            refills = self.shaping.dynamic_sampling.max_refills * limits.groups_per_step
+            assert ledger.filtered.get("zero_variance", 0) <= refills * (self.announcements + 1)
 
 
 @settings(
@@ -153,48 +184,53 @@ class World:
     moves=st.lists(st.sampled_from(MOVES + RARE_MOVES + 3 * COMMON_MOVES), min_size=40, max_size=150),
     depth=st.integers(0, 2),
     seed=st.integers(0, 2**32),
+    shaping=st.sampled_from((PLAIN, SHAPED)),
 )
 def test_the_ledger_closes_after_every_single_move(
-    redis_url: str, moves: list[str], depth: int, seed: int
+    redis_url: str, moves: list[str], depth: int, seed: int, shaping: Shaping
 ) -> None:
     async def scenario() -> None:
         config = run_config(depth=depth, per_step=2, lease_seconds=0.01)
         async with connected(redis_url, config) as scripts:
-            store = ReplayStore(scripts, limits_of(config))
-            world = World(store=store, evaluations=EvaluationStore(scripts), config=config)
+            world = _world(scripts, config, shaping)
             random_ = random.Random(seed)
             for move in moves:
                 await world.play(move, random_)
-                world.check(await store.stats())
-                assert (await store.stats()).ledger.trained == len(world.trained_at)
+                stats = await world.store.stats()
+                world.check(stats)
+                assert stats.ledger.trained == len(world.trained_at)
+            training = {i: size for i, size in world.sizes.items() if i.startswith("g")}
+            dispatched = int(await scripts.read_field("counters", "dispatched") or 0)
+            assert len(training) + sum(stats.ledger.skipped.values()) <= dispatched
 
     asyncio.run(scenario())
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_the_ledger_closes_at_any_moment_under_concurrent_clients(redis_url: str, seed: int) -> None:
+@pytest.mark.parametrize("shaping", [PLAIN, SHAPED], ids=["plain", "shaped"])
+def test_the_ledger_closes_at_any_moment_under_concurrent_clients(
+    redis_url: str, seed: int, shaping: Shaping
+) -> None:
     """Thousands of moves by eight workers, one learner that crashes, and one observer, on two replicas."""
 
     async def scenario() -> None:
         config = run_config(depth=2, per_step=4, lease_seconds=0.05)
         async with connected(redis_url, config) as one, connected(redis_url, config) as two:
-            replicas = [ReplayStore(one, limits_of(config)), ReplayStore(two, limits_of(config))]
-            learner = World(store=replicas[0], evaluations=EvaluationStore(one), config=config)
-            workers = [
-                World(store=replicas[i % 2], evaluations=EvaluationStore(two), config=config)
-                for i in range(8)
-            ]
+            learner, observed = _world(one, config, shaping), _world(two, config, shaping).store
+            workers = [_world((one, two)[i % 2], config, shaping) for i in range(8)]
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(_learn(learner, workers, random.Random(seed)))
                 for number, worker in enumerate(workers):
                     tasks.create_task(_work(worker, learner, random.Random(f"{seed} {number}")))
-                tasks.create_task(_observe(learner, replicas[1]))
+                tasks.create_task(_observe(learner, observed))
             handed_in = sum((worker.accepted for worker in workers), Counter[str]())
             assert max(handed_in.values()) == 1, "a group was accepted twice"
-            stats = await replicas[1].stats()
+            stats = await observed.stats()
             learner.check(stats)
             assert stats.ledger.trained == len(learner.trained_at) > 0
             assert stats.ledger.inserted == handed_in.total()
+            shaped = stats.ledger.skipped and stats.ledger.filtered.get("zero_variance")
+            assert bool(shaped) == (shaping is SHAPED), stats.ledger
 
     asyncio.run(asyncio.wait_for(scenario(), 60))
 
@@ -219,6 +255,23 @@ async def _observe(learner: World, store: ReplayStore) -> None:
         await asyncio.sleep(0.002)
 
 
+def _world(scripts: Scripts, config: RunConfig, shaping: Shaping) -> World:
+    store = ReplayStore(scripts, replace(limits_of(config), shaping=shaping))
+    return World(
+        store=store,
+        curriculum=Curriculum(scripts, store, PROMPTS, shaping=shaping, seed=config.seed),
+        evaluations=EvaluationStore(scripts),
+        config=config,
+        shaping=shaping,
+    )
+
+
+def _rewards(slot: Slot, random_: random.Random) -> list[float | None]:
+    """All wrong, all right, or each by a toss of a coin."""
+    chance = random_.choice((0.0, 1.0, 0.5))
+    return [float(random_.random() < chance) for _ in range(slot.size)]
+
+
 def _take(slots: list[Slot], random_: random.Random) -> Slot:
     return slots.pop(random_.randrange(len(slots)))
 
@@ -228,9 +281,9 @@ def _finished(slot: Slot, answers: list[Completion]) -> tuple[Summary, bytes]:
         group_id=slot.group_id,
         lease_epoch=slot.epoch,
         dispatch_index=slot.index,
-        prompt=MadeUpPrompts().training(slot.index),
+        prompt=PROMPTS.training(slot.index),
         group_size=slot.size,
         seconds=1.0,
     )
     made = group(codec.lease_to_proto(lease), answers)
-    return summarise(made), codec.group_to_proto(made).SerializeToString()
+    return summarise(made, {"exact_match": 1.0}), codec.group_to_proto(made).SerializeToString()

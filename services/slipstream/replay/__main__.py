@@ -8,8 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from slipstream.algorithms.spec import Shaping
 from slipstream.config import RunConfig
 from slipstream.replay.connection import Scripts, without_credentials
+from slipstream.replay.curriculum import Curriculum
 from slipstream.replay.evaluations import EvaluationStore
 from slipstream.replay.gauges import in_words, sweep
 from slipstream.replay.redis_server import RedisServer
@@ -48,7 +50,7 @@ async def run(pod: Pod, url: str, *, embedded: RedisServer | None) -> None:
         found = {"version": stats.version, **in_words(stats.ledger)}
         pod.log.info("ledger found", redis=without_credentials(url), **found)
         parts = [
-            _serve(pod, store, EvaluationStore(scripts)),
+            _serve(pod, scripts, store),
             sweep(store, metrics=pod.metrics, log=pod.log, stop=pod.stop),
         ]
         if embedded is not None:
@@ -97,22 +99,31 @@ def limits_of(config: RunConfig) -> Limits:
         lease_seconds=config.replay.lease_seconds,
         pipeline_depth=config.staleness.pipeline_depth,
         groups_per_step=config.learner.groups_per_step,
+        shaping=shaping_of(config),
     )
 
 
-async def _serve(pod: Pod, store: ReplayStore, evaluations: EvaluationStore) -> None:
+def shaping_of(config: RunConfig) -> Shaping:
+    """What the run's algorithm says about data."""
+    return config.algorithm.resolved_shaping(max_new_tokens=config.rollout.max_new_tokens)
+
+
+async def _serve(pod: Pod, scripts: Scripts, store: ReplayStore) -> None:
+    config = pod.config
+    prompts = make_source(config.data, seed=config.seed)
     servicer = ReplayServicer(
         Collaborators(
-            config=pod.config,
+            config=config,
             store=store,
-            evaluations=evaluations,
-            prompts=make_source(pod.config.data, seed=pod.config.seed),
+            curriculum=Curriculum(scripts, store, prompts, shaping=shaping_of(config), seed=config.seed),
+            evaluations=EvaluationStore(scripts),
+            prompts=prompts,
             metrics=pod.metrics,
             stop=pod.stop,
         )
     )
     register = partial(add_ReplayServicer_to_server, servicer)
-    server = await start_server(pod.config.replay.address, register, config=pod.config.rpc, log=pod.log)
+    server = await start_server(config.replay.address, register, config=config.rpc, log=pod.log)
     try:
         await server.set_serving(True)
         pod.announce(server.address)

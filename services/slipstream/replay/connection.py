@@ -15,6 +15,8 @@ from slipstream.rpc.errors import OutOfMemory, Unreachable
 
 SCRIPTS = (
     "lease",
+    "pass_rates",
+    "decide",
     "return",
     "expire",
     "insert",

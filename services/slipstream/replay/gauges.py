@@ -21,6 +21,7 @@ STATES = (
     "in_flight",
     "fenced",
     "duplicates",
+    "refills_exhausted",
 )
 
 
@@ -44,6 +45,8 @@ def show(stats: ReplayStats, metrics: Metrics) -> None:
     metrics.set("ledger_groups", stats.kept, state="kept", reason="")
     _show_reasons(metrics, "filtered", ledger.filtered)
     _show_reasons(metrics, "dropped", ledger.dropped)
+    for reason, count in ledger.skipped.items():
+        metrics.set("prompts_skipped", count, reason=reason)
     metrics.set("ledger_tokens", ledger.tokens_inserted, state="inserted")
     metrics.set("ledger_tokens", ledger.tokens_trained, state="trained")
     metrics.set("ledger_residual", ledger.residual)

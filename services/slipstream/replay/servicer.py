@@ -7,6 +7,7 @@ from typing import Any
 
 from slipstream.config import RunConfig
 from slipstream.replay.checks import check_at_least, check_group_ids, check_named, check_wait
+from slipstream.replay.curriculum import Curriculum
 from slipstream.replay.evaluations import EvaluationStore
 from slipstream.replay.store import Inserted, ReplayStore, Slot, purpose_of
 from slipstream.replay.summary import summarise
@@ -26,6 +27,7 @@ class Collaborators:
 
     config: RunConfig
     store: ReplayStore
+    curriculum: Curriculum
     evaluations: EvaluationStore
     prompts: PromptSource
     metrics: Metrics
@@ -45,7 +47,7 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
         check_at_least(1, max_prompts=request.max_prompts)
 
         async def attempt() -> tuple[Slot, ...]:
-            step = self._store.lease(
+            step = self._with.curriculum.lease(
                 request.worker_id, max_prompts=request.max_prompts, serving_version=request.serving_version
             )
             return await finish_or_undo(step, lambda slots: self._give_back(request.worker_id, slots))
@@ -171,7 +173,7 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
 
     async def _insert(self, request: pb.InsertGroupRequest) -> Inserted:
         group = codec.group_from_proto(request.group)
-        summary = summarise(group)
+        summary = summarise(group, {reward.name: reward.weight for reward in self._with.config.rewards})
         if purpose_of(group.group_id) is Purpose.EVALUATION:
             return await self._with.evaluations.insert(group.group_id, group.lease_epoch, summary)
         payload = request.group.SerializeToString()

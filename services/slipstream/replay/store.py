@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from slipstream.algorithms.shaping import has_variance
+from slipstream.algorithms.spec import Shaping
 from slipstream.replay.connection import Scripts
 from slipstream.replay.summary import Summary
 from slipstream.rpc.errors import InvalidRequest, NotFound
@@ -20,17 +22,23 @@ COUNTERS = (
     "fenced",
     "duplicates",
     "withheld",
+    "refills_exhausted",
 )
+NEVER = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """A lease without its prompt; `index` counts dispatches, or the held-out prompts of an evaluation."""
+    """A lease without its prompt; `index` counts dispatches, or the held-out prompts of an evaluation.
+
+    `decided` is true when the curriculum has admitted the prompt before, with this size.
+    """
 
     group_id: str
     epoch: int
     index: int
     size: int
+    decided: bool
 
     @property
     def purpose(self) -> Purpose:
@@ -62,6 +70,7 @@ class Limits:
     lease_seconds: float
     pipeline_depth: int
     groups_per_step: int
+    shaping: Shaping
 
 
 class ReplayStore:
@@ -88,7 +97,9 @@ class ReplayStore:
             self._limits.pipeline_depth,
             self._limits.groups_per_step,
         )
-        return tuple(Slot(group_id=i.decode(), epoch=e, index=n, size=s) for i, e, n, s in found)
+        return tuple(
+            Slot(group_id=i.decode(), epoch=e, index=n, size=s, decided=bool(d)) for i, e, n, s, d in found
+        )
 
     async def give_back(self, worker: str, leases: Sequence[tuple[str, int]]) -> int:
         """Return leases, as (group id, epoch), unworked; how many were still this worker's."""
@@ -102,6 +113,7 @@ class ReplayStore:
     async def insert(self, group_id: str, epoch: int, summary: Summary, payload: bytes) -> Inserted:
         """Take a finished training group. Idempotent by (group id, epoch).
 
+        Without variance it is filtered while dynamic sampling has refills left for the announced version.
         Errors: InvalidRequest when it has not as many completions as were leased.
         """
         outcome, detail = await self._scripts.call(
@@ -114,6 +126,10 @@ class ReplayStore:
             summary.tokens,
             summary.newest_version,
             payload,
+            self._most_refills(summary),
+            summary.prompt_id,
+            self._correct(summary),
+            repr(self._limits.shaping.difficulty.decay),
         )
         return inserted_from(group_id, summary.completions, outcome.decode(), detail.decode())
 
@@ -164,11 +180,26 @@ class ReplayStore:
             **{name: counters.get(name, 0) for name in COUNTERS},
             filtered=_by_reason(counters, "filtered:"),
             dropped=_by_reason(counters, "dropped:"),
+            skipped=_by_reason(counters, "skipped:"),
             running=running,
             buffered=buffered,
             in_flight=in_flight,
         )
         return ReplayStats(ledger=ledger, version=counters.get("version", 0), admission_free=free, kept=kept)
+
+    def _most_refills(self, summary: Summary) -> int:
+        """How many groups may be filtered at one version if this is one to filter, else NEVER."""
+        sampling = self._limits.shaping.dynamic_sampling
+        if sampling is None or has_variance(summary.task_rewards, sampling.tolerance):
+            return NEVER
+        return sampling.max_refills * self._limits.groups_per_step
+
+    def _correct(self, summary: Summary) -> int:
+        """How many of the scored completions are correct; NEVER when nothing asks for pass rates."""
+        shaping = self._limits.shaping
+        if not shaping.remembers_pass_rates:
+            return NEVER
+        return sum(reward > shaping.difficulty.correct_above for reward in summary.task_rewards)
 
 
 def purpose_of(group_id: str) -> Purpose:

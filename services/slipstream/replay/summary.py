@@ -17,10 +17,14 @@ class RewardSum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """The numbers of one group. `version_sum` is summed over `sampled_tokens`, those with mask 1."""
+    """The numbers of one group. `version_sum` is summed over `sampled_tokens`, those with mask 1.
 
+    `task_rewards` are those of the scored completions: the weighted sum of the components, before shaping.
+    """
+
+    prompt_id: str
     completions: int
-    scored: int
+    task_rewards: tuple[float, ...]
     tokens: int
     sampled_tokens: int
     version_sum: int
@@ -28,18 +32,27 @@ class Summary:
     rewards: Mapping[str, RewardSum]
 
     @property
+    def scored(self) -> int:
+        """Completions that all rewards have a value for."""
+        return len(self.task_rewards)
+
+    @property
     def withheld(self) -> int:
         """Completions that the infrastructure failed to score."""
         return self.completions - self.scored
 
 
-def summarise(group: Group) -> Summary:
-    """Sum up a group. Errors: ValueError for a completion without rewards, or a score that is not finite."""
+def summarise(group: Group, weights: Mapping[str, float]) -> Summary:
+    """Sum up a group, with the weight of each reward by name; a reward without one weighs 0.
+
+    Errors: ValueError for a completion without rewards, or a score that is not finite.
+    """
     for number, completion in enumerate(group.completions):
         _check_rewards(completion, f"group {group.group_id}, completion {number}")
     return Summary(
+        prompt_id=group.prompt.prompt_id,
         completions=len(group.completions),
-        scored=sum(not completion.withheld for completion in group.completions),
+        task_rewards=tuple(_task_reward(c, weights) for c in group.completions if not c.withheld),
         tokens=group.tokens,
         sampled_tokens=sum(sum(completion.mask) for completion in group.completions),
         version_sum=sum(_version_sum(completion) for completion in group.completions),
@@ -56,6 +69,10 @@ def _check_rewards(completion: Completion, where: str) -> None:
             raise ValueError(
                 f"{where}: reward {reward.name} is {reward.value}; a failed score is an error, not a number"
             )
+
+
+def _task_reward(completion: Completion, weights: Mapping[str, float]) -> float:
+    return sum(weights.get(reward.name, 0.0) * reward.value for reward in completion.rewards)
 
 
 def _version_sum(completion: Completion) -> int:

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from random import Random
 
 from slipstream.config import RunConfig
 from slipstream.rollout.actor import Actor
@@ -10,6 +11,7 @@ from slipstream.rollout.emulated_engine import EmulatedEngine
 from slipstream.rollout.engine import Engine, Sampling
 from slipstream.rollout.environment import ENVIRONMENTS
 from slipstream.rollout.fleet import FleetMember, Identity, ServedVersion
+from slipstream.rollout.verbalized import Client, Plain, Verbalized
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.pod import Pod, run_pod
 from slipstream.rpc.server import Server, start_server
@@ -48,6 +50,7 @@ async def main(pod: Pod) -> None:
         max_groups=config.rollout.max_groups,
         metrics=pod.metrics,
         log=pod.log,
+        evaluating=evaluation_client(pod),
     )
     pod.announce(server.address)
     try:
@@ -74,6 +77,15 @@ def start_engine(config: RunConfig) -> Engine:
     from slipstream.rollout.vllm_engine import start_vllm
 
     return start_vllm(config, config.model.directory())
+
+
+def evaluation_client(pod: Pod) -> Client:
+    """How this worker asks held-out prompts."""
+    evaluation = pod.config.evaluation
+    if evaluation.sampling == "plain":
+        return Plain()
+    draw = Random(f"{pod.config.seed}/{pod.name}/verbalized").random
+    return Verbalized(candidates=evaluation.candidates, draw=draw)
 
 
 def make_identity(pod: Pod) -> Identity:

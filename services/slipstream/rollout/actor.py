@@ -18,18 +18,23 @@ from slipstream.rollout.clients import ReplayClient, VerifierClient
 from slipstream.rollout.engine import Engine, Sampling, Turn
 from slipstream.rollout.environment import Environment
 from slipstream.rollout.fleet import ServedVersion
+from slipstream.rollout.verbalized import Client, Plain
 from slipstream.rpc.errors import Unreachable
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import PromptTooLong, Tokens
-from slipstream.types import Completion, Group, Lease
+from slipstream.types import Completion, Group, Lease, Purpose
 
 LEASE_WAIT_SECONDS = 2.0
 PAUSE_AFTER_FAILURE_SECONDS = 0.5
+PLAIN = Plain()
 
 
 class Actor:
-    """Holds at most `max_groups` leases; each ends as an insert, a return, or an expiry."""
+    """Holds at most `max_groups` leases; each ends as an insert, a return, or an expiry.
+
+    `evaluating` is how held-out prompts are asked; prompts to train on are asked as they stand.
+    """
 
     def __init__(
         self,
@@ -45,6 +50,7 @@ class Actor:
         max_groups: int,
         metrics: Metrics,
         log: Log,
+        evaluating: Client = PLAIN,
     ) -> None:
         self._worker_id = worker_id
         self._engine = engine
@@ -57,6 +63,7 @@ class Actor:
         self._max_groups = max_groups
         self._metrics = metrics
         self._log = log
+        self._evaluating = evaluating
         self._running: dict[asyncio.Task[None], Lease] = {}
 
     async def run(self) -> None:
@@ -110,11 +117,12 @@ class Actor:
             self._lost(lease, error.code().name.lower(), error.details() or "")
 
     async def _make(self, lease: Lease) -> Group:
+        client = self._evaluating if lease.purpose is Purpose.EVALUATION else PLAIN
         completions: list[Completion] = []
         prompt_token_ids: tuple[int, ...] = ()
         try:
-            prompt_token_ids = self._tokens.encode(lease.prompt)
-            completions = await self._generate(lease, prompt_token_ids)
+            prompt_token_ids = self._tokens.encode(client.ask(lease.prompt))
+            completions = await self._generate(lease, prompt_token_ids, client)
         except PromptTooLong as error:
             self._log.error("prompt skipped", group=lease.group_id, error=str(error))
         return Group(
@@ -127,7 +135,9 @@ class Actor:
             worker_id=self._worker_id,
         )
 
-    async def _generate(self, lease: Lease, prompt_token_ids: tuple[int, ...]) -> list[Completion]:
+    async def _generate(
+        self, lease: Lease, prompt_token_ids: tuple[int, ...], client: Client
+    ) -> list[Completion]:
         """All completions of a group, scored. They share the prompt's prefill through the prefix cache."""
         try:
             async with asyncio.TaskGroup() as members:
@@ -137,7 +147,7 @@ class Actor:
                 ]
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from failures
-        completions = [self._with_text(run.result()) for run in runs]
+        completions = [self._with_text(run.result(), client) for run in runs]
         with self._metrics.waiting("verifier"):
             return await self._verifier.score(lease.prompt, completions)
 
@@ -146,10 +156,10 @@ class Actor:
         self._metrics.count("tokens_generated_total", len(turn.token_ids))
         return turn
 
-    def _with_text(self, completion: Completion) -> Completion:
+    def _with_text(self, completion: Completion, client: Client) -> Completion:
         self._metrics.count("completions_total", finish_reason=completion.finish_reason.value)
         self._metrics.observe("completion_versions", len({span.version for span in completion.spans}))
-        return replace(completion, text=self._tokens.decode(completion.token_ids))
+        return replace(completion, text=client.answer(self._tokens.decode(completion.token_ids)))
 
     def _lost(self, lease: Lease, reason: str, detail: str) -> None:
         self._metrics.count("groups_lost_total", reason=reason)

@@ -6,7 +6,7 @@ tokens between its turns with `Episode.observe`; nothing else in the circle has 
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Protocol
 
 from slipstream.rollout.engine import Turn
 from slipstream.types import Completion, FinishReason, Prompt, VersionSpan
@@ -80,4 +80,4 @@ class Episode:
         self.spans.append(VersionSpan(version=version, start=start, end=end))
 
 
-ENVIRONMENTS: dict[Literal["single_turn"], type[Environment]] = {"single_turn": SingleTurn}
+ENVIRONMENTS: dict[str, type[Environment]] = {"single_turn": SingleTurn}

@@ -157,7 +157,8 @@ def ledger_to_proto(ledger: t.Ledger) -> replay.Ledger:
 def ledger_from_proto(message: replay.Ledger) -> t.Ledger:
     """Message → Ledger."""
     values = {name: getattr(message, name) for name in _LEDGER_FIELDS}
-    return t.Ledger(**{**values, "filtered": dict(message.filtered), "dropped": dict(message.dropped)})
+    by_reason = {name: dict(values[name]) for name in ("filtered", "dropped", "skipped")}
+    return t.Ledger(**{**values, **by_reason})
 
 
 def finish_reason_from_proto(number: int) -> t.FinishReason:

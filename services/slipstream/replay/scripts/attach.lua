@@ -16,6 +16,6 @@ for _, id in ipairs(restored) do
   count('tokens_trained', -tonumber(redis.call('HGET', group_key(id), 'tokens')))
   buffer(id)
 end
-redis.call('HSET', counters, 'version', version)
+redis.call('HSET', counters, 'version', version, 'refills', 0)
 redis.call('HSET', counters, 'trained_offset', version * tonumber(ARGV[2]) - counter('trained'))
 return {#released, #restored}

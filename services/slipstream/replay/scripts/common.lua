@@ -1,6 +1,7 @@
 -- The names of the keys, and the moves that the scripts share. Put in front of every script.
 --
 -- requeued ─▶ leases ─▶ buffered ─▶ in_flight ─▶ kept ─▶ (freed)        training, counted in the ledger
+--               └─▶ (skipped: as if it had never been leased)
 -- evaluation_queue ─▶ evaluation_leases ─▶ (summed up)                  evaluation, never counted in it
 --
 -- A group is in one of these sets, or settled. Its hash `group:<id>` holds what is known of it.
@@ -14,6 +15,7 @@ local in_flight = prefix .. 'in_flight'                    -- ids by dispatch in
 local kept = prefix .. 'kept'                              -- ids by the version that trained on them
 local evaluation_queue = prefix .. 'evaluation_queue'      -- ids by the version to evaluate
 local evaluation_leases = prefix .. 'evaluation_leases'    -- ids by deadline in milliseconds
+local pass_rates = prefix .. 'pass_rates'                  -- hash: prompt id → correct, total, version last seen
 
 local REMEMBER_SECONDS = 600  -- how long a settled group is known, so that a repeated insert is recognised
 

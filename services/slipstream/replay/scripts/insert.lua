@@ -1,14 +1,43 @@
--- ARGV: id, epoch, completions, scored completions, withheld completions, tokens, newest version, bytes
+-- ARGV: id, epoch, completions, scored completions, withheld completions, tokens, newest version, bytes,
+--   most refills of a version (-1: the group is trained on whatever its rewards),
+--   prompt id, correct completions (-1: pass rates are not remembered), decay of a pass rate
 -- Returns {outcome, detail}. A group that is accepted is stored by the first write, which Redis refuses when
 -- memory is full: then nothing has changed, and the same insert may be tried again.
 local id, epoch, completions, scored = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local most_refills = tonumber(ARGV[9])
 local group = group_key(id)
+
+local MOST_PROMPTS = 1000000  -- of further ones no pass rate is remembered: they stay unseen
 
 local function accept_lease()
   redis.call('ZREM', leases, id)
   count('inserted', 1)
   count('withheld', ARGV[5])
   count('tokens_inserted', ARGV[6])
+end
+
+local function remember_pass_rate()
+  local prompt, correct, decay = ARGV[10], tonumber(ARGV[11]), tonumber(ARGV[12])
+  if correct < 0 or scored == 0 then
+    return
+  end
+  local known = redis.call('HGET', pass_rates, prompt)
+  if not known and redis.call('HLEN', pass_rates) >= MOST_PROMPTS then
+    return
+  end
+  local old_correct, old_total = string.match(known or '0 0 0', '^(%S+) (%S+)')
+  local counts = string.format('%.17g %.17g', decay * tonumber(old_correct) + correct,
+    decay * tonumber(old_total) + scored)
+  redis.call('HSET', pass_rates, prompt, counts .. ' ' .. counter('version'))
+end
+
+local function filter(reason)
+  accept_lease()
+  redis.call('HSET', group, 'inserted', epoch)
+  count('filtered:' .. reason, 1)
+  settle(id)
+  remember_pass_rate()
+  return {'filtered', reason}
 end
 
 if redis.call('HGET', group, 'inserted') == epoch then
@@ -26,13 +55,18 @@ if size ~= completions and completions ~= '0' then
   return {'wrong size', size}
 end
 if scored < math.min(2, tonumber(size)) then
-  accept_lease()
-  redis.call('HSET', group, 'inserted', epoch)
-  count('filtered:unscored', 1)
-  settle(id)
-  return {'filtered', 'unscored'}
+  return filter('unscored')
+end
+if most_refills >= 0 and counter('refills') < most_refills then
+  local outcome = filter('zero_variance')
+  count('refills', 1)
+  return outcome
 end
 redis.call('HSET', group, 'inserted', epoch, 'tokens', ARGV[6], 'newest', ARGV[7], 'bytes', ARGV[8])
 accept_lease()
 buffer(id)
+if most_refills >= 0 then
+  count('refills_exhausted', 1)
+end
+remember_pass_rate()
 return {'accepted', ''}

@@ -1,5 +1,6 @@
 -- ARGV: worker, max_prompts, serving_version, lease milliseconds, group_size, pipeline_depth, groups_per_step
--- Returns {id, epoch, index, size} for each lease: evaluations first, then the oldest dispatch.
+-- Returns {id, epoch, index, size, 1 if it was decided on before} for each lease: evaluations first, then the
+-- oldest dispatch. A prompt that was decided on keeps the size that it got then.
 local worker, wanted, serving = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local time = milliseconds()
 local deadline = time + tonumber(ARGV[4])
@@ -7,9 +8,11 @@ local granted = {}
 
 local function grant(set, id, index, size)
   local epoch = redis.call('HINCRBY', group_key(id), 'epoch', 1)
+  local decided = redis.call('HGET', group_key(id), 'decided')
+  size = decided and tonumber(decided) or size
   redis.call('HSET', group_key(id), 'index', index, 'size', size, 'worker', worker)
   redis.call('ZADD', set, deadline, id)
-  granted[#granted + 1] = {id, epoch, index, size}
+  granted[#granted + 1] = {id, epoch, index, size, decided and 1 or 0}
 end
 
 local function grant_evaluations()

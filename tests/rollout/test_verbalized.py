@@ -1,0 +1,197 @@
+"""Stated answers: asked for, read whatever the policy wrote, and drawn by their stated probability."""
+
+import asyncio
+import math
+import time
+from collections import Counter, deque
+from dataclasses import replace
+
+import grpc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rollout.fakes import (
+    FakeEngine,
+    FakeReplay,
+    FakeVerifier,
+    lease,
+    prompt,
+    scenario,
+    served_by,
+    small_config,
+    turn,
+    until,
+)
+from slipstream.learner.tiny import make_tokenizer
+from slipstream.rollout.actor import Actor
+from slipstream.rollout.clients import ReplayClient, VerifierClient
+from slipstream.rollout.engine import Sampling, Turn
+from slipstream.rollout.environment import SingleTurn
+from slipstream.rollout.fleet import ServedVersion
+from slipstream.rollout.verbalized import Candidate, Plain, Verbalized, ask, choose, parse
+from slipstream.telemetry.logs import Log
+from slipstream.telemetry.metrics import Metrics
+from slipstream.tokens import Tokens
+from slipstream.types import ChatMessage, Prompt, Purpose
+from slipstream.v1.replay_pb2_grpc import add_ReplayServicer_to_server
+from slipstream.v1.verifier_pb2_grpc import add_VerifierServicer_to_server
+
+TOKENS = Tokens(make_tokenizer(max_tokens=512), context_tokens=512, max_new_tokens=80)
+PIECES = (
+    "<answer",
+    ">",
+    "</answer>",
+    "<answers>",
+    ' probability="',
+    "0.3",
+    "70%",
+    "-1",
+    "nan",
+    '"',
+    "x",
+    "<",
+    "\n",
+)
+
+
+def stated(*candidates: tuple[str, float]) -> tuple[Candidate, ...]:
+    return tuple(Candidate(text=text, probability=probability) for text, probability in candidates)
+
+
+def test_the_policy_is_asked_for_candidates_after_the_prompt_and_nothing_else_changes() -> None:
+    asked = ask(prompt(3), 4)
+    assert asked.text.startswith("3+3=\n\nGive 4 different answers")
+    assert (asked.prompt_id, asked.answer, asked.task) == ("p3", "6", "made up")
+
+
+def test_a_conversation_is_asked_in_its_last_message() -> None:
+    messages = (ChatMessage(role="system", content="Be short."), ChatMessage(role="user", content="2+2?"))
+    asked = ask(Prompt(prompt_id="p", task="t", answer="4", messages=messages), 2)
+    assert asked.messages[0] == messages[0]
+    assert asked.messages[1].role == "user"
+    assert asked.messages[1].content.startswith("2+2?\n\nGive 2 different answers")
+
+
+def test_candidates_are_read_and_their_probabilities_normalised() -> None:
+    text = 'Well:\n<answer probability="0.6"> 4 </answer>\n<answer probability="0.2">5</answer> done'
+    assert parse(text) == stated(("4", pytest.approx(0.75)), ("5", pytest.approx(0.25)))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("just 4\n", stated(("just 4\n", 1.0))),
+        ("", stated(("", 1.0))),
+        ("<answers>4</answers>", stated(("<answers>4</answers>", 1.0))),
+        ("<answer>4</answer><answer>5</answer>", stated(("4", 0.5), ("5", 0.5))),
+        ('<answer probability="0">4</answer><answer probability="0">5', stated(("4", 0.5), ("5", 0.5))),
+        ('<answer probability="0.5">4</answer><answer>5</answer>', stated(("4", 1.0), ("5", 0.0))),
+        ('<answer p="-1">4</answer><answer p="1">5</answer>', stated(("4", 0.0), ("5", 1.0))),
+        ("<ANSWER probability=25%>4<answer probability=75%>5</Answer >", stated(("4", 0.25), ("5", 0.75))),
+        (
+            '<answer probability=".5">4</answer><answer probability="0.5">two wo',
+            stated(("4", 0.5), ("two wo", 0.5)),
+        ),
+        (f"<answer p={'9' * 400}>4</answer><answer p=1>5</answer>", stated(("4", 0.0), ("5", 1.0))),
+        ("<answer probability=0.5", stated(("<answer probability=0.5", 1.0))),
+    ],
+)
+def test_malformed_text_is_read_as_far_as_it_goes(text: str, found: tuple[Candidate, ...]) -> None:
+    assert parse(text) == found
+
+
+@given(
+    st.lists(st.sampled_from(PIECES), max_size=30).map("".join) | st.text(max_size=60), st.floats(0, 0.999999)
+)
+def test_whatever_the_text_there_is_an_answer_and_the_probabilities_sum_to_1(text: str, draw: float) -> None:
+    candidates = parse(text)
+    assert math.isclose(math.fsum(c.probability for c in candidates), 1.0, rel_tol=1e-9)
+    assert all(c.probability >= 0 for c in candidates)
+    assert choose(candidates, draw).probability > 0
+
+
+@pytest.mark.parametrize("piece", ["<answer", "<answer>", "<answer 1", "</answer>", "9.", "<answer p=1>x"])
+def test_long_hostile_text_is_read_in_no_time(piece: str) -> None:
+    started = time.monotonic()
+    parse(piece * 100_000)
+    assert time.monotonic() - started < 5
+
+
+def test_a_draw_falls_on_the_shares_end_to_end_worked_by_hand() -> None:
+    candidates = stated(("a", 0.25), ("b", 0.0), ("c", 0.75))  # [0, 0.25) and [0.25, 1)
+    assert [choose(candidates, draw).text for draw in (0.0, 0.24, 0.25, 0.99)] == ["a", "a", "c", "c"]
+
+
+def test_shares_that_rounding_leaves_short_of_1_still_give_an_answer() -> None:
+    candidates = stated(("a", 0.5), ("b", 0.4999999), ("never", 0.0))
+    assert choose(candidates, 0.99999999).text == "b"
+
+
+def test_answers_are_drawn_as_often_as_they_are_stated() -> None:
+    draws = iter([step / 100 for step in range(100)])
+    client = Verbalized(candidates=2, draw=lambda: next(draws))
+    text = '<answer probability="0.3">4</answer><answer probability="0.7">5</answer>'
+    assert Counter(client.answer(text) for _ in range(100)) == {"4": 30, "5": 70}
+
+
+def test_a_plain_client_changes_nothing() -> None:
+    assert Plain().ask(prompt(1)) == prompt(1)
+    assert Plain().answer(" <answer>4</answer>") == " <answer>4</answer>"
+
+
+class Stating(FakeEngine):
+    """Answers every prompt with two candidates, of which the second is certain."""
+
+    STATED = '<answer probability="0">4</answer>\n<answer probability="1">5</answer>'
+
+    async def sample(self, prompt_token_ids: tuple[int, ...], sampling: Sampling) -> Turn:
+        self.requests.append(prompt_token_ids)
+        ids = TOKENS.encode_answer(self.STATED)
+        return turn(ids, (0, len(ids)))
+
+
+@scenario
+async def test_only_evaluations_are_asked_for_candidates_and_judged_by_one_of_them() -> None:
+    client = Verbalized(candidates=2, draw=lambda: 0.5)
+    training, evaluation = lease(0, group_size=1), replace(lease(1), purpose=Purpose.EVALUATION)
+    replay, verifier, engine = FakeReplay(leases=deque([training, evaluation])), FakeVerifier(), Stating()
+
+    def register(server: grpc.aio.Server) -> None:
+        add_ReplayServicer_to_server(replay, server)
+        add_VerifierServicer_to_server(verifier, server)
+
+    config = small_config()
+    async with served_by(register, config) as channel:
+        served = ServedVersion()
+        served.serve(0)
+        actor = Actor(
+            worker_id="w",
+            engine=engine,
+            environment=SingleTurn(),
+            tokens=TOKENS,
+            replay=ReplayClient(channel, config, worker_id="w"),
+            verifier=VerifierClient(channel, config),
+            served=served,
+            sampling=Sampling(temperature=1.0, max_tokens=80),
+            max_groups=2,
+            metrics=Metrics(),
+            log=Log(pod="w"),
+            evaluating=client,
+        )
+        running = asyncio.create_task(actor.run())
+        await until(lambda: len(replay.inserted) == 2)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    trained, evaluated = sorted(replay.inserted, key=lambda group: group.group_id)
+    assert [c.text for c in trained.completions] == [Stating.STATED]
+    assert trained.prompt_token_ids == TOKENS.encode(training.prompt)
+    assert [c.text for c in evaluated.completions] == ["5", "5"]
+    assert evaluated.prompt == evaluation.prompt
+    assert evaluated.prompt_token_ids == TOKENS.encode(ask(evaluation.prompt, 2))
+    judged = {request.prompt.text: [a.text for a in request.answers] for request in verifier.requests}
+    assert judged == {"0+0=": [Stating.STATED], "1+1=": ["5", "5"]}
+
+
+def test_one_candidate_is_refused() -> None:
+    with pytest.raises(ValueError, match="candidates: got 1, needs at least 2"):
+        Verbalized(candidates=1, draw=lambda: 0.0)
