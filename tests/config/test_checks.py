@@ -80,8 +80,12 @@ def test_synchronous_training_may_refuse_every_stale_token() -> None:
     assert problems("staleness.pipeline_depth=0", "staleness.max_staleness=0") == []
 
 
-def test_an_anchor_at_the_batch_is_right_with_minibatches() -> None:
-    assert problems("algorithm.objective={kind: cispo, anchor: batch}", "learner.minibatches=4") == []
+def test_an_anchor_at_the_batch_needs_a_correction_or_fresh_data() -> None:
+    anchored = ("algorithm.objective={kind: cispo, anchor: batch}", "learner.minibatches=4")
+    (note,) = problems(*anchored)
+    assert (note.key, note.severity) == ("algorithm.objective.anchor", "note")
+    assert problems(*anchored, "algorithm.correction={kind: tis}") == []
+    assert problems(*anchored, "staleness={pipeline_depth: 0, max_staleness: 0}") == []
 
 
 def test_all_problems_are_found_at_once() -> None:

@@ -14,6 +14,7 @@ from slipstream.types import (
     Completion,
     Evaluation,
     FinishReason,
+    Generated,
     Group,
     Outcome,
     Prompt,
@@ -158,8 +159,9 @@ class FakeReplay:
         self._events.note(f"sample {version}")
         return [contrast(f"{version}-{i}", version=version) for i in range(2)]
 
-    async def ack(self, groups: Sequence[Group], version: int) -> None:
+    async def ack(self, groups: Sequence[Group], version: int) -> Generated:
         self._events.note(f"ack {names(groups)} as {version}")
+        return Generated(groups=version * len(groups))
 
     async def release(self, groups: Sequence[Group]) -> None:
         self._events.note(f"release {names(groups)}")

@@ -46,6 +46,7 @@ class FakeTraining:
         version: int,
         update: Callable[[Callable[[], None]], None],
         stopped: Callable[[], bool],
+        unvaried_share: float,
     ) -> StepResult:
         if stopped():
             raise Abandoned

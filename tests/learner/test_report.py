@@ -15,7 +15,7 @@ from slipstream.learner.publisher import Published
 from slipstream.learner.record import StepResult
 from slipstream.learner.report import Report, Timing
 from slipstream.telemetry.metrics import Metrics
-from slipstream.types import Evaluation, Group
+from slipstream.types import Evaluation, Generated, Group
 
 PUBLISHED = Published(workers=2, seconds=0.3, pause_seconds=0.1, transfer_seconds=0.06)
 TIMING = Timing(elapsed=8.0, wait=1.0, train=2.5, publish=0.5)
@@ -94,6 +94,16 @@ def test_completions_are_counted_by_what_their_tokens_say(tmp_path: Path) -> Non
     assert (row["completions_stale"], row["completions_withheld"]) == (2, 1)
     assert row["rewards"] == {"exact_match": 0.5}
     assert row["reward_mean"] == 1.0
+
+
+def test_the_reward_of_a_step_is_that_of_everything_generated_not_of_the_batch(tmp_path: Path) -> None:
+    sums, counts = {"exact_match": 7.0}, {"exact_match": 8}
+    generated = Generated(groups=4, unvaried_groups=3, reward_sums=sums, reward_counts=counts)
+    row = Report(tmp_path, Metrics()).step(
+        5, [contrast()], step_result(), PUBLISHED, TIMING, weights={"exact_match": 2.0}, generated=generated
+    )
+    assert (row["reward_mean"], row["rewards"]) == (2 * 7 / 8, {"exact_match": 7 / 8})
+    assert (row["reward_mean_trained"], row["groups_generated"]) == (1.0, 4)
 
 
 def test_a_sample_carries_id_logprob_and_version_of_every_token(tmp_path: Path) -> None:

@@ -132,7 +132,7 @@ class World:
             self.version += 1
             self.newest = max(self.newest, self.version)
             made = self.version
-            acked = await self.store.ack(batch, version=made)
+            acked = (await self.store.ack(batch, version=made)).acked
             assert acked == len(batch)
             again = [i for i in batch if i in self.trained_at]
             assert not again, f"trained twice: {again}"

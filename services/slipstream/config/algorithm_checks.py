@@ -68,14 +68,15 @@ def _anchor(config: RunConfig) -> Iterator[Problem]:
     algorithm = config.algorithm
     corrections = algorithm.resolved_corrections()
     weighted = any(isinstance(correction, WEIGHTING) for correction in corrections)
-    anchored = anchor_of(algorithm.resolved_objective()) == "batch"
-    if anchored and not weighted and config.learner.minibatches == 1:
+    objective = algorithm.resolved_objective()
+    anchored = anchor_of(objective) == "batch" and not isinstance(objective, Rspo)  # refused below
+    if anchored and not weighted and config.staleness.max_staleness > 0:
+        ratio = "every ratio is exactly 1" if config.learner.minibatches == 1 else "ratios start at 1"
         yield Problem(
             key="algorithm.objective.anchor",
-            reason="is `batch` with learner.minibatches 1: every ratio is exactly 1, so stale tokens are "
-            "not corrected",
-            remedy="set learner.minibatches to 2 or more, a correction such as `tis`, or the anchor to "
-            "`rollout`",
+            reason=f"is `batch` with learner.minibatches {config.learner.minibatches}: {ratio}, and stale "
+            "tokens are not corrected",
+            remedy="set a correction such as `tis`, or the anchor to `rollout`",
             severity="note",
         )
 

@@ -8,7 +8,7 @@ import grpc
 from slipstream.config import RunConfig
 from slipstream.rpc import codec
 from slipstream.rpc.channel import call_again
-from slipstream.types import Evaluation, Group
+from slipstream.types import Evaluation, Generated, Group
 from slipstream.v1 import replay_pb2 as pb
 from slipstream.v1.replay_pb2_grpc import ReplayStub
 
@@ -41,10 +41,11 @@ class ReplayClient:
         )
         return await self._again("sample", lambda: self._read(request))
 
-    async def ack(self, groups: Sequence[Group], version: int) -> None:
-        """These groups took part in the step that made `version`."""
+    async def ack(self, groups: Sequence[Group], version: int) -> Generated:
+        """These groups took part in the step that made `version`; what has been generated until now."""
         request = pb.AckBatchRequest(group_ids=[group.group_id for group in groups], version=version)
-        await self._again("ack", lambda: self._stub.AckBatch(request, timeout=self._timeout))
+        response = await self._again("ack", lambda: self._stub.AckBatch(request, timeout=self._timeout))
+        return codec.generated_from_proto(response.generated)
 
     async def release(self, groups: Sequence[Group]) -> None:
         """Put sampled groups back untrained."""

@@ -27,7 +27,7 @@ from slipstream.learner.step import Abandoned, TrainingStep
 from slipstream.rpc.errors import SlipstreamError
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
-from slipstream.types import Group
+from slipstream.types import Generated, Group
 
 
 class Starved(SlipstreamError):
@@ -81,6 +81,8 @@ class Loop:
         self._prefetch = Prefetch(replay, steps=config.learner.steps)
         self._holding = False
         self._clock = Clock()
+        self._generated = Generated() if version == 0 else None  # unknown after a restart
+        self._recent = Generated()
         self.version = version
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -126,7 +128,8 @@ class Loop:
         except Abandoned:
             await self._replay.release(groups)
             return
-        await self._replay.ack(groups, self.version + 1)
+        before, self._generated = self._generated, await self._replay.ack(groups, self.version + 1)
+        self._recent = Generated() if before is None else self._generated.since(before)
         self.version += 1
         trained = time.monotonic()
         published = await self._publish()
@@ -167,7 +170,12 @@ class Loop:
         if self._config.learner.least_step_seconds:
             await _wait(stop, self._config.learner.least_step_seconds)
         result = await asyncio.to_thread(
-            self._training.train, groups, version=self.version, update=update, stopped=stop.is_set
+            self._training.train,
+            groups,
+            version=self.version,
+            update=update,
+            stopped=stop.is_set,
+            unvaried_share=self._recent.unvaried_share,
         )
         self._bad_in_a_row = 0 if result.updates else self._bad_in_a_row + 1
         if result.bad:
@@ -202,7 +210,9 @@ class Loop:
         self, groups: Sequence[Group], result: StepResult, published: Published, timing: Timing
     ) -> None:
         weights: dict[str, float] = {reward.name: reward.weight for reward in self._config.rewards}
-        row = self._report.step(self.version, groups, result, published, timing, weights=weights)
+        row = self._report.step(
+            self.version, groups, result, published, timing, weights=weights, generated=self._recent
+        )
         self._report.samples(self.version, groups, count=self._config.learner.samples_per_step)
         self._log.info(
             "step",

@@ -12,7 +12,7 @@ from slipstream.learner.loss_metrics import DIVERSITY, observe_loss
 from slipstream.learner.publisher import Published
 from slipstream.learner.record import StepResult
 from slipstream.telemetry.metrics import Metrics
-from slipstream.types import Completion, Evaluation, FinishReason, Group
+from slipstream.types import Completion, Evaluation, FinishReason, Generated, Group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,14 +53,25 @@ class Report:
         timing: Timing,
         *,
         weights: Mapping[str, float],
+        generated: Generated | None = None,
     ) -> Mapping[str, Any]:
-        """The row of one step, written and returned; `weights` are those of the reward components."""
+        """The row of one step, written and returned; `weights` are those of the reward components.
+
+        Rewards are means over what was `generated` since the step before, filtered groups included; those of
+        the batch are there as `rewards_trained`.
+        """
         of_groups = _of_groups(groups, version - 1)
+        trained = of_groups["rewards"]
+        rewards = dict(generated.reward_means) if generated is not None and generated.groups else trained
         row = {
             "step": version,
             "version": version,
-            "reward_mean": sum(weights[name] * mean for name, mean in of_groups["rewards"].items()),
+            "reward_mean": _weighted(rewards, weights),
+            "reward_mean_trained": _weighted(trained, weights),
             **of_groups,
+            "rewards": rewards,
+            "rewards_trained": trained,
+            "groups_generated": generated.groups if generated is not None else len(groups),
             **_of_result(result),
             "tokens_trained": result.tokens,
             "tokens_per_second": result.tokens / max(timing.total, 1e-9),
@@ -187,6 +198,10 @@ def _sample(step: int, group: Group, completion: Completion) -> dict[str, Any]:
             )
         ],
     }
+
+
+def _weighted(means: Mapping[str, float], weights: Mapping[str, float]) -> float:
+    return sum(weights[name] * mean for name, mean in means.items())
 
 
 def _mean(values: Sequence[float]) -> float:

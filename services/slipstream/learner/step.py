@@ -83,12 +83,14 @@ class TrainingStep:
         version: int,
         update: Callable[[Callable[[], None]], None],
         stopped: Callable[[], bool] = lambda: False,
+        unvaried_share: float = 0.0,
     ) -> StepResult:
         """Train on the groups of one batch; `version` is the policy's before the step.
 
         `update` runs the change of weights that it is given, while nobody else reads them. A minibatch
-        whose loss or gradient is not finite changes nothing (invariant 13). Errors: Abandoned when
-        `stopped` becomes true before the first change.
+        whose loss or gradient is not finite changes nothing (invariant 13). `unvaried_share`: of the groups
+        generated of late, those whose rewards are all equal, which dynamic sampling may have kept out of the
+        batch. Errors: Abandoned when `stopped` becomes true before the first change.
         """
         sequences = make_sequences(groups, self._shaping)
         minibatches = [self._look(part) for part in _split(sequences, self._config.learner.minibatches)]
@@ -108,7 +110,7 @@ class TrainingStep:
             else:
                 record.bad += 1
             self.optimizer.zero_grad(set_to_none=True)
-        return self._remember(record.result(), groups, baselines)
+        return self._remember(record.result(), groups, baselines, unvaried_share)
 
     def _look(self, sequences: Sequence[TrainingSequence]) -> Minibatch:
         """Pack one minibatch, and look at it before the first update of the batch."""
@@ -217,10 +219,13 @@ class TrainingStep:
         )
 
     def _remember(
-        self, result: StepResult, groups: Sequence[Group], baselines: RunningBaselines
+        self, result: StepResult, groups: Sequence[Group], baselines: RunningBaselines, unvaried_share: float
     ) -> StepResult:
         """Add the batch's diversity to the result; after an update, remember what later batches need."""
         metrics = {**result.metrics, **diversity(group_samples(groups, self._weights))}
+        if self._shaping.dynamic_sampling is not None:  # the batch itself shows none of the groups filtered
+            metrics["reward_std"] *= 1 - unvaried_share
+            metrics["zero_variance_share"] = unvaried_share
         metrics["token_entropy"] = metrics.pop("entropy", 0.0)
         metrics["entropy_coefficient"] = self.memory.active_entropy(self._loss.entropy)
         if not result.updates:

@@ -92,7 +92,8 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
     async def AckBatch(self, request: pb.AckBatchRequest, context: Any) -> pb.AckBatchResponse:
         """The optimizer step has been made."""
         check_at_least(0, version=request.version)
-        return pb.AckBatchResponse(acked=await self._store.ack(request.group_ids, version=request.version))
+        found = await self._store.ack(request.group_ids, version=request.version)
+        return pb.AckBatchResponse(acked=found.acked, generated=codec.generated_to_proto(found.generated))
 
     async def ReleaseBatch(self, request: pb.ReleaseBatchRequest, context: Any) -> pb.ReleaseBatchResponse:
         """Put a batch back."""

@@ -9,7 +9,7 @@ from slipstream.algorithms.spec import Shaping
 from slipstream.replay.connection import Scripts
 from slipstream.replay.summary import Summary
 from slipstream.rpc.errors import InvalidRequest, NotFound
-from slipstream.types import InsertOutcome, Ledger, Purpose, ReplayStats
+from slipstream.types import Generated, InsertOutcome, Ledger, Purpose, ReplayStats
 
 COUNTERS = (
     "leased",
@@ -60,6 +60,14 @@ class Attached:
 
     released: int
     restored: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acked:
+    """How many groups were in flight until now, and what has been generated so far."""
+
+    acked: int
+    generated: Generated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +138,8 @@ class ReplayStore:
             summary.prompt_id,
             self._correct(summary),
             repr(self._limits.shaping.difficulty.decay),
+            int(summary.unvaried),
+            *(part for name, r in summary.rewards.items() for part in (name, repr(r.sum), r.count)),
         )
         return inserted_from(group_id, summary.completions, outcome.decode(), detail.decode())
 
@@ -152,9 +162,10 @@ class ReplayStore:
         """Put groups in flight back at their old place; how many were in flight."""
         return int(await self._scripts.call("release", *group_ids))
 
-    async def ack(self, group_ids: Sequence[str], *, version: int) -> int:
-        """These took part in the step that made `version`; how many were in flight."""
-        return int(await self._scripts.call("ack", version, *group_ids))
+    async def ack(self, group_ids: Sequence[str], *, version: int) -> Acked:
+        """These took part in the step that made `version`."""
+        acked, flat = await self._scripts.call("ack", version, *group_ids)
+        return Acked(acked=acked, generated=_generated(flat))
 
     async def confirm_checkpoint(self, version: int) -> int:
         """Let go of groups trained up to `version`; how many."""
@@ -215,6 +226,16 @@ def inserted_from(group_id: str, completions: int, outcome: str, detail: str) ->
             "withhold a completion by a reward whose outcome is an error, or return the lease"
         )
     return Inserted(outcome=InsertOutcome(outcome), reason=detail)
+
+
+def _generated(flat: Sequence[bytes]) -> Generated:
+    found = {name.decode(): float(value) for name, value in zip(flat[::2], flat[1::2], strict=True)}
+    return Generated(
+        groups=int(found.get("groups", 0)),
+        unvaried_groups=int(found.get("unvaried_groups", 0)),
+        reward_sums={n.removeprefix("sum:"): v for n, v in found.items() if n.startswith("sum:")},
+        reward_counts={n.removeprefix("count:"): int(v) for n, v in found.items() if n.startswith("count:")},
+    )
 
 
 def _by_reason(counters: dict[str, Any], start: str) -> dict[str, int]:

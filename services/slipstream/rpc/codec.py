@@ -161,6 +161,26 @@ def ledger_from_proto(message: replay.Ledger) -> t.Ledger:
     return t.Ledger(**{**values, **by_reason})
 
 
+def generated_to_proto(generated: t.Generated) -> replay.Generated:
+    """Generated → message."""
+    return replay.Generated(
+        groups=generated.groups,
+        unvaried_groups=generated.unvaried_groups,
+        reward_sums=generated.reward_sums,
+        reward_counts=generated.reward_counts,
+    )
+
+
+def generated_from_proto(message: replay.Generated) -> t.Generated:
+    """Message → Generated."""
+    return t.Generated(
+        groups=message.groups,
+        unvaried_groups=message.unvaried_groups,
+        reward_sums=dict(message.reward_sums),
+        reward_counts=dict(message.reward_counts),
+    )
+
+
 def finish_reason_from_proto(number: int) -> t.FinishReason:
     """Enum number → FinishReason. Errors: ValueError when it is not set."""
     return _known(_FINISH_REASON_OF, number, "finish_reason")

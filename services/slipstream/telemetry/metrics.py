@@ -94,7 +94,9 @@ TABLE: dict[str, Metric] = {
         buckets=RATIOS,
     ),
     "reward_mean": Metric(
-        kind="gauge", help="Mean reward of the last batch, by component.", labels=("reward",)
+        kind="gauge",
+        help="Mean reward generated since the last step, by component.",
+        labels=("reward",),
     ),
     "gradient_norm": Metric(kind="gauge", help="Global gradient norm before clipping, last step."),
     "learning_rate": Metric(kind="gauge", help="Learning rate of the last step."),

@@ -128,10 +128,38 @@ class AckBatchRequest(_message.Message):
     def __init__(self, group_ids: _Optional[_Iterable[str]] = ..., version: _Optional[int] = ...) -> None: ...
 
 class AckBatchResponse(_message.Message):
-    __slots__ = ("acked",)
+    __slots__ = ("acked", "generated")
     ACKED_FIELD_NUMBER: _ClassVar[int]
+    GENERATED_FIELD_NUMBER: _ClassVar[int]
     acked: int
-    def __init__(self, acked: _Optional[int] = ...) -> None: ...
+    generated: Generated
+    def __init__(self, acked: _Optional[int] = ..., generated: _Optional[_Union[Generated, _Mapping]] = ...) -> None: ...
+
+class Generated(_message.Message):
+    __slots__ = ("groups", "unvaried_groups", "reward_sums", "reward_counts")
+    class RewardSumsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    class RewardCountsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    UNVARIED_GROUPS_FIELD_NUMBER: _ClassVar[int]
+    REWARD_SUMS_FIELD_NUMBER: _ClassVar[int]
+    REWARD_COUNTS_FIELD_NUMBER: _ClassVar[int]
+    groups: int
+    unvaried_groups: int
+    reward_sums: _containers.ScalarMap[str, float]
+    reward_counts: _containers.ScalarMap[str, int]
+    def __init__(self, groups: _Optional[int] = ..., unvaried_groups: _Optional[int] = ..., reward_sums: _Optional[_Mapping[str, float]] = ..., reward_counts: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class ReleaseBatchRequest(_message.Message):
     __slots__ = ("group_ids",)

@@ -1,4 +1,5 @@
--- ARGV: version, then ids. Those in flight were trained on; they are kept until a checkpoint. Returns how many.
+-- ARGV: version, then ids. Those in flight were trained on; they are kept until a checkpoint.
+-- Returns {how many, what has been generated so far}.
 local acked = 0
 for i = 2, #ARGV do
   local id = ARGV[i]
@@ -9,4 +10,4 @@ for i = 2, #ARGV do
     acked = acked + 1
   end
 end
-return acked
+return {acked, redis.call('HGETALL', generated)}

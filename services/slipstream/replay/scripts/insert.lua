@@ -1,6 +1,7 @@
 -- ARGV: id, epoch, completions, scored completions, withheld completions, tokens, newest version, bytes,
 --   most refills of a version (-1: the group is trained on whatever its rewards),
---   prompt id, correct completions (-1: pass rates are not remembered), decay of a pass rate
+--   prompt id, correct completions (-1: pass rates are not remembered), decay of a pass rate,
+--   whether its rewards are all equal (1 or 0), then name, sum and count of each reward
 -- Returns {outcome, detail}. A group that is accepted is stored by the first write, which Redis refuses when
 -- memory is full: then nothing has changed, and the same insert may be tried again.
 local id, epoch, completions, scored = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
@@ -14,6 +15,14 @@ local function accept_lease()
   count('inserted', 1)
   count('withheld', ARGV[5])
   count('tokens_inserted', ARGV[6])
+  if scored > 0 then
+    redis.call('HINCRBY', generated, 'groups', 1)
+    redis.call('HINCRBY', generated, 'unvaried_groups', ARGV[13])
+  end
+  for i = 14, #ARGV, 3 do
+    redis.call('HINCRBYFLOAT', generated, 'sum:' .. ARGV[i], ARGV[i + 1])
+    redis.call('HINCRBY', generated, 'count:' .. ARGV[i], ARGV[i + 2])
+  end
 end
 
 local function remember_pass_rate()
