@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CONFIG ?= examples/addition.yaml
 
-.PHONY: help quickstart test test-gpu lint format proto bench clean
+.PHONY: help quickstart test test-presets test-gpu lint format proto bench clean
 
 help:  ## Show this list.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -18,7 +18,10 @@ quickstart: $(READY)  ## Train the million-parameter model on two-digit addition
 	$(BIN)/slipstream run $(CONFIG)
 
 test: $(READY)  ## The default suite, vLLM included: about ten minutes on two cores.
-	$(BIN)/python -m pytest -m "not gpu"
+	$(BIN)/python -m pytest -m "not (gpu or presets or trl or mutants)"
+
+test-presets: $(READY)  ## Five steps of the quickstart with every preset: half an hour.
+	$(BIN)/python -m pytest -m presets
 
 test-gpu: $(READY)  ## What needs a CUDA device.
 	$(BIN)/python -m pytest -m gpu

@@ -84,9 +84,6 @@ def aggregations_of(objective: Objective) -> list[str]:
     return [kind for kind in AGGREGATIONS if kind != "seq_len_weighted" or isinstance(objective, Gspo)]
 
 
-COMBINATIONS = [(objective, kind) for objective in OBJECTIVES for kind in aggregations_of(objective)]
-
-
 def distribution(random: Random, size: int) -> list[float]:
     weights = [random.uniform(0.05, 1.0) for _ in range(size)]
     return [math.log(weight / sum(weights)) for weight in weights]

@@ -41,7 +41,7 @@ from slipstream.algorithms.spec import (
 )
 from torch import Tensor
 
-FEW = settings(max_examples=5, deadline=None)
+FEW = settings(max_examples=3, deadline=None)
 
 BY_RHO: list[Correction] = [
     Tis(cap=1.2),

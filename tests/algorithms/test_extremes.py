@@ -65,7 +65,7 @@ def finite(*tensors: Tensor) -> bool:
 
 
 @objectives
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_log_ratios_of_80_are_finite_and_clamped_at_20(objective: Objective, seed: int) -> None:
     batch = far_batch(seed)
     for kind in aggregations_of(objective):
@@ -161,14 +161,14 @@ def test_regularisers_of_extreme_distances_are_finite(estimator: Any) -> None:
 
 
 @objectives
-@pytest.mark.parametrize("kind", ["token_mean", "seq_mean_token_mean", "token_sum_norm", "prompt_mean"])
-def test_a_batch_in_which_nothing_trains_is_zero_with_zero_gradient(objective: Objective, kind: str) -> None:
+def test_a_batch_in_which_nothing_trains_is_zero_with_zero_gradient(objective: Objective) -> None:
     batch = change(make_batch(1), lambda token: replace(token, trains=False))
-    result = run(spec_of(objective, kind), batch)
-    assert result.loss == 0.0
-    assert not result.gradient.any()
-    assert result.out.loss.requires_grad
-    assert all(map(math.isfinite, result.out.metrics.values()))
+    for kind in aggregations_of(objective):
+        result = run(spec_of(objective, kind), batch)
+        assert result.loss == 0.0
+        assert not result.gradient.any()
+        assert result.out.loss.requires_grad
+        assert all(map(math.isfinite, result.out.metrics.values()))
 
 
 @objectives
@@ -186,7 +186,7 @@ def test_a_batch_of_no_tokens_is_zero(objective: Objective) -> None:
 
 
 @objectives
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(batches())
 def test_without_advantage_there_is_exactly_no_gradient(objective: Objective, batch: Batch) -> None:
     batch = change(batch, lambda token: replace(token, advantage=0.0))

@@ -42,8 +42,8 @@ from slipstream.algorithms.spec import (
 )
 from torch import Tensor
 
-FEW = settings(max_examples=3, deadline=None)
-SOME = settings(max_examples=12, deadline=None)
+FEW = settings(max_examples=2, deadline=None)
+SOME = settings(max_examples=8, deadline=None)
 
 
 def gradient(objective: Objective, batch: Batch, kind: str = "token_mean", **more: Any) -> Tensor:

@@ -35,7 +35,7 @@ from slipstream.algorithms.spec import (
     Vespo,
 )
 
-FEW = settings(max_examples=5, deadline=None)
+FEW = settings(max_examples=3, deadline=None)
 OBJECTIVES: list[Objective] = [Pg(), PpoClip(), Cispo(anchor="batch"), Gspo(), Sapo(), Vespo()]
 ESTIMATORS: list[Any] = ["k2", "k3", "k3_unbiased"]
 

@@ -1,8 +1,8 @@
 """The parts of benchmarks/staleness_quality.py that its table stands on."""
 
-import importlib.util
-import sys
-from collections.abc import Callable
+import importlib
+import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,18 +16,20 @@ from slipstream.tasks import make_source
 from slipstream.tokens import load_tokens
 from slipstream.types import Prompt
 
-SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "staleness_quality.py"
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
 @pytest.fixture(scope="session")
-def benchmark() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("staleness_quality", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+def benchmark() -> Iterator[ModuleType]:
+    """The script as `python benchmarks/staleness_quality.py` finds it: beside its parts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(BENCHMARKS)
+        yield importlib.import_module("staleness_quality")
+
+
+@pytest.fixture(scope="session")
+def tables(benchmark: ModuleType) -> ModuleType:
+    return importlib.import_module("staleness_report")
 
 
 def setting(benchmark: ModuleType, **changes: Any) -> Any:
@@ -150,17 +152,26 @@ def test_runs_with_one_seed_start_from_the_same_batch(
     assert torch.equal(*firsts)
 
 
+def test_a_run_that_two_processes_made_counts_once(benchmark: ModuleType, tmp_path: Path) -> None:
+    results = tmp_path / "results.jsonl"
+    rows = [row(benchmark, after=0.5, seed=seed) for seed in (0, 1, 1)]
+    results.write_text("".join(json.dumps(each) + "\n" for each in rows), encoding="utf-8")
+    assert [each["seed"] for each in benchmark.read(results)] == [0, 1]
+
+
 def test_finished_runs_are_not_repeated(benchmark: ModuleType) -> None:
     asked = [setting(benchmark, seed=seed) for seed in range(3)]
     rows = [row(benchmark, after=0.5, seed=1), row(benchmark, after=0.5, seed=0, steps=99)]
     assert benchmark.missing(asked, rows) == [asked[0], asked[2]]
 
 
-def test_the_table_has_mean_and_standard_deviation_over_the_seeds(benchmark: ModuleType) -> None:
+def test_the_table_has_mean_and_standard_deviation_over_the_seeds(
+    benchmark: ModuleType, tables: ModuleType
+) -> None:
     # 50, 60 and 70 %: mean 60, sample standard deviation 10; 0.125 + 0.25 of the tokens are bounded.
     rows = [row(benchmark, after=0.5 + seed / 10, seed=seed) for seed in range(3)]
     rows += [row(benchmark, after=0.3, depth=8), row(benchmark, after=0.2, objective="pg")]
-    lines = benchmark.report(rows).splitlines()
+    lines = tables.report(rows, ["ppo_clip", "cispo", "pg"]).splitlines()
     assert lines[0] == "Learning rate 0.001, 5 steps of 3 groups, 3 seeds; 40.0% before."
     assert lines[2] == "| objective | depth 2 | depth 8 | bounded, 2 | bounded, 8 |"
     assert lines[4:] == [
@@ -169,18 +180,13 @@ def test_the_table_has_mean_and_standard_deviation_over_the_seeds(benchmark: Mod
     ]
 
 
-def test_only_what_is_between_the_markers_is_replaced(benchmark: ModuleType) -> None:
-    page = f"before\n{benchmark.BEGIN}\nold\n{benchmark.END}\nafter\n"
-    replaced = benchmark.with_report(page, "new")
-    assert replaced == f"before\n{benchmark.BEGIN}\nnew\n{benchmark.END}\nafter\n"
+def test_only_what_is_between_the_markers_is_replaced(tables: ModuleType) -> None:
+    page = f"before\n{tables.BEGIN}\nold\n{tables.END}\nafter\n"
+    replaced = tables.with_report(page, "new")
+    assert replaced == f"before\n{tables.BEGIN}\n\nnew\n\n{tables.END}\nafter\n"
 
 
-@pytest.mark.parametrize("order", ["", "end only", "wrong way round"])
-def test_a_page_without_markers_is_refused(benchmark: ModuleType, order: str) -> None:
-    pages = {
-        "": "nothing",
-        "end only": benchmark.END,
-        "wrong way round": f"{benchmark.END} {benchmark.BEGIN}",
-    }
+@pytest.mark.parametrize("page", ["nothing", "{END}", "{END} {BEGIN}", "{BEGIN} {END} {END}"])
+def test_a_page_without_its_two_markers_is_refused(tables: ModuleType, page: str) -> None:
     with pytest.raises(ValueError, match="page: needs one"):
-        benchmark.with_report(pages[order], "new")
+        tables.with_report(page.format(BEGIN=tables.BEGIN, END=tables.END), "new")

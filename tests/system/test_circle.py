@@ -135,3 +135,25 @@ def test_no_process_outlives_a_launcher_that_is_killed(tmp_path: Path) -> None:
         while left := {pid: state for pid in pids if (state := state_of(pid)) not in ("", "Z")}:
             assert time.monotonic() < deadline, f"pods outlived the launcher: {left}"
             time.sleep(0.05)
+
+
+def test_every_live_shaping_at_once_neither_blocks_nor_loses_a_group(tmp_path: Path) -> None:
+    # The emulated engine is never right: each group lacks variance, and each prompt is soon far too hard.
+    rows = [{"prompt": f"{n}+{n}=", "answer": str(2 * n)} for n in range(10, 34)]
+    (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    settings = (
+        f"data={{kind: file, path: {tmp_path / 'prompts.jsonl'}}}",
+        "algorithm.shaping={dynamic_sampling: {max_refills: 1}, goldilocks: {}, buckets: {}, "
+        "adaptive_group: {largest: 6}, overlong_filter: {}, soft_overlong: {}, duplicates: share}",
+        "algorithm.aggregation=prompt_mean",
+    )
+    with running(tmp_path, *EMULATED, *settings, steps=6) as run:
+        assert run.finish() == 0, run.said()
+    assert_closed(run)
+    ledger = run.summary()["ledger"]
+    assert run.summary()["steps"] == 6
+    assert ledger["filtered"]["zero_variance"] >= 6
+    assert ledger["skipped"]["goldilocks"] > 0
+    assert ledger["refills_exhausted"] >= 6 * 8
+    sizes = {row["completions"] for row in run.rows("step")}
+    assert max(sizes) > 8 * 4  # groups of hard prompts grew beyond the usual 4
