@@ -1,4 +1,4 @@
-"""One thread for the maths: the tensors are small, and threads that wait for each other cost most of the time."""
+"""One thread for the maths: the tensors are small, and threads that wait for each other cost most time."""
 
 from collections.abc import Iterator
 
