@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CONFIG ?= examples/addition.yaml
 
-.PHONY: help quickstart test test-presets test-gpu lint format proto bench clean
+.PHONY: help quickstart test test-presets test-trl test-mutants test-gpu lint format proto bench bench-staleness clean
 
 help:  ## Show this list.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -22,6 +22,13 @@ test: $(READY)  ## The default suite, vLLM included: about ten minutes on two co
 
 test-presets: $(READY)  ## Five steps of the quickstart with every preset: half an hour.
 	$(BIN)/python -m pytest -m presets
+
+test-trl: $(READY)  ## Losses and gradients against TRL, which it installs: two minutes.
+	$(BIN)/python -m pip install --quiet --editable '.[trl]'
+	$(BIN)/python -m pytest -m trl tests/algorithms
+
+test-mutants: $(READY)  ## Break the maths in two hundred ways; every one must fail a test: half an hour.
+	$(BIN)/python -m pytest -m mutants tests/mutants
 
 test-gpu: $(READY)  ## What needs a CUDA device.
 	$(BIN)/python -m pytest -m gpu
@@ -41,6 +48,10 @@ proto: $(READY)  ## Generate services/slipstream/v1 from proto/.
 
 bench: $(READY)  ## Asynchronous against synchronous training, side by side.
 	$(BIN)/python benchmarks/async_vs_sync.py
+
+bench-staleness: $(READY)  ## Accuracy against staleness, into docs/benchmarks.md: an hour of one core.
+	$(BIN)/slipstream warmup examples/addition.yaml
+	$(BIN)/python benchmarks/staleness_quality.py --docs
 
 clean:  ## Remove the environment and what runs have left.
 	rm -rf $(VENV) runs build *.egg-info services/*.egg-info

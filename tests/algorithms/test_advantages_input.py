@@ -88,3 +88,11 @@ def test_an_empty_batch_has_no_advantages_and_the_result_is_float32(kind: str) -
     result = group_advantages({"kind": kind}, empty, empty.long(), lengths=empty, baselines=empty)
     assert result.shape == (0,)
     assert result.dtype == torch.float32
+
+
+def test_a_list_in_place_of_a_tensor_is_named() -> None:
+    rewards, ids = torch.tensor([1.0, 0.0]), torch.tensor([0, 0])
+    with pytest.raises(ValueError, match=r"rewards: got list, needs a torch\.Tensor"):
+        group_advantages({"kind": "grpo"}, [1.0, 0.0], ids)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"group_ids: got list, needs a torch\.Tensor"):
+        group_advantages({"kind": "grpo"}, rewards, [0, 0])  # type: ignore[arg-type]

@@ -19,8 +19,16 @@ def test_importing_specifications_does_not_import_torch(module: str) -> None:
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60, env=environment)
 
 
-def test_every_public_name_can_be_had() -> None:
-    assert all(hasattr(slipstream.algorithms, name) for name in slipstream.algorithms.__all__)
+def test_every_public_name_can_be_had_and_none_is_a_module() -> None:
+    program = (
+        "import types, slipstream.algorithms as a;"
+        "found = {name: getattr(a, name) for name in a.__all__};"
+        "again = {name: getattr(a, name) for name in a.__all__};"  # a submodule of the name is loaded by now
+        "bad = [n for n in found if isinstance(found[n], types.ModuleType) or found[n] is not again[n]];"
+        "assert not bad, bad"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60, env=environment)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

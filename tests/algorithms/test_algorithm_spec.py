@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import Field, TypeAdapter, ValidationError
 from slipstream.algorithms import PRESETS, describe, resolve_advantage, resolve_loss
+from slipstream.algorithms.presets.preset import bound_of
 from slipstream.algorithms.spec import (
     ADVANTAGES,
     AGGREGATIONS,
@@ -13,12 +14,19 @@ from slipstream.algorithms.spec import (
     Advantage,
     Aggregation,
     Cispo,
+    Dppo,
+    GeometricRejection,
+    Gmpo,
     Grpo,
+    Ipo,
     Is,
     LossSpec,
+    Mixed,
     Objective,
     Pg,
     PpoClip,
+    Sapo,
+    Tis,
     band,
 )
 
@@ -85,6 +93,9 @@ def test_pydantic_refuses_an_unknown_aggregation_and_key() -> None:
         (Cispo, {"clip_high": -0.5}, "clip_high.*got -0.5"),
         (Pg, {"allow_uncorrected": "yes"}, "allow_uncorrected: got 'yes'"),
         (Is, {"anchor": None}, "is.anchor: got None"),
+        (Tis, {"cap": 0.9}, "tis.cap: got 0.9, needs 1 or more"),
+        (GeometricRejection, {"cap": 0.9}, "geometric_rejection.cap.*got 0.9, needs 1 or more"),
+        (Mixed, {"lam": 0.5, "prior": 2.0}, "mixed.lam: got 0.5 with prior 2.0.*one of the two"),
         (Aggregation, {"kind": "token_sum_norm"}, "max_tokens.*got None"),
         (Aggregation, {"kind": "token_mean", "max_tokens": 8}, "token_mean takes none"),
     ],
@@ -107,6 +118,10 @@ def test_a_field_out_of_range_is_named(spec: type, arguments: dict[str, Any], me
         ({"objective": {"kind": "is", "clip_low": 1}, "aggregation": "token_mean"}, "key 'clip_low'"),
         ({"objective": {"kind": "is"}, "aggregation": "token_meen"}, "aggregation.kind: got 'token_meen'"),
         ({"objective": {"kind": "pg"}, "aggregation": "token_mean", "max_staleness": 1}, "pg has no ratio"),
+        (
+            {"preset": "telescope_grpo", "correction": {"kind": "tis"}},
+            "pg has no ratio.*use ppo_clip or cispo",
+        ),
     ],
 )
 def test_a_loss_that_means_nothing_is_refused(spec: dict[str, Any], message: str) -> None:
@@ -119,6 +134,47 @@ def test_a_preset_gives_its_parts_and_keys_beside_it_replace_them() -> None:
     assert spec == LossSpec(objective=Cispo(), aggregation=Aggregation(kind="prompt_mean"), max_staleness=3)
     assert resolve_loss(spec) is spec
     assert resolve_advantage({"preset": "grpo"}) == Grpo()
+
+
+@pytest.mark.parametrize("kind", ["dppo", "ipo"])
+def test_an_objective_with_one_anchor_is_not_told_to_set_it(kind: str) -> None:
+    with pytest.raises(ValueError, match="the rollout policy") as caught:
+        resolve_loss(
+            {"objective": {"kind": kind}, "aggregation": "token_mean", "correction": {"kind": "tis"}}
+        )
+
+    assert str(caught.value).endswith("; leave the correction out")
+
+
+@pytest.mark.parametrize("cap", [1.0, 1e9])
+def test_a_cap_of_one_or_more_leaves_on_policy_tokens_alone(cap: float) -> None:
+    assert (Tis(cap=cap).cap, GeometricRejection(cap=cap).cap) == (cap, cap)
+
+
+def test_gae_is_said_to_be_a_function_for_a_critic() -> None:
+    with pytest.raises(ValueError, match=r"got 'gae'.*gae needs a critic.*slipstream\.algorithms\.gae"):
+        resolve_advantage({"kind": "gae"})
+
+
+@pytest.mark.parametrize(
+    ("objective", "bound"),
+    [
+        (PpoClip(), ("band of the ratio", "[0.8, 1.2]")),
+        (Sapo(), ("band of the ratio", "none")),
+        (Pg(), ("band of the ratio", "none")),
+        (Gmpo(log_clip=None), ("band of the ratio", "none")),
+        (Dppo(), ("trust region", "total variation at most 0.2, cap 5 on the ratio")),
+        (
+            Dppo(divergence="binary_kl", limit_low=0.1, cap=None),
+            ("trust region", "KL at most 0.1 nats down, 0.05 nats up, no cap on the ratio"),
+        ),
+        (Ipo(), ("trust region", "total variation at most 0.1")),
+    ],
+)
+def test_what_holds_the_policy_near_is_a_band_or_a_trust_region(
+    objective: Objective, bound: tuple[str, str]
+) -> None:
+    assert bound_of(objective) == bound
 
 
 def test_an_unknown_advantage_names_the_nearest() -> None:
@@ -139,6 +195,11 @@ def test_tables_are_keyed_by_the_kind_of_what_they_hold() -> None:
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_describes_its_band_weights_and_source(name: str) -> None:
     text, preset = describe(PRESETS[name]), PRESETS[name]
-    low, high = band(preset.objective)
-    for part in (f"[{low:g}, {high:g}]", AGGREGATIONS[preset.aggregation], preset.source, "J =", "A ="):
+    for part in (
+        ": ".join(bound_of(preset.objective)),
+        AGGREGATIONS[preset.aggregation],
+        preset.source,
+        "J =",
+        "A =",
+    ):
         assert part in text

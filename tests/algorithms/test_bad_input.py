@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 from algorithms.loss_batches import make_batch, packed, run, spec_of, top_k_of
-from slipstream.algorithms import Counts, TopK, count, policy_loss, token_weights
+from slipstream.algorithms import Counts, TopK, count, m2po_limit, policy_loss, token_weights
 from slipstream.algorithms.spec import (
     Aggregation,
     Cispo,
@@ -175,3 +175,36 @@ def test_counts_that_do_not_match_the_batch_are_refused() -> None:
 def test_a_loss_that_does_not_exist_is_refused(spec: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         policy_loss(spec, **packed(BATCH))
+
+
+@pytest.mark.parametrize("name", ["logprobs", "mask", "sequence_ids", "advantages", "rollout_logprobs"])
+def test_a_list_in_place_of_a_tensor_is_named(name: str) -> None:
+    with pytest.raises(ValueError, match=rf"{name}: got list, needs a torch\.Tensor"):
+        policy_loss(spec_of(PpoClip()), **(packed(BATCH) | {name: [1.0] * TOKENS}))
+
+
+def test_small_integers_are_no_sequence_ids() -> None:
+    ids = packed(BATCH)["sequence_ids"].to(torch.int16)
+    with pytest.raises(ValueError, match=r"sequence_ids: got torch\.int16, needs int64"):
+        call(spec_of(PpoClip()), sequence_ids=ids)
+
+
+def test_a_token_from_the_future_is_refused() -> None:
+    with pytest.raises(ValueError, match="staleness: got -1, needs ages of 0 or more"):
+        call(spec_of(PpoClip()), staleness=-torch.ones(TOKENS, dtype=torch.int64))
+
+
+def test_counts_that_do_not_even_cover_the_microbatch_are_refused() -> None:
+    with pytest.raises(ValueError, match="counts: got 1 tokens, and this microbatch alone has"):
+        call(spec_of(PpoClip()), counts=Counts(tokens=1, sequences=1))
+
+
+def test_a_selection_that_nothing_reads_is_refused() -> None:
+    with pytest.raises(ValueError, match="selected: got a mask, and the loss has no top_entropy"):
+        call(spec_of(PpoClip()), selected=torch.ones(TOKENS))
+
+
+def test_the_bound_of_m2po_names_a_shape_that_differs() -> None:
+    arguments = {"logprobs": torch.zeros(4), "rollout_logprobs": torch.zeros(4), "mask": torch.ones(4)}
+    with pytest.raises(ValueError, match=r"advantages: got shape \[2\], needs \[4\]"):
+        m2po_limit({"preset": "m2po"}, advantages=torch.zeros(2), **arguments)

@@ -21,7 +21,7 @@ from algorithms.loss_batches import (
 from algorithms.loss_reference import Batch, Sequence, Token
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from slipstream.algorithms import m2po_limit
+from slipstream.algorithms import m2po_limit, policy_loss
 from slipstream.algorithms.spec import (
     Cispo,
     Correction,
@@ -74,7 +74,8 @@ corrections = pytest.mark.parametrize("correction", BY_RHO + BY_DRIFT, ids=repr)
 
 
 def anchors_of(correction: Correction) -> list[Objective]:
-    return STALE if correction in BY_RHO else [*STALE, PpoClip(), Sapo()]
+    stale = STALE if not isinstance(correction, Tis) else STALE[:-1]  # vespo takes tis into its ratio
+    return stale if correction in BY_RHO else [*stale, PpoClip(), Sapo()]
 
 
 def weights(correction: Correction, batch: Batch, **arguments: Any) -> list[float]:
@@ -130,7 +131,7 @@ def test_a_correction_multiplies_the_policy_gradient_and_no_normaliser_or_kl(
     tokens = [token for sequence in batch for token in sequence.tokens]
     c_T = torch.tensor([next(factors) if token.trains else 0.0 for token in tokens], dtype=torch.float64)
     with_kl = {"kl": Kl(coefficient=0.3, estimator="k2")}
-    for objective in STALE:
+    for objective in [o for o in STALE if o in anchors_of(correction)]:
         plain = run(spec_of(objective), batch).gradient
         regularised = run(spec_of(objective, **with_kl), batch).gradient
         both = run(spec_of(objective, corrections=(correction,), **with_kl), batch).gradient
@@ -335,3 +336,32 @@ def test_junk_under_the_mask_reaches_no_weight() -> None:
     for correction in BY_RHO + BY_DRIFT:
         spec = spec_of(STALE[0], corrections=(correction,))
         torch.testing.assert_close(run(spec, change(batch, dirty)).gradient, run(spec, batch).gradient)
+
+
+def test_vespo_takes_the_weights_of_tis_into_its_own_ratio() -> None:
+    # z = 0.1, 0.2; log c = 0.5 and min(log 2, 0.9) = 0.6931: log W = 1.4931, W = 4.4511.
+    # phi = W^2 exp(3 (1 - W)) = 19.812 exp(-10.353) = 6.318e-4 for both tokens; c multiplies nothing else.
+    spec = spec_of(Vespo(anchor="batch"), corrections=(Tis(cap=2.0),))
+    out = policy_loss(
+        spec,
+        logprobs=torch.tensor([-1.0, -1.0], dtype=torch.float64, requires_grad=True),
+        old_logprobs=torch.tensor([-1.1, -1.2], dtype=torch.float64),
+        rollout_logprobs=torch.tensor([-1.6, -2.1], dtype=torch.float64),
+        advantages=torch.ones(1),
+        mask=torch.ones(2),
+        sequence_ids=torch.zeros(2, dtype=torch.int64),
+    )
+    assert out.metrics["mean_effective_weight"] == pytest.approx(6.318e-4, rel=1e-3)
+    assert out.metrics["mean_correction"] == 1.0
+    sequence_level = spec_of(Vespo(anchor="batch"), corrections=(Tis(level="sequence", cap=2.0),))
+    # prod rho = exp(1.4) is capped at 2: log W = 0.3 + log 2 = 0.9931, W = 2.6997, phi = 7.2884 exp(-5.0991)
+    again = policy_loss(
+        sequence_level,
+        logprobs=torch.tensor([-1.0, -1.0], dtype=torch.float64, requires_grad=True),
+        old_logprobs=torch.tensor([-1.1, -1.2], dtype=torch.float64),
+        rollout_logprobs=torch.tensor([-1.6, -2.1], dtype=torch.float64),
+        advantages=torch.ones(1),
+        mask=torch.ones(2),
+        sequence_ids=torch.zeros(2, dtype=torch.int64),
+    )
+    assert again.metrics["mean_effective_weight"] == pytest.approx(7.2884 * math.exp(-5.0991), rel=1e-3)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from slipstream.algorithms.gae import gae
+from slipstream.algorithms.generalized_advantage import gae
 from torch import Tensor
 
 FAST = settings(max_examples=40, deadline=None)

@@ -77,6 +77,35 @@ def test_every_parameter_has_a_sentence(spec: type) -> None:
     assert [f.name for f in fields(spec) if f.name != "kind" and not notes.get(f.name)] == []
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("gae", "slipstream.algorithms.gae"),
+        ("duplicates", "keep, drop or share: Equal answers in a group"),
+        ("difficulty", "decay = 0.9: What is left of the old counts"),
+        ("collapse_alarm", "window = 20: Steps of a mean"),
+        ("kl", "estimator = k3_unbiased"),
+        ("dppo", "limit_low = 0.2"),
+        ("dppo_kl", "limit_high = 0.05"),
+        ("dppo_kl", "trust region: KL at most 0.05 nats, cap 5 on the ratio"),
+        ("sapo", "band of the ratio: none"),
+    ],
+)
+def test_a_part_is_explained_by_what_takes_effect(
+    name: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert text in printed(capsys, name)
+
+
+def test_the_list_tells_presets_apart_by_trust_region_and_shaping(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = {line.split()[0]: line for line in printed(capsys).splitlines() if line.strip()}
+
+    assert "total variation at most 0.2" in lines["dppo_tv"]
+    assert "KL at most 0.05 nats" in lines["dppo_kl"]
+    assert "grpo + ppo_clip + dynamic_sampling + soft_overlong" in lines["dapo"]
+    assert "duplicates" in lines
+
+
 def test_an_unknown_name_is_exit_status_2_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["algorithms", "cipso"]) == 2
 

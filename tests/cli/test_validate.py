@@ -291,13 +291,46 @@ def test_the_resolved_axes_are_printed(job: Path, capsys: pytest.CaptureFixture[
         ("objective", r"ppo_clip \(anchor rollout, clip_low 0.2, clip_high 0.28, dual_clip null\)"),
         ("band of the ratio", r"\[0.8, 1.28\]"),
         ("correction", "none"),
-        ("kl", "coefficient 0.01, estimator null, placement loss, to the model that the run starts from"),
+        (
+            "kl",
+            "coefficient 0.01, estimator k3_unbiased, placement loss, to the model that the run starts from",
+        ),
         ("entropy", "none"),
         ("aggregation", "token_mean"),
         # 0.8 × 4 tokens, rounded down
         ("shaping", r"dynamic_sampling .*; soft_overlong \(safe_len 3, max_len 4, factor 1, floor true\)"),
     ):
         assert re.search(rf"^  {axis} +{text}", out, re.MULTILINE), (axis, out)
+
+
+def test_a_trust_region_is_not_called_a_band(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", str(job), "--set", "algorithm.preset=dppo_kl"]) == 0
+
+    out = capsys.readouterr().out
+    assert re.search(r"trust region +KL at most 0.05 nats, cap 5 on the ratio\n", out)
+    assert "limit_low 0.05, limit_high 0.05" in out
+    assert "band of the ratio" not in out
+
+
+def test_verbalized_sampling_is_remarked_on_where_it_cannot_work(
+    job: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = ["--set", "evaluation.sampling=verbalized"]
+    tiny = ["model.path=null", "model.tiny={}", "data={kind: addition}"]
+    assert main(["validate", str(job), *wanted]) == 0
+    small = capsys.readouterr().out
+    assert main(["validate", str(job), *wanted, *tiny]) == 0
+    character_model = capsys.readouterr().out
+    large = make_model(tmp_path / "large", max_position_embeddings=500)
+    assert main(["validate", str(job), *wanted, f"model.path={large}", "rollout.max_new_tokens=200"]) == 0
+
+    assert "more than the model's context of 20" in small
+    assert "note: rollout.max_new_tokens: is 4, and the form of 5 candidates" in small
+    # 12+34= is 6 characters; the instruction, "5" in place of "{candidates}" and an empty line, are 171.
+    assert "has 177 tokens, and with a completion of 4 that is more than" in character_model
+    assert "the model's context of 128" in character_model
+    assert "a tiny model has not learned" in character_model
+    assert "note:" not in capsys.readouterr().out
 
 
 def test_what_became_of_telescopes_keys_is_printed(job: Path, capsys: pytest.CaptureFixture[str]) -> None:

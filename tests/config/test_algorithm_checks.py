@@ -6,6 +6,7 @@ from slipstream.config import parse_config
 from slipstream.config.checks import Problem, check_config
 
 CORRECTED = "algorithm.correction={kind: tis}"
+FRESH = ("staleness.pipeline_depth=0", "staleness.max_staleness=0")
 
 
 def problems(*overrides: str) -> list[Problem]:
@@ -29,6 +30,27 @@ def problems(*overrides: str) -> list[Problem]:
             "algorithm.shaping.dynamic_sampling",
             "1",
         ),
+        (
+            [
+                "algorithm.preset=2grpo",
+                "algorithm.aggregation=prompt_mean",
+                "algorithm.shaping={adaptive_group: {}}",
+                "data={kind: addition, digits: 1}",
+            ],
+            "algorithm.shaping.adaptive_group",
+            "groups of 2",
+        ),
+        (
+            ["algorithm.preset=gdpo", "algorithm.kl={coefficient: 0.1, placement: reward}"],
+            "algorithm.kl.placement",
+            "set placement: loss",
+        ),
+        (
+            ["algorithm.objective.kind=pg", CORRECTED, *FRESH],
+            "algorithm.correction",
+            "pg has no ratio",
+        ),
+        (["algorithm.preset=dppo_tv", CORRECTED], "algorithm.correction", "always to the rollout policy"),
         (["algorithm.preset=gdpo", "rollout.group_size=1"], "rollout.group_size", "would be 0"),
         (["algorithm.aggregation=seq_len_weighted"], "algorithm.aggregation", "seq_mean_token_sum"),
         (["algorithm.max_tokens=8"], "algorithm.aggregation.max_tokens", "token_mean takes none"),
@@ -81,6 +103,26 @@ def test_what_cannot_be_right_is_an_error(overrides: list[str], key: str, reason
             "algorithm.objective.anchor",
             "every ratio is exactly 1",
         ),
+        (["algorithm.entropy={coefficient: 0.01, step: 0.1}"], "algorithm.entropy.step", "without a target"),
+        (["algorithm.shaping={difficulty: {decay: 0.5}}"], "algorithm.shaping.difficulty", "none is on"),
+        (
+            [
+                "algorithm.objective={kind: ppo_clip, anchor: batch}",
+                "algorithm.correction={kind: m2po, scope: all, clip_high: 0.9}",
+                *FRESH,
+            ],
+            "algorithm.correction.m2po.clip_high",
+            "second moment alone",
+        ),
+        (
+            [
+                "algorithm.preset=gdpo",
+                "algorithm.shaping={dynamic_sampling: {}}",
+                "rewards=[{name: exact_match}, {name: format, pattern: x}]",
+            ],
+            "algorithm.shaping.dynamic_sampling",
+            "components that differ",
+        ),
     ],
 )
 def test_what_is_doubtful_is_a_note(overrides: list[str], key: str, reason: str) -> None:
@@ -107,6 +149,11 @@ def test_what_is_doubtful_is_a_note(overrides: list[str], key: str, reason: str)
         ["algorithm.kl.coefficient=0.01", "algorithm.reference.kind=ema"],
         ["algorithm.token_weight=one_minus_ref", "algorithm.reference.path=x"],
         ["evaluation.sampling=verbalized"],
+        ["algorithm.entropy={coefficient: 0.01, target: 0.5, step: 0.1}"],
+        ["algorithm.shaping={difficulty: {decay: 0.5}, goldilocks: {}}", "data={kind: addition, digits: 1}"],
+        ["algorithm.preset=m2po", "algorithm.correction={kind: m2po, clip_high: 0.9}"],
+        ["algorithm.preset=gdpo", "algorithm.shaping={dynamic_sampling: {}}"],
+        ["algorithm.preset=gdpo", "algorithm.kl={coefficient: 0.1}"],
     ],
 )
 def test_what_is_right_is_not_remarked_on(overrides: list[str]) -> None:

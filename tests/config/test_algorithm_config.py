@@ -1,13 +1,14 @@
 """The algorithm section: a preset, what replaces its parts, and Telescope's keys instead."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from slipstream.algorithms import PRESETS
 from slipstream.algorithms.spec import DynamicSampling, Gspo, Kl, Shaping, SoftOverlong, Tis
-from slipstream.config import ConfigError, RunConfig, parse_config
+from slipstream.config import ConfigError, RunConfig, load_config, parse_config
 from slipstream.config.load import dump_config
 
 
@@ -130,12 +131,24 @@ def test_telescopes_keys_set_the_axes_the_group_size_and_the_minibatches() -> No
     assert (config.rollout.group_size, config.learner.minibatches) == (4, 2)
 
 
+@pytest.mark.parametrize("example", ["addition", "countdown", "sort_digits"])
+def test_telescopes_keys_replace_the_preset_of_an_example_as_the_error_says(example: str) -> None:
+    path = Path(__file__).parents[2] / "examples" / f"{example}.yaml"
+
+    config = load_config(path, ["algorithm={telescope: {algorithm: gspo, clip_low: 0.4}}"])
+
+    assert loss_of(config).objective == Gspo(clip_low=0.4, clip_high=0.5)
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
         (["algorithm.preset=grop"], "did you mean 'grpo'"),
         (["algorithm.telescope={algorithm: gspo}", "algorithm.preset=grpo"], "preset would contradict it"),
         (["algorithm.telescope={algorithm: gspo}", "algorithm.kl.coefficient=1"], "kl would contradict it"),
+        (["algorithm.preset=grpo", "algorithm.telescope={}"], r"--set 'algorithm=\{telescope: \{...\}\}'"),
+        (["algorithm.advantage={kind: gae}"], "got the kind 'gae'.*gae needs a critic.*algorithms.gae"),
+        (["algorithm.advantage={kind: mixed, lam: 0.5, prior: 2}"], "mixed.lam: got 0.5.*one of the two"),
         (
             ["algorithm.telescope={group_size: 4}", "rollout.group_size=8"],
             "rollout.group_size: is 8, and algorithm.telescope says 4",

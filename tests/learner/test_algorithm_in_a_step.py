@@ -1,5 +1,6 @@
 """What the axes of an algorithm do inside a training step: references, corrections, shaping, memory."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -7,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 from learner.fakes import completion, config_with, contrast, group, unguarded
+from slipstream.algorithms import RunningBaselines, group_advantages
 from slipstream.algorithms.shaping import CollapseWatch
-from slipstream.algorithms.spec import CollapseAlarm, Shaping
+from slipstream.algorithms.spec import CollapseAlarm, DynamicSampling, Entropy, Shaping
 from slipstream.config import RunConfig
 from slipstream.learner.batch import make_row, make_sequences, prompt_tokens
 from slipstream.learner.checkpoint import State, load_optimizer, read_state, save_checkpoint
@@ -17,7 +19,7 @@ from slipstream.learner.model import Policy
 from slipstream.learner.passes import largest
 from slipstream.learner.record import StepResult
 from slipstream.learner.reference import Reference, load_reference
-from slipstream.learner.rewards import batch_rewards
+from slipstream.learner.rewards import batch_rewards, diversity_of
 from slipstream.learner.step import TrainingStep
 from slipstream.types import FinishReason, Group
 
@@ -250,3 +252,104 @@ def test_the_alarm_of_a_collapse_comes_with_the_step(new_policy: Callable[[], Po
 def test_a_memory_without_a_checkpointed_one_is_as_it_starts() -> None:
     memory = Memory.fresh(None, CollapseAlarm())
     assert memory.restored({}) == memory
+
+
+def test_kl_in_the_reward_counts_for_answers_that_do_not_train_just_as_well(
+    new_policy: Callable[[], Policy],
+) -> None:
+    cut = replace(completion((9, 8, 7)), finish_reason=FinishReason.LENGTH)
+    answers = group(
+        completion((5, 6)), completion((5, 6)), cut, completion((7,)), completion((4,), reward=None)
+    )
+    reference = Reference(moved(new_policy(), by=0.02), decay=None)
+
+    def rewards(shaping: dict[str, Any]) -> torch.Tensor:
+        config = configured(kl={"coefficient": 0.5, "placement": "reward"}, shaping=shaping)
+        return TrainingStep(new_policy(), config, reference=reference)._rewards([answers]).total_B
+
+    plain = rewards({})
+    assert bool(plain[4].isnan())
+    assert len(set(plain[:4].tolist())) == 3  # all but the twins differ
+    torch.testing.assert_close(rewards({"duplicates": "drop"}), plain, equal_nan=True)
+    torch.testing.assert_close(rewards({"overlong_filter": {}}), plain, equal_nan=True)
+    dropped = rewards({"overlong_filter": {"statistics": "drop"}})
+    assert dropped.isnan().tolist() == [False, False, True, False, True]
+
+
+def test_an_added_component_says_nothing_of_a_withheld_answer_and_gdpo_sees_its_factor() -> None:
+    answers = group(completion((1,)), completion((2, 3, 4)), completion((5,), reward=None))
+    found = []
+    for factor in (0.5, 2.0):
+        ramp = {"soft_overlong": {"safe_len": 1, "max_len": 3, "factor": factor}}
+        shaping = configured(shaping=ramp).algorithm.resolved_shaping(max_new_tokens=8)
+        rewards = batch_rewards([answers], {"exact_match": 1.0}, shaping)
+        assert bool(rewards.components_BN[2].isnan().all())
+        assert rewards.total_B[:2].tolist() == [1.0, 1.0 - factor]
+        spec = {"kind": "gdpo", "final_batch_norm": False}
+        advantages = group_advantages(
+            spec, rewards.components_BN, rewards.group_ids_B, weights=rewards.weights_N
+        )
+        found.append(advantages[0].item())
+    assert found[1] == pytest.approx(4 * found[0])  # the whitened ramp weighs as much as its factor
+
+
+def test_a_batch_without_a_token_to_train_on_teaches_nothing_about_entropy(
+    new_policy: Callable[[], Policy],
+) -> None:
+    cut = replace(contrast().completions[0], finish_reason=FinishReason.LENGTH)
+    config = configured(
+        shaping={"overlong_filter": {}},
+        top_entropy={"share": 0.5},
+        entropy={"coefficient": 0.1, "target": 9.0},
+    )
+    training = TrainingStep(new_policy(), config)
+    result = train(training, group(cut, cut))
+    assert result.tokens == 0
+    assert math.isnan(result.metrics["token_entropy"])
+    assert training.memory.entropy_coefficient == 0.1
+    assert training.memory.watch.first == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "coefficient"),
+    [
+        (None, Entropy(coefficient=0.01), 0.01),  # switched on between the two sessions
+        (Entropy(coefficient=0.01), Entropy(coefficient=0.05), 0.05),  # changed
+        (Entropy(coefficient=0.01, target=2.0), Entropy(coefficient=0.01, target=2.0), 0.015),  # goes on
+        (Entropy(coefficient=0.01, target=2.0), Entropy(coefficient=0.3, target=1.0), 0.3),  # another target
+        (Entropy(coefficient=0.01, target=2.0), None, 0.0),
+    ],
+)
+def test_a_resumed_run_follows_its_configuration_where_that_has_changed(
+    before: Entropy | None, after: Entropy | None, coefficient: float
+) -> None:
+    left, _ = Memory.fresh(before, CollapseAlarm()).after(before, RunningBaselines(), {"token_entropy": 0.5})
+    resumed = Memory.fresh(after, CollapseAlarm()).restored(left.to_dict())
+    assert resumed.entropy_coefficient == pytest.approx(coefficient)
+
+
+def test_an_average_that_a_checkpoint_does_not_hold_starts_from_the_run_s_model(
+    new_policy: Callable[[], Policy], tmp_path: Any
+) -> None:
+    config = configured(
+        f"model={{path: {new_policy().source}}}", kl={"coefficient": 0.1}, reference={"kind": "ema"}
+    )
+    found = load_reference(config, checkpoint=tmp_path, device=torch.device("cpu"), dtype=torch.float32)
+    assert found is not None
+    pairs = zip(found.policy.model.parameters(), new_policy().model.parameters(), strict=True)
+    assert all(torch.equal(mine, theirs) for mine, theirs in pairs)
+
+
+def test_diversity_under_dynamic_sampling_is_that_of_all_that_was_generated() -> None:
+    varied = group(completion((1, 2)), completion((3, 4), reward=0.0))  # std 1/sqrt(2)
+    equal = group(completion((1, 2)), completion((3, 4)))
+    weights = {"exact_match": 1.0}
+    sampled = Shaping(dynamic_sampling=DynamicSampling())
+    plain = diversity_of([varied, equal], weights, Shaping(), 0.5)
+    assert (plain["reward_std"], plain["zero_variance_share"]) == (pytest.approx(0.5**0.5 / 2), 0.5)
+    for batch in ([varied], [varied, equal]):  # refills may be exhausted, and equal ones kept
+        found = diversity_of(batch, weights, sampled, 0.5)
+        assert (found["reward_std"], found["zero_variance_share"]) == (pytest.approx(0.5**0.5 / 2), 0.5)
+    unknown = diversity_of([varied], weights, sampled, None)
+    assert math.isnan(unknown["reward_std"])
+    assert math.isnan(unknown["zero_variance_share"])

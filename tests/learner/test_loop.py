@@ -46,7 +46,7 @@ class FakeTraining:
         version: int,
         update: Callable[[Callable[[], None]], None],
         stopped: Callable[[], bool],
-        unvaried_share: float,
+        unvaried_share: float | None,
     ) -> StepResult:
         if stopped():
             raise Abandoned

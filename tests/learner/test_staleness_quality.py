@@ -175,8 +175,8 @@ def test_the_table_has_mean_and_standard_deviation_over_the_seeds(
     assert lines[0] == "Learning rate 0.001, 5 steps of 3 groups, 3 seeds; 40.0% before."
     assert lines[2] == "| objective | depth 2 | depth 8 | bounded, 2 | bounded, 8 |"
     assert lines[4:] == [
-        "| `ppo_clip` | 60.0 ± 10.0 | 30.0 | 37.5% | 37.5% |",
-        "| `pg` | 20.0 | – | 37.5% | – |",
+        "| `ppo_clip` | 60.0 ± 10.0 | 30.0 (n = 1) | 37.5% | 37.5% |",
+        "| `pg` | 20.0 (n = 1) | – | 37.5% | – |",
     ]
 
 

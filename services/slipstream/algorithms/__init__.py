@@ -27,7 +27,7 @@ from slipstream.algorithms.staleness import (
 if TYPE_CHECKING:
     from slipstream.algorithms.advantages import group_advantages
     from slipstream.algorithms.aggregation import Counts, count, token_weights
-    from slipstream.algorithms.gae import gae
+    from slipstream.algorithms.generalized_advantage import gae
     from slipstream.algorithms.loss import PolicyLoss, m2po_limit, policy_loss
     from slipstream.algorithms.metrics import REDUCED_BY_MAX, finalize, finalize_by_staleness, merge
     from slipstream.algorithms.objectives import TopK
@@ -77,7 +77,7 @@ __all__ = [
 
 _NEEDS_TORCH: Final = {
     "group_advantages": "advantages",
-    "gae": "gae",
+    "gae": "generalized_advantage",
     "process_reward": "process_rewards",
     "step_rewards_to_go": "process_rewards",
     "token_rewards": "process_rewards",

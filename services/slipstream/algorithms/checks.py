@@ -7,20 +7,29 @@ import torch
 from torch import Tensor
 
 
+def require_tensor(name: str, value: object) -> None:
+    """Raise ValueError unless value is a tensor."""
+    if not isinstance(value, Tensor):
+        raise ValueError(f"{name}: got {type(value).__name__}, needs a torch.Tensor")
+
+
 def require_shape(name: str, tensor: Tensor, shape: tuple[int, ...], of: str) -> None:
     """Raise ValueError unless tensor has the given shape, which is that of the argument `of`."""
+    require_tensor(name, tensor)
     if tuple(tensor.shape) != shape:
         raise ValueError(f"{name}: got shape {list(tensor.shape)}, needs {list(shape)} as {of}")
 
 
 def require_floating(name: str, tensor: Tensor) -> None:
     """Raise ValueError unless tensor holds floating-point numbers."""
+    require_tensor(name, tensor)
     if not tensor.is_floating_point():
         raise ValueError(f"{name}: got {tensor.dtype}, needs a floating-point tensor")
 
 
 def require_integers(name: str, tensor: Tensor) -> None:
     """Raise ValueError unless tensor holds integers."""
+    require_tensor(name, tensor)
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
         raise ValueError(f"{name}: got {tensor.dtype}, needs an integer tensor")
 
@@ -37,6 +46,8 @@ def count_sequences(sequence_ids: Tensor) -> int:
     Raises ValueError where an id is skipped, out of order, or the first is not 0.
     """
     require_integers("sequence_ids", sequence_ids)
+    if sequence_ids.dtype not in (torch.int32, torch.int64):
+        raise ValueError(f"sequence_ids: got {sequence_ids.dtype}, needs int64 (or int32)")
     if sequence_ids.numel() == 0:
         return 0
     step_T = torch.diff(sequence_ids)

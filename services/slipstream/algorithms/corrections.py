@@ -33,22 +33,28 @@ def correction_weight(
     """
     if isinstance(spec, M2po):
         z_T = drift_T if spec.scope == "harmful" else log_rho_T
-        limit = (
-            m2po_bound(spec, z_T, tokens.advantages_T, tokens.mask_T) if m2po_limit is None else m2po_limit
-        )
+        limit = m2po_limit
+        if limit is None:
+            limit = m2po_bound(spec, m2po_sizes(spec, z_T, tokens.advantages_T, tokens.mask_T))
         return _m2po(spec, z_T, tokens.advantages_T, limit).to(z_T)
     return _WEIGHTS[spec.kind](spec, tokens, drift_T if isinstance(spec, Opsm) else log_rho_T)
 
 
-def m2po_bound(spec: M2po, log_ratio_T: Tensor, advantages_T: Tensor, mask_T: Tensor) -> float:
-    """Return the bound on |z| that brings the second moment down to the threshold; inf where it is there.
+def m2po_sizes(spec: M2po, log_ratio_T: Tensor, advantages_T: Tensor, mask_T: Tensor) -> Tensor:
+    """Return |z| of the tokens that count, [N].
 
-    log_ratio_T: [T] l - log mu for the scope harmful, log prox - log mu for all. It is a statistic of the
-    whole optimizer batch: pass all of its tokens.
+    log_ratio_T: [T] l - log mu for the scope harmful, log prox - log mu for all.
     """
     z_T = bounded(log_ratio_T)
-    counted_T = mask_T & (_harmful(z_T, advantages_T) if spec.scope == "harmful" else torch.ones_like(mask_T))
-    size_N = z_T[counted_T].abs().double().sort().values
+    return z_T[mask_T & _harmful(z_T, advantages_T) if spec.scope == "harmful" else mask_T].abs()
+
+
+def m2po_bound(spec: M2po, size_N: Tensor) -> float:
+    """Return the bound on |z| that brings the second moment down to the threshold; inf where it is there.
+
+    size_N: `m2po_sizes` of the whole optimizer batch, of which it is a statistic.
+    """
+    size_N = size_N.sort().values.double()
     if not size_N.numel() or float(size_N.square().mean()) <= spec.threshold:
         return torch.inf
     return (

@@ -2,30 +2,34 @@
 
 tokens ─▶ objective: J, g ─▶ × corrections c ─▶ + regularisers ─▶ × aggregation weight w ─▶ loss, metrics
 
-Every term of the loss has a slope by the logprob of its own token that is known in closed form, so the loss
-is built as its value plus a term that is zero and has that slope: -w c g, and what the regularisers add.
-Nothing but the logprobs and the entropy carries a gradient.
+Every term of the loss has a slope by the logprob of its own token that is known in closed form: -w c g, and
+what the regularisers add. So the loss is a number with its slopes; nothing but the logprobs and the entropy
+has a gradient. Sequences meet only in the sum, so they go through in parts, each with its own temporaries.
 
 Suffixes: _T packed tokens, _B sequences.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from slipstream.algorithms.aggregation import Counts, count, token_weights
-from slipstream.algorithms.corrections import correction_weight, m2po_bound
+from slipstream.algorithms.checks import count_sequences, require_floating, require_shape
+from slipstream.algorithms.corrections import correction_weight, m2po_bound, m2po_sizes
 from slipstream.algorithms.inputs import Inputs, read_inputs
-from slipstream.algorithms.metrics import finalize, finalize_by_staleness, loss_sums
-from slipstream.algorithms.objectives import TopK, surrogate
+from slipstream.algorithms.metrics import finalize, finalize_by_staleness
+from slipstream.algorithms.objectives import Tokens, TopK, surrogate
+from slipstream.algorithms.packed import Packed, Part, check, parts
 from slipstream.algorithms.ratios import bounded, k3, keep
 from slipstream.algorithms.regularizers import Term, add_terms, drift_term, kl_term
 from slipstream.algorithms.resolve import resolve_loss
 from slipstream.algorithms.segments import segment_sum
-from slipstream.algorithms.spec import LossSpec, M2po
+from slipstream.algorithms.sloped import with_slope
+from slipstream.algorithms.spec import LossSpec, M2po, Tis, Vespo
+from slipstream.algorithms.tally import Tally
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,38 +94,34 @@ def policy_loss(
     Raises ValueError for mismatched shapes, unordered ids, or an input that the spec needs and lacks.
     """
     loss = resolve_loss(spec)
+    packed = Packed(
+        logprobs=logprobs,
+        rollout_logprobs=rollout_logprobs,
+        old_logprobs=old_logprobs,
+        ref_logprobs=ref_logprobs,
+        advantages=advantages,
+        mask=mask,
+        sequence_ids=sequence_ids,
+        staleness=staleness,
+        entropy=entropy,
+        selected=selected,
+        router_shift=router_shift,
+        top_k=top_k,
+    )
     with torch.no_grad():
-        inputs = read_inputs(
-            loss,
-            logprobs=logprobs,
-            rollout_logprobs=rollout_logprobs,
-            old_logprobs=old_logprobs,
-            ref_logprobs=ref_logprobs,
-            advantages=advantages,
-            mask=mask,
-            sequence_ids=sequence_ids,
-            staleness=staleness,
-            entropy=entropy,
-            selected=selected,
-            router_shift=router_shift,
-            top_k=top_k,
-        )
+        check(loss, packed)
         whole = counts or count(mask, sequence_ids, group_ids)
-        weight_T = token_weights(
-            loss.aggregation,
-            mask,
-            sequence_ids,
-            group_ids=group_ids,
-            counts=whole,
-            dtype=inputs.tokens.logprobs_T.dtype,
-        )
-        value, slope_T, sums = _value_and_slope(loss, inputs, weight_T, m2po_limit)
-    total = _with_slope(value, slope_T, logprobs, inputs.trained_T)
+        _check_counts(whole, mask)
+        if whole.prompt_tokens_B is not None:
+            sequences = (count_sequences(sequence_ids),)
+            require_shape("counts.prompt_tokens_B", whole.prompt_tokens_B, sequences, "the sequences")
+        found = _sum_of_parts(loss, packed, whole, m2po_limit)
+    total = with_slope(found.value, logprobs, found.slope_T)
     if loss.entropy is not None and entropy is not None:
         coefficient = loss.entropy.coefficient if entropy_coefficient is None else entropy_coefficient
-        kept_T = torch.where(inputs.trained_T, entropy, torch.zeros_like(entropy))
-        total = total - coefficient * kept_T.sum().to(total.dtype) / max(whole.tokens, 1)
-    return PolicyLoss(loss=total, sums=sums)
+        factor = -coefficient / max(whole.tokens, 1)
+        total = total + with_slope(factor * found.entropy, entropy, (factor * found.trained_T).to(total))
+    return PolicyLoss(loss=total, sums=found.sums)
 
 
 def m2po_limit(
@@ -135,54 +135,146 @@ def m2po_limit(
     """Return the bound on |log ratio| that m2po finds over a whole optimizer batch; inf without m2po.
 
     All [T]. logprobs: the current policy's, or for the scope "all" the old logprobs.
+    Raises ValueError for shapes that differ.
     """
-    correction = next((c for c in resolve_loss(spec).corrections if isinstance(c, M2po)), None)
+    require_floating("logprobs", logprobs)
+    tensors = {"rollout_logprobs": rollout_logprobs, "advantages": advantages, "mask": mask}
+    for name, tensor in tensors.items():
+        require_shape(name, tensor, tuple(logprobs.shape), "logprobs")
+    correction = _m2po(resolve_loss(spec))
     if correction is None:
         return torch.inf
     mask_T = mask.bool()
     z_T = torch.where(mask_T, logprobs.detach() - rollout_logprobs, 0.0)
-    return m2po_bound(correction, z_T, advantages, mask_T)
+    return m2po_bound(correction, m2po_sizes(correction, z_T, advantages, mask_T))
+
+
+def _check_counts(counts: Counts, mask: Tensor) -> None:
+    tokens = int(mask.bool().sum())
+    if counts.tokens < tokens:
+        raise ValueError(
+            f"counts: got {counts.tokens} tokens, and this microbatch alone has {tokens}; needs those of the "
+            "whole optimizer batch"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """What the parts add up to."""
+
+    value: Tensor
+    """The loss without its entropy bonus."""
+    slope_T: Tensor
+    """Its derivative by each logprob."""
+    entropy: Tensor
+    """Sum of it over the tokens that trained."""
+    trained_T: Tensor
+    sums: dict[str, Tensor]
+
+
+def _sum_of_parts(loss: LossSpec, packed: Packed, counts: Counts, limit: float | None) -> _Found:
+    limit = _whole_limit(loss, packed) if limit is None else limit
+    slope_T = torch.zeros_like(
+        packed.logprobs, dtype=torch.promote_types(packed.logprobs.dtype, torch.float32)
+    )
+    trained_T = torch.zeros_like(packed.logprobs, dtype=torch.bool)
+    value = entropy = packed.logprobs.new_zeros((), dtype=torch.float64)
+    tally = Tally(packed.logprobs.device)
+    for part in parts(packed):
+        inputs = read_inputs(loss, part.packed)
+        weight_T = _weights(loss, part, counts, slope_T.dtype)
+        more, slope_T[part.tokens] = _value_and_slope(loss, inputs, weight_T, limit, tally)
+        value, trained_T[part.tokens] = value + more, inputs.trained_T
+        if inputs.entropy_T is not None:
+            entropy = entropy + keep(inputs.entropy_T, inputs.trained_T).sum(dtype=torch.float64)
+    return _Found(value=value, slope_T=slope_T, entropy=entropy, trained_T=trained_T, sums=tally.sums())
+
+
+def _weights(loss: LossSpec, part: Part, counts: Counts, dtype: torch.dtype) -> Tensor:
+    """The aggregation's weight of each token of the part, by the counts of the whole."""
+    prompt_tokens_B = None if counts.prompt_tokens_B is None else counts.prompt_tokens_B[part.sequences]
+    return token_weights(
+        loss.aggregation,
+        part.packed.mask,
+        part.packed.sequence_ids,
+        counts=replace(counts, prompt_tokens_B=prompt_tokens_B),
+        dtype=dtype,
+    )
+
+
+def _m2po(loss: LossSpec) -> M2po | None:
+    return next((correction for correction in loss.corrections if isinstance(correction, M2po)), None)
+
+
+def _whole_limit(loss: LossSpec, packed: Packed) -> float | None:
+    """The bound of m2po over all parts; None without m2po."""
+    correction = _m2po(loss)
+    if correction is None:
+        return None
+    sizes = []
+    for part in parts(packed):
+        inputs = read_inputs(loss, part.packed)
+        z_T = inputs.drift_T if correction.scope == "harmful" else inputs.log_rho_T
+        assert z_T is not None, "check sees to it"
+        sizes.append(m2po_sizes(correction, z_T, inputs.tokens.advantages_T, inputs.tokens.mask_T))
+    return m2po_bound(correction, torch.cat(sizes))
 
 
 def _value_and_slope(
-    loss: LossSpec, inputs: Inputs, weight_T: Tensor, limit: float | None
-) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-    """The loss as a number, its derivative by each logprob, and the sums of the metrics."""
-    objective = surrogate(loss.objective, inputs.tokens)
+    loss: LossSpec, inputs: Inputs, weight_T: Tensor, limit: float | None, tally: Tally
+) -> tuple[Tensor, Tensor]:
+    """The loss of a part as a number, and its derivative by each logprob; the metrics go to the tally."""
+    objective = surrogate(loss.objective, _tokens(loss, inputs))
     correction_T = _corrections(loss, inputs, limit)
-    weight_T = weight_T * inputs.trained_T
-    policy_T = weight_T if correction_T is None else weight_T * correction_T
-    value = -keep(policy_T * objective.value_T, inputs.trained_T).sum(dtype=torch.float64)
-    slope_T = -keep(policy_T * objective.weight_T * inputs.tokens.advantages_T, inputs.trained_T)
-    term = add_terms(_terms(loss, inputs))
-    if term is not None:
-        value = value + keep(weight_T * term.value_T, inputs.trained_T).sum(dtype=torch.float64)
-        slope_T = slope_T + keep(weight_T * term.slope_T, inputs.trained_T)
-    sums = loss_sums(
+    tally.add(
         objective,
         advantages_T=inputs.tokens.advantages_T,
         mask_T=inputs.tokens.mask_T,
         trained_T=inputs.trained_T,
         staleness_T=inputs.staleness_T,
         correction_T=correction_T,
+        dropped_sequences=_dropped_sequences(inputs, correction_T),
         extra=_extra_values(inputs),
     )
-    sums["dropped_sequences"] = _dropped_sequences(inputs, correction_T)
-    return value, slope_T, sums
+    weight_T = weight_T * inputs.trained_T
+    policy_T = weight_T if correction_T is None else weight_T * correction_T
+    value_T = -policy_T * objective.value_T
+    slope_T = -policy_T * objective.weight_T * inputs.tokens.advantages_T
+    term = add_terms(_terms(loss, inputs))
+    if term is not None:
+        value_T, slope_T = value_T + weight_T * term.value_T, slope_T + weight_T * term.slope_T
+    value_T = value_T + 0 * inputs.tokens.logprobs_T  # an infinite logprob shows, though a bound may hide it
+    value = keep(value_T, inputs.trained_T).sum(dtype=torch.float64)
+    return value, keep(slope_T, inputs.trained_T)
 
 
-def _with_slope(value: Tensor, slope_T: Tensor, logprobs: Tensor, trained_T: Tensor) -> Tensor:
-    """The value, as a function of the logprobs with the given slope; masked ones, NaN included, have none."""
-    l_T = torch.where(trained_T, logprobs, torch.zeros_like(logprobs)).to(slope_T.dtype)
-    line = (slope_T * l_T).sum()
-    return value.to(slope_T.dtype) + (line - line.detach())
+def _tokens(loss: LossSpec, inputs: Inputs) -> Tokens:
+    """What the objective sees: for vespo the weights of a tis correction are part of its ratio."""
+    tokens, spec = inputs.tokens, _inside_ratio(loss)
+    if spec is None:
+        return tokens
+    assert inputs.log_rho_T is not None, "check sees to it"
+    c_T = correction_weight(
+        spec, tokens, log_rho_T=inputs.log_rho_T, drift_T=inputs.log_rho_T, m2po_limit=None
+    )
+    parts_T = 1 if spec.level == "token" else tokens.of_token(tokens.lengths_B).clamp(min=1)
+    return replace(tokens, log_ratio_T=tokens.log_ratio_T + c_T.log() / parts_T)
+
+
+def _inside_ratio(loss: LossSpec) -> Tis | None:
+    """The correction that vespo takes into W, log W += sum of log c; None for every other objective."""
+    if not isinstance(loss.objective, Vespo):
+        return None
+    return next((correction for correction in loss.corrections if isinstance(correction, Tis)), None)
 
 
 def _corrections(loss: LossSpec, inputs: Inputs, limit: float | None) -> Tensor | None:
     """The product of all corrections and of the selected tokens, [T]; None where there is none."""
     correction_T = None if inputs.selected_T is None else inputs.selected_T.to(inputs.tokens.logprobs_T)
     for spec in loss.corrections:
-        assert inputs.drift_T is not None, "read_inputs checks it"
+        if spec is _inside_ratio(loss):
+            continue
+        assert inputs.drift_T is not None, "check sees to it"
         rho_T = inputs.drift_T if inputs.log_rho_T is None else inputs.log_rho_T
         c_T = correction_weight(
             spec, inputs.tokens, log_rho_T=rho_T, drift_T=inputs.drift_T, m2po_limit=limit
@@ -194,10 +286,10 @@ def _corrections(loss: LossSpec, inputs: Inputs, limit: float | None) -> Tensor 
 def _terms(loss: LossSpec, inputs: Inputs) -> list[Term]:
     terms = []
     if loss.kl is not None and loss.kl.placement == "loss":
-        assert inputs.log_ratio_ref_T is not None, "read_inputs checks it"
+        assert inputs.log_ratio_ref_T is not None, "check sees to it"
         terms.append(kl_term(loss.kl, inputs.log_ratio_ref_T, inputs.tokens.log_ratio_T))
     if loss.drift_penalty is not None:
-        assert inputs.drift_T is not None, "read_inputs checks it"
+        assert inputs.drift_T is not None, "check sees to it"
         terms.append(drift_term(loss.drift_penalty, inputs.drift_T))
     return terms
 

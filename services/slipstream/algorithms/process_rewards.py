@@ -16,7 +16,7 @@ from slipstream.algorithms.checks import (
     require_mask,
     require_shape,
 )
-from slipstream.algorithms.gae import gae
+from slipstream.algorithms.generalized_advantage import gae
 from slipstream.algorithms.segments import segment_sum
 from slipstream.algorithms.spec.checks import require_choice
 

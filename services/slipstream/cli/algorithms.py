@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, Final
 
+from slipstream.algorithms.misplaced import why_no_kind
 from slipstream.algorithms.presets import PRESETS, Preset
+from slipstream.algorithms.presets.preset import bound_of
 from slipstream.algorithms.resolve import nearest
 from slipstream.algorithms.spec import (
     ADVANTAGES,
@@ -16,17 +18,20 @@ from slipstream.algorithms.spec import (
     OBJECTIVES,
     AdaptiveGroup,
     Buckets,
+    CollapseAlarm,
+    Difficulty,
     DriftPenalty,
     DynamicSampling,
     Entropy,
     Goldilocks,
     Kl,
     OverlongFilter,
+    Shaping,
     SoftOverlong,
     TopEntropy,
-    band,
+    anchor_of,
 )
-from slipstream.cli.axes import band_text, shaping_text, spec_text
+from slipstream.cli.axes import in_effect, shaping_parts, shaping_text, spec_text
 from slipstream.cli.errors import UsageError
 
 PARTS: Final[Mapping[str, Mapping[str, type[Any]]]] = {
@@ -38,9 +43,11 @@ PARTS: Final[Mapping[str, Mapping[str, type[Any]]]] = {
         "dynamic_sampling": DynamicSampling,
         "overlong_filter": OverlongFilter,
         "soft_overlong": SoftOverlong,
+        "difficulty": Difficulty,
         "goldilocks": Goldilocks,
         "buckets": Buckets,
         "adaptive_group": AdaptiveGroup,
+        "collapse_alarm": CollapseAlarm,
     },
 }
 """What stands under each axis of `algorithm:`, by name."""
@@ -62,6 +69,7 @@ def overview() -> str:
     for axis, table in PARTS.items():
         lines += ["", f"{axis}:"]
         lines += [f"  {kind:<{width}}  {_first_line(spec)}" for kind, spec in table.items()]
+    lines += [f"  {'duplicates':<{width}}  {field_notes(Shaping)['duplicates']}"]
     lines += ["", "aggregation:"]
     return "\n".join(lines + [f"  {kind:<{width}}  {weight}" for kind, weight in AGGREGATIONS.items()])
 
@@ -76,7 +84,12 @@ def details(name: str) -> str:
     for kind, weight in AGGREGATIONS.items():
         if kind == name:
             return f"aggregation {kind}\n{INDENT}{weight}"
-    known = [*PRESETS, *(kind for table in PARTS.values() for kind in table), *AGGREGATIONS]
+    if name == "duplicates":
+        return f"shaping duplicates\n{INDENT}keep, drop or share: {field_notes(Shaping)[name]}"
+    elsewhere = why_no_kind(name)
+    if elsewhere:
+        return elsewhere
+    known = [*PRESETS, *(kind for table in PARTS.values() for kind in table), *AGGREGATIONS, "duplicates"]
     raise UsageError(
         f"algorithms: got {name!r}, needs a preset or the kind of a part{nearest(name, known)}; "
         "`slipstream algorithms` lists them"
@@ -104,13 +117,12 @@ def field_notes(spec: type[Any]) -> dict[str, str]:
 
 
 def _preset_lines(name: str, preset: Preset) -> Iterator[str]:
-    low, high = band(preset.objective)
     yield f"{name}: {_summary(preset).rstrip()}"
     yield f"{INDENT}source: {preset.source}"
     yield from ([f"{INDENT}note: {preset.note}"] if preset.note else [])
     yield from ([f"{INDENT}group size: {preset.group_size}"] if preset.group_size else [])
     yield from _part_lines(f"objective {preset.objective.kind}", type(preset.objective), preset.objective)
-    yield f"{INDENT}band of the ratio: [{low:g}, {high:g}]"
+    yield f"{INDENT}{': '.join(bound_of(preset.objective))}"
     yield from _part_lines(f"advantage {preset.advantage.kind}", type(preset.advantage), preset.advantage)
     for correction in preset.corrections:
         yield from _part_lines(f"correction {correction.kind}", type(correction), correction)
@@ -125,25 +137,31 @@ def _preset_lines(name: str, preset: Preset) -> Iterator[str]:
 
 def _part_lines(title: str, spec: type[Any], value: object = None) -> Iterator[str]:
     notes = field_notes(spec)
+    shown = spec(**{f.name: 1.0 for f in fields(spec) if f.default is MISSING}) if value is None else value
     yield from ["", title, textwrap.indent(inspect.getdoc(spec) or "", INDENT)]
     for field in fields(spec):
         if field.name != "kind":
-            shown = getattr(value, field.name) if value is not None else field.default
-            yield f"{INDENT}{field.name} = {_shown(shown)}: {notes.get(field.name, '')}"
+            needed = value is None and field.default is MISSING
+            text = "(needed)" if needed else _shown(in_effect(shown, field.name))
+            yield f"{INDENT}{field.name} = {text}: {notes.get(field.name, '')}"
 
 
 def _shown(value: object) -> str:
-    if value is None:
-        return "null"
-    return "(needed)" if value is MISSING else str(value)
+    return "null" if value is None else str(value)
 
 
 def _summary(preset: Preset) -> str:
     parts: list[str] = [preset.advantage.kind, preset.objective.kind]
     parts += [part.kind for part in preset.corrections]
     parts += [part for part in REGULARISERS if getattr(preset, part) is not None]
-    text = f"{' + '.join(parts)}, {preset.aggregation}, band {band_text(preset.objective)}"
-    return f"{text:<66}"
+    parts += [part for part, _ in shaping_parts(preset.shaping)]
+    text = f"{' + '.join(parts)}, {preset.aggregation}, {_bound(preset)}"
+    return f"{text:<78}"
+
+
+def _bound(preset: Preset) -> str:
+    name, text = bound_of(preset.objective)
+    return f"band {text}" if name == "band of the ratio" else f"{name}: {text}"
 
 
 def _table_row(name: str, preset: Preset) -> tuple[str, ...]:
@@ -154,9 +172,9 @@ def _table_row(name: str, preset: Preset) -> tuple[str, ...]:
     shaping = shaping_text(preset.shaping)
     besides += [] if shaping == "none" else [shaping]
     besides += [f"groups of {preset.group_size}"] if preset.group_size else []
-    anchor = getattr(preset.objective, "anchor", "none" if preset.objective.kind == "pg" else "rollout")
+    anchor = anchor_of(preset.objective) or "none"
     objective, advantage = preset.objective.kind, preset.advantage.kind
-    band_of = band_text(preset.objective)
+    band_of = _bound(preset).removeprefix("band ")
     return name, advantage, objective, anchor, band_of, "; ".join(besides), preset.aggregation, preset.source
 
 

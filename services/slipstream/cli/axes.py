@@ -1,11 +1,11 @@
 """The axes of a run's algorithm as it was resolved, as rows of a name and a text."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from slipstream.algorithms.spec import LossSpec, Objective, Shaping, band
+from slipstream.algorithms.presets.preset import bound_of
+from slipstream.algorithms.spec import Dppo, Kl, LossSpec, Shaping
 
 if TYPE_CHECKING:
     from slipstream.config import RunConfig
@@ -32,28 +32,45 @@ def axis_rows(config: "RunConfig") -> list[Row]:
 
 def spec_text(spec: Any) -> str:
     """`ppo_clip (anchor rollout, clip_low 0.2, ...)`: the kind of a specification, if any, and its fields."""
-    shown = [f"{f.name} {_value(getattr(spec, f.name))}" for f in fields(spec) if f.name != "kind"]
+    shown = [f"{f.name} {_value(in_effect(spec, f.name))}" for f in fields(spec) if f.name != "kind"]
     kind = getattr(spec, "kind", "")
     if not kind:
         return ", ".join(shown)
     return f"{kind} ({', '.join(shown)})" if shown else str(kind)
 
 
-def band_text(objective: Objective) -> str:
-    """The band of the ratio, or that there is none."""
-    low, high = band(objective)
-    return "none" if (low, high) == (0.0, math.inf) else f"[{low:g}, {high:g}]"
+def in_effect(spec: Any, field: str) -> object:
+    """The value of a field, or what takes its place where it was left to the rest of the specification."""
+    if isinstance(spec, Kl) and field == "estimator":
+        return spec.resolved_estimator
+    if isinstance(spec, Dppo) and field in ("limit_low", "limit_high"):
+        return spec.limits[field == "limit_high"]
+    return getattr(spec, field)
 
 
 def shaping_text(shaping: Shaping) -> str:
-    """The parts of a shaping that are on."""
-    return "; ".join(_shaping_parts(shaping)) or "none"
+    """The parts of a shaping that are on, with their fields."""
+    shown = (
+        f"{name} {part}" if isinstance(part, str) else f"{name} ({spec_text(part)})"
+        for name, part in shaping_parts(shaping)
+    )
+    return "; ".join(shown) or "none"
+
+
+def shaping_parts(shaping: Shaping) -> Iterator[tuple[str, Any]]:
+    """The name and the specification, or the word, of each part that is on."""
+    for field in fields(shaping):
+        part = getattr(shaping, field.name)
+        if field.name == "collapse_alarm" or part is None or part == "keep":
+            continue
+        if field.name != "difficulty" or shaping.remembers_pass_rates:
+            yield field.name, part
 
 
 def _loss_rows(loss: LossSpec, config: "RunConfig") -> Iterator[Row]:
     budget = loss.aggregation.max_tokens
     yield "objective", spec_text(loss.objective)
-    yield "band of the ratio", band_text(loss.objective)
+    yield bound_of(loss.objective)
     yield "correction", "; ".join(map(spec_text, loss.corrections)) or "none"
     yield "kl", "none" if loss.kl is None else f"{spec_text(loss.kl)}, to {_reference(config)}"
     yield "entropy", "none" if loss.entropy is None else spec_text(loss.entropy)
@@ -71,16 +88,6 @@ def _reference(config: "RunConfig") -> str:
         return f"a moving average of the policy (decay {reference.decay:g}), one more copy of the model"
     which = reference.path or "the model that the run starts from"
     return f"{which}, one more copy of the model"
-
-
-def _shaping_parts(shaping: Shaping) -> Iterator[str]:
-    for field in fields(shaping):
-        part = getattr(shaping, field.name)
-        if field.name == "collapse_alarm" or part is None or part == "keep":
-            continue
-        if field.name == "difficulty" and not shaping.remembers_pass_rates:
-            continue
-        yield f"{field.name} {part}" if isinstance(part, str) else f"{field.name} ({spec_text(part)})"
 
 
 def _value(value: object) -> str:

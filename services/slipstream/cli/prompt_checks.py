@@ -105,7 +105,7 @@ def _conversations(config: RunConfig, prompts: Iterable[Prompt]) -> Iterator[Pro
 def _spelling(prompts: Iterable[Prompt]) -> Iterator[Problem]:
     """The tiny model has a token for each printable ASCII character; the first prompt that needs another."""
     for prompt in prompts:
-        strange = sorted(set(_text(prompt) + prompt.answer) - TINY_CHARACTERS)
+        strange = sorted(set(prompt_text(prompt) + prompt.answer) - TINY_CHARACTERS)
         if strange:
             reason = (
                 f"prompt {prompt.prompt_id} has {strange[0]!r}, and the tiny model knows printable ASCII only"
@@ -124,7 +124,7 @@ def _context(
     template: ChatTemplate | None = None,
 ) -> Iterator[Problem]:
     """The longest prompt with a completion of full length, against the model's context."""
-    lengths = [(length(_text(prompt, template)), prompt.prompt_id) for prompt in prompts]
+    lengths = [(length(prompt_text(prompt, template)), prompt.prompt_id) for prompt in prompts]
     longest, name = max(lengths, default=(0, ""))
     budget = config.rollout.max_new_tokens
     if longest + budget > limit:
@@ -138,7 +138,7 @@ def _context(
         )
 
 
-def _text(prompt: Prompt, template: ChatTemplate | None = None) -> str:
+def prompt_text(prompt: Prompt, template: ChatTemplate | None = None) -> str:
     if prompt.text:
         return prompt.text
     if template is not None:

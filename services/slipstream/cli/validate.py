@@ -9,6 +9,7 @@ from slipstream.cli.errors import UsageError
 from slipstream.cli.machine_checks import check_machine
 from slipstream.cli.model_checks import ModelFiles, read_model
 from slipstream.cli.prompt_checks import check_prompts
+from slipstream.cli.verbalized_checks import check_verbalized
 from slipstream.config import RunConfig
 from slipstream.config.checks import DerivedNumbers, Problem, check_config, derived_numbers
 from slipstream.tasks import make_source
@@ -25,6 +26,7 @@ def find_problems(config: RunConfig, *, gpus: Literal["error", "note"]) -> list[
         *_dense(config, model),
         *(model.problems if model else ()),
         *check_prompts(config, model),
+        *check_verbalized(config, model),
         *check_machine(config, gpus=gpus),
     ]
     return list(dict.fromkeys(found))

@@ -95,7 +95,8 @@ class AlgorithmConfig(BaseModel):
             others = sorted(self.model_fields_set - {"telescope", "reference"})
             if others:
                 raise ValueError(
-                    f"telescope: sets every axis, and {', '.join(others)} would contradict it; keep one"
+                    f"telescope: sets every axis, and {', '.join(others)} would contradict it; keep one, or "
+                    "replace the whole section: --set 'algorithm={telescope: {...}}'"
                 )
             AlgorithmConfig.model_validate(translate(self.telescope).algorithm)
         return self

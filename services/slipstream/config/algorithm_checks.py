@@ -1,13 +1,18 @@
 """What is wrong with an algorithm although each part of it is right: combinations, and what a run lacks."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from typing import Final
 
 from slipstream.algorithms.spec import (
+    Difficulty,
     Dppo,
+    Entropy,
+    Gdpo,
     Gopo,
     Gspo,
     GspoToken,
+    M2po,
     MaxRl,
     Pg,
     Rspo,
@@ -97,6 +102,13 @@ def _group_size(config: RunConfig) -> Iterator[Problem]:
             reason=f"is {size}, and the preset {config.algorithm.preset} is one of groups of {wanted}",
             remedy=f"leave it out, or set it to {wanted}, or take the preset grpo",
         )
+    if wanted is not None and config.algorithm.declared_shaping().adaptive_group is not None:
+        yield Problem(
+            key="algorithm.shaping.adaptive_group",
+            reason=f"makes groups of other sizes, and the preset {config.algorithm.preset} is one of groups "
+            f"of {wanted}",
+            remedy="leave it out, or take the preset grpo",
+        )
 
 
 def _not_in_a_run(config: RunConfig) -> Iterator[Problem]:
@@ -154,6 +166,45 @@ def _rewards(config: RunConfig) -> Iterator[Problem]:
         )
 
 
+def _penalty_in_the_reward(config: RunConfig) -> Iterator[Problem]:
+    kl, advantage = config.algorithm.resolved_kl(), config.algorithm.resolved_advantage()
+    if kl is not None and kl.placement == "reward" and isinstance(advantage, Gdpo):
+        yield Problem(
+            key="algorithm.kl.placement",
+            reason="is reward, and gdpo normalises each component, so the coefficient would not count",
+            remedy="set placement: loss",
+        )
+
+
+def _without_effect(config: RunConfig) -> Iterator[Problem]:
+    """Fields that are not their defaults, and that nothing reads as the rest of their part stands."""
+    entropy, shaping = config.algorithm.entropy, config.algorithm.declared_shaping()
+    if entropy is not None and entropy.target is None and entropy.step != _default(Entropy, "step"):
+        yield _unread("entropy.step", "the coefficient is constant without a target", "set entropy.target")
+    if shaping.difficulty != Difficulty() and not shaping.remembers_pass_rates:
+        unread = "pass rates are remembered for goldilocks, buckets and adaptive_group, and none is on"
+        yield _unread("shaping.difficulty", unread, "switch one of them on")
+    for correction in config.algorithm.resolved_corrections():
+        if isinstance(correction, M2po) and correction.scope == "all":
+            for name in ("clip_low", "clip_high"):
+                if getattr(correction, name) != _default(M2po, name):
+                    reason = "m2po of scope all drops by the second moment alone"
+                    yield _unread(f"correction.m2po.{name}", reason, "set scope: harmful")
+
+
+def _default(spec: type[Entropy] | type[M2po], name: str) -> object:
+    return next(field.default for field in fields(spec) if field.name == name)
+
+
+def _unread(key: str, reason: str, remedy: str) -> Problem:
+    return Problem(
+        key=f"algorithm.{key}",
+        reason=f"has no effect: {reason}",
+        remedy=f"{remedy}, or leave it out",
+        severity="note",
+    )
+
+
 def _reference(config: RunConfig) -> Iterator[Problem]:
     algorithm = config.algorithm
     used = algorithm.resolved_kl() is not None or algorithm.token_weight == "one_minus_ref"
@@ -174,5 +225,7 @@ ALGORITHM_CHECKS: Final[tuple[Callable[[RunConfig], Iterator[Problem]], ...]] = 
     _not_in_a_run,
     _sequence_band,
     _rewards,
+    _penalty_in_the_reward,
+    _without_effect,
     _reference,
 )

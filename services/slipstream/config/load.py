@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from slipstream.algorithms.misplaced import why_misplaced
+from slipstream.algorithms.misplaced import why_misplaced, why_no_kind
 from slipstream.algorithms.resolve import nearest
 from slipstream.algorithms.spec import ADVANTAGES, CORRECTIONS, OBJECTIVES
 from slipstream.config.schema import RunConfig
@@ -118,17 +118,22 @@ def _explain(problem: Mapping[str, Any]) -> str:
     if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         return f"{key}: unknown key{_hint(where)}"
     if problem["type"] in ("union_tag_not_found", "union_tag_invalid"):
-        context = problem.get("ctx", {})
-        choices = context.get("expected_tags", "")
-        near = nearest(context.get("tag"), re.findall(r"\w+", choices))
-        return f"{key}: needs `kind`" + (
-            f", one of {choices}{near}" if choices else " to say which one it is"
-        )
+        return f"{key}: {_kind_needed(problem.get('ctx', {}))}"
     if problem["type"] == "value_error":  # raised by the schema, which says what it got
         reason = problem["msg"].removeprefix("Value error, ")
         return f"{key}: {reason}" if where else reason
     got = f" (got {problem['input']!r})" if not isinstance(problem.get("input"), dict) else ""
     return f"{key}: {problem['msg']}{got}"
+
+
+def _kind_needed(context: Mapping[str, Any]) -> str:
+    """What a section with alternatives lacks: any kind, or one that there is."""
+    choices, tag = context.get("expected_tags", ""), context.get("tag")
+    if not choices:
+        return "needs `kind` to say which one it is"
+    elsewhere = why_no_kind(tag)
+    hint = f"; {elsewhere}" if elsewhere else nearest(tag, re.findall(r"\w+", choices))
+    return f"got the kind {tag!r}, needs `kind`, one of {choices}{hint}"
 
 
 def _hint(where: list[str]) -> str:

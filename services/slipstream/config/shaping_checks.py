@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from slipstream.algorithms.spec import Ema, ReinforcePp, needs_groups
+from slipstream.algorithms.spec import Ema, Gdpo, ReinforcePp, needs_groups
 from slipstream.config.data import AdditionData, CountdownData, SortDigitsData
 from slipstream.config.problem import Problem
 from slipstream.config.schema import RunConfig
@@ -41,6 +41,19 @@ def _dynamic_sampling(config: RunConfig) -> Iterator[Problem]:
             remedy="set algorithm.shaping to null, or to one without it",
             severity="note",
         )
+    elif isinstance(advantage, Gdpo) and _components(config) > 1:
+        yield Problem(
+            key="algorithm.shaping.dynamic_sampling",
+            reason="drops groups whose total is equal, and gdpo learns from components that differ below it",
+            remedy="set algorithm.shaping to null, or to one without it",
+            severity="note",
+        )
+
+
+def _components(config: RunConfig) -> int:
+    """How many rewards gdpo normalises: the punishment of length is one more."""
+    weighted = sum(reward.weight != 0 for reward in config.rewards)
+    return weighted + (config.algorithm.declared_shaping().soft_overlong is not None)
 
 
 def _pass_rates(config: RunConfig) -> Iterator[Problem]:

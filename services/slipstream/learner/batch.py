@@ -108,6 +108,16 @@ def pack(
     return rows
 
 
+def split(sequences: Sequence[TrainingSequence], parts: int) -> list[list[TrainingSequence]]:
+    """Minibatches of whole groups, in order; never an empty one unless there is nothing at all."""
+    names = sorted({sequence.group for sequence in sequences})
+    if not names:
+        return [[]]
+    part_of = {name: index * parts // len(names) for index, name in enumerate(names)}
+    split = [[s for s in sequences if part_of[s.group] == part] for part in range(parts)]
+    return [part for part in split if part]
+
+
 def prompt_tokens(sequences: Sequence[TrainingSequence]) -> dict[int, int]:
     """Sampled tokens of each group over all its sequences."""
     totals: dict[int, int] = {}

@@ -82,7 +82,7 @@ class Loop:
         self._holding = False
         self._clock = Clock()
         self._generated = Generated() if version == 0 else None  # unknown after a restart
-        self._recent = Generated()
+        self._recent: Generated | None = None
         self.version = version
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -129,7 +129,7 @@ class Loop:
             await self._replay.release(groups)
             return
         before, self._generated = self._generated, await self._replay.ack(groups, self.version + 1)
-        self._recent = Generated() if before is None else self._generated.since(before)
+        self._recent = None if before is None else self._generated.since(before)
         self.version += 1
         trained = time.monotonic()
         published = await self._publish()
@@ -175,7 +175,7 @@ class Loop:
             version=self.version,
             update=update,
             stopped=stop.is_set,
-            unvaried_share=self._recent.unvaried_share,
+            unvaried_share=self._recent.unvaried_share if self._recent else None,
         )
         self._bad_in_a_row = 0 if result.updates else self._bad_in_a_row + 1
         if result.bad:

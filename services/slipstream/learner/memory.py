@@ -1,5 +1,6 @@
 """What learning remembers from batch to batch beside weights and moments; part of a checkpoint."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,6 +17,8 @@ class Memory:
 
     watch: CollapseWatch
     baselines: RunningBaselines = field(default_factory=RunningBaselines)
+    target: float | None = None
+    """Entropy that the coefficient adapts to; None where it does not adapt."""
     entropy_coefficient: float = 0.0
     entropy: float = 0.0
     """Mean token entropy of the last batch, in nats; 0 before the first."""
@@ -24,7 +27,9 @@ class Memory:
     def fresh(cls, entropy: Entropy | None, alarm: CollapseAlarm) -> "Memory":
         """At the start of a run."""
         return cls(
-            watch=CollapseWatch(spec=alarm), entropy_coefficient=entropy.coefficient if entropy else 0.0
+            watch=CollapseWatch(spec=alarm),
+            target=entropy.target if entropy else None,
+            entropy_coefficient=entropy.coefficient if entropy else 0.0,
         )
 
     def active_entropy(self, spec: Entropy | None) -> float:
@@ -38,10 +43,11 @@ class Memory:
 
         metrics: those of the loss and of diversity, by name, with the mean entropy as `token_entropy`.
         """
-        entropy = metrics.get("token_entropy", 0.0)
-        coefficient = (
-            adapt_entropy(spec, self.entropy_coefficient, entropy) if spec else self.entropy_coefficient
-        )
+        entropy, coefficient = metrics.get("token_entropy", math.nan), self.entropy_coefficient
+        if math.isfinite(entropy):
+            coefficient = adapt_entropy(spec, coefficient, entropy) if spec else coefficient
+        else:
+            entropy = self.entropy  # no token trained, so nothing was learned about it
         watch, alarm = self.watch.after(metrics)
         after = replace(
             self, watch=watch, baselines=baselines, entropy_coefficient=coefficient, entropy=entropy
@@ -53,18 +59,24 @@ class Memory:
         return {
             "watch": self.watch.to_dict(),
             "baselines": self.baselines.to_dict(),
+            "target": self.target,
             "entropy_coefficient": self.entropy_coefficient,
             "entropy": self.entropy,
         }
 
     def restored(self, state: Mapping[str, Any]) -> "Memory":
-        """This memory with what a checkpoint remembers; an older one, which has none, changes nothing."""
+        """This memory with what a checkpoint remembers; an older one, which has none, changes nothing.
+
+        The entropy coefficient goes on only where it adapts, and to the same target: else the configuration,
+        which may have changed, says what it is.
+        """
         if not state:
             return self
+        goes_on = self.target is not None and state["target"] == self.target
         return replace(
             self,
             watch=CollapseWatch.from_dict(self.watch.spec, state["watch"]),
             baselines=RunningBaselines(averages=state["baselines"]),
-            entropy_coefficient=float(state["entropy_coefficient"]),
+            entropy_coefficient=float(state["entropy_coefficient"]) if goes_on else self.entropy_coefficient,
             entropy=float(state["entropy"]),
         )

@@ -35,8 +35,9 @@ def look_ahead(
     loss: LossSpec, rows: Sequence[Row], policy: Policy, reference: Policy | None, forward: Forward
 ) -> list[Known]:
     """Look at every row of a batch before its first update."""
-    now = [_without_gradient(forward, policy, row) for row in rows] if _needs_policy(loss) else None
-    ref = None if reference is None else [_without_gradient(forward, reference, row) for row in rows]
+    now = [without_gradient(forward, policy, row) for row in rows] if _needs_policy(loss) else None
+    needed = reference if loss.needs_ref_logprobs else None
+    ref = None if needed is None else [without_gradient(forward, needed, row) for row in rows]
     chosen = None
     if loss.top_entropy is not None and now is not None:
         chosen = largest([found.entropy_T for found in now], share=loss.top_entropy.share)
@@ -67,7 +68,7 @@ def drift_bound(
         return None
     again = updated and spec.scope == "harmful"
     parts = [
-        _without_gradient(forward, policy, row).logprobs_T if again else found.old_T
+        without_gradient(forward, policy, row).logprobs_T if again else found.old_T
         for row, found in zip(rows, known, strict=True)
     ]
     logprobs_T = torch.cat([part for part in parts if part is not None])
@@ -82,9 +83,9 @@ def drift_bound(
 
 def largest(values: Sequence[torch.Tensor], *, share: float) -> list[torch.Tensor]:
     """Which elements are among the given share of the largest of all; ties with the last one are in."""
-    whole = torch.cat(list(values))
-    if not whole.numel():
+    if not any(value.numel() for value in values):
         return [torch.zeros_like(value, dtype=torch.bool) for value in values]
+    whole = torch.cat(list(values))
     count = max(1, round(share * whole.numel()))
     least = whole.topk(count).values[-1]
     return [value >= least for value in values]
@@ -98,6 +99,7 @@ def _keeps_old(loss: LossSpec) -> bool:
     return loss.needs_old_logprobs or any(isinstance(c, M2po) for c in loss.corrections)
 
 
-def _without_gradient(forward: Forward, policy: Policy, row: Row) -> Selected:
+def without_gradient(forward: Forward, policy: Policy, row: Row) -> Selected:
+    """The forward pass of one row, without gradient."""
     with torch.no_grad():
         return forward(policy, row)

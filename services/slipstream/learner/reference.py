@@ -35,8 +35,8 @@ def load_reference(
 ) -> Reference | None:
     """The reference that the run's algorithm needs, or None.
 
-    It starts as the model of the run, or of algorithm.reference.path; an average goes on from the checkpoint.
-    Errors: those of load_policy.
+    It starts as the model of the run, or of algorithm.reference.path; an average goes on from the checkpoint,
+    if that has one. Errors: those of load_policy.
     """
     loss = config.algorithm.resolved_loss(
         max_staleness=config.staleness.max_staleness, max_new_tokens=config.rollout.max_new_tokens
@@ -46,6 +46,7 @@ def load_reference(
     settings = config.algorithm.reference
     source = settings.path or config.model.directory()
     averaged = settings.kind == "ema"
-    weights = checkpoint / "reference" if averaged and checkpoint is not None else source
+    kept = checkpoint / "reference" if averaged and checkpoint is not None else None
+    weights = kept if kept is not None and kept.exists() else source
     policy = load_policy(weights, source=source, device=device, dtype=dtype)
     return Reference(policy, decay=settings.decay if averaged else None)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from slipstream.algorithms.shaping import GroupSample, soft_overlong
+from slipstream.algorithms.shaping import GroupSample, diversity, has_variance, soft_overlong
 from slipstream.algorithms.spec import Shaping
 from slipstream.types import Completion, FinishReason, Group
 
@@ -35,12 +35,13 @@ class BatchRewards:
         """Weighted sum of the components."""
         return (self.components_BN * self.weights_N).sum(dim=1)
 
-    def plus(self, component_B: torch.Tensor) -> "BatchRewards":
-        """With one more component, of weight 1."""
+    def plus(self, component_B: torch.Tensor, *, weight: float) -> "BatchRewards":
+        """With one more component; it says nothing where the completion has no say."""
+        component_B = torch.where(self.total_B.isnan(), torch.nan, component_B.double())
         return replace(
             self,
-            components_BN=torch.cat([self.components_BN, component_B.double()[:, None]], dim=1),
-            weights_N=torch.cat([self.weights_N, torch.ones(1, dtype=torch.float64)]),
+            components_BN=torch.cat([self.components_BN, component_B[:, None]], dim=1),
+            weights_N=torch.cat([self.weights_N, self.weights_N.new_tensor([weight])]),
         )
 
 
@@ -59,7 +60,8 @@ def batch_rewards(groups: Sequence[Group], weights: Mapping[str, float], shaping
     ramp = shaping.soft_overlong
     if ramp is None:
         return rewards
-    return rewards.plus(torch.tensor([soft_overlong(sum(c.mask), ramp) for _, _, c in everything]))
+    shares = [soft_overlong(sum(c.mask), ramp) / ramp.factor for _, _, c in everything]
+    return rewards.plus(torch.tensor(shares), weight=ramp.factor)  # the factor also counts where gdpo whitens
 
 
 def task_reward(completion: Completion, weights: Mapping[str, float]) -> float:
@@ -69,7 +71,25 @@ def task_reward(completion: Completion, weights: Mapping[str, float]) -> float:
     return sum(weights[reward.name] * reward.value for reward in completion.rewards)
 
 
-def group_samples(groups: Sequence[Group], weights: Mapping[str, float]) -> list[GroupSample]:
+def diversity_of(
+    groups: Sequence[Group], weights: Mapping[str, float], shaping: Shaping, unvaried_share: float | None
+) -> dict[str, float]:
+    """Diversity of what was generated: of a batch that dynamic sampling has picked, with the rest put back.
+
+    unvaried_share: of all groups generated of late, those whose rewards are equal; None where it is unknown.
+    """
+    samples, sampling = _group_samples(groups, weights), shaping.dynamic_sampling
+    found = diversity(samples)
+    if sampling is None:
+        return found
+    if unvaried_share is None:
+        return found | {"reward_std": math.nan, "zero_variance_share": math.nan}
+    varied = [sample for sample in samples if has_variance(sample.task_rewards, sampling.tolerance)]
+    spread = diversity(varied)["reward_std"] if varied else 0.0
+    return found | {"reward_std": spread * (1 - unvaried_share), "zero_variance_share": unvaried_share}
+
+
+def _group_samples(groups: Sequence[Group], weights: Mapping[str, float]) -> list[GroupSample]:
     """The groups as the diversity metrics want them: what was sampled, and the rewards that there are."""
     return [
         GroupSample(

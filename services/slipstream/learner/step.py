@@ -4,6 +4,7 @@ groups ─▶ sequences ─▶ minibatches of packed rows ─▶ old, reference 
                                                      loss, gradient ─▶ optimizer ◀─┘
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,17 +20,24 @@ from slipstream.algorithms import (
 )
 from slipstream.algorithms.baselines import RunningBaselines
 from slipstream.algorithms.segments import segment_sum
-from slipstream.algorithms.shaping import diversity
-from slipstream.algorithms.spec import Ema, Mixed
+from slipstream.algorithms.spec import Ema, Mixed, Shaping
 from slipstream.config import RunConfig
-from slipstream.learner.batch import Row, TrainingSequence, make_row, make_sequences, pack, prompt_tokens
+from slipstream.learner.batch import (
+    Row,
+    TrainingSequence,
+    make_row,
+    make_sequences,
+    pack,
+    prompt_tokens,
+    split,
+)
 from slipstream.learner.logprobs import Selected
 from slipstream.learner.memory import Memory
 from slipstream.learner.model import Policy
-from slipstream.learner.passes import Known, drift_bound, look_ahead
+from slipstream.learner.passes import Known, drift_bound, look_ahead, without_gradient
 from slipstream.learner.record import Record, StepResult
 from slipstream.learner.reference import Reference
-from slipstream.learner.rewards import BatchRewards, batch_rewards, group_samples
+from slipstream.learner.rewards import BatchRewards, batch_rewards, diversity_of
 from slipstream.learner.schedule import learning_rate
 from slipstream.types import Group
 
@@ -83,18 +91,19 @@ class TrainingStep:
         version: int,
         update: Callable[[Callable[[], None]], None],
         stopped: Callable[[], bool] = lambda: False,
-        unvaried_share: float = 0.0,
+        unvaried_share: float | None = None,
     ) -> StepResult:
         """Train on the groups of one batch; `version` is the policy's before the step.
 
         `update` runs the change of weights that it is given, while nobody else reads them. A minibatch
         whose loss or gradient is not finite changes nothing (invariant 13). `unvaried_share`: of the groups
         generated of late, those whose rewards are all equal, which dynamic sampling may have kept out of the
-        batch. Errors: Abandoned when `stopped` becomes true before the first change.
+        batch; None where it is not known. Errors: Abandoned when `stopped` becomes true before the first
+        change.
         """
         sequences = make_sequences(groups, self._shaping)
-        minibatches = [self._look(part) for part in _split(sequences, self._config.learner.minibatches)]
-        rewards = self._rewards(groups, minibatches)
+        minibatches = [self._look(part) for part in split(sequences, self._config.learner.minibatches)]
+        rewards = self._rewards(groups)
         advantages_B, baselines = self._advantages(rewards)
         record = Record(rate=self._set_learning_rate(version + 1))
         for minibatch in minibatches:
@@ -115,31 +124,38 @@ class TrainingStep:
     def _look(self, sequences: Sequence[TrainingSequence]) -> Minibatch:
         """Pack one minibatch, and look at it before the first update of the batch."""
         totals = prompt_tokens(sequences)
-        learner = self._config.learner
-        packed = pack(sequences, max_tokens=learner.max_tokens_per_row, share_prompts=learner.share_prompts)
-        rows = [
-            make_row(row, totals, self.policy.device, share_prompts=learner.share_prompts) for row in packed
-        ]
+        rows = self._rows(sequences)
         counts = Counts(tokens=sum(totals.values()), sequences=len(sequences), prompts=len(totals))
         reference = None if self.reference is None else self.reference.policy
         known = look_ahead(self._loss, rows, self.policy, reference, self.forward)
         return Minibatch(rows=rows, counts=counts, known=known)
 
-    def _rewards(self, groups: Sequence[Group], minibatches: Sequence[Minibatch]) -> BatchRewards:
-        """Shaped rewards; the divergence from the reference is taken off where that is its place."""
+    def _rows(self, sequences: Sequence[TrainingSequence]) -> list[Row]:
+        """First-fit-decreasing rows."""
+        learner, totals = self._config.learner, prompt_tokens(sequences)
+        packed = pack(sequences, max_tokens=learner.max_tokens_per_row, share_prompts=learner.share_prompts)
+        return [
+            make_row(row, totals, self.policy.device, share_prompts=learner.share_prompts) for row in packed
+        ]
+
+    def _rewards(self, groups: Sequence[Group]) -> BatchRewards:
+        """Shaped rewards; the divergence from the reference is taken off where that is its place.
+
+        It is known of every scored completion, whether it trains or not: all count in their group's mean.
+        """
         rewards = batch_rewards(groups, self._weights, self._shaping)
         kl = self._loss.kl
         if kl is None or kl.placement != "reward":
             return rewards
+        assert self.reference is not None, "a reference is loaded wherever there is a KL term"
         penalty_B = torch.zeros_like(rewards.lengths_B)
-        for minibatch in minibatches:
-            for row, known in zip(minibatch.rows, minibatch.known, strict=True):
-                assert known.ref_T is not None, "a reference is loaded wherever there is a KL term"
-                mask_T = torch.ones_like(known.ref_T)
-                penalty_T = reward_penalty(kl.coefficient, row.rollout_logprobs_T, known.ref_T, mask_T)
-                of_row_B = segment_sum(penalty_T.double(), row.sequence_ids_T, row.places_B.shape[0])
-                penalty_B[row.places_B.cpu()] = of_row_B.cpu()
-        return rewards.plus(-penalty_B)
+        for row in self._rows(make_sequences(groups, Shaping())):
+            ref_T = without_gradient(self.forward, self.reference.policy, row).logprobs_T
+            mask_T = torch.ones_like(ref_T)
+            penalty_T = reward_penalty(1.0, row.rollout_logprobs_T, ref_T, mask_T)
+            of_row_B = segment_sum(penalty_T.double(), row.sequence_ids_T, row.places_B.shape[0])
+            penalty_B[row.places_B.cpu()] = of_row_B.cpu()
+        return rewards.plus(-penalty_B, weight=kl.coefficient)
 
     def _advantages(self, rewards: BatchRewards) -> tuple[torch.Tensor, RunningBaselines]:
         """One advantage for each completion of the batch, and the baselines after it."""
@@ -219,14 +235,16 @@ class TrainingStep:
         )
 
     def _remember(
-        self, result: StepResult, groups: Sequence[Group], baselines: RunningBaselines, unvaried_share: float
+        self,
+        result: StepResult,
+        groups: Sequence[Group],
+        baselines: RunningBaselines,
+        unvaried_share: float | None,
     ) -> StepResult:
         """Add the batch's diversity to the result; after an update, remember what later batches need."""
-        metrics = {**result.metrics, **diversity(group_samples(groups, self._weights))}
-        if self._shaping.dynamic_sampling is not None:  # the batch itself shows none of the groups filtered
-            metrics["reward_std"] *= 1 - unvaried_share
-            metrics["zero_variance_share"] = unvaried_share
-        metrics["token_entropy"] = metrics.pop("entropy", 0.0)
+        metrics = {**result.metrics, **diversity_of(groups, self._weights, self._shaping, unvaried_share)}
+        entropy = metrics.pop("entropy", math.nan)
+        metrics["token_entropy"] = entropy if result.tokens else math.nan
         metrics["entropy_coefficient"] = self.memory.active_entropy(self._loss.entropy)
         if not result.updates:
             return replace(result, metrics=metrics)
@@ -265,13 +283,3 @@ def _with_advantages(minibatch: Minibatch, advantages_B: torch.Tensor) -> Miniba
         advantages_B[row.places_B.cpu()].to(row.shares_B.device) * row.shares_B for row in minibatch.rows
     ]
     return replace(minibatch, advantages=found)
-
-
-def _split(sequences: Sequence[TrainingSequence], parts: int) -> list[list[TrainingSequence]]:
-    """Minibatches of whole groups, in order; never an empty one unless there is nothing at all."""
-    names = sorted({sequence.group for sequence in sequences})
-    if not names:
-        return [[]]
-    part_of = {name: index * parts // len(names) for index, name in enumerate(names)}
-    split = [[s for s in sequences if part_of[s.group] == part] for part in range(parts)]
-    return [part for part in split if part]

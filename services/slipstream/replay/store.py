@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slipstream.algorithms.shaping import has_variance
-from slipstream.algorithms.spec import Shaping
+from slipstream.algorithms.spec import DynamicSampling, Shaping
 from slipstream.replay.connection import Scripts
 from slipstream.replay.summary import Summary
 from slipstream.rpc.errors import InvalidRequest, NotFound
@@ -138,7 +138,7 @@ class ReplayStore:
             summary.prompt_id,
             self._correct(summary),
             repr(self._limits.shaping.difficulty.decay),
-            int(summary.unvaried),
+            int(summary.scored > 0 and not self._varied(summary)),
             *(part for name, r in summary.rewards.items() for part in (name, repr(r.sum), r.count)),
         )
         return inserted_from(group_id, summary.completions, outcome.decode(), detail.decode())
@@ -201,9 +201,13 @@ class ReplayStore:
     def _most_refills(self, summary: Summary) -> int:
         """How many groups may be filtered at one version if this is one to filter, else NEVER."""
         sampling = self._limits.shaping.dynamic_sampling
-        if sampling is None or has_variance(summary.task_rewards, sampling.tolerance):
+        if sampling is None or self._varied(summary):
             return NEVER
         return sampling.max_refills * self._limits.groups_per_step
+
+    def _varied(self, summary: Summary) -> bool:
+        sampling = self._limits.shaping.dynamic_sampling or DynamicSampling()
+        return has_variance(summary.task_rewards, sampling.tolerance)
 
     def _correct(self, summary: Summary) -> int:
         """How many of the scored completions are correct; NEVER when nothing asks for pass rates."""

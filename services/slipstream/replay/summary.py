@@ -4,11 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from slipstream.algorithms.shaping import has_variance
 from slipstream.types import Completion, Group, Outcome
-
-EQUAL = 1e-6
-"""Task rewards of a group whose range is no more than this are equal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +35,6 @@ class Summary:
     def scored(self) -> int:
         """Completions that all rewards have a value for."""
         return len(self.task_rewards)
-
-    @property
-    def unvaried(self) -> bool:
-        """Whether it was scored and all its task rewards are equal."""
-        return self.scored > 0 and not has_variance(self.task_rewards, EQUAL)
 
     @property
     def withheld(self) -> int:

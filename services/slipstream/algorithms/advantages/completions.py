@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from slipstream.algorithms.advantages.centre import Centred, centre
-from slipstream.algorithms.checks import require_integers, require_shape
+from slipstream.algorithms.checks import require_integers, require_shape, require_tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +79,7 @@ def make_completions(
 
 
 def _rewards(rewards: Tensor) -> Tensor:
+    require_tensor("rewards", rewards)
     if rewards.ndim not in (1, 2) or (rewards.ndim == 2 and rewards.shape[1] == 0):
         raise ValueError(f"rewards: got shape {list(rewards.shape)}, needs [B] or [B, components]")
     if bool(rewards.isinf().any()):

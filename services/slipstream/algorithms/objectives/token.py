@@ -74,7 +74,7 @@ def topr(spec: Topr, tokens: Tokens) -> Surrogate:
     """J = sg(c) A l, with c = 1 where A > 0 and min(r, 1) elsewhere."""
     r_T, good_T = tokens.z_T.exp(), tokens.advantages_T > 0
     c_T = torch.where(good_T, 1.0, r_T.clamp(max=1.0))
-    return _weighted(c_T, tokens, never(r_T), (r_T > 1) & ~good_T)
+    return _weighted(c_T, tokens, never(r_T), r_T > 1, capped_T=(r_T > 1) & ~good_T)
 
 
 def sapo(spec: Sapo, tokens: Tokens) -> Surrogate:
@@ -95,8 +95,10 @@ def sapo(spec: Sapo, tokens: Tokens) -> Surrogate:
     )
 
 
-def _weighted(c_T: Tensor, tokens: Tokens, below_T: Tensor, above_T: Tensor) -> Surrogate:
-    """J = sg(c) A l, where the ends of the band act wherever the ratio is outside."""
+def _weighted(
+    c_T: Tensor, tokens: Tokens, below_T: Tensor, above_T: Tensor, *, capped_T: Tensor | None = None
+) -> Surrogate:
+    """J = sg(c) A l; the ends of the band act wherever the ratio is outside, or the upper one at capped_T."""
     return Surrogate(
         value_T=c_T * tokens.advantages_T * tokens.logprobs_T,
         weight_T=c_T,
@@ -104,7 +106,7 @@ def _weighted(c_T: Tensor, tokens: Tokens, below_T: Tensor, above_T: Tensor) -> 
         below_T=below_T,
         above_T=above_T,
         clipped_low_T=below_T,
-        clipped_high_T=above_T,
+        clipped_high_T=above_T if capped_T is None else capped_T,
     )
 
 

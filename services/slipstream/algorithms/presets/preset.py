@@ -10,8 +10,10 @@ from slipstream.algorithms.spec import (
     Advantage,
     AggregationName,
     Correction,
+    Dppo,
     DriftPenalty,
     Entropy,
+    Ipo,
     Kl,
     Objective,
     Shaping,
@@ -20,6 +22,12 @@ from slipstream.algorithms.spec import (
 )
 
 NO_SHAPING: Final = Shaping()
+DISTANCES: Final = {
+    "binary_tv": "total variation",
+    "binary_kl": "KL",
+    "topk_tv": "total variation over the top tokens",
+    "topk_kl": "KL over the top tokens",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,13 +51,27 @@ class Preset:
     """What differs from the source."""
 
 
+def bound_of(objective: Objective) -> tuple[str, str]:
+    """Return what holds the policy near, as a name and a text: a band of the ratio, or a trust region."""
+    if isinstance(objective, Ipo):
+        return "trust region", f"total variation at most {objective.limit:g}"
+    if isinstance(objective, Dppo):
+        low, high = objective.limits
+        unit = " nats" if objective.divergence.endswith("kl") else ""
+        cap = "no cap" if objective.cap is None else f"cap {objective.cap:g}"
+        most = f"{low:g}{unit}" if low == high else f"{low:g}{unit} down, {high:g}{unit} up"
+        distance = DISTANCES[objective.divergence]
+        return "trust region", f"{distance} at most {most}, {cap} on the ratio"
+    low, high = band(objective)
+    return "band of the ratio", "none" if (low, high) == (0.0, math.inf) else f"[{low:g}, {high:g}]"
+
+
 def describe(preset: Preset) -> str:
     """Return the preset's formulas, band, weights and source, as lines for a terminal."""
-    low, high = band(preset.objective)
     sections = [
         f"advantage {preset.advantage.kind}: {inspect.getdoc(preset.advantage)}",
         f"objective {preset.objective.kind}: {inspect.getdoc(preset.objective)}",
-        "band of the ratio: " + (f"[{low:g}, {high:g}]" if high < math.inf else f"[{low:g}, inf] (no bound)"),
+        ": ".join(bound_of(preset.objective)),
         *(f"correction {part.kind}: {inspect.getdoc(part)}" for part in preset.corrections),
         f"aggregation {preset.aggregation}: {AGGREGATIONS[preset.aggregation]}",
         f"source: {preset.source}",

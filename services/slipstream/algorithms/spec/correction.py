@@ -33,12 +33,12 @@ class Tis:
     level: Level = "token"
     """Over what rho is taken."""
     cap: float = 2.0
-    """Largest weight."""
+    """Largest weight, 1 or more."""
 
     def __post_init__(self) -> None:
         require_choice("tis.kind", self.kind, ("tis",))
         require_choice("tis.level", self.level, LEVELS)
-        require_positive("tis.cap", self.cap)
+        _require_cap("tis.cap", self.cap)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,13 +106,13 @@ class GeometricRejection:
     high: float = 1.001
     """Largest geometric mean that trains, 1 or more."""
     cap: float | None = 2.0
-    """Largest weight of a token that trains; None leaves the weight at 1."""
+    """Largest weight of a token that trains, 1 or more; None leaves the weight at 1."""
 
     def __post_init__(self) -> None:
         require_choice("geometric_rejection.kind", self.kind, ("geometric_rejection",))
         _require_interval("geometric_rejection", self.low, self.high)
         if self.cap is not None:
-            require_positive("geometric_rejection.cap (None = weight 1)", self.cap)
+            _require_cap("geometric_rejection.cap (None = weight 1)", self.cap)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,6 +184,12 @@ def needs_batch_anchor(correction: Correction) -> bool:
     return not isinstance(correction, Opsm) and not (
         isinstance(correction, M2po) and correction.scope == "harmful"
     )
+
+
+def _require_cap(name: str, cap: float) -> None:
+    require_positive(name, cap)
+    if cap < 1:
+        raise ValueError(f"{name}: got {cap!r}, needs 1 or more, or on-policy tokens would weigh less than 1")
 
 
 def _require_interval(kind: str, low: object, high: object) -> None:

@@ -1,8 +1,8 @@
 """Advantages whose baseline remembers earlier batches, as data.
 
-b is the exponential moving average of the reward of a key (the task, or the task and its difficulty bucket),
-as it stood before the batch: b <- decay b + (1 - decay) (mean reward of the key in the batch). It starts at
-the first mean observed, never at 0.
+b is the exponential moving average of the reward of a key, as it stood before the batch:
+b <- decay b + (1 - decay) (mean reward of the key in the batch). It starts at the first mean observed, never
+at 0. The key of a run is the task.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from slipstream.algorithms.spec.checks import STRICT, require_choice, require_po
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ema:
-    """A = R - b. A group of one completion is enough.
+    """A = R - b, where a run keeps b by task. A group of one completion is enough.
 
     See Simple Statistical Gradient-Following Algorithms for Connectionist Reinforcement Learning (1992) for
     the baseline; decay as in prime-rl.
@@ -32,7 +32,7 @@ class Ema:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mixed:
-    """A = R - (lam × mean of the other completions of the group + (1 - lam) b).
+    """A = R - (lam × mean of the other completions of the group + (1 - lam) b); a run keeps b by task.
 
     With prior set, lam = (G - 1) / (G - 1 + prior): small groups lean on the average. Without it and with
     lam 1 it is RLOO. The shrinkage is ours, not from a paper.
@@ -44,7 +44,7 @@ class Mixed:
     decay: float = 0.95
     """What is left of the old average after a batch, in (0, 1)."""
     lam: float = 1.0
-    """Share of the group's own baseline, in [0, 1]."""
+    """Share of the group's own baseline, in [0, 1]; with prior it is not given."""
     prior: float | None = None
     """Completions that the average counts for; None = a constant lam."""
 
@@ -54,6 +54,11 @@ class Mixed:
         require_share("mixed.lam", self.lam)
         if self.prior is not None:
             require_positive("mixed.prior", self.prior)
+            if self.lam != 1:
+                raise ValueError(
+                    f"mixed.lam: got {self.lam!r} with prior {self.prior!r}, which sets lam by the size of "
+                    "the group; needs one of the two"
+                )
 
 
 def _require_decay(kind: str, decay: float) -> None:

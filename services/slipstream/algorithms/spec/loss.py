@@ -14,6 +14,7 @@ from slipstream.algorithms.spec.correction import (
     Tis,
     needs_batch_anchor,
 )
+from slipstream.algorithms.spec.divergence_objective import Dppo, Ipo
 from slipstream.algorithms.spec.objective import Objective, anchor_of
 from slipstream.algorithms.spec.regularizer import DriftPenalty, Entropy, Kl
 from slipstream.algorithms.spec.sequence_objective import Gspo
@@ -138,14 +139,28 @@ class LossSpec:
         return in_loss or self.token_weight == "one_minus_ref"
 
 
+def _why_not_corrected(objective: Objective) -> str:
+    """Why an objective whose anchor is not the batch takes no weight by prox / mu, and what to do instead."""
+    if isinstance(objective, Pg):
+        return (
+            ": pg has no ratio, so the step from the learner's policy at the start of the batch to the "
+            "current one would stay uncorrected; use ppo_clip or cispo with anchor batch"
+        )
+    twice = "already covers the staleness: it would be counted twice"
+    if isinstance(objective, Dppo | Ipo):
+        return f", whose ratio is always to the rollout policy and {twice}; leave the correction out"
+    return (
+        f" and anchor rollout, whose own ratio {twice}; set the objective's anchor to batch, or leave the "
+        "correction out"
+    )
+
+
 def _refuse_wrong_corrections(objective: Objective, corrections: tuple[Correction, ...]) -> None:
-    anchor = anchor_of(objective)
     for correction in corrections:
-        if anchor != "batch" and needs_batch_anchor(correction):
+        if anchor_of(objective) != "batch" and needs_batch_anchor(correction):
             raise ValueError(
-                f"correction: got {correction.kind} with the objective {objective.kind} and anchor {anchor}, "
-                "whose own ratio already covers the staleness: it would be counted twice; "
-                "set the objective's anchor to batch, or leave the correction out"
+                f"correction: got {correction.kind} with the objective {objective.kind}"
+                f"{_why_not_corrected(objective)}"
             )
     kinds = [correction.kind for correction in corrections]
     twice = [kind for kind in kinds if kinds.count(kind) > 1]

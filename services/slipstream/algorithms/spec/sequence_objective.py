@@ -140,6 +140,7 @@ class Vespo:
 
     g = phi A, the same for every token of the sequence. W is a product, not a mean: it grows with length.
     phi is 1 at W = 1, largest at W = k / lambda, and vanishes at both ends; k and lambda by the sign of A.
+    With the anchor batch the weights c of a tis correction are part of W: W = exp(sum of (z + log c)).
     See VESPO: Variational Sequence-Level Soft Policy Optimization, arXiv:2602.10693.
     """
 

@@ -1,0 +1,419 @@
+"""Faults in what stands around the objectives: corrections, regularisers, weights, the sum, its metrics."""
+
+from typing import Final
+
+from mutants.mutant import Mutant
+
+_LOSS: Final = ("test_policy_loss.py", "test_loss_properties.py", "test_extremes.py")
+_PARTS: Final = ("test_parts.py",)
+_CORRECTIONS: Final = ("test_corrections.py", "test_extremes.py")
+_REGULARIZERS: Final = ("test_regularizers.py", "test_kl_enumeration.py", "test_extremes.py")
+_WEIGHTS: Final = ("test_aggregation.py", "test_policy_loss.py", "test_loss_properties.py")
+_METRICS: Final = ("test_loss_metrics.py", "test_objectives.py", "test_corrections.py", "test_extremes.py")
+
+
+def _loss(name: str, old: str, new: str, tests: tuple[str, ...] = _LOSS) -> Mutant:
+    return Mutant(name=name, file="loss.py", old=old, new=new, tests=tests)
+
+
+def _inputs(name: str, old: str, new: str, tests: tuple[str, ...] = _LOSS) -> Mutant:
+    return Mutant(name=name, file="inputs.py", old=old, new=new, tests=tests)
+
+
+def _packed(name: str, old: str, new: str) -> Mutant:
+    return Mutant(name=name, file="packed.py", old=old, new=new, tests=_PARTS)
+
+
+def _correction(name: str, old: str, new: str) -> Mutant:
+    return Mutant(name=name, file="corrections.py", old=old, new=new, tests=_CORRECTIONS)
+
+
+def _regularizer(name: str, old: str, new: str) -> Mutant:
+    return Mutant(name=name, file="regularizers.py", old=old, new=new, tests=_REGULARIZERS)
+
+
+def _weight(name: str, old: str, new: str) -> Mutant:
+    return Mutant(name=name, file="aggregation.py", old=old, new=new, tests=_WEIGHTS)
+
+
+def _metric(name: str, file: str, old: str, new: str) -> Mutant:
+    return Mutant(name=name, file=file, old=old, new=new, tests=_METRICS)
+
+
+LOSS_MUTANTS: Final = (
+    _loss("loss: maximised", "value_T = -policy_T *", "value_T = policy_T *"),
+    _loss("loss: the gradient goes up", "slope_T = -policy_T *", "slope_T = policy_T *"),
+    _loss(
+        "loss: A left out of the gradient",
+        "objective.weight_T * inputs.tokens.advantages_T",
+        "objective.weight_T",
+    ),
+    _loss(
+        "loss: mean for the sum",
+        "keep(value_T, inputs.trained_T).sum(",
+        "keep(value_T, inputs.trained_T).mean(",
+    ),
+    _loss(
+        "loss: over-age tokens train",
+        "return value, keep(slope_T, inputs.trained_T)",
+        "return value, keep(slope_T, inputs.tokens.mask_T)",
+    ),
+    _loss(
+        "loss: an infinite logprob is hidden",
+        "value_T = value_T + 0 * inputs.tokens.logprobs_T",
+        "value_T = value_T + 0",
+    ),
+    _loss(
+        "loss: the correction weighs the KL term, too",
+        "slope_T + weight_T * term.slope_T",
+        "slope_T + policy_T * term.slope_T",
+        ("test_regularizers.py", "test_corrections.py"),
+    ),
+    _loss(
+        "loss: the correction weighs the KL value, too",
+        "value_T + weight_T * term.value_T",
+        "value_T + policy_T * term.value_T",
+        ("test_regularizers.py", "test_corrections.py"),
+    ),
+    _loss(
+        "loss: no slope of the regularisers", "slope_T + weight_T * term.slope_T", "slope_T", _REGULARIZERS
+    ),
+    _loss(
+        "loss: the last correction replaces the others",
+        "c_T if correction_T is None else correction_T * c_T",
+        "c_T",
+        _CORRECTIONS,
+    ),
+    _loss(
+        "loss: corrections from the drift, not rho",
+        "inputs.drift_T if inputs.log_rho_T is None else inputs.log_rho_T",
+        "inputs.drift_T",
+        _CORRECTIONS,
+    ),
+    _loss("loss: selection ignored", "None if inputs.selected_T is None else", "None if True else"),
+    _loss(
+        "loss: KL to the policy of the reference, reversed",
+        "kl_term(loss.kl, inputs.log_ratio_ref_T,",
+        "kl_term(loss.kl, -inputs.log_ratio_ref_T,",
+        _REGULARIZERS,
+    ),
+    _loss("entropy: a punishment", "factor = -coefficient", "factor = coefficient", _REGULARIZERS),
+    _loss("entropy: over sequences", "max(whole.tokens, 1)", "max(whole.sequences, 1)", _REGULARIZERS),
+    _loss(
+        "entropy: over-age tokens count",
+        "(factor * found.trained_T).to(total)",
+        "(factor * mask.bool()).to(total)",
+        ("test_regularizers.py", "test_policy_loss.py", "test_mutant_gaps.py"),
+    ),
+    _loss(
+        "parts: prompts of the first sequences",
+        "counts.prompt_tokens_B[part.sequences]",
+        "counts.prompt_tokens_B[: part.sequences.stop - part.sequences.start]",
+        _PARTS,
+    ),
+    _loss(
+        "parts: the value of the last",
+        "value, trained_T[part.tokens] = value + more,",
+        "value, trained_T[part.tokens] = more,",
+        _PARTS,
+    ),
+    _loss(
+        "parts: m2po finds its bound in each",
+        "limit = _whole_limit(loss, packed) if limit is None else limit",
+        "limit = limit",
+        _PARTS,
+    ),
+    _loss(
+        "metrics: kl_ref the other way",
+        "k3(-bounded(inputs.log_ratio_ref_T))",
+        "k3(bounded(inputs.log_ratio_ref_T))",
+        _METRICS,
+    ),
+    _loss(
+        "metrics: kl_rollout the other way",
+        "k3(bounded(inputs.drift_T))",
+        "k3(-bounded(inputs.drift_T))",
+        _METRICS,
+    ),
+    _loss(
+        "metrics: sequences that keep a token count as dropped",
+        "(kept_B == 0)",
+        "(kept_B < trained_B)",
+        _METRICS,
+    ),
+    Mutant(
+        name="sloped: the gradient from above is lost",
+        file="sloped.py",
+        old="(gradient * slope_T)",
+        new="(torch.ones_like(gradient) * slope_T)",
+        tests=(*_PARTS, *_LOSS),
+    ),
+    _inputs(
+        "inputs: anchors swapped", '{"rollout": mu_T, "batch": prox_T', '{"rollout": prox_T, "batch": mu_T'
+    ),
+    _inputs("inputs: the ratio upside down", "else l_T - anchor_T,", "else anchor_T - l_T,"),
+    _inputs(
+        "inputs: rho upside down", "log_rho_T=prox_T - mu_T if", "log_rho_T=mu_T - prox_T if", _CORRECTIONS
+    ),
+    _inputs(
+        "inputs: junk under the mask in the anchor",
+        "keep(c.detach().to(l_T), mask_T) for",
+        "c.detach().to(l_T) for",
+    ),
+    _inputs(
+        "inputs: junk under the mask in the logprobs",
+        "l_T = keep(wide(packed.logprobs.detach()), mask_T)",
+        "l_T = wide(packed.logprobs.detach())",
+    ),
+    _inputs(
+        "inputs: half precision stays",
+        "logprobs if logprobs.dtype == torch.float64 else logprobs.float()",
+        "logprobs",
+    ),
+    _inputs("inputs: over-age tokens leave the mask", "mask_T & ~_over_age(", "mask_T & _over_age("),
+    _inputs(
+        "inputs: lengths of all tokens", "segment_sum(mask_T.to(l_T),", "segment_sum(torch.ones_like(l_T),"
+    ),
+    _inputs(
+        "inputs: one_minus_ref is ref",
+        "A_T * -torch.expm1(ref_T)",
+        "A_T * ref_T.exp()",
+        ("test_policy_loss.py", "test_regularizers.py", "test_mutant_gaps.py"),
+    ),
+    _packed(
+        "parts: cut inside a sequence",
+        "torch.searchsorted(ids_T, ids_T[size::size].contiguous())",
+        "torch.arange(size, tokens, size)",
+    ),
+    _packed("parts: a sequence at the cut is lost", "int(ids_T[last - 1]) + 1)", "int(ids_T[last - 1]))"),
+    _packed("parts: ids do not start at 0", "ids_T[piece] - sequences.start", "ids_T[piece]"),
+    _correction(
+        "tis: a floor for the cap",
+        "_rho(spec.level, tokens, log_rho_T).clamp(max=spec.cap)",
+        "_rho(spec.level, tokens, log_rho_T).clamp(min=spec.cap)",
+    ),
+    _correction("mis: the outside trains", "weight_T * _inside(rho_T", "weight_T * ~_inside(rho_T"),
+    _correction("mis: one for the ratio", 'spec.mask_weight == "ratio"', 'spec.mask_weight == "one"'),
+    _correction("icepop: weight 1", "return rho_T * _inside(", "return 1.0 * _inside("),
+    _correction(
+        "icepop: by the sequence",
+        '_rho("token", tokens, log_rho_T)\n    return rho_T',
+        '_rho("geometric", tokens, log_rho_T)\n    return rho_T',
+    ),
+    _correction(
+        "geometric rejection: by the product", '_inside(_rho("geometric",', '_inside(_rho("sequence",'
+    ),
+    _correction(
+        "geometric rejection: weight of the sequence",
+        'return _rho("token", tokens, log_rho_T).clamp',
+        'return _rho("geometric", tokens, log_rho_T).clamp',
+    ),
+    _correction(
+        "corrections: mean for the product",
+        'over = tokens.sequence_sum if level == "sequence"',
+        'over = tokens.sequence_mean if level == "sequence"',
+    ),
+    _correction(
+        "corrections: the product is not bounded", "bounded(over(log_rho_T)).exp()", "over(log_rho_T).exp()"
+    ),
+    _correction(
+        "corrections: the band is open below", "(rho_T >= (low or 0.0)) & (rho_T <= high)", "rho_T <= high"
+    ),
+    _correction(
+        "corrections: the band is open above",
+        "(rho_T >= (low or 0.0)) & (rho_T <= high)",
+        "rho_T >= (low or 0.0)",
+    ),
+    _correction(
+        "opsm: drops positive sequences",
+        "sequence_mean(tokens.advantages_T) < 0",
+        "sequence_mean(tokens.advantages_T) > 0",
+    ),
+    _correction(
+        "opsm: the drift the other way",
+        "-tokens.sequence_mean(drift_T) > spec.delta",
+        "tokens.sequence_mean(drift_T) > spec.delta",
+    ),
+    _correction(
+        "opsm: drift of the sum", "-tokens.sequence_mean(drift_T) >", "-tokens.sequence_sum(drift_T) >"
+    ),
+    _correction(
+        "m2po: harmless tokens count", "(advantages_T > 0) & (z_T > 0)", "(advantages_T > 0) & (z_T < 0)"
+    ),
+    _correction("m2po: drops harmless tokens, too", "~(_harmful(z_T, advantages_T) & (", "~(("),
+    _correction(
+        "m2po: clip ends swapped", "(r_T > 1 + high) | (r_T < 1 - low)", "(r_T > 1 + low) | (r_T < 1 - high)"
+    ),
+    _correction(
+        "m2po: the tighter bound counts",
+        "high = max(float(bound.expm1()), spec.clip_high)",
+        "high = min(float(bound.expm1()), spec.clip_high)",
+    ),
+    _correction("m2po: first moment", "square_N = size_N.square()", "square_N = size_N"),
+    _correction(
+        "m2po: trimmed mean over all",
+        "size_N.square().cumsum(0) / rank_N",
+        "size_N.square().cumsum(0) / size_N.numel()",
+    ),
+    _correction("m2po: ties are cut in two", "fits_N & last_of_ties_N", "fits_N"),
+    _correction(
+        "m2po: the masked count",
+        "z_T[mask_T & _harmful(z_T, advantages_T) if",
+        "z_T[_harmful(z_T, advantages_T) if",
+    ),
+    _regularizer("k2: not halved", "0.5 * d_T.square(), d_T", "d_T.square(), d_T"),
+    _regularizer("k2: slope upside down", "d_T.square(), d_T * moves_T", "d_T.square(), -d_T * moves_T"),
+    _regularizer("k3: of the inverse ratio", "k3_T = k3(-d_T)", "k3_T = k3(d_T)"),
+    _regularizer(
+        "k3: slope upside down", "k3_T, -torch.expm1(-d_T) * moves_T", "k3_T, torch.expm1(-d_T) * moves_T"
+    ),
+    _regularizer(
+        "k3_unbiased: no gradient through the ratio",
+        "r_T * (k3_T * r_moves_T - torch",
+        "r_T * (0 * k3_T * r_moves_T - torch",
+    ),
+    _regularizer(
+        "k3_unbiased: without the ratio", "value_T, slope_T = r_T * k3_T,", "value_T, slope_T = k3_T,"
+    ),
+    _regularizer(
+        "regularisers: slope past the clamp",
+        "log_ratio_ref_T.abs() <= LOG_RATIO_LIMIT",
+        "log_ratio_ref_T.abs() >= 0",
+    ),
+    _regularizer("drift: slope not doubled", "slope_T=2 * spec.coefficient", "slope_T=spec.coefficient"),
+    _regularizer(
+        "reward penalty: a bonus",
+        "bounded(rollout_logprobs.detach() - ref_logprobs.detach())",
+        "bounded(ref_logprobs.detach() - rollout_logprobs.detach())",
+    ),
+    _regularizer(
+        "reward penalty: environment tokens pay",
+        "torch.where(mask.bool(), coefficient * k1_T, 0.0)",
+        "coefficient * k1_T",
+    ),
+    _regularizer(
+        "reward penalty: no stop-gradient",
+        "bounded(rollout_logprobs.detach() - ref_logprobs.detach())",
+        "bounded(rollout_logprobs - ref_logprobs)",
+    ),
+    _regularizer(
+        "entropy: adapts the wrong way",
+        "spec.step if mean_entropy <= spec.target",
+        "spec.step if mean_entropy > spec.target",
+    ),
+    _regularizer("entropy: below 0", "max(0.0, coefficient + step)", "coefficient + step"),
+    _regularizer(
+        "entropy: on above the target",
+        "mean_entropy <= spec.target else 0.0",
+        "mean_entropy >= spec.target else 0.0",
+    ),
+    _regularizer(
+        "terms: the last one only",
+        "value_T + term.value_T, slope_T + term.slope_T",
+        "term.value_T, term.slope_T",
+    ),
+    Mutant(
+        name="ratios: k3 with the wrong sign of the log",
+        file="ratios.py",
+        old="torch.expm1(log_ratio_T) - log_ratio_T",
+        new="torch.expm1(log_ratio_T) + log_ratio_T",
+        tests=_REGULARIZERS,
+    ),
+    Mutant(
+        name="ratios: bounded above only",
+        file="ratios.py",
+        old="log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)",
+        new="log_ratio.clamp(max=LOG_RATIO_LIMIT)",
+        tests=("test_extremes.py", *_LOSS),
+    ),
+    _weight(
+        "token_mean: over sequences",
+        "torch.full_like(length_B, counts.tokens)",
+        "torch.full_like(length_B, counts.sequences)",
+    ),
+    _weight("seq_mean_token_mean: no length", "return sequences_B * length_B", "return sequences_B"),
+    _weight(
+        "token_sum_norm: by the length",
+        "return sequences_B * spec.max_tokens",
+        "return sequences_B * length_B",
+    ),
+    _weight(
+        "prompt_mean: over sequences", "return counts.prompts * _prompt", "return counts.sequences * _prompt"
+    ),
+    _weight(
+        "prompt_mean: tokens of the sequence", "prompt_tokens_B=prompt_S[group_B]", "prompt_tokens_B=length_B"
+    ),
+    _weight("counts: empty sequences count", "int((length_B > 0).sum())", "length_B.shape[0]"),
+    _weight("counts: empty prompts count", "int((prompt_S > 0).sum())", "prompt_S.shape[0]"),
+    _weight("counts: passed ones are ignored", "if counts is None else counts", "if True else counts"),
+    _weight(
+        "weights: tokens outside the mask weigh",
+        "weight_B[sequence_ids] * mask.to(dtype)",
+        "weight_B[sequence_ids]",
+    ),
+    _weight(
+        "weights: lengths of all tokens",
+        "ones_T = mask.to(torch.float32)",
+        "ones_T = torch.ones_like(mask, dtype=torch.float32)",
+    ),
+    Mutant(
+        name="segments: mean over all",
+        file="segments.py",
+        old="segments) / count_S.clamp(min=1)",
+        new="segments) / count_S.sum().clamp(min=1)",
+        tests=_LOSS,
+    ),
+    Mutant(
+        name="staleness: a token at the limit is dropped",
+        file="staleness.py",
+        old="return staleness_T > max_staleness",
+        new="return staleness_T >= max_staleness",
+        tests=("test_token_staleness.py", *_LOSS),
+    ),
+    _metric(
+        "metrics: over-age tokens in the sums",
+        "tally.py",
+        "cell_T = torch.where(trained_T, cell_T, CELLS)",
+        "cell_T = torch.where(mask_T, cell_T, CELLS)",
+    ),
+    _metric(
+        "metrics: tokens under the mask",
+        "tally.py",
+        "torch.where(mask_T, cell_T, CELLS)",
+        "torch.where(mask_T | True, cell_T, CELLS)",
+    ),
+    _metric(
+        "metrics: effective weight without c", "tally.py", '"weight": c_T * weight_T', '"weight": weight_T'
+    ),
+    _metric(
+        "metrics: ends swapped",
+        "tally.py",
+        "surrogate.clipped_low_T,\n        surrogate.clipped_high_T",
+        "surrogate.clipped_high_T,\n        surrogate.clipped_low_T",
+    ),
+    _metric(
+        "metrics: dropped tokens have a gradient",
+        "tally.py",
+        "(surrogate.weight_T == 0) | dropped_T |",
+        "(surrogate.weight_T == 0) |",
+    ),
+    _metric(
+        "metrics: sign of the advantage",
+        "metrics.py",
+        '"_positive": slice(2, 3), "_negative": slice(0, 1)',
+        '"_positive": slice(0, 1), "_negative": slice(2, 3)',
+    ),
+    _metric(
+        "metrics: maxima are added", "metrics.py", 'frozenset({"max_ratio", "given"})', 'frozenset({"given"})'
+    ),
+    _metric(
+        "metrics: ess not squared", "metrics.py", '_share(value["ratio"] ** 2,', '_share(value["ratio"],'
+    ),
+    _metric(
+        "metrics: shares of all tokens",
+        "metrics.py",
+        '_share(flag[f"clipped_{end}"], trained)',
+        '_share(flag[f"clipped_{end}"], tokens)',
+    ),
+    _metric("metrics: median for p99", "metrics.py", "sum((0, 1)), 0.99)", "sum((0, 1)), 0.5)"),
+)

@@ -1,0 +1,113 @@
+"""One small fault in the maths, and the run of the tests that have to notice it.
+
+A changed copy of the sources and their tests goes into a folder of its own; a process forked from one that
+has torch loaded already runs the tests there, without shrinking what fails. Seeds are fixed: a mutant that
+survives once always does.
+"""
+
+import contextlib
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+from enum import Enum
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+SOURCES: Final = Path("services/slipstream/algorithms")
+SECONDS: Final = 300.0
+"""After so long a run counts as caught: the fault made it hang."""
+
+_FORKS = get_context("forkserver")
+_FORKS.set_forkserver_preload(["hypothesis", "pytest", "torch"])
+
+_WRONG_SOURCES: Final = 99
+
+
+class Outcome(Enum):
+    """What the tests made of a mutant."""
+
+    CAUGHT = "caught"
+    SURVIVED = "survived"
+    BROKEN = "did not run"
+    """It cannot be imported, or no test was found: it says nothing about the tests."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutant:
+    """A replacement in one file of the algorithms, which has to make one of the tests fail."""
+
+    name: str
+    """What is wrong then."""
+    file: str
+    old: str
+    """Must be there exactly once."""
+    new: str
+    tests: tuple[str, ...]
+    """Files of tests/algorithms, the quickest to notice first."""
+
+    def apply(self, source: str) -> str:
+        """Return the source with the fault in it. Raises ValueError unless `old` is there exactly once."""
+        found = source.count(self.old)
+        if found != 1:
+            raise ValueError(f"mutant {self.name!r}: {self.file} has {self.old!r} {found} times, needs 1")
+        return source.replace(self.old, self.new)
+
+
+def outcome_of(mutant: Mutant, folder: Path) -> tuple[Outcome, str]:
+    """Run the mutant's tests in an empty folder; return what came of it and what pytest printed."""
+    target = folder / SOURCES / mutant.file
+    copy_sources(folder)
+    target.write_text(mutant.apply(target.read_text()))
+    return run_tests(folder, mutant.tests)
+
+
+def copy_sources(folder: Path) -> None:
+    """Copy the algorithms and their tests into an empty folder."""
+    ignore = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / SOURCES, folder / SOURCES, ignore=ignore)
+    shutil.copy(ROOT / SOURCES.parent / "__init__.py", folder / SOURCES.parent)
+    shutil.copytree(ROOT / "tests/algorithms", folder / "tests/algorithms", ignore=ignore)
+    shutil.copy(ROOT / "pyproject.toml", folder)
+
+
+def run_tests(folder: Path, tests: tuple[str, ...]) -> tuple[Outcome, str]:
+    """Run files of the copied tests up to the first failure."""
+    log = folder / "log"
+    process = _FORKS.Process(target=_run, args=(folder, log, [f"tests/algorithms/{name}" for name in tests]))
+    process.start()
+    process.join(SECONDS)
+    if process.is_alive():
+        process.kill()
+        process.join()
+        return Outcome.CAUGHT, "hung"
+    outcomes = {0: Outcome.SURVIVED, 1: Outcome.CAUGHT}
+    return outcomes.get(process.exitcode or 0, Outcome.BROKEN), log.read_text()
+
+
+def _run(folder: Path, log: Path, tests: list[str]) -> None:
+    import pytest
+    from hypothesis import Phase, settings
+
+    os.chdir(folder)
+    settings.register_profile(
+        "mutants", derandomize=True, database=None, deadline=None, phases=(Phase.explicit, Phase.generate)
+    )
+    settings.load_profile("mutants")
+    with log.open("w") as out, contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+        options = [
+            "--rootdir",
+            str(folder),
+            "-x",
+            "-q",
+            "--tb=line",
+            "-p",
+            "no:cacheprovider",
+            "-m",
+            "not trl",
+        ]
+        code = int(pytest.main([*options, *tests]))
+    origin = sys.modules["slipstream.algorithms"].__file__ or ""
+    os._exit(code if Path(origin).is_relative_to(folder) else _WRONG_SOURCES)

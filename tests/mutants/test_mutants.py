@@ -1,0 +1,58 @@
+"""Every fault of the tables must be noticed by the tests of the maths; one that survives is named."""
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from mutants.advantage_mutants import ADVANTAGE_MUTANTS
+from mutants.loss_mutants import LOSS_MUTANTS
+from mutants.mutant import ROOT, SOURCES, Mutant, Outcome, copy_sources, outcome_of, run_tests
+from mutants.objective_mutants import OBJECTIVE_MUTANTS
+
+pytestmark = pytest.mark.mutants
+
+MUTANTS = (*OBJECTIVE_MUTANTS, *LOSS_MUTANTS, *ADVANTAGE_MUTANTS)
+
+Runs = dict[str, Future[tuple[Outcome, str]]]
+
+
+@pytest.fixture(scope="session")
+def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    """The runs of all mutants that were asked for, as many at one time as there are processors."""
+    calls = [item.callspec for item in request.session.items if hasattr(item, "callspec")]
+    chosen = [call.params["mutant"] for call in calls if "mutant" in call.params]
+    folder = tmp_path_factory.mktemp("mutants")
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        yield {
+            mutant.name: pool.submit(outcome_of, mutant, folder / str(number))
+            for number, mutant in enumerate(chosen)
+        }
+        pool.shutdown(cancel_futures=True)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_the_tests_notice(mutant: Mutant, runs: Runs) -> None:
+    outcome, log = runs[mutant.name].result()
+    assert outcome is Outcome.CAUGHT, f"{mutant.name}: {outcome.value}\n{mutant.file}: {mutant.new}\n{log}"
+
+
+def test_without_a_mutant_the_tests_pass(tmp_path: Path) -> None:
+    copy_sources(tmp_path)
+    tests = tuple(dict.fromkeys(name for mutant in MUTANTS for name in mutant.tests))
+    outcome, log = run_tests(tmp_path, tests)
+    assert outcome is Outcome.SURVIVED, log
+
+
+def test_every_mutant_fits_the_sources_and_has_its_own_name() -> None:
+    for mutant in MUTANTS:
+        changed = mutant.apply((ROOT / SOURCES / mutant.file).read_text())
+        compile(changed, mutant.file, "exec")
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 40
+
+
+def test_a_mutant_whose_text_is_gone_fails_loudly() -> None:
+    mutant = Mutant(name="gone", file="loss.py", old="no such text", new="", tests=())
+    with pytest.raises(ValueError, match="'no such text' 0 times, needs 1"):
+        mutant.apply("something else")
