@@ -57,10 +57,13 @@ def row(benchmark: ModuleType, *, after: float, **changes: Any) -> dict[str, Any
     return {**benchmark.asdict(found), "before": 0.4, "after": after, **bounded}
 
 
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_recorded_logprobs_are_those_that_the_learner_computes_at_the_same_weights(
-    benchmark: ModuleType, policy: Policy, tiny_dir: Path
+    benchmark: ModuleType, policy: Policy, tiny_dir: Path, temperature: float
 ) -> None:
     config = setting(benchmark).config()
+    rollout = config.rollout.model_copy(update={"temperature": temperature})
+    config = config.model_copy(update={"rollout": rollout})
     source = make_source(config.data, seed=0)
     prompts = [source.training(index) for index in range(8)]
     made = sampler(benchmark, policy, tiny_dir, config).groups(prompts, version=0, size=4, seed=0)

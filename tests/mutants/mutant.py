@@ -17,7 +17,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SOURCES: Final = Path("services/slipstream/algorithms")
-SECONDS: Final = 300.0
+SECONDS: Final = 900.0
 """After so long a run counts as caught: the fault made it hang."""
 
 _FORKS = get_context("forkserver")

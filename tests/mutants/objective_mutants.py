@@ -4,7 +4,12 @@ from typing import Final
 
 from mutants.mutant import Mutant
 
-_TESTS: Final = ("test_objectives.py", "test_objective_identities.py", "test_loss_properties.py")
+_TESTS: Final = (
+    "test_objectives.py",
+    "test_objective_identities.py",
+    "test_extremes.py",
+    "test_loss_properties.py",
+)
 
 
 def _token(name: str, old: str, new: str) -> Mutant:

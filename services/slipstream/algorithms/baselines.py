@@ -10,7 +10,7 @@ from slipstream.algorithms.spec.checks import require_positive
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningBaselines:
-    """Exponential moving average of the reward of each key (a task, or a task and its difficulty bucket).
+    """Exponential moving average of the reward of each key (in a run, the task).
 
     Never changed: after a batch there is a new one. A key starts at the mean of its first batch, not at 0.
     NaN rewards (withheld completions) are left out, of batches and of keys.
