@@ -103,7 +103,7 @@ LOSS_MUTANTS: Final = (
         "entropy: over-age tokens count",
         "(factor * found.trained_T).to(total)",
         "(factor * mask.bool()).to(total)",
-        ("test_regularizers.py", "test_policy_loss.py", "test_mutant_gaps.py"),
+        ("test_mutant_gaps.py",),
     ),
     _loss(
         "parts: prompts of the first sequences",
@@ -178,7 +178,7 @@ LOSS_MUTANTS: Final = (
         "inputs: one_minus_ref is ref",
         "A_T * -torch.expm1(ref_T)",
         "A_T * ref_T.exp()",
-        ("test_policy_loss.py", "test_regularizers.py", "test_mutant_gaps.py"),
+        ("test_mutant_gaps.py",),
     ),
     _packed(
         "parts: cut inside a sequence",
