@@ -8,7 +8,7 @@ CONFIG ?= examples/addition.yaml
 .PHONY: help quickstart test test-presets test-trl test-mutants test-gpu lint format proto bench bench-staleness clean
 
 help:  ## Show this list.
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
 
 $(READY): pyproject.toml docker/setup.sh
 	PYTHON=$(PYTHON) VENV=$(VENV) bash docker/setup.sh
