@@ -28,7 +28,8 @@ from slipstream.rollout.clients import ReplayClient, VerifierClient
 from slipstream.rollout.engine import Sampling, Turn
 from slipstream.rollout.environment import SingleTurn
 from slipstream.rollout.fleet import ServedVersion
-from slipstream.rollout.verbalized import Candidate, Plain, Verbalized, ask, choose, parse
+from slipstream.rollout.verbalized import Plain, Verbalized
+from slipstream.tasks.verbalized import Candidate, ask, choose, parse
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import Tokens

@@ -7,8 +7,8 @@ from slipstream.cli.model_checks import ModelFiles
 from slipstream.cli.prompt_checks import prompt_text
 from slipstream.config import RunConfig
 from slipstream.config.checks import Problem
-from slipstream.rollout.verbalized import ask
 from slipstream.tasks import PromptSource, make_source
+from slipstream.tasks.verbalized import ask
 
 PROMPTS = 1000
 FORM = '<answer probability="0.5"></answer>'

@@ -1,0 +1,256 @@
+"""Measure every objective against the plain policy gradient: time, memory, and how both grow with the tokens.
+
+    python benchmarks/objectives.py --tokens 1000000 --sequences 4096 --rounds 7
+
+Time is of one call of `policy_loss` and its backward pass, metrics included. A round measures every loss
+once, one after the other, so that whatever else the machine does falls on all of them; a ratio is the median
+over the rounds of loss / pg inside a round. Memory is the largest sum of live bytes that torch's allocator
+reports between the call and the end of the backward pass, as the profiler records it: temporaries inside
+operators and the gradient itself count, the inputs do not. Its unit is one float32 vector of all tokens.
+"""
+
+import argparse
+import time
+from collections.abc import Callable, Mapping
+from statistics import median
+from typing import Any
+
+import torch
+from slipstream.algorithms import LossSpec, TopK, policy_loss
+from slipstream.algorithms.spec import (
+    OBJECTIVES,
+    Aggregation,
+    Cispo,
+    Correction,
+    Dppo,
+    DriftPenalty,
+    GeometricRejection,
+    Gspo,
+    IcePop,
+    Kl,
+    M2po,
+    Mis,
+    Objective,
+    Opsm,
+    Pg,
+    PpoClip,
+    Tis,
+    Vespo,
+)
+from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
+
+LIMIT_TIME = 4.0
+"""Most that any loss may take, in units of pg."""
+
+LIMIT_MEMORY = 12.0
+"""Most that any loss may hold at one time, in float32 vectors of T."""
+
+TOP_K = 4
+TOP_K_TOKENS = 100_000
+"""The top-K divergences have [T, K] inputs: compared with pg at this size."""
+
+GROWTH = (10_000, 100_000, 1_000_000, 10_000_000)
+
+Inputs = dict[str, Any]
+
+
+def losses() -> dict[str, LossSpec]:
+    """Return what is measured, by name: every objective, then every correction, then the regularisers."""
+    mean = Aggregation(kind="token_mean")
+    objectives: dict[str, Objective] = {kind: spec() for kind, spec in OBJECTIVES.items()}
+    objectives["dppo binary_kl"] = Dppo(divergence="binary_kl")
+    corrections: list[tuple[str, Correction]] = [
+        ("tis", Tis()),
+        ("tis sequence", Tis(level="sequence")),
+        ("mis", Mis()),
+        ("icepop", IcePop()),
+        ("geometric_rejection", GeometricRejection()),
+        ("m2po", M2po()),
+        ("m2po all", M2po(scope="all")),
+        ("opsm", Opsm()),
+    ]
+    anchor = PpoClip(anchor="batch")
+    found = {name: LossSpec(objective=spec, aggregation=mean) for name, spec in objectives.items()}
+    for name, correction in corrections:
+        found[f"ppo_clip + {name}"] = LossSpec(objective=anchor, aggregation=mean, corrections=(correction,))
+    found["cispo + kl"] = LossSpec(objective=Cispo(), aggregation=mean, kl=Kl(coefficient=0.001))
+    found["cispo + drift"] = LossSpec(objective=Cispo(), aggregation=mean, drift_penalty=DriftPenalty())
+    found["ppo_clip + tis + opsm + kl + drift"] = LossSpec(
+        objective=anchor,
+        aggregation=mean,
+        corrections=(Tis(), Opsm()),
+        kl=Kl(coefficient=0.001),
+        drift_penalty=DriftPenalty(),
+        max_staleness=4,
+    )
+    by_prompt = Aggregation(kind="prompt_mean")
+    found["cispo, prompt_mean"] = LossSpec(objective=Cispo(), aggregation=by_prompt)
+    return found
+
+
+def ragged(tokens: int, sequences: int, seed: int = 0) -> Inputs:
+    """Return a packed batch of exactly that many tokens, in sequences of lognormal length, float32."""
+    source = torch.Generator().manual_seed(seed)
+    share_B = torch.empty(sequences).log_normal_(0.0, 0.7, generator=source).double()
+    end_B = (share_B.cumsum(0) / share_B.sum() * (tokens - sequences)).long() + torch.arange(1, sequences + 1)
+    length_B = torch.diff(end_B, prepend=torch.zeros(1, dtype=torch.long))
+    length_B[-1] += tokens - int(end_B[-1])
+
+    def drifted(from_T: Tensor, by: float) -> Tensor:
+        return (from_T + by * torch.randn(tokens, generator=source)).clamp(max=-1e-4)
+
+    mu_T = -torch.empty(tokens).exponential_(1.5, generator=source) - 1e-3
+    prox_T = drifted(mu_T, 0.05)
+    return {
+        "logprobs": drifted(prox_T, 0.1).requires_grad_(),
+        "rollout_logprobs": mu_T,
+        "old_logprobs": prox_T,
+        "ref_logprobs": drifted(mu_T, 0.3),
+        "advantages": torch.randn(sequences, generator=source),
+        "mask": torch.rand(tokens, generator=source) < 0.9,
+        "sequence_ids": torch.repeat_interleave(torch.arange(sequences), length_B),
+        "staleness": torch.randint(0, 6, (tokens,), generator=source),
+        "group_ids": torch.arange(sequences) // 8,
+        "router_shift": 1 - 0.2 * torch.rand(tokens, generator=source),
+    }
+
+
+def top_k_of(inputs: Inputs, seed: int = 1) -> TopK:
+    """Return K logprobs a token under both policies; the first is the sampled token."""
+    source, mu_T = torch.Generator().manual_seed(seed), inputs["rollout_logprobs"]
+    rest_T1 = torch.log1p(-mu_T.exp()).unsqueeze(1) - 2.0
+    mu_TK = torch.cat([mu_T.unsqueeze(1), rest_T1.expand(-1, TOP_K - 1)], dim=1)
+    noise_TK = 0.05 * torch.randn(mu_TK.shape, generator=source)
+    sampled_TK = torch.zeros(mu_TK.shape, dtype=torch.bool)
+    sampled_TK[:, 0] = True
+    return TopK(
+        logprobs_TK=(mu_TK + noise_TK).clamp(max=-1e-4),
+        rollout_logprobs_TK=mu_TK.contiguous(),
+        sampled_TK=sampled_TK,
+    )
+
+
+def given(spec: LossSpec, inputs: Inputs) -> Inputs:
+    """Return what the loss needs: an input that it does not would only make pg slower."""
+    unneeded = {
+        "old_logprobs": not spec.needs_old_logprobs,
+        "ref_logprobs": not spec.needs_ref_logprobs,
+        "router_shift": spec.objective.kind != "rspo",
+        "group_ids": spec.aggregation.kind != "prompt_mean",
+    }
+    return {name: value for name, value in inputs.items() if not unneeded.get(name)}
+
+
+def step(spec: LossSpec, inputs: Inputs) -> None:
+    """Forward, backward, and the last step's gradient thrown away."""
+    inputs["logprobs"].grad = None
+    policy_loss(spec, **given(spec, inputs)).loss.backward()
+
+
+def seconds(call: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin
+
+
+def rounds_of(specs: Mapping[str, LossSpec], inputs: Inputs, rounds: int) -> dict[str, list[float]]:
+    """Return the seconds of each loss in each round; one round before them is not counted."""
+    times: dict[str, list[float]] = {name: [] for name in specs}
+    for number in range(rounds + 1):
+        for name, spec in specs.items():
+            taken = seconds(lambda spec=spec: step(spec, inputs))  # type: ignore[misc]
+            if number:
+                times[name].append(taken)
+    return times
+
+
+def peak_bytes(call: Callable[[], object]) -> int:
+    """Return the most bytes that the call held at one time, beyond what was there before."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recording:
+        call()
+    assert recording.profiler is not None
+    results = recording.profiler.kineto_results
+    changes = [event for event in results.events() if event.name() == "[memory]"]
+    held = peak = 0
+    for change in sorted(changes, key=lambda event: event.start_ns()):
+        held += change.nbytes()
+        peak = max(peak, held)
+    return peak
+
+
+def peak_vectors(spec: LossSpec, inputs: Inputs) -> float:
+    """Return the peak of `peak_bytes` in float32 vectors of T."""
+    inputs["logprobs"].grad = None
+    return peak_bytes(lambda: step(spec, inputs)) / (4 * inputs["logprobs"].numel())
+
+
+def ratio_to_pg(times: Mapping[str, list[float]], name: str) -> float:
+    return median(one / pg for one, pg in zip(times[name], times["pg"], strict=True))
+
+
+def copies_of_pg(inputs: Inputs, rounds: int) -> float:
+    """Return the time of a step of pg over that of a plain copy of one vector."""
+    spec, source = losses()["pg"], inputs["rollout_logprobs"]
+    target = torch.empty_like(source)
+    copy = median(seconds(lambda: target.copy_(source)) for _ in range(20 * rounds))
+    return median(seconds(lambda: step(spec, inputs)) for _ in range(rounds)) / copy
+
+
+def print_objectives(tokens: int, sequences: int, rounds: int) -> bool:
+    """Print time and memory of every loss; return whether all are within the limits."""
+    inputs, specs = ragged(tokens, sequences), losses()
+    print(f"{tokens} tokens in {sequences} sequences, float32, {torch.get_num_threads()} threads")
+    print(f"a step of pg takes as long as {copies_of_pg(inputs, rounds):.0f} copies of one vector")
+    print(f"{'loss':36} {'time / pg':>9} {'vectors of T':>12}")
+    times = rounds_of(specs, inputs, rounds)
+    rows = [(name, ratio_to_pg(times, name), peak_vectors(spec, inputs)) for name, spec in specs.items()]
+    small = ragged(TOP_K_TOKENS, min(sequences, TOP_K_TOKENS // 100))
+    small["top_k"] = top_k_of(small)
+    kinds = {f"dppo {d}, K = {TOP_K}": Dppo(divergence=d) for d in ("topk_tv", "topk_kl")}  # type: ignore[arg-type]
+    mean = Aggregation(kind="token_mean")
+    for_small = {"pg": specs["pg"]} | {n: LossSpec(objective=o, aggregation=mean) for n, o in kinds.items()}
+    times = rounds_of(for_small, small, 3 * rounds)
+    rows += [(n, ratio_to_pg(times, n), peak_vectors(for_small[n], small)) for n in kinds]
+    for name, ratio, vectors in rows:
+        late = " over the limit" if ratio > LIMIT_TIME or vectors > LIMIT_MEMORY else ""
+        print(f"{name:36} {ratio:9.2f} {vectors:12.1f}{late}")
+    return all(ratio <= LIMIT_TIME and vectors <= LIMIT_MEMORY for _, ratio, vectors in rows)
+
+
+def print_growth(longest: int, rounds: int) -> None:
+    """Print time per token at each size, in units of that at the largest but one."""
+    sizes = [size for size in GROWTH if size <= longest]
+    objectives = {"pg": Pg(), "cispo": Cispo(), "gspo": Gspo(), "vespo": Vespo()}
+    mean = Aggregation(kind="token_mean")
+    specs = {name: LossSpec(objective=objective, aggregation=mean) for name, objective in objectives.items()}
+    batches = {size: ragged(size, max(1, size // 244)) for size in sizes}
+    per_token: dict[tuple[str, int], list[float]] = {(n, s): [] for n in specs for s in sizes}
+    for _ in range(rounds):
+        for size, inputs in batches.items():
+            for name, times in rounds_of(specs, inputs, 1).items():
+                per_token[name, size] += [time / size for time in times]
+    middle = sizes[-2] if len(sizes) > 1 else sizes[-1]
+    print(f"\ntime per token / that at {middle} tokens\n{'tokens':>12}" + "".join(f"{n:>8}" for n in specs))
+    for size in sizes:
+        cells = [median(per_token[n, size]) / median(per_token[n, middle]) for n in specs]
+        print(f"{size:12}" + "".join(f"{cell:8.2f}" for cell in cells))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--tokens", type=int, default=1_000_000)
+    parser.add_argument("--sequences", type=int, default=4096)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--longest", type=int, default=10_000_000, help="largest size of the table of growth")
+    arguments = parser.parse_args()
+    torch.set_num_threads(2)
+    within = print_objectives(arguments.tokens, arguments.sequences, arguments.rounds)
+    print_growth(arguments.longest, arguments.rounds)
+    raise SystemExit(0 if within else 1)
+
+
+if __name__ == "__main__":
+    main()
