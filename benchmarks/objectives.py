@@ -47,8 +47,7 @@ LIMIT_MEMORY = 12.0
 """Most that any loss may hold at one time, in float32 vectors of T."""
 
 TOP_K = 4
-TOP_K_TOKENS = 100_000
-"""The top-K divergences have [T, K] inputs: compared with pg at this size."""
+"""Logprobs of each token for the top-K divergences, whose temporaries are [T, K]."""
 
 GROWTH = (10_000, 100_000, 1_000_000, 10_000_000)
 
@@ -60,6 +59,8 @@ def losses() -> dict[str, LossSpec]:
     mean = Aggregation(kind="token_mean")
     objectives: dict[str, Objective] = {kind: spec() for kind, spec in OBJECTIVES.items()}
     objectives["dppo binary_kl"] = Dppo(divergence="binary_kl")
+    objectives[f"dppo topk_tv, K = {TOP_K}"] = Dppo(divergence="topk_tv")
+    objectives[f"dppo topk_kl, K = {TOP_K}"] = Dppo(divergence="topk_kl")
     corrections: list[tuple[str, Correction]] = [
         ("tis", Tis()),
         ("tis sequence", Tis(level="sequence")),
@@ -113,21 +114,19 @@ def ragged(tokens: int, sequences: int, seed: int = 0) -> Inputs:
         "staleness": torch.randint(0, 6, (tokens,), generator=source),
         "group_ids": torch.arange(sequences) // 8,
         "router_shift": 1 - 0.2 * torch.rand(tokens, generator=source),
+        "top_k": top_k_of(mu_T, source),
     }
 
 
-def top_k_of(inputs: Inputs, seed: int = 1) -> TopK:
+def top_k_of(mu_T: Tensor, source: torch.Generator) -> TopK:
     """Return K logprobs a token under both policies; the first is the sampled token."""
-    source, mu_T = torch.Generator().manual_seed(seed), inputs["rollout_logprobs"]
     rest_T1 = torch.log1p(-mu_T.exp()).unsqueeze(1) - 2.0
     mu_TK = torch.cat([mu_T.unsqueeze(1), rest_T1.expand(-1, TOP_K - 1)], dim=1)
     noise_TK = 0.05 * torch.randn(mu_TK.shape, generator=source)
     sampled_TK = torch.zeros(mu_TK.shape, dtype=torch.bool)
     sampled_TK[:, 0] = True
     return TopK(
-        logprobs_TK=(mu_TK + noise_TK).clamp(max=-1e-4),
-        rollout_logprobs_TK=mu_TK.contiguous(),
-        sampled_TK=sampled_TK,
+        logprobs_TK=(mu_TK + noise_TK).clamp(max=-1e-4), rollout_logprobs_TK=mu_TK, sampled_TK=sampled_TK
     )
 
 
@@ -137,6 +136,7 @@ def given(spec: LossSpec, inputs: Inputs) -> Inputs:
         "old_logprobs": not spec.needs_old_logprobs,
         "ref_logprobs": not spec.needs_ref_logprobs,
         "router_shift": spec.objective.kind != "rspo",
+        "top_k": not (isinstance(spec.objective, Dppo) and spec.objective.needs_top_k),
         "group_ids": spec.aggregation.kind != "prompt_mean",
     }
     return {name: value for name, value in inputs.items() if not unneeded.get(name)}
@@ -205,13 +205,6 @@ def print_objectives(tokens: int, sequences: int, rounds: int) -> bool:
     print(f"{'loss':36} {'time / pg':>9} {'vectors of T':>12}")
     times = rounds_of(specs, inputs, rounds)
     rows = [(name, ratio_to_pg(times, name), peak_vectors(spec, inputs)) for name, spec in specs.items()]
-    small = ragged(TOP_K_TOKENS, min(sequences, TOP_K_TOKENS // 100))
-    small["top_k"] = top_k_of(small)
-    kinds = {f"dppo {d}, K = {TOP_K}": Dppo(divergence=d) for d in ("topk_tv", "topk_kl")}  # type: ignore[arg-type]
-    mean = Aggregation(kind="token_mean")
-    for_small = {"pg": specs["pg"]} | {n: LossSpec(objective=o, aggregation=mean) for n, o in kinds.items()}
-    times = rounds_of(for_small, small, 3 * rounds)
-    rows += [(n, ratio_to_pg(times, n), peak_vectors(for_small[n], small)) for n in kinds]
     for name, ratio, vectors in rows:
         late = " over the limit" if ratio > LIMIT_TIME or vectors > LIMIT_MEMORY else ""
         print(f"{name:36} {ratio:9.2f} {vectors:12.1f}{late}")
