@@ -1,13 +1,16 @@
 """Single numbers that only wrong formulas get wrong: one token each, or two, worked by hand."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
 from algorithms.loss_batches import make_batch, one_token, packed, run, spec_of
 from algorithms.loss_reference import Sequence, Token
-from slipstream.algorithms import policy_loss
-from slipstream.algorithms.spec import Dppo, Entropy, Gmpo, Gspo, Is, Objective, Pg, PpoClip, Vespo
+from slipstream.algorithms import PolicyLoss, policy_loss, reward_penalty
+from slipstream.algorithms.corrections import m2po_bound
+from slipstream.algorithms.packed import PART
+from slipstream.algorithms.spec import Dppo, Entropy, Gmpo, Gspo, Is, M2po, Objective, Pg, PpoClip, Vespo
 
 
 def weight(objective: Objective, logprob: float, anchor: float, advantage: float = 1.0) -> float:
@@ -74,3 +77,104 @@ def test_an_over_age_token_has_no_entropy_bonus_and_stays_in_its_normaliser() ->
     assert float((with_bonus.loss - without.loss).detach()) == pytest.approx(-0.25)
     assert entropy.grad is not None
     assert entropy.grad.tolist() == [-0.25, 0.0]
+
+
+NO_TERMS = {"aggregation": {"kind": "token_mean"}}
+RATIOS_T = torch.tensor([0.5, 2.0, 8.0, 1.0, 3.0], dtype=torch.float64)
+
+
+def five_tokens(spec: dict[str, Any], **arguments: Any) -> PolicyLoss:
+    """r = 1/2, 2, 8, 1 with A = -1, 1, -1, 1 in sequences of their own, and one token under the mask."""
+    given = {
+        "logprobs": RATIOS_T.log(),
+        "rollout_logprobs": torch.zeros(5, dtype=torch.float64),
+        "advantages": torch.tensor([-1.0, 1.0, -1.0, 1.0, 1.0]),
+        "mask": torch.tensor([1, 1, 1, 1, 0]),
+        "sequence_ids": torch.arange(5),
+    }
+    return policy_loss(NO_TERMS | spec, **(given | arguments))
+
+
+def test_an_infinite_logprob_shows_though_the_clamp_hides_it() -> None:
+    logprobs = torch.tensor([-math.inf, math.log(2), math.log(8), 0.0, 0.0], dtype=torch.float64)
+    assert math.isnan(float(five_tokens({"objective": {"kind": "ppo_clip"}}, logprobs=logprobs).loss))
+
+
+def test_a_correction_weighs_the_objective_and_not_the_kl() -> None:
+    # r = pi / prox = 2, A = 1, c = min(prox / mu = 2, 1.5); k3 of d = log 2: 1/2 - 1 + log 2
+    one = torch.zeros(1, dtype=torch.float64)
+    loss = policy_loss(
+        {
+            "objective": {"kind": "is", "anchor": "batch"},
+            "aggregation": "token_mean",
+            "correction": {"kind": "tis", "cap": 1.5},
+        }
+        | {"kl": {"coefficient": 1.0, "estimator": "k3"}},
+        logprobs=one + math.log(2),
+        rollout_logprobs=one - math.log(2),
+        old_logprobs=one,
+        ref_logprobs=one,
+        advantages=torch.ones(1),
+        mask=torch.ones(1),
+        sequence_ids=torch.zeros(1, dtype=torch.int64),
+    ).loss
+    assert float(loss) == pytest.approx(-1.5 * 2 + 0.5 - 1 + math.log(2))
+
+
+def test_the_bound_of_m2po_is_of_the_whole_microbatch() -> None:
+    # half of the tokens have z = 1, half z = 0.1, in parts of their own: the mean of z^2 is 0.505, below 0.52
+    size = PART
+    z_T = torch.cat([torch.ones(size), torch.full((size,), 0.1)]).double()
+    correction = {"kind": "m2po", "threshold": 0.52, "clip_low": 0.01, "clip_high": 0.01}
+    out = policy_loss(
+        NO_TERMS | {"objective": {"kind": "pg"}, "correction": correction},
+        logprobs=z_T,
+        rollout_logprobs=torch.zeros_like(z_T),
+        advantages=torch.ones(2),
+        mask=torch.ones_like(z_T),
+        sequence_ids=torch.arange(2).repeat_interleave(size),
+    )
+    assert out.metrics["dropped_fraction"] == 0.0
+
+
+def test_half_precision_is_widened_before_anything_is_computed() -> None:
+    half_T = torch.tensor([-1.0, -0.3, -2.7, -0.9, -1.1], dtype=torch.bfloat16)
+    narrow = five_tokens({"objective": {"kind": "is"}}, logprobs=half_T)
+    wide = five_tokens({"objective": {"kind": "is"}}, logprobs=half_T.float())
+    assert float(narrow.loss) == float(wide.loss)
+    assert narrow.metrics == wide.metrics
+
+
+def test_the_trimmed_bound_of_m2po_takes_ties_together() -> None:
+    # z^2 = 0.01, 0.09, 0.09: the means are 0.01, 0.05, 0.063; 0.055 has room for one of the equal two only
+    bound = m2po_bound(M2po(scope="all", threshold=0.055), torch.tensor([0.3, 0.1, 0.3]))
+    assert bound == pytest.approx(0.1)
+
+
+def test_the_penalty_of_a_reward_is_a_constant() -> None:
+    rollout = torch.tensor([-1.0], requires_grad=True)
+    assert not reward_penalty(1.0, rollout, torch.tensor([-2.0]), torch.ones(1)).requires_grad
+
+
+def test_metrics_leave_out_masked_and_over_age_tokens() -> None:
+    # the 8 is over age: r = 1/2, 2, 1 are left of the four in the mask; the band clips two
+    out = five_tokens(
+        {"objective": {"kind": "ppo_clip"}, "max_staleness": 2}, staleness=torch.tensor([0, 1, 3, 2, 0])
+    ).metrics
+    assert (out["tokens"], out["trained_tokens"], out["over_age_fraction"]) == (4.0, 3.0, 0.25)
+    assert out["mean_ratio"] == pytest.approx(3.5 / 3)
+    assert (out["clip_fraction_low"], out["clip_fraction_high"]) == pytest.approx((1 / 3, 1 / 3))
+
+
+def test_the_effective_weight_has_the_correction_in_it() -> None:
+    # r = 1 to the old logprobs; c = min(prox / mu, 1.5) is 1/2, 1.5, 1.5, 1
+    out = five_tokens(
+        {"objective": {"kind": "is", "anchor": "batch"}, "correction": {"kind": "tis", "cap": 1.5}},
+        old_logprobs=RATIOS_T.log(),
+    ).metrics
+    assert out["mean_effective_weight"] == pytest.approx(4.5 / 4)
+
+
+def test_the_99th_percentile_is_not_the_median() -> None:
+    # of 1/2, 1, 2, 8 it is the largest; bins are 1/64 wide in the logarithm
+    assert five_tokens({"objective": {"kind": "is"}}).metrics["p99_ratio"] == pytest.approx(8.0, rel=1 / 64)

@@ -4,12 +4,23 @@ from typing import Final
 
 from mutants.mutant import Mutant
 
-_LOSS: Final = ("test_policy_loss.py", "test_loss_properties.py", "test_extremes.py")
-_PARTS: Final = ("test_parts.py",)
-_CORRECTIONS: Final = ("test_corrections.py", "test_extremes.py")
-_REGULARIZERS: Final = ("test_regularizers.py", "test_kl_enumeration.py", "test_extremes.py")
+_LOSS: Final = ("test_policy_loss.py", "test_loss_properties.py", "test_extremes.py", "test_mutant_gaps.py")
+_PARTS: Final = ("test_parts.py", "test_mutant_gaps.py")
+_CORRECTIONS: Final = ("test_corrections.py", "test_extremes.py", "test_mutant_gaps.py")
+_REGULARIZERS: Final = (
+    "test_regularizers.py",
+    "test_kl_enumeration.py",
+    "test_extremes.py",
+    "test_mutant_gaps.py",
+)
 _WEIGHTS: Final = ("test_aggregation.py", "test_policy_loss.py", "test_loss_properties.py")
-_METRICS: Final = ("test_loss_metrics.py", "test_objectives.py", "test_corrections.py", "test_extremes.py")
+_METRICS: Final = (
+    "test_loss_metrics.py",
+    "test_objectives.py",
+    "test_corrections.py",
+    "test_extremes.py",
+    "test_mutant_gaps.py",
+)
 
 
 def _loss(name: str, old: str, new: str, tests: tuple[str, ...] = _LOSS) -> Mutant:
@@ -67,13 +78,13 @@ LOSS_MUTANTS: Final = (
         "loss: the correction weighs the KL term, too",
         "slope_T + weight_T * term.slope_T",
         "slope_T + policy_T * term.slope_T",
-        ("test_regularizers.py", "test_corrections.py"),
+        _REGULARIZERS,
     ),
     _loss(
         "loss: the correction weighs the KL value, too",
         "value_T + weight_T * term.value_T",
         "value_T + policy_T * term.value_T",
-        ("test_regularizers.py", "test_corrections.py"),
+        _REGULARIZERS,
     ),
     _loss(
         "loss: no slope of the regularisers", "slope_T + weight_T * term.slope_T", "slope_T", _REGULARIZERS
@@ -256,11 +267,6 @@ LOSS_MUTANTS: Final = (
         "size_N.square().cumsum(0) / size_N.numel()",
     ),
     _correction("m2po: ties are cut in two", "fits_N & last_of_ties_N", "fits_N"),
-    _correction(
-        "m2po: the masked count",
-        "z_T[mask_T & _harmful(z_T, advantages_T) if",
-        "z_T[_harmful(z_T, advantages_T) if",
-    ),
     _regularizer("k2: not halved", "0.5 * d_T.square(), d_T", "d_T.square(), d_T"),
     _regularizer("k2: slope upside down", "d_T.square(), d_T * moves_T", "d_T.square(), -d_T * moves_T"),
     _regularizer("k3: of the inverse ratio", "k3_T = k3(-d_T)", "k3_T = k3(d_T)"),
