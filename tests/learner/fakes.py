@@ -7,8 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.config import RunConfig, TinyModel, parse_config
+from slipstream.learner.checkpoint import CheckpointWriter, State
 from slipstream.learner.publisher import Published
+from slipstream.learner.ranks import Alone
 from slipstream.learner.record import StepResult
+from slipstream.learner.state import collect
+from slipstream.learner.step import TrainingStep
 from slipstream.telemetry.logs import Log
 from slipstream.types import (
     Completion,
@@ -21,6 +25,17 @@ from slipstream.types import (
     Reward,
     VersionSpan,
 )
+
+
+def save(root: Path, training: TrainingStep, state: State) -> Path:
+    """Write a checkpoint, and wait for it."""
+    writer = CheckpointWriter(root, Alone())
+    writer.prepare(state, training.policy)
+    writer.begin(state.version, collect(training))
+    path = writer.settle()
+    assert path is not None
+    return path
+
 
 TINY = TinyModel(layers=2, width=32, heads=1, max_tokens=64)
 
@@ -184,10 +199,13 @@ class FakePublisher:
     def __init__(self, events: Events, weights: asyncio.Lock) -> None:
         self._events = events
         self._weights = weights
+        self.slow: asyncio.Event | None = None
 
     async def publish(self, version: int) -> Published:
         assert self._weights.locked(), "published while somebody may change the weights"
         self._events.note(f"publish {version}")
+        if self.slow is not None:
+            await self.slow.wait()
         return Published(workers=0, seconds=0.0, pause_seconds=0.0, transfer_seconds=0.0)
 
 

@@ -7,19 +7,21 @@ from typing import Any
 
 import pytest
 import torch
-from learner.fakes import completion, config_with, contrast, group, unguarded
+from learner.fakes import completion, config_with, contrast, group, save, unguarded
 from slipstream.algorithms import RunningBaselines, group_advantages
 from slipstream.algorithms.shaping import CollapseWatch
 from slipstream.algorithms.spec import CollapseAlarm, DynamicSampling, Entropy, Shaping
 from slipstream.config import RunConfig
 from slipstream.learner.batch import make_row, make_sequences, prompt_tokens
-from slipstream.learner.checkpoint import State, load_optimizer, read_state, save_checkpoint
+from slipstream.learner.checkpoint import State, read_state
 from slipstream.learner.memory import Memory
 from slipstream.learner.model import Policy
-from slipstream.learner.passes import largest
+from slipstream.learner.passes import least_of_largest
+from slipstream.learner.ranks import Alone
 from slipstream.learner.record import StepResult
 from slipstream.learner.reference import Reference, load_reference
 from slipstream.learner.rewards import batch_rewards, diversity_of
+from slipstream.learner.state import restore
 from slipstream.learner.step import TrainingStep
 from slipstream.types import FinishReason, Group
 
@@ -103,9 +105,9 @@ def test_an_averaged_reference_and_the_memory_survive_a_restart(
         entropy={"coefficient": 0.1, "target": 9.0},
     )
 
-    def fresh(checkpoint: Any = None) -> TrainingStep:
+    def fresh() -> TrainingStep:
         where = new_policy().device
-        reference = load_reference(config, checkpoint=checkpoint, device=where, dtype=torch.float32)
+        reference = load_reference(config, device=where, dtype=torch.float32)
         return TrainingStep(new_policy(), config, reference=reference)
 
     training = fresh()
@@ -115,11 +117,9 @@ def test_an_averaged_reference_and_the_memory_survive_a_restart(
     assert training.memory.entropy > 0
     assert training.reference is not None
     state = State(version=1, model_fingerprint="f", memory=training.memory.to_dict())
-    path = save_checkpoint(
-        tmp_path, training.policy, training.optimizer, state, reference=training.reference.policy
-    )
-    again = fresh(path)
-    load_optimizer(path, again.policy, again.optimizer)
+    path = save(tmp_path, training, state)
+    again = fresh()
+    restore(again, path)
     again.memory = again.memory.restored(read_state(path, model_fingerprint="f").memory)
     assert again.memory == training.memory
     assert again.reference is not None
@@ -130,9 +130,7 @@ def test_an_averaged_reference_and_the_memory_survive_a_restart(
 
 
 def test_no_reference_is_loaded_where_no_term_asks_for_one() -> None:
-    assert (
-        load_reference(configured(), checkpoint=None, device=torch.device("cpu"), dtype=torch.float32) is None
-    )
+    assert load_reference(configured(), device=torch.device("cpu"), dtype=torch.float32) is None
 
 
 def test_the_entropy_bonus_raises_the_entropy_of_the_answers(new_policy: Callable[[], Policy]) -> None:
@@ -159,7 +157,8 @@ def test_top_entropy_trains_on_the_share_of_the_whole_batch_whatever_the_rows(
 
 def test_the_largest_share_is_taken_over_all_parts_together() -> None:
     parts = [torch.tensor([1.0, 9.0, 3.0]), torch.tensor([8.0, 2.0])]
-    assert [part.tolist() for part in largest(parts, share=0.4)] == [[False, True, False], [True, False]]
+    assert least_of_largest(parts, share=0.4, ranks=Alone()) == 8.0
+    assert least_of_largest([], share=0.4, ranks=Alone()) == math.inf
 
 
 @pytest.mark.parametrize(("scope", "threshold"), [("harmful", 0.04), ("all", 0.5)])
@@ -334,8 +333,11 @@ def test_an_average_that_a_checkpoint_does_not_hold_starts_from_the_run_s_model(
     config = configured(
         f"model={{path: {new_policy().source}}}", kl={"coefficient": 0.1}, reference={"kind": "ema"}
     )
-    found = load_reference(config, checkpoint=tmp_path, device=torch.device("cpu"), dtype=torch.float32)
+    without = TrainingStep(new_policy(), configured())
+    path = save(tmp_path, without, State(version=1, model_fingerprint="f"))
+    found = load_reference(config, device=torch.device("cpu"), dtype=torch.float32)
     assert found is not None
+    restore(TrainingStep(new_policy(), config, reference=found), path)
     pairs = zip(found.policy.model.parameters(), new_policy().model.parameters(), strict=True)
     assert all(torch.equal(mine, theirs) for mine, theirs in pairs)
 

@@ -234,6 +234,7 @@ def test_no_joiner_gets_weights_that_are_being_changed_under_an_old_number(polic
         async with learner.weights:
             with torch.no_grad():
                 next(iter(policy.model.parameters())).add_(1.0)
+            learner.snapshot.take()
             await learner.join(worker)
             await asyncio.sleep(0.1)
             assert list(worker.events) == []

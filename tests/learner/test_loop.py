@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from learner.fakes import (
     Events,
     FakeEvaluator,
@@ -18,11 +19,16 @@ from learner.fakes import (
     step_result,
 )
 from slipstream.cli.rows import read_history
-from slipstream.learner.checkpoint import latest_checkpoint, read_state
+from slipstream.learner.checkpoint import CheckpointWriter, latest_checkpoint, read_state
+from slipstream.learner.lockstep import Lockstep
 from slipstream.learner.loop import Diverged, Loop, Starved
 from slipstream.learner.model import Policy
+from slipstream.learner.publishing import Publishing, overlaps
+from slipstream.learner.ranks import Alone
 from slipstream.learner.record import StepResult
 from slipstream.learner.report import Report
+from slipstream.learner.saving import Saver
+from slipstream.learner.snapshot import Snapshot
 from slipstream.learner.step import Abandoned, TrainingStep
 from slipstream.telemetry.metrics import Metrics
 from slipstream.types import Group
@@ -75,27 +81,43 @@ class Scene:
         self.weights = asyncio.Lock()
         self.replay = FakeReplay(self.events, batches=batches)
         self.report = Report(run_dir, Metrics())
-        parts: dict[str, Any] = {
-            "training": FakeTraining(policy, self.events, bad=bad),
-            "publisher": FakePublisher(self.events, self.weights),
-            "evaluator": FakeEvaluator(self.events),
-            "replay": self.replay,
-        }
-        self.loop = Loop(
-            config=config_with(
-                "learner.steps=3",
-                "learner.checkpoint.every_steps=100",
-                "evaluation.every_steps=0",
-                *overrides,
-            ),
-            run_dir=run_dir,
-            report=self.report,
+        config = config_with(
+            "learner.steps=3", "learner.checkpoint.every_steps=100", "evaluation.every_steps=0", *overrides
+        )
+        ranks, metrics, root = Alone(), Metrics(), run_dir / "checkpoints"
+        training: Any = FakeTraining(policy, self.events, bad=bad)
+        lockstep = Lockstep(ranks, training, Snapshot(policy, ranks), CheckpointWriter(root, ranks))
+        replay: Any = self.replay
+        self.publisher: Any = FakePublisher(self.events, self.weights)
+        evaluator: Any = FakeEvaluator(self.events)
+        self.publishing = Publishing(
+            lockstep=lockstep,
+            publisher=self.publisher,
+            replay=replay,
             weights=self.weights,
+            overlap=overlaps(config, policy.device),
+        )
+        self.loop = Loop(
+            config=config,
+            run_dir=run_dir,
+            lockstep=lockstep,
+            publishing=self.publishing,
+            saver=Saver(
+                root=root,
+                config=config.learner.checkpoint,
+                lockstep=lockstep,
+                replay=replay,
+                model_fingerprint="f",
+                durable=version or None,
+                metrics=metrics,
+                log=self.log,
+            ),
+            evaluator=evaluator,
+            replay=replay,
+            report=self.report,
             version=version,
-            model_fingerprint="f",
-            metrics=Metrics(),
+            metrics=metrics,
             log=self.log,
-            **parts,
         )
 
     def run(self) -> list[str]:
@@ -158,16 +180,9 @@ def test_checkpoints_and_evaluations_come_at_their_steps(policy: Policy, tmp_pat
     happened = Scene(
         policy, tmp_path, "learner.steps=5", "learner.checkpoint.every_steps=2", "evaluation.every_steps=2"
     ).run()
-    of_interest = [event for event in happened if event.split()[0] in ("confirm", "begin", "evaluate")]
-    assert of_interest == [
-        "evaluate 0",
-        "begin evaluation 2",
-        "confirm 2",
-        "begin evaluation 4",
-        "confirm 4",
-        "confirm 5",
-        "evaluate 5",
-    ]
+    evaluations = [event for event in happened if event.split()[0] in ("begin", "evaluate")]
+    assert evaluations == ["evaluate 0", "begin evaluation 2", "begin evaluation 4", "evaluate 5"]
+    assert [e for e in happened if e.startswith("confirm")] == ["confirm 2", "confirm 4", "confirm 5"]
     kept = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
     assert kept == ["step_00000004", "step_00000005"]
 
@@ -266,11 +281,11 @@ def test_steps_in_a_row_that_are_not_finite_end_the_run_and_their_batch_goes_bac
 def test_a_full_disk_at_a_checkpoint_keeps_the_run_going(policy: Policy, tmp_path: Path) -> None:
     (tmp_path / "checkpoints").write_text("in the way")
     scene = Scene(policy, tmp_path, "learner.checkpoint.every_steps=1")
-    happened = scene.run()
-    assert "announce 3" in happened
-    assert not [event for event in happened if event.startswith("confirm")]
+    with pytest.raises(OSError, match="there is no checkpoint of step 3; make room, and resume the run"):
+        scene.run()
+    assert "announce 3" in scene.done
+    assert not [event for event in scene.done if event.startswith("confirm")]
     assert said(scene.log).count("checkpoint not written; the last one stays") >= 3
-    assert scene.rows[-1]["event"] == "finished"
 
 
 def test_a_resumed_run_starts_at_the_version_of_its_checkpoint(policy: Policy, tmp_path: Path) -> None:
@@ -295,27 +310,34 @@ def test_a_resumed_run_that_is_stopped_at_once_leaves_its_checkpoint_alone(
     assert not (tmp_path / "checkpoints").exists()
 
 
-def test_the_weights_are_held_from_the_first_change_until_they_have_their_version(
+def test_with_overlap_the_next_step_trains_while_a_version_is_on_its_way(
     policy: Policy, tmp_path: Path
 ) -> None:
-    scene = Scene(policy, tmp_path, "learner.steps=1")
+    scene = Scene(policy, tmp_path, "weights.overlap=true", "learner.steps=2")
+    scene.publisher.slow = asyncio.Event()
 
-    async def run() -> list[str]:
-        seen: list[str] = []
+    async def run() -> None:
+        running = asyncio.create_task(scene.loop.run(scene.stop))
+        await scene.events.wait_for("train 2")
+        assert "announce 1" not in scene.events
+        assert scene.weights.locked()
+        scene.publisher.slow.set()
+        await asyncio.wait_for(running, 10)
 
-        async def joiner() -> None:
-            await scene.events.wait_for("sample 0")
-            while scene.loop.version == 0:
-                async with scene.weights:
-                    seen.append("changed" if "train 1" in scene.events else "old")
-                await asyncio.sleep(0)
-
-        watching = asyncio.create_task(joiner())
-        await scene.loop.run(scene.stop)
-        await watching
-        return seen
-
-    # whoever holds the lock before version 1 exists finds the old weights
-    seen = asyncio.run(run())
-    assert "changed" not in seen[:-1]
+    asyncio.run(run())
+    order = [scene.done.index(event) for event in ("train 2", "announce 1", "publish 2", "announce 2")]
+    assert order == sorted(order)
     assert not scene.weights.locked()
+
+
+def test_without_overlap_a_version_is_announced_before_the_next_step(policy: Policy, tmp_path: Path) -> None:
+    done = Scene(policy, tmp_path, "weights.overlap=false", "learner.steps=2").run()
+    assert done.index("announce 1") < done.index("train 2")
+
+
+def test_publishing_overlaps_where_a_core_is_to_spare() -> None:
+    cpu = torch.device("cpu")
+    many = config_with("learner.threads=100000")
+    assert not overlaps(many, cpu)
+    assert overlaps(many, torch.device("cuda"))
+    assert overlaps(config_with("learner.threads=100000", "weights.overlap=true"), cpu)

@@ -62,9 +62,9 @@ def llama(directory: Path) -> Path:
 
 def logprobs(policy: Policy, sequences: list[TrainingSequence], *, temperature: float = 1.0) -> torch.Tensor:
     row = make_row(sequences, prompt_tokens(sequences), CPU)
-    return policy.logprobs(
+    return policy.selected(
         row.tokens_R, row.positions_R, row.predictors_T, row.targets_T, temperature=temperature, chunk=4
-    )
+    ).logprobs_T
 
 
 def own_logprobs(policy: Policy, sequence: TrainingSequence, temperature: float) -> torch.Tensor:

@@ -68,14 +68,14 @@ def logprobs_of(policy: Policy, g: Group, c: Completion, temperature: float = 1.
     sequence = TrainingSequence(prompt_token_ids=g.prompt_token_ids, completion=whole, place=0, group=0)
     row = make_row([sequence], prompt_tokens([sequence]), policy.device)
     with torch.no_grad():
-        found: list[float] = policy.logprobs(
+        found: list[float] = policy.selected(
             row.tokens_R,
             row.positions_R,
             row.predictors_T,
             row.targets_T,
             temperature=temperature,
             chunk=99,
-        ).tolist()
+        ).logprobs_T.tolist()
     return found
 
 

@@ -13,6 +13,8 @@ from slipstream.config import RpcConfig, WeightsConfig
 from slipstream.learner.fleet import Fleet
 from slipstream.learner.model import Policy
 from slipstream.learner.publisher import Published, Publisher
+from slipstream.learner.ranks import Alone
+from slipstream.learner.snapshot import Snapshot
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.server import start_server
 from slipstream.telemetry.logs import Log
@@ -145,6 +147,7 @@ class Learner:
 
     fleet: Fleet
     publisher: Publisher
+    snapshot: Snapshot
     policy: Policy
     address: str
     log: Log
@@ -165,6 +168,7 @@ class Learner:
             with torch.no_grad():
                 for _, tensor in self.policy.named_tensors():
                     tensor.add_(1.0)
+            self.snapshot.take()
             return await asyncio.wait_for(self.publisher.publish(version), 10 * TIMEOUT)
 
     def has(self, worker: Worker) -> bool:
@@ -183,8 +187,12 @@ async def learner_of(policy: Policy) -> AsyncIterator[Learner]:
     server = await start_server(
         "127.0.0.1:0", lambda s: add_FleetServicer_to_server(fleet, s), config=RpcConfig()
     )
+    snapshot = Snapshot(policy, Alone())
+    snapshot.take()
     publisher = Publisher(
-        policy=policy,
+        weights=snapshot.tensors,
+        dtype=policy.dtype,
+        device=policy.device,
         fleet=fleet,
         config=WeightsConfig(bucket_mib=0.03, timeout_seconds=TIMEOUT),
         model_fingerprint=FINGERPRINT,
@@ -196,6 +204,7 @@ async def learner_of(policy: Policy) -> AsyncIterator[Learner]:
         yield Learner(
             fleet=fleet,
             publisher=publisher,
+            snapshot=snapshot,
             policy=policy,
             address=server.address,
             log=log,

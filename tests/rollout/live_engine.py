@@ -149,14 +149,14 @@ def differences(
     """The difference at every token of a turn."""
     tokens = torch.tensor([*prompt, *turn.token_ids])
     with torch.no_grad():
-        own = policy.logprobs(
+        own = policy.selected(
             tokens,
             torch.arange(len(tokens)),
             torch.arange(len(prompt) - 1, len(tokens) - 1),
             tokens[len(prompt) :],
             temperature=temperature,
             chunk=64,
-        )
+        ).logprobs_T
     found: list[float] = (own - torch.tensor(turn.logprobs)).abs().tolist()
     return found
 

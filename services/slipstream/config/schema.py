@@ -227,7 +227,7 @@ class LearnerConfig(Section):
     schedule: ScheduleConfig = ScheduleConfig()
     """Learning rate over the run."""
     max_tokens_per_row: int = Field(1024, ge=16)
-    """Tokens in one packed forward pass."""
+    """Tokens in one packed forward pass; a longer sequence is left out of the loss, and counted."""
     share_prompts: bool = False
     """Compute the prompt of a group once for all its completions; for models with full attention only."""
     logprob_chunk: int = Field(1024, ge=1)
@@ -238,6 +238,12 @@ class LearnerConfig(Section):
     """Where the learner computes; auto takes a GPU if there is one."""
     threads: int = Field(1, ge=1)
     """CPU threads of the learner."""
+    ranks: int = Field(1, ge=1)
+    """Processes over which `slipstream run` shards the learner, each with a GPU or `threads` of its own."""
+    collective_timeout_seconds: float = Field(300.0, gt=0)
+    """Longest that a rank waits for the others, after which all of them stop."""
+    activation_checkpointing: bool = False
+    """Keep only each layer's input for the backward pass: less memory for a third more computing."""
     samples_per_step: int = Field(1, ge=0)
     """Completions a step written to samples.jsonl."""
     least_step_seconds: float = Field(0.0, ge=0)
@@ -259,6 +265,8 @@ class WeightsConfig(Section):
     """Size of a bucket in MiB; a tensor larger than this gets one of its own."""
     timeout_seconds: float = Field(60.0, gt=0)
     """Deadline of each wait of a transfer, forming the group included."""
+    overlap: bool | None = None
+    """Train on while a version is broadcast; null: where a GPU or a core to spare makes it worth while."""
 
 
 class TelemetryConfig(Section):

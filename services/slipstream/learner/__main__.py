@@ -1,30 +1,51 @@
 """The learner pod: `python -m slipstream.learner --config FILE`. Goes on from the run's last checkpoint."""
 
 import asyncio
+import os
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from slipstream.config import RunConfig
-from slipstream.learner.checkpoint import latest_checkpoint, load_optimizer, read_state
+from slipstream.config import RunConfig, apply_environment, load_config
+from slipstream.learner.checkpoint import CheckpointWriter, latest_checkpoint, read_state
 from slipstream.learner.clients import ReplayClient
 from slipstream.learner.evaluation import Evaluator
 from slipstream.learner.fleet import Fleet
+from slipstream.learner.lockstep import Lockstep, follow
 from slipstream.learner.loop import Loop
 from slipstream.learner.model import load_policy, pick_device, without_progress_bars
 from slipstream.learner.publisher import Publisher, catch_up
+from slipstream.learner.publishing import Publishing, overlaps
+from slipstream.learner.ranks import Alone, TorchRanks, local_rank, own_rank, started_by_torchrun
 from slipstream.learner.reference import load_reference
 from slipstream.learner.report import Report
+from slipstream.learner.saving import Saver
+from slipstream.learner.sharding import checkpoint_activations, shard
+from slipstream.learner.snapshot import Snapshot
+from slipstream.learner.state import restore
 from slipstream.learner.step import TrainingStep
 from slipstream.rpc.channel import open_channel
-from slipstream.rpc.pod import Pod, run_pod
+from slipstream.rpc.errors import SlipstreamError
+from slipstream.rpc.pod import Pod, die_with_parent, parse_arguments, run_pod
 from slipstream.rpc.server import start_server
+from slipstream.telemetry.logs import Log
 from slipstream.v1.learner_pb2_grpc import add_FleetServicer_to_server
 from slipstream.weights.group import backend_of
 from slipstream.weights.manifest import model_fingerprint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What a rank works with, brought to `version`."""
+
+    training: TrainingStep
+    snapshot: Snapshot
+    writer: CheckpointWriter
+    version: int
 
 
 async def main(pod: Pod) -> None:
@@ -32,18 +53,23 @@ async def main(pod: Pod) -> None:
     config = pod.config
     run_dir = run_directory(config)
     fingerprint = model_fingerprint(config.model.directory())
-    device = pick_device(config.learner.device)
+    device = pick_device(config.learner.device, local_rank())
     fleet = Fleet(model_fingerprint=fingerprint, backend=backend_of(device), metrics=pod.metrics, log=pod.log)
     server = await start_server(
         config.learner.address, lambda s: add_FleetServicer_to_server(fleet, s), config=config.rpc
     )
-    training, version = await asyncio.to_thread(load, config, run_dir, fingerprint, device)
-    fleet.version = version
+    ranks = await asyncio.to_thread(form_ranks, config, device)
+    loaded = await asyncio.to_thread(load, config, run_dir, fingerprint, device, ranks)
+    lockstep = Lockstep(ranks, loaded.training, loaded.snapshot, loaded.writer)
+    await lockstep.take_snapshot()
+    fleet.version = loaded.version
     channel = open_channel(config.replay.address, config.rpc)
     replay = ReplayClient(channel, config)
     report = Report(run_dir, pod.metrics)
     publisher = Publisher(
-        policy=training.policy,
+        weights=loaded.snapshot.tensors,
+        dtype=loaded.training.policy.dtype,
+        device=device,
         fleet=fleet,
         config=config.weights,
         model_fingerprint=fingerprint,
@@ -54,38 +80,63 @@ async def main(pod: Pod) -> None:
     loop = Loop(
         config=config,
         run_dir=run_dir,
-        training=training,
-        publisher=publisher,
+        lockstep=lockstep,
+        publishing=Publishing(
+            lockstep=lockstep,
+            publisher=publisher,
+            replay=replay,
+            weights=weights,
+            overlap=overlaps(config, device),
+        ),
+        saver=Saver(
+            root=run_dir / "checkpoints",
+            config=config.learner.checkpoint,
+            lockstep=lockstep,
+            replay=replay,
+            model_fingerprint=fingerprint,
+            durable=loaded.version or None,
+            metrics=pod.metrics,
+            log=pod.log,
+        ),
         evaluator=Evaluator(
             config=config.evaluation, replay=replay, report=report, metrics=pod.metrics, log=pod.log
         ),
         replay=replay,
         report=report,
-        weights=weights,
-        version=version,
-        model_fingerprint=fingerprint,
+        version=loaded.version,
         metrics=pod.metrics,
         log=pod.log,
     )
     try:
-        attached = await replay.attach(version)
-        pod.log.info("attached", version=version, released=attached.released, restored=attached.restored)
+        attached = await replay.attach(loaded.version)
+        pod.log.info(
+            "attached", version=loaded.version, released=attached.released, restored=attached.restored
+        )
         if report.continues:
-            report.event("resumed", step=version)
+            report.event("resumed", step=loaded.version)
         pod.announce(server.address)
         await server.set_serving(True)
         await train(loop, catch_up(publisher, fleet, weights), pod.stop)
+        await lockstep.finish()
     finally:
         fleet.finish("the learner stopped")
         report.close()
         await channel.close(None)
         await server.stop(grace=1)
+        ranks.close()
+
+
+def form_ranks(config: RunConfig, device: torch.device) -> Alone | TorchRanks:
+    """The ranks that this process is one of. Blocks until all are there. Errors: RankLost."""
+    if not started_by_torchrun():
+        return Alone()
+    return TorchRanks(device, timeout_seconds=config.learner.collective_timeout_seconds)
 
 
 def load(
-    config: RunConfig, run_dir: Path, fingerprint: str, device: torch.device
-) -> tuple[TrainingStep, int]:
-    """Model and optimizer of the last checkpoint, or of the start; and the version that they are at.
+    config: RunConfig, run_dir: Path, fingerprint: str, device: torch.device, ranks: Alone | TorchRanks
+) -> Loaded:
+    """Model and optimizer of the last checkpoint, or of the start, as this rank's part.
 
     Blocks. Errors: CheckpointError, and ValueError for a model that cannot be trained.
     """
@@ -93,18 +144,44 @@ def load(
     torch.set_num_threads(config.learner.threads)
     torch.manual_seed(config.seed)
     source = config.model.directory()
-    checkpoint = latest_checkpoint(run_dir / "checkpoints")
-    weights = source if checkpoint is None else checkpoint / "model"
     dtype = getattr(torch, config.model.dtype)
-    policy = load_policy(weights, source=source, device=device, dtype=dtype)
-    reference = load_reference(config, checkpoint=checkpoint, device=device, dtype=dtype)
-    training = TrainingStep(policy, config, reference=reference)
-    if checkpoint is None:
-        return training, 0
-    state = read_state(checkpoint, model_fingerprint=fingerprint)
-    load_optimizer(checkpoint, policy, training.optimizer)
-    training.memory = training.memory.restored(state.memory)
-    return training, state.version
+    policy = load_policy(source, source=source, device=device, dtype=dtype)
+    reference = load_reference(config, device=device, dtype=dtype)
+    if config.learner.activation_checkpointing:
+        checkpoint_activations(policy)
+    if isinstance(ranks, TorchRanks):
+        shard(policy, ranks.mesh)
+        if reference is not None:
+            shard(reference.policy, ranks.mesh)
+    training = TrainingStep(policy, config, reference=reference, ranks=ranks)
+    root = run_dir / "checkpoints"
+    checkpoint, version = latest_checkpoint(root), 0
+    if checkpoint is not None:
+        state = read_state(checkpoint, model_fingerprint=fingerprint)
+        restore(training, checkpoint)
+        training.memory = training.memory.restored(state.memory)
+        version = state.version
+    snapshot = Snapshot(policy, ranks)
+    return Loaded(training=training, snapshot=snapshot, writer=CheckpointWriter(root, ranks), version=version)
+
+
+def follow_main(argv: Sequence[str] | None = None) -> int:
+    """The program of every rank but the first; returns the exit status."""
+    arguments = parse_arguments("learner", argv)
+    die_with_parent(os.getppid())
+    log = Log(pod=f"learner/{own_rank()}", level="info")
+    try:
+        config = apply_environment(load_config(arguments.config, arguments.set))
+        device = pick_device(config.learner.device, local_rank())
+        ranks = TorchRanks(device, timeout_seconds=config.learner.collective_timeout_seconds)
+        fingerprint = model_fingerprint(config.model.directory())
+        loaded = load(config, run_directory(config), fingerprint, device, ranks)
+        follow(ranks, loaded.training, loaded.snapshot, loaded.writer)
+        ranks.close()
+    except (SlipstreamError, OSError, ValueError) as error:
+        log.error("stopped", error=f"{type(error).__name__}: {error}")
+        return 1
+    return 0
 
 
 async def train(loop: Loop, catching_up: Coroutine[Any, Any, None], stop: asyncio.Event) -> None:
@@ -123,4 +200,4 @@ def run_directory(config: RunConfig) -> Path:
 
 
 if __name__ == "__main__":
-    sys.exit(run_pod("learner", main))
+    sys.exit(follow_main() if own_rank() else run_pod("learner", main))

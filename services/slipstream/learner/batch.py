@@ -3,15 +3,16 @@
 Shape suffixes: R tokens of a row, T sampled tokens of a row (those with a loss), B sequences of a row.
 """
 
+import heapq
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from slipstream.algorithms import token_versions
 from slipstream.algorithms.shaping.duplicates import duplicate_weights
 from slipstream.algorithms.spec import Shaping
-from slipstream.types import Completion, FinishReason, Group
+from slipstream.types import Completion, FinishReason, Group, VersionSpan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +53,14 @@ class Row:
     shares_B: torch.Tensor
     group_ids_B: torch.Tensor
     prompt_tokens_B: torch.Tensor
+    mask_T: torch.Tensor
+    """1; 0 in a row that only keeps this rank in step with the others."""
     attention_RR: torch.Tensor | None = None
+
+    @property
+    def trains(self) -> bool:
+        """Whether there is anything in it."""
+        return bool(self.mask_T.any())
 
 
 def make_sequences(groups: Sequence[Group], shaping: Shaping) -> list[TrainingSequence]:
@@ -86,17 +94,38 @@ def _trains(completion: Completion, shaping: Shaping) -> bool:
     return not completion.withheld and any(completion.mask) and not overlong
 
 
-def pack(
-    sequences: Sequence[TrainingSequence], *, max_tokens: int, share_prompts: bool = False
-) -> list[list[TrainingSequence]]:
-    """First-fit-decreasing into rows of at most `max_tokens`; a longer sequence gets a row of its own.
+def without_too_long(
+    sequences: Sequence[TrainingSequence], max_tokens: int
+) -> tuple[list[TrainingSequence], int]:
+    """Those that fit into a row, and how many do not: a row of theirs would take memory that is not there."""
+    fitting = [sequence for sequence in sequences if sequence.length <= max_tokens]
+    return fitting, len(sequences) - len(fitting)
 
-    With `share_prompts` what is packed are bundles of a group's sequences, whose prompt counts once.
+
+def pack(
+    sequences: Sequence[TrainingSequence], *, max_tokens: int, share_prompts: bool = False, ranks: int = 1
+) -> list[list[TrainingSequence]]:
+    """First-fit-decreasing into rows of at most `max_tokens`, of which every rank gets as many.
+
+    With `share_prompts` what is packed are bundles of a group's sequences, whose prompt counts once. For
+    several ranks the rows, a multiple of their number, are made about equally long, longest first; some may
+    be empty. No sequence may be longer than a row.
     """
     bundles = _bundles(sequences, max_tokens) if share_prompts else [[sequence] for sequence in sequences]
+    bundles.sort(key=lambda b: -_bundle_length(b))
+    rows = _first_fit(bundles, max_tokens)
+    if ranks == 1 or not rows:
+        return rows
+    count, even = -(-len(rows) // ranks) * ranks, None
+    while (even := _even(bundles, max_tokens, count)) is None:
+        count += ranks
+    return sorted(even, key=lambda row: -sum(s.length for s in row))
+
+
+def _first_fit(bundles: Sequence[list[TrainingSequence]], max_tokens: int) -> list[list[TrainingSequence]]:
     rows: list[list[TrainingSequence]] = []
     free: list[int] = []
-    for bundle in sorted(bundles, key=lambda b: -_bundle_length(b)):
+    for bundle in bundles:
         length = _bundle_length(bundle)
         place = next((i for i, room in enumerate(free) if room >= length), None)
         if place is None:
@@ -105,6 +134,22 @@ def pack(
             free.append(max_tokens)
         rows[place] += bundle
         free[place] -= length
+    return rows
+
+
+def _even(
+    bundles: Sequence[list[TrainingSequence]], max_tokens: int, count: int
+) -> list[list[TrainingSequence]] | None:
+    """`count` rows, each bundle into the shortest; None when one does not fit there."""
+    rows: list[list[TrainingSequence]] = [[] for _ in range(count)]
+    shortest = [(0, place) for place in range(count)]
+    for bundle in bundles:
+        length, place = heapq.heappop(shortest)
+        length += _bundle_length(bundle)
+        if length > max_tokens:
+            return None
+        rows[place] += bundle
+        heapq.heappush(shortest, (length, place))
     return rows
 
 
@@ -156,8 +201,28 @@ def make_row(
         shares_B=torch.tensor([s.share for s in sequences], device=device),
         group_ids_B=torch.tensor([s.group for s in sequences], device=device),
         prompt_tokens_B=torch.tensor([totals[s.group] for s in sequences], device=device),
+        mask_T=torch.ones(len(layout.targets), device=device),
         attention_RR=layout.attention(device) if share_prompts else None,
     )
+
+
+def empty_row(device: torch.device) -> Row:
+    """A row without weight: one token behind one other, with a mask of 0."""
+    sequence = TrainingSequence(
+        prompt_token_ids=(0,),
+        completion=Completion(
+            token_ids=(0,),
+            logprobs=(0.0,),
+            mask=(1,),
+            spans=(VersionSpan(version=0, start=0, end=1),),
+            finish_reason=FinishReason.STOP,
+        ),
+        place=0,
+        group=0,
+        share=0.0,
+    )
+    row = make_row([sequence], {0: 1}, device)
+    return replace(row, mask_T=torch.zeros_like(row.mask_T))
 
 
 @dataclass(slots=True)

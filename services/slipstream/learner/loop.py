@@ -5,25 +5,30 @@
     └──────────────────────────────────────────────────────────────────────────┘
 
 It waits for a full batch (bounded by learner.sample_timeout_seconds; unblocked by inserts), and for the
-workers' swap of weights (bounded by weights.timeout_seconds). Torch runs in a thread; gRPC in this loop.
+workers' swap of weights (bounded by weights.timeout_seconds), or with weights.overlap for that of the version
+before. Torch runs in a thread; gRPC in this loop.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from slipstream.config import RunConfig
-from slipstream.learner.checkpoint import State, prune, save_checkpoint, save_model
+from slipstream.learner.checkpoint import latest_checkpoint
 from slipstream.learner.clients import ReplayClient
 from slipstream.learner.evaluation import Evaluator
+from slipstream.learner.export import export
+from slipstream.learner.lockstep import Lockstep
 from slipstream.learner.prefetch import Prefetch
-from slipstream.learner.publisher import Published, Publisher
+from slipstream.learner.publisher import Published
+from slipstream.learner.publishing import Publishing
 from slipstream.learner.record import StepResult
 from slipstream.learner.report import Report, Timing
-from slipstream.learner.step import Abandoned, TrainingStep
+from slipstream.learner.saving import Saver
+from slipstream.learner.step import Abandoned
 from slipstream.rpc.errors import SlipstreamError
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
@@ -54,32 +59,28 @@ class Loop:
         *,
         config: RunConfig,
         run_dir: Path,
-        training: TrainingStep,
-        publisher: Publisher,
+        lockstep: Lockstep,
+        publishing: Publishing,
+        saver: Saver,
         evaluator: Evaluator,
         replay: ReplayClient,
         report: Report,
-        weights: asyncio.Lock,
         version: int,
-        model_fingerprint: str,
         metrics: Metrics,
         log: Log,
     ) -> None:
         self._config = config
         self._run_dir = run_dir
-        self._training = training
-        self._publisher = publisher
+        self._lockstep = lockstep
+        self._publishing = publishing
+        self._saver = saver
         self._evaluator = evaluator
         self._replay = replay
         self._report = report
-        self._weights = weights
-        self._fingerprint = model_fingerprint
         self._metrics = metrics
         self._log = log
         self._bad_in_a_row = 0
-        self._saved = version or None
         self._prefetch = Prefetch(replay, steps=config.learner.steps)
-        self._holding = False
         self._clock = Clock()
         self._generated = Generated() if version == 0 else None  # unknown after a restart
         self._recent: Generated | None = None
@@ -97,25 +98,42 @@ class Loop:
             while self.version < self._config.learner.steps and not stop.is_set():
                 await self._step(stop)
         except (Starved, Diverged):
-            await self._checkpoint()
+            await self._saver.save(self.version)
             raise
         finally:
             await self._prefetch.drop()
+        await self._publishing.settle()
         seconds = time.monotonic() - self._clock.started
-        await self._checkpoint()
-        await self._evaluator.settle(stop)
-        finished = self.version >= self._config.learner.steps
-        if finished and self._evaluator.last_step != self.version:
-            await self._evaluator.evaluate(self.version, stop)
-            finished = self._evaluator.last_step == self.version or not stop.is_set()
+        await self._saver.save(self.version)
+        finished = await self._evaluate_last(stop)
         if finished:
-            await asyncio.to_thread(save_model, self._training.policy, self._run_dir / "model")
+            await self._write_model()
         self._report.event(
             "finished" if finished else "interrupted",
             step=self.version,
             loop_seconds=seconds,
             idle_seconds=self._clock.idle,
         )
+
+    async def _evaluate_last(self, stop: asyncio.Event) -> bool:
+        """Evaluate what training ended with; False when the run is not at its end."""
+        await self._evaluator.settle(stop)
+        if self.version < self._config.learner.steps:
+            return False
+        if self._evaluator.last_step == self.version:
+            return True
+        await self._evaluator.evaluate(self.version, stop)
+        return self._evaluator.last_step == self.version or not stop.is_set()
+
+    async def _write_model(self) -> None:
+        """The last checkpoint as a Hugging Face directory. Errors: OSError."""
+        newest = latest_checkpoint(self._run_dir / "checkpoints")
+        if newest is None or self._saver.durable != self.version:
+            raise OSError(
+                f"{self._run_dir / 'model'} is not written: there is no checkpoint of step {self.version}; "
+                "make room, and resume the run"
+            )
+        await asyncio.to_thread(export, newest, self._run_dir / "model", replace=True)
 
     async def _step(self, stop: asyncio.Event) -> None:
         began = time.monotonic()
@@ -132,7 +150,7 @@ class Loop:
         self._recent = None if before is None else self._generated.since(before)
         self.version += 1
         trained = time.monotonic()
-        published = await self._publish()
+        published = await self._publishing.publish(self.version)
         ended = time.monotonic()
         self._clock.idle += sampled - began
         timing = Timing(
@@ -157,23 +175,12 @@ class Loop:
             ) from error
 
     async def _train(self, groups: Sequence[Group], stop: asyncio.Event) -> StepResult:
-        """Train in a thread. From the first change of weights until `_publish`, nobody else reads them.
-
-        Errors: Abandoned when `stop` is set before that change; Diverged.
-        """
-        loop = asyncio.get_running_loop()
-
-        def update(change: Callable[[], None]) -> None:
-            asyncio.run_coroutine_threadsafe(self._hold_weights(), loop).result()
-            change()
-
+        """Train in a thread. Errors: Abandoned when `stop` is set before the first change; Diverged."""
         if self._config.learner.least_step_seconds:
             await _wait(stop, self._config.learner.least_step_seconds)
-        result = await asyncio.to_thread(
-            self._training.train,
+        result = await self._lockstep.train(
             groups,
             version=self.version,
-            update=update,
             stopped=stop.is_set,
             unvaried_share=self._recent.unvaried_share if self._recent else None,
         )
@@ -189,22 +196,6 @@ class Loop:
                 "served. Lower learner.learning_rate, or look at metrics.jsonl"
             )
         return result
-
-    async def _hold_weights(self) -> None:
-        if not self._holding:
-            await self._weights.acquire()
-            self._holding = True
-
-    async def _publish(self) -> Published:
-        """Give the changed weights their version and bring it to the fleet."""
-        await self._hold_weights()
-        try:
-            published = await self._publisher.publish(self.version)
-        finally:
-            self._weights.release()
-            self._holding = False
-        await self._replay.announce(self.version)
-        return published
 
     def _report_step(
         self, groups: Sequence[Group], result: StepResult, published: Published, timing: Timing
@@ -232,35 +223,8 @@ class Loop:
         every = self._config.evaluation.every_steps
         if every and self.version % every == 0 and self.version < self._config.learner.steps:
             self._evaluator.begin(self.version)
-        if self.version % self._config.learner.checkpoint.every_steps == 0:
-            await self._checkpoint()
-
-    async def _checkpoint(self) -> None:
-        """Make the current version durable; on a full disk the run goes on with the last one."""
-        if self._saved == self.version:
-            return
-        root = self._run_dir / "checkpoints"
-        training = self._training
-        memory = training.memory.to_dict()
-        state = State(version=self.version, model_fingerprint=self._fingerprint, memory=memory)
-        moving = training.reference is not None and training.reference.moves
-        try:
-            with self._metrics.timing("step_seconds", phase="checkpoint"):
-                await asyncio.to_thread(
-                    save_checkpoint,
-                    root,
-                    training.policy,
-                    training.optimizer,
-                    state,
-                    reference=training.reference.policy if moving and training.reference else None,
-                )
-        except OSError as error:
-            self._log.error("checkpoint not written; the last one stays", step=self.version, error=str(error))
-            return
-        self._saved = self.version
-        with suppress(OSError):
-            await asyncio.to_thread(prune, root, keep=self._config.learner.checkpoint.keep)
-        await self._replay.confirm_checkpoint(self.version)
+        if self._saver.due(self.version):
+            await self._saver.begin(self.version)
 
 
 async def _wait(stop: asyncio.Event, seconds: float) -> None:

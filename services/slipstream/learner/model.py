@@ -1,13 +1,14 @@
 """The policy: any Hugging Face causal LM directory, run on packed rows without padding."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
+from torch.distributed.tensor import DTensor
 
 from slipstream.learner.logprobs import Selected, selected_logprobs
 
@@ -27,6 +28,40 @@ CHECK_TOKENS = 8
 CHECK_TOLERANCE = 1e-3
 
 
+class PackedForward(torch.nn.Module):
+    """The whole of a forward pass as one module, so that sharding gathers the head where it is applied."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self,
+        tokens_R: torch.Tensor,
+        positions_R: torch.Tensor,
+        predictors_T: torch.Tensor,
+        targets_T: torch.Tensor,
+        attention_RR: torch.Tensor | None,
+        options: Mapping[str, Any],
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Logprobs [T] and entropies [T] of the targets; `options` are those of selected_logprobs."""
+        hidden_RH = self.model.base_model(
+            input_ids=tokens_R[None],
+            position_ids=positions_R[None],
+            attention_mask=None if attention_RR is None else attention_RR[None, None],
+            use_cache=False,
+        ).last_hidden_state[0]
+        head = self.model.get_output_embeddings()
+        found = selected_logprobs(
+            hidden_RH[predictors_T],
+            head.weight,
+            targets_T,
+            bias_V=getattr(head, "bias", None),
+            **options,
+        )
+        return found.logprobs_T, found.entropy_T
+
+
 class Policy:
     """Float32 weights; the forward pass runs in `dtype`. A row is one flat sequence of packed tokens."""
 
@@ -35,28 +70,7 @@ class Policy:
         self.source = source
         self.device = device
         self.dtype = dtype
-
-    def logprobs(
-        self,
-        tokens_R: torch.Tensor,
-        positions_R: torch.Tensor,
-        predictors_T: torch.Tensor,
-        targets_T: torch.Tensor,
-        *,
-        temperature: float,
-        chunk: int,
-        attention_RR: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """The logprobs [T] of `selected`."""
-        return self.selected(
-            tokens_R,
-            positions_R,
-            predictors_T,
-            targets_T,
-            temperature=temperature,
-            chunk=chunk,
-            attention_RR=attention_RR,
-        ).logprobs_T
+        self.packed = PackedForward(model)
 
     def selected(
         self,
@@ -76,23 +90,12 @@ class Policy:
         `positions_R` restarts at 0 at every sequence, and attention does not cross a restart; where
         sequences share a prompt, `attention_RR` says instead which token (second) each token (first) sees.
         """
+        options = {"temperature": temperature, "chunk": chunk, "entropy_gradient": entropy_gradient}
         with self._autocast():
-            hidden_RH = self.model.base_model(
-                input_ids=tokens_R[None],
-                position_ids=positions_R[None],
-                attention_mask=None if attention_RR is None else attention_RR[None, None],
-                use_cache=False,
-            ).last_hidden_state[0]
-        head = self.model.get_output_embeddings()
-        return selected_logprobs(
-            hidden_RH[predictors_T],
-            head.weight,
-            targets_T,
-            bias_V=getattr(head, "bias", None),
-            temperature=temperature,
-            chunk=chunk,
-            entropy_gradient=entropy_gradient,
-        )
+            logprobs_T, entropy_T = self.packed(
+                tokens_R, positions_R, predictors_T, targets_T, attention_RR, options
+            )
+        return Selected(logprobs_T=logprobs_T, entropy_T=entropy_T)
 
     def attends_fully(self) -> bool:
         """Whether every layer sees all earlier tokens, so that a mask of our own may replace the model's."""
@@ -103,8 +106,18 @@ class Policy:
         return getattr(config, "sliding_window", None) is None
 
     def named_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Every parameter by its checkpoint name; tied ones once."""
-        yield from self.model.named_parameters()
+        """Every parameter by its checkpoint name, whole, one after the other; tied ones once.
+
+        Sharded ones are gathered: every rank must go through all of them.
+        """
+        for name, parameter in self.model.named_parameters():
+            yield name, parameter.full_tensor() if isinstance(parameter, DTensor) else parameter
+
+    def trained_parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """What the optimizer changes, by name; on several ranks, this rank's part of it."""
+        for name, parameter in self.model.named_parameters():
+            if parameter.requires_grad:
+                yield name, parameter
 
     def save(self, directory: Path) -> None:
         """Write a Hugging Face directory (safetensors, config, tokenizer) that transformers loads.
@@ -113,14 +126,25 @@ class Policy:
         """
         with full_disk_is_os_error():
             self.model.save_pretrained(directory)
-        for name in COMPANIONS:
-            if (self.source / name).exists():
-                shutil.copyfile(self.source / name, directory / name)
+        self.save_companions(directory)
+
+    def save_companions(self, directory: Path) -> None:
+        """Write all of a Hugging Face directory but the weights. Errors: OSError."""
+        directory.mkdir(parents=True, exist_ok=True)
+        self.model.config.save_pretrained(directory)
+        copy_companions(self.source, directory)
 
     def _autocast(self) -> AbstractContextManager[Any]:
         if self.dtype is torch.float32:
             return nullcontext()
         return torch.autocast(self.device.type, dtype=self.dtype)
+
+
+def copy_companions(source: Path, directory: Path) -> None:
+    """Copy the tokenizer and whatever else stands beside a model's weights. Errors: OSError."""
+    for name in COMPANIONS:
+        if (source / name).exists():
+            shutil.copyfile(source / name, directory / name)
 
 
 def load_policy(weights: Path, *, source: Path, device: torch.device, dtype: torch.dtype) -> Policy:
@@ -154,12 +178,23 @@ def full_disk_is_os_error() -> Iterator[None]:
         raise OSError(str(error)) from error
 
 
-def pick_device(name: str) -> torch.device:
-    """The device that `learner.device` names. Errors: ValueError for cuda without a GPU."""
+def pick_device(name: str, number: int = 0) -> torch.device:
+    """The device that `learner.device` names; of several GPUs that with this number.
+
+    Errors: ValueError for cuda without a GPU, or without so many.
+    """
     available = torch.cuda.is_available()
     if name == "cuda" and not available:
         raise ValueError("learner.device is cuda, but torch finds no GPU; set learner.device to auto or cpu")
-    return torch.device("cuda" if available and name != "cpu" else "cpu")
+    if not available or name == "cpu":
+        return torch.device("cpu")
+    if number >= torch.cuda.device_count():
+        raise ValueError(
+            f"learner.ranks needs GPU {number}, but torch finds {torch.cuda.device_count()}; lower it"
+        )
+    device = torch.device("cuda", number)
+    torch.cuda.set_device(device)
+    return device
 
 
 def _check_logprobs(policy: Policy) -> None:
@@ -173,7 +208,8 @@ def _check_logprobs(policy: Policy) -> None:
     packed, places = torch.cat(pair), torch.arange(2 * count, device=policy.device)
     with torch.no_grad():
         own = torch.cat([_own_logprobs(policy, tokens) for tokens in pair])
-        ours = policy.logprobs(packed, positions.repeat(2), places, packed, temperature=1.0, chunk=count)
+        options = {"temperature": 1.0, "chunk": count}
+        ours = policy.selected(packed, positions.repeat(2), places, packed, **options).logprobs_T
     difference = (own - ours).abs()
     tolerance = CHECK_TOLERANCE if policy.dtype is torch.float32 else 0.1
     if not float(difference[:count].max()) <= tolerance:

@@ -5,6 +5,7 @@ Each is a forward pass without gradient, made only where the algorithm asks for 
 Shape suffixes: T sampled tokens of a row.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from slipstream.algorithms.spec import LossSpec, M2po
 from slipstream.learner.batch import Row
 from slipstream.learner.logprobs import Selected
 from slipstream.learner.model import Policy
+from slipstream.learner.ranks import Ranks
 
 Forward = Callable[[Policy, Row], Selected]
 
@@ -32,7 +34,12 @@ class Known:
 
 
 def look_ahead(
-    loss: LossSpec, rows: Sequence[Row], policy: Policy, reference: Policy | None, forward: Forward
+    loss: LossSpec,
+    rows: Sequence[Row],
+    policy: Policy,
+    reference: Policy | None,
+    forward: Forward,
+    ranks: Ranks,
 ) -> list[Known]:
     """Look at every row of a batch before its first update."""
     now = [without_gradient(forward, policy, row) for row in rows] if _needs_policy(loss) else None
@@ -40,7 +47,9 @@ def look_ahead(
     ref = None if needed is None else [without_gradient(forward, needed, row) for row in rows]
     chosen = None
     if loss.top_entropy is not None and now is not None:
-        chosen = largest([found.entropy_T for found in now], share=loss.top_entropy.share)
+        entropies = [n.entropy_T[row.mask_T.bool()] for n, row in zip(now, rows, strict=True)]
+        bound = least_of_largest(entropies, share=loss.top_entropy.share, ranks=ranks)
+        chosen = [found.entropy_T >= bound for found in now]
     return [
         Known(
             old_T=now[i].logprobs_T if now is not None and _keeps_old(loss) else None,
@@ -58,6 +67,7 @@ def drift_bound(
     known: Sequence[Known],
     policy: Policy,
     forward: Forward,
+    ranks: Ranks,
     *,
     updated: bool,
 ) -> float | None:
@@ -72,23 +82,29 @@ def drift_bound(
         for row, found in zip(rows, known, strict=True)
     ]
     logprobs_T = torch.cat([part for part in parts if part is not None])
+    mask_T = torch.cat([row.mask_T for row in rows]).bool()
+
+    def gathered(tensor_T: torch.Tensor) -> torch.Tensor:
+        return ranks.gather(tensor_T[mask_T])
+
+    logprobs_T = gathered(logprobs_T)
     return m2po_limit(
         loss,
         logprobs=logprobs_T,
-        rollout_logprobs=torch.cat([row.rollout_logprobs_T for row in rows]),
-        advantages=torch.cat([a[r.sequence_ids_T] for a, r in zip(advantages, rows, strict=True)]),
+        rollout_logprobs=gathered(torch.cat([row.rollout_logprobs_T for row in rows])),
+        advantages=gathered(torch.cat([a[r.sequence_ids_T] for a, r in zip(advantages, rows, strict=True)])),
         mask=torch.ones_like(logprobs_T),
     )
 
 
-def largest(values: Sequence[torch.Tensor], *, share: float) -> list[torch.Tensor]:
-    """Which elements are among the given share of the largest of all; ties with the last one are in."""
-    if not any(value.numel() for value in values):
-        return [torch.zeros_like(value, dtype=torch.bool) for value in values]
-    whole = torch.cat(list(values))
+def least_of_largest(values: Sequence[torch.Tensor], *, share: float, ranks: Ranks) -> float:
+    """The least of the given share of the largest values over all rows and ranks; inf without any."""
+    own = torch.cat(list(values)) if values else torch.zeros(0)
+    whole = ranks.gather(own)
+    if not whole.numel():
+        return math.inf
     count = max(1, round(share * whole.numel()))
-    least = whole.topk(count).values[-1]
-    return [value >= least for value in values]
+    return float(whole.topk(count).values[-1])
 
 
 def _needs_policy(loss: LossSpec) -> bool:

@@ -10,7 +10,7 @@ then. Publishing to nobody succeeds: whoever joins later gets the version at tha
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,6 @@ import torch
 
 from slipstream.config import WeightsConfig
 from slipstream.learner.fleet import Fleet, Member, MemberLost, UpdateFailed
-from slipstream.learner.model import Policy
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.v1 import learner_pb2 as pb
@@ -41,27 +40,34 @@ class Published:
 
 
 class Publisher:
-    """Sends the policy's weights. Invariant: a group is used only by the members it was formed with."""
+    """Sends a snapshot of the weights. Invariant: a group is used only by the members it was formed with.
+
+    `weights`: by name; `dtype`: that of the wire. Their values may change between two
+    publications, but not during one. `device`: where they pass through on their way.
+    """
 
     def __init__(
         self,
         *,
-        policy: Policy,
+        weights: Mapping[str, torch.Tensor],
+        dtype: torch.dtype,
+        device: torch.device,
         fleet: Fleet,
         config: WeightsConfig,
         model_fingerprint: str,
         metrics: Metrics,
         log: Log,
     ) -> None:
-        self._policy = policy
+        self._weights = weights
+        self._device = device
         self._fleet = fleet
         self._timeout = config.timeout_seconds
         self._metrics = metrics
         self._log = log
         self._store = RendezvousStore(config.host, config.port, timeout_seconds=config.timeout_seconds)
         self._manifest = plan(
-            [(name, tuple(tensor.shape)) for name, tensor in policy.named_tensors()],
-            dtype=policy.dtype,
+            [(name, tuple(tensor.shape)) for name, tensor in weights.items()],
+            dtype=dtype,
             bucket_bytes=int(config.bucket_mib * MIB),
             model_fingerprint=model_fingerprint,
         )
@@ -166,12 +172,10 @@ class Publisher:
             store_port=self._store.port,
             timeout_seconds=self._timeout,
         )
-        return form_group(rendezvous, device=self._policy.device, store=self._store.store)
+        return form_group(rendezvous, device=self._device, store=self._store.store)
 
     def _send(self, group: WeightGroup, version: int) -> None:
-        tensors = dict(self._policy.named_tensors())
-        with torch.no_grad():
-            send(group, self._manifest, tensors, version=version, device=self._policy.device)
+        send(group, self._manifest, self._weights, version=version, device=self._device)
 
     async def _commit(self, version: int, members: Sequence[Member]) -> None:
         for member in members:
@@ -224,7 +228,7 @@ class Publisher:
 async def catch_up(publisher: Publisher, fleet: Fleet, weights: asyncio.Lock) -> None:
     """Bring late joiners to the current version, one update at a time, until cancelled.
 
-    `weights` is held while weights are read here or changed elsewhere.
+    `weights` is held while the snapshot is read here or changed elsewhere.
     """
     while True:
         await fleet.joined.wait()

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 import torch
 
 from slipstream.algorithms import finalize, finalize_by_staleness, merge, summarize
+from slipstream.algorithms.metrics import REDUCED_BY_MAX
+from slipstream.learner.ranks import Ranks
 from slipstream.telemetry.metrics import RATIOS
 
 
@@ -31,19 +33,22 @@ class StepResult:
     staleness_histogram: Mapping[str, int]
     staleness_counts: Mapping[float, int]
     ratio_counts: Mapping[float, int]
+    too_long: int = 0
+    """Sequences left out because they do not fit into a row."""
     collapsing: bool = False
     """Entropy, distinct-n and the spread of rewards have fallen together."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Record:
-    """A step in the making."""
+    """A step in the making, as one rank sees it; `result` brings the ranks together."""
 
     rate: float
     losses: list[float] = field(default_factory=list)
     norms: list[float] = field(default_factory=list)
     updates: int = 0
     bad: int = 0
+    too_long: int = 0
     _sums: list[dict[str, torch.Tensor]] = field(default_factory=list)
     _ages: list[torch.Tensor] = field(default_factory=list)
     _ratios: list[torch.Tensor] = field(default_factory=list)
@@ -54,11 +59,17 @@ class Record:
         self._ages.append(staleness_T.cpu())
         self._ratios.append(ratios_T.cpu())
 
-    def result(self) -> StepResult:
-        """The step as values."""
-        staleness_T = torch.cat(self._ages) if self._ages else torch.zeros(0, dtype=torch.int64)
+    def result(self, ranks: Ranks) -> StepResult:
+        """The step as values, the same on every rank."""
+        own_T = torch.cat(self._ages) if self._ages else torch.zeros(0, dtype=torch.int64)
+        staleness_T = ranks.gather(own_T)
         summary = summarize(staleness_T, torch.ones_like(staleness_T))
         ages, amounts = staleness_T.unique(return_counts=True)
+        sums = {
+            name: (ranks.max if name in REDUCED_BY_MAX else ranks.sum)(value)
+            for part in self._sums
+            for name, value in part.items()
+        }
         return StepResult(
             loss=sum(self.losses) / len(self.losses),
             gradient_norm=sum(self.norms) / len(self.norms),
@@ -66,21 +77,22 @@ class Record:
             updates=self.updates,
             bad=self.bad,
             tokens=summary.tokens,
-            metrics=finalize(self._sums[0]) if self._sums else {},
-            by_staleness=finalize_by_staleness(self._sums[0]) if self._sums else {},
+            metrics=finalize(sums) if sums else {},
+            by_staleness=finalize_by_staleness(sums) if sums else {},
             staleness_mean=summary.mean,
             staleness_max=summary.largest,
             staleness_histogram=summary.histogram,
             staleness_counts=dict(zip(ages.tolist(), amounts.tolist(), strict=True)),
-            ratio_counts=_tally(torch.cat(self._ratios)) if self._ratios else {},
+            ratio_counts=_tally(torch.cat(self._ratios), ranks) if self._ratios else {},
+            too_long=self.too_long,
         )
 
 
-def _tally(ratios_T: torch.Tensor) -> dict[float, int]:
+def _tally(ratios_T: torch.Tensor, ranks: Ranks) -> dict[float, int]:
     """The mean of each bucket of the ratio histogram, and how many tokens are in it."""
     finite_T = ratios_T[ratios_T.isfinite()].double()
     bucket_T = torch.bucketize(finite_T, torch.tensor(RATIOS, dtype=torch.float64))
-    amounts = torch.bincount(bucket_T, minlength=len(RATIOS) + 1)
-    totals = torch.bincount(bucket_T, weights=finite_T, minlength=len(RATIOS) + 1)
+    amounts = ranks.sum(torch.bincount(bucket_T, minlength=len(RATIOS) + 1))
+    totals = ranks.sum(torch.bincount(bucket_T, weights=finite_T, minlength=len(RATIOS) + 1))
     pairs = zip(totals.tolist(), amounts.tolist(), strict=True)
     return {total / amount: amount for total, amount in pairs if amount}

@@ -1,7 +1,5 @@
 """The reference policy of KL terms: a frozen model, or a running average of the policy."""
 
-from pathlib import Path
-
 import torch
 
 from slipstream.config import RunConfig
@@ -30,13 +28,10 @@ class Reference:
                 own.lerp_(current, 1 - self.decay)
 
 
-def load_reference(
-    config: RunConfig, *, checkpoint: Path | None, device: torch.device, dtype: torch.dtype
-) -> Reference | None:
+def load_reference(config: RunConfig, *, device: torch.device, dtype: torch.dtype) -> Reference | None:
     """The reference that the run's algorithm needs, or None.
 
-    It starts as the model of the run, or of algorithm.reference.path; an average goes on from the checkpoint,
-    if that has one. Errors: those of load_policy.
+    It starts as the model of the run, or of algorithm.reference.path. Errors: those of load_policy.
     """
     loss = config.algorithm.resolved_loss(
         max_staleness=config.staleness.max_staleness, max_new_tokens=config.rollout.max_new_tokens
@@ -46,7 +41,5 @@ def load_reference(
     settings = config.algorithm.reference
     source = settings.path or config.model.directory()
     averaged = settings.kind == "ema"
-    kept = checkpoint / "reference" if averaged and checkpoint is not None else None
-    weights = kept if kept is not None and kept.exists() else source
-    policy = load_policy(weights, source=source, device=device, dtype=dtype)
+    policy = load_policy(source, source=source, device=device, dtype=dtype)
     return Reference(policy, decay=settings.decay if averaged else None)

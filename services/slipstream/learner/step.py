@@ -25,20 +25,22 @@ from slipstream.config import RunConfig
 from slipstream.learner.batch import (
     Row,
     TrainingSequence,
-    make_row,
     make_sequences,
-    pack,
     prompt_tokens,
     split,
+    without_too_long,
 )
+from slipstream.learner.dealing import Dealer
 from slipstream.learner.logprobs import Selected
 from slipstream.learner.memory import Memory
 from slipstream.learner.model import Policy
 from slipstream.learner.passes import Known, drift_bound, look_ahead, without_gradient
+from slipstream.learner.ranks import Alone, Ranks
 from slipstream.learner.record import Record, StepResult
 from slipstream.learner.reference import Reference
 from slipstream.learner.rewards import BatchRewards, batch_rewards, diversity_of
 from slipstream.learner.schedule import learning_rate
+from slipstream.learner.sharding import whole
 from slipstream.types import Group
 
 
@@ -60,9 +62,18 @@ class Minibatch:
 class TrainingStep:
     """Policy and optimizer. `update` is called with weights that nobody reads: the caller holds them."""
 
-    def __init__(self, policy: Policy, config: RunConfig, *, reference: Reference | None = None) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        config: RunConfig,
+        *,
+        reference: Reference | None = None,
+        ranks: Ranks | None = None,
+    ) -> None:
         self.policy = policy
         self.reference = reference
+        self._ranks = ranks or Alone()
+        self._dealer = Dealer(config.learner, policy.device, self._ranks)
         self.optimizer = torch.optim.AdamW(
             policy.model.parameters(),
             lr=config.learner.learning_rate,
@@ -101,11 +112,13 @@ class TrainingStep:
         batch; None where it is not known. Errors: Abandoned when `stopped` becomes true before the first
         change.
         """
-        sequences = make_sequences(groups, self._shaping)
+        sequences, too_long = without_too_long(
+            make_sequences(groups, self._shaping), self._config.learner.max_tokens_per_row
+        )
         minibatches = [self._look(part) for part in split(sequences, self._config.learner.minibatches)]
         rewards = self._rewards(groups)
         advantages_B, baselines = self._advantages(rewards)
-        record = Record(rate=self._set_learning_rate(version + 1))
+        record = Record(rate=self._set_learning_rate(version + 1), too_long=too_long)
         for minibatch in minibatches:
             may_stop = stopped if not record.updates else lambda: False
             ready = _with_advantages(minibatch, advantages_B)
@@ -119,24 +132,16 @@ class TrainingStep:
             else:
                 record.bad += 1
             self.optimizer.zero_grad(set_to_none=True)
-        return self._remember(record.result(), groups, baselines, unvaried_share)
+        return self._remember(record.result(self._ranks), groups, baselines, unvaried_share)
 
     def _look(self, sequences: Sequence[TrainingSequence]) -> Minibatch:
         """Pack one minibatch, and look at it before the first update of the batch."""
         totals = prompt_tokens(sequences)
-        rows = self._rows(sequences)
+        rows = self._dealer.rows(sequences)
         counts = Counts(tokens=sum(totals.values()), sequences=len(sequences), prompts=len(totals))
         reference = None if self.reference is None else self.reference.policy
-        known = look_ahead(self._loss, rows, self.policy, reference, self.forward)
+        known = look_ahead(self._loss, rows, self.policy, reference, self.forward, self._ranks)
         return Minibatch(rows=rows, counts=counts, known=known)
-
-    def _rows(self, sequences: Sequence[TrainingSequence]) -> list[Row]:
-        """First-fit-decreasing rows."""
-        learner, totals = self._config.learner, prompt_tokens(sequences)
-        packed = pack(sequences, max_tokens=learner.max_tokens_per_row, share_prompts=learner.share_prompts)
-        return [
-            make_row(row, totals, self.policy.device, share_prompts=learner.share_prompts) for row in packed
-        ]
 
     def _rewards(self, groups: Sequence[Group]) -> BatchRewards:
         """Shaped rewards; the divergence from the reference is taken off where that is its place.
@@ -149,13 +154,14 @@ class TrainingStep:
             return rewards
         assert self.reference is not None, "a reference is loaded wherever there is a KL term"
         penalty_B = torch.zeros_like(rewards.lengths_B)
-        for row in self._rows(make_sequences(groups, Shaping())):
+        everything = make_sequences(groups, Shaping())
+        fitting, _ = without_too_long(everything, self._config.learner.max_tokens_per_row)
+        for row in self._dealer.rows(fitting):
             ref_T = without_gradient(self.forward, self.reference.policy, row).logprobs_T
-            mask_T = torch.ones_like(ref_T)
-            penalty_T = reward_penalty(1.0, row.rollout_logprobs_T, ref_T, mask_T)
+            penalty_T = reward_penalty(1.0, row.rollout_logprobs_T, ref_T, row.mask_T)
             of_row_B = segment_sum(penalty_T.double(), row.sequence_ids_T, row.places_B.shape[0])
-            penalty_B[row.places_B.cpu()] = of_row_B.cpu()
-        return rewards.plus(-penalty_B, weight=kl.coefficient)
+            penalty_B[row.places_B.cpu()] += of_row_B.cpu()
+        return rewards.plus(-self._ranks.sum(penalty_B), weight=kl.coefficient)
 
     def _advantages(self, rewards: BatchRewards) -> tuple[torch.Tensor, RunningBaselines]:
         """One advantage for each completion of the batch, and the baselines after it."""
@@ -186,13 +192,14 @@ class TrainingStep:
             minibatch.known,
             self.policy,
             self.forward,
+            self._ranks,
             updated=record.updates > 0,
         )
         coefficient = self.memory.active_entropy(self._loss.entropy)
         for row, known, advantages_B in zip(
             minibatch.rows, minibatch.known, minibatch.advantages, strict=True
         ):
-            if stopped():
+            if self._ranks.any(stopped()):
                 self.optimizer.zero_grad(set_to_none=True)
                 raise Abandoned
             now = self.forward(self.policy, row)
@@ -204,7 +211,7 @@ class TrainingStep:
                 old_logprobs=known.old_T,
                 ref_logprobs=known.ref_T,
                 advantages=advantages_B,
-                mask=torch.ones_like(row.targets_T),
+                mask=row.mask_T,
                 sequence_ids=row.sequence_ids_T,
                 staleness=staleness_T,
                 group_ids=row.group_ids_B,
@@ -216,10 +223,11 @@ class TrainingStep:
             )
             out.loss.backward()
             total += float(out.loss.detach())
-            trained_T = ~over_age_mask(staleness_T, self._config.staleness.max_staleness)
+            over_age_T = over_age_mask(staleness_T, self._config.staleness.max_staleness)
+            trained_T = row.mask_T.bool() & ~over_age_T
             ratios_T = (now.logprobs_T.detach() - row.rollout_logprobs_T).clamp(-20, 20).exp()
             record.add(out.sums, staleness_T[trained_T], ratios_T[trained_T])
-        return total
+        return float(self._ranks.sum(torch.tensor(total, dtype=torch.float64)))
 
     def forward(self, policy: Policy, row: Row) -> Selected:
         """Logprobs and entropies of the sampled tokens of a row, as the rollout sampled them."""
@@ -253,7 +261,7 @@ class TrainingStep:
 
     def _clip(self) -> float:
         parameters = self.policy.model.parameters()
-        return float(torch.nn.utils.clip_grad_norm_(parameters, self._config.learner.max_grad_norm))
+        return float(whole(torch.nn.utils.clip_grad_norm_(parameters, self._config.learner.max_grad_norm)))
 
     def _apply(self) -> None:
         self.optimizer.step()

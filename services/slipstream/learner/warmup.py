@@ -138,9 +138,9 @@ def _sequence(tokens: Tokens, index: int, prompt: Prompt, text: str) -> Training
 def _backward(policy: Policy, rows: Iterator[tuple[Row, int]]) -> float:
     total = 0.0
     for row, count in rows:
-        logprobs_T = policy.logprobs(
+        logprobs_T = policy.selected(
             row.tokens_R, row.positions_R, row.predictors_T, row.targets_T, temperature=1.0, chunk=1024
-        )
+        ).logprobs_T
         loss = -logprobs_T.sum() / count
         loss.backward()
         total += float(loss.detach())

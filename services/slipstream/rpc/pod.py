@@ -61,7 +61,7 @@ class Pod:
 
 def run_pod(name: str, main: Callable[[Pod], Awaitable[None]], argv: Sequence[str] | None = None) -> int:
     """Run a pod to its end and return its exit status."""
-    arguments = _parse(name, argv)
+    arguments = parse_arguments(name, argv)
     if arguments.parent is not None:
         die_with_parent(arguments.parent)
     try:
@@ -131,7 +131,8 @@ async def _run(
     log.info("stopped")
 
 
-def _parse(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
+def parse_arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
+    """The arguments that every pod takes."""
     parser = argparse.ArgumentParser(prog=f"python -m slipstream.{name}")
     parser.add_argument("--config", type=Path, required=True, help="YAML file of the run")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override one key")

@@ -184,3 +184,39 @@ class GetPolicyResponse(_message.Message):
     epoch: int
     members: _containers.RepeatedCompositeFieldContainer[FleetMember]
     def __init__(self, version: _Optional[int] = ..., epoch: _Optional[int] = ..., members: _Optional[_Iterable[_Union[FleetMember, _Mapping]]] = ...) -> None: ...
+
+class RankCommand(_message.Message):
+    __slots__ = ("train", "snapshot", "save", "settle", "finish")
+    TRAIN_FIELD_NUMBER: _ClassVar[int]
+    SNAPSHOT_FIELD_NUMBER: _ClassVar[int]
+    SAVE_FIELD_NUMBER: _ClassVar[int]
+    SETTLE_FIELD_NUMBER: _ClassVar[int]
+    FINISH_FIELD_NUMBER: _ClassVar[int]
+    train: TrainBatch
+    snapshot: TakeSnapshot
+    save: SaveCheckpoint
+    settle: SettleCheckpoint
+    finish: Finish
+    def __init__(self, train: _Optional[_Union[TrainBatch, _Mapping]] = ..., snapshot: _Optional[_Union[TakeSnapshot, _Mapping]] = ..., save: _Optional[_Union[SaveCheckpoint, _Mapping]] = ..., settle: _Optional[_Union[SettleCheckpoint, _Mapping]] = ..., finish: _Optional[_Union[Finish, _Mapping]] = ...) -> None: ...
+
+class TrainBatch(_message.Message):
+    __slots__ = ("version", "unvaried_share")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    UNVARIED_SHARE_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    unvaried_share: float
+    def __init__(self, version: _Optional[int] = ..., unvaried_share: _Optional[float] = ...) -> None: ...
+
+class TakeSnapshot(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class SaveCheckpoint(_message.Message):
+    __slots__ = ("version",)
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    def __init__(self, version: _Optional[int] = ...) -> None: ...
+
+class SettleCheckpoint(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...

@@ -1,0 +1,78 @@
+"""A checkpoint as a Hugging Face directory: `python -m slipstream.learner.export CHECKPOINT OUTPUT`."""
+
+import argparse
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from slipstream.learner.checkpoint import (
+    PARTIAL,
+    CheckpointError,
+    flush,
+    latest_checkpoint,
+    load_tensors,
+    read_state,
+)
+from slipstream.learner.model import copy_companions, full_disk_is_os_error, without_progress_bars
+
+DTYPES: Final = ("float32", "bfloat16")
+
+
+def export(checkpoint: Path, output: Path, *, dtype: str = "float32", replace: bool = False) -> None:
+    """Write the model of a checkpoint, whole or not at all, in one process whatever number of ranks made it.
+
+    Errors: CheckpointError; FileExistsError unless it may be replaced; OSError.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    if output.exists() and not replace:
+        raise FileExistsError(f"{output} exists; remove it, or name another directory")
+    read_state(checkpoint)
+    source = checkpoint / "model"
+    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(source), dtype=torch.float32)
+    targets = {f"model/{name}": parameter.data for name, parameter in model.named_parameters()}
+    load_tensors(checkpoint, targets, alone=True)
+    partial = output.with_name(f"{PARTIAL}-{output.name}")
+    shutil.rmtree(partial, ignore_errors=True)
+    with full_disk_is_os_error():
+        model.to(getattr(torch, dtype)).save_pretrained(partial)
+    copy_companions(source, partial)
+    flush(partial)
+    shutil.rmtree(output, ignore_errors=True)
+    partial.rename(output)
+
+
+def find_checkpoint(given: Path) -> Path:
+    """A checkpoint's folder as it is, or the newest checkpoint of a run. Errors: CheckpointError."""
+    if (given / "state.json").exists():
+        return given
+    found = latest_checkpoint(given / "checkpoints")
+    if found is None:
+        raise CheckpointError(f"{given} is neither a checkpoint (state.json) nor a run with checkpoints")
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="slipstream export", description=__doc__)
+    parser.add_argument("checkpoint", type=Path, help="a checkpoint, or a run directory: its newest one")
+    parser.add_argument("output", type=Path, help="directory to make")
+    parser.add_argument("--dtype", choices=DTYPES, default="float32", help="of the weights (default float32)")
+    arguments = parser.parse_args(argv)
+    without_progress_bars()
+    try:
+        checkpoint = find_checkpoint(arguments.checkpoint)
+        export(checkpoint, arguments.output, dtype=arguments.dtype)
+    except (CheckpointError, OSError) as error:
+        print(f"slipstream export: {error}", file=sys.stderr)
+        return 1
+    print(f"{checkpoint} written to {arguments.output}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

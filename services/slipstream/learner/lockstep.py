@@ -1,0 +1,151 @@
+"""The learner's work as all ranks do it: rank 0 decides what is next, and tells the others before it begins.
+
+    rank 0   lead ─▶ train ─▶ snapshot ─▶ begin checkpoint ─▶ settle ─▶ … ─▶ finish
+               │ a RankCommand, and the batch, before each
+    rank 1…    follow: the same methods of the same objects, until `finish`
+
+The work is done in a thread. A rank that dies or hangs ends every other one
+within learner.collective_timeout_seconds: RankLost.
+"""
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, TypeVar
+
+from slipstream.learner.checkpoint import CheckpointWriter, State
+from slipstream.learner.ranks import Alone, TorchRanks, named_loss
+from slipstream.learner.record import StepResult
+from slipstream.learner.snapshot import Snapshot
+from slipstream.learner.state import collect
+from slipstream.learner.step import Abandoned, TrainingStep
+from slipstream.rpc import codec
+from slipstream.types import Group
+from slipstream.v1 import learner_pb2 as pb
+from slipstream.v1 import types_pb2
+
+T = TypeVar("T")
+GRACE_SECONDS: Final = 20.0
+"""How long another rank waits for rank 0's word after it was told to terminate."""
+
+
+class Lockstep:
+    """What rank 0 does, together with the others, one thing at a time. Errors of every method: RankLost."""
+
+    def __init__(
+        self, ranks: Alone | TorchRanks, training: TrainingStep, snapshot: Snapshot, writer: CheckpointWriter
+    ) -> None:
+        self.training = training
+        self._snapshot = snapshot
+        self._writer = writer
+        self._ranks = ranks
+        self._turn = asyncio.Lock()
+
+    async def train(
+        self,
+        groups: Sequence[Group],
+        *,
+        version: int,
+        stopped: Callable[[], bool],
+        unvaried_share: float | None,
+    ) -> StepResult:
+        """See TrainingStep.train."""
+        command = pb.TrainBatch(version=version, unvaried_share=unvaried_share)
+
+        def work() -> StepResult:
+            return self.training.train(
+                groups, version=version, update=_change, stopped=stopped, unvaried_share=unvaried_share
+            )
+
+        return await self._together(pb.RankCommand(train=command), work, groups)
+
+    async def take_snapshot(self) -> None:
+        """Copy the weights, to be published. Nobody may be reading the last copy."""
+        await self._together(pb.RankCommand(snapshot=pb.TakeSnapshot()), self._snapshot.take)
+
+    async def begin_checkpoint(self, state: State) -> None:
+        """Copy what a checkpoint needs, and write it in the background. Errors: OSError."""
+        await asyncio.to_thread(self._writer.prepare, state, self.training.policy)
+        command = pb.RankCommand(save=pb.SaveCheckpoint(version=state.version))
+        await self._together(command, lambda: self._writer.begin(state.version, collect(self.training)))
+
+    async def settle_checkpoint(self) -> Path | None:
+        """Wait until the last checkpoint is written, and publish it. Errors: OSError."""
+        await asyncio.to_thread(self._writer.wait)
+        return await self._together(pb.RankCommand(settle=pb.SettleCheckpoint()), self._writer.settle)
+
+    async def finish(self) -> None:
+        """Let the other ranks end."""
+        await self._together(pb.RankCommand(finish=pb.Finish()), lambda: None)
+
+    async def _together(
+        self, command: pb.RankCommand, work: Callable[[], T], groups: Sequence[Group] = ()
+    ) -> T:
+        async with self._turn:
+            return await asyncio.to_thread(self._at_once, command, work, groups)
+
+    def _at_once(self, command: pb.RankCommand, work: Callable[[], T], groups: Sequence[Group]) -> T:
+        if isinstance(self._ranks, TorchRanks):
+            batch = [codec.group_to_proto(group).SerializeToString() for group in groups]
+            self._ranks.tell([command.SerializeToString(), *batch])
+        with named_loss(self._ranks):
+            return work()
+
+
+def follow(ranks: TorchRanks, training: TrainingStep, snapshot: Snapshot, writer: CheckpointWriter) -> None:
+    """What every other rank does, to its end. Errors: RankLost, also when rank 0 is gone."""
+    terminated: list[float] = []
+    for number in (signal.SIGTERM, signal.SIGINT):  # rank 0 got it, too, and has a checkpoint to write
+        signal.signal(number, lambda *_: terminated.append(time.monotonic()))
+    while True:
+        messages = ranks.listen()
+        if messages is None:
+            if terminated and time.monotonic() - terminated[0] > GRACE_SECONDS:
+                return
+            continue
+        command = pb.RankCommand.FromString(messages[0])
+        if command.WhichOneof("command") == "finish":
+            return
+        with named_loss(ranks):
+            _obey(command, messages[1:], training, snapshot, writer)
+
+
+def _obey(
+    command: pb.RankCommand,
+    batch: Sequence[bytes],
+    training: TrainingStep,
+    snapshot: Snapshot,
+    writer: CheckpointWriter,
+) -> None:
+    match command.WhichOneof("command"):
+        case "train":
+            _train(command.train, batch, training)
+        case "snapshot":
+            snapshot.take()
+        case "save":
+            writer.begin(command.save.version, collect(training))
+        case "settle":
+            _settle(writer)
+
+
+def _train(command: pb.TrainBatch, batch: Sequence[bytes], training: TrainingStep) -> None:
+    groups = [codec.group_from_proto(types_pb2.Group.FromString(group)) for group in batch]
+    share = command.unvaried_share if command.HasField("unvaried_share") else None
+    try:
+        training.train(groups, version=command.version, update=_change, unvaried_share=share)
+    except Abandoned:
+        return
+
+
+def _change(change: Callable[[], None]) -> None:
+    """The weights are training's own: what others read is a snapshot."""
+    change()
+
+
+def _settle(writer: CheckpointWriter) -> None:
+    try:
+        writer.settle()
+    except OSError:
+        return  # rank 0 has the same failure, and reports it

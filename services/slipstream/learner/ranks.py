@@ -1,0 +1,187 @@
+"""The ranks of the learner: one process or several, which do the same things in the same order.
+
+What a rank knows of its own rows alone is summed or gathered here, so that every rank goes on with the same
+numbers. Our own collectives are small and go over gloo; those of FSDP are torch's, over NCCL on GPUs.
+
+Shape suffix: T tokens of one rank, as many as it has.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Final, Protocol
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from slipstream.rpc.errors import SlipstreamError
+
+POLL_SECONDS: Final = 2.0
+FORGET_AFTER: Final = 16
+"""Commands after which every rank has long seen one."""
+
+
+class RankLost(SlipstreamError):
+    """Another rank has died, or did not come to a collective in time."""
+
+
+class Ranks(Protocol):
+    """What training asks of its ranks. Every rank calls these in the same order."""
+
+    rank: int
+    size: int
+    background: dist.ProcessGroup | None
+    """A group for what runs beside training; None for a rank alone."""
+
+    def sum(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The sum over ranks, on every rank, on the tensor's device."""
+
+    def max(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The largest of all ranks, by element."""
+
+    def gather(self, tensor_T: torch.Tensor) -> torch.Tensor:
+        """The tensors of all ranks, one behind the other in order of rank."""
+
+    def any(self, flag: bool) -> bool:
+        """Whether it is true on any rank."""
+
+
+class Alone:
+    """The only rank."""
+
+    rank: int = 0
+    size: int = 1
+    background: dist.ProcessGroup | None = None
+
+    def sum(self, tensor: torch.Tensor) -> torch.Tensor:
+        """See Ranks."""
+        return tensor
+
+    def max(self, tensor: torch.Tensor) -> torch.Tensor:
+        """See Ranks."""
+        return tensor
+
+    def gather(self, tensor_T: torch.Tensor) -> torch.Tensor:
+        """See Ranks."""
+        return tensor_T
+
+    def any(self, flag: bool) -> bool:
+        """See Ranks."""
+        return flag
+
+    def close(self) -> None:
+        """There is no group to leave."""
+
+
+class TorchRanks:
+    """The processes that torchrun started. Errors of every method but `close`: RankLost.
+
+    Invariant: a collective ends within `timeout_seconds`, or every rank that takes part in it fails.
+    """
+
+    def __init__(self, device: torch.device, *, timeout_seconds: float) -> None:
+        timeout = timedelta(seconds=timeout_seconds)
+        backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+        dist.init_process_group(backend, timeout=timeout)
+        self.rank: int = dist.get_rank()
+        self.size: int = dist.get_world_size()
+        self.mesh: DeviceMesh = init_device_mesh(device.type, (self.size,))
+        self.background = dist.new_group(backend="gloo", timeout=timeout)
+        self._store = dist.distributed_c10d._get_default_store()  # the one that all ranks met in
+        self._commands = 0
+
+    def sum(self, tensor: torch.Tensor) -> torch.Tensor:
+        """See Ranks."""
+        return self._reduce(tensor, dist.ReduceOp.SUM)
+
+    def max(self, tensor: torch.Tensor) -> torch.Tensor:
+        """See Ranks."""
+        return self._reduce(tensor, dist.ReduceOp.MAX)
+
+    def gather(self, tensor_T: torch.Tensor) -> torch.Tensor:
+        """See Ranks."""
+        own = torch.zeros(self.size, dtype=torch.int64)
+        own[self.rank] = tensor_T.shape[0]
+        lengths = self.sum(own).tolist()
+        padded = torch.zeros(max(lengths), dtype=tensor_T.dtype)
+        padded[: tensor_T.shape[0]] = tensor_T.detach().cpu()
+        parts = [torch.empty_like(padded) for _ in lengths]
+        with named_loss(self):
+            dist.all_gather(parts, padded)
+        found = torch.cat([part[:length] for part, length in zip(parts, lengths, strict=True)])
+        return found.to(tensor_T.device)
+
+    def any(self, flag: bool) -> bool:
+        """See Ranks."""
+        return bool(self.max(torch.tensor(int(flag))))
+
+    def tell(self, messages: Sequence[bytes]) -> None:
+        """On rank 0: give the others their next command, as one message or several."""
+        self._store.set(self._key(self._commands), "")
+        lengths = [len(message) for message in messages]
+        with named_loss(self):
+            dist.broadcast(torch.tensor([len(lengths)]), src=0)
+            dist.broadcast(torch.tensor(lengths), src=0)
+            dist.broadcast(torch.frombuffer(bytearray(b"".join(messages)), dtype=torch.uint8), src=0)
+        self._store.delete_key(self._key(self._commands - FORGET_AFTER))
+        self._commands += 1
+
+    def listen(self) -> list[bytes] | None:
+        """On the other ranks: the next command, or None when there is none within some seconds."""
+        try:
+            self._store.wait([self._key(self._commands)], timedelta(seconds=POLL_SECONDS))
+        except dist.DistStoreError:
+            return None
+        except dist.DistNetworkError as error:
+            raise RankLost(f"rank {self.rank}: the store of the ranks is gone: {error}") from error
+        count = torch.zeros(1, dtype=torch.int64)
+        with named_loss(self):
+            dist.broadcast(count, src=0)
+            lengths = torch.zeros(int(count), dtype=torch.int64)
+            dist.broadcast(lengths, src=0)
+            everything = torch.empty(int(lengths.sum()), dtype=torch.uint8)
+            dist.broadcast(everything, src=0)
+        self._commands += 1
+        return [part.numpy().tobytes() for part in everything.split(lengths.tolist())]
+
+    def close(self) -> None:
+        """Leave the group."""
+        dist.destroy_process_group()
+
+    def _reduce(self, tensor: torch.Tensor, operation: dist.ReduceOp.RedOpType) -> torch.Tensor:
+        total = tensor.detach().to("cpu", copy=True)
+        with named_loss(self):
+            dist.all_reduce(total, operation)
+        return total.to(tensor.device)
+
+    def _key(self, number: int) -> str:
+        return f"slipstream/command/{number}"
+
+
+@contextmanager
+def named_loss(ranks: Ranks) -> Iterator[None]:
+    """Around collectives: what torch reports of a dead or late rank becomes RankLost."""
+    try:
+        yield
+    except RuntimeError as error:
+        if ranks.size == 1:
+            raise
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise RankLost(f"rank {ranks.rank}: another rank died or came too late: {reason}") from error
+
+
+def started_by_torchrun() -> bool:
+    """Whether this process is one of several ranks."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+def own_rank() -> int:
+    """The rank that torchrun gave to this process; 0 for a process alone."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def local_rank() -> int:
+    """Which of its machine's ranks, and so which of its GPUs, this process is."""
+    return int(os.environ.get("LOCAL_RANK", "0"))

@@ -1,0 +1,91 @@
+"""When the learner becomes durable: checkpoints begun at their steps, and what follows a written one."""
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+
+from slipstream.config import CheckpointConfig
+from slipstream.learner.checkpoint import State, prune
+from slipstream.learner.clients import ReplayClient
+from slipstream.learner.lockstep import Lockstep
+from slipstream.telemetry.logs import Log
+from slipstream.telemetry.metrics import Metrics
+
+
+class Saver:
+    """At most one checkpoint is being written. Invariant: replay is told of a version after it is durable.
+
+    When one cannot be written (a full disk), that is logged, the last one stays and the run goes on.
+    """
+
+    def __init__(
+        self,
+        *,
+        root: Path,
+        config: CheckpointConfig,
+        lockstep: Lockstep,
+        replay: ReplayClient,
+        model_fingerprint: str,
+        durable: int | None,
+        metrics: Metrics,
+        log: Log,
+    ) -> None:
+        self._root = root
+        self._config = config
+        self._lockstep = lockstep
+        self._replay = replay
+        self._fingerprint = model_fingerprint
+        self._metrics = metrics
+        self._log = log
+        self._writing: asyncio.Task[None] | None = None
+        self._begun: int | None = None
+        self.durable = durable
+        """The newest version with a whole checkpoint."""
+        self.newest: Path | None = None
+        """The last checkpoint that this saver made."""
+
+    def due(self, version: int) -> bool:
+        """Whether a checkpoint belongs to this version."""
+        return version % self._config.every_steps == 0
+
+    async def begin(self, version: int) -> None:
+        """Copy the state at `version`; it is written in the background. Errors: RankLost, Unreachable."""
+        if version in (self.durable, self._begun):
+            return
+        await self.settle()
+        memory = self._lockstep.training.memory.to_dict()
+        state = State(version=version, model_fingerprint=self._fingerprint, memory=memory)
+        try:
+            with self._metrics.timing("step_seconds", phase="checkpoint"):
+                await self._lockstep.begin_checkpoint(state)
+        except OSError as error:
+            self._say(version, error)
+            return
+        self._begun = version
+        self._writing = asyncio.create_task(self._finish(version))
+
+    async def settle(self) -> None:
+        """Wait until nothing is being written. Errors: RankLost, Unreachable."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            await writing
+        self._begun = None
+
+    async def save(self, version: int) -> None:
+        """Make `version` durable, and wait for it. Errors: RankLost, Unreachable."""
+        await self.begin(version)
+        await self.settle()
+
+    async def _finish(self, version: int) -> None:
+        try:
+            self.newest = await self._lockstep.settle_checkpoint()
+        except OSError as error:
+            self._say(version, error)
+            return
+        self.durable = version
+        with suppress(OSError):
+            await asyncio.to_thread(prune, self._root, keep=self._config.keep)
+        await self._replay.confirm_checkpoint(version)
+
+    def _say(self, version: int, error: OSError) -> None:
+        self._log.error("checkpoint not written; the last one stays", step=version, error=str(error))

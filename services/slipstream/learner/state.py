@@ -1,0 +1,48 @@
+"""Everything of a training step that a checkpoint keeps, as tensors by name.
+
+    model/NAME   optimizer/{exp_avg, exp_avg_sq, step}/NAME   reference/NAME   rng.cpu
+
+The random state is that of the CPU: training draws nothing on a GPU, and nothing that differs by rank.
+"""
+
+from pathlib import Path
+
+import torch
+
+from slipstream.learner.checkpoint import load_tensors, stored_names
+from slipstream.learner.step import TrainingStep
+
+RNG = "rng.cpu"
+
+
+def collect(training: TrainingStep) -> dict[str, torch.Tensor]:
+    """The tensors of this rank; those of the model are the live ones."""
+    found = {RNG: torch.get_rng_state()}
+    for name, parameter in training.policy.trained_parameters():
+        found[f"model/{name}"] = parameter.detach()
+        for key, value in training.optimizer.state.get(parameter, {}).items():
+            found[f"optimizer/{key}/{name}"] = value
+    if training.reference is not None and training.reference.moves:
+        for name, parameter in training.reference.policy.model.named_parameters():
+            found[f"reference/{name}"] = parameter.detach()
+    return found
+
+
+def restore(training: TrainingStep, checkpoint: Path) -> None:
+    """Put a checkpoint's tensors back. Errors: CheckpointError, also when a parameter has no moments.
+
+    A moving reference that the checkpoint does not have, because the run had none then, stays as it is.
+    """
+    stored = stored_names(checkpoint)
+    if any(name.startswith("optimizer/") for name in stored):
+        for _, parameter in training.policy.trained_parameters():
+            training.optimizer.state[parameter] = {
+                "step": torch.zeros(()),
+                "exp_avg": torch.zeros_like(parameter),
+                "exp_avg_sq": torch.zeros_like(parameter),
+            }
+    targets = collect(training)
+    if not any(name.startswith("reference/") for name in stored):
+        targets = {name: tensor for name, tensor in targets.items() if not name.startswith("reference/")}
+    load_tensors(checkpoint, targets)
+    torch.set_rng_state(targets[RNG])
