@@ -4,11 +4,13 @@
     slipstream validate CONFIG [--set KEY=VALUE ...]
     slipstream warmup [CONFIG] [--model DIR] [--data FILE] [--output DIR] [--steps N] [--set KEY=VALUE ...]
     slipstream algorithms [NAME]
+    slipstream export CHECKPOINT OUTPUT [--dtype float32|bfloat16]
 
 Exit status: 0 done (or stopped in order by one Ctrl-C), 1 failed, 2 wrong usage or configuration, 130 killed.
 """
 
 import argparse
+import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -68,6 +70,12 @@ def _algorithms(arguments: argparse.Namespace) -> int:
     return algorithms_command(arguments.preset)
 
 
+def _export(arguments: argparse.Namespace) -> int:
+    """In a process of its own, which may import torch and the learner."""
+    command = [sys.executable, "-m", "slipstream.learner.export", str(arguments.checkpoint)]
+    return subprocess.call([*command, str(arguments.output), "--dtype", arguments.dtype])
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="slipstream", description="Asynchronous RL for language models.")
     parser.add_argument("--version", action="version", version=f"slipstream {__version__}")
@@ -87,6 +95,12 @@ def _parser() -> argparse.ArgumentParser:
     algorithms = commands.add_parser("algorithms", help=text, description=text.capitalize() + ".")
     algorithms.add_argument("preset", nargs="?", metavar="NAME", help="a preset, or the kind of a part")
     algorithms.set_defaults(command=_algorithms)
+    text = "write a checkpoint as a Hugging Face directory"
+    export = commands.add_parser("export", help=text, description=text.capitalize() + ".")
+    export.add_argument("checkpoint", type=Path, help="a checkpoint, or a run: its newest one")
+    export.add_argument("output", type=Path, help="directory to make")
+    export.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of the weights")
+    export.set_defaults(command=_export)
     return parser
 
 

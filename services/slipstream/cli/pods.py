@@ -16,6 +16,7 @@ METRICS_PORT_VARIABLE = "SLIPSTREAM_METRICS_PORT"
 SERVICE_START_SECONDS = 60.0
 WORK_STOP_SECONDS, SERVICE_STOP_SECONDS = 9.0, 2.0
 RESTARTS = 3
+TORCHRUN = "slipstream.learner.torchrun"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +49,8 @@ def local_pods(config: RunConfig) -> tuple[PodSpec, ...]:
     engine, workers = config.rollout.start_timeout_seconds, range(config.rollout.workers)
     services = [_pod(REPLAY), _pod(VERIFIER)]
     learner = _pod(LEARNER, needs=(REPLAY,), start_seconds=engine, restarts=0)
+    if config.learner.ranks > 1:
+        learner = replace(learner, command=(sys.executable, "-m", TORCHRUN, str(config.learner.ranks)))
     needs = (REPLAY, VERIFIER, LEARNER)
     rollouts = [_pod(ROLLOUT, name=f"{ROLLOUT}-{i}", needs=needs, start_seconds=engine) for i in workers]
     return _with_metrics_ports([*services, learner, *rollouts], config.telemetry.port)

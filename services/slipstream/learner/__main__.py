@@ -168,7 +168,6 @@ def load(
 def follow_main(argv: Sequence[str] | None = None) -> int:
     """The program of every rank but the first; returns the exit status."""
     arguments = parse_arguments("learner", argv)
-    die_with_parent(os.getppid())
     log = Log(pod=f"learner/{own_rank()}", level="info")
     try:
         config = apply_environment(load_config(arguments.config, arguments.set))
@@ -200,4 +199,6 @@ def run_directory(config: RunConfig) -> Path:
 
 
 if __name__ == "__main__":
+    if started_by_torchrun():
+        die_with_parent(os.getppid())
     sys.exit(follow_main() if own_rank() else run_pod("learner", main))

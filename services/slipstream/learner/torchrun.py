@@ -1,0 +1,30 @@
+"""Starts the learner's ranks on this machine: `python -m slipstream.learner.torchrun RANKS [ARGUMENTS]`.
+
+It is torchrun, which starts the processes and ends all of them when one dies; and it dies with its parent,
+which torchrun alone would outlive.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from slipstream.rpc.pod import die_with_parent
+
+LEARNER = "slipstream.learner"
+
+
+def main(argv: Sequence[str]) -> None:
+    """Run the ranks to their end. Errors: torch's ChildFailedError when one fails."""
+    from torch.distributed import run
+
+    parser = argparse.ArgumentParser(prog="python -m slipstream.learner.torchrun")
+    parser.add_argument("ranks", type=int)
+    parser.add_argument("--parent", type=int)
+    own, others = parser.parse_known_args(argv)
+    if own.parent is not None:
+        die_with_parent(own.parent)
+    run.main(["--standalone", f"--nproc-per-node={own.ranks}", "-m", LEARNER, *others])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
