@@ -14,7 +14,8 @@ from slipstream.learner.clients import ReplayClient
 from slipstream.learner.evaluation import Evaluator
 from slipstream.learner.fleet import Fleet
 from slipstream.learner.loop import Loop
-from slipstream.learner.model import load_policy, pick_device, without_progress_bars
+from slipstream.learner.lora import load_trained
+from slipstream.learner.model import pick_device, without_progress_bars
 from slipstream.learner.publisher import Publisher, catch_up
 from slipstream.learner.reference import load_reference
 from slipstream.learner.report import Report
@@ -92,12 +93,11 @@ def load(
     without_progress_bars()
     torch.set_num_threads(config.learner.threads)
     torch.manual_seed(config.seed)
-    source = config.model.directory()
     checkpoint = latest_checkpoint(run_dir / "checkpoints")
-    weights = source if checkpoint is None else checkpoint / "model"
-    dtype = getattr(torch, config.model.dtype)
-    policy = load_policy(weights, source=source, device=device, dtype=dtype)
-    reference = load_reference(config, checkpoint=checkpoint, device=device, dtype=dtype)
+    policy = load_trained(config, checkpoint=checkpoint, device=device)
+    reference = load_reference(
+        config, checkpoint=checkpoint, device=device, dtype=policy.dtype, policy=policy
+    )
     training = TrainingStep(policy, config, reference=reference)
     if checkpoint is None:
         return training, 0

@@ -2,14 +2,14 @@
 
     checkpoints/step_00000050/{model/, optimizer.safetensors, state.json[, reference/]}
 
-The model is a Hugging Face directory, and so is a reference that moves; the optimizer's moments are
-safetensors. No pickle.
+The model is a Hugging Face directory (a peft one where only adapters train), and so is a reference that
+moves; the optimizer's moments are safetensors. No pickle.
 """
 
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ def save_checkpoint(
     _delete_partial(root)
     try:
         partial.mkdir(parents=True)
-        policy.save(partial / "model")
+        policy.save_trained(partial / "model")
         if reference is not None:
             reference.save(partial / "reference")
         with full_disk_is_os_error():
@@ -73,10 +73,17 @@ def save_checkpoint(
 
 
 def save_model(policy: Policy, directory: Path) -> None:
-    """Write the model as a Hugging Face directory, whole or not at all. Errors: OSError."""
+    """Write the model as a Hugging Face directory, whole or not at all; adapters, if only they trained, go
+    beside it as `adapter`. Errors: OSError."""
+    _write_whole(policy.save, directory)
+    if policy.adapted:
+        _write_whole(policy.save_trained, directory.with_name("adapter"))
+
+
+def _write_whole(write: Callable[[Path], None], directory: Path) -> None:
     partial = directory.with_name(f"{PARTIAL}-{directory.name}")
     shutil.rmtree(partial, ignore_errors=True)
-    policy.save(partial)
+    write(partial)
     _flush(partial)
     shutil.rmtree(directory, ignore_errors=True)
     partial.rename(directory)
@@ -105,7 +112,7 @@ def load_optimizer(checkpoint: Path, policy: Policy, optimizer: torch.optim.Opti
     """Restore the moments and the random state. Errors: CheckpointError when a parameter has none."""
     tensors = load_file(checkpoint / "optimizer.safetensors", device=str(policy.device))
     torch.set_rng_state(tensors.pop(RNG).cpu())
-    for name, parameter in policy.model.named_parameters():
+    for name, parameter in policy.trained_parameters():
         state = {
             key.split("/", 1)[0]: value for key, value in tensors.items() if key.split("/", 1)[1] == name
         }
@@ -129,7 +136,7 @@ def _delete_partial(root: Path) -> None:
 
 def _optimizer_tensors(policy: Policy, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
     tensors = {RNG: torch.get_rng_state()}
-    for name, parameter in policy.model.named_parameters():
+    for name, parameter in policy.trained_parameters():
         for key, value in optimizer.state.get(parameter, {}).items():
             tensors[f"{key}/{name}"] = value
     return tensors

@@ -1,7 +1,7 @@
 """The policy: any Hugging Face causal LM directory, run on packed rows without padding."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,9 @@ CHECK_TOLERANCE = 1e-3
 
 class Policy:
     """Float32 weights; the forward pass runs in `dtype`. A row is one flat sequence of packed tokens."""
+
+    adapted = False
+    """Whether only adapters beside the model train: see slipstream.learner.lora."""
 
     def __init__(self, model: Any, *, source: Path, device: torch.device, dtype: torch.dtype) -> None:
         self.model = model
@@ -103,7 +106,11 @@ class Policy:
         return getattr(config, "sliding_window", None) is None
 
     def named_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Every parameter by its checkpoint name; tied ones once."""
+        """What is published. Every parameter by its checkpoint name; tied ones once."""
+        yield from self.model.named_parameters()
+
+    def trained_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
+        """What the optimizer changes, by name: here, every parameter."""
         yield from self.model.named_parameters()
 
     def save(self, directory: Path) -> None:
@@ -111,11 +118,19 @@ class Policy:
 
         Errors: OSError (a full disk, say).
         """
+        self.save_model(directory, None)
+
+    def save_model(self, directory: Path, tensors: Mapping[str, torch.Tensor] | None) -> None:
+        """`save`, with other tensors in place of the model's own where some are given. Errors: OSError."""
         with full_disk_is_os_error():
-            self.model.save_pretrained(directory)
+            self.model.save_pretrained(directory, state_dict=None if tensors is None else dict(tensors))
         for name in COMPANIONS:
             if (self.source / name).exists():
                 shutil.copyfile(self.source / name, directory / name)
+
+    def save_trained(self, directory: Path) -> None:
+        """Write what a checkpoint needs of the model beside its source: here, all of it. Errors: OSError."""
+        self.save(directory)
 
     def _autocast(self) -> AbstractContextManager[Any]:
         if self.dtype is torch.float32:
@@ -123,15 +138,23 @@ class Policy:
         return torch.autocast(self.device.type, dtype=self.dtype)
 
 
-def load_policy(weights: Path, *, source: Path, device: torch.device, dtype: torch.dtype) -> Policy:
+def load_policy(
+    weights: Path,
+    *,
+    source: Path,
+    device: torch.device,
+    dtype: torch.dtype,
+    stored: torch.dtype = torch.float32,
+) -> Policy:
     """Load weights from a directory; `source` is where tokenizer and other companions come from.
 
-    Errors: ValueError when training would optimise another distribution than the sampled one: the logits
-    are not the head applied to the hidden states (soft-capped, scaled), or packed sequences see each other.
+    `stored` is the dtype that weights are kept in: float32 wherever they train. Errors: ValueError when
+    training would optimise another distribution than the sampled one: the logits are not the head applied to
+    the hidden states (soft-capped, scaled), or packed sequences see each other.
     """
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(weights, dtype=torch.float32, attn_implementation="sdpa")
+    model = AutoModelForCausalLM.from_pretrained(weights, dtype=stored, attn_implementation="sdpa")
     model.to(device).eval()  # gradients flow all the same, and dropout would make every ratio noise
     policy = Policy(model, source=source, device=device, dtype=dtype)
     _check_logprobs(policy)

@@ -5,6 +5,7 @@ from pathlib import Path
 import torch
 
 from slipstream.config import RunConfig
+from slipstream.learner.lora import LoraPolicy
 from slipstream.learner.model import Policy, load_policy
 
 
@@ -14,7 +15,6 @@ class Reference:
     def __init__(self, policy: Policy, *, decay: float | None) -> None:
         self.policy = policy
         self.decay = decay
-        policy.model.requires_grad_(False)
 
     @property
     def moves(self) -> bool:
@@ -31,12 +31,18 @@ class Reference:
 
 
 def load_reference(
-    config: RunConfig, *, checkpoint: Path | None, device: torch.device, dtype: torch.dtype
+    config: RunConfig,
+    *,
+    checkpoint: Path | None,
+    device: torch.device,
+    dtype: torch.dtype,
+    policy: Policy | None = None,
 ) -> Reference | None:
     """The reference that the run's algorithm needs, or None.
 
     It starts as the model of the run, or of algorithm.reference.path; an average goes on from the checkpoint,
-    if that has one. Errors: those of load_policy.
+    if that has one. Where only adapters of `policy` train, the model of the run is `policy` without them, and
+    no second copy is loaded. Errors: those of load_policy.
     """
     loss = config.algorithm.resolved_loss(
         max_staleness=config.staleness.max_staleness, max_new_tokens=config.rollout.max_new_tokens
@@ -46,7 +52,10 @@ def load_reference(
     settings = config.algorithm.reference
     source = settings.path or config.model.directory()
     averaged = settings.kind == "ema"
+    if isinstance(policy, LoraPolicy) and settings.path is None and not averaged:
+        return Reference(policy.without_adapters(), decay=None)
     kept = checkpoint / "reference" if averaged and checkpoint is not None else None
     weights = kept if kept is not None and kept.exists() else source
-    policy = load_policy(weights, source=source, device=device, dtype=dtype)
-    return Reference(policy, decay=settings.decay if averaged else None)
+    own = load_policy(weights, source=source, device=device, dtype=dtype)
+    own.model.requires_grad_(False)
+    return Reference(own, decay=settings.decay if averaged else None)

@@ -64,7 +64,7 @@ class TrainingStep:
         self.policy = policy
         self.reference = reference
         self.optimizer = torch.optim.AdamW(
-            policy.model.parameters(),
+            [parameter for _, parameter in policy.trained_parameters()],
             lr=config.learner.learning_rate,
             betas=config.learner.betas,
             weight_decay=config.learner.weight_decay,
@@ -252,7 +252,7 @@ class TrainingStep:
         return replace(result, metrics=metrics, collapsing=alarm)
 
     def _clip(self) -> float:
-        parameters = self.policy.model.parameters()
+        parameters = [parameter for _, parameter in self.policy.trained_parameters()]
         return float(torch.nn.utils.clip_grad_norm_(parameters, self._config.learner.max_grad_norm))
 
     def _apply(self) -> None:
