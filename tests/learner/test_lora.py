@@ -110,7 +110,7 @@ def test_a_step_changes_the_adapters_and_no_bit_of_the_base(policy: Policy) -> N
 
 
 def test_the_gradient_is_that_of_the_merged_weights_through_the_two_factors(policy: Policy) -> None:
-    """With y = (W + s B A) x: dA = s Bᵀ dW and dB = s dW Aᵀ, where dW is the gradient of the merged weight."""
+    """With y = (W + s B A) x: dA = s Bᵀ dW and dB = s dW Aᵀ, where dW is the merged weight's gradient."""
     made = adapted(policy, move=0.1)
     directory = policy.source
     full = load_policy(directory, source=directory, device=CPU, dtype=torch.float32)
@@ -219,9 +219,7 @@ def test_a_resumed_run_makes_bit_for_bit_the_adapters_of_one_that_never_stopped(
     config = run_config(tiny_dir, "learner.weight_decay=0.1")
     whole = TrainingStep(load_trained(config, checkpoint=None, device=CPU), config)
     step(whole, 1)
-    saved = save_checkpoint(
-        tmp_path, whole.policy, whole.optimizer, State(version=1, model_fingerprint="f")
-    )
+    saved = save_checkpoint(tmp_path, whole.policy, whole.optimizer, State(version=1, model_fingerprint="f"))
     step(whole, 2)
     torch.manual_seed(99)  # other numbers at first in the adapters that are loaded into
     resumed = TrainingStep(load_trained(config, checkpoint=saved, device=CPU), config)

@@ -131,9 +131,7 @@ async def test_a_damaged_transfer_serves_nothing_until_a_whole_one(live: Live) -
     live.version += 1
     await live.learner.form(live.engine)
     sending = asyncio.create_task(
-        asyncio.to_thread(
-            live.learner.send, manifest, tensors, version=live.version, damage_from_bucket=2
-        )
+        asyncio.to_thread(live.learner.send, manifest, tensors, version=live.version, damage_from_bucket=2)
     )
     with pytest.raises(TransferError, match="arrived damaged"):
         await live.engine.receive(manifest, live.version)

@@ -18,7 +18,7 @@ class LoraConfig(BaseModel):
     alpha: int = Field(32, ge=1)
     """Their product is scaled by alpha / rank (write alpha times √rank for rank-stabilised LoRA)."""
     target_modules: Literal["all-linear"] | tuple[str, ...] = "all-linear"
-    """Names of the layers, whole or their ends (`q_proj`); `all-linear` is all of them but the output head."""
+    """Names of linear layers, whole or their ends (`q_proj`); `all-linear` is all but the output head."""
     serve: Literal["merged", "adapter"] = "merged"
     """What travels to the rollouts: all weights with the adapters merged in, or the adapters alone, which
     vLLM applies beside the base that it loaded from the model's directory."""

@@ -87,7 +87,11 @@ class LoraPolicy(Policy):
         tensors = {name: tensor.detach().contiguous() for name, tensor in self.trained_parameters()}
         with full_disk_is_os_error():
             save_file(tensors, directory / WEIGHTS_FILE, metadata={"format": "pt"})
-        self._config.save_pretrained(str(directory))
+        settings = self._config.to_dict() | {
+            "target_modules": sorted(self._config.target_modules),
+            "inference_mode": True,
+        }
+        (directory / CONFIG_FILE).write_text(json.dumps(settings, indent=2), encoding="utf-8")
 
     @torch.no_grad()
     def load_trained(self, directory: Path) -> None:

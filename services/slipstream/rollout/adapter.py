@@ -24,7 +24,7 @@ WEIGHTS_FILE = "adapter_model.safetensors"
 
 
 class ServedAdapter:
-    """A directory in peft's format, deleted with the engine. It is empty of weights until the first version."""
+    """A directory in peft's format, deleted with the engine. Without weights until the first version."""
 
     def __init__(self, lora: LoraConfig) -> None:
         self._lora = lora

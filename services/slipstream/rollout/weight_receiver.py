@@ -130,9 +130,7 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
             self._group.close()
             self._group = None
 
-    def _receive_adapter(
-        self, group: WeightGroup, manifest: Manifest, version: int, directory: Path
-    ) -> None:
+    def _receive_adapter(self, group: WeightGroup, manifest: Manifest, version: int, directory: Path) -> None:
         """Write the adapter where all processes of this engine read it, once it has come as a whole."""
         tensors = {
             name: tensor.to("cpu", copy=True)
