@@ -3,6 +3,7 @@
 import json
 import re
 import socket
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -361,3 +362,28 @@ def test_a_reference_that_is_not_there_is_named(job: Path, capsys: pytest.Captur
     err = complaint(capsys, job, "algorithm.kl.coefficient=0.1", "algorithm.reference.path=/no/model")
 
     assert "algorithm.reference.path: /no/model has no config.json" in err
+
+
+def test_a_layer_that_the_model_has_not_gets_no_adapter(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = make_model(job.parent / "layers")
+    layers = {"a.q_proj.weight": (4, 4), "a.up_proj.weight": (8, 4), "a.norm.weight": (4,)}
+    head = {"lm_head.weight": (10, 4)}  # as many rows as make_model has words
+    entries = {
+        name: {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]}
+        for name, shape in {**layers, **head}.items()
+    }
+    header = json.dumps(entries).encode()
+    (model / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
+    wanted = (f"model.path={model}", "learner.lora.target_modules=[q_proj, norm, lm_head, a.up_proj]")
+
+    err = complaint(capsys, job, *wanted)
+    assert "2 problems" in err
+    for name in ("norm", "lm_head"):
+        assert f"learner.lora.target_modules: names `{name}`, and the model has no such linear layer" in err
+    assert "name some of q_proj, up_proj" in err
+    tiny = ("model={tiny: {max_tokens: 64}}", "data={kind: addition}", "learner.lora.target_modules=[wq]")
+    assert "names `wq`" in complaint(capsys, job, *tiny)
+    capsys.readouterr()
+    assert main(["validate", str(job), "--set", "learner.lora.target_modules=[q_proj]"]) == 0  # no header

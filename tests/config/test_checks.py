@@ -47,6 +47,12 @@ def test_the_default_run_has_no_problem() -> None:
         (["rollout.address=h:5000", "rollout.workers=2"], "rollout.address", "2 workers here cannot share"),
         (["telemetry.port=9400", "weights.port=9401"], "telemetry.port", "also that of weights.port"),
         (["algorithm.objective.kind=pg"], "algorithm.objective", "has no ratio"),
+        (["learner.lora={rank: 600, serve: adapter}"], "learner.lora.rank", "of rank 512 at most"),
+        (
+            ["learner.lora.rank=8", "algorithm.kl={coefficient: 0.1}", "algorithm.reference.kind=ema"],
+            "algorithm.reference.kind",
+            "the product of averaged factors is not the average",
+        ),
     ],
 )
 def test_an_impossible_combination_is_an_error(overrides: list[str], key: str, reason: str) -> None:
@@ -86,6 +92,11 @@ def test_an_anchor_at_the_batch_needs_a_correction_or_fresh_data() -> None:
     assert (note.key, note.severity) == ("algorithm.objective.anchor", "note")
     assert problems(*anchored, "algorithm.correction={kind: tis}") == []
     assert problems(*anchored, "staleness={pipeline_depth: 0, max_staleness: 0}") == []
+
+
+def test_adapters_need_nothing_but_a_rank_and_are_refused_nowhere_else() -> None:
+    assert problems("learner.lora.rank=8") == []
+    assert problems("learner.lora={rank: 600}", "algorithm.kl={coefficient: 0.1}") == []
 
 
 def test_all_problems_are_found_at_once() -> None:

@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 import torch
 from rollout.learner_end import CPU, LearnerEnd, Tensors
 from slipstream.config import RunConfig, TinyModel, parse_config
-from slipstream.learner.model import Policy, load_policy
+from slipstream.learner.lora import load_trained
+from slipstream.learner.model import Policy
 from slipstream.learner.tiny import make_tiny_model
 from slipstream.rollout.engine import Sampling, Turn
 from slipstream.rollout.vllm_engine import VllmEngine, start_vllm
@@ -25,14 +26,15 @@ SMALL_BUCKET = 80 * 1024
 PROMPT = tuple(3 + index % 90 for index in range(100))
 
 
-def tiny_config(directory: Path) -> RunConfig:
+def tiny_config(directory: Path, *overrides: str) -> RunConfig:
     """A two-layer model, written to the directory, and the configuration to run it."""
     make_tiny_model(TinyModel(layers=2, max_tokens=CONTEXT), directory, seed=1)
     return parse_config(
         {
             "model": {"path": str(directory)},
             "rollout": {"group_size": 8, "max_groups": 4, "kv_cache_gib": 0.1, "max_new_tokens": 16},
-        }
+        },
+        overrides,
     )
 
 
@@ -46,8 +48,8 @@ class Recording:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._llm, name)
 
-    async def generate(self, *arguments: Any) -> AsyncIterator[Any]:
-        async for output in self._llm.generate(*arguments):
+    async def generate(self, *arguments: Any, **options: Any) -> AsyncIterator[Any]:
+        async for output in self._llm.generate(*arguments, **options):
             if output.finished:
                 self.cached_tokens.append(output.num_cached_tokens)
             yield output
@@ -82,9 +84,9 @@ class Live:
         return await self.engine.sample(prompt, Sampling(temperature=temperature, max_tokens=max_tokens))
 
 
-def start_live(directory: Path) -> Live:
+def start_live(directory: Path, *overrides: str) -> Live:
     """Start the engine in a loop of its own thread, at version 1 of the model in the directory."""
-    config = tiny_config(directory)
+    config = tiny_config(directory, *overrides)
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, daemon=True).start()
 
@@ -94,7 +96,7 @@ def start_live(directory: Path) -> Live:
     engine = asyncio.run_coroutine_threadsafe(start(), loop).result(LIMIT_SECONDS)
     llm = Recording(engine._llm)
     engine._llm = llm
-    policy = load_policy(directory, source=directory, device=CPU, dtype=torch.float32)
+    policy = load_trained(config, device=CPU)
     live = Live(engine=engine, llm=llm, policy=policy, loop=loop, learner=LearnerEnd())
     live.play(live.serve(policy))
     live.play(live.sample())

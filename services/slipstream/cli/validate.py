@@ -6,6 +6,7 @@ from typing import Literal
 from slipstream.algorithms.spec import Rspo
 from slipstream.cli.axes import axis_rows
 from slipstream.cli.errors import UsageError
+from slipstream.cli.lora_checks import check_lora
 from slipstream.cli.machine_checks import check_machine
 from slipstream.cli.model_checks import ModelFiles, read_model
 from slipstream.cli.prompt_checks import check_prompts
@@ -24,6 +25,7 @@ def find_problems(config: RunConfig, *, gpus: Literal["error", "note"]) -> list[
         *check_config(config),
         *_reference(config),
         *_dense(config, model),
+        *check_lora(config, model),
         *(model.problems if model else ()),
         *check_prompts(config, model),
         *check_verbalized(config, model),

@@ -1,6 +1,7 @@
 """The configuration of a run: schema, loading, checks and derived numbers. Nothing here needs torch."""
 
 from slipstream.config.load import ConfigError, apply_environment, load_config, parse_config
+from slipstream.config.lora import LoraConfig
 from slipstream.config.schema import (
     CheckpointConfig,
     EvaluationConfig,
@@ -24,6 +25,7 @@ __all__ = [
     "ConfigError",
     "EvaluationConfig",
     "LearnerConfig",
+    "LoraConfig",
     "ModelConfig",
     "ReplayConfig",
     "RolloutConfig",

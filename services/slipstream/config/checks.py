@@ -9,6 +9,7 @@ import regex  # type: ignore[import-untyped, unused-ignore]
 from slipstream.algorithms.spec import band
 from slipstream.config.algorithm_checks import ALGORITHM_CHECKS
 from slipstream.config.data import FileData, RewardConfig
+from slipstream.config.lora_checks import LORA_CHECKS
 from slipstream.config.problem import Problem
 from slipstream.config.schema import RunConfig
 from slipstream.config.shaping_checks import SHAPING_CHECKS
@@ -248,6 +249,7 @@ CHECKS: tuple[Callable[[RunConfig], Iterator[Problem]], ...] = (
     _staleness,
     *ALGORITHM_CHECKS,
     *SHAPING_CHECKS,
+    *LORA_CHECKS,
     _optimizer,
     _rewards,
     _context,

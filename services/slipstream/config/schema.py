@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from slipstream.config.algorithm import AlgorithmConfig
 from slipstream.config.data import AdditionData, DataConfig, RewardConfig
+from slipstream.config.lora import LoraConfig
 
 Address = Annotated[str, Field(pattern=r"^[^\s:]+:\d{1,5}$")]
 
@@ -252,6 +253,8 @@ class LearnerConfig(Section):
     """Longest wait for a batch, after which the run stops with an error."""
     checkpoint: CheckpointConfig = CheckpointConfig()
     """Durable state."""
+    lora: LoraConfig | None = None
+    """Train low-rank adapters instead of the model; null trains all of it."""
 
 
 class WeightsConfig(Section):

@@ -17,7 +17,8 @@ from slipstream.learner.evaluation import Evaluator
 from slipstream.learner.fleet import Fleet
 from slipstream.learner.lockstep import Lockstep, follow
 from slipstream.learner.loop import Loop
-from slipstream.learner.model import load_policy, pick_device, without_progress_bars
+from slipstream.learner.lora import load_trained
+from slipstream.learner.model import pick_device, without_progress_bars
 from slipstream.learner.publisher import Publisher, catch_up
 from slipstream.learner.publishing import Publishing, overlaps
 from slipstream.learner.ranks import Alone, TorchRanks, local_rank, own_rank, started_by_torchrun
@@ -143,15 +144,13 @@ def load(
     without_progress_bars()
     torch.set_num_threads(config.learner.threads)
     torch.manual_seed(config.seed)
-    source = config.model.directory()
-    dtype = getattr(torch, config.model.dtype)
-    policy = load_policy(source, source=source, device=device, dtype=dtype)
-    reference = load_reference(config, device=device, dtype=dtype)
+    policy = load_trained(config, device=device)
+    reference = load_reference(config, device=device, dtype=policy.dtype, policy=policy)
     if config.learner.activation_checkpointing:
         checkpoint_activations(policy)
     if isinstance(ranks, TorchRanks):
         shard(policy, ranks.mesh)
-        if reference is not None:
+        if reference is not None and reference.policy.packed is not policy.packed:
             shard(reference.policy, ranks.mesh)
     training = TrainingStep(policy, config, reference=reference, ranks=ranks)
     root = run_dir / "checkpoints"

@@ -3,7 +3,7 @@
 import argparse
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +17,8 @@ from slipstream.learner.checkpoint import (
     load_tensors,
     read_state,
 )
-from slipstream.learner.model import copy_companions, full_disk_is_os_error, without_progress_bars
+from slipstream.learner.lora import LoraPolicy, saved_policy
+from slipstream.learner.model import Policy, without_progress_bars
 
 DTYPES: Final = ("float32", "bfloat16")
 
@@ -25,22 +26,33 @@ DTYPES: Final = ("float32", "bfloat16")
 def export(checkpoint: Path, output: Path, *, dtype: str = "float32", replace: bool = False) -> None:
     """Write the model of a checkpoint, whole or not at all, in one process whatever number of ranks made it.
 
+    Adapters are merged into it, and also written by themselves, beside it as OUTPUT-adapter.
     Errors: CheckpointError; FileExistsError unless it may be replaced; OSError.
     """
-    from transformers import AutoConfig, AutoModelForCausalLM
-
     if output.exists() and not replace:
         raise FileExistsError(f"{output} exists; remove it, or name another directory")
     read_state(checkpoint)
     source = checkpoint / "model"
-    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(source), dtype=torch.float32)
-    targets = {f"model/{name}": parameter.data for name, parameter in model.named_parameters()}
+    policy = saved_policy(source) or _plain(source)
+    targets = {f"model/{name}": parameter.data for name, parameter in policy.trained_parameters()}
     load_tensors(checkpoint, targets, alone=True)
+    if isinstance(policy, LoraPolicy):
+        _write(policy.save_adapters, output.with_name(f"{output.name}-adapter"))
+    _write(lambda partial: policy.save(partial, dtype=getattr(torch, dtype)), output)
+
+
+def _plain(source: Path) -> Policy:
+    """A model of this shape, whose weights are yet to be loaded."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(source), dtype=torch.float32)
+    return Policy(model, source=source, device=torch.device("cpu"), dtype=torch.float32)
+
+
+def _write(write: Callable[[Path], None], output: Path) -> None:
     partial = output.with_name(f"{PARTIAL}-{output.name}")
     shutil.rmtree(partial, ignore_errors=True)
-    with full_disk_is_os_error():
-        model.to(getattr(torch, dtype)).save_pretrained(partial)
-    copy_companions(source, partial)
+    write(partial)
     flush(partial)
     shutil.rmtree(output, ignore_errors=True)
     partial.rename(output)

@@ -65,6 +65,9 @@ class PackedForward(torch.nn.Module):
 class Policy:
     """Float32 weights; the forward pass runs in `dtype`. A row is one flat sequence of packed tokens."""
 
+    adapted = False
+    """Whether only adapters beside the model train: see slipstream.learner.lora."""
+
     def __init__(self, model: Any, *, source: Path, device: torch.device, dtype: torch.dtype) -> None:
         self.model = model
         self.source = source
@@ -106,26 +109,24 @@ class Policy:
         return getattr(config, "sliding_window", None) is None
 
     def named_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Every parameter by its checkpoint name, whole, one after the other; tied ones once.
+        """What is published: every parameter by its checkpoint name, tied ones once, each whole.
 
-        Sharded ones are gathered: every rank must go through all of them.
+        Sharded ones are gathered one by one: every rank must go through all of them.
         """
         for name, parameter in self.model.named_parameters():
-            yield name, parameter.full_tensor() if isinstance(parameter, DTensor) else parameter
+            yield name, whole(parameter)
 
-    def trained_parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """What the optimizer changes, by name; on several ranks, this rank's part of it."""
-        for name, parameter in self.model.named_parameters():
-            if parameter.requires_grad:
-                yield name, parameter
+    def trained_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
+        """What the optimizer changes, by name: here, every parameter; on several ranks, this rank's part."""
+        yield from self.model.named_parameters()
 
-    def save(self, directory: Path) -> None:
+    def save(self, directory: Path, *, dtype: torch.dtype = torch.float32) -> None:
         """Write a Hugging Face directory (safetensors, config, tokenizer) that transformers loads.
 
-        Errors: OSError (a full disk, say).
+        The policy itself takes the dtype of the weights that are written. Errors: OSError (a full disk, say).
         """
         with full_disk_is_os_error():
-            self.model.save_pretrained(directory)
+            self.model.to(dtype).save_pretrained(directory)
         self.save_companions(directory)
 
     def save_companions(self, directory: Path) -> None:
@@ -147,19 +148,32 @@ def copy_companions(source: Path, directory: Path) -> None:
             shutil.copyfile(source / name, directory / name)
 
 
-def load_policy(weights: Path, *, source: Path, device: torch.device, dtype: torch.dtype) -> Policy:
+def load_policy(
+    weights: Path,
+    *,
+    source: Path,
+    device: torch.device,
+    dtype: torch.dtype,
+    stored: torch.dtype = torch.float32,
+) -> Policy:
     """Load weights from a directory; `source` is where tokenizer and other companions come from.
 
-    Errors: ValueError when training would optimise another distribution than the sampled one: the logits
-    are not the head applied to the hidden states (soft-capped, scaled), or packed sequences see each other.
+    `stored` is the dtype that weights are kept in: float32 wherever they train. Errors: ValueError when
+    training would optimise another distribution than the sampled one: the logits are not the head applied to
+    the hidden states (soft-capped, scaled), or packed sequences see each other.
     """
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(weights, dtype=torch.float32, attn_implementation="sdpa")
+    model = AutoModelForCausalLM.from_pretrained(weights, dtype=stored, attn_implementation="sdpa")
     model.to(device).eval()  # gradients flow all the same, and dropout would make every ratio noise
     policy = Policy(model, source=source, device=device, dtype=dtype)
     _check_logprobs(policy)
     return policy
+
+
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor with the parts of all ranks in it; every rank must ask."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def without_progress_bars() -> None:

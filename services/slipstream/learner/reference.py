@@ -3,6 +3,7 @@
 import torch
 
 from slipstream.config import RunConfig
+from slipstream.learner.lora import LoraPolicy
 from slipstream.learner.model import Policy, load_policy
 
 
@@ -12,7 +13,6 @@ class Reference:
     def __init__(self, policy: Policy, *, decay: float | None) -> None:
         self.policy = policy
         self.decay = decay
-        policy.model.requires_grad_(False)
 
     @property
     def moves(self) -> bool:
@@ -28,10 +28,13 @@ class Reference:
                 own.lerp_(current, 1 - self.decay)
 
 
-def load_reference(config: RunConfig, *, device: torch.device, dtype: torch.dtype) -> Reference | None:
+def load_reference(
+    config: RunConfig, *, device: torch.device, dtype: torch.dtype, policy: Policy | None = None
+) -> Reference | None:
     """The reference that the run's algorithm needs, or None.
 
-    It starts as the model of the run, or of algorithm.reference.path. Errors: those of load_policy.
+    It starts as the model of the run, or of algorithm.reference.path. Where only adapters of `policy` train,
+    the model of the run is `policy` without them, and no second copy is loaded. Errors: those of load_policy.
     """
     loss = config.algorithm.resolved_loss(
         max_staleness=config.staleness.max_staleness, max_new_tokens=config.rollout.max_new_tokens
@@ -41,5 +44,8 @@ def load_reference(config: RunConfig, *, device: torch.device, dtype: torch.dtyp
     settings = config.algorithm.reference
     source = settings.path or config.model.directory()
     averaged = settings.kind == "ema"
-    policy = load_policy(source, source=source, device=device, dtype=dtype)
-    return Reference(policy, decay=settings.decay if averaged else None)
+    if isinstance(policy, LoraPolicy) and settings.path is None and not averaged:
+        return Reference(policy.without_adapters(), decay=None)
+    own = load_policy(source, source=source, device=device, dtype=dtype)
+    own.model.requires_grad_(False)
+    return Reference(own, decay=settings.decay if averaged else None)

@@ -7,7 +7,6 @@ and its backward pass, and let go in between.
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor
 
 from slipstream.learner.model import Policy
 
@@ -53,8 +52,3 @@ def layers(policy: Policy) -> list[torch.nn.Module]:
     from transformers.modeling_layers import GradientCheckpointingLayer
 
     return [module for module in policy.model.modules() if isinstance(module, GradientCheckpointingLayer)]
-
-
-def whole(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor with the parts of all ranks in it; every rank must ask."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from slipstream.learner.checkpoint import load_tensors, stored_names
+from slipstream.learner.lora import check_adapters
 from slipstream.learner.step import TrainingStep
 
 RNG = "rng.cpu"
@@ -33,6 +34,7 @@ def restore(training: TrainingStep, checkpoint: Path) -> None:
 
     A moving reference that the checkpoint does not have, because the run had none then, stays as it is.
     """
+    check_adapters(training.policy, checkpoint)
     stored = stored_names(checkpoint)
     if any(name.startswith("optimizer/") for name in stored):
         for _, parameter in training.policy.trained_parameters():

@@ -33,14 +33,13 @@ from slipstream.learner.batch import (
 from slipstream.learner.dealing import Dealer
 from slipstream.learner.logprobs import Selected
 from slipstream.learner.memory import Memory
-from slipstream.learner.model import Policy
+from slipstream.learner.model import Policy, whole
 from slipstream.learner.passes import Known, drift_bound, look_ahead, without_gradient
 from slipstream.learner.ranks import Alone, Ranks
 from slipstream.learner.record import Record, StepResult
 from slipstream.learner.reference import Reference
 from slipstream.learner.rewards import BatchRewards, batch_rewards, diversity_of
 from slipstream.learner.schedule import learning_rate
-from slipstream.learner.sharding import whole
 from slipstream.types import Group
 
 
@@ -75,7 +74,7 @@ class TrainingStep:
         self._ranks = ranks or Alone()
         self._dealer = Dealer(config.learner, policy.device, self._ranks)
         self.optimizer = torch.optim.AdamW(
-            policy.model.parameters(),
+            [parameter for _, parameter in policy.trained_parameters()],
             lr=config.learner.learning_rate,
             betas=config.learner.betas,
             weight_decay=config.learner.weight_decay,
@@ -260,7 +259,7 @@ class TrainingStep:
         return replace(result, metrics=metrics, collapsing=alarm)
 
     def _clip(self) -> float:
-        parameters = self.policy.model.parameters()
+        parameters = [parameter for _, parameter in self.policy.trained_parameters()]
         return float(whole(torch.nn.utils.clip_grad_norm_(parameters, self._config.learner.max_grad_norm)))
 
     def _apply(self) -> None:

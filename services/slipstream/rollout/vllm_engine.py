@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.config import RunConfig
+from slipstream.rollout.adapter import ServedAdapter
 from slipstream.rollout.engine import EngineDied, Sampling, Turn
 from slipstream.rollout.plugin import TRANSFER_BACKEND, register
 from slipstream.types import FinishReason, VersionSpan
@@ -25,12 +26,14 @@ class VllmEngine:
     A request never reads a cached prefix that other weights computed than those it was submitted under. vLLM
     refuses to reset its prefix cache while requests are kept, so each load of weights salts the cache's keys
     instead: older blocks can no longer be found and are evicted as the least recently used. What arrives
-    during a pause is submitted after it, under the weights that will sample it.
+    during a pause is submitted after it, under the weights that will sample it. With an adapter, what arrives
+    is the adapter, and every request is for it.
     """
 
-    def __init__(self, llm: Any, *, recompute_kv: bool) -> None:
+    def __init__(self, llm: Any, *, recompute_kv: bool, adapter: ServedAdapter | None = None) -> None:
         self._llm = llm
         self._recompute_kv = recompute_kv
+        self._adapter = adapter
         self._running = asyncio.Event()
         self._running.set()
         self._salt = "initial"
@@ -52,8 +55,9 @@ class VllmEngine:
         )
         await self._running.wait()
         request = {"prompt_token_ids": list(prompt_token_ids), "cache_salt": self._salt}
+        options = {} if self._adapter is None else {"lora_request": self._adapter.request()}
         try:
-            async for output in self._llm.generate(request, parameters, uuid.uuid4().hex):
+            async for output in self._llm.generate(request, parameters, uuid.uuid4().hex, **options):
                 if output.finished:
                     return _turn(output.outputs[0])
         except EngineDeadError as error:
@@ -84,7 +88,11 @@ class VllmEngine:
         """See Engine."""
         from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest
 
-        info = {"manifest": manifest_to_proto(manifest).SerializeToString(), "version": version}
+        info = {
+            "manifest": manifest_to_proto(manifest).SerializeToString(),
+            "version": version,
+            "adapter_dir": None if self._adapter is None else str(self._adapter.path),
+        }
         if self._uncommitted:  # the commit of what arrived before never came; vLLM wants an end to it
             await _transfer(self._llm.finish_weight_update())
             self._uncommitted = False
@@ -96,6 +104,8 @@ class VllmEngine:
         """See Engine."""
         await _transfer(self._llm.finish_weight_update(str(version)))
         self._uncommitted = False
+        if self._adapter is not None:  # now, because a request that could not load it would end the engine
+            await _transfer(self._llm.add_lora(self._adapter.request()))
         self._salt = uuid.uuid4().hex  # not the version: a learner that restarts uses its number again
         if self._recompute_kv:
             await _transfer(self._llm.reset_prefix_cache(reset_running_requests=True))
@@ -109,6 +119,8 @@ class VllmEngine:
         """See Engine."""
         llm, self._llm = self._llm, None
         llm.shutdown()
+        if self._adapter is not None:
+            self._adapter.close()
 
 
 def start_vllm(config: RunConfig, model_dir: Path) -> VllmEngine:
@@ -132,6 +144,8 @@ def start_vllm(config: RunConfig, model_dir: Path) -> VllmEngine:
             "block_size": CPU_BLOCK_SIZE,
         }
     )
+    lora = config.learner.lora
+    adapter = ServedAdapter(lora) if lora is not None and lora.serve == "adapter" else None
     arguments = AsyncEngineArgs(
         model=str(model_dir),
         dtype=config.model.dtype,
@@ -143,8 +157,10 @@ def start_vllm(config: RunConfig, model_dir: Path) -> VllmEngine:
         weight_transfer_config=WeightTransferConfig(backend=TRANSFER_BACKEND),
         disable_log_stats=True,
         **placement,
+        **({} if adapter is None else adapter.engine_arguments()),
     )
-    return VllmEngine(AsyncLLM.from_engine_args(arguments), recompute_kv=rollout.recompute_kv)
+    llm = AsyncLLM.from_engine_args(arguments)
+    return VllmEngine(llm, recompute_kv=rollout.recompute_kv, adapter=adapter)
 
 
 def _set_environment(config: RunConfig) -> bool:

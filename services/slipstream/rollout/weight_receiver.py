@@ -1,11 +1,13 @@
 """The receiving end of a weight broadcast, inside vLLM's engine processes.
 
 vLLM makes one of these next to each model shard. Loading goes through the model's own `load_weights`, so
-fused and sharded parameters are vLLM's business; ours is that only verified buckets reach it.
+fused and sharded parameters are vLLM's business; ours is that only verified buckets reach it. An engine that
+serves an adapter keeps its weights, and what it receives goes into the adapter's directory.
 """
 
 import logging
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,9 +18,10 @@ from vllm.distributed.weight_transfer.base import (
 )
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
+from slipstream.rollout.adapter import write_adapter
 from slipstream.v1 import learner_pb2 as pb
 from slipstream.weights.group import Rendezvous, TransferError, WeightGroup, form_group
-from slipstream.weights.manifest import manifest_from_proto
+from slipstream.weights.manifest import Manifest, manifest_from_proto
 from slipstream.weights.transfer import receive
 
 # It warns at every update of layers that no checkpoint has (rotary embedding, tied head). What matters: a
@@ -40,14 +43,18 @@ class JoinInfo(WeightTransferInitInfo):
 
 @dataclass
 class UpdateInfo(WeightTransferUpdateInfo):
-    """What is about to be broadcast: a serialized slipstream.v1.Manifest, and the version."""
+    """What is about to be broadcast: a serialized slipstream.v1.Manifest, and the version.
+
+    With `adapter_dir` it is an adapter, which goes there once all of it is verified.
+    """
 
     manifest: bytes
     version: int
+    adapter_dir: str | None = None
 
 
 class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
-    """Receives a full set of weights. An error leaves the model unusable until the next full set."""
+    """Receives a full set of weights, or of an adapter. An error leaves the model unusable until the next."""
 
     init_info_cls = JoinInfo
     update_info_cls = UpdateInfo
@@ -56,6 +63,7 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
         super().__init__(*arguments)
         self._group: WeightGroup | None = None
         self._parameters = frozenset(name for name, _ in self.model.named_parameters())
+        self._keeps_base = self.vllm_config.lora_config is not None
 
     def init_transfer_engine(self, init_info: JoinInfo) -> None:
         """Leave the group of the last epoch and form that of the new one. Errors: TransferError."""
@@ -76,6 +84,8 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
         First end what a failed update may have left: layers that still hold some of its tensors would mix
         them with those of the next one.
         """
+        if self._keeps_base:
+            return
         finalize_layerwise_reload(self.model, self.model_config)
         initialize_layerwise_reload(self.model)
 
@@ -97,6 +107,9 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
         if self._group is None:
             raise TransferError("weights were announced before a group was formed")
         manifest = manifest_from_proto(pb.Manifest.FromString(update_info.manifest))
+        if update_info.adapter_dir is not None:
+            self._receive_adapter(self._group, manifest, update_info.version, Path(update_info.adapter_dir))
+            return
         missing = set(self._parameters) | self._unsent_parts({spec.name for spec in manifest.tensors})
         for tensors in receive(self._group, manifest, version=update_info.version, device=self.device):
             missing -= self.model.load_weights(tensors) or missing
@@ -105,6 +118,8 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
 
     def finish_weight_update(self) -> None:
         """Bring the loaded tensors into the form that the kernels want."""
+        if self._keeps_base:
+            return
         finalize_layerwise_reload(self.model, self.model_config)
         if self.device.type == "cpu":
             self._repack_tied_layers()
@@ -114,6 +129,16 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
         if self._group is not None:
             self._group.close()
             self._group = None
+
+    def _receive_adapter(self, group: WeightGroup, manifest: Manifest, version: int, directory: Path) -> None:
+        """Write the adapter where all processes of this engine read it, once it has come as a whole."""
+        tensors = {
+            name: tensor.to("cpu", copy=True)
+            for bucket in receive(group, manifest, version=version, device=self.device)
+            for name, tensor in bucket
+        }
+        if self.parallel_config.rank == 0:
+            write_adapter(directory, tensors)
 
     def _unsent_parts(self, sent: set[str]) -> set[str]:
         """Parts of fused weights whose siblings were sent; of these load_weights only names the whole."""

@@ -1,0 +1,55 @@
+"""Does the model have the layers that adapters are wanted for? Reads the headers of its weights, no more."""
+
+import json
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+from slipstream.cli.model_checks import SAFETENSORS_PREFIX_BYTES, ModelFiles
+from slipstream.config import RunConfig
+from slipstream.config.checks import Problem
+
+TINY_LAYERS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+LARGEST_HEADER_BYTES = 100_000_000
+SUFFIX = ".weight"
+
+
+def check_lora(config: RunConfig, model: ModelFiles | None) -> Iterator[Problem]:
+    """A problem for each target module that the model's files show to be missing."""
+    lora = config.learner.lora
+    if lora is None or isinstance(lora.target_modules, str):
+        return
+    layers = _layers(config, model)
+    for target in lora.target_modules if layers else ():
+        if not any(layer == target or layer.endswith(f".{target}") for layer in layers):
+            known = sorted({layer.rpartition(".")[2] for layer in layers})
+            yield Problem(
+                key="learner.lora.target_modules",
+                reason=f"names `{target}`, and the model has no such linear layer",
+                remedy=f"name some of {', '.join(known)}, or set `all-linear`",
+            )
+
+
+def _layers(config: RunConfig, model: ModelFiles | None) -> list[str]:
+    """Matrices of the checkpoint that are no embedding and no head; none where the files cannot be read."""
+    if config.model.path is None:
+        return list(TINY_LAYERS)
+    vocabulary = model.config.get("vocab_size") if model else None
+    return [
+        name.removesuffix(SUFFIX)
+        for file in sorted(config.model.path.glob("*.safetensors"))
+        for name, shape in _shapes(file)
+        if name.endswith(SUFFIX) and len(shape) == 2 and shape[0] != vocabulary
+    ]
+
+
+def _shapes(file: Path) -> list[tuple[str, list[int]]]:
+    """Name and shape of every tensor of a file; none where its header is not one."""
+    with file.open("rb") as opened:
+        prefix = opened.read(SAFETENSORS_PREFIX_BYTES)
+        size = struct.unpack("<Q", prefix)[0] if len(prefix) == SAFETENSORS_PREFIX_BYTES else 0
+        header = opened.read(size) if size <= LARGEST_HEADER_BYTES else b""
+    try:
+        return [(name, entry["shape"]) for name, entry in json.loads(header).items() if "shape" in entry]
+    except (ValueError, AttributeError, TypeError):
+        return []

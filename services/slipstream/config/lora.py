@@ -1,0 +1,24 @@
+"""Low-rank adapters (LoRA): what trains when the model itself does not."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class LoraConfig(BaseModel):
+    """Train two thin matrices beside each chosen layer, and nothing else. See LoRA, arXiv:2106.09685.
+
+    There is no dropout: it would draw other adapters for the ratio than the rollout sampled with.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
+
+    rank: int = Field(16, ge=1)
+    """Inner size of the two matrices."""
+    alpha: int = Field(32, ge=1)
+    """Their product is scaled by alpha / rank (write alpha times √rank for rank-stabilised LoRA)."""
+    target_modules: Literal["all-linear"] | tuple[str, ...] = "all-linear"
+    """Names of linear layers, whole or their ends (`q_proj`); `all-linear` is all but the output head."""
+    serve: Literal["merged", "adapter"] = "merged"
+    """What travels to the rollouts: all weights with the adapters merged in, or the adapters alone, which
+    vLLM applies beside the base that it loaded from the model's directory."""

@@ -1,0 +1,35 @@
+"""What adapters cannot be combined with."""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from slipstream.config.problem import Problem
+from slipstream.config.schema import RunConfig
+
+LARGEST_SERVED_RANK = 512  # of vLLM
+
+
+def _served_rank(config: RunConfig) -> Iterator[Problem]:
+    lora = config.learner.lora
+    if lora is not None and lora.serve == "adapter" and lora.rank > LARGEST_SERVED_RANK:
+        yield Problem(
+            key="learner.lora.rank",
+            reason=f"is {lora.rank}, and vLLM serves adapters of rank {LARGEST_SERVED_RANK} at most",
+            remedy="lower it, or set learner.lora.serve to `merged`",
+        )
+
+
+def _averaged_reference(config: RunConfig) -> Iterator[Problem]:
+    if config.learner.lora is not None and config.algorithm.reference.kind == "ema":
+        yield Problem(
+            key="algorithm.reference.kind",
+            reason="is `ema` with learner.lora: the product of averaged factors is not the average of the "
+            "weights, and a copy of all weights is what adapters are there to avoid",
+            remedy="set `frozen`: the model without its adapters, which takes no memory",
+        )
+
+
+LORA_CHECKS: Final[tuple[Callable[[RunConfig], Iterator[Problem]], ...]] = (
+    _served_rank,
+    _averaged_reference,
+)
