@@ -201,6 +201,17 @@ class Generated:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cursor:
+    """A position in the order of dispatch: the next index, and those below it that are not settled yet."""
+
+    dispatched: int = 0
+    open: tuple[int, ...] = ()
+
+
+START = Cursor()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
     """The counters of invariant 5. Groups, unless the name says tokens or completions.
 

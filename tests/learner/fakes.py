@@ -16,6 +16,7 @@ from slipstream.learner.step import TrainingStep
 from slipstream.telemetry.logs import Log
 from slipstream.types import (
     Completion,
+    Cursor,
     Evaluation,
     FinishReason,
     Generated,
@@ -174,9 +175,9 @@ class FakeReplay:
         self._events.note(f"sample {version}")
         return [contrast(f"{version}-{i}", version=version) for i in range(2)]
 
-    async def ack(self, groups: Sequence[Group], version: int) -> Generated:
+    async def ack(self, groups: Sequence[Group], version: int) -> tuple[Generated, Cursor]:
         self._events.note(f"ack {names(groups)} as {version}")
-        return Generated(groups=version * len(groups))
+        return Generated(groups=version * len(groups)), Cursor(dispatched=version * len(groups))
 
     async def release(self, groups: Sequence[Group]) -> None:
         self._events.note(f"release {names(groups)}")

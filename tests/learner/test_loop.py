@@ -31,7 +31,7 @@ from slipstream.learner.saving import Saver
 from slipstream.learner.snapshot import Snapshot
 from slipstream.learner.step import Abandoned, TrainingStep
 from slipstream.telemetry.metrics import Metrics
-from slipstream.types import Group
+from slipstream.types import START, Group
 from transformers import AutoModelForCausalLM
 
 
@@ -116,6 +116,7 @@ class Scene:
             replay=replay,
             report=self.report,
             version=version,
+            cursor=START,
             metrics=metrics,
             log=self.log,
         )

@@ -156,8 +156,8 @@ class Driver:
     async def announce(self, version: int) -> None:
         await self.stub.AnnounceVersion(pb.AnnounceVersionRequest(version=version))
 
-    async def attach(self, version: int) -> tuple[int, int]:
-        found = await self.stub.AttachLearner(pb.AttachLearnerRequest(version=version))
+    async def attach(self, version: int, cursor: pb.Cursor | None = None) -> tuple[int, int]:
+        found = await self.stub.AttachLearner(pb.AttachLearnerRequest(version=version, cursor=cursor))
         return found.released, found.restored
 
     async def confirm(self, version: int) -> int:

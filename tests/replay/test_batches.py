@@ -164,6 +164,34 @@ async def test_admission_is_right_after_an_attach_to_an_unbroken_run(replay: Dri
     assert (await replay.stats()).admission_free == 4
 
 
+@scenario()
+async def test_the_answer_to_an_ack_says_where_the_data_stand(replay: Driver) -> None:
+    leases = await replay.make(4)  # 0 to 3 are buffered
+    returned, running = await replay.lease(2)
+    await replay.give_back(returned)
+    batch = await replay.sample(2, version=0)
+    request = pb.AckBatchRequest(group_ids=[group.group_id for group in batch], version=1)
+    cursor = (await replay.stub.AckBatch(request)).cursor
+    assert (cursor.dispatched, list(cursor.open)) == (6, [2, 3, 4, 5])
+    assert [lease.dispatch_index for lease in (*leases[2:], returned, running)] == [2, 3, 4, 5]
+
+
+@scenario()
+async def test_an_empty_redis_goes_on_in_the_data_where_the_checkpoint_was(replay: Driver) -> None:
+    await replay.attach(3, pb.Cursor(dispatched=40, open=[31, 38]))
+    assert [lease.dispatch_index for lease in await replay.lease(4)] == [31, 38, 40, 41]
+    assert (await replay.ledger()).residual == 0
+
+
+@scenario()
+async def test_a_redis_that_knows_more_than_the_checkpoint_keeps_its_place(replay: Driver) -> None:
+    await replay.make(4)
+    await replay.attach(0, pb.Cursor(dispatched=2, open=[0, 1]))
+    assert [lease.dispatch_index for lease in await replay.lease(2)] == [4, 5]
+    await replay.attach(0, pb.Cursor(dispatched=7, open=[3, 6]))  # 3 is known to be in the buffer, 6 is new
+    assert [lease.dispatch_index for lease in await replay.lease(2)] == [6, 7]
+
+
 @scenario(depth=1, per_step=4)
 async def test_a_learner_that_continues_on_an_empty_redis_is_given_no_more_than_its_depth(
     replay: Driver,

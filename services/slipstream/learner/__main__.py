@@ -34,6 +34,7 @@ from slipstream.rpc.errors import SlipstreamError
 from slipstream.rpc.pod import Pod, die_with_parent, parse_arguments, run_pod
 from slipstream.rpc.server import start_server
 from slipstream.telemetry.logs import Log
+from slipstream.types import START, Cursor
 from slipstream.v1.learner_pb2_grpc import add_FleetServicer_to_server
 from slipstream.weights.group import backend_of
 from slipstream.weights.manifest import model_fingerprint
@@ -47,6 +48,7 @@ class Loaded:
     snapshot: Snapshot
     writer: CheckpointWriter
     version: int
+    cursor: Cursor
 
 
 async def main(pod: Pod) -> None:
@@ -105,11 +107,12 @@ async def main(pod: Pod) -> None:
         replay=replay,
         report=report,
         version=loaded.version,
+        cursor=loaded.cursor,
         metrics=pod.metrics,
         log=pod.log,
     )
     try:
-        attached = await replay.attach(loaded.version)
+        attached = await replay.attach(loaded.version, loaded.cursor)
         pod.log.info(
             "attached", version=loaded.version, released=attached.released, restored=attached.restored
         )
@@ -154,14 +157,16 @@ def load(
             shard(reference.policy, ranks.mesh)
     training = TrainingStep(policy, config, reference=reference, ranks=ranks)
     root = run_dir / "checkpoints"
-    checkpoint, version = latest_checkpoint(root), 0
+    checkpoint, version, cursor = latest_checkpoint(root), 0, START
     if checkpoint is not None:
         state = read_state(checkpoint, model_fingerprint=fingerprint)
         restore(training, checkpoint)
         training.memory = training.memory.restored(state.memory)
         version = state.version
+        cursor = Cursor(dispatched=state.cursor["dispatched"], open=tuple(state.cursor["open"]))
     snapshot = Snapshot(policy, ranks)
-    return Loaded(training=training, snapshot=snapshot, writer=CheckpointWriter(root, ranks), version=version)
+    writer = CheckpointWriter(root, ranks)
+    return Loaded(training=training, snapshot=snapshot, writer=writer, version=version, cursor=cursor)
 
 
 def follow_main(argv: Sequence[str] | None = None) -> int:

@@ -26,6 +26,7 @@ from torch.distributed.checkpoint.state_dict_saver import async_save
 
 from slipstream.learner.model import Policy
 from slipstream.learner.ranks import Ranks
+from slipstream.types import START
 
 SCHEMA = 2
 PARTIAL = ".partial"
@@ -47,6 +48,8 @@ class State:
     model_fingerprint: str
     memory: Mapping[str, Any] = field(default_factory=dict)
     """See slipstream.learner.memory."""
+    cursor: Mapping[str, Any] = field(default_factory=lambda: asdict(START))
+    """Where the data stood: a slipstream.types.Cursor."""
     schema: int = SCHEMA
 
 

@@ -8,7 +8,7 @@ import grpc
 from slipstream.config import RunConfig
 from slipstream.rpc import codec
 from slipstream.rpc.channel import call_again
-from slipstream.types import Evaluation, Generated, Group
+from slipstream.types import Cursor, Evaluation, Generated, Group
 from slipstream.v1 import replay_pb2 as pb
 from slipstream.v1.replay_pb2_grpc import ReplayStub
 
@@ -26,9 +26,9 @@ class ReplayClient:
         self._groups = config.learner.groups_per_step
         self._max_staleness = config.staleness.max_staleness
 
-    async def attach(self, version: int) -> pb.AttachLearnerResponse:
+    async def attach(self, version: int, cursor: Cursor) -> pb.AttachLearnerResponse:
         """Continue from `version`: what was in flight and what lost steps consumed is sampled again."""
-        request = pb.AttachLearnerRequest(version=version)
+        request = pb.AttachLearnerRequest(version=version, cursor=codec.cursor_to_proto(cursor))
         return await self._again("attach", lambda: self._stub.AttachLearner(request, timeout=self._timeout))
 
     async def sample(self, version: int) -> list[Group]:
@@ -41,11 +41,12 @@ class ReplayClient:
         )
         return await self._again("sample", lambda: self._read(request))
 
-    async def ack(self, groups: Sequence[Group], version: int) -> Generated:
-        """These groups took part in the step that made `version`; what has been generated until now."""
+    async def ack(self, groups: Sequence[Group], version: int) -> tuple[Generated, Cursor]:
+        """These groups took part in the step that made `version`; what has been generated until now, and
+        where the data stand."""
         request = pb.AckBatchRequest(group_ids=[group.group_id for group in groups], version=version)
         response = await self._again("ack", lambda: self._stub.AckBatch(request, timeout=self._timeout))
-        return codec.generated_from_proto(response.generated)
+        return codec.generated_from_proto(response.generated), codec.cursor_from_proto(response.cursor)
 
     async def release(self, groups: Sequence[Group]) -> None:
         """Put sampled groups back untrained."""

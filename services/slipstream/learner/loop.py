@@ -32,7 +32,7 @@ from slipstream.learner.step import Abandoned
 from slipstream.rpc.errors import SlipstreamError
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
-from slipstream.types import Generated, Group
+from slipstream.types import Cursor, Generated, Group
 
 
 class Starved(SlipstreamError):
@@ -66,6 +66,7 @@ class Loop:
         replay: ReplayClient,
         report: Report,
         version: int,
+        cursor: Cursor,
         metrics: Metrics,
         log: Log,
     ) -> None:
@@ -84,6 +85,7 @@ class Loop:
         self._clock = Clock()
         self._generated = Generated() if version == 0 else None  # unknown after a restart
         self._recent: Generated | None = None
+        self._cursor = cursor
         self.version = version
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -98,13 +100,13 @@ class Loop:
             while self.version < self._config.learner.steps and not stop.is_set():
                 await self._step(stop)
         except (Starved, Diverged):
-            await self._saver.save(self.version)
+            await self._saver.save(self.version, self._cursor)
             raise
         finally:
             await self._prefetch.drop()
         await self._publishing.settle()
         seconds = time.monotonic() - self._clock.started
-        await self._saver.save(self.version)
+        await self._saver.save(self.version, self._cursor)
         finished = await self._evaluate_last(stop)
         if finished:
             await self._write_model()
@@ -146,8 +148,9 @@ class Loop:
         except Abandoned:
             await self._replay.release(groups)
             return
-        before, self._generated = self._generated, await self._replay.ack(groups, self.version + 1)
-        self._recent = None if before is None else self._generated.since(before)
+        generated, self._cursor = await self._replay.ack(groups, self.version + 1)
+        self._recent = None if self._generated is None else generated.since(self._generated)
+        self._generated = generated
         self.version += 1
         trained = time.monotonic()
         published = await self._publishing.publish(self.version)
@@ -224,7 +227,7 @@ class Loop:
         if every and self.version % every == 0 and self.version < self._config.learner.steps:
             self._evaluator.begin(self.version)
         if self._saver.due(self.version):
-            await self._saver.begin(self.version)
+            await self._saver.begin(self.version, self._cursor)
 
 
 async def _wait(stop: asyncio.Event, seconds: float) -> None:

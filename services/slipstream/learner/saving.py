@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 
 from slipstream.config import CheckpointConfig
@@ -10,6 +11,7 @@ from slipstream.learner.clients import ReplayClient
 from slipstream.learner.lockstep import Lockstep
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
+from slipstream.types import Cursor
 
 
 class Saver:
@@ -41,20 +43,20 @@ class Saver:
         self._begun: int | None = None
         self.durable = durable
         """The newest version with a whole checkpoint."""
-        self.newest: Path | None = None
-        """The last checkpoint that this saver made."""
 
     def due(self, version: int) -> bool:
         """Whether a checkpoint belongs to this version."""
         return version % self._config.every_steps == 0
 
-    async def begin(self, version: int) -> None:
+    async def begin(self, version: int, cursor: Cursor) -> None:
         """Copy the state at `version`; it is written in the background. Errors: RankLost, Unreachable."""
         if version in (self.durable, self._begun):
             return
         await self.settle()
         memory = self._lockstep.training.memory.to_dict()
-        state = State(version=version, model_fingerprint=self._fingerprint, memory=memory)
+        state = State(
+            version=version, model_fingerprint=self._fingerprint, memory=memory, cursor=asdict(cursor)
+        )
         try:
             with self._metrics.timing("step_seconds", phase="checkpoint"):
                 await self._lockstep.begin_checkpoint(state)
@@ -71,14 +73,14 @@ class Saver:
             await writing
         self._begun = None
 
-    async def save(self, version: int) -> None:
+    async def save(self, version: int, cursor: Cursor) -> None:
         """Make `version` durable, and wait for it. Errors: RankLost, Unreachable."""
-        await self.begin(version)
+        await self.begin(version, cursor)
         await self.settle()
 
     async def _finish(self, version: int) -> None:
         try:
-            self.newest = await self._lockstep.settle_checkpoint()
+            await self._lockstep.settle_checkpoint()
         except OSError as error:
             self._say(version, error)
             return

@@ -93,7 +93,11 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
         """The optimizer step has been made."""
         check_at_least(0, version=request.version)
         found = await self._store.ack(request.group_ids, version=request.version)
-        return pb.AckBatchResponse(acked=found.acked, generated=codec.generated_to_proto(found.generated))
+        return pb.AckBatchResponse(
+            acked=found.acked,
+            generated=codec.generated_to_proto(found.generated),
+            cursor=codec.cursor_to_proto(found.cursor),
+        )
 
     async def ReleaseBatch(self, request: pb.ReleaseBatchRequest, context: Any) -> pb.ReleaseBatchResponse:
         """Put a batch back."""
@@ -117,7 +121,7 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
     async def AttachLearner(self, request: pb.AttachLearnerRequest, context: Any) -> pb.AttachLearnerResponse:
         """Begin, or continue from a checkpoint."""
         check_at_least(0, version=request.version)
-        attached = await self._store.attach(request.version)
+        attached = await self._store.attach(request.version, codec.cursor_from_proto(request.cursor))
         return pb.AttachLearnerResponse(released=attached.released, restored=attached.restored)
 
     async def StartEvaluation(

@@ -9,7 +9,7 @@ from slipstream.algorithms.spec import DynamicSampling, Shaping
 from slipstream.replay.connection import Scripts
 from slipstream.replay.summary import Summary
 from slipstream.rpc.errors import InvalidRequest, NotFound
-from slipstream.types import Generated, InsertOutcome, Ledger, Purpose, ReplayStats
+from slipstream.types import START, Cursor, Generated, InsertOutcome, Ledger, Purpose, ReplayStats
 
 COUNTERS = (
     "leased",
@@ -64,10 +64,11 @@ class Attached:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acked:
-    """How many groups were in flight until now, and what has been generated so far."""
+    """How many groups were in flight until now, what has been generated so far, and where the data stand."""
 
     acked: int
     generated: Generated
+    cursor: Cursor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,8 +165,9 @@ class ReplayStore:
 
     async def ack(self, group_ids: Sequence[str], *, version: int) -> Acked:
         """These took part in the step that made `version`."""
-        acked, flat = await self._scripts.call("ack", version, *group_ids)
-        return Acked(acked=acked, generated=_generated(flat))
+        acked, flat, dispatched, still = await self._scripts.call("ack", version, *group_ids)
+        cursor = Cursor(dispatched=dispatched, open=tuple(sorted(still)))
+        return Acked(acked=acked, generated=_generated(flat), cursor=cursor)
 
     async def confirm_checkpoint(self, version: int) -> int:
         """Let go of groups trained up to `version`; how many."""
@@ -175,9 +177,14 @@ class ReplayStore:
         """The fleet serves `version`."""
         await self._scripts.call("announce", version)
 
-    async def attach(self, version: int) -> Attached:
-        """The learner continues from `version`: all that is in flight or was trained on later comes back."""
-        released, restored = await self._scripts.call("attach", version, self._limits.groups_per_step)
+    async def attach(self, version: int, cursor: Cursor = START) -> Attached:
+        """The learner continues from `version`: all that is in flight or was trained on later comes back.
+
+        `cursor` is where the data stood then: a Redis that has lost that goes on from there.
+        """
+        released, restored = await self._scripts.call(
+            "attach", version, self._limits.groups_per_step, cursor.dispatched, *cursor.open
+        )
         return Attached(released=released, restored=restored)
 
     async def stats(self) -> ReplayStats:

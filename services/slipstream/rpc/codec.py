@@ -161,6 +161,16 @@ def ledger_from_proto(message: replay.Ledger) -> t.Ledger:
     return t.Ledger(**{**values, **by_reason})
 
 
+def cursor_to_proto(cursor: t.Cursor) -> replay.Cursor:
+    """Cursor → message."""
+    return replay.Cursor(dispatched=cursor.dispatched, open=cursor.open)
+
+
+def cursor_from_proto(message: replay.Cursor) -> t.Cursor:
+    """Message → Cursor; one that is not there is the start."""
+    return t.Cursor(dispatched=message.dispatched, open=tuple(message.open))
+
+
 def generated_to_proto(generated: t.Generated) -> replay.Generated:
     """Generated → message."""
     return replay.Generated(

@@ -128,12 +128,22 @@ class AckBatchRequest(_message.Message):
     def __init__(self, group_ids: _Optional[_Iterable[str]] = ..., version: _Optional[int] = ...) -> None: ...
 
 class AckBatchResponse(_message.Message):
-    __slots__ = ("acked", "generated")
+    __slots__ = ("acked", "generated", "cursor")
     ACKED_FIELD_NUMBER: _ClassVar[int]
     GENERATED_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
     acked: int
     generated: Generated
-    def __init__(self, acked: _Optional[int] = ..., generated: _Optional[_Union[Generated, _Mapping]] = ...) -> None: ...
+    cursor: Cursor
+    def __init__(self, acked: _Optional[int] = ..., generated: _Optional[_Union[Generated, _Mapping]] = ..., cursor: _Optional[_Union[Cursor, _Mapping]] = ...) -> None: ...
+
+class Cursor(_message.Message):
+    __slots__ = ("dispatched", "open")
+    DISPATCHED_FIELD_NUMBER: _ClassVar[int]
+    OPEN_FIELD_NUMBER: _ClassVar[int]
+    dispatched: int
+    open: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, dispatched: _Optional[int] = ..., open: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Generated(_message.Message):
     __slots__ = ("groups", "unvaried_groups", "reward_sums", "reward_counts")
@@ -196,10 +206,12 @@ class ConfirmCheckpointResponse(_message.Message):
     def __init__(self, freed: _Optional[int] = ...) -> None: ...
 
 class AttachLearnerRequest(_message.Message):
-    __slots__ = ("version",)
+    __slots__ = ("version", "cursor")
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
     version: int
-    def __init__(self, version: _Optional[int] = ...) -> None: ...
+    cursor: Cursor
+    def __init__(self, version: _Optional[int] = ..., cursor: _Optional[_Union[Cursor, _Mapping]] = ...) -> None: ...
 
 class AttachLearnerResponse(_message.Message):
     __slots__ = ("released", "restored")

@@ -1,5 +1,5 @@
 -- ARGV: version, then ids. Those in flight were trained on; they are kept until a checkpoint.
--- Returns {how many, what has been generated so far}.
+-- Returns {how many, what has been generated so far, next dispatch index, dispatch indices still open}.
 local acked = 0
 for i = 2, #ARGV do
   local id = ARGV[i]
@@ -10,4 +10,10 @@ for i = 2, #ARGV do
     acked = acked + 1
   end
 end
-return {acked, redis.call('HGETALL', generated)}
+local open = {}
+for _, set in ipairs({requeued, leases, buffered, in_flight}) do
+  for _, id in ipairs(redis.call('ZRANGE', set, 0, -1)) do
+    open[#open + 1] = tonumber(string.match(id, '%d+'))
+  end
+end
+return {acked, redis.call('HGETALL', generated), counter('dispatched'), open}

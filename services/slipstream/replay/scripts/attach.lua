@@ -1,4 +1,4 @@
--- ARGV: version, groups_per_step. The learner continues from `version`. Returns {released, restored}.
+-- ARGV: version, groups_per_step, cursor: next dispatch index and the indices that were open. The learner continues from `version`. Returns {released, restored}.
 -- From here on admission counts as if the versions so far had trained on groups_per_step groups each: true of
 -- an unbroken run, and the only bound that makes sense after a lost Redis or an older checkpoint.
 local version = tonumber(ARGV[1])
@@ -15,6 +15,16 @@ for _, id in ipairs(restored) do
   count('trained', -1)
   count('tokens_trained', -tonumber(redis.call('HGET', group_key(id), 'tokens')))
   buffer(id)
+end
+-- A Redis that lost what the checkpoint knows of goes on in the data where the checkpoint was.
+local known = counter('dispatched')
+if known < tonumber(ARGV[3]) then
+  for i = 4, #ARGV do
+    if tonumber(ARGV[i]) >= known then
+      redis.call('ZADD', requeued, ARGV[i], string.format('g%09d', ARGV[i]))
+    end
+  end
+  redis.call('HSET', counters, 'dispatched', ARGV[3])
 end
 redis.call('HSET', counters, 'version', version, 'refills', 0)
 redis.call('HSET', counters, 'trained_offset', version * tonumber(ARGV[2]) - counter('trained'))
