@@ -184,6 +184,18 @@ def test_a_prompt_longer_than_the_context_is_named(job: Path, capsys: pytest.Cap
     assert "lower it to 3" in err
 
 
+def test_an_answer_that_would_not_fit_into_a_row_of_training_is_named(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = job.parent / "rows.jsonl"
+    rows.write_text(rows.read_text() + json.dumps({"prompt": "w1 " * 15, "answer": "w1"}) + "\n")
+
+    err = complaint(capsys, job, "learner.max_tokens_per_row=16", "rollout.max_new_tokens=4")
+
+    assert "learner.max_tokens_per_row: is 16, and prompt rows.jsonl:41 with a completion of 4 has 19" in err
+    assert "raise it to 19" in err
+
+
 def test_the_chat_template_counts_for_the_context(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (job.parent / "model" / "tokenizer_config.json").write_text(json.dumps({"chat_template": CHATTY}))
     questions = ["w1 " * 14, *(f"w1 {i}" for i in range(30))]

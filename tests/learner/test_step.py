@@ -287,3 +287,10 @@ def test_tokens_over_age_are_in_no_count_of_what_trained(policy: Policy) -> None
     assert result.tokens == 5
     assert result.staleness_max == 0
     assert sum(result.ratio_counts.values()) == 5
+
+
+def test_a_sequence_longer_than_a_row_is_left_out_and_counted(policy: Policy) -> None:
+    # rows of 16: a prompt of 2 and 15 sampled tokens are 17
+    long = group(completion(range(5, 20), reward=1.0), completion((5, 6), reward=0.0), prompt=(3, 4))
+    result = train(policy, [long], configured("learner.max_tokens_per_row=16"))
+    assert (result.too_long, result.tokens, result.updates) == (1, 2, 1)

@@ -76,6 +76,10 @@ def _gpus(config: RunConfig, severity: Literal["error", "note"]) -> Iterator[Pro
     if config.learner.device == "cuda" and not found:
         reason = "is `cuda`, and this machine has no GPU"
         yield Problem(key="learner.device", reason=reason, remedy="set `auto` or `cpu`", severity=severity)
+    ranks = config.learner.ranks
+    if ranks > found > 0 and config.learner.device != "cpu":
+        reason = f"is {ranks}, and this machine has {found} GPUs"
+        yield Problem(key="learner.ranks", reason=reason, remedy="lower it", severity=severity)
     wanted = config.rollout.tensor_parallel
     if wanted > 1 and wanted > found and config.learner.device != "cpu":
         reason = f"is {wanted}, and this machine has {found} GPUs"

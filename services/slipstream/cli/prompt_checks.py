@@ -123,10 +123,17 @@ def _context(
     length: Callable[[str], int],
     template: ChatTemplate | None = None,
 ) -> Iterator[Problem]:
-    """The longest prompt with a completion of full length, against the model's context."""
+    """The longest prompt with a completion of full length, against a row of training and the context."""
     lengths = [(length(prompt_text(prompt, template)), prompt.prompt_id) for prompt in prompts]
     longest, name = max(lengths, default=(0, ""))
-    budget = config.rollout.max_new_tokens
+    budget, row = config.rollout.max_new_tokens, config.learner.max_tokens_per_row
+    if longest + budget > row:
+        yield Problem(
+            key="learner.max_tokens_per_row",
+            reason=f"is {row}, and prompt {name} with a completion of {budget} has {longest + budget}: "
+            "the longest answers would be left out of training",
+            remedy=f"raise it to {longest + budget}, or lower rollout.max_new_tokens",
+        )
     if longest + budget > limit:
         yield Problem(
             key="rollout.max_new_tokens",

@@ -126,6 +126,7 @@ class Report:
         metrics.set("gradient_norm", result.gradient_norm)
         metrics.set("learning_rate", result.learning_rate)
         metrics.count("bad_steps_total", result.bad)
+        metrics.count("sequences_too_long_total", result.too_long)
         for phase, seconds in (("wait", timing.wait), ("train", timing.train), ("publish", timing.publish)):
             metrics.observe("step_seconds", seconds, phase=phase)
 
@@ -171,6 +172,7 @@ def _of_result(result: StepResult) -> dict[str, Any]:
         "gradient_norm": result.gradient_norm,
         "learning_rate": result.learning_rate,
         "bad_steps": result.bad,
+        "sequences_too_long": result.too_long,
         "staleness_mean": result.staleness_mean,
         "staleness_max": result.staleness_max,
         "staleness_histogram": dict(result.staleness_histogram),

@@ -50,6 +50,9 @@ TABLE: dict[str, Metric] = {
     "tokens_masked_total": Metric(
         kind="counter", help="Sampled tokens without gradient, by reason.", labels=("reason",)
     ),
+    "sequences_too_long_total": Metric(
+        kind="counter", help="Sequences left out of training because they do not fit into a row."
+    ),
     "clipped_tokens_total": Metric(
         kind="counter",
         help="Trained tokens on which an end of the band took effect, by side, age and sign.",

@@ -1,0 +1,27 @@
+"""What a local run starts."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from slipstream.cli.__main__ import main
+from slipstream.cli.pods import LEARNER, local_pods
+from slipstream.config import parse_config
+
+
+def command_of(name: str, *overrides: str) -> tuple[str, ...]:
+    config = parse_config({"model": {"path": "m"}}, overrides)
+    return next(spec.command for spec in local_pods(config) if spec.name == name)
+
+
+def test_a_learner_of_one_rank_is_a_process_and_one_of_several_is_torchrun() -> None:
+    assert command_of(LEARNER) == (sys.executable, "-m", "slipstream.learner")
+    several = command_of(LEARNER, "learner.ranks=4")
+    assert several == (sys.executable, "-m", "slipstream.learner.torchrun", "4")
+
+
+def test_export_of_what_is_no_checkpoint_fails_with_its_name(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", str(tmp_path), str(tmp_path / "model")]) == 1
+    assert f"{tmp_path} is neither a checkpoint (state.json) nor a run" in capfd.readouterr().err
