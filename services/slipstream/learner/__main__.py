@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 from slipstream.config import RunConfig
-from slipstream.learner.checkpoint import latest_checkpoint, load_optimizer, read_state
+from slipstream.learner.checkpoint import latest_checkpoint, load_optimizer, read_state, restore_critic
 from slipstream.learner.clients import ReplayClient
+from slipstream.learner.critic import load_critic
 from slipstream.learner.evaluation import Evaluator
 from slipstream.learner.fleet import Fleet
 from slipstream.learner.loop import Loop
@@ -98,11 +99,14 @@ def load(
     dtype = getattr(torch, config.model.dtype)
     policy = load_policy(weights, source=source, device=device, dtype=dtype)
     reference = load_reference(config, checkpoint=checkpoint, device=device, dtype=dtype)
-    training = TrainingStep(policy, config, reference=reference)
+    critic = load_critic(config, policy)
+    training = TrainingStep(policy, config, reference=reference, critic=critic)
     if checkpoint is None:
         return training, 0
     state = read_state(checkpoint, model_fingerprint=fingerprint)
     load_optimizer(checkpoint, policy, training.optimizer)
+    if critic is not None:
+        restore_critic(checkpoint, critic)
     training.memory = training.memory.restored(state.memory)
     return training, state.version
 

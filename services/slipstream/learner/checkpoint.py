@@ -1,6 +1,6 @@
 """Durable state of the learner: written aside, flushed, and published by one rename.
 
-    checkpoints/step_00000050/{model/, optimizer.safetensors, state.json[, reference/]}
+    checkpoints/step_00000050/{model/, optimizer.safetensors, state.json[, reference/, critic.safetensors]}
 
 The model is a Hugging Face directory, and so is a reference that moves; the optimizer's moments are
 safetensors. No pickle.
@@ -17,11 +17,13 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
+from slipstream.learner.critic import Critic
 from slipstream.learner.model import Policy, full_disk_is_os_error
 
 SCHEMA = 1
 PARTIAL = ".partial"
 RNG = "rng.cpu"
+CRITIC = "critic.safetensors"
 
 
 class CheckpointError(ValueError):
@@ -46,8 +48,9 @@ def save_checkpoint(
     state: State,
     *,
     reference: Policy | None = None,
+    critic: Critic | None = None,
 ) -> Path:
-    """Write a checkpoint, with the reference if it moves; it exists wholly or not at all.
+    """Write a checkpoint, with the reference if it moves and the critic; it exists wholly or not at all.
 
     Errors: OSError (a full disk, say).
     """
@@ -61,6 +64,8 @@ def save_checkpoint(
             reference.save(partial / "reference")
         with full_disk_is_os_error():
             save_file(_optimizer_tensors(policy, optimizer), partial / "optimizer.safetensors")
+            if critic is not None:
+                save_file(critic.named_state(), partial / CRITIC)
         (partial / "state.json").write_text(json.dumps(asdict(state)), encoding="utf-8")
         _flush(partial)
         shutil.rmtree(final, ignore_errors=True)
@@ -113,6 +118,19 @@ def load_optimizer(checkpoint: Path, policy: Policy, optimizer: torch.optim.Opti
             raise CheckpointError(f"{checkpoint}/optimizer.safetensors has nothing for {name}")
         if state:
             optimizer.state[parameter] = {**state, "step": state["step"].cpu()}
+
+
+def restore_critic(checkpoint: Path, critic: Critic) -> None:
+    """Restore the critic; where the checkpoint has none, as from a run without, it stays new.
+
+    Errors: CheckpointError when the checkpoint has another one.
+    """
+    if not (checkpoint / CRITIC).exists():
+        return
+    try:
+        critic.load_state(load_file(checkpoint / CRITIC))
+    except ValueError as error:
+        raise CheckpointError(f"{checkpoint / CRITIC}: {error}") from error
 
 
 def prune(root: Path, *, keep: int) -> None:

@@ -253,6 +253,7 @@ class Loop:
                     training.optimizer,
                     state,
                     reference=training.reference.policy if moving and training.reference else None,
+                    critic=training.critic,
                 )
         except OSError as error:
             self._log.error("checkpoint not written; the last one stays", step=self.version, error=str(error))

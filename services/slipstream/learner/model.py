@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -69,22 +70,20 @@ class Policy:
         chunk: int,
         attention_RR: torch.Tensor | None = None,
         entropy_gradient: bool = False,
+        hidden_at_N: torch.Tensor | None = None,
     ) -> Selected:
         """Logprobs [T] of `targets_T`, each predicted from the token at `predictors_T` of the row [R], and
         the entropy [T] there.
 
         `positions_R` restarts at 0 at every sequence, and attention does not cross a restart; where
         sequences share a prompt, `attention_RR` says instead which token (second) each token (first) sees.
+        `hidden_at_N`: positions of the row whose hidden states are part of the result.
         """
-        with self._autocast():
-            hidden_RH = self.model.base_model(
-                input_ids=tokens_R[None],
-                position_ids=positions_R[None],
-                attention_mask=None if attention_RR is None else attention_RR[None, None],
-                use_cache=False,
-            ).last_hidden_state[0]
+        hidden_RH = hidden_states(
+            self.model.base_model, tokens_R, positions_R, attention_RR=attention_RR, dtype=self.dtype
+        )
         head = self.model.get_output_embeddings()
-        return selected_logprobs(
+        found = selected_logprobs(
             hidden_RH[predictors_T],
             head.weight,
             targets_T,
@@ -93,14 +92,11 @@ class Policy:
             chunk=chunk,
             entropy_gradient=entropy_gradient,
         )
+        return found if hidden_at_N is None else replace(found, hidden_NH=hidden_RH[hidden_at_N])
 
     def attends_fully(self) -> bool:
-        """Whether every layer sees all earlier tokens, so that a mask of our own may replace the model's."""
-        config = self.model.config
-        kinds = getattr(config, "layer_types", None)
-        if kinds:
-            return set(kinds) == {"full_attention"}
-        return getattr(config, "sliding_window", None) is None
+        """See `attends_fully`."""
+        return attends_fully(self.model.config)
 
     def named_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Every parameter by its checkpoint name; tied ones once."""
@@ -117,11 +113,6 @@ class Policy:
             if (self.source / name).exists():
                 shutil.copyfile(self.source / name, directory / name)
 
-    def _autocast(self) -> AbstractContextManager[Any]:
-        if self.dtype is torch.float32:
-            return nullcontext()
-        return torch.autocast(self.device.type, dtype=self.dtype)
-
 
 def load_policy(weights: Path, *, source: Path, device: torch.device, dtype: torch.dtype) -> Policy:
     """Load weights from a directory; `source` is where tokenizer and other companions come from.
@@ -136,6 +127,33 @@ def load_policy(weights: Path, *, source: Path, device: torch.device, dtype: tor
     policy = Policy(model, source=source, device=device, dtype=dtype)
     _check_logprobs(policy)
     return policy
+
+
+def hidden_states(
+    backbone: Any,
+    tokens_R: torch.Tensor,
+    positions_R: torch.Tensor,
+    *,
+    attention_RR: torch.Tensor | None,
+    dtype: torch.dtype,
+) -> torch.Tensor:
+    """Last hidden states [R, H] of a packed row under a model without its head; see `Policy.selected`."""
+    with _autocast(tokens_R.device, dtype):
+        hidden_RH: torch.Tensor = backbone(
+            input_ids=tokens_R[None],
+            position_ids=positions_R[None],
+            attention_mask=None if attention_RR is None else attention_RR[None, None],
+            use_cache=False,
+        ).last_hidden_state[0]
+    return hidden_RH
+
+
+def attends_fully(config: Any) -> bool:
+    """Whether every layer sees all earlier tokens, so that a mask of our own may replace the model's."""
+    kinds = getattr(config, "layer_types", None)
+    if kinds:
+        return set(kinds) == {"full_attention"}
+    return getattr(config, "sliding_window", None) is None
 
 
 def without_progress_bars() -> None:
@@ -160,6 +178,12 @@ def pick_device(name: str) -> torch.device:
     if name == "cuda" and not available:
         raise ValueError("learner.device is cuda, but torch finds no GPU; set learner.device to auto or cpu")
     return torch.device("cuda" if available and name != "cpu" else "cpu")
+
+
+def _autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[Any]:
+    if dtype is torch.float32:
+        return nullcontext()
+    return torch.autocast(device.type, dtype=dtype)
 
 
 def _check_logprobs(policy: Policy) -> None:

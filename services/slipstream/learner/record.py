@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from slipstream.algorithms import finalize, finalize_by_staleness, merge, summarize
+from slipstream.algorithms import finalize, finalize_by_staleness, finalize_values, merge, summarize
 from slipstream.telemetry.metrics import RATIOS
 
 
@@ -42,6 +42,7 @@ class Record:
     rate: float
     losses: list[float] = field(default_factory=list)
     norms: list[float] = field(default_factory=list)
+    critic_norms: list[float] = field(default_factory=list)
     updates: int = 0
     bad: int = 0
     _sums: list[dict[str, torch.Tensor]] = field(default_factory=list)
@@ -66,7 +67,7 @@ class Record:
             updates=self.updates,
             bad=self.bad,
             tokens=summary.tokens,
-            metrics=finalize(self._sums[0]) if self._sums else {},
+            metrics=self._metrics(),
             by_staleness=finalize_by_staleness(self._sums[0]) if self._sums else {},
             staleness_mean=summary.mean,
             staleness_max=summary.largest,
@@ -74,6 +75,13 @@ class Record:
             staleness_counts=dict(zip(ages.tolist(), amounts.tolist(), strict=True)),
             ratio_counts=_tally(torch.cat(self._ratios)) if self._ratios else {},
         )
+
+    def _metrics(self) -> dict[str, float]:
+        """Those of the loss, and of the critic if there is one."""
+        found = finalize(self._sums[0]) | finalize_values(self._sums[0]) if self._sums else {}
+        if self.critic_norms:
+            found["critic_gradient_norm"] = sum(self.critic_norms) / len(self.critic_norms)
+        return found
 
 
 def _tally(ratios_T: torch.Tensor) -> dict[float, int]:
