@@ -4,8 +4,9 @@ import math
 from typing import Annotated, Any
 
 import pytest
+import torch
 from pydantic import Field, TypeAdapter, ValidationError
-from slipstream.algorithms import PRESETS, describe, resolve_advantage, resolve_loss
+from slipstream.algorithms import PRESETS, describe, group_advantages, resolve_advantage, resolve_loss
 from slipstream.algorithms.presets.preset import bound_of
 from slipstream.algorithms.spec import (
     ADVANTAGES,
@@ -151,9 +152,9 @@ def test_a_cap_of_one_or_more_leaves_on_policy_tokens_alone(cap: float) -> None:
     assert (Tis(cap=cap).cap, GeometricRejection(cap=cap).cap) == (cap, cap)
 
 
-def test_gae_is_said_to_be_a_function_for_a_critic() -> None:
-    with pytest.raises(ValueError, match=r"got 'gae'.*gae needs a critic.*slipstream\.algorithms\.gae"):
-        resolve_advantage({"kind": "gae"})
+def test_gae_is_no_advantage_of_completions_and_the_function_is_named() -> None:
+    with pytest.raises(ValueError, match=r"gae: one advantage a token.*use slipstream\.algorithms\.gae"):
+        group_advantages({"preset": "ppo"}, torch.ones(2), torch.zeros(2, dtype=torch.long))
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ E04 = (0.670320046, 1.491824698)  # e^-0.4, e^0.4
 
 # name: advantage, objective, band of the ratio, aggregation; bands worked by hand as [1 - low, 1 + high].
 TABLE = {
+    "ppo": ("gae", "ppo_clip", (0.8, 1.2), "token_mean"),
     "grpo": ("grpo", "ppo_clip", (0.8, 1.2), "seq_mean_token_mean"),
     "dapo": ("grpo", "ppo_clip", (0.8, 1.28), "token_mean"),
     "dr_grpo": ("dr_grpo", "ppo_clip", (0.8, 1.2), "token_sum_norm"),

@@ -80,7 +80,8 @@ def test_every_parameter_has_a_sentence(spec: type) -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("gae", "slipstream.algorithms.gae"),
+        ("gae", "lam = 1.0: Decay of the trace"),
+        ("ppo", "advantage gae"),
         ("duplicates", "keep, drop or share: Equal answers in a group"),
         ("difficulty", "decay = 0.9: What is left of the old counts"),
         ("collapse_alarm", "window = 20: Steps of a mean"),

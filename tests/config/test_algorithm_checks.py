@@ -60,6 +60,22 @@ def problems(*overrides: str) -> list[Problem]:
             "got 16, needs an integer of at least 17",
         ),
         (["rollout.environment=verbalized_sampling"], "rollout.environment", "evaluation.sampling"),
+        (["learner.critic={}"], "learner.critic", "which the advantage batch_scaled does not read"),
+        (
+            ["algorithm.preset=ppo", "algorithm.objective={kind: gspo}"],
+            "algorithm.objective",
+            "use ppo_clip, cispo or gspo_token",
+        ),
+        (
+            ["algorithm.preset=ppo", "learner.critic.warmup_steps=5", "learner.steps=5"],
+            "learner.critic.warmup_steps",
+            "would never train",
+        ),
+        (
+            ["algorithm.preset=ppo", "algorithm.shaping={dynamic_sampling: {}}", "rollout.group_size=1"],
+            "algorithm.shaping.dynamic_sampling",
+            "every group would be dropped",
+        ),
     ],
 )
 def test_what_cannot_be_right_is_an_error(overrides: list[str], key: str, reason: str) -> None:
@@ -87,6 +103,11 @@ def test_what_cannot_be_right_is_an_error(overrides: list[str], key: str, reason
             ["algorithm.advantage={kind: reinforce_pp, group_mean: false}"],
             "algorithm.shaping.dynamic_sampling",
             "baseline is not the group's",
+        ),
+        (
+            ["algorithm.preset=ppo", "algorithm.shaping={dynamic_sampling: {}}"],
+            "algorithm.shaping.dynamic_sampling",
+            "which the advantage gae learns from",
         ),
         (
             ["algorithm.shaping={goldilocks: {}}", "data={kind: addition, digits: 6}"],
@@ -153,6 +174,10 @@ def test_what_is_doubtful_is_a_note(overrides: list[str], key: str, reason: str)
         ["algorithm.shaping={difficulty: {decay: 0.5}, goldilocks: {}}", "data={kind: addition, digits: 1}"],
         ["algorithm.preset=m2po", "algorithm.correction={kind: m2po, clip_high: 0.9}"],
         ["algorithm.preset=gdpo", "algorithm.shaping={dynamic_sampling: {}}"],
+        ["algorithm.preset=ppo", "rollout.group_size=1"],
+        ["algorithm.preset=ppo", "algorithm.objective={kind: gspo_token}"],
+        ["algorithm.preset=ppo", "algorithm.kl={coefficient: 0.1, placement: reward}"],
+        ["algorithm.preset=ppo", "learner.critic={kind: model, warmup_steps: 4}", "learner.steps=5"],
         ["algorithm.preset=gdpo", "algorithm.kl={coefficient: 0.1}"],
     ],
 )

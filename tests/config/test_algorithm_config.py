@@ -8,7 +8,7 @@ import pytest
 import yaml
 from slipstream.algorithms import PRESETS
 from slipstream.algorithms.spec import DynamicSampling, Gspo, Kl, Shaping, SoftOverlong, Tis
-from slipstream.config import ConfigError, RunConfig, load_config, parse_config
+from slipstream.config import ConfigError, CriticConfig, RunConfig, load_config, parse_config
 from slipstream.config.load import dump_config
 
 
@@ -104,6 +104,8 @@ def test_a_preset_of_one_run_does_not_leak_into_the_next() -> None:
         ["algorithm.preset=decoupled_ppo", "algorithm.correction=null"],
         ["algorithm.preset=dapo", "algorithm.shaping=null"],
         ["algorithm.preset=r1"],
+        ["algorithm.preset=ppo"],
+        ["algorithm.preset=ppo", "learner.critic={kind: model, learning_rate: 0.5, clip_range: null}"],
         ["algorithm.preset=r1", "algorithm.kl=null", "algorithm.reference.path=some/model"],
         ["algorithm.kl.coefficient=0.1", "algorithm.reference.kind=ema"],
         ["algorithm.shaping={goldilocks: {}, buckets: {}}"],
@@ -121,6 +123,15 @@ def test_a_dump_reads_back_to_the_same_algorithm(overrides: list[str]) -> None:
         max_new_tokens=16
     )
     assert dump_config(back) == dump_config(config)
+
+
+def test_the_advantage_gae_brings_a_critic_and_no_other_has_one() -> None:
+    assert config_of().learner.critic is None
+    assert config_of("algorithm.preset=ppo").learner.critic == CriticConfig()
+    nulled = config_of("algorithm.preset=grpo", "algorithm.advantage.kind=gae", "learner.critic=null")
+    assert nulled.learner.critic == CriticConfig()
+    given = config_of("algorithm.preset=ppo", "learner.critic.kind=model").learner.critic
+    assert given == CriticConfig(kind="model")
 
 
 def test_telescopes_keys_set_the_axes_the_group_size_and_the_minibatches() -> None:
@@ -147,7 +158,10 @@ def test_telescopes_keys_replace_the_preset_of_an_example_as_the_error_says(exam
         (["algorithm.telescope={algorithm: gspo}", "algorithm.preset=grpo"], "preset would contradict it"),
         (["algorithm.telescope={algorithm: gspo}", "algorithm.kl.coefficient=1"], "kl would contradict it"),
         (["algorithm.preset=grpo", "algorithm.telescope={}"], r"--set 'algorithm=\{telescope: \{...\}\}'"),
-        (["algorithm.advantage={kind: gae}"], "got the kind 'gae'.*gae needs a critic.*algorithms.gae"),
+        (["algorithm.advantage={kind: gae, lam: 2}"], "gae.lam: got 2"),
+        (["learner.critic={kind: model, loss_coefficient: 0.1}"], "loss_coefficient has no effect.*model"),
+        (["learner.critic={path: x}"], "path has no effect.*head"),
+        (["learner.critic={clip_rang: 1}"], "did you mean `clip_range`"),
         (["algorithm.advantage={kind: mixed, lam: 0.5, prior: 2}"], "mixed.lam: got 0.5.*one of the two"),
         (
             ["algorithm.telescope={group_size: 4}", "rollout.group_size=8"],

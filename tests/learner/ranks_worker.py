@@ -13,11 +13,12 @@ import torch
 from learner.fakes import completion, config_with, contrast, group
 from slipstream.config import RunConfig
 from slipstream.learner.checkpoint import CheckpointWriter, State, read_state
+from slipstream.learner.critic import load_critic
 from slipstream.learner.lockstep import Lockstep, follow
-from slipstream.learner.model import Policy, load_policy
+from slipstream.learner.model import Policy, load_policy, whole
 from slipstream.learner.ranks import Alone, RankLost, TorchRanks, started_by_torchrun
 from slipstream.learner.reference import load_reference
-from slipstream.learner.sharding import checkpoint_activations, shard, whole
+from slipstream.learner.sharding import checkpoint_activations, shard
 from slipstream.learner.snapshot import Snapshot
 from slipstream.learner.state import collect, restore
 from slipstream.learner.step import TrainingStep
@@ -30,6 +31,7 @@ CASES = {
     "plain": (),
     "shared prompts": ("learner.share_prompts=true",),
     "activation checkpointing": ("learner.activation_checkpointing=true",),
+    "critic": ("algorithm.advantage.kind=gae", "algorithm.preset=ppo"),
     "kl in the reward": ("algorithm.kl.placement=reward", "algorithm.kl.coefficient=0.1"),
 }
 """Overrides of the configuration."""
@@ -69,12 +71,14 @@ def make(config: RunConfig, ranks: Alone | TorchRanks) -> TrainingStep:
     policy = load_policy(source, source=source, device=CPU, dtype=torch.float32)
     reference = load_reference(config, device=CPU, dtype=torch.float32)
     if config.learner.activation_checkpointing:
-        checkpoint_activations(policy)
-    if isinstance(ranks, TorchRanks):
-        shard(policy, ranks.mesh)
+        checkpoint_activations(policy.model)
+    mesh = ranks.mesh if isinstance(ranks, TorchRanks) else None
+    if mesh is not None:
+        shard(policy.packed, mesh, dtype=policy.dtype)
         if reference is not None:
-            shard(reference.policy, ranks.mesh)
-    return TrainingStep(policy, config, reference=reference, ranks=ranks)
+            shard(reference.policy.packed, mesh, dtype=policy.dtype)
+    critic = load_critic(config, policy, mesh)
+    return TrainingStep(policy, config, reference=reference, critic=critic, ranks=ranks)
 
 
 def gradient(training: TrainingStep, batch: list[Group], version: int = 0) -> dict[str, torch.Tensor]:
@@ -85,6 +89,9 @@ def gradient(training: TrainingStep, batch: list[Group], version: int = 0) -> di
         for name, parameter in training.policy.model.named_parameters():
             if parameter.grad is not None:
                 found[name] = whole(parameter.grad).clone()
+        for name, parameter in training.critic.module.named_parameters() if training.critic else ():
+            if parameter.grad is not None:
+                found[f"critic/{name}"] = whole(parameter.grad).clone()
 
     result = training.train(batch, version=version, update=look)
     found["loss"] = torch.tensor([result.loss, result.gradient_norm, float(result.tokens)])

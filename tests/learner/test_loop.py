@@ -41,7 +41,8 @@ class FakeTraining:
     def __init__(self, policy: Policy, events: Events, *, bad: Sequence[int] = ()) -> None:
         self.policy = policy
         real = TrainingStep(policy, config_with())
-        self.optimizer, self.memory, self.reference = real.optimizer, real.memory, None
+        self.optimizer, self.memory = real.optimizer, real.memory
+        self.reference = self.critic = None
         self._events = events
         self._bad = bad
 

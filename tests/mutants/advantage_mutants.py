@@ -6,6 +6,7 @@ from mutants.mutant import Mutant
 
 _ADVANTAGES: Final = ("test_advantages.py", "test_advantages_properties.py")
 _GAE: Final = ("test_gae.py", "test_process_rewards.py")
+_CRITIC: Final = ("test_critic.py",)
 _SHAPING: Final = ("test_shaping.py", "test_shaping_diversity.py")
 
 
@@ -19,6 +20,10 @@ def _gae(name: str, old: str, new: str) -> Mutant:
 
 def _process(name: str, old: str, new: str) -> Mutant:
     return Mutant(name=name, file="process_rewards.py", old=old, new=new, tests=_GAE[1:])
+
+
+def _critic(name: str, old: str, new: str) -> Mutant:
+    return Mutant(name=name, file="critic.py", old=old, new=new, tests=_CRITIC)
 
 
 def _shaping(name: str, file: str, old: str, new: str) -> Mutant:
@@ -185,6 +190,34 @@ ADVANTAGE_MUTANTS: Final = (
         "torch.where(last_M, 0.0, value_M.roll(-1))",
     ),
     _gae("gae: the return is the advantage", "_unpack(advantage_M + value_M,", "_unpack(advantage_M,"),
+    _critic("value loss: the smaller of the two", "torch.maximum(plain_T", "torch.minimum(plain_T"),
+    _critic(
+        "value loss: clipped around the return",
+        "clamp(old_T - clip_range, old_T + clip_range)",
+        "clamp(return_T - clip_range, return_T + clip_range)",
+    ),
+    _critic(
+        "value loss: a gradient where it is clipped",
+        "torch.where(by_clip_T, 0.0, v_T - return_T)",
+        "(v_T - return_T)",
+    ),
+    _critic("value loss: not halved", "0.5 * torch.maximum", "1.0 * torch.maximum"),
+    _critic(
+        "value loss: divided by the mask's tokens",
+        "tokens = int(mask_T.sum()) if counts is None else counts.tokens",
+        "tokens = int(mask_T.sum())",
+    ),
+    _critic(
+        "explained variance: of the values as they are",
+        "return_T, return_T - old_T)",
+        "return_T, return_T - v_T)",
+    ),
+    _critic("explained variance: errors around 0", "error_square - error**2 / tokens", "error_square"),
+    _critic(
+        "rewards arrive at the first token", ".cumsum(0) - 1", ".cumsum(0) - torch.bincount(sequence_ids)"
+    ),
+    _critic("whitening: ddof 0", "0.0) / (count - 1)", "0.0) / count"),
+    _critic("whitening: not centred", "(values.double() - mean)", "(values.double() - 0 * mean)"),
     Mutant(
         name="segments: the trace crosses sequences",
         file="segments.py",

@@ -27,6 +27,14 @@ from slipstream.algorithms.staleness import (
 if TYPE_CHECKING:
     from slipstream.algorithms.advantages import group_advantages
     from slipstream.algorithms.aggregation import Counts, count, token_weights
+    from slipstream.algorithms.critic import (
+        ValueLoss,
+        final_rewards,
+        finalize_values,
+        moments,
+        value_loss,
+        whiten,
+    )
     from slipstream.algorithms.generalized_advantage import gae
     from slipstream.algorithms.loss import PolicyLoss, m2po_limit, policy_loss
     from slipstream.algorithms.metrics import REDUCED_BY_MAX, finalize, finalize_by_staleness, merge
@@ -51,16 +59,20 @@ __all__ = [
     "RunningBaselines",
     "StalenessSummary",
     "TopK",
+    "ValueLoss",
     "active_entropy",
     "adapt_entropy",
     "count",
     "describe",
+    "final_rewards",
     "finalize",
     "finalize_by_staleness",
+    "finalize_values",
     "gae",
     "group_advantages",
     "m2po_limit",
     "merge",
+    "moments",
     "over_age_mask",
     "policy_loss",
     "process_reward",
@@ -73,6 +85,8 @@ __all__ = [
     "token_staleness",
     "token_versions",
     "token_weights",
+    "value_loss",
+    "whiten",
 ]
 
 _NEEDS_TORCH: Final = {
@@ -84,6 +98,12 @@ _NEEDS_TORCH: Final = {
     "Counts": "aggregation",
     "count": "aggregation",
     "token_weights": "aggregation",
+    "ValueLoss": "critic",
+    "final_rewards": "critic",
+    "finalize_values": "critic",
+    "moments": "critic",
+    "value_loss": "critic",
+    "whiten": "critic",
     "PolicyLoss": "loss",
     "policy_loss": "loss",
     "REDUCED_BY_MAX": "metrics",

@@ -35,16 +35,6 @@ _FOREIGN: Final[Mapping[str, str]] = MappingProxyType(
 _RATIO_FREE: Final = ("pg", "dppo", "ipo")
 
 
-_FUNCTIONS: Final[Mapping[str, str]] = MappingProxyType(
-    {"gae": "gae needs a critic: it is a function, slipstream.algorithms.gae, and not a kind of advantage"}
-)
-
-
-def why_no_kind(kind: object) -> str | None:
-    """Return where an estimator is that no specification has, for known names only."""
-    return _FUNCTIONS.get(kind) if isinstance(kind, str) else None
-
-
 def why_misplaced(kind: str, key: str) -> str | None:
     """Return why an objective of this kind does not take the key, for known mistakes only."""
     if key == "dual_clip":

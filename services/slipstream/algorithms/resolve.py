@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, Final, TypeVar
 
-from slipstream.algorithms.misplaced import why_misplaced, why_no_kind
+from slipstream.algorithms.misplaced import why_misplaced
 from slipstream.algorithms.presets import PRESETS, Preset
 from slipstream.algorithms.spec import (
     ADVANTAGES,
@@ -139,9 +139,7 @@ def _of_kind(what: str, spec: object, table: Mapping[str, type[Spec]]) -> Spec:
         raise ValueError(f"{what}: got {spec!r}, needs a mapping such as {{'kind': {next(iter(table))!r}}}")
     kind = spec.get("kind")
     if not isinstance(kind, str) or kind not in table:
-        elsewhere = why_no_kind(kind)
-        hint = f"; {elsewhere}" if elsewhere else nearest(kind, table)
-        raise ValueError(f"{what}.kind: got {kind!r}, needs one of {', '.join(table)}{hint}")
+        raise ValueError(f"{what}.kind: got {kind!r}, needs one of {', '.join(table)}{nearest(kind, table)}")
     return _build(f"{what} {kind}", spec, table[kind], kind=kind)
 
 

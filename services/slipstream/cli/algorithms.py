@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, fields
 from typing import Any, Final
 
-from slipstream.algorithms.misplaced import why_no_kind
 from slipstream.algorithms.presets import PRESETS, Preset
 from slipstream.algorithms.presets.preset import bound_of
 from slipstream.algorithms.resolve import nearest
@@ -86,9 +85,6 @@ def details(name: str) -> str:
             return f"aggregation {kind}\n{INDENT}{weight}"
     if name == "duplicates":
         return f"shaping duplicates\n{INDENT}keep, drop or share: {field_notes(Shaping)[name]}"
-    elsewhere = why_no_kind(name)
-    if elsewhere:
-        return elsewhere
     known = [*PRESETS, *(kind for table in PARTS.values() for kind in table), *AGGREGATIONS, "duplicates"]
     raise UsageError(
         f"algorithms: got {name!r}, needs a preset or the kind of a part{nearest(name, known)}; "

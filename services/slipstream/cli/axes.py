@@ -25,6 +25,7 @@ def axis_rows(config: "RunConfig") -> list[Row]:
         ("preset", f"{name}, with its own {', '.join(replaced)}" if replaced else name),
         ("advantage", spec_text(algorithm.resolved_advantage())),
         *_loss_rows(loss, config),
+        *_critic_rows(config),
         ("shaping", shaping_text(shaping)),
         *(("telescope", note) for note in (translation.notes if translation else ())),
     ]
@@ -80,6 +81,20 @@ def _loss_rows(loss: LossSpec, config: "RunConfig") -> Iterator[Row]:
     if loss.token_weight != "one":
         yield "token_weight", f"{loss.token_weight}, with {_reference(config)}"
     yield "aggregation", loss.aggregation.kind + (f" (max_tokens {budget})" if budget else "")
+
+
+def _critic_rows(config: "RunConfig") -> Iterator[Row]:
+    critic = config.learner.critic
+    if critic is None:
+        return
+    rate = f"learning rate {critic.peak(config.learner.learning_rate):g}"
+    if critic.kind == "model":
+        start = critic.path or "the policy's model"
+        yield "critic", f"a model of its own that starts from {start}, {rate}"
+    else:
+        share = critic.loss_coefficient
+        how = f"trains the trunk, too, with {share:g} of its loss" if share else "leaves the trunk alone"
+        yield "critic", f"a head on the policy that {how}, {rate}"
 
 
 def _reference(config: "RunConfig") -> str:

@@ -24,6 +24,7 @@ def find_problems(config: RunConfig, *, gpus: Literal["error", "note"]) -> list[
     found = [
         *check_config(config),
         *_reference(config),
+        *_critic(config),
         *_dense(config, model),
         *check_lora(config, model),
         *(model.problems if model else ()),
@@ -76,6 +77,16 @@ def _reference(config: RunConfig) -> Iterator[Problem]:
             reason=f"{path} has no config.json",
             remedy="name a Hugging Face model directory, or leave it out for the model that the run starts "
             "from",
+        )
+
+
+def _critic(config: RunConfig) -> Iterator[Problem]:
+    path = config.learner.critic.path if config.learner.critic is not None else None
+    if path is not None and not (path / "config.json").is_file():
+        yield Problem(
+            key="learner.critic.path",
+            reason=f"{path} has no config.json",
+            remedy="name a Hugging Face model directory, or leave it out for the policy's",
         )
 
 

@@ -1,5 +1,6 @@
 """The configuration of a run: schema, loading, checks and derived numbers. Nothing here needs torch."""
 
+from slipstream.config.critic import CriticConfig
 from slipstream.config.load import ConfigError, apply_environment, load_config, parse_config
 from slipstream.config.lora import LoraConfig
 from slipstream.config.schema import (
@@ -23,6 +24,7 @@ from slipstream.config.schema import (
 __all__ = [
     "CheckpointConfig",
     "ConfigError",
+    "CriticConfig",
     "EvaluationConfig",
     "LearnerConfig",
     "LoraConfig",

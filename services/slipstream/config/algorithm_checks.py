@@ -5,9 +5,11 @@ from dataclasses import fields
 from typing import Final
 
 from slipstream.algorithms.spec import (
+    ONE_ADVANTAGE_PER_SEQUENCE,
     Difficulty,
     Dppo,
     Entropy,
+    Gae,
     Gdpo,
     Gopo,
     Gspo,
@@ -166,6 +168,30 @@ def _rewards(config: RunConfig) -> Iterator[Problem]:
         )
 
 
+def _critic(config: RunConfig) -> Iterator[Problem]:
+    """The schema gives the advantage gae its critic; here is what does not go with one."""
+    advantage, objective = config.algorithm.resolved_advantage(), config.algorithm.resolved_objective()
+    critic, steps = config.learner.critic, config.learner.steps
+    if critic is not None and not isinstance(advantage, Gae):
+        yield Problem(
+            key="learner.critic",
+            reason=f"predicts values, which the advantage {advantage.kind} does not read",
+            remedy="leave it out or set it to null, or take the preset ppo",
+        )
+    elif critic is not None and critic.warmup_steps >= steps:
+        yield Problem(
+            key="learner.critic.warmup_steps",
+            reason=f"is {critic.warmup_steps} with learner.steps {steps}: the policy would never train",
+            remedy="set it below learner.steps",
+        )
+    if isinstance(advantage, Gae) and isinstance(objective, ONE_ADVANTAGE_PER_SEQUENCE):
+        yield Problem(
+            key="algorithm.objective",
+            reason=f"{objective.kind} has one ratio a sequence, and gae one advantage a token",
+            remedy="use ppo_clip, cispo or gspo_token",
+        )
+
+
 def _penalty_in_the_reward(config: RunConfig) -> Iterator[Problem]:
     kl, advantage = config.algorithm.resolved_kl(), config.algorithm.resolved_advantage()
     if kl is not None and kl.placement == "reward" and isinstance(advantage, Gdpo):
@@ -225,6 +251,7 @@ ALGORITHM_CHECKS: Final[tuple[Callable[[RunConfig], Iterator[Problem]], ...]] = 
     _not_in_a_run,
     _sequence_band,
     _rewards,
+    _critic,
     _penalty_in_the_reward,
     _without_effect,
     _reference,

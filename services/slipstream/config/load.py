@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from slipstream.algorithms.misplaced import why_misplaced, why_no_kind
+from slipstream.algorithms.misplaced import why_misplaced
 from slipstream.algorithms.resolve import nearest
 from slipstream.algorithms.spec import ADVANTAGES, CORRECTIONS, OBJECTIVES
 from slipstream.config.schema import RunConfig
@@ -131,8 +131,7 @@ def _kind_needed(context: Mapping[str, Any]) -> str:
     choices, tag = context.get("expected_tags", ""), context.get("tag")
     if not choices:
         return "needs `kind` to say which one it is"
-    elsewhere = why_no_kind(tag)
-    hint = f"; {elsewhere}" if elsewhere else nearest(tag, re.findall(r"\w+", choices))
+    hint = nearest(tag, re.findall(r"\w+", choices))
     return f"got the kind {tag!r}, needs `kind`, one of {choices}{hint}"
 
 

@@ -6,7 +6,9 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from slipstream.algorithms.spec import Gae
 from slipstream.config.algorithm import AlgorithmConfig
+from slipstream.config.critic import CriticConfig
 from slipstream.config.data import AdditionData, DataConfig, RewardConfig
 from slipstream.config.lora import LoraConfig
 
@@ -251,6 +253,8 @@ class LearnerConfig(Section):
     """A step is stretched to this time; for benchmarks of the loop with the emulated engine."""
     sample_timeout_seconds: float = Field(600.0, gt=0)
     """Longest wait for a batch, after which the run stops with an error."""
+    critic: CriticConfig | None = None
+    """Value function of the advantage gae; not given, or null: a head where the advantage is gae."""
     checkpoint: CheckpointConfig = CheckpointConfig()
     """Durable state."""
     lora: LoraConfig | None = None
@@ -342,6 +346,8 @@ class RunConfig(Section):
             _agree("learner.minibatches", self.learner, "minibatches", telescope.minibatches)
         rollout = _filled(self.rollout, "group_size", algorithm.group_size)
         learner = _filled(self.learner, "minibatches", telescope.minibatches if telescope else None)
+        if isinstance(algorithm.resolved_advantage(), Gae) and learner.critic is None:
+            learner = learner.model_copy(update={"critic": CriticConfig()})
         object.__setattr__(self, "rollout", rollout)  # the model is frozen for everybody else
         object.__setattr__(self, "learner", learner)
         return self

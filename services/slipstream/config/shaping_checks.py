@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from slipstream.algorithms.spec import Ema, Gdpo, ReinforcePp, needs_groups
+from slipstream.algorithms.spec import Ema, Gae, Gdpo, ReinforcePp, needs_groups
 from slipstream.config.data import AdditionData, CountdownData, SortDigitsData
 from slipstream.config.problem import Problem
 from slipstream.config.schema import RunConfig
@@ -33,7 +33,9 @@ def _dynamic_sampling(config: RunConfig) -> Iterator[Problem]:
                 "would be dropped",
                 remedy="set algorithm.shaping to null, or rollout.group_size to 2 or more",
             )
-    elif isinstance(advantage, Ema) or (isinstance(advantage, ReinforcePp) and not advantage.group_mean):
+    elif isinstance(advantage, Ema | Gae) or (
+        isinstance(advantage, ReinforcePp) and not advantage.group_mean
+    ):
         yield Problem(
             key="algorithm.shaping.dynamic_sampling",
             reason=f"drops groups of equal rewards, which the advantage {advantage.kind} learns from: its "

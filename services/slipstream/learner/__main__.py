@@ -13,6 +13,7 @@ import torch
 from slipstream.config import RunConfig, apply_environment, load_config
 from slipstream.learner.checkpoint import CheckpointWriter, latest_checkpoint, read_state
 from slipstream.learner.clients import ReplayClient
+from slipstream.learner.critic import load_critic
 from slipstream.learner.evaluation import Evaluator
 from slipstream.learner.fleet import Fleet
 from slipstream.learner.lockstep import Lockstep, follow
@@ -150,12 +151,14 @@ def load(
     policy = load_trained(config, device=device)
     reference = load_reference(config, device=device, dtype=policy.dtype, policy=policy)
     if config.learner.activation_checkpointing:
-        checkpoint_activations(policy)
-    if isinstance(ranks, TorchRanks):
-        shard(policy, ranks.mesh)
+        checkpoint_activations(policy.model)
+    mesh = ranks.mesh if isinstance(ranks, TorchRanks) else None
+    if mesh is not None:
+        shard(policy.packed, mesh, dtype=policy.dtype)
         if reference is not None and reference.policy.packed is not policy.packed:
-            shard(reference.policy, ranks.mesh)
-    training = TrainingStep(policy, config, reference=reference, ranks=ranks)
+            shard(reference.policy.packed, mesh, dtype=policy.dtype)
+    critic = load_critic(config, policy, mesh)
+    training = TrainingStep(policy, config, reference=reference, critic=critic, ranks=ranks)
     root = run_dir / "checkpoints"
     checkpoint, version, cursor = latest_checkpoint(root), 0, START
     if checkpoint is not None:

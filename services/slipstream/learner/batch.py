@@ -49,6 +49,8 @@ class Row:
     rollout_logprobs_T: torch.Tensor
     versions_T: torch.Tensor
     sequence_ids_T: torch.Tensor
+    ends_B: torch.Tensor
+    """Where in the row the last token of each sequence is."""
     places_B: torch.Tensor
     shares_B: torch.Tensor
     group_ids_B: torch.Tensor
@@ -197,6 +199,7 @@ def make_row(
         rollout_logprobs_T=torch.tensor(layout.logprobs, device=device),
         versions_T=torch.tensor(layout.versions, device=device),
         sequence_ids_T=torch.tensor(layout.sequence_ids, device=device),
+        ends_B=torch.tensor(layout.ends, device=device, dtype=torch.int64),
         places_B=torch.tensor([s.place for s in sequences], device=device, dtype=torch.int64),
         shares_B=torch.tensor([s.share for s in sequences], device=device),
         group_ids_B=torch.tensor([s.group for s in sequences], device=device),
@@ -238,6 +241,7 @@ class _Layout:
     logprobs: list[float] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
     sequence_ids: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
     bundle: int = 0
     end_of_prompt: int = 0
 
@@ -250,6 +254,7 @@ class _Layout:
         completion = sequence.completion
         start = len(self.tokens)
         self._append(completion.token_ids, first=len(sequence.prompt_token_ids), member=index + 1)
+        self.ends.append(len(self.tokens) - 1)
         spans = [(s.version, s.start, s.end) for s in completion.spans]
         of_token = token_versions(spans, len(completion.mask))
         for t, sampled in enumerate(completion.mask):

@@ -20,6 +20,8 @@ class Selected:
     """Of the target token."""
     entropy_T: torch.Tensor
     """Of the whole distribution; a constant unless its gradient was asked for."""
+    hidden_NH: torch.Tensor | None = None
+    """Last hidden states at the positions for which a critic asked, in the dtype of the forward pass."""
 
 
 def selected_logprobs(

@@ -45,6 +45,16 @@ DIVERSITY: Final = (
 )
 
 
+CRITIC: Final = ("value_loss", "explained_variance", "value_clip_fraction", "critic_gradient_norm")
+
+
+def observe_critic(metrics: Metrics, found: Mapping[str, float]) -> None:
+    """Show what the critic of a step says about itself; nothing in a run without one."""
+    for name in CRITIC:
+        if name in found:
+            metrics.set(name, found[name])
+
+
 def observe_loss(metrics: Metrics, by_staleness: Mapping[str, Mapping[str, float]]) -> None:
     """Count the tokens of a step, and show its ratios; a bucket without tokens shows NaN, not what it was."""
     for age in BUCKETS:

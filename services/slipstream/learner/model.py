@@ -42,15 +42,12 @@ class PackedForward(torch.nn.Module):
         predictors_T: torch.Tensor,
         targets_T: torch.Tensor,
         attention_RR: torch.Tensor | None,
+        hidden_at_N: torch.Tensor | None,
         options: Mapping[str, Any],
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Logprobs [T] and entropies [T] of the targets; `options` are those of selected_logprobs."""
-        hidden_RH = self.model.base_model(
-            input_ids=tokens_R[None],
-            position_ids=positions_R[None],
-            attention_mask=None if attention_RR is None else attention_RR[None, None],
-            use_cache=False,
-        ).last_hidden_state[0]
+    ) -> tuple[torch.Tensor, ...]:
+        """Logprobs [T] and entropies [T] of the targets, and hidden states [N, H] where some are asked for;
+        `options` are those of selected_logprobs."""
+        hidden_RH = hidden_states(self.model.base_model, tokens_R, positions_R, attention_RR)
         head = self.model.get_output_embeddings()
         found = selected_logprobs(
             hidden_RH[predictors_T],
@@ -59,7 +56,8 @@ class PackedForward(torch.nn.Module):
             bias_V=getattr(head, "bias", None),
             **options,
         )
-        return found.logprobs_T, found.entropy_T
+        hidden = () if hidden_at_N is None else (hidden_RH[hidden_at_N],)
+        return found.logprobs_T, found.entropy_T, *hidden
 
 
 class Policy:
@@ -86,27 +84,25 @@ class Policy:
         chunk: int,
         attention_RR: torch.Tensor | None = None,
         entropy_gradient: bool = False,
+        hidden_at_N: torch.Tensor | None = None,
     ) -> Selected:
         """Logprobs [T] of `targets_T`, each predicted from the token at `predictors_T` of the row [R], and
         the entropy [T] there.
 
         `positions_R` restarts at 0 at every sequence, and attention does not cross a restart; where
         sequences share a prompt, `attention_RR` says instead which token (second) each token (first) sees.
+        `hidden_at_N`: positions of the row whose hidden states are part of the result.
         """
         options = {"temperature": temperature, "chunk": chunk, "entropy_gradient": entropy_gradient}
-        with self._autocast():
-            logprobs_T, entropy_T = self.packed(
-                tokens_R, positions_R, predictors_T, targets_T, attention_RR, options
+        with autocast(self.device, self.dtype):
+            logprobs_T, entropy_T, *hidden = self.packed(
+                tokens_R, positions_R, predictors_T, targets_T, attention_RR, hidden_at_N, options
             )
-        return Selected(logprobs_T=logprobs_T, entropy_T=entropy_T)
+        return Selected(logprobs_T=logprobs_T, entropy_T=entropy_T, hidden_NH=hidden[0] if hidden else None)
 
     def attends_fully(self) -> bool:
-        """Whether every layer sees all earlier tokens, so that a mask of our own may replace the model's."""
-        config = self.model.config
-        kinds = getattr(config, "layer_types", None)
-        if kinds:
-            return set(kinds) == {"full_attention"}
-        return getattr(config, "sliding_window", None) is None
+        """See `attends_fully`."""
+        return attends_fully(self.model.config)
 
     def named_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         """What is published: every parameter by its checkpoint name, tied ones once, each whole.
@@ -134,11 +130,6 @@ class Policy:
         directory.mkdir(parents=True, exist_ok=True)
         self.model.config.save_pretrained(directory)
         copy_companions(self.source, directory)
-
-    def _autocast(self) -> AbstractContextManager[Any]:
-        if self.dtype is torch.float32:
-            return nullcontext()
-        return torch.autocast(self.device.type, dtype=self.dtype)
 
 
 def copy_companions(source: Path, directory: Path) -> None:
@@ -169,6 +160,34 @@ def load_policy(
     policy = Policy(model, source=source, device=device, dtype=dtype)
     _check_logprobs(policy)
     return policy
+
+
+def hidden_states(
+    backbone: Any, tokens_R: torch.Tensor, positions_R: torch.Tensor, attention_RR: torch.Tensor | None
+) -> torch.Tensor:
+    """Last hidden states [R, H] of a packed row under a model without its head; see `Policy.selected`."""
+    hidden_RH: torch.Tensor = backbone(
+        input_ids=tokens_R[None],
+        position_ids=positions_R[None],
+        attention_mask=None if attention_RR is None else attention_RR[None, None],
+        use_cache=False,
+    ).last_hidden_state[0]
+    return hidden_RH
+
+
+def attends_fully(config: Any) -> bool:
+    """Whether every layer sees all earlier tokens, so that a mask of our own may replace the model's."""
+    kinds = getattr(config, "layer_types", None)
+    if kinds:
+        return set(kinds) == {"full_attention"}
+    return getattr(config, "sliding_window", None) is None
+
+
+def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[Any]:
+    """A context in which a forward pass runs in a dtype."""
+    if dtype is torch.float32:
+        return nullcontext()
+    return torch.autocast(device.type, dtype=dtype)
 
 
 def whole(tensor: torch.Tensor) -> torch.Tensor:

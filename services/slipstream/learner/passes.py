@@ -14,6 +14,7 @@ import torch
 from slipstream.algorithms import m2po_limit
 from slipstream.algorithms.spec import LossSpec, M2po
 from slipstream.learner.batch import Row
+from slipstream.learner.critic import Critic, Values
 from slipstream.learner.logprobs import Selected
 from slipstream.learner.model import Policy
 from slipstream.learner.ranks import Ranks
@@ -31,6 +32,10 @@ class Known:
     """Logprobs of the reference."""
     selected_T: torch.Tensor | None = None
     """The tokens that top_entropy lets train."""
+    values: Values | None = None
+    """What the critic says at the start of the batch."""
+    returns_T: torch.Tensor | None = None
+    """What the critic learns."""
 
 
 def look_ahead(
@@ -40,10 +45,14 @@ def look_ahead(
     reference: Policy | None,
     forward: Forward,
     ranks: Ranks,
+    *,
+    critic: Critic | None = None,
 ) -> list[Known]:
     """Look at every row of a batch before its first update."""
-    now = [without_gradient(forward, policy, row) for row in rows] if _needs_policy(loss) else None
-    needed = reference if loss.needs_ref_logprobs else None
+    read = _needs_policy(loss) or (critic is not None and critic.reads_policy)
+    now = [without_gradient(forward, policy, row) for row in rows] if read else None
+    in_reward = critic is not None and loss.kl is not None and loss.kl.placement == "reward"
+    needed = reference if loss.needs_ref_logprobs or in_reward else None
     ref = None if needed is None else [without_gradient(forward, needed, row) for row in rows]
     chosen = None
     if loss.top_entropy is not None and now is not None:
@@ -55,8 +64,9 @@ def look_ahead(
             old_T=now[i].logprobs_T if now is not None and _keeps_old(loss) else None,
             ref_T=None if ref is None else ref[i].logprobs_T,
             selected_T=None if chosen is None else chosen[i],
+            values=None if critic is None else critic.look(row, None if now is None else now[i].hidden_NH),
         )
-        for i in range(len(rows))
+        for i, row in enumerate(rows)
     ]
 
 
@@ -92,9 +102,15 @@ def drift_bound(
         loss,
         logprobs=logprobs_T,
         rollout_logprobs=gathered(torch.cat([row.rollout_logprobs_T for row in rows])),
-        advantages=gathered(torch.cat([a[r.sequence_ids_T] for a, r in zip(advantages, rows, strict=True)])),
+        advantages=gathered(torch.cat([_of_tokens(a, r) for a, r in zip(advantages, rows, strict=True)])),
         mask=torch.ones_like(logprobs_T),
     )
+
+
+def _of_tokens(advantages: torch.Tensor, row: Row) -> torch.Tensor:
+    """Advantages [T], of one for each sequence [B] or for each token [T]."""
+    by_token = advantages.shape == row.sequence_ids_T.shape
+    return advantages if by_token else advantages[row.sequence_ids_T]
 
 
 def least_of_largest(values: Sequence[torch.Tensor], *, share: float, ranks: Ranks) -> float:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from slipstream.algorithms import finalize, finalize_by_staleness, merge, summarize
+from slipstream.algorithms import finalize, finalize_by_staleness, finalize_values, merge, summarize
 from slipstream.algorithms.metrics import REDUCED_BY_MAX
 from slipstream.learner.ranks import Ranks
 from slipstream.telemetry.metrics import RATIOS
@@ -46,6 +46,7 @@ class Record:
     rate: float
     losses: list[float] = field(default_factory=list)
     norms: list[float] = field(default_factory=list)
+    critic_norms: list[float] = field(default_factory=list)
     updates: int = 0
     bad: int = 0
     too_long: int = 0
@@ -77,7 +78,7 @@ class Record:
             updates=self.updates,
             bad=self.bad,
             tokens=summary.tokens,
-            metrics=finalize(sums) if sums else {},
+            metrics=self._metrics(sums),
             by_staleness=finalize_by_staleness(sums) if sums else {},
             staleness_mean=summary.mean,
             staleness_max=summary.largest,
@@ -86,6 +87,13 @@ class Record:
             ratio_counts=_tally(torch.cat(self._ratios), ranks) if self._ratios else {},
             too_long=self.too_long,
         )
+
+    def _metrics(self, sums: Mapping[str, torch.Tensor]) -> dict[str, float]:
+        """Those of the loss, and of the critic if there is one."""
+        found = finalize(sums) | finalize_values(sums) if sums else {}
+        if self.critic_norms:
+            found["critic_gradient_norm"] = sum(self.critic_norms) / len(self.critic_norms)
+        return found
 
 
 def _tally(ratios_T: torch.Tensor, ranks: Ranks) -> dict[float, int]:

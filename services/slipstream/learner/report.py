@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slipstream.learner.loss_metrics import DIVERSITY, observe_loss
+from slipstream.learner.loss_metrics import DIVERSITY, observe_critic, observe_loss
 from slipstream.learner.publisher import Published
 from slipstream.learner.record import StepResult
 from slipstream.telemetry.metrics import Metrics
@@ -117,6 +117,7 @@ class Report:
         over_age = result.metrics.get("tokens", 0.0) - result.tokens
         metrics.count("tokens_masked_total", max(0.0, over_age), reason="over_age")
         observe_loss(metrics, result.by_staleness)
+        observe_critic(metrics, result.metrics)
         for name in DIVERSITY:
             metrics.set("diversity", result.metrics.get(name, math.nan), metric=name)
         metrics.set("collapse_alarm", float(result.collapsing))

@@ -1,54 +1,55 @@
-"""A policy over several ranks: every rank keeps a part of each parameter, its gradient and its moments.
+"""A model over several ranks: every rank keeps a part of each parameter, its gradient and its moments.
 
 See PyTorch FSDP, arXiv:2304.11277; FSDP2's `fully_shard`. A layer's parameters are gathered for its forward
 and its backward pass, and let go in between.
 """
 
+from typing import Any
+
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
-from slipstream.learner.model import Policy
 
+def shard(root: torch.nn.Module, mesh: DeviceMesh, *, dtype: torch.dtype) -> None:
+    """Shard a module's parameters over a mesh, in place; its loss is a sum over ranks, not a mean.
 
-def shard(policy: Policy, mesh: DeviceMesh) -> None:
-    """Shard the policy's parameters over a mesh, in place; its loss is a sum over ranks, not a mean.
-
-    Layers are gathered in the policy's dtype; the head, which works in float32, in float32. Gradients are
-    reduced in float32.
+    Layers are gathered in `dtype`, that of the forward pass; what is outside of them, such as a head that
+    works in float32, in float32. Gradients are reduced in float32. Only calls of `root` itself may compute.
     """
-    narrow = None if policy.dtype is torch.float32 else policy.dtype
+    narrow = None if dtype is torch.float32 else dtype
     of_layers = MixedPrecisionPolicy(param_dtype=narrow, reduce_dtype=torch.float32)
-    for layer in layers(policy):
+    for layer in layers(root):
         fully_shard(layer, mesh=mesh, mp_policy=of_layers)
     # By default the root would stay gathered after a pass without gradient, and miss a change of its shards.
     wide = MixedPrecisionPolicy(reduce_dtype=torch.float32)
-    fully_shard(policy.packed, mesh=mesh, mp_policy=wide, reshard_after_forward=True)
-    for module in policy.packed.modules():
+    fully_shard(root, mesh=mesh, mp_policy=wide, reshard_after_forward=True)
+    for module in root.modules():
         if isinstance(module, FSDPModule):
             module.set_force_sum_reduction_for_comms(True)  # gloo has no other
             module.set_gradient_divide_factor(1.0)
 
 
-def checkpoint_activations(policy: Policy) -> None:
-    """Keep only the input of each layer for the backward pass, and compute the rest again.
+def checkpoint_activations(model: Any) -> None:
+    """Keep only the input of each layer of a transformers model for the backward pass, and compute the rest
+    again.
 
     See Training Deep Nets with Sublinear Memory Cost, arXiv:1604.06174. Errors: ValueError for a model that
     transformers cannot do this with.
     """
-    found = layers(policy)
+    found = layers(model)
     if not found:
         raise ValueError(
-            f"learner.activation_checkpointing: {type(policy.model).__name__} has no layers that support it; "
+            f"learner.activation_checkpointing: {type(model).__name__} has no layers that support it; "
             "set it to false"
         )
-    policy.model.gradient_checkpointing_enable({"use_reentrant": False})
+    model.gradient_checkpointing_enable({"use_reentrant": False})
     for layer in found:
         layer.training = True  # the layer alone looks at this; dropout below it stays off
 
 
-def layers(policy: Policy) -> list[torch.nn.Module]:
+def layers(model: torch.nn.Module) -> list[torch.nn.Module]:
     """The transformer blocks."""
     from transformers.modeling_layers import GradientCheckpointingLayer
 
-    return [module for module in policy.model.modules() if isinstance(module, GradientCheckpointingLayer)]
+    return [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]

@@ -20,7 +20,7 @@ from slipstream.algorithms import (
 )
 from slipstream.algorithms.baselines import RunningBaselines
 from slipstream.algorithms.segments import segment_sum
-from slipstream.algorithms.spec import Ema, Mixed, Shaping
+from slipstream.algorithms.spec import Ema, Gae, Mixed, Shaping
 from slipstream.config import RunConfig
 from slipstream.learner.batch import (
     Row,
@@ -30,6 +30,8 @@ from slipstream.learner.batch import (
     split,
     without_too_long,
 )
+from slipstream.learner.credit import Credit, assign_credit
+from slipstream.learner.critic import Critic, value_positions
 from slipstream.learner.dealing import Dealer
 from slipstream.learner.logprobs import Selected
 from slipstream.learner.memory import Memory
@@ -55,7 +57,7 @@ class Minibatch:
     counts: Counts
     known: Sequence[Known] = ()
     advantages: Sequence[torch.Tensor] = ()
-    """[B] of each row."""
+    """[B] of each row, or with a critic [T]."""
 
 
 class TrainingStep:
@@ -67,10 +69,12 @@ class TrainingStep:
         config: RunConfig,
         *,
         reference: Reference | None = None,
+        critic: Critic | None = None,
         ranks: Ranks | None = None,
     ) -> None:
         self.policy = policy
         self.reference = reference
+        self.critic = critic
         self._ranks = ranks or Alone()
         self._dealer = Dealer(config.learner, policy.device, self._ranks)
         self.optimizer = torch.optim.AdamW(
@@ -91,6 +95,8 @@ class TrainingStep:
         self._loss = config.algorithm.resolved_loss(
             max_staleness=config.staleness.max_staleness, max_new_tokens=budget
         )
+        if isinstance(self._advantage, Gae) != (critic is not None):
+            raise ValueError("the advantage gae, and no other, trains with a critic: pass load_critic(...)")
         self._weights: dict[str, float] = {reward.name: reward.weight for reward in config.rewards}
         self.memory = Memory.fresh(self._loss.entropy, self._shaping.collapse_alarm)
 
@@ -116,21 +122,23 @@ class TrainingStep:
         )
         minibatches = [self._look(part) for part in split(sequences, self._config.learner.minibatches)]
         rewards = self._rewards(groups)
-        advantages_B, baselines = self._advantages(rewards)
+        minibatches, baselines = self._with_advantages(minibatches, groups, rewards)
         record = Record(rate=self._set_learning_rate(version + 1), too_long=too_long)
         for minibatch in minibatches:
             may_stop = stopped if not record.updates else lambda: False
-            ready = _with_advantages(minibatch, advantages_B)
-            loss = self._gradients(ready, version, record, may_stop)
-            norm = self._clip()
+            loss, value_loss = self._gradients(minibatch, version, record, may_stop)
+            norm, value_norm = self._clip(), 0.0
             record.losses.append(loss)
             record.norms.append(norm)
-            if torch.isfinite(torch.tensor([loss, norm])).all():
+            if self.critic is not None:
+                value_norm = self.critic.clip()
+                record.critic_norms.append(value_norm)
+            if torch.isfinite(torch.tensor([loss, norm, value_loss, value_norm])).all():
                 update(self._apply)
                 record.updates += 1
             else:
                 record.bad += 1
-            self.optimizer.zero_grad(set_to_none=True)
+            self._forget_gradients()
         return self._remember(record.result(self._ranks), groups, baselines, unvaried_share)
 
     def _look(self, sequences: Sequence[TrainingSequence]) -> Minibatch:
@@ -139,7 +147,9 @@ class TrainingStep:
         rows = self._dealer.rows(sequences)
         counts = Counts(tokens=sum(totals.values()), sequences=len(sequences), prompts=len(totals))
         reference = None if self.reference is None else self.reference.policy
-        known = look_ahead(self._loss, rows, self.policy, reference, self.forward, self._ranks)
+        known = look_ahead(
+            self._loss, rows, self.policy, reference, self.forward, self._ranks, critic=self.critic
+        )
         return Minibatch(rows=rows, counts=counts, known=known)
 
     def _rewards(self, groups: Sequence[Group]) -> BatchRewards:
@@ -149,7 +159,7 @@ class TrainingStep:
         """
         rewards = batch_rewards(groups, self._weights, self._shaping)
         kl = self._loss.kl
-        if kl is None or kl.placement != "reward":
+        if kl is None or kl.placement != "reward" or self.critic is not None:  # which takes it off each token
             return rewards
         assert self.reference is not None, "a reference is loaded wherever there is a KL term"
         penalty_B = torch.zeros_like(rewards.lengths_B)
@@ -161,6 +171,18 @@ class TrainingStep:
             of_row_B = segment_sum(penalty_T.double(), row.sequence_ids_T, row.places_B.shape[0])
             penalty_B[row.places_B.cpu()] += of_row_B.cpu()
         return rewards.plus(-self._ranks.sum(penalty_B), weight=kl.coefficient)
+
+    def _with_advantages(
+        self, minibatches: Sequence[Minibatch], groups: Sequence[Group], rewards: BatchRewards
+    ) -> tuple[list[Minibatch], RunningBaselines]:
+        """The minibatches with what their tokens are trained with, and the baselines after the batch."""
+        if not isinstance(self._advantage, Gae):
+            advantages_B, baselines = self._advantages(rewards)
+            return [_with_advantages(minibatch, advantages_B) for minibatch in minibatches], baselines
+        parts = [(minibatch.rows, minibatch.known) for minibatch in minibatches]
+        credit = assign_credit(self._advantage, self._loss.kl, groups, rewards.total_B, parts, self._ranks)
+        ready = [_with_credit(part, found) for part, found in zip(minibatches, credit, strict=True)]
+        return ready, self.memory.baselines
 
     def _advantages(self, rewards: BatchRewards) -> tuple[torch.Tensor, RunningBaselines]:
         """One advantage for each completion of the batch, and the baselines after it."""
@@ -181,9 +203,10 @@ class TrainingStep:
 
     def _gradients(
         self, minibatch: Minibatch, version: int, record: Record, stopped: Callable[[], bool]
-    ) -> float:
-        """Accumulate the gradient of one minibatch over rows that share its counts; returns the loss."""
-        total = 0.0
+    ) -> tuple[float, float]:
+        """Accumulate the gradient of one minibatch over rows that share its counts; returns the losses of
+        policy and critic."""
+        totals = torch.zeros(2, dtype=torch.float64)
         limit = drift_bound(
             self._loss,
             minibatch.rows,
@@ -199,7 +222,7 @@ class TrainingStep:
             minibatch.rows, minibatch.known, minibatch.advantages, strict=True
         ):
             if self._ranks.any(stopped()):
-                self.optimizer.zero_grad(set_to_none=True)
+                self._forget_gradients()
                 raise Abandoned
             now = self.forward(self.policy, row)
             staleness_T = row_staleness(row, version)
@@ -220,13 +243,26 @@ class TrainingStep:
                 selected=known.selected_T,
                 m2po_limit=limit,
             )
-            out.loss.backward()
-            total += float(out.loss.detach())
             over_age_T = over_age_mask(staleness_T, self._config.staleness.max_staleness)
             trained_T = row.mask_T.bool() & ~over_age_T
+            loss, sums, value = out.loss, out.sums, torch.zeros(())
+            if self.critic is not None:
+                found = self.critic.loss(
+                    row,
+                    now.hidden_NH,
+                    old=known.values,
+                    returns_T=known.returns_T,
+                    trains_T=trained_T,
+                    counts=minibatch.counts,
+                )
+                value, sums = found.loss, sums | found.sums
+                loss = value if self.critic.warming else loss + value
+            loss.backward()
+            totals += torch.stack([out.loss.detach().cpu(), value.detach().cpu()])
             ratios_T = (now.logprobs_T.detach() - row.rollout_logprobs_T).clamp(-20, 20).exp()
-            record.add(out.sums, staleness_T[trained_T], ratios_T[trained_T])
-        return float(self._ranks.sum(torch.tensor(total, dtype=torch.float64)))
+            record.add(sums, staleness_T[trained_T], ratios_T[trained_T])
+        loss, value_loss = self._ranks.sum(totals).tolist()
+        return loss, value_loss
 
     def forward(self, policy: Policy, row: Row) -> Selected:
         """Logprobs and entropies of the sampled tokens of a row, as the rollout sampled them."""
@@ -239,6 +275,9 @@ class TrainingStep:
             chunk=self._config.learner.logprob_chunk,
             attention_RR=row.attention_RR,
             entropy_gradient=self._loss.entropy is not None,
+            hidden_at_N=value_positions(row)
+            if self.critic is not None and self.critic.reads_policy
+            else None,
         )
 
     def _remember(
@@ -262,7 +301,16 @@ class TrainingStep:
         parameters = [parameter for _, parameter in self.policy.trained_parameters()]
         return float(whole(torch.nn.utils.clip_grad_norm_(parameters, self._config.learner.max_grad_norm)))
 
+    def _forget_gradients(self) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+        if self.critic is not None:
+            self.critic.optimizer.zero_grad(set_to_none=True)
+
     def _apply(self) -> None:
+        if self.critic is not None:
+            self.critic.optimizer.step()
+            if self.critic.warming:
+                return
         self.optimizer.step()
         if self.reference is not None:
             self.reference.follow(self.policy)
@@ -272,6 +320,8 @@ class TrainingStep:
         rate = learning_rate(step, peak=learner.learning_rate, steps=learner.steps, schedule=learner.schedule)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
+        if self.critic is not None:
+            self.critic.begin_step(step)
         return rate
 
 
@@ -290,3 +340,9 @@ def _with_advantages(minibatch: Minibatch, advantages_B: torch.Tensor) -> Miniba
         advantages_B[row.places_B.cpu()].to(row.shares_B.device) * row.shares_B for row in minibatch.rows
     ]
     return replace(minibatch, advantages=found)
+
+
+def _with_credit(minibatch: Minibatch, credit: Sequence[Credit]) -> Minibatch:
+    """The minibatch with the advantage and the return of each token of each row."""
+    known = [replace(k, returns_T=c.returns_T) for k, c in zip(minibatch.known, credit, strict=True)]
+    return replace(minibatch, known=known, advantages=[c.advantages_T for c in credit])

@@ -103,6 +103,16 @@ TABLE: dict[str, Metric] = {
     ),
     "gradient_norm": Metric(kind="gauge", help="Global gradient norm before clipping, last step."),
     "learning_rate": Metric(kind="gauge", help="Learning rate of the last step."),
+    "value_loss": Metric(kind="gauge", help="Mean value loss of the critic over trained tokens, last step."),
+    "explained_variance": Metric(
+        kind="gauge", help="Share of the variance of returns that the critic had foreseen, last step."
+    ),
+    "value_clip_fraction": Metric(
+        kind="gauge", help="Share of trained tokens whose value the clip kept still, last step."
+    ),
+    "critic_gradient_norm": Metric(
+        kind="gauge", help="Gradient norm of the critic before clipping, last step."
+    ),
     "bad_steps_total": Metric(kind="counter", help="Steps skipped because loss or gradient was not finite."),
     "held_out_accuracy": Metric(kind="gauge", help="Held-out accuracy of the last evaluation."),
     "step_seconds": Metric(

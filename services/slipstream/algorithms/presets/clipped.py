@@ -9,6 +9,7 @@ from slipstream.algorithms.spec import (
     BatchScaled,
     DrGrpo,
     DynamicSampling,
+    Gae,
     Gdpo,
     Gopo,
     Grpo,
@@ -27,6 +28,15 @@ HIGHER: Final = PpoClip(clip_low=0.2, clip_high=0.28)
 
 CLIPPED: Final[Mapping[str, Preset]] = MappingProxyType(
     {
+        "ppo": Preset(
+            advantage=Gae(),
+            objective=PpoClip(),
+            aggregation="token_mean",
+            source="Proximal Policy Optimization Algorithms, arXiv:1707.06347",
+            note="with a critic, see learner.critic. The ratio is taken to the policy that sampled. The "
+            "paper goes over a batch several times, a run once, in learner.minibatches parts; gamma and lam "
+            "are 1, as usual for language models, where the paper has 0.99 and 0.95.",
+        ),
         "grpo": Preset(
             advantage=Grpo(),
             objective=PpoClip(),

@@ -14,6 +14,7 @@ from slipstream.algorithms.spec.correction import (
     Tis,
     needs_batch_anchor,
 )
+from slipstream.algorithms.spec.critic_advantage import Gae
 from slipstream.algorithms.spec.divergence_objective import Dppo, Ipo
 from slipstream.algorithms.spec.group_advantage import DrGrpo, Gopo, Grpo, MaxRl, Opo, Rloo
 from slipstream.algorithms.spec.history_advantage import Ema, Mixed
@@ -63,6 +64,7 @@ __all__ = [
     "DynamicSampling",
     "Ema",
     "Entropy",
+    "Gae",
     "Gdpo",
     "GeometricRejection",
     "Gmpo",

@@ -5,10 +5,11 @@ from types import MappingProxyType
 from typing import Final
 
 from slipstream.algorithms.spec.batch_advantage import BatchScaled, Gdpo, ReinforcePp
+from slipstream.algorithms.spec.critic_advantage import Gae
 from slipstream.algorithms.spec.group_advantage import DrGrpo, Gopo, Grpo, MaxRl, Opo, Rloo
 from slipstream.algorithms.spec.history_advantage import Ema, Mixed
 
-Advantage = Grpo | DrGrpo | Rloo | MaxRl | Opo | Gopo | BatchScaled | ReinforcePp | Gdpo | Ema | Mixed
+Advantage = Grpo | DrGrpo | Rloo | MaxRl | Opo | Gopo | BatchScaled | ReinforcePp | Gdpo | Ema | Mixed | Gae
 
 ADVANTAGES: Final[Mapping[str, type[Advantage]]] = MappingProxyType(
     {
@@ -23,6 +24,7 @@ ADVANTAGES: Final[Mapping[str, type[Advantage]]] = MappingProxyType(
         "gdpo": Gdpo,
         "ema": Ema,
         "mixed": Mixed,
+        "gae": Gae,
     }
 )
 
@@ -31,4 +33,4 @@ def needs_groups(advantage: Advantage) -> bool:
     """Whether a group of one completion means nothing to the estimator."""
     if isinstance(advantage, ReinforcePp):
         return advantage.group_mean
-    return not isinstance(advantage, Ema)
+    return not isinstance(advantage, Ema | Gae)
