@@ -44,7 +44,7 @@ class Policy:
         targets_T: torch.Tensor,
         *,
         temperature: float,
-        chunk: int,
+        chunk: int | None = None,
         attention_RR: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """The logprobs [T] of `selected`."""
@@ -66,7 +66,7 @@ class Policy:
         targets_T: torch.Tensor,
         *,
         temperature: float,
-        chunk: int,
+        chunk: int | None = None,
         attention_RR: torch.Tensor | None = None,
         entropy_gradient: bool = False,
     ) -> Selected:
