@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CONFIG ?= examples/addition.yaml
 
-.PHONY: help quickstart test test-presets test-trl test-mutants test-gpu lint format proto bench bench-staleness clean
+.PHONY: help quickstart test test-presets test-trl test-mutants test-gpu lint format proto bench bench-staleness bench-learner clean
 
 help:  ## Show this list.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
@@ -52,6 +52,9 @@ bench: $(READY)  ## Asynchronous against synchronous training, side by side.
 bench-staleness: $(READY)  ## Accuracy against staleness, into docs/benchmarks.md: an hour of one core.
 	$(BIN)/slipstream warmup examples/addition.yaml
 	$(BIN)/python benchmarks/staleness_quality.py --docs
+
+bench-learner: $(READY)  ## A step of the learner against padded ones, into docs/benchmarks.md: ten minutes.
+	$(BIN)/python benchmarks/learner_step.py --docs
 
 clean:  ## Remove the environment and what runs have left.
 	rm -rf $(VENV) runs build *.egg-info services/*.egg-info

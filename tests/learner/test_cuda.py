@@ -6,6 +6,7 @@ import pytest
 import torch
 from learner.fakes import config_with, contrast, unguarded
 from slipstream.config import TinyModel
+from slipstream.learner.logprobs import selected_logprobs
 from slipstream.learner.model import load_policy
 from slipstream.learner.step import TrainingStep
 from slipstream.learner.tiny import make_tiny_model
@@ -27,3 +28,27 @@ def test_a_step_has_the_loss_and_gradient_norm_that_it_has_on_a_cpu(tmp_path: Pa
 def test_a_checksum_does_not_depend_on_the_device() -> None:
     words = torch.randint(-(2**62), 2**62, (3_000_000,), generator=torch.Generator().manual_seed(0))
     assert checksum(words) == checksum(words.cuda())
+
+
+@pytest.mark.parametrize("with_entropy", [False, True])
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_compiled_logprobs_and_gradients_are_those_of_a_cpu(
+    with_entropy: bool, frozen: bool, dtype: torch.dtype
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    hidden = torch.randn(300, 64, generator=generator).to(dtype)
+    head = (torch.randn(5000, 64, generator=generator) / 4).to(dtype)
+    targets = torch.randint(0, 5000, (300,), generator=generator)
+    results = []
+    for device in ("cpu", "cuda"):
+        leaves = [hidden.to(device).requires_grad_(), head.to(device).requires_grad_(not frozen)]
+        found = selected_logprobs(
+            *leaves, targets.to(device), temperature=0.7, chunk=999, entropy_gradient=with_entropy
+        )
+        loss = (found.logprobs_T * torch.linspace(-1, 1, 300, device=device)).sum() + found.entropy_T.sum()
+        wanted = [leaf for leaf in leaves if leaf.requires_grad]
+        all_of = [found.logprobs_T, found.entropy_T, *torch.autograd.grad(loss, wanted)]
+        results.append([tensor.detach().cpu().float() for tensor in all_of])
+    for cpu, cuda in zip(*results, strict=True):
+        torch.testing.assert_close(cuda, cpu, atol=1e-4, rtol=1e-2 if dtype is torch.bfloat16 else 1e-4)

@@ -233,8 +233,9 @@ class LearnerConfig(Section):
     """Tokens in one packed forward pass; a longer sequence is left out of the loss, and counted."""
     share_prompts: bool = False
     """Compute the prompt of a group once for all its completions; for models with full attention only."""
-    logprob_chunk: int = Field(1024, ge=1)
-    """Positions whose logits exist at one time."""
+    logprob_chunk: int | None = Field(None, ge=1)
+    """Tokens of the vocabulary whose logits exist at one time, for all trained positions of a row; null: as
+    many as 16 MiB hold, 128 MiB on a GPU."""
     max_bad_steps: int = Field(5, ge=1)
     """Non-finite steps in a row after which the run stops."""
     device: Literal["auto", "cpu", "cuda"] = "auto"

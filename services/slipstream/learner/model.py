@@ -81,7 +81,7 @@ class Policy:
         targets_T: torch.Tensor,
         *,
         temperature: float,
-        chunk: int,
+        chunk: int | None = None,
         attention_RR: torch.Tensor | None = None,
         entropy_gradient: bool = False,
         hidden_at_N: torch.Tensor | None = None,

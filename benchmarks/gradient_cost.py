@@ -1,0 +1,202 @@
+"""What the gradient of one batch costs: by the learner's packed rows, and by the padded ways to the same."""
+
+import math
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import torch
+from cost import Cost, alone, cost_of
+from lognormal import MEAN_TOKENS, lognormal_groups
+from padded import (
+    Padded,
+    Trl,
+    by_length,
+    flat_gradient,
+    has_trl,
+    in_batches,
+    one_batch,
+    plain_gradient,
+    samples_of,
+)
+from slipstream.config import RunConfig, parse_config
+from slipstream.learner.model import Policy, load_policy
+from slipstream.learner.step import TrainingStep
+from slipstream.learner.tiny import make_tiny_model
+from slipstream.types import Group
+
+GROUP_SIZE, MICRO_BATCH = 8, 8
+LONGEST = 2048
+"""Context of the model, in tokens."""
+OURS, SHARED = "Slipstream", "Slipstream, `share_prompts`"
+PLAIN, SORTED = "plain, padded", "plain, padded, sorted by length"
+TRL_CUT, TRL = "TRL, micro-batches cut to their own longest", "TRL as it is"
+TRL_PARTS = 4
+"""Micro-batches of TRL as it is that are timed: all have one shape, so the others take as long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """To the gradient of the batch; `times` such runs are the work of the whole batch."""
+
+    gradient: Callable[[], torch.Tensor]
+    positions: int
+    """Tokens that the model computes for the whole batch."""
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speed:
+    """Of one way."""
+
+    seconds: Sequence[float]
+    """For the whole batch, in each round."""
+    positions: int
+    distance: float
+    """Of its gradient from the plain one, in units of its norm."""
+
+
+def tiny_weights(directory: Path) -> Path:
+    """A randomly initialised Qwen2 of a million parameters."""
+    make_tiny_model(configured(row_tokens=LONGEST).model.tiny, directory, seed=0)
+    return directory
+
+
+def configured(*, row_tokens: int, share_prompts: bool = False) -> RunConfig:
+    """The preset grpo without its filter, gradients not scaled down."""
+    return parse_config(
+        {
+            "model": {"tiny": {"max_tokens": LONGEST}},
+            "algorithm": {"preset": "grpo", "shaping": None},
+            "rollout": {"group_size": GROUP_SIZE, "max_new_tokens": LONGEST},
+            "learner": {
+                "max_tokens_per_row": row_tokens,
+                "share_prompts": share_prompts,
+                "max_grad_norm": 1e9,
+            },
+        }
+    )
+
+
+def learner_gradient(policy: Policy, config: RunConfig, groups: Sequence[Group]) -> torch.Tensor:
+    """The flat gradient of one training step whose change of the weights is left out."""
+    found: list[torch.Tensor] = []
+
+    def instead(change: Callable[[], None]) -> None:
+        found.append(torch.cat([p.grad.flatten() for p in policy.model.parameters()]))
+
+    TrainingStep(policy, config).train(groups, version=0, update=instead)
+    (gradient,) = found
+    return gradient
+
+
+def tiny_policy(weights: Path) -> Policy:
+    """Those weights in float32 on the CPU."""
+    return load_policy(weights, source=weights, device=torch.device("cpu"), dtype=torch.float32)
+
+
+def ways(weights: Path, groups: Sequence[Group], *, row_tokens: int) -> dict[str, Way]:
+    """Every way to the gradient of the batch, the plain padded one first."""
+    samples, policy = samples_of(groups), tiny_policy(weights)
+    cut, ordered = in_batches(samples, MICRO_BATCH), in_batches(by_length(samples), MICRO_BATCH)
+
+    def plainly(batches: Sequence[Padded]) -> Way:
+        return Way(
+            gradient=lambda: flat_gradient(
+                policy.model, lambda: plain_gradient(policy.model, batches, sequences=len(samples))
+            ),
+            positions=sum(batch.positions for batch in batches),
+        )
+
+    def packed(*, share_prompts: bool) -> Way:
+        config = configured(row_tokens=row_tokens, share_prompts=share_prompts)
+        prompts = sum(len(g.prompt_token_ids) * (1 if share_prompts else len(g.completions)) for g in groups)
+        return Way(
+            gradient=lambda: learner_gradient(policy, config, groups),
+            positions=prompts + sum(group.tokens for group in groups),
+        )
+
+    found = {PLAIN: plainly(cut), SORTED: plainly(ordered)}
+    found |= {OURS: packed(share_prompts=False), SHARED: packed(share_prompts=True)}
+    return found | (_trl_ways(weights, cut) if has_trl() else {})
+
+
+def _trl_ways(weights: Path, cut: Sequence[Padded]) -> dict[str, Way]:
+    trl = Trl(weights, micro_batch=MICRO_BATCH, accumulation=len(cut), group_size=GROUP_SIZE)
+    whole = one_batch(cut)
+
+    def over(batches: Sequence[Padded], times: int = 1) -> Way:
+        return Way(
+            gradient=lambda: flat_gradient(trl.model, lambda: trl.gradient(batches)),
+            positions=times * sum(batch.positions for batch in batches),
+            times=times,
+        )
+
+    return {TRL_CUT: over(cut), TRL: over(whole[:TRL_PARTS], len(cut) // TRL_PARTS)}
+
+
+def speeds(groups: int, *, rounds: int, threads: int, row_tokens: int) -> tuple[dict[str, Speed], int]:
+    """Every way in every round, one after the other, after a first round that is not counted; and the
+    trained tokens of the batch."""
+    torch.set_num_threads(threads)
+    with tempfile.TemporaryDirectory() as directory:
+        weights = tiny_weights(Path(directory))
+        vocabulary = int(tiny_policy(weights).model.config.vocab_size)
+        batch = lognormal_groups(groups, GROUP_SIZE, vocabulary=vocabulary)
+        found = ways(weights, batch, row_tokens=row_tokens)
+        gradients = {name: way.gradient() for name, way in found.items()}
+        seconds: dict[str, list[float]] = {name: [] for name in found}
+        for _ in range(rounds):
+            for name, way in found.items():
+                began = time.perf_counter()
+                way.gradient()
+                seconds[name].append((time.perf_counter() - began) * way.times)
+    plain = gradients[PLAIN]
+    return {
+        name: Speed(
+            seconds=seconds[name],
+            positions=way.positions,
+            distance=float((gradients[name] - plain).norm() / plain.norm()) if way.times == 1 else math.nan,
+        )
+        for name, way in found.items()
+    }, sum(group.tokens for group in batch)
+
+
+def times_faster(found: Mapping[str, Speed], name: str, other: str) -> float:
+    """Median over the rounds of the ratio inside a round."""
+    return median(b / a for a, b in zip(found[name].seconds, found[other].seconds, strict=True))
+
+
+def growth(sizes: Sequence[int], *, rounds: int, threads: int, row_tokens: int) -> dict[int, Cost]:
+    """Medians for a step of at least so many trained tokens, each size in a process of its own."""
+    return {size: alone(step_cost, size, rounds, threads, row_tokens) for size in sizes}
+
+
+def step_cost(tokens: int, rounds: int, threads: int, row_tokens: int) -> Cost:
+    """Seconds for each trained token after a first step, and the peak memory of that first step: the
+    allocator keeps what a step gives back, so that later ones seem to need less."""
+    torch.set_num_threads(threads)
+    with tempfile.TemporaryDirectory() as directory:
+        policy = tiny_policy(tiny_weights(Path(directory)))
+    config = configured(row_tokens=row_tokens)
+    batch = _groups_of(tokens, int(policy.model.config.vocab_size))
+    costs = [
+        cost_of(lambda: learner_gradient(policy, config, batch), policy.device) for _ in range(1 + rounds)
+    ]
+    trained = sum(group.tokens for group in batch)
+    seconds = median(cost.seconds for cost in costs[1:])
+    return Cost(seconds=seconds / trained, peak_bytes=costs[0].peak_bytes)
+
+
+def _groups_of(tokens: int, vocabulary: int) -> list[Group]:
+    """The first groups of one stream that have so many tokens together."""
+    several = 2 * math.ceil(tokens / (GROUP_SIZE * MEAN_TOKENS)) + 4
+    found, total = [], 0
+    for group in lognormal_groups(several, GROUP_SIZE, vocabulary=vocabulary):
+        if total < tokens:
+            found.append(group)
+            total += group.tokens
+    return found

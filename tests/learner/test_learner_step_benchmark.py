@@ -1,0 +1,100 @@
+"""The parts of benchmarks/learner_step.py that its verdicts stand on."""
+
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def part() -> Iterator[Any]:
+    """Imports a module as `python benchmarks/learner_step.py` finds it: beside the script."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(BENCHMARKS)
+        yield importlib.import_module
+
+
+def test_every_way_gives_one_gradient(part: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(part("lognormal"), "MEAN_TOKENS", 6)
+    gradient_cost, groups = part("gradient_cost"), part("lognormal").lognormal_groups(2, 8, vocabulary=90)
+    monkeypatch.setattr(gradient_cost, "has_trl", lambda: False)
+    ways = gradient_cost.ways(gradient_cost.tiny_weights(tmp_path), groups, row_tokens=64)
+    plain, *others = [way.gradient() for way in ways.values()]
+    assert plain.norm() > 0
+    for other in others:
+        assert (other - plain).norm() < 1e-5 * plain.norm()
+
+
+def test_the_made_up_lengths_have_the_mean_and_spread_that_are_asked_for(part: Any) -> None:
+    groups = part("lognormal").lognormal_groups(500, 8, vocabulary=90)
+    lengths = torch.tensor([len(c.token_ids) for g in groups for c in g.completions], dtype=torch.float64)
+    assert float(lengths.mean()) == pytest.approx(96, rel=0.05)
+    assert float(lengths.log().std()) == pytest.approx(1.0, abs=0.05)
+
+
+def test_micro_batches_as_trl_makes_them_are_padded_to_one_length(part: Any) -> None:
+    padded = part("padded")
+    cut = padded.in_batches(padded.samples_of(part("lognormal").lognormal_groups(3, 8, vocabulary=90)), 8)
+    whole = padded.one_batch(cut)
+    assert len({batch.tokens_BL.shape[1] for batch in cut}) == 3
+    assert {batch.tokens_BL.shape for batch in whole} == {(8, max(b.tokens_BL.shape[1] for b in cut))}
+    assert [int(b.mask_BL.sum()) for b in whole] == [int(b.mask_BL.sum()) for b in cut]
+
+
+def test_the_peak_of_a_call_is_what_it_held_at_one_time(part: Any) -> None:
+    def call() -> None:
+        for _ in range(3):
+            torch.ones(64 * 2**18)  # 64 MiB, given back at once
+
+    found = part("cost").cost_of(call, torch.device("cpu"))
+    assert 60 * 2**20 < found.peak_bytes < 100 * 2**20
+
+
+def cost(part: Any, seconds: float, peak: int) -> Any:
+    return part("cost").Cost(seconds=seconds, peak_bytes=peak)
+
+
+def test_the_head_is_held_to_a_quarter_of_the_memory_and_a_third_more_time(part: Any) -> None:
+    head = part("head_cost")
+
+    def verdict(seconds: float, peak: int) -> list[bool]:
+        found = {head.WHOLE: cost(part, 10.0, 1000), head.CHUNKED: cost(part, seconds, peak)}
+        return [limit.holds for limit in part("learner_step_report").head_limits(found)]
+
+    assert verdict(13.5, 250) == [True, True]
+    assert verdict(13.6, 251) == [False, False]
+
+
+def test_growth_is_judged_above_the_smallest_size_with_full_rows(part: Any) -> None:
+    def verdict(seconds: float, peak: int) -> list[bool]:
+        found = {1: cost(part, 99.0, 9999), 4: cost(part, 1.0, 100), 8: cost(part, seconds, peak)}
+        return [limit.holds for limit in part("learner_step_report").growth_limits(found, 4)]
+
+    assert verdict(1.14, 114) == [True, True]
+    assert verdict(1.16, 116) == [False, False]
+
+
+def test_speed_is_judged_against_trl_where_it_was_measured(part: Any) -> None:
+    names, report = part("gradient_cost"), part("learner_step_report")
+
+    def speed(seconds: float, distance: float = 0.0) -> Any:
+        return names.Speed(seconds=[seconds], positions=1, distance=distance)
+
+    found = {names.PLAIN: speed(3.0), names.OURS: speed(1.0)}
+    assert [limit.holds for limit in report.speed_limits(found, names.PLAIN)] == [True, True]
+    found[names.TRL_CUT] = speed(1.9, distance=1e-3)
+    assert [limit.holds for limit in report.speed_limits(found, names.PLAIN)] == [False, False]
+
+
+def test_a_report_takes_the_place_of_the_last_one(part: Any) -> None:
+    report: ModuleType = part("learner_step_report")
+    page = f"before\n{report.BEGIN}\n\nold\n\n{report.END}\nafter"
+    assert report.with_report(page, "new") == f"before\n{report.BEGIN}\n\nnew\n\n{report.END}\nafter"
+    with pytest.raises(ValueError, match="needs one"):
+        report.with_report("no markers", "new")
