@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from slipstream.learner.routing import Routed
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selected:
@@ -20,6 +22,8 @@ class Selected:
     """Of the target token."""
     entropy_T: torch.Tensor
     """Of the whole distribution; a constant unless its gradient was asked for."""
+    routed: Routed | None = None
+    """Experts and their router's logprobs, where the forward pass was asked to write them down."""
 
 
 def selected_logprobs(

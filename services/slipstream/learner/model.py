@@ -1,8 +1,11 @@
 """The policy: any Hugging Face causal LM directory, run on packed rows without padding."""
 
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ import torch
 from safetensors import SafetensorError
 
 from slipstream.learner.logprobs import Selected, selected_logprobs
+from slipstream.learner.routing import Routers, Watch
 
 # Files that a saved model needs and that training does not change.
 COMPANIONS = (
@@ -25,6 +29,7 @@ COMPANIONS = (
 )
 CHECK_TOKENS = 8
 CHECK_TOLERANCE = 1e-3
+UNWATCHED = Watch()
 
 
 class Policy:
@@ -35,6 +40,8 @@ class Policy:
         self.source = source
         self.device = device
         self.dtype = dtype
+        self.routers: Routers | None = None
+        """Set by whoever wants to watch the routers of a mixture-of-experts."""
 
     def logprobs(
         self,
@@ -69,13 +76,17 @@ class Policy:
         chunk: int,
         attention_RR: torch.Tensor | None = None,
         entropy_gradient: bool = False,
+        watch: Watch = UNWATCHED,
     ) -> Selected:
         """Logprobs [T] of `targets_T`, each predicted from the token at `predictors_T` of the row [R], and
         the entropy [T] there.
 
         `positions_R` restarts at 0 at every sequence, and attention does not cross a restart; where
         sequences share a prompt, `attention_RR` says instead which token (second) each token (first) sees.
+        `watch`: what to do with the routers, where `routers` are set.
         """
+        if self.routers is not None:
+            self.routers.begin(watch, predictors_T)
         with self._autocast():
             hidden_RH = self.model.base_model(
                 input_ids=tokens_R[None],
@@ -84,7 +95,7 @@ class Policy:
                 use_cache=False,
             ).last_hidden_state[0]
         head = self.model.get_output_embeddings()
-        return selected_logprobs(
+        found = selected_logprobs(
             hidden_RH[predictors_T],
             head.weight,
             targets_T,
@@ -93,6 +104,7 @@ class Policy:
             chunk=chunk,
             entropy_gradient=entropy_gradient,
         )
+        return found if self.routers is None else replace(found, routed=self.routers.routed())
 
     def attends_fully(self) -> bool:
         """Whether every layer sees all earlier tokens, so that a mask of our own may replace the model's."""
@@ -103,8 +115,14 @@ class Policy:
         return getattr(config, "sliding_window", None) is None
 
     def named_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Every parameter by its checkpoint name; tied ones once."""
-        yield from self.model.named_parameters()
+        """Every parameter by its checkpoint name, in its checkpoint form; tied ones once.
+
+        In memory the experts of a layer are one tensor; in a checkpoint, and so for vLLM, each is its own.
+        Some of those are views of the parameters, some are copies: read them, and change `model` itself.
+        """
+        layers = groupby(self.model.named_parameters(), key=lambda named: _layer_of(named[0]))
+        for _, parameters in layers:
+            yield from checkpoint_form(self.model, dict(parameters)).items()
 
     def save(self, directory: Path) -> None:
         """Write a Hugging Face directory (safetensors, config, tokenizer) that transformers loads.
@@ -138,6 +156,16 @@ def load_policy(weights: Path, *, source: Path, device: torch.device, dtype: tor
     return policy
 
 
+def checkpoint_form(model: Any, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Whole parameters of a model, of one layer at least, under the names and in the shapes of a checkpoint.
+
+    The same conversion as in `save_pretrained`, so that what is published is what would be saved.
+    """
+    from transformers.core_model_loading import revert_weight_conversion
+
+    return dict(revert_weight_conversion(model, dict(tensors)))
+
+
 def without_progress_bars() -> None:
     """Keep the bars that transformers draws at every load and save out of the logs of this process."""
     from transformers.utils import logging
@@ -160,6 +188,12 @@ def pick_device(name: str) -> torch.device:
     if name == "cuda" and not available:
         raise ValueError("learner.device is cuda, but torch finds no GPU; set learner.device to auto or cpu")
     return torch.device("cuda" if available and name != "cpu" else "cpu")
+
+
+def _layer_of(name: str) -> str:
+    """What the names of all parameters of one layer begin with; empty for those of no layer."""
+    layer = re.match(r".*?\.\d+\.", name)
+    return layer[0] if layer else ""
 
 
 def _check_logprobs(policy: Policy) -> None:

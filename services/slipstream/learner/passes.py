@@ -15,6 +15,7 @@ from slipstream.algorithms.spec import LossSpec, M2po
 from slipstream.learner.batch import Row
 from slipstream.learner.logprobs import Selected
 from slipstream.learner.model import Policy
+from slipstream.learner.routing import Routed
 
 Forward = Callable[[Policy, Row], Selected]
 
@@ -29,6 +30,8 @@ class Known:
     """Logprobs of the reference."""
     selected_T: torch.Tensor | None = None
     """The tokens that top_entropy lets train."""
+    routed: Routed | None = None
+    """The experts that were active at the start of the batch, and their router's logprobs then, for rspo."""
 
 
 def look_ahead(
@@ -46,6 +49,7 @@ def look_ahead(
             old_T=now[i].logprobs_T if now is not None and _keeps_old(loss) else None,
             ref_T=None if ref is None else ref[i].logprobs_T,
             selected_T=None if chosen is None else chosen[i],
+            routed=None if now is None else now[i].routed,
         )
         for i in range(len(rows))
     ]

@@ -5,6 +5,7 @@ fused and sharded parameters are vLLM's business; ours is that only verified buc
 """
 
 import logging
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from vllm.distributed.weight_transfer.base import (
     WeightTransferInitInfo,
     WeightTransferUpdateInfo,
 )
+from vllm.model_executor.layers.fused_moe.routed_experts import RoutedExperts
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
 from slipstream.v1 import learner_pb2 as pb
@@ -97,7 +99,8 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
         if self._group is None:
             raise TransferError("weights were announced before a group was formed")
         manifest = manifest_from_proto(pb.Manifest.FromString(update_info.manifest))
-        missing = set(self._parameters) | self._unsent_parts({spec.name for spec in manifest.tensors})
+        sent = {spec.name for spec in manifest.tensors}
+        missing = set(self._parameters) | self._unsent_parts(sent) | self._unsent_experts(sent)
         for tensors in receive(self._group, manifest, version=update_info.version, device=self.device):
             missing -= self.model.load_weights(tensors) or missing
         if missing:
@@ -108,6 +111,7 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
         finalize_layerwise_reload(self.model, self.model_config)
         if self.device.type == "cpu":
             self._repack_tied_layers()
+            self._pack_experts()
 
     def shutdown(self) -> None:
         """Leave the group, if there is one."""
@@ -127,6 +131,24 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
             if name.endswith(f".{part}.weight")
         }
         return needed - sent
+
+    def _unsent_experts(self, sent: set[str]) -> set[str]:
+        """Experts that were not sent; they are fused as well, and load_weights only names the whole."""
+        found = [match for name in sent if (match := re.fullmatch(r"(.*\.experts\.)\d+(\..+)", name))]
+        experts = self.model_config.get_num_experts() if found else 0
+        needed = {f"{match[1]}{expert}{match[2]}" for match in found for expert in range(experts)}
+        return needed - sent
+
+    def _pack_experts(self) -> None:
+        """Bring experts into the layout of the CPU kernels, which vLLM does at its start but not after a load.
+
+        Without it the kernels read the tensors of the checkpoint as if they were packed.
+        """
+        for layer in self.model.modules():
+            if isinstance(layer, RoutedExperts):
+                kernel = getattr(layer.quant_method, "moe_kernel", None)
+                if kernel is not None:
+                    kernel.fused_experts.process_weights_after_loading(layer)
 
     def _repack_tied_layers(self) -> None:
         """Process layers that share their weight with another, such as a tied head.
