@@ -1,4 +1,4 @@
-"""A mixture-of-experts on the real vLLM engine: its experts, its logprobs and its weights are the learner's."""
+"""A mixture-of-experts on the real vLLM engine: its experts, logprobs and weights are the learner's."""
 
 import asyncio
 import os
@@ -183,8 +183,8 @@ async def test_an_expert_that_is_not_sent_is_an_error(live: Live) -> None:
     name = "model.layers.1.mlp.experts.5.up_proj.weight"
     tensors = tensors_of(live.policy)
     del tensors[name]
+    live.version += 1
     with pytest.raises(TransferError, match=name):
-        live.version += 1
         await live.learner.update(live.engine, manifest_of(tensors), tensors, version=live.version)
     live.learner.close()
     await live.serve(live.policy)

@@ -140,9 +140,9 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
         return needed - sent
 
     def _pack_experts(self) -> None:
-        """Bring experts into the layout of the CPU kernels, which vLLM does at its start but not after a load.
+        """Bring experts into the layout of the CPU kernels, which vLLM does at its start only.
 
-        Without it the kernels read the tensors of the checkpoint as if they were packed.
+        Without it the kernels would read a checkpoint's tensors as if they were packed.
         """
         for layer in self.model.modules():
             if isinstance(layer, RoutedExperts):
