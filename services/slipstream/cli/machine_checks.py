@@ -76,6 +76,14 @@ def _gpus(config: RunConfig, severity: Literal["error", "note"]) -> Iterator[Pro
     if config.learner.device == "cuda" and not found:
         reason = "is `cuda`, and this machine has no GPU"
         yield Problem(key="learner.device", reason=reason, remedy="set `auto` or `cpu`", severity=severity)
+    if config.learner.replay_experts and not found:
+        yield Problem(
+            key="learner.replay_experts",
+            reason="is true, and this machine has no GPU: vLLM's CPU build returns chosen experts with "
+            "triton-cpu only",
+            remedy="leave it out, or use GPUs",
+            severity="note",
+        )
     wanted = config.rollout.tensor_parallel
     if wanted > 1 and wanted > found and config.learner.device != "cpu":
         reason = f"is {wanted}, and this machine has {found} GPUs"
