@@ -27,12 +27,13 @@ SMALL_BUCKET = 80 * 1024
 PROMPT = tuple(3 + index % 90 for index in range(100))
 
 
-def tiny_config(directory: Path, *, experts: int = 0) -> RunConfig:
+def tiny_config(directory: Path, *, experts: int = 0, replay_experts: bool = False) -> RunConfig:
     """A two-layer model, written to the directory, and the configuration to run it."""
     make_tiny_model(TinyModel(layers=2, max_tokens=CONTEXT, experts=experts), directory, seed=1)
     return parse_config(
         {
             "model": {"path": str(directory)},
+            "learner": {"replay_experts": replay_experts},
             "rollout": {"group_size": 8, "max_groups": 4, "kv_cache_gib": 0.1, "max_new_tokens": 16},
         }
     )

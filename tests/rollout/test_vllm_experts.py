@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,14 +18,14 @@ from rollout.live_engine import (
     perturbed,
     start_live,
     tensors_of,
+    tiny_config,
     with_engine,
 )
-from slipstream.config import parse_config
-from slipstream.learner.model import Policy
+from slipstream.learner.model import Policy, load_policy
 from slipstream.learner.replayed import Origin, experts_of_row
 from slipstream.learner.routing import Routers, Watch
 from slipstream.rollout.engine import Turn
-from slipstream.rollout.vllm_engine import start_vllm
+from slipstream.rollout.vllm_engine import _turn, start_vllm
 from slipstream.types import RoutedExperts
 from slipstream.weights.group import TransferError
 
@@ -191,11 +192,41 @@ async def test_an_expert_that_is_not_sent_is_an_error(live: Live) -> None:
     assert difference(live.policy, await live.sample()) < CLOSE
 
 
-def test_replay_without_triton_is_refused_before_the_engine_starts(live: Live) -> None:
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA: vLLM returns experts with Triton only")
+def test_the_experts_that_vllm_returns_cover_all_but_the_last_token(tmp_path: Path) -> None:
+    from vllm import SamplingParams
+
+    config = tiny_config(tmp_path, experts=EXPERTS, replay_experts=True)
+    parameters = SamplingParams(temperature=1.0, max_tokens=20, logprobs=0, flat_logprobs=True)
+
+    async def play() -> Any:
+        engine = start_vllm(config, tmp_path)
+        try:
+            async for output in engine._llm.generate({"prompt_token_ids": list(PROMPT)}, parameters, "one"):
+                if output.finished:
+                    return output.outputs[0]
+        finally:
+            await engine.close()
+
+    output = asyncio.run(play())
+    output.weight_versions = []  # no version was published
+    turn = _turn(output)
+    experts = turn.routed_experts
+    assert experts is not None
+    assert experts.tokens == len(PROMPT) + len(turn.token_ids) - 1
+    assert (experts.layers, experts.top_k) == (2, 2)
+    policy = load_policy(tmp_path, source=tmp_path, device=torch.device("cpu"), dtype=torch.float32)
+    policy.routers = Routers(policy.model)
+    own_T = learners(policy, turn, watch=Watch(replay_RLK=replayed(turn, PROMPT))).logprobs_T
+    assert float((own_T - torch.tensor(turn.logprobs)).abs().max()) < 0.01  # the engine may use TF32
+
+
+def test_replay_without_triton_is_refused_before_the_engine_starts(tmp_path: Path) -> None:
     from vllm.triton_utils import HAS_TRITON
 
     if HAS_TRITON:
         pytest.skip("vLLM returns experts here")
-    config = parse_config({"model": {"path": str(live.policy.source)}, "learner": {"replay_experts": True}})
+    config = tiny_config(tmp_path, experts=EXPERTS, replay_experts=True)
     with pytest.raises(ValueError, match=r"learner\.replay_experts is on, .* needs Triton"):
-        start_vllm(config, live.policy.source)
+        start_vllm(config, tmp_path)

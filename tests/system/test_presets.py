@@ -10,7 +10,7 @@ from slipstream.algorithms import PRESETS
 
 ROOT = Path(__file__).resolve().parents[2]
 REFUSED = {"rspo": "rspo weighs by the shift of a router, and the tiny model is dense"}
-MIXTURE = ("model.tiny.experts=8", "warmup.steps=20", "learner.minibatches=2")
+MIXTURE = ("model.tiny.experts=8", "warmup.steps=150", "learner.minibatches=2")
 """What makes the quickstart's model a mixture of experts, for presets that need one."""
 STEPS = 5
 SMALL = ("evaluation={every_steps: 0, prompts: 8, samples_per_prompt: 2}", f"learner.steps={STEPS}")
