@@ -1,7 +1,7 @@
 """What every room speaks: the frozen values that cross from one room to another."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 
@@ -79,6 +79,52 @@ class Reward:
     detail: str = ""
 
 
+class RoutingMismatch(ValueError):
+    """Recorded experts do not fit the tokens or the model that they are said to belong to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutedExperts:
+    """The experts that an engine chose, [tokens, layers, top_k] ids in row-major order, little-endian.
+
+    They cover the first `tokens` tokens of prompt and completion. `layers` counts every hidden layer of the
+    model; in a layer without experts the ids mean nothing. Errors: RoutingMismatch when `ids` has another
+    size.
+    """
+
+    tokens: int
+    layers: int
+    top_k: int
+    id_bytes: int
+    """Bytes of one id: 1 or 2."""
+    ids: bytes
+
+    def __post_init__(self) -> None:
+        shape = (self.tokens, self.layers, self.top_k)
+        if self.id_bytes not in (1, 2) or min(shape) < 1:
+            raise RoutingMismatch(
+                f"routed experts: got shape {list(shape)} with ids of {self.id_bytes} bytes, needs at least "
+                "one of each, and ids of 1 or 2 bytes"
+            )
+        if len(self.ids) != self.tokens * self.token_bytes:
+            raise RoutingMismatch(
+                f"routed experts: shape {list(shape)} with ids of {self.id_bytes} bytes needs "
+                f"{self.tokens * self.token_bytes} bytes, got {len(self.ids)}"
+            )
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of one token."""
+        return self.layers * self.top_k * self.id_bytes
+
+    def followed_by(self, later: "RoutedExperts") -> "RoutedExperts":
+        """These, and what `later` knows of the tokens behind them. Errors: RoutingMismatch."""
+        if (self.layers, self.top_k, self.id_bytes) != (later.layers, later.top_k, later.id_bytes):
+            raise RoutingMismatch("routed experts: two turns of one completion have other layers or top_k")
+        more = later.ids[self.tokens * self.token_bytes :]
+        return replace(self, tokens=max(self.tokens, later.tokens), ids=self.ids + more)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
     """One sampled answer. `logprobs` (nats), `mask` and the spans run parallel to `token_ids`.
@@ -93,6 +139,8 @@ class Completion:
     finish_reason: FinishReason
     text: str = ""
     rewards: tuple[Reward, ...] = ()
+    routed_experts: RoutedExperts | None = None
+    """Of prompt and completion, where the engine was asked for them."""
 
     def __post_init__(self) -> None:
         lengths = {len(self.token_ids), len(self.logprobs), len(self.mask)}
@@ -132,7 +180,10 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """The completions of one prompt: the unit of leasing, insertion and sampling."""
+    """The completions of one prompt: the unit of leasing, insertion and sampling.
+
+    Errors: RoutingMismatch when a completion knows the experts of more tokens than there are.
+    """
 
     group_id: str
     lease_epoch: int
@@ -141,6 +192,16 @@ class Group:
     prompt_token_ids: tuple[int, ...]
     completions: tuple[Completion, ...]
     worker_id: str = ""
+
+    def __post_init__(self) -> None:
+        for completion in self.completions:
+            tokens = len(self.prompt_token_ids) + len(completion.token_ids)
+            experts = completion.routed_experts
+            if experts is not None and experts.tokens > tokens:
+                raise RoutingMismatch(
+                    f"group {self.group_id}: routed experts of {experts.tokens} tokens, and prompt and "
+                    f"completion have {tokens}"
+                )
 
     @property
     def newest_version(self) -> int:

@@ -358,16 +358,15 @@ def test_what_became_of_telescopes_keys_is_printed(job: Path, capsys: pytest.Cap
     assert "note: algorithm.objective: gspo has a clip of 0.5" in out
 
 
-def test_rspo_on_a_dense_model_is_refused_for_both_reasons(
-    job: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("wanted", ["algorithm.preset=rspo", "learner.replay_experts=true"])
+def test_what_needs_experts_is_refused_on_a_dense_model(
+    job: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], wanted: str
 ) -> None:
-    dense = complaint(capsys, job, "algorithm.preset=rspo")
+    dense = complaint(capsys, job, wanted)
     experts = make_model(tmp_path / "experts", num_experts=8)
-    mixture = complaint(capsys, job, "algorithm.preset=rspo", f"model.path={experts}")
 
-    assert "is a dense model" in dense
-    assert "is a dense model" not in mixture
-    assert "the learner records no router logprobs" in mixture
+    assert "model.path: is a dense model: its config.json names no experts" in dense
+    assert main(["validate", str(job), "--set", wanted, "--set", f"model.path={experts}"]) == 0
 
 
 def test_a_reference_that_is_not_there_is_named(job: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,7 @@ def problems(*overrides: str) -> list[Problem]:
     [
         ([CORRECTED], "algorithm.correction", "counted twice"),
         (["algorithm.objective.kind=pg"], "algorithm.objective", "has no ratio"),
-        (["algorithm.objective.kind=rspo", "learner.minibatches=2"], "algorithm.objective", "is dense"),
+        (["algorithm.objective.kind=rspo", *FRESH], "algorithm.objective", "is dense"),
         (
             ["algorithm.objective={kind: dppo, divergence: topk_kl}"],
             "algorithm.objective.divergence",
@@ -185,6 +185,13 @@ def test_what_is_right_is_not_remarked_on(overrides: list[str]) -> None:
     assert problems(*overrides) == []
 
 
-@pytest.mark.parametrize("name", sorted(set(PRESETS) - {"rspo"}))
-def test_every_preset_but_rspo_can_run(name: str) -> None:
-    assert [p for p in problems(f"algorithm.preset={name}") if p.severity == "error"] == []
+@pytest.mark.parametrize("name", sorted(PRESETS))
+def test_every_preset_can_run_rspo_on_a_mixture_of_experts(name: str) -> None:
+    mixture = ["model.tiny.experts=8"] if name == "rspo" else []
+    assert [p for p in problems(f"algorithm.preset={name}", *mixture) if p.severity == "error"] == []
+
+
+def test_rspo_without_a_correction_leaves_stale_tokens_as_they_are_and_says_so() -> None:
+    (note,) = problems("algorithm.preset=rspo", "model.tiny.experts=8", "learner.minibatches=4")
+    assert (note.key, note.severity) == ("algorithm.objective.anchor", "note")
+    assert "stale tokens are not corrected" in note.reason

@@ -1,7 +1,7 @@
 """What is wrong with a configuration that its schema lets pass, one problem a test."""
 
 import pytest
-from slipstream.config import parse_config
+from slipstream.config import ConfigError, parse_config
 from slipstream.config.checks import Problem, check_config, derived_numbers
 
 
@@ -53,6 +53,7 @@ def test_the_default_run_has_no_problem() -> None:
             "algorithm.reference.kind",
             "the product of averaged factors is not the average",
         ),
+        (["learner.replay_experts=true"], "learner.replay_experts", "the tiny model is dense"),
     ],
 )
 def test_an_impossible_combination_is_an_error(overrides: list[str], key: str, reason: str) -> None:
@@ -76,6 +77,18 @@ def test_an_impossible_combination_is_an_error(overrides: list[str], key: str, r
 )
 def test_a_doubtful_combination_is_a_note(overrides: list[str], key: str) -> None:
     assert [(problem.key, problem.severity) for problem in problems(*overrides)] == [(key, "note")]
+
+
+def test_the_emulated_engine_chooses_no_experts_to_replay() -> None:
+    replay = ("learner.replay_experts=true", "model.tiny.experts=8")
+    assert problems(*replay) == []
+    errors = [p for p in problems(*replay, "rollout.engine=emulated") if p.severity == "error"]
+    assert [(p.key, "chooses no experts" in p.reason) for p in errors] == [("learner.replay_experts", True)]
+
+
+def test_a_tiny_mixture_needs_more_experts_than_a_token_uses() -> None:
+    with pytest.raises(ConfigError, match="experts is 2, and a token goes through 2"):
+        problems("model.tiny.experts=2")
 
 
 def test_a_pattern_is_checked_as_the_verifier_compiles_it() -> None:

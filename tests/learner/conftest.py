@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from learner.fakes import TINY
+from learner.fakes import TINY, TINY_EXPERTS
 from slipstream.learner.model import Policy, load_policy
 from slipstream.learner.tiny import make_tiny_model
 
@@ -33,3 +33,21 @@ def new_policy(tiny_dir: Path) -> Callable[[], Policy]:
 @pytest.fixture
 def policy(new_policy: Callable[[], Policy]) -> Policy:
     return new_policy()
+
+
+@pytest.fixture(scope="session")
+def moe_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("models") / "experts"
+    make_tiny_model(TINY_EXPERTS, directory, seed=1)
+    return directory
+
+
+@pytest.fixture
+def new_moe_policy(moe_dir: Path) -> Callable[[], Policy]:
+    """Loads a tiny mixture-of-experts afresh."""
+    return lambda: load_policy(moe_dir, source=moe_dir, device=CPU, dtype=torch.float32)
+
+
+@pytest.fixture
+def moe_policy(new_moe_policy: Callable[[], Policy]) -> Policy:
+    return new_moe_policy()

@@ -39,6 +39,7 @@ def save(root: Path, training: TrainingStep, state: State) -> Path:
 
 
 TINY = TinyModel(layers=2, width=32, heads=1, max_tokens=64)
+TINY_EXPERTS = TinyModel(layers=3, width=32, heads=1, max_tokens=64, experts=8)
 
 
 def config_with(*overrides: str, **tree: Any) -> RunConfig:

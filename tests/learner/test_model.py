@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from learner.fakes import TINY, completion, config_with
+from safetensors.torch import load_file
 from slipstream.learner.batch import TrainingSequence, make_row, prompt_tokens
 from slipstream.learner.model import Policy, load_policy, pick_device
 from slipstream.learner.step import TrainingStep
@@ -23,6 +24,8 @@ from transformers import (
     Lfm2ForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
 )
 
 CPU = torch.device("cpu")
@@ -143,6 +146,31 @@ def test_a_saved_model_loads_with_equal_weights_and_the_very_same_tokenizer(
         assert (tmp_path / "model" / name).read_bytes() == (policy.source / name).read_bytes()
     assert AutoTokenizer.from_pretrained(tmp_path / "model")("1+1=")["input_ids"]
     assert not list(tmp_path.rglob("*.bin"))
+
+
+def mixtral(directory: Path) -> Path:
+    torch.manual_seed(0)
+    return save(MixtralForCausalLM(MixtralConfig(**SMALL, num_local_experts=4)), directory)
+
+
+@pytest.mark.parametrize("family", ["qwen3_moe", "mixtral"])
+def test_each_expert_is_published_and_saved_under_its_own_name(
+    moe_dir: Path, tmp_path: Path, family: str
+) -> None:
+    policy = load(moe_dir if family == "qwen3_moe" else mixtral(tmp_path / "mixtral"))
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            parameter.add_(torch.randn_like(parameter))
+    policy.save(tmp_path / "model")
+    saved = load_file(tmp_path / "model" / "model.safetensors")
+    published = dict(policy.named_tensors())
+    experts = policy.model.config.num_experts if family == "qwen3_moe" else 4
+    part = "mlp.experts.{}.up_proj" if family == "qwen3_moe" else "block_sparse_moe.experts.{}.w3"
+    assert {f"model.layers.1.{part.format(e)}.weight" for e in range(experts)} <= set(published)
+    assert published.keys() == saved.keys()
+    assert all(torch.equal(tensor, saved[name]) for name, tensor in published.items())
+    again = load(tmp_path / "model").model.state_dict()
+    assert all(torch.equal(tensor, again[name]) for name, tensor in policy.model.state_dict().items())
 
 
 def test_saving_a_trained_model_keeps_its_fingerprint(policy: Policy, tmp_path: Path) -> None:

@@ -12,8 +12,10 @@ from typing import Any, TypeVar
 import torch
 from rollout.learner_end import CPU, LearnerEnd, Tensors
 from slipstream.config import RunConfig, TinyModel, parse_config
+from slipstream.learner.logprobs import Selected
 from slipstream.learner.lora import load_trained
-from slipstream.learner.model import Policy
+from slipstream.learner.model import UNWATCHED, Policy
+from slipstream.learner.routing import Watch
 from slipstream.learner.tiny import make_tiny_model
 from slipstream.rollout.engine import Sampling, Turn
 from slipstream.rollout.vllm_engine import VllmEngine, start_vllm
@@ -26,12 +28,15 @@ SMALL_BUCKET = 80 * 1024
 PROMPT = tuple(3 + index % 90 for index in range(100))
 
 
-def tiny_config(directory: Path, *overrides: str) -> RunConfig:
+def tiny_config(
+    directory: Path, *overrides: str, experts: int = 0, replay_experts: bool = False
+) -> RunConfig:
     """A two-layer model, written to the directory, and the configuration to run it."""
-    make_tiny_model(TinyModel(layers=2, max_tokens=CONTEXT), directory, seed=1)
+    make_tiny_model(TinyModel(layers=2, max_tokens=CONTEXT, experts=experts), directory, seed=1)
     return parse_config(
         {
             "model": {"path": str(directory)},
+            "learner": {"replay_experts": replay_experts},
             "rollout": {"group_size": 8, "max_groups": 4, "kv_cache_gib": 0.1, "max_new_tokens": 16},
         },
         overrides,
@@ -84,9 +89,9 @@ class Live:
         return await self.engine.sample(prompt, Sampling(temperature=temperature, max_tokens=max_tokens))
 
 
-def start_live(directory: Path, *overrides: str) -> Live:
+def start_live(directory: Path, *overrides: str, experts: int = 0) -> Live:
     """Start the engine in a loop of its own thread, at version 1 of the model in the directory."""
-    config = tiny_config(directory, *overrides)
+    config = tiny_config(directory, *overrides, experts=experts)
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, daemon=True).start()
 
@@ -120,7 +125,7 @@ def perturbed(policy: Policy, *, seed: int, scale: float = 0.3) -> Policy:
     )
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for _, tensor in other.named_tensors():
+        for tensor in other.model.parameters():
             tensor += scale * tensor.std(correction=0) * torch.randn(tensor.shape, generator=generator)
     return other
 
@@ -149,18 +154,31 @@ def differences(
     policy: Policy, turn: Turn, *, prompt: tuple[int, ...] = PROMPT, temperature: float = 1.0
 ) -> list[float]:
     """The difference at every token of a turn."""
+    own_T = learners(policy, turn, prompt=prompt, temperature=temperature).logprobs_T
+    found: list[float] = (own_T - torch.tensor(turn.logprobs)).abs().tolist()
+    return found
+
+
+def learners(
+    policy: Policy,
+    turn: Turn,
+    *,
+    prompt: tuple[int, ...] = PROMPT,
+    temperature: float = 1.0,
+    watch: Watch = UNWATCHED,
+) -> Selected:
+    """What the learner says of every token of a turn."""
     tokens = torch.tensor([*prompt, *turn.token_ids])
     with torch.no_grad():
-        own = policy.selected(
+        return policy.selected(
             tokens,
             torch.arange(len(tokens)),
             torch.arange(len(prompt) - 1, len(tokens) - 1),
             tokens[len(prompt) :],
             temperature=temperature,
             chunk=64,
-        ).logprobs_T
-    found: list[float] = (own - torch.tensor(turn.logprobs)).abs().tolist()
-    return found
+            watch=watch,
+        )
 
 
 async def stays_silent(request: Awaitable[Turn], *, seconds: float = 0.5) -> bool:

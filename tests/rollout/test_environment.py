@@ -1,10 +1,12 @@
 """Turns and observations become one completion whose tokens, logprobs, mask and spans run in parallel."""
 
+from dataclasses import replace
+
 import pytest
 from rollout.fakes import prompt, scenario, turn
 from slipstream.rollout.engine import Turn
 from slipstream.rollout.environment import Episode, Sample, SingleTurn
-from slipstream.types import Completion, FinishReason, Prompt, VersionSpan
+from slipstream.types import Completion, FinishReason, Prompt, RoutedExperts, RoutingMismatch, VersionSpan
 
 
 class Calculator:
@@ -62,6 +64,32 @@ async def test_two_turns_with_an_observation_between_them_worked_by_hand() -> No
         ),
         finish_reason=FinishReason.LENGTH,
     )
+
+
+def routed(turn: Turn, tokens: int, expert: int) -> Turn:
+    ids = bytes([expert]) * tokens
+    return replace(turn, routed_experts=RoutedExperts(tokens=tokens, layers=1, top_k=1, id_bytes=1, ids=ids))
+
+
+@scenario
+async def test_a_token_keeps_the_experts_that_it_was_sampled_with_in_later_turns() -> None:
+    # Prompt of 2 and 3 sampled tokens: experts of 4. The next turn's prompt is 7 long, so it knows 7 + 2 - 1.
+    turns = [routed(turn([10, 11, 12], (5, 3)), 4, 1), routed(turn([20, 21], (6, 2)), 8, 2)]
+
+    async def sample(token_ids: tuple[int, ...]) -> Turn:
+        return turns.pop(0)
+
+    experts = (await Calculator().run(prompt(), (1, 2), sample)).routed_experts
+    assert experts is not None
+    assert (experts.tokens, experts.ids) == (8, bytes([1] * 4 + [2] * 4))
+
+
+def test_turns_whose_experts_do_not_fit_together_are_refused() -> None:
+    episode = Episode()
+    episode.add(routed(turn([1, 2], (2, 2)), 2, 1))
+    later = RoutedExperts(tokens=1, layers=2, top_k=1, id_bytes=1, ids=b"12")
+    with pytest.raises(RoutingMismatch, match="two turns of one completion"):
+        episode.add(replace(turn([3], (2, 1)), routed_experts=later))
 
 
 def test_an_observation_before_any_turn_is_refused() -> None:

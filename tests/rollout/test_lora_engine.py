@@ -64,9 +64,9 @@ def computed(policy: Policy) -> list[float]:
     """The learner's own of the same tokens."""
     tokens, places = torch.tensor(PROMPT), torch.arange(len(PROMPT))
     with torch.no_grad():
-        found: list[float] = policy.logprobs(
+        found: list[float] = policy.selected(
             tokens, places, places[:-1], tokens[1:], temperature=1.0, chunk=64
-        ).tolist()
+        ).logprobs_T.tolist()
     return found
 
 

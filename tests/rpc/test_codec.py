@@ -18,6 +18,8 @@ from slipstream.types import (
     Prompt,
     Purpose,
     Reward,
+    RoutedExperts,
+    RoutingMismatch,
     VersionSpan,
 )
 from slipstream.v1 import replay_pb2 as replay
@@ -40,6 +42,14 @@ def prompts(draw: st.DrawFn) -> Prompt:
         messages=tuple(messages),
         fields=draw(st.dictionaries(TEXTS, TEXTS, max_size=3)),
     )
+
+
+@st.composite
+def routed_experts(draw: st.DrawFn, tokens: int) -> RoutedExperts:
+    layers, top_k, id_bytes = (draw(st.integers(1, 2)) for _ in range(3))
+    size = tokens * layers * top_k * id_bytes
+    ids = draw(st.binary(min_size=size, max_size=size))
+    return RoutedExperts(tokens=tokens, layers=layers, top_k=top_k, id_bytes=id_bytes, ids=ids)
 
 
 @st.composite
@@ -71,6 +81,7 @@ def completions(draw: st.DrawFn) -> Completion:
                 )
             )
         ),
+        routed_experts=draw(st.none() | routed_experts(size)) if size else None,
     )
 
 
@@ -164,6 +175,14 @@ def test_a_malformed_completion_is_a_value_error_that_names_what(
 ) -> None:
     with pytest.raises(ValueError, match=says):
         codec.completion_from_proto(malformed_completion(**changes))
+
+
+def test_routed_experts_of_another_size_than_stated_are_refused_by_name() -> None:
+    experts = pb.RoutedExperts(tokens=2, layers=3, top_k=2, id_bytes=1, ids=b"12345678901")
+    with pytest.raises(
+        RoutingMismatch, match=r"shape \[2, 3, 2\] with ids of 1 bytes needs 12 bytes, got 11"
+    ):
+        codec.completion_from_proto(malformed_completion(routed_experts=experts))
 
 
 def test_a_prompt_with_text_and_messages_or_neither_is_refused() -> None:

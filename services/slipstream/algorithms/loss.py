@@ -299,6 +299,7 @@ def _extra_values(inputs: Inputs) -> dict[str, Tensor]:
         "kl_rollout": None if inputs.drift_T is None else k3(bounded(inputs.drift_T)),
         "kl_ref": None if inputs.log_ratio_ref_T is None else k3(-bounded(inputs.log_ratio_ref_T)),
         "entropy": inputs.entropy_T,
+        "router_shift": inputs.tokens.router_shift_T,
     }
     return {name: value_T for name, value_T in found.items() if value_T is not None}
 

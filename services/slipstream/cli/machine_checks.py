@@ -80,6 +80,14 @@ def _gpus(config: RunConfig, severity: Literal["error", "note"]) -> Iterator[Pro
     if ranks > found > 0 and config.learner.device != "cpu":
         reason = f"is {ranks}, and this machine has {found} GPUs"
         yield Problem(key="learner.ranks", reason=reason, remedy="lower it", severity=severity)
+    if config.learner.replay_experts and not found:
+        yield Problem(
+            key="learner.replay_experts",
+            reason="is true, and this machine has no GPU: vLLM's CPU build returns chosen experts with "
+            "triton-cpu only",
+            remedy="leave it out, or use GPUs",
+            severity="note",
+        )
     wanted = config.rollout.tensor_parallel
     if wanted > 1 and wanted > found and config.learner.device != "cpu":
         reason = f"is {wanted}, and this machine has {found} GPUs"

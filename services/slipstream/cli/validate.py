@@ -12,10 +12,8 @@ from slipstream.cli.model_checks import ModelFiles, read_model
 from slipstream.cli.prompt_checks import check_prompts
 from slipstream.cli.verbalized_checks import check_verbalized
 from slipstream.config import RunConfig
-from slipstream.config.checks import DerivedNumbers, Problem, check_config, derived_numbers
+from slipstream.config.checks import EXPERT_KEYS, DerivedNumbers, Problem, check_config, derived_numbers
 from slipstream.tasks import make_source
-
-EXPERT_KEYS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 
 
 def find_problems(config: RunConfig, *, gpus: Literal["error", "note"]) -> list[Problem]:
@@ -58,15 +56,16 @@ def require_valid(config: RunConfig, source: str, *, gpus: Literal["error", "not
 
 
 def _dense(config: RunConfig, model: ModelFiles | None) -> Iterator[Problem]:
-    """An objective for mixtures of experts on a model that config.json shows to have none."""
-    wanted = isinstance(config.algorithm.resolved_objective(), Rspo)
-    if wanted and model is not None and model.config and not any(key in model.config for key in EXPERT_KEYS):
-        yield Problem(
-            key="model.path",
-            reason="is a dense model: its config.json names no experts, and rspo weighs by the shift of a "
-            "router",
-            remedy="use gmpo",
-        )
+    """What needs a mixture of experts, on a model that config.json shows to have none."""
+    if model is None or not model.config or any(key in model.config for key in EXPERT_KEYS):
+        return
+    reason = "is a dense model: its config.json names no experts"
+    if isinstance(config.algorithm.resolved_objective(), Rspo):
+        why = f"{reason}, and rspo weighs by the shift of a router"
+        yield Problem(key="model.path", reason=why, remedy="use gmpo")
+    if config.learner.replay_experts:
+        why = f"{reason}, and learner.replay_experts is true"
+        yield Problem(key="model.path", reason=why, remedy="leave it out")
 
 
 def _reference(config: RunConfig) -> Iterator[Problem]:

@@ -76,8 +76,7 @@ def _anchor(config: RunConfig) -> Iterator[Problem]:
     corrections = algorithm.resolved_corrections()
     weighted = any(isinstance(correction, WEIGHTING) for correction in corrections)
     objective = algorithm.resolved_objective()
-    anchored = anchor_of(objective) == "batch" and not isinstance(objective, Rspo)  # refused below
-    if anchored and not weighted and config.staleness.max_staleness > 0:
+    if anchor_of(objective) == "batch" and not weighted and config.staleness.max_staleness > 0:
         ratio = "every ratio is exactly 1" if config.learner.minibatches == 1 else "ratios start at 1"
         yield Problem(
             key="algorithm.objective.anchor",
@@ -114,14 +113,13 @@ def _group_size(config: RunConfig) -> Iterator[Problem]:
 
 
 def _not_in_a_run(config: RunConfig) -> Iterator[Problem]:
-    """Objectives whose inputs no run records; in a notebook they work."""
-    objective = config.algorithm.resolved_objective()
-    if isinstance(objective, Rspo):
-        dense = ", and the tiny model is dense, without a router" if config.model.tiny is not None else ""
+    """Objectives whose inputs the run does not record; in a notebook they work."""
+    objective, tiny = config.algorithm.resolved_objective(), config.model.tiny
+    if isinstance(objective, Rspo) and tiny is not None and not tiny.experts:
         yield Problem(
             key="algorithm.objective",
-            reason=f"rspo weighs by the shift of a router, and the learner records no router logprobs{dense}",
-            remedy="use gmpo, which rspo is without a router",
+            reason="rspo weighs by the shift of a router, and the tiny model is dense, without a router",
+            remedy="set model.tiny.experts, for example to 8; or use gmpo, which rspo is without a router",
         )
     if isinstance(objective, Dppo) and objective.needs_top_k:
         yield Problem(

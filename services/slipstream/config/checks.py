@@ -15,6 +15,7 @@ from slipstream.config.schema import RunConfig
 from slipstream.config.shaping_checks import SHAPING_CHECKS
 
 __all__ = [
+    "EXPERT_KEYS",
     "LARGEST_PORT",
     "REDIS_SCHEMES",
     "DerivedNumbers",
@@ -26,6 +27,8 @@ __all__ = [
 
 LARGEST_PORT = 65535
 REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
+EXPERT_KEYS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+"""Where a model's config.json may say how many experts a layer has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,6 +211,24 @@ def _context(config: RunConfig) -> Iterator[Problem]:
         )
 
 
+def _replayed_experts(config: RunConfig) -> Iterator[Problem]:
+    if not config.learner.replay_experts:
+        return
+    tiny = config.model.tiny
+    if tiny is not None and not tiny.experts:
+        yield Problem(
+            key="learner.replay_experts",
+            reason="is true, and the tiny model is dense, without experts",
+            remedy="leave it out, or set model.tiny.experts",
+        )
+    if config.rollout.engine == "emulated":
+        yield Problem(
+            key="learner.replay_experts",
+            reason="is true, and the emulated engine chooses no experts",
+            remedy="leave it out, or set rollout.engine to `vllm`",
+        )
+
+
 def _redis(config: RunConfig) -> Iterator[Problem]:
     url = config.replay.redis_url
     if url is not None and not url.startswith(REDIS_SCHEMES):
@@ -253,6 +274,7 @@ CHECKS: tuple[Callable[[RunConfig], Iterator[Problem]], ...] = (
     _optimizer,
     _rewards,
     _context,
+    _replayed_experts,
     _redis,
     _ports,
 )

@@ -25,7 +25,7 @@ class Section(BaseModel):
 
 
 class TinyModel(Section):
-    """A Qwen2 of about a million parameters over characters, made on the spot."""
+    """A Qwen2 of about a million parameters over characters, made on the spot; a Qwen3-MoE with `experts`."""
 
     layers: int = Field(4, ge=1)
     """Transformer blocks."""
@@ -35,6 +35,19 @@ class TinyModel(Section):
     """Attention heads (and key-value heads)."""
     max_tokens: int = Field(128, ge=16)
     """Context length in tokens."""
+    experts: int = Field(0, ge=0)
+    """Experts of each layer, each of half a dense layer's width; 0 makes a dense model."""
+    experts_per_token: int = Field(2, ge=1)
+    """Experts that a token goes through; not used in a dense model."""
+
+    @model_validator(mode="after")
+    def enough_experts(self) -> "TinyModel":
+        if 0 < self.experts <= self.experts_per_token:
+            raise ValueError(
+                f"experts is {self.experts}, and a token goes through {self.experts_per_token}: there is "
+                "nothing to choose"
+            )
+        return self
 
     @model_validator(mode="after")
     def head_size_is_supported(self) -> "TinyModel":
@@ -233,6 +246,8 @@ class LearnerConfig(Section):
     """Tokens in one packed forward pass; a longer sequence is left out of the loss, and counted."""
     share_prompts: bool = False
     """Compute the prompt of a group once for all its completions; for models with full attention only."""
+    replay_experts: bool = False
+    """Use the experts that the rollout used, for every token (a mixture-of-experts on vLLM with Triton)."""
     logprob_chunk: int | None = Field(None, ge=1)
     """Tokens of the vocabulary whose logits exist at one time, for all trained positions of a row; null: as
     many as 16 MiB hold, 128 MiB on a GPU."""

@@ -12,6 +12,7 @@ import torch
 from slipstream.algorithms import token_versions
 from slipstream.algorithms.shaping.duplicates import duplicate_weights
 from slipstream.algorithms.spec import Shaping
+from slipstream.learner.replayed import Origin, experts_of_row
 from slipstream.types import Completion, FinishReason, Group, VersionSpan
 
 
@@ -58,6 +59,8 @@ class Row:
     mask_T: torch.Tensor
     """1; 0 in a row that only keeps this rank in step with the others."""
     attention_RR: torch.Tensor | None = None
+    experts_RLK: torch.Tensor | None = None
+    """What the rollouts brought with them, see `experts_of_row`."""
 
     @property
     def trains(self) -> bool:
@@ -206,6 +209,7 @@ def make_row(
         prompt_tokens_B=torch.tensor([totals[s.group] for s in sequences], device=device),
         mask_T=torch.ones(len(layout.targets), device=device),
         attention_RR=layout.attention(device) if share_prompts else None,
+        experts_RLK=experts_of_row(layout.origins, device),
     )
 
 
@@ -242,19 +246,23 @@ class _Layout:
     versions: list[int] = field(default_factory=list)
     sequence_ids: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
+    origins: list[Origin] = field(default_factory=list)
     bundle: int = 0
     end_of_prompt: int = 0
 
     def add(self, index: int, sequence: TrainingSequence, *, shared: bool) -> None:
         """Append a sequence, without its prompt when that stands in the row already."""
+        completion = sequence.completion
+        experts, prompt = completion.routed_experts, len(sequence.prompt_token_ids)
         if not shared:
             self.bundle += 1
             self._append(sequence.prompt_token_ids, first=0, member=0)
+            self.origins.append(Origin(experts=experts, first=0, count=prompt))
             self.end_of_prompt = len(self.tokens) - 1
-        completion = sequence.completion
         start = len(self.tokens)
-        self._append(completion.token_ids, first=len(sequence.prompt_token_ids), member=index + 1)
+        self._append(completion.token_ids, first=prompt, member=index + 1)
         self.ends.append(len(self.tokens) - 1)
+        self.origins.append(Origin(experts=experts, first=prompt, count=len(completion.token_ids)))
         spans = [(s.version, s.start, s.end) for s in completion.spans]
         of_token = token_versions(spans, len(completion.mask))
         for t, sampled in enumerate(completion.mask):

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from slipstream.learner.routing import Routed
 from slipstream.learner.softmax_chunks import Slopes, Softmax, functions_of
 
 CHUNK_BYTES = {"cpu": 16 * 2**20, "cuda": 128 * 2**20}
@@ -37,6 +38,8 @@ class Selected:
     """Of the whole distribution; a constant unless its gradient was asked for."""
     hidden_NH: torch.Tensor | None = None
     """Last hidden states at the positions for which a critic asked, in the dtype of the forward pass."""
+    routed: Routed | None = None
+    """Experts and their router's logprobs, where the forward pass was asked to write them down."""
 
 
 def selected_logprobs(

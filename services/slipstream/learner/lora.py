@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from slipstream.config import LoraConfig, RunConfig
 from slipstream.learner.checkpoint import CheckpointError
 from slipstream.learner.logprobs import Selected
-from slipstream.learner.model import Policy, full_disk_is_os_error, load_policy, whole
+from slipstream.learner.model import Policy, full_disk_is_os_error, in_checkpoint_form, load_policy, whole
 
 ADAPTER = "default"
 PREFIX = "base_model.model."  # of every name in a peft directory
@@ -57,8 +57,9 @@ class LoraPolicy(Policy):
     def named_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         """What is published, made one by one in the wire dtype: merged weights, or the adapters alone."""
         tensors = self.merged() if self._merged else self.trained_parameters()
-        for name, tensor in tensors:
-            yield name, whole(tensor.detach()).to(self.dtype)
+        gathered = ((name, whole(tensor.detach())) for name, tensor in tensors)
+        for name, tensor in in_checkpoint_form(self.model, gathered) if self._merged else gathered:
+            yield name, tensor.to(self.dtype)
 
     def trained_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
         """The adapters, by their names in a peft directory."""
@@ -118,7 +119,7 @@ class LoraPolicy(Policy):
 
     def without_adapters(self) -> Policy:
         """The model that the run started from, for as long as this one lives: it takes no memory."""
-        base = _Base(self.model, source=self.source, device=self.device, dtype=self.dtype)
+        base = _Base(self)
         base.packed = self.packed  # which is what is sharded, if anything is
         return base
 
@@ -129,7 +130,12 @@ class LoraPolicy(Policy):
 class _Base(Policy):
     """A policy whose adapters are off while it computes, and at no other time."""
 
+    def __init__(self, owner: LoraPolicy) -> None:
+        super().__init__(owner.model, source=owner.source, device=owner.device, dtype=owner.dtype)
+        self._owner = owner
+
     def selected(self, *arguments: Any, **options: Any) -> Selected:
+        self.routers = self._owner.routers  # of the one model, which they watch whoever computes with it
         with _adapters_off(self.model):
             return super().selected(*arguments, **options)
 

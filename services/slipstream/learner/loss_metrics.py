@@ -30,6 +30,7 @@ GAUGES: Final = {
     "effective_sample_size_correction": "ess_correction",
     "effective_weight_mean": "mean_effective_weight",
     "damped_fraction": "damped_fraction",
+    "router_shift_mean": "router_shift",
 }
 """Prometheus name of each gauge, and its name in metrics.jsonl."""
 

@@ -1,8 +1,10 @@
 """The policy: any Hugging Face causal LM directory, run on packed rows without padding."""
 
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from safetensors import SafetensorError
 from torch.distributed.tensor import DTensor
 
 from slipstream.learner.logprobs import Selected, selected_logprobs
+from slipstream.learner.routing import Routers, Watch
 
 # Files that a saved model needs and that training does not change.
 COMPANIONS = (
@@ -26,6 +29,7 @@ COMPANIONS = (
 )
 CHECK_TOKENS = 8
 CHECK_TOLERANCE = 1e-3
+UNWATCHED = Watch()
 
 
 class PackedForward(torch.nn.Module):
@@ -72,6 +76,8 @@ class Policy:
         self.device = device
         self.dtype = dtype
         self.packed = PackedForward(model)
+        self.routers: Routers | None = None
+        """Set by whoever wants to watch the routers of a mixture-of-experts."""
 
     def selected(
         self,
@@ -85,32 +91,43 @@ class Policy:
         attention_RR: torch.Tensor | None = None,
         entropy_gradient: bool = False,
         hidden_at_N: torch.Tensor | None = None,
+        watch: Watch = UNWATCHED,
     ) -> Selected:
         """Logprobs [T] of `targets_T`, each predicted from the token at `predictors_T` of the row [R], and
         the entropy [T] there.
 
         `positions_R` restarts at 0 at every sequence, and attention does not cross a restart; where
         sequences share a prompt, `attention_RR` says instead which token (second) each token (first) sees.
-        `hidden_at_N`: positions of the row whose hidden states are part of the result.
+        `hidden_at_N`: positions of the row whose hidden states are part of the result. `watch`: what to do
+        with the routers, where `routers` are set.
         """
+        if self.routers is not None:
+            self.routers.begin(watch, predictors_T)
         options = {"temperature": temperature, "chunk": chunk, "entropy_gradient": entropy_gradient}
         with autocast(self.device, self.dtype):
             logprobs_T, entropy_T, *hidden = self.packed(
                 tokens_R, positions_R, predictors_T, targets_T, attention_RR, hidden_at_N, options
             )
-        return Selected(logprobs_T=logprobs_T, entropy_T=entropy_T, hidden_NH=hidden[0] if hidden else None)
+        return Selected(
+            logprobs_T=logprobs_T,
+            entropy_T=entropy_T,
+            hidden_NH=hidden[0] if hidden else None,
+            routed=None if self.routers is None else self.routers.routed(),
+        )
 
     def attends_fully(self) -> bool:
         """See `attends_fully`."""
         return attends_fully(self.model.config)
 
     def named_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """What is published: every parameter by its checkpoint name, tied ones once, each whole.
+        """What is published: every parameter by its checkpoint name, in its checkpoint form, tied ones once.
 
-        Sharded ones are gathered one by one: every rank must go through all of them.
+        In memory the experts of a layer are one tensor; in a checkpoint, and so for vLLM, each is its own.
+        Some of those are views of the parameters, some are copies: read them, and change `model` itself.
+        Sharded ones are gathered, a layer at a time: every rank must go through all of them.
         """
-        for name, parameter in self.model.named_parameters():
-            yield name, whole(parameter)
+        named = self.model.named_parameters()
+        yield from in_checkpoint_form(self.model, ((name, whole(parameter)) for name, parameter in named))
 
     def trained_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
         """What the optimizer changes, by name: here, every parameter; on several ranks, this rank's part."""
@@ -157,9 +174,27 @@ def load_policy(
 
     model = AutoModelForCausalLM.from_pretrained(weights, dtype=stored, attn_implementation="sdpa")
     model.to(device).eval()  # gradients flow all the same, and dropout would make every ratio noise
-    policy = Policy(model, source=source, device=device, dtype=dtype)
-    _check_logprobs(policy)
-    return policy
+    # in float32: bfloat16 is coarse enough for a token near a border to go to other experts
+    _check_logprobs(Policy(model.float(), source=source, device=device, dtype=torch.float32))
+    return Policy(model.to(stored), source=source, device=device, dtype=dtype)
+
+
+def in_checkpoint_form(
+    model: Any, named: Iterator[tuple[str, torch.Tensor]]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Whole parameters of a model, in its order, under the names and in the shapes of a checkpoint."""
+    for _, parameters in groupby(named, key=lambda pair: _layer_of(pair[0])):
+        yield from checkpoint_form(model, dict(parameters)).items()
+
+
+def checkpoint_form(model: Any, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The same for all parameters of one layer at least.
+
+    The conversion is that of `save_pretrained`, so that what is published is what would be saved.
+    """
+    from transformers.core_model_loading import revert_weight_conversion
+
+    return dict(revert_weight_conversion(model, dict(tensors)))
 
 
 def hidden_states(
@@ -230,6 +265,12 @@ def pick_device(name: str, number: int = 0) -> torch.device:
     return device
 
 
+def _layer_of(name: str) -> str:
+    """What the names of all parameters of one layer begin with; empty for those of no layer."""
+    layer = re.match(r".*?\.\d+\.", name)
+    return layer[0] if layer else ""
+
+
 def _check_logprobs(policy: Policy) -> None:
     """Compare our logprobs of two packed sequences with those of the model's own logits, one by one."""
     cap = getattr(policy.model.config, "final_logit_softcapping", None)
@@ -244,13 +285,12 @@ def _check_logprobs(policy: Policy) -> None:
         options = {"temperature": 1.0, "chunk": count}
         ours = policy.selected(packed, positions.repeat(2), places, packed, **options).logprobs_T
     difference = (own - ours).abs()
-    tolerance = CHECK_TOLERANCE if policy.dtype is torch.float32 else 0.1
-    if not float(difference[:count].max()) <= tolerance:
+    if not float(difference[:count].max()) <= CHECK_TOLERANCE:
         raise ValueError(
             f"{policy.source}: logits differ by {float(difference[:count].max()):.2g} from the output head "
             "applied to the hidden states; models with soft-capped or scaled logits are not supported"
         )
-    if not float(difference[count:].max()) <= tolerance:
+    if not float(difference[count:].max()) <= CHECK_TOLERANCE:
         raise ValueError(
             f"{policy.source}: a sequence packed behind another one has other logprobs than alone; models "
             "that carry a state over position 0 are not supported"

@@ -18,6 +18,7 @@ from slipstream.learner.critic import Critic, Values
 from slipstream.learner.logprobs import Selected
 from slipstream.learner.model import Policy
 from slipstream.learner.ranks import Ranks
+from slipstream.learner.routing import Routed
 
 Forward = Callable[[Policy, Row], Selected]
 
@@ -32,6 +33,8 @@ class Known:
     """Logprobs of the reference."""
     selected_T: torch.Tensor | None = None
     """The tokens that top_entropy lets train."""
+    routed: Routed | None = None
+    """The experts that were active at the start of the batch, and their router's logprobs then, for rspo."""
     values: Values | None = None
     """What the critic says at the start of the batch."""
     returns_T: torch.Tensor | None = None
@@ -64,6 +67,7 @@ def look_ahead(
             old_T=now[i].logprobs_T if now is not None and _keeps_old(loss) else None,
             ref_T=None if ref is None else ref[i].logprobs_T,
             selected_T=None if chosen is None else chosen[i],
+            routed=None if now is None else now[i].routed,
             values=None if critic is None else critic.look(row, None if now is None else now[i].hidden_NH),
         )
         for i, row in enumerate(rows)

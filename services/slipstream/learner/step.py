@@ -20,7 +20,7 @@ from slipstream.algorithms import (
 )
 from slipstream.algorithms.baselines import RunningBaselines
 from slipstream.algorithms.segments import segment_sum
-from slipstream.algorithms.spec import Ema, Gae, Mixed, Shaping
+from slipstream.algorithms.spec import Ema, Gae, Mixed, Rspo, Shaping
 from slipstream.config import RunConfig
 from slipstream.learner.batch import (
     Row,
@@ -40,7 +40,9 @@ from slipstream.learner.passes import Known, drift_bound, look_ahead, without_gr
 from slipstream.learner.ranks import Alone, Ranks
 from slipstream.learner.record import Record, StepResult
 from slipstream.learner.reference import Reference
+from slipstream.learner.replayed import require_experts
 from slipstream.learner.rewards import BatchRewards, batch_rewards, diversity_of
+from slipstream.learner.routing import Routed, Routers, Watch, router_shift
 from slipstream.learner.schedule import learning_rate
 from slipstream.types import Group
 
@@ -95,6 +97,9 @@ class TrainingStep:
         self._loss = config.algorithm.resolved_loss(
             max_staleness=config.staleness.max_staleness, max_new_tokens=budget
         )
+        self._records_routers = isinstance(self._loss.objective, Rspo)
+        if self._records_routers or config.learner.replay_experts:
+            policy.routers = Routers(policy.model)
         if isinstance(self._advantage, Gae) != (critic is not None):
             raise ValueError("the advantage gae, and no other, trains with a critic: pass load_critic(...)")
         self._weights: dict[str, float] = {reward.name: reward.weight for reward in config.rewards}
@@ -115,8 +120,11 @@ class TrainingStep:
         whose loss or gradient is not finite changes nothing (invariant 13). `unvaried_share`: of the groups
         generated of late, those whose rewards are all equal, which dynamic sampling may have kept out of the
         batch; None where it is not known. Errors: Abandoned when `stopped` becomes true before the first
-        change.
+        change; RoutingMismatch when experts are to be replayed that did not come, or of another model.
         """
+        if self._config.learner.replay_experts and self.policy.routers is not None:
+            layers = self.policy.model.config.get_text_config().num_hidden_layers
+            require_experts(groups, self.policy.routers, hidden_layers=layers)
         sequences, too_long = without_too_long(
             make_sequences(groups, self._shaping), self._config.learner.max_tokens_per_row
         )
@@ -224,7 +232,7 @@ class TrainingStep:
             if self._ranks.any(stopped()):
                 self._forget_gradients()
                 raise Abandoned
-            now = self.forward(self.policy, row)
+            now = self.forward(self.policy, row, known.routed)
             staleness_T = row_staleness(row, version)
             out = policy_loss(
                 self._loss,
@@ -241,6 +249,7 @@ class TrainingStep:
                 entropy=now.entropy_T,
                 entropy_coefficient=coefficient,
                 selected=known.selected_T,
+                router_shift=router_shift(known.routed, now.routed) if known.routed and now.routed else None,
                 m2po_limit=limit,
             )
             over_age_T = over_age_mask(staleness_T, self._config.staleness.max_staleness)
@@ -264,8 +273,11 @@ class TrainingStep:
         loss, value_loss = self._ranks.sum(totals).tolist()
         return loss, value_loss
 
-    def forward(self, policy: Policy, row: Row) -> Selected:
-        """Logprobs and entropies of the sampled tokens of a row, as the rollout sampled them."""
+    def forward(self, policy: Policy, row: Row, routed: Routed | None = None) -> Selected:
+        """Logprobs and entropies of the sampled tokens of a row, as the rollout sampled them.
+
+        `routed`: experts whose router logprobs are wanted, instead of those of the active ones.
+        """
         return policy.selected(
             row.tokens_R,
             row.positions_R,
@@ -278,6 +290,11 @@ class TrainingStep:
             hidden_at_N=value_positions(row)
             if self.critic is not None and self.critic.reads_policy
             else None,
+            watch=Watch(
+                records=self._records_routers,
+                experts_TLK=None if routed is None else routed.experts_TLK,
+                replay_RLK=row.experts_RLK if self._config.learner.replay_experts else None,
+            ),
         )
 
     def _remember(

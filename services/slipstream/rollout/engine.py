@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from slipstream.rpc.errors import SlipstreamError
-from slipstream.types import FinishReason, VersionSpan
+from slipstream.types import FinishReason, RoutedExperts, VersionSpan
 from slipstream.weights.group import Rendezvous
 from slipstream.weights.manifest import Manifest
 
@@ -29,6 +29,8 @@ class Turn:
     logprobs: tuple[float, ...]
     spans: tuple[VersionSpan, ...]
     finish_reason: FinishReason
+    routed_experts: RoutedExperts | None = None
+    """Of the prompt and of all sampled tokens but the last, where the engine was told to return them."""
 
 
 class Engine(Protocol):

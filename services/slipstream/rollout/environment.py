@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from slipstream.rollout.engine import Turn
-from slipstream.types import Completion, FinishReason, Prompt, VersionSpan
+from slipstream.types import Completion, FinishReason, Prompt, RoutedExperts, VersionSpan
 
 Sample = Callable[[tuple[int, ...]], Awaitable[Turn]]
 
@@ -40,6 +40,7 @@ class Episode:
     mask: list[int] = field(default_factory=list)
     spans: list[VersionSpan] = field(default_factory=list)
     finish_reason: FinishReason = FinishReason.LENGTH
+    routed_experts: RoutedExperts | None = None
 
     def add(self, turn: Turn) -> None:
         """Append what the policy sampled."""
@@ -50,6 +51,7 @@ class Episode:
         for span in turn.spans:
             self._extend(span.version, offset + span.start, offset + span.end)
         self.finish_reason = turn.finish_reason
+        self._route(turn.routed_experts)
 
     def observe(self, token_ids: tuple[int, ...]) -> None:
         """Append what the environment says: mask 0, logprob 0, under the version of the turn before it."""
@@ -69,7 +71,13 @@ class Episode:
             mask=tuple(self.mask),
             spans=tuple(self.spans),
             finish_reason=self.finish_reason,
+            routed_experts=self.routed_experts,
         )
+
+    def _route(self, later: RoutedExperts | None) -> None:
+        """Keep the experts that a token was sampled with: a later turn only adds what came after."""
+        first = self.routed_experts
+        self.routed_experts = first.followed_by(later) if first and later else later or first
 
     def _extend(self, version: int, start: int, end: int) -> None:
         """Append a span, merged with the last one when the version is the same."""

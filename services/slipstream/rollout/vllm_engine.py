@@ -11,7 +11,7 @@ from slipstream.config import RunConfig
 from slipstream.rollout.adapter import ServedAdapter
 from slipstream.rollout.engine import EngineDied, Sampling, Turn
 from slipstream.rollout.plugin import TRANSFER_BACKEND, register
-from slipstream.types import FinishReason, VersionSpan
+from slipstream.types import FinishReason, RoutedExperts, VersionSpan
 from slipstream.weights.group import Rendezvous, TransferError
 from slipstream.weights.manifest import Manifest, manifest_to_proto
 
@@ -127,6 +127,8 @@ def start_vllm(config: RunConfig, model_dir: Path) -> VllmEngine:
     """Start the engine on a model directory; blocks for half a minute. Errors: whatever vLLM raises."""
     on_gpu = _set_environment(config)
     register()
+    if config.learner.replay_experts:
+        _require_model_runner_v2()
     from vllm.config.weight_transfer import WeightTransferConfig
     from vllm.engine.arg_utils import AsyncEngineArgs
     from vllm.v1.engine.async_llm import AsyncLLM
@@ -156,6 +158,7 @@ def start_vllm(config: RunConfig, model_dir: Path) -> VllmEngine:
         max_num_seqs=rollout.max_groups * rollout.group_size,
         weight_transfer_config=WeightTransferConfig(backend=TRANSFER_BACKEND),
         disable_log_stats=True,
+        enable_return_routed_experts=config.learner.replay_experts,
         **placement,
         **({} if adapter is None else adapter.engine_arguments()),
     )
@@ -178,6 +181,18 @@ def _set_environment(config: RunConfig) -> bool:
     return False
 
 
+def _require_model_runner_v2() -> None:
+    """Errors: ValueError where vLLM cannot return the experts it chose."""
+    from vllm.triton_utils import HAS_TRITON
+
+    if not HAS_TRITON:
+        raise ValueError(
+            "learner.replay_experts is on, and vLLM returns chosen experts from its model runner V2 only, "
+            "which needs Triton: a GPU, or vLLM's CPU build with triton-cpu; set learner.replay_experts to "
+            "false"
+        )
+
+
 def _turn(output: Any) -> Turn:
     if output.finish_reason not in FINISH_REASONS:
         raise EngineDied(f"vLLM ended a request with {output.finish_reason!r}")
@@ -194,6 +209,16 @@ def _turn(output: Any) -> Turn:
         logprobs=logprobs,
         spans=spans,
         finish_reason=FINISH_REASONS[output.finish_reason],
+        routed_experts=None if output.routed_experts is None else _experts(output.routed_experts),
+    )
+
+
+def _experts(ids: Any) -> RoutedExperts:
+    """vLLM's array [tokens, layers, top_k] of uint8 or uint16, as bytes."""
+    little = ids.astype(ids.dtype.newbyteorder("<"))
+    tokens, layers, top_k = ids.shape
+    return RoutedExperts(
+        tokens=tokens, layers=layers, top_k=top_k, id_bytes=ids.dtype.itemsize, ids=little.tobytes()
     )
 
 

@@ -6,6 +6,7 @@ serves an adapter keeps its weights, and what it receives goes into the adapter'
 """
 
 import logging
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from vllm.distributed.weight_transfer.base import (
     WeightTransferInitInfo,
     WeightTransferUpdateInfo,
 )
+from vllm.model_executor.layers.fused_moe.routed_experts import RoutedExperts
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
 from slipstream.rollout.adapter import write_adapter
@@ -110,7 +112,8 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
         if update_info.adapter_dir is not None:
             self._receive_adapter(self._group, manifest, update_info.version, Path(update_info.adapter_dir))
             return
-        missing = set(self._parameters) | self._unsent_parts({spec.name for spec in manifest.tensors})
+        sent = {spec.name for spec in manifest.tensors}
+        missing = set(self._parameters) | self._unsent_parts(sent) | self._unsent_experts(sent)
         for tensors in receive(self._group, manifest, version=update_info.version, device=self.device):
             missing -= self.model.load_weights(tensors) or missing
         if missing:
@@ -123,6 +126,7 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
         finalize_layerwise_reload(self.model, self.model_config)
         if self.device.type == "cpu":
             self._repack_tied_layers()
+            self._pack_experts()
 
     def shutdown(self) -> None:
         """Leave the group, if there is one."""
@@ -152,6 +156,24 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
             if name.endswith(f".{part}.weight")
         }
         return needed - sent
+
+    def _unsent_experts(self, sent: set[str]) -> set[str]:
+        """Experts that were not sent; they are fused as well, and load_weights only names the whole."""
+        found = [match for name in sent if (match := re.fullmatch(r"(.*\.experts\.)\d+(\..+)", name))]
+        experts = self.model_config.get_num_experts() if found else 0
+        needed = {f"{match[1]}{expert}{match[2]}" for match in found for expert in range(experts)}
+        return needed - sent
+
+    def _pack_experts(self) -> None:
+        """Bring experts into the layout of the CPU kernels, which vLLM does at its start only.
+
+        Without it the kernels would read a checkpoint's tensors as if they were packed.
+        """
+        for layer in self.model.modules():
+            if isinstance(layer, RoutedExperts):
+                kernel = getattr(layer.quant_method, "moe_kernel", None)
+                if kernel is not None:
+                    kernel.fused_experts.process_weights_after_loading(layer)
 
     def _repack_tied_layers(self) -> None:
         """Process layers that share their weight with another, such as a tied head.

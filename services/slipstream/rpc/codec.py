@@ -71,8 +71,31 @@ def reward_from_proto(message: pb.Reward) -> t.Reward:
     return t.Reward(name=message.name, value=message.value, outcome=outcome, detail=message.detail)
 
 
+def routed_experts_to_proto(experts: t.RoutedExperts) -> pb.RoutedExperts:
+    """RoutedExperts → message."""
+    return pb.RoutedExperts(
+        tokens=experts.tokens,
+        layers=experts.layers,
+        top_k=experts.top_k,
+        id_bytes=experts.id_bytes,
+        ids=experts.ids,
+    )
+
+
+def routed_experts_from_proto(message: pb.RoutedExperts) -> t.RoutedExperts:
+    """Message → RoutedExperts. Errors: RoutingMismatch when the ids do not have the stated shape."""
+    return t.RoutedExperts(
+        tokens=message.tokens,
+        layers=message.layers,
+        top_k=message.top_k,
+        id_bytes=message.id_bytes,
+        ids=message.ids,
+    )
+
+
 def completion_to_proto(completion: t.Completion) -> pb.Completion:
     """Completion → message."""
+    experts = completion.routed_experts
     return pb.Completion(
         token_ids=completion.token_ids,
         logprobs=completion.logprobs,
@@ -81,6 +104,7 @@ def completion_to_proto(completion: t.Completion) -> pb.Completion:
         finish_reason=FINISH_REASONS[completion.finish_reason],
         rewards=[reward_to_proto(reward) for reward in completion.rewards],
         text=completion.text,
+        routed_experts=None if experts is None else routed_experts_to_proto(experts),
     )
 
 
@@ -94,6 +118,9 @@ def completion_from_proto(message: pb.Completion) -> t.Completion:
         finish_reason=finish_reason_from_proto(message.finish_reason),
         rewards=tuple(reward_from_proto(reward) for reward in message.rewards),
         text=message.text,
+        routed_experts=routed_experts_from_proto(message.routed_experts)
+        if message.HasField("routed_experts")
+        else None,
     )
 
 

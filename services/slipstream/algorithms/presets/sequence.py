@@ -47,8 +47,8 @@ SEQUENCE: Final[Mapping[str, Preset]] = MappingProxyType(
             aggregation="seq_mean_token_mean",
             source="Towards Stable and Effective Reinforcement Learning for Mixture-of-Experts, "
             "arXiv:2510.23027",
-            note="for mixtures of experts, from a notebook only: a run records no router logprobs. The paper "
-            "states neither gamma_min nor the clip; 0.7 and 0.4 are ours.",
+            note="for mixtures of experts; a dense model is refused. The paper states neither gamma_min nor "
+            "the clip; 0.7 and 0.4 are ours.",
         ),
         "vespo": Preset(
             advantage=Grpo(),
