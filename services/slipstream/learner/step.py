@@ -85,7 +85,7 @@ class TrainingStep:
         )
         self._records_routers = isinstance(self._loss.objective, Rspo)
         if self._records_routers or config.learner.replay_experts:
-            policy.routers = Routers(policy.model)
+            policy.routers = policy.routers or Routers(policy.model)
         self._weights: dict[str, float] = {reward.name: reward.weight for reward in config.rewards}
         self.memory = Memory.fresh(self._loss.entropy, self._shaping.collapse_alarm)
 
