@@ -97,7 +97,7 @@ class RoutedExperts:
     top_k: int
     id_bytes: int
     """Bytes of one id: 1 or 2."""
-    ids: bytes
+    ids: bytes = field(repr=False)
 
     def __post_init__(self) -> None:
         shape = (self.tokens, self.layers, self.top_k)

@@ -99,7 +99,7 @@ class TrainingStep:
         )
         self._records_routers = isinstance(self._loss.objective, Rspo)
         if self._records_routers or config.learner.replay_experts:
-            policy.routers = Routers(policy.model)
+            policy.routers = policy.routers or Routers(policy.model)
         if isinstance(self._advantage, Gae) != (critic is not None):
             raise ValueError("the advantage gae, and no other, trains with a critic: pass load_critic(...)")
         self._weights: dict[str, float] = {reward.name: reward.weight for reward in config.rewards}
