@@ -1,5 +1,6 @@
 """What logprobs, entropies and their backward pass cost: in chunks, and with all logits in memory."""
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import median
@@ -95,6 +96,7 @@ def compare(shape: Shape, *, rounds: int, threads: int, device: torch.device) ->
     for _ in range(rounds):
         for name, variant in VARIANTS.items():
             costs[name].append(alone(once, variant, shape, threads, device))
+            print(f"{name}: {costs[name][-1]}", file=sys.stderr, flush=True)
     return {
         name: Cost(
             seconds=median(one.seconds for one in found),
