@@ -95,24 +95,28 @@ IDEAL = {0: synchronous_ideal, 2: asynchronous_ideal}
 
 def run(engine: str, depth: int, steps: int, scratch: Path) -> Measured:
     """Run the job once and read what its learner wrote."""
-    runs = scratch / f"{engine}-{depth}"
     settings = [
         f"learner.steps={steps}",
         f"staleness.pipeline_depth={depth}",
-        f"runs_dir={runs}",
         f"learner.checkpoint.every_steps={steps}",
         "evaluation.every_steps=0",
         "evaluation.prompts=16",
         "evaluation.samples_per_prompt=2",
         *(emulated_settings() if engine == "emulated" else []),
     ]
+    return read(rows_of(settings, scratch / f"{engine}-{depth}"))
+
+
+def rows_of(settings: list[str], runs: Path) -> Path:
+    """Run the example with other settings; the rows that its learner wrote."""
+    settings = [*settings, f"runs_dir={runs}"]
     example = str(ROOT / "examples" / "addition.yaml")
     command = [sys.executable, "-m", "slipstream.cli", "run", example, "--plain"]
     command += [part for setting in settings for part in ("--set", setting)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}\nfailed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-    return read(runs / "latest" / "metrics.jsonl")
+    return runs / "latest" / "metrics.jsonl"
 
 
 def emulated_settings() -> list[str]:
