@@ -16,8 +16,8 @@ def tensor(*values: float) -> torch.Tensor:
 
 
 def test_two_pairs_by_hand() -> None:
-    # Pair 0: log-ratios -1 - -3 = 2 and -4 - -3 = -1, margin 3, beta 0.5: -log sigmoid(1.5) = log(1 + e^-1.5).
-    # Pair 1: log-ratios -5 - -4 = -1 and -2 - -2 = 0, margin -1: log(1 + e^0.5).
+    # Pair 0: log-ratios -1+3 = 2 and -4+3 = -1, margin 3, beta 0.5: -log sigmoid(1.5) = log(1 + e^-1.5).
+    # Pair 1: log-ratios -5+4 = -1 and -2+2 = 0, margin -1: log(1 + e^0.5).
     found = preference_loss(
         chosen_P=tensor(-1, -5),
         rejected_P=tensor(-4, -2),
@@ -42,7 +42,7 @@ def test_where_the_policy_is_the_reference_the_loss_is_log_two_and_its_gradient_
         beta=0.4,
     )
     found.loss_P.sum().backward()
-    assert float(found.loss_P) == pytest.approx(math.log(2))
+    assert found.loss_P.item() == pytest.approx(math.log(2))
     assert chosen_P.grad is not None
     assert rejected_P.grad is not None
     assert (float(chosen_P.grad), float(rejected_P.grad)) == pytest.approx((-0.2, 0.2))

@@ -1,4 +1,4 @@
-"""`slipstream run` with stages, as a process, over fake pods: their order, what they leave, how they go on."""
+"""`slipstream run` with stages, a process over fake pods: their order, what they leave, how they go on."""
 
 import json
 import os

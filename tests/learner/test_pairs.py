@@ -41,9 +41,7 @@ def test_a_tie_gives_no_pair_and_neither_does_a_group_without_scores() -> None:
     assert found.counts == {"pairs": 0, "ties": 3, "contradicted": 0, "identical": 0}
 
 
-def test_a_judgement_that_the_verifier_contradicts_is_dropped_and_one_that_it_shares_or_leaves_open_stays() -> (
-    None
-):
+def test_a_judgement_that_the_verifier_contradicts_is_dropped_and_an_open_one_stays() -> None:
     also_right = completion((9,), reward=1.0)
     groups = [group(BEST, WORST), group(BEST, WORST), group(BEST, also_right)]
     judged = [[0.1, 0.9], [0.9, 0.1], [0.2, 0.4]]

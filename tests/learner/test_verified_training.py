@@ -1,6 +1,7 @@
 """Which answers a round keeps, what it trains on, and how another model's answers are brought over."""
 
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -85,7 +86,7 @@ def test_epochs_show_each_item_once_and_in_another_order_each_time() -> None:
     batches = list(epochs_of(range(10), batch_size=4, epochs=2, seed=1))
     assert [len(batch) for batch in batches] == [4, 4, 2, 4, 4, 2]
     assert len(batches) == steps_of(10, batch_size=4, epochs=2)
-    first, second = sum(batches[:3], []), sum(batches[3:], [])
+    first, second = list(chain(*batches[:3])), list(chain(*batches[3:]))
     assert sorted(first) == sorted(second) == list(range(10))
     assert first != second
 
@@ -96,7 +97,7 @@ def test_fitting_is_the_mean_over_the_tokens_of_a_batch_whatever_the_rows(new_po
     for max_tokens in (1, 12, 200):
         policy, losses = new_policy(), []
         settings = Fitting(steps=2, learning_rate=1e-2, max_tokens_per_row=max_tokens)
-        fit(policy, [batch, batch], settings, report=lambda _, loss: losses.append(loss))
+        fit(policy, [batch, batch], settings, report=lambda _, loss, seen=losses: seen.append(loss))
         start = new_policy()
         total = -sum(answer_logprobs(start, batch, max_tokens=64)) / sum(
             len(p.answer.token_ids) for p in batch

@@ -11,6 +11,8 @@ from slipstream.config.stages import ReinforcementStage, SampledStage, Stage, Su
 SECTIONS = ("seed", "data", "rewards", "evaluation", "rollout", "verifier", "replay", "telemetry")
 EVERYWHERE = ("learner.device", "learner.threads", "learner.max_tokens_per_row")
 SAMPLED = ("learner.logprob_chunk", "learner.sample_timeout_seconds")
+# Nothing is filtered, and nothing asks for more than one answer a prompt.
+NO_ALGORITHM = {"advantage": {"kind": "ema"}, "shaping": None}
 RL = (*SECTIONS, "learner", "algorithm", "staleness", "weights")
 
 
@@ -83,7 +85,7 @@ def _forced(stage: Stage) -> dict[str, Any]:
 def _synchronous(stage: SampledStage) -> dict[str, Any]:
     """A round is one synchronous step: its groups are sampled from one version, and none is filtered."""
     return {
-        "algorithm": {"shaping": None},
+        "algorithm": NO_ALGORITHM,
         "learner.steps": stage.sampling_rounds,
         "learner.groups_per_step": stage.groups,
         "learner.minibatches": 1,
