@@ -29,7 +29,7 @@ def shrunk(example: str, directory: Path, *more: dict[str, Any], only: int | Non
     """An example with its stages and far smaller numbers, on one-digit data that is learned in seconds."""
     tree = yaml.safe_load((EXAMPLES / example).read_text())
     one_digit = json.loads(
-        json.dumps(tree).replace('"digits": 2', '"digits": 1').replace('"length": 4', '"length": 1')
+        json.dumps(tree).replace('"digits": 2', '"digits": 1').replace('"length": 4', '"length": 2')
     )
     stages = [stage | SMALLER[stage["kind"]] for stage in one_digit["stages"]][:only]
     for stage in stages:
