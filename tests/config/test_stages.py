@@ -33,6 +33,32 @@ def test_a_stage_has_the_keys_of_the_run_and_its_own_in_their_places() -> None:
     assert first.stages == second.stages == ()
 
 
+def test_a_section_is_merged_and_a_choice_is_replaced() -> None:
+    own = {"learner": {"steps": 7, "schedule": {"kind": "cosine"}}, "algorithm": {"preset": "grpo"}}
+    config = parse_config(
+        stages(
+            {"kind": "rl", "set": own},
+            learner={"groups_per_step": 9, "schedule": {"warmup_steps": 3}},
+            algorithm={"preset": "dapo", "aggregation": "seq_mean_token_sum"},
+        )
+    )
+    made = stage_runs(config)[0].config
+    assert (made.learner.steps, made.learner.groups_per_step) == (7, 9)
+    assert made.learner.schedule.warmup_steps == 0
+    assert made.algorithm.resolved_aggregation() == "seq_mean_token_mean"
+
+
+def test_the_command_line_reaches_into_a_stage() -> None:
+    tree = stages({"kind": "supervised"}, {"kind": "rl", "set": {"learner.steps": 40}})
+    config = parse_config(tree, ["stages.0.steps=5", "stages.1.set.learner.steps=3"])
+    first, second = stage_runs(config)
+    assert first.config.warmup is not None
+    assert first.config.warmup.steps == 5
+    assert second.config.learner.steps == 3
+    with pytest.raises(ConfigError, match="stages"):
+        parse_config(tree, ["stages.2.steps=5"])
+
+
 def test_a_sampled_round_is_one_synchronous_step_that_filters_nothing() -> None:
     config = parse_config(
         stages(
@@ -129,7 +155,7 @@ def test_a_stage_that_cannot_be_is_named_with_its_key(tree: dict[str, Any], says
             {"kind": "rejection_sampling", "set": {"algorithm.preset": "grpo"}},
             "`algorithm.preset` cannot be set",
         ),
-        ({"kind": "preference", "set": {"learner": {"steps": 2}}}, "`learner` cannot be set"),
+        ({"kind": "preference", "set": {"learner": {"steps": 2}}}, "`learner.steps` cannot be set"),
     ],
 )
 def test_what_a_stage_sets_in_vain_or_wrongly_is_named_with_the_stage(

@@ -1,8 +1,9 @@
-"""The recipe of R1 and preference rounds through the real circle, with tiny numbers."""
+"""Stages through the real circle: with the emulated engine, whose answers are never right, and with vLLM."""
 
 import json
 import subprocess
 import sys
+import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from safetensors.torch import load_file
+from system.driver import running
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SECONDS = 600
@@ -63,6 +65,54 @@ def assert_every_stage_changed_the_model(run_dir: Path) -> None:
         assert any(not before[name].equal(after[name]) for name in before)
     last = load_file(run_dir / "model" / "model.safetensors")
     assert all(last[name].equal(models[-1][name]) for name in last)
+
+
+# The emulated engine answers at random and never ends an answer: every demonstration is better.
+SPIN = {"name": "spin", "kind": "preference", "ranked_by": "demonstrations", "groups": 8}
+EMULATED = ("rollout.engine=emulated", "rollout.emulated.median_seconds=0.05", "rollout.max_new_tokens=8")
+
+
+def stages_of(*stages: dict[str, Any]) -> str:
+    return f"stages={json.dumps(stages)}"
+
+
+def test_rounds_train_on_their_groups_alone_and_the_ledger_closes(tmp_path: Path) -> None:
+    with running(
+        tmp_path, *EMULATED, stages_of(SPIN | {"rounds": 2}, SPIN | {"name": "more"}), steps=1
+    ) as run:
+        assert run.finish() == 0, run.said()
+    assert_every_stage_changed_the_model(run.run_dir)
+    for folder, rounds in (("01_spin", 2), ("02_more", 1)):
+        stage = run.run_dir / "stages" / folder
+        summary = json.loads((stage / "summary.json").read_text())
+        assert (summary["ledger_residual"], summary["orphans"], summary["steps"]) == (0, 0, rounds)
+        assert summary["ledger"]["trained"] == 8 * rounds
+        assert len(list((stage / "rounds").glob("*.jsonl"))) == rounds
+        assert all(len(_lines(stage, number)) == 8 * 4 for number in range(1, rounds + 1))
+
+
+def test_a_stage_that_was_killed_goes_on_behind_its_last_round_and_loses_no_group(tmp_path: Path) -> None:
+    slow = (*EMULATED, "rollout.emulated.median_seconds=0.6", "rollout.max_groups=2")
+    with running(tmp_path, *slow, stages_of(SPIN | {"rounds": 3}), steps=1) as run:
+        metrics = run.run_dir / "stages" / "01_spin" / "metrics.jsonl"
+        run.wait_until(
+            "the first round", lambda: metrics.exists() and '"event": "step"' in metrics.read_text()
+        )
+        time.sleep(1.5)  # into the second round
+        run.process.kill()
+        run.process.wait()
+    with running(tmp_path, *slow, stages_of(SPIN | {"rounds": 3}), "--resume", steps=1) as run:
+        assert run.finish() == 0, run.said()
+    stage = run.run_dir / "stages" / "01_spin"
+    assert json.loads((stage / "summary.json").read_text())["ledger_residual"] == 0
+    rows = [json.loads(line) for line in metrics.read_text().splitlines()]
+    steps = [row["step"] for row in rows if row["event"] == "step"]
+    assert steps == [1, 2, 3]
+    assert [len(_lines(stage, number)) for number in (1, 2, 3)] == [8 * 4] * 3
+
+
+def _lines(stage: Path, number: int) -> list[str]:
+    return (stage / "rounds" / f"round_{number:04d}.jsonl").read_text().splitlines()
 
 
 @pytest.mark.vllm

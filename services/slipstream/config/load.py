@@ -115,12 +115,18 @@ def _split(override: str) -> tuple[list[str], Any]:
 
 
 def set_key(tree: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict[str, Any]:
-    """A copy of `tree` with one dotted key set; missing sections are made."""
-    key, rest = keys[0], keys[1:]
-    if not rest:
-        return {**tree, key: value}
-    below = tree.get(key)
-    return {**tree, key: set_key(below if isinstance(below, dict) else {}, rest, value)}
+    """A copy of `tree` with one dotted key set; missing sections are made, and a number finds its place in a
+    list (`rewards.0.weight`)."""
+    return {**tree, keys[0]: _with(tree.get(keys[0]), keys[1:], value)}
+
+
+def _with(below: Any, keys: Sequence[str], value: Any) -> Any:
+    if not keys:
+        return value
+    if isinstance(below, list) and keys[0].isdecimal() and int(keys[0]) < len(below):
+        place = int(keys[0])
+        return [*below[:place], _with(below[place], keys[1:], value), *below[place + 1 :]]
+    return set_key(below if isinstance(below, dict) else {}, keys, value)
 
 
 def _explain(problem: Mapping[str, Any]) -> str:

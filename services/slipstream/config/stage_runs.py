@@ -1,6 +1,6 @@
 """From the stages of a run to one complete configuration for each of them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,8 @@ from slipstream.config.stages import ReinforcementStage, SampledStage, Stage, Su
 SECTIONS = ("seed", "data", "rewards", "evaluation", "rollout", "verifier", "replay", "telemetry")
 EVERYWHERE = ("learner.device", "learner.threads", "learner.max_tokens_per_row")
 SAMPLED = ("learner.logprob_chunk", "learner.sample_timeout_seconds")
+# Sections whose keys a stage replaces one by one; any other value, such as `data`, is replaced as a whole.
+MERGED = ("evaluation", "rollout", "verifier", "replay", "telemetry", "learner", "staleness", "weights")
 # Nothing is filtered, and nothing asks for more than one answer a prompt.
 NO_ALGORITHM = {"advantage": {"kind": "ema"}, "shaping": None}
 RL = (*SECTIONS, "learner", "algorithm", "staleness", "weights")
@@ -49,12 +51,21 @@ def stage_runs(config: RunConfig) -> tuple[StageRun, ...]:
 def _resolve(config: RunConfig, stage: Stage, key: str) -> RunConfig:
     tree: Mapping[str, Any] = given_tree(config)
     tree = {name: value for name, value in tree.items() if name not in ("stages", "warmup")}
-    for name, value in stage.set.items():
+    for name, value in _own_keys(stage):
         _check_has_effect(name, stage, key)
         tree = set_key(tree, name.split("."), value)
     for name, value in _forced(stage).items():
         tree = set_key(tree, name.split("."), value)
     return parse_config(tree, source=f"{key}.set")
+
+
+def _own_keys(stage: Stage) -> Iterator[tuple[str, Any]]:
+    """What the stage sets: `learner: {steps: 5}` is `learner.steps: 5`, which leaves the rest as it is."""
+    for name, value in stage.set.items():
+        if name in MERGED and isinstance(value, Mapping):
+            yield from ((f"{name}.{key}", below) for key, below in value.items())
+        else:
+            yield name, value
 
 
 def _check_has_effect(name: str, stage: Stage, key: str) -> None:

@@ -15,7 +15,7 @@ class _Stage(BaseModel):
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")
     """Name of the stage; part of its directory."""
     set: dict[str, Any] = Field(default_factory=dict)
-    """Keys of the run that this stage replaces, dotted as for --set."""
+    """Keys of the run that this stage replaces, dotted as for --set, or by section: `learner: {steps: 5}`."""
 
 
 class ReinforcementStage(_Stage):

@@ -68,7 +68,9 @@ class VerifiedTraining:
         )
         found = [self._translate(group, answer) for group, answer in kept]
         pairs = [pair for pair in found if pair is not None]
-        counts |= {"kept": len(pairs), "unfit": len(found) - len(pairs)}
+        counts["kept"] = len(pairs)
+        if len(pairs) < len(found):
+            counts["unfit"] = len(found) - len(pairs)
         if not pairs:
             raise NothingKept(_why_nothing(counts, reward, stage.least_reward))
         steps = steps_of(len(pairs), batch_size=stage.batch_size, epochs=stage.epochs)
