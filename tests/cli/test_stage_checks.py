@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from slipstream.cli.errors import UsageError
 from slipstream.cli.validate import find_problems, validate_command
-from slipstream.config import parse_config
+from slipstream.config import load_config, parse_config
 
 TINY = {"tiny": {"layers": 1, "width": 32, "heads": 1, "max_tokens": 32}}
 
@@ -20,6 +20,13 @@ def problems(*stages: dict[str, Any], **tree: Any) -> list[str]:
 
 def test_good_stages_have_no_problem() -> None:
     assert problems({"kind": "supervised"}, {"kind": "rl"}, {"kind": "preference"}) == []
+
+
+@pytest.mark.parametrize("example", ["r1_recipe", "self_play"])
+def test_the_examples_are_valid(example: str) -> None:
+    config = load_config(Path(__file__).parents[2] / "examples" / f"{example}.yaml")
+    assert len(config.stages) == 4
+    assert [problem for problem in find_problems(config, gpus="note") if problem.severity == "error"] == []
 
 
 def test_a_problem_of_one_stage_is_named_with_it_and_told_once() -> None:

@@ -155,6 +155,7 @@ def test_a_stage_that_cannot_be_is_named_with_its_key(tree: dict[str, Any], says
             {"kind": "rejection_sampling", "set": {"algorithm.preset": "grpo"}},
             "`algorithm.preset` cannot be set",
         ),
+        ({"kind": "supervised", "set": {"verifier.retries": 3}}, "`verifier.retries` cannot be set"),
         ({"kind": "preference", "set": {"learner": {"steps": 2}}}, "`learner.steps` cannot be set"),
     ],
 )

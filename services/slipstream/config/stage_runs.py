@@ -8,14 +8,21 @@ from slipstream.config.load import ConfigError, given_tree, parse_config, set_ke
 from slipstream.config.schema import RunConfig
 from slipstream.config.stages import ReinforcementStage, SampledStage, Stage, SupervisedStage
 
-SECTIONS = ("seed", "data", "rewards", "evaluation", "rollout", "verifier", "replay", "telemetry")
-EVERYWHERE = ("learner.device", "learner.threads", "learner.max_tokens_per_row")
-SAMPLED = ("learner.logprob_chunk", "learner.sample_timeout_seconds")
+# What a stage may set, by its kind: what it reads, and nothing else.
+SUPERVISED = (
+    *("seed", "data", "rewards", "evaluation", "rollout"),
+    *("learner.device", "learner.max_tokens_per_row"),
+)
+SAMPLED = (
+    *SUPERVISED,
+    *("learner.threads", "learner.sample_timeout_seconds", "learner.samples_per_step"),
+    *("verifier", "replay", "telemetry", "weights"),
+)
+RL = (*SAMPLED, "learner", "algorithm", "staleness")
 # Sections whose keys a stage replaces one by one; any other value, such as `data`, is replaced as a whole.
 MERGED = ("evaluation", "rollout", "verifier", "replay", "telemetry", "learner", "staleness", "weights")
 # Nothing is filtered, and nothing asks for more than one answer a prompt.
 NO_ALGORITHM = {"advantage": {"kind": "ema"}, "shaping": None}
-RL = (*SECTIONS, "learner", "algorithm", "staleness", "weights")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +79,9 @@ def _check_has_effect(name: str, stage: Stage, key: str) -> None:
     if isinstance(stage, ReinforcementStage):
         allowed: tuple[str, ...] = RL
     elif isinstance(stage, SupervisedStage):
-        allowed = (*SECTIONS, *EVERYWHERE)
+        allowed = SUPERVISED
     else:
-        allowed = (*SECTIONS, *EVERYWHERE, *SAMPLED)
+        allowed = SAMPLED
     if not any(name == known or name.startswith(f"{known}.") for known in allowed):
         raise ConfigError(
             f"{key}.set: `{name}` cannot be set in a stage of the kind {stage.kind}; it takes "
