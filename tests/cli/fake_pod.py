@@ -24,6 +24,7 @@ def main() -> int:
     for option in ("--config", "--name", "--ready-file"):
         parser.add_argument(option)
     parser.add_argument("--parent", type=int)
+    parser.add_argument("--set")
     arguments = parser.parse_args()
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
     signal.signal(signal.SIGTERM, _stop)
@@ -31,7 +32,7 @@ def main() -> int:
     words = [word.partition(":") for word in os.environ.get("FAKE", "").split()]
     behaviours = {behaviour for name, _, behaviour in words if name == arguments.name}
     config = yaml.safe_load(Path(arguments.config).read_text())
-    print(f"{arguments.name} starts", flush=True)
+    print(f"{arguments.name} starts", arguments.set or "", flush=True)
     return ROLES[arguments.role](arguments, config, behaviours)
 
 
@@ -103,8 +104,45 @@ def learner(arguments, config, behaviours) -> int:
         if "die_while_evaluating" in behaviours:
             return 1
         _row(stream, event="evaluation", step=steps, accuracy=0.75, completions=64, errors=0)
+        _model(run_dir / "model", config["model"]["path"])
         _row(stream, event="finished", step=steps, loop_seconds=10.0, idle_seconds=1.0)
     return 0
+
+
+def stage(arguments, config, behaviours) -> int:
+    """A stage that samples first: one row a round, with what it kept."""
+    run_dir, rounds = Path(config["run_dir"]), config["learner"]["steps"]
+    done = run_dir / "rounds_done"
+    first = int(done.read_text()) if done.exists() else 0
+    _announce(arguments, "127.0.0.1:9")
+    with (run_dir / "metrics.jsonl").open("a") as stream:
+        if first:
+            _row(stream, event="resumed", step=first)
+        _row(stream, event="evaluation", step=first, accuracy=0.5, completions=64, errors=0)
+        for number in range(first + 1, rounds + 1):
+            time.sleep(float(os.environ.get("FAKE_STEP_SECONDS", "0.02")))
+            if stopping:
+                _row(stream, event="interrupted", step=number - 1, loop_seconds=1.0, idle_seconds=0.5)
+                return 0
+            if "keep_nothing" in behaviours:
+                print("NothingKept: kept 0 of 64 answers", flush=True)
+                return 1
+            _row(stream, event="progress", text=f"round {number}/{rounds}: sampled")
+            _row(stream, event="step", step=number, version=number, kept={"completions": 64, "kept": 40})
+            done.write_text(str(number))
+            _row(stream, event="evaluation", step=number, accuracy=0.875, completions=64, errors=0)
+        _model(run_dir / "model", config["model"]["path"])
+        _row(stream, event="finished", step=rounds, loop_seconds=2.0, idle_seconds=1.0)
+    return 0
+
+
+def _model(directory: Path, start: str) -> None:
+    """A model that says which models it comes from."""
+    directory.mkdir(exist_ok=True)
+    history = Path(start) / "history"
+    line = history.read_text() if history.exists() else ""
+    (directory / "history").write_text(f"{line}{directory.parent.name}\n")
+    (directory / "config.json").write_text("{}")
 
 
 def warmup() -> int:
@@ -118,7 +156,7 @@ def warmup() -> int:
         time.sleep(0.02)
         print(json.dumps({"step": step, "steps": steps, "loss": 1.5}), flush=True)
     output.mkdir(parents=True)
-    (output / "config.json").write_text("{}")
+    _model(output, config["model"]["path"] or "nowhere")
     print(json.dumps({"done": True, "accuracy": 0.34}), flush=True)
     return 0
 
@@ -182,7 +220,13 @@ def _stop(number: int, frame: object) -> None:
     stopping = True
 
 
-ROLES = {"replay": replay, "verifier": service, "learner": learner, "rollout": rollout}
+ROLES = {
+    "replay": replay,
+    "verifier": service,
+    "learner": learner,
+    "learner.stage": stage,
+    "rollout": rollout,
+}
 
 if __name__ == "__main__":
     sys.exit(warmup() if sys.argv[1] == "warmup" else main())

@@ -18,7 +18,8 @@ def fake_pods(config: RunConfig) -> tuple[PodSpec, ...]:
 
 
 def _fake(spec: PodSpec) -> PodSpec:
-    command = (*FAKE, spec.command[-1].rpartition(".")[2])
+    module, arguments = spec.command[2], spec.command[3:]
+    command = (*FAKE, module.removeprefix("slipstream."), *arguments)
     return dataclasses.replace(spec, command=command, stop_seconds=spec.stop_seconds / 3, pause_seconds=0.2)
 
 

@@ -61,6 +61,8 @@ class PlainDisplay:
                 self.say(step_line(row, accuracy=accuracy_at(history, row["step"]), steps=self._steps))
             elif row.get("event") == "evaluation":
                 self.say(evaluation_line(row))
+            elif row.get("event") == "progress":
+                self.say(str(row.get("text")))
 
     def close(self) -> None:
         """Nothing is held."""
@@ -90,6 +92,8 @@ class LiveDisplay:
         for row in new:
             if row.get("event") == "evaluation":
                 self.say(evaluation_line(row))
+            elif row.get("event") == "progress":
+                self.say(str(row.get("text")))
         if history.last_step:
             self._live.update(panel(self._title, history, self._steps))
 

@@ -1,10 +1,12 @@
 """The table of what a local run starts: each pod's command, what it needs, how often it may come back."""
 
+import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from slipstream.config import RunConfig
+from slipstream.config.stages import DistillationStage, SampledStage
 
 REPLAY, VERIFIER, LEARNER, ROLLOUT = "replay", "verifier", "learner", "rollout"
 ADDRESS_VARIABLES = {
@@ -48,11 +50,16 @@ def local_pods(config: RunConfig) -> tuple[PodSpec, ...]:
     """The pods of a run on this machine, in the order of starting."""
     engine, workers = config.rollout.start_timeout_seconds, range(config.rollout.workers)
     services = [_pod(REPLAY), _pod(VERIFIER)]
-    learner = _pod(LEARNER, needs=(REPLAY,), start_seconds=engine, restarts=0)
-    if config.learner.ranks > 1:
+    stage = next((stage for stage in config.stages if isinstance(stage, SampledStage)), None)
+    module = f"{LEARNER}.stage" if stage else LEARNER
+    learner = _pod(module, name=LEARNER, needs=(REPLAY,), start_seconds=engine, restarts=0)
+    if config.learner.ranks > 1 and not stage:
         learner = replace(learner, command=(sys.executable, "-m", TORCHRUN, str(config.learner.ranks)))
     needs = (REPLAY, VERIFIER, LEARNER)
     rollouts = [_pod(ROLLOUT, name=f"{ROLLOUT}-{i}", needs=needs, start_seconds=engine) for i in workers]
+    if isinstance(stage, DistillationStage):
+        teacher = ("--set", f"model.path={json.dumps(str(stage.teacher.absolute()))}")
+        rollouts = [replace(rollout, command=(*rollout.command, *teacher)) for rollout in rollouts]
     return _with_metrics_ports([*services, learner, *rollouts], config.telemetry.port)
 
 

@@ -9,6 +9,7 @@ from slipstream.cli.chat import ChatTemplate, has_chat_template, read_chat_templ
 from slipstream.cli.model_checks import ModelFiles
 from slipstream.config import RunConfig
 from slipstream.config.checks import Problem
+from slipstream.config.data import parts
 from slipstream.tasks import PromptSource, make_source
 from slipstream.tasks.file import FileSource
 from slipstream.types import Prompt
@@ -72,7 +73,7 @@ def _held_out(config: RunConfig, source: PromptSource) -> Iterator[Problem]:
 def _puzzles(config: RunConfig, prompts: Iterable[Prompt]) -> Iterator[Problem]:
     """The first row of a file that the countdown reward cannot judge."""
     rewarded = any(reward.name == "countdown" for reward in config.rewards)
-    if not rewarded or config.data.kind != "file":
+    if not rewarded or not any(part.kind == "file" for part in parts(config.data)):
         return
     for prompt in prompts:
         for name, text in (("numbers", prompt.fields.get("numbers", "")), ("answer", prompt.answer.strip())):

@@ -16,6 +16,7 @@ from slipstream.cli.pods import PodSpec, local_pods
 from slipstream.cli.process import PodFailed
 from slipstream.cli.rundir import Held, RunDirectory, find_run_directory, make_run_directory, stored_config
 from slipstream.cli.session import Session
+from slipstream.cli.stages import Stages, changed_stages
 from slipstream.config import RunConfig
 
 INTERRUPTED = 130
@@ -50,7 +51,7 @@ async def _run(
     interrupt = Interrupt()
     found = None if resume is None else _resumable(config, resume)
     with Leash() as leash:
-        display = open_display(config.name, config.learner.steps, plain=plain)
+        display = open_display(config.name, config.learner.steps, plain=plain or bool(config.stages))
         try:
             model = await _model(config, found, interrupt, leash, display, command)
             if model is None:
@@ -61,7 +62,19 @@ async def _run(
                 resolved = _resolve(config, run, model)
                 run.write_config(resolved, source=config)
                 _greet(display, run, resumed=found is not None)
-                await Session(resolved, run, pods(resolved), leash, display).live(interrupt)
+                if config.stages:
+                    await Stages(
+                        config,
+                        run,
+                        interrupt,
+                        leash,
+                        display,
+                        pods=pods,
+                        supervised_command=command,
+                        plain=plain,
+                    ).live(model)
+                else:
+                    await Session(resolved, run, pods(resolved), leash, display).live(interrupt)
             return 0
         finally:
             display.close()
@@ -72,6 +85,8 @@ def _resumable(config: RunConfig, given: str) -> RunDirectory:
     run = find_run_directory(config, given)
     before = run.read_source()
     changed = _changed(before, config) if before else []
+    if config.stages or (before and before.stages):
+        changed = [*changed, *changed_stages(before, config, run)]
     if changed:
         raise UsageError(
             f"--resume: {run.path} was started with another {' and '.join(changed)}; put it back"

@@ -11,7 +11,7 @@ from typing import Self
 from slipstream.cli.errors import UsageError
 from slipstream.cli.rows import read_history
 from slipstream.config import ConfigError, RunConfig, load_config
-from slipstream.config.load import dump_config
+from slipstream.config.load import dump_config, dump_given
 
 LATEST = "latest"
 
@@ -42,6 +42,15 @@ class RunDirectory:
         """The pictures."""
         return self.path / "plots"
 
+    def stage(self, folder: str) -> "RunDirectory":
+        """The directory of one of its stages."""
+        return RunDirectory(self.path / "stages" / folder)
+
+    def make_folders(self) -> None:
+        """The folders that pods write to."""
+        for folder in ("logs", "pods", "plots"):
+            (self.path / folder).mkdir(parents=True, exist_ok=True)
+
     def log(self, pod: str) -> Path:
         """The log of a pod, over all of its lives."""
         return self.path / "logs" / f"{pod}.log"
@@ -52,9 +61,10 @@ class RunDirectory:
 
     @property
     def last_checkpoint(self) -> int | None:
-        """Step of the newest whole checkpoint."""
-        whole = (self.path / "checkpoints").glob("step_*/state.json")
-        return max((int(state.parent.name.removeprefix("step_")) for state in whole), default=None)
+        """Step of the newest whole checkpoint; a round of a stage that samples first is a step."""
+        steps = (self.path / "checkpoints").glob("step_*/state.json")
+        rounds = (self.path / "rounds").glob("round_*/config.json")
+        return max((int(file.parent.name.partition("_")[2]) for file in (*steps, *rounds)), default=None)
 
     @property
     def source(self) -> Path:
@@ -63,9 +73,9 @@ class RunDirectory:
 
     def write_config(self, config: RunConfig, *, source: RunConfig) -> None:
         """Keep the configuration that the pods read, and the one that was given."""
-        for path, value in ((self.source, source), (self.config, config)):
+        for path, text in ((self.source, dump_given(source)), (self.config, dump_config(config))):
             partial = path.with_suffix(".partial")
-            partial.write_text(dump_config(value), encoding="utf-8")
+            partial.write_text(text, encoding="utf-8")
             partial.rename(path)
 
     def read_source(self) -> RunConfig | None:
@@ -98,8 +108,7 @@ def make_run_directory(config: RunConfig) -> RunDirectory:
     path = config.run_dir.absolute() if config.run_dir else _new_path(config)
     if config.run_dir and (path / "config.yaml").exists():
         raise UsageError(f"run_dir: {path} has a run in it already; add --resume, or choose another")
-    for folder in (path / "logs", path / "pods", path / "plots"):
-        folder.mkdir(parents=True, exist_ok=True)
+    RunDirectory(path).make_folders()
     _point_latest(config.runs_dir, path)
     return RunDirectory(path)
 

@@ -1,6 +1,7 @@
 """`slipstream validate`: everything that can be known before the start, all of it at once."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from slipstream.algorithms.spec import Rspo
@@ -10,14 +11,30 @@ from slipstream.cli.lora_checks import check_lora
 from slipstream.cli.machine_checks import check_machine
 from slipstream.cli.model_checks import ModelFiles, read_model
 from slipstream.cli.prompt_checks import check_prompts
+from slipstream.cli.stage_checks import check_stage, stage_line
 from slipstream.cli.verbalized_checks import check_verbalized
 from slipstream.config import RunConfig
 from slipstream.config.checks import EXPERT_KEYS, DerivedNumbers, Problem, check_config, derived_numbers
+from slipstream.config.stage_runs import stage_runs
 from slipstream.tasks import make_source
 
 
 def find_problems(config: RunConfig, *, gpus: Literal["error", "note"]) -> list[Problem]:
-    """Problems of the configuration, the model, the data and this machine, each once."""
+    """Problems of the configuration or of its stages, the model, the data and this machine, each once."""
+    if not config.stages:
+        return _find(config, gpus=gpus)
+    start = read_model(config)
+    found = [*(start.problems if start else ()), *(check_prompts(config, start) if config.warmup else ())]
+    known = {(problem.key, problem.reason) for problem in found}
+    for stage_run in stage_runs(config):
+        of_stage = [*_find(stage_run.config, gpus=gpus), *check_stage(stage_run)]
+        new = [problem for problem in of_stage if (problem.key, problem.reason) not in known]
+        known |= {(problem.key, problem.reason) for problem in new}
+        found += [replace(problem, key=f"{stage_run.key}.{problem.key}") for problem in new]
+    return found
+
+
+def _find(config: RunConfig, *, gpus: Literal["error", "note"]) -> list[Problem]:
     model = read_model(config)
     found = [
         *check_config(config),
@@ -37,10 +54,13 @@ def validate_command(config: RunConfig, source: str) -> int:
     """Print the derived numbers, the algorithm and the notes. Errors: UsageError with every problem."""
     notes = require_valid(config, source, gpus="note")
     print(f"{source} is valid")
-    held_out_size = make_source(config.data, seed=config.seed).held_out_size
-    rows = [*_lines(derived_numbers(config, held_out_size=held_out_size)), *axis_rows(config)]
-    for name, text in rows:
-        print(f"  {name:<34} {text}")
+    for stage_run in stage_runs(config):
+        print(f"  {stage_run.folder:<34} {stage_line(stage_run)}")
+    if not config.stages:
+        held_out_size = make_source(config.data, seed=config.seed).held_out_size
+        rows = [*_lines(derived_numbers(config, held_out_size=held_out_size)), *axis_rows(config)]
+        for name, text in rows:
+            print(f"  {name:<34} {text}")
     for note in notes:
         print(f"  note: {note}")
     return 0

@@ -20,7 +20,7 @@ from pathlib import Path
 from slipstream.cli.process import PodFailed, Process, ended_how, stop_processes
 from slipstream.cli.rows import Row, Tail, number
 from slipstream.config import RunConfig, WarmupConfig
-from slipstream.config.data import FileData
+from slipstream.config.data import FileData, parts
 from slipstream.config.load import dump_config
 
 FORMAT = 1
@@ -66,14 +66,15 @@ async def cold_start(
     say: Callable[[str], None],
     started: Callable[[int], None] = lambda pid: None,
     command: tuple[str, ...] = COMMAND,
+    what: str = "cold start",
 ) -> bool:
     """Make the model in `output` unless it is there; False when interrupted. Errors: PodFailed."""
     output.parent.mkdir(parents=True, exist_ok=True)
-    async with _lock(output.with_name(f"{output.name}.lock"), interrupted, say):
+    async with _lock(output.with_name(f"{output.name}.lock"), interrupted, say, what):
         if interrupted.is_set():
             return False
         if (output / "config.json").exists():
-            say(f"cold start: {output} (cached)")
+            say(f"{what}: {output} (cached)")
             return True
         explicit = config.model_copy(update={"warmup": _settings(config)})
         with tempfile.TemporaryDirectory(prefix="slipstream-") as folder:
@@ -85,17 +86,17 @@ async def cold_start(
             process = Process("warmup", (*command, *arguments), log=log, environment=environment)
             started(process.pid)
             try:
-                return await _follow(process, output, interrupted, say)
+                return await _follow(process, output, interrupted, say, what)
             finally:
                 await stop_processes([process], seconds=STOP_SECONDS)
 
 
 async def _follow(
-    process: Process, output: Path, interrupted: asyncio.Event, say: Callable[[str], None]
+    process: Process, output: Path, interrupted: asyncio.Event, say: Callable[[str], None], what: str
 ) -> bool:
     """Show the progress of a cold start until it ends."""
-    tail, progress = Tail(process.log), Progress(say)
-    say(f"cold start: making {output}, log {process.log}")
+    tail, progress = Tail(process.log), Progress(say, what)
+    say(f"{what}: making {output}, log {process.log}")
     while process.status is None and not interrupted.is_set():
         progress.show(tail.rows())
         await asyncio.sleep(LOOK_SECONDS)
@@ -103,17 +104,18 @@ async def _follow(
     if interrupted.is_set():
         return False
     if process.status != 0:
-        raise PodFailed(f"cold start {ended_how(process.status or 0)}", process)
+        raise PodFailed(f"{what} {ended_how(process.status or 0)}", process)
     if not (output / "config.json").exists():
-        raise PodFailed(f"cold start ended without a model in {output}", process)
+        raise PodFailed(f"{what} ended without a model in {output}", process)
     return True
 
 
 class Progress:
     """One line every few seconds, and always the first and the last step."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
+    def __init__(self, say: Callable[[str], None], what: str) -> None:
         self._say = say
+        self._what = what
         self._next = 0.0
 
     def show(self, rows: Sequence[Row]) -> None:
@@ -122,19 +124,21 @@ class Progress:
             step, steps = int(number(row, "step")), int(number(row, "steps"))
             due = time.monotonic() >= self._next or step == steps
             if row.get("done"):
-                self._say(f"cold start: done, accuracy {number(row, 'accuracy'):.3f}")
+                self._say(f"{self._what}: done, accuracy {number(row, 'accuracy'):.3f}")
             elif "step" in row and due:
-                self._say(f"cold start: step {step}/{steps}  loss {number(row, 'loss'):.3f}")
+                self._say(f"{self._what}: step {step}/{steps}  loss {number(row, 'loss'):.3f}")
                 self._next = time.monotonic() + LINE_EVERY_SECONDS
 
 
 @asynccontextmanager
-async def _lock(path: Path, interrupted: asyncio.Event, say: Callable[[str], None]) -> AsyncIterator[None]:
+async def _lock(
+    path: Path, interrupted: asyncio.Event, say: Callable[[str], None], what: str
+) -> AsyncIterator[None]:
     """Hold a lock file, or not when interrupted; the kernel lets go when its holder dies."""
     deadline = time.monotonic() + LOCK_SECONDS
     with path.open("ab") as stream:
         if not _try_lock(stream.fileno()):
-            say(f"cold start: waiting for another command that makes the same model ({path})")
+            say(f"{what}: waiting for another command that makes the same model ({path})")
         while not _try_lock(stream.fileno()) and not interrupted.is_set():
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{path} was held for {LOCK_SECONDS:g} s")
@@ -157,8 +161,8 @@ def _settings(config: RunConfig) -> WarmupConfig:
 
 def _file_states(config: RunConfig) -> list[tuple[str, int, int]]:
     """Path, size and time of the files that the digest stands for but does not contain."""
-    data = [config.data.path, config.data.held_out_path] if isinstance(config.data, FileData) else []
-    paths = [path for path in data if path is not None]
+    files = [part for part in parts(config.data) if isinstance(part, FileData)]
+    paths = [path for file in files for path in (file.path, file.held_out_path) if path is not None]
     if config.model.path is not None:
         paths += sorted(config.model.path.glob("*.safetensors")) + sorted(config.model.path.glob("*.json"))
     states = [(path, path.stat()) for path in paths if path.exists()]

@@ -8,7 +8,7 @@ import regex  # type: ignore[import-untyped, unused-ignore]
 
 from slipstream.algorithms.spec import band
 from slipstream.config.algorithm_checks import ALGORITHM_CHECKS
-from slipstream.config.data import FileData, RewardConfig
+from slipstream.config.data import RewardConfig, parts
 from slipstream.config.lora_checks import LORA_CHECKS
 from slipstream.config.problem import Problem
 from slipstream.config.schema import RunConfig
@@ -183,13 +183,14 @@ def _rewards(config: RunConfig) -> Iterator[Problem]:
 
 
 def _reward(config: RunConfig, reward: RewardConfig, key: str) -> Iterator[Problem]:
-    data = config.data.kind
-    if reward.name == "countdown" and data != "countdown" and not isinstance(config.data, FileData):
-        reason = f"`countdown` cannot judge answers of the data `{data}`"
+    kinds = [part.kind for part in parts(config.data)]
+    strange = [kind for kind in kinds if kind not in ("countdown", "file")]
+    if reward.name == "countdown" and strange:
+        reason = f"`countdown` cannot judge answers of the data `{strange[0]}`"
         yield Problem(
             key=f"{key}.name", reason=reason, remedy="set `exact_match`, or data.kind to `countdown`"
         )
-    if reward.name == "exact_match" and data == "countdown":
+    if reward.name == "exact_match" and "countdown" in kinds:
         reason = "`exact_match` accepts one expression, and countdown has many right ones"
         remedy = "use the reward `countdown`"
         yield Problem(key=f"{key}.name", reason=reason, remedy=remedy, severity="note")

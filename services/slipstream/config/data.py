@@ -56,7 +56,38 @@ class FileData(_Strict):
     """Column of the ground truth."""
 
 
-DataConfig = Annotated[AdditionData | CountdownData | SortDigitsData | FileData, Field(discriminator="kind")]
+class JudgingData(_Strict):
+    """`46 for 12+34=?` → `yes`: is this answer, right or with one digit changed, right?"""
+
+    kind: Literal["judging"] = "judging"
+    """Name of the task."""
+    of: Annotated[AdditionData | SortDigitsData, Field(discriminator="kind")]
+    """Task whose answers are judged: one with a single right answer to each prompt."""
+    prompt: str = "{prompt}{answer}?"
+    """Text that asks for the judgement, with {prompt} and {answer} in it."""
+    answers: tuple[str, str] = ("yes", "no")
+    """What is to be said of a right answer, and of a wrong one."""
+
+
+TaskData = AdditionData | CountdownData | SortDigitsData | JudgingData | FileData
+
+
+class MixtureData(_Strict):
+    """Several tasks in turn, equally often."""
+
+    kind: Literal["mixture"] = "mixture"
+    """Name of the task."""
+    of: tuple[Annotated[TaskData, Field(discriminator="kind")], ...] = Field(min_length=2)
+    """The tasks; all of them are judged by the same rewards."""
+
+
+DataConfig = Annotated[TaskData | MixtureData, Field(discriminator="kind")]
+
+
+def parts(data: DataConfig) -> tuple[TaskData, ...]:
+    """The tasks of a mixture, or the one task that there is."""
+    return data.of if isinstance(data, MixtureData) else (data,)
+
 
 RewardName = Literal["exact_match", "format", "countdown"]
 

@@ -5,7 +5,7 @@ import difflib
 import os
 import re
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ def parse_config(
     """Validate a tree of keys after applying overrides. Errors: ConfigError."""
     merged = dict(tree)
     for override in overrides:
-        merged = _set(merged, *_split(override))
+        merged = set_key(merged, *_split(override))
     try:
         return RunConfig.model_validate(merged)
     except ValidationError as error:
@@ -66,12 +66,23 @@ def apply_environment(config: RunConfig, environment: Mapping[str, str] | None =
     """The configuration with the addresses that the environment names (see ENVIRONMENT)."""
     given = os.environ if environment is None else environment
     overrides = [f"{key}={given[name]}" for name, key in ENVIRONMENT.items() if given.get(name)]
-    return parse_config(config.model_dump(mode="json"), overrides, source="environment")
+    return parse_config(given_tree(config), overrides, source="environment")
+
+
+def given_tree(config: RunConfig) -> dict[str, Any]:
+    """The keys that the configuration was given, without those that it filled in itself."""
+    return config.model_dump(mode="json", exclude_unset=True)
 
 
 def dump_config(config: RunConfig) -> str:
     """The resolved configuration as YAML that `load_config` reads back to an equal value."""
     text: str = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
+    return text
+
+
+def dump_given(config: RunConfig) -> str:
+    """The keys that the configuration was given, as YAML that `load_config` reads back to an equal value."""
+    text: str = yaml.safe_dump(given_tree(config), sort_keys=False)
     return text
 
 
@@ -103,13 +114,19 @@ def _split(override: str) -> tuple[list[str], Any]:
         raise ConfigError(f"--set {override}: the value is not valid YAML: {error}") from error
 
 
-def _set(tree: dict[str, Any], keys: list[str], value: Any) -> dict[str, Any]:
-    """A copy of `tree` with one dotted key set; missing sections are made."""
-    key, rest = keys[0], keys[1:]
-    if not rest:
-        return {**tree, key: value}
-    below = tree.get(key)
-    return {**tree, key: _set(dict(below) if isinstance(below, dict) else {}, rest, value)}
+def set_key(tree: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict[str, Any]:
+    """A copy of `tree` with one dotted key set; missing sections are made, and a number finds its place in a
+    list (`rewards.0.weight`)."""
+    return {**tree, keys[0]: _with(tree.get(keys[0]), keys[1:], value)}
+
+
+def _with(below: Any, keys: Sequence[str], value: Any) -> Any:
+    if not keys:
+        return value
+    if isinstance(below, list) and keys[0].isdecimal() and int(keys[0]) < len(below):
+        place = int(keys[0])
+        return [*below[:place], _with(below[place], keys[1:], value), *below[place + 1 :]]
+    return set_key(below if isinstance(below, dict) else {}, keys, value)
 
 
 def _explain(problem: Mapping[str, Any]) -> str:

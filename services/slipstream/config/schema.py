@@ -11,6 +11,7 @@ from slipstream.config.algorithm import AlgorithmConfig
 from slipstream.config.critic import CriticConfig
 from slipstream.config.data import AdditionData, DataConfig, RewardConfig
 from slipstream.config.lora import LoraConfig
+from slipstream.config.stages import StagesConfig
 
 Address = Annotated[str, Field(pattern=r"^[^\s:]+:\d{1,5}$")]
 
@@ -353,6 +354,8 @@ class RunConfig(Section):
     """Metrics and logs."""
     rpc: RpcConfig = RpcConfig()
     """Channels."""
+    stages: StagesConfig = ()
+    """What the run does, one stage after the other; none is reinforcement learning alone."""
 
     @model_validator(mode="after")
     def algorithm_sets_what_is_not_given(self) -> "RunConfig":
@@ -378,4 +381,6 @@ def _agree(key: str, section: Section, field: str, wanted: int | None) -> None:
 def _filled(section: Filled, field: str, value: int | None) -> Filled:
     if value is None or field in section.model_fields_set:
         return section
-    return section.model_copy(update={field: value})
+    filled = section.model_copy(update={field: value})
+    filled.model_fields_set.discard(field)  # another algorithm, in a stage, may fill it anew
+    return filled

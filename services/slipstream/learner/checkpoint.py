@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -164,6 +164,16 @@ def prune(root: Path, *, keep: int) -> None:
     """Delete all but the newest `keep` checkpoints. Errors: OSError."""
     for path in sorted(root.glob("step_*"))[:-keep]:
         shutil.rmtree(path)
+
+
+def write_whole(write: Callable[[Path], None], directory: Path) -> None:
+    """Have a directory written, whole or not at all, in place of what is there. Errors: OSError."""
+    partial = directory.with_name(f"{PARTIAL}-{directory.name}")
+    shutil.rmtree(partial, ignore_errors=True)
+    write(partial)
+    flush(partial)
+    shutil.rmtree(directory, ignore_errors=True)
+    partial.rename(directory)
 
 
 def delete_partial(root: Path) -> None:

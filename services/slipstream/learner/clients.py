@@ -31,10 +31,11 @@ class ReplayClient:
         request = pb.AttachLearnerRequest(version=version, cursor=codec.cursor_to_proto(cursor))
         return await self._again("attach", lambda: self._stub.AttachLearner(request, timeout=self._timeout))
 
-    async def sample(self, version: int) -> list[Group]:
-        """A full batch for the step after `version`, or nothing when there is none within some seconds."""
+    async def sample(self, version: int, *, groups: int | None = None) -> list[Group]:
+        """A full batch (or so many groups) for the step after `version`; nothing when there is none within
+        some seconds."""
         request = pb.SampleBatchRequest(
-            groups=self._groups,
+            groups=self._groups if groups is None else groups,
             version=version,
             max_staleness=self._max_staleness,
             wait_seconds=SAMPLE_WAIT_SECONDS,

@@ -1,21 +1,19 @@
 """A checkpoint as a Hugging Face directory: `python -m slipstream.learner.export CHECKPOINT OUTPUT`."""
 
 import argparse
-import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import torch
 
 from slipstream.learner.checkpoint import (
-    PARTIAL,
     CheckpointError,
-    flush,
     latest_checkpoint,
     load_tensors,
     read_state,
+    write_whole,
 )
 from slipstream.learner.lora import LoraPolicy, saved_policy
 from slipstream.learner.model import Policy, without_progress_bars
@@ -37,8 +35,8 @@ def export(checkpoint: Path, output: Path, *, dtype: str = "float32", replace: b
     targets = {f"model/{name}": parameter.data for name, parameter in policy.trained_parameters()}
     load_tensors(checkpoint, targets, alone=True)
     if isinstance(policy, LoraPolicy):
-        _write(policy.save_adapters, output.with_name(f"{output.name}-adapter"))
-    _write(lambda partial: policy.save(partial, dtype=getattr(torch, dtype)), output)
+        write_whole(policy.save_adapters, output.with_name(f"{output.name}-adapter"))
+    write_whole(lambda partial: policy.save(partial, dtype=getattr(torch, dtype)), output)
 
 
 def _plain(source: Path) -> Policy:
@@ -47,15 +45,6 @@ def _plain(source: Path) -> Policy:
 
     model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(source), dtype=torch.float32)
     return Policy(model, source=source, device=torch.device("cpu"), dtype=torch.float32)
-
-
-def _write(write: Callable[[Path], None], output: Path) -> None:
-    partial = output.with_name(f"{PARTIAL}-{output.name}")
-    shutil.rmtree(partial, ignore_errors=True)
-    write(partial)
-    flush(partial)
-    shutil.rmtree(output, ignore_errors=True)
-    partial.rename(output)
 
 
 def find_checkpoint(given: Path) -> Path:

@@ -11,24 +11,20 @@ import json
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
 
-from slipstream.config import ConfigError, RunConfig, ScheduleConfig, WarmupConfig, load_config
-from slipstream.learner.batch import Row, TrainingSequence, make_row, pack, prompt_tokens
+from slipstream.config import ConfigError, RunConfig, WarmupConfig, load_config
 from slipstream.learner.model import Policy, load_policy, pick_device, without_progress_bars
-from slipstream.learner.schedule import learning_rate
+from slipstream.learner.supervised import Fitting, Pair, fit, written
 from slipstream.learner.tiny import make_tiny_model
 from slipstream.rpc.pod import die_with_parent
 from slipstream.tasks import InvalidExpression, PromptSource, check_countdown, make_source
 from slipstream.tokens import Tokens, load_tokens
-from slipstream.types import Completion, FinishReason, Prompt, VersionSpan
+from slipstream.types import Prompt
 
 REPORTS = 20
-MAX_GRAD_NORM = 1.0
-WARMUP_SHARE = 0.05
 TEST_PROMPTS = 200
 
 
@@ -49,8 +45,10 @@ def warm_up(config: RunConfig, output: Path) -> float:
     policy = load_policy(start, source=start, device=pick_device(config.learner.device), dtype=torch.float32)
     tokens = load_tokens(start, max_new_tokens=config.rollout.max_new_tokens)
     source = make_source(config.data, seed=config.seed)
-    fit(policy, tokens, source, settings, max_tokens_per_row=config.learner.max_tokens_per_row)
-    accuracy = sampled_accuracy(policy, tokens, source, config)
+    if config.model.path is not None:
+        _say(accuracy_before=sampled_accuracy(policy, tokens, source, config)[0])
+    fit_demonstrations(policy, tokens, source, settings, max_tokens_per_row=config.learner.max_tokens_per_row)
+    accuracy, _ = sampled_accuracy(policy, tokens, source, config)
     policy.save(partial)
     if config.model.tiny is not None:
         shutil.rmtree(start)
@@ -58,93 +56,48 @@ def warm_up(config: RunConfig, output: Path) -> float:
     return accuracy
 
 
-def fit(
+def fit_demonstrations(
     policy: Policy, tokens: Tokens, source: PromptSource, settings: WarmupConfig, *, max_tokens_per_row: int
 ) -> None:
-    """Minimise the negative log-likelihood of the demonstrations, end of sequence included.
+    """Train on the demonstrations of the source, end of sequence included, each of them once."""
 
-    Labels are smoothed by sampling: a share of the targets is replaced by a token drawn from the whole
-    vocabulary, which in expectation is the loss of Rethinking the Inception Architecture, arXiv:1512.00567.
-    """
-    smoothing = _Smoothing(share=settings.label_smoothing, vocabulary=policy.model.config.vocab_size)
-    optimizer = torch.optim.AdamW(policy.model.parameters(), lr=settings.learning_rate, betas=(0.9, 0.95))
-    schedule = ScheduleConfig(kind="cosine", warmup_steps=max(1, int(WARMUP_SHARE * settings.steps)))
-    for step in range(1, settings.steps + 1):
-        rate = learning_rate(step, peak=settings.learning_rate, steps=settings.steps, schedule=schedule)
-        for group in optimizer.param_groups:
-            group["lr"] = rate
-        first = (step - 1) * settings.batch_size
-        pairs = [source.demonstration(first + index) for index in range(settings.batch_size)]
-        rows = _rows(policy, tokens, pairs, max_tokens=max_tokens_per_row)
-        loss = _backward(policy, ((smoothing.apply(row), count) for row, count in rows))
-        torch.nn.utils.clip_grad_norm_(policy.model.parameters(), MAX_GRAD_NORM)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+    def report(step: int, loss: float) -> None:
         if step % max(1, settings.steps // REPORTS) == 0 or step == settings.steps:
             _say(step=step, steps=settings.steps, loss=loss)
 
+    fit(
+        policy,
+        _demonstrations(tokens, source, settings),
+        Fitting(
+            steps=settings.steps,
+            learning_rate=settings.learning_rate,
+            max_tokens_per_row=max_tokens_per_row,
+            label_smoothing=settings.label_smoothing,
+        ),
+        report=report,
+    )
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Smoothing:
-    """Replaces a share of the targets, with draws that depend on nothing but their order."""
 
-    share: float
-    vocabulary: int
-    generator: torch.Generator = field(default_factory=lambda: torch.Generator().manual_seed(0))
-
-    def apply(self, row: Row) -> Row:
-        shape = row.targets_T.shape
-        replaced_T = torch.rand(shape, generator=self.generator) < self.share
-        random_T = torch.randint(self.vocabulary, shape, generator=self.generator)
-        device = row.targets_T.device
-        return replace(row, targets_T=row.targets_T.where(~replaced_T.to(device), random_T.to(device)))
+def _demonstrations(tokens: Tokens, source: PromptSource, settings: WarmupConfig) -> Iterator[list[Pair]]:
+    """A batch for each step."""
+    for first in range(0, settings.steps * settings.batch_size, settings.batch_size):
+        yield [
+            Pair(prompt_token_ids=tokens.encode(prompt), answer=written(tokens.encode_answer(text)))
+            for prompt, text in map(source.demonstration, range(first, first + settings.batch_size))
+        ]
 
 
 @torch.no_grad()
-def sampled_accuracy(policy: Policy, tokens: Tokens, source: PromptSource, config: RunConfig) -> float:
-    """Share of right answers to held-out prompts, one sampled answer each."""
+def sampled_accuracy(
+    policy: Policy, tokens: Tokens, source: PromptSource, config: RunConfig
+) -> tuple[float, int]:
+    """Share of right answers to held-out prompts, one sampled answer each; and of how many."""
     right = 0
     count = min(TEST_PROMPTS, source.held_out_size or TEST_PROMPTS)
     for index in range(count):
         prompt = source.held_out(index)
         right += _is_right(prompt, _sample(policy, tokens, prompt, config).strip())
-    return right / count
-
-
-def _rows(
-    policy: Policy, tokens: Tokens, pairs: Sequence[tuple[Prompt, str]], *, max_tokens: int
-) -> Iterator[tuple[Row, int]]:
-    """Packed rows, each with the number of target tokens of the whole batch."""
-    sequences = [_sequence(tokens, index, prompt, text) for index, (prompt, text) in enumerate(pairs)]
-    totals = prompt_tokens(sequences)
-    for packed in pack(sequences, max_tokens=max_tokens):
-        yield make_row(packed, totals, policy.device), sum(totals.values())
-
-
-def _sequence(tokens: Tokens, index: int, prompt: Prompt, text: str) -> TrainingSequence:
-    target = tokens.encode_answer(text)
-    completion = Completion(
-        token_ids=target,
-        logprobs=(0.0,) * len(target),
-        mask=(1,) * len(target),
-        spans=(VersionSpan(version=0, start=0, end=len(target)),),
-        finish_reason=FinishReason.STOP,
-    )
-    return TrainingSequence(
-        prompt_token_ids=tokens.encode(prompt), completion=completion, place=index, group=index
-    )
-
-
-def _backward(policy: Policy, rows: Iterator[tuple[Row, int]]) -> float:
-    total = 0.0
-    for row, count in rows:
-        logprobs_T = policy.selected(
-            row.tokens_R, row.positions_R, row.predictors_T, row.targets_T, temperature=1.0, chunk=1024
-        ).logprobs_T
-        loss = -logprobs_T.sum() / count
-        loss.backward()
-        total += float(loss.detach())
-    return total
+    return right / count, count
 
 
 def _sample(policy: Policy, tokens: Tokens, prompt: Prompt, config: RunConfig) -> str:

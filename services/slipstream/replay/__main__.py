@@ -64,12 +64,19 @@ async def connected(url: str, config: RunConfig) -> AsyncIterator[Scripts]:
 
     The braces keep the keys in one slot of a Redis cluster.
     """
-    run = config.run_dir.name if config.run_dir else config.name
-    scripts = Scripts(url, prefix=f"slipstream:{{{run}}}:")
+    scripts = Scripts(url, prefix=f"slipstream:{{{run_name(config)}}}:")
     try:
         yield scripts
     finally:
         await scripts.close()
+
+
+def run_name(config: RunConfig) -> str:
+    """What sets the keys of this run apart: its directory, and in a stage also the run's above it."""
+    path = config.run_dir
+    if path is None:
+        return config.name
+    return f"{path.parent.parent.name}/{path.name}" if path.parent.name == "stages" else path.name
 
 
 async def keep_running(server: RedisServer, *, log: Log, stop: asyncio.Event) -> None:

@@ -3,11 +3,21 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from slipstream.config.data import AdditionData, CountdownData, DataConfig, FileData, SortDigitsData
+from slipstream.config.data import (
+    AdditionData,
+    CountdownData,
+    DataConfig,
+    FileData,
+    JudgingData,
+    MixtureData,
+    SortDigitsData,
+)
 from slipstream.tasks.addition import Addition
 from slipstream.tasks.countdown import Countdown
 from slipstream.tasks.file import load_file
 from slipstream.tasks.generated import GeneratedSource
+from slipstream.tasks.judging import JudgingSource
+from slipstream.tasks.mixture import MixtureSource
 from slipstream.tasks.sort_digits import SortDigits
 from slipstream.tasks.source import PromptSource
 
@@ -36,9 +46,19 @@ def _file(data: FileData, seed: int) -> PromptSource:
     return load_file(data, seed=seed)
 
 
+def _judging(data: JudgingData, seed: int) -> PromptSource:
+    return JudgingSource(make_source(data.of, seed=seed), prompt=data.prompt, answers=data.answers, seed=seed)
+
+
+def _mixture(data: MixtureData, seed: int) -> PromptSource:
+    return MixtureSource([make_source(part, seed=seed) for part in data.of])
+
+
 SOURCES: Mapping[str, Callable[[Any, int], PromptSource]] = {
     "addition": _addition,
     "countdown": _countdown,
     "sort_digits": _sort_digits,
+    "judging": _judging,
+    "mixture": _mixture,
     "file": _file,
 }

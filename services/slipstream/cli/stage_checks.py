@@ -1,0 +1,75 @@
+"""What a stage needs beyond what every run needs: demonstrations, several answers a prompt, a teacher."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from slipstream.cli.model_checks import read_model
+from slipstream.cli.prompt_checks import check_prompts
+from slipstream.config.checks import Problem
+from slipstream.config.data import parts
+from slipstream.config.schema import RunConfig
+from slipstream.config.stage_runs import StageRun
+from slipstream.config.stages import (
+    DistillationStage,
+    PreferenceStage,
+    ReinforcementStage,
+    Stage,
+    SupervisedStage,
+)
+
+
+def check_stage(stage_run: StageRun) -> list[Problem]:
+    """Problems of one stage with the configuration that it runs with; keys are those of the stage."""
+    stage, config = stage_run.stage, stage_run.config
+    return [*_demonstrations(stage, config), *_answers(stage, config), *_teacher(stage, config)]
+
+
+def stage_line(stage_run: StageRun) -> str:
+    """A stage in a few words: `rl, 50 steps of 64 groups × 8 completions`."""
+    stage, config = stage_run.stage, stage_run.config
+    if isinstance(stage, SupervisedStage):
+        return f"{stage.kind}, {stage.steps:,} steps of {stage.batch_size:,} demonstrations"
+    groups = f"{config.learner.groups_per_step:,} groups × {config.rollout.group_size} completions"
+    if isinstance(stage, ReinforcementStage):
+        return f"{stage.kind}, {config.learner.steps:,} steps of {groups}"
+    return f"{stage.kind}, {config.learner.steps:,} rounds of {groups}"
+
+
+def _demonstrations(stage: Stage, config: RunConfig) -> Iterator[Problem]:
+    """The answer of a countdown row is the target number, which nobody should learn to say."""
+    needed = isinstance(stage, SupervisedStage) or (
+        isinstance(stage, PreferenceStage) and stage.ranked_by == "demonstrations"
+    )
+    judged = any(reward.name == "countdown" for reward in config.rewards)
+    if needed and judged and any(part.kind == "file" for part in parts(config.data)):
+        yield Problem(
+            key="data",
+            reason=f"a stage of the kind {stage.kind} needs demonstrations, and the rows of a file that is "
+            "judged by `countdown` hold the target number, not an expression that reaches it",
+            remedy="set data.kind to `countdown`, or name a file of expressions judged by `exact_match`",
+        )
+
+
+def _answers(stage: Stage, config: RunConfig) -> Iterator[Problem]:
+    ranked = isinstance(stage, PreferenceStage) and stage.ranked_by != "demonstrations"
+    if ranked and config.rollout.group_size < 2:
+        yield Problem(
+            key="rollout.group_size",
+            reason="is 1, and a pair is made of two answers to one prompt",
+            remedy="set it to 2 or more",
+        )
+
+
+def _teacher(stage: Stage, config: RunConfig) -> Iterator[Problem]:
+    """The teacher answers the same prompts: it needs what a policy needs."""
+    if not isinstance(stage, DistillationStage):
+        return
+    source = config.model.model_copy(update={"path": stage.teacher, "tiny": None})
+    taught = config.model_copy(update={"model": source})
+    files = read_model(taught)
+    assert files is not None, "a model with a path is looked at"
+    own = [replace(problem, key="teacher") for problem in files.problems]
+    yield from own
+    if not any(problem.severity == "error" for problem in own):
+        for problem in check_prompts(taught, files):
+            yield replace(problem, reason=f"with the teacher {stage.teacher}: {problem.reason}")

@@ -1,0 +1,150 @@
+"""The stages of a run: what each one does, on what, for how long."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+
+class _Stage(BaseModel):
+    """What every stage has."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")
+    """Name of the stage; part of its directory."""
+    set: dict[str, Any] = Field(default_factory=dict)
+    """Keys of the run that this stage replaces, dotted as for --set, or by section: `learner: {steps: 5}`."""
+
+
+class ReinforcementStage(_Stage):
+    """Reinforcement learning, as a run without stages does it."""
+
+    kind: Literal["rl"]
+    """Name of the kind."""
+
+
+class SupervisedStage(_Stage):
+    """Supervised training on the demonstrations of the data."""
+
+    kind: Literal["supervised"]
+    """Name of the kind."""
+    steps: int = Field(300, ge=1)
+    """Optimizer steps."""
+    batch_size: int = Field(128, ge=1)
+    """Demonstrations a step."""
+    learning_rate: float = Field(1e-3, gt=0)
+    """Peak learning rate, reached after 5 % of the steps and cosine-decayed to a tenth."""
+    label_smoothing: float = Field(0.0, ge=0, lt=1)
+    """Share of target tokens replaced by a random one, so that the policy keeps exploring."""
+
+
+class _SampledStage(_Stage):
+    """A stage that samples prompts `groups` at a time, then trains on what became of them."""
+
+    groups: int = Field(256, ge=1)
+    """Prompts sampled in a round, each answered rollout.group_size times."""
+    epochs: int = Field(1, ge=1)
+    """Passes over what a round has to train on."""
+    batch_size: int = Field(64, ge=1)
+    """Answers, or pairs, of an optimizer step."""
+    learning_rate: float = Field(1e-4, gt=0)
+    """Peak learning rate, reached after 5 % of a round's steps and cosine-decayed to a tenth."""
+
+    @property
+    def sampling_rounds(self) -> int:
+        """How often it samples."""
+        return 1
+
+
+class _VerifiedStage(_SampledStage):
+    """A stage that keeps the answers that the verifier finds right."""
+
+    least_reward: float = 1.0
+    """An answer is kept when the reward named by evaluation.reward is at least this."""
+    keep_per_prompt: int | None = Field(None, ge=1)
+    """Distinct answers kept for a prompt, the first ones; null keeps all."""
+
+
+class RejectionSamplingStage(_VerifiedStage):
+    """Sample from the policy, keep the verified answers, train on them, supervised."""
+
+    kind: Literal["rejection_sampling"]
+    """Name of the kind."""
+    rounds: int = Field(1, ge=1)
+    """How often to do so, each time with what the round before has made."""
+
+    @property
+    def sampling_rounds(self) -> int:
+        """How often it samples."""
+        return self.rounds
+
+
+class DistillationStage(_VerifiedStage):
+    """Sample from another model, keep its verified answers, train the policy on them, supervised."""
+
+    kind: Literal["distillation"]
+    """Name of the kind."""
+    teacher: Path
+    """Hugging Face directory of the model that answers."""
+
+
+class PreferenceStage(_SampledStage):
+    """Sample from the policy, make pairs of a better and a worse answer, train on them with DPO's loss."""
+
+    kind: Literal["preference"]
+    """Name of the kind."""
+    rounds: int = Field(1, ge=1)
+    """How often to do so; the policy at the start of a round is the reference of that round."""
+    ranked_by: Literal["verifier", "model", "demonstrations"] = "verifier"
+    """Who says which answer is better: the rewards; the policy's own judgement (self-rewarding), which the
+    rewards may veto; or nobody, and a demonstration is better than any other answer (SPIN)."""
+    beta: float = Field(0.1, gt=0)
+    """Strength of the pull to the reference: the loss is -log sigmoid(beta · difference of log-ratios)."""
+    judge_prompt: str | None = None
+    """For `model`: text that asks for a judgement, with {prompt} and {answer} in it."""
+    judge_answers: tuple[str, str] | None = None
+    """For `model`: what the policy says of a right answer, and of a wrong one; default: yes, no."""
+
+    @property
+    def sampling_rounds(self) -> int:
+        """How often it samples."""
+        return self.rounds
+
+    @model_validator(mode="after")
+    def a_judge_has_a_question(self) -> "PreferenceStage":
+        if self.ranked_by != "model":
+            given = [key for key in ("judge_prompt", "judge_answers") if getattr(self, key) is not None]
+            if given:
+                raise ValueError(f"{given[0]} has no effect unless ranked_by is `model`; leave it out")
+            return self
+        missing = [part for part in ("{prompt}", "{answer}") if part not in (self.judge_prompt or "")]
+        if missing:
+            raise ValueError(
+                f"judge_prompt needs {' and '.join(missing)}: the policy is shown both and asked whether the "
+                "answer is right"
+            )
+        if self.judge_answers is not None and self.judge_answers[0] == self.judge_answers[1]:
+            raise ValueError("judge_answers are equal; give what is said of a right and of a wrong answer")
+        return self
+
+
+Stage = ReinforcementStage | SupervisedStage | RejectionSamplingStage | DistillationStage | PreferenceStage
+SampledStage = RejectionSamplingStage | DistillationStage | PreferenceStage
+
+
+def _names_differ(stages: Sequence[Stage]) -> Sequence[Stage]:
+    names = [stage.name for stage in stages]
+    for position, name in enumerate(names):
+        if name in names[:position]:
+            raise ValueError(
+                f"stages[{position}] has the name `{name}`, which stages[{names.index(name)}] has; give each "
+                "stage a name of its own"
+            )
+    return stages
+
+
+StagesConfig = Annotated[
+    tuple[Annotated[Stage, Field(discriminator="kind")], ...], AfterValidator(_names_differ)
+]

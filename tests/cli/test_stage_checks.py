@@ -1,0 +1,98 @@
+"""`slipstream validate` checks every stage with the configuration that it runs with, and names it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from slipstream.cli.errors import UsageError
+from slipstream.cli.validate import find_problems, validate_command
+from slipstream.config import load_config, parse_config
+
+TINY = {"tiny": {"layers": 1, "width": 32, "heads": 1, "max_tokens": 32}}
+
+
+def problems(*stages: dict[str, Any], **tree: Any) -> list[str]:
+    named = [{"name": f"s{place}", **stage} for place, stage in enumerate(stages)]
+    config = parse_config({"model": TINY, "stages": named, **tree})
+    return [str(p) for p in find_problems(config, gpus="note") if p.severity == "error"]
+
+
+def test_good_stages_have_no_problem() -> None:
+    assert problems({"kind": "supervised"}, {"kind": "rl"}, {"kind": "preference"}) == []
+
+
+@pytest.mark.parametrize("example", ["r1_recipe", "self_play"])
+def test_the_examples_are_valid(example: str) -> None:
+    config = load_config(Path(__file__).parents[2] / "examples" / f"{example}.yaml")
+    assert len(config.stages) == 4
+    assert [problem for problem in find_problems(config, gpus="note") if problem.severity == "error"] == []
+
+
+def test_a_problem_of_one_stage_is_named_with_it_and_told_once() -> None:
+    bad = {"kind": "rl", "set": {"rollout.max_new_tokens": 30}}
+    found = problems({"kind": "rl"}, bad, bad)
+    assert len(found) == 1
+    assert found[0].startswith("stages[1].rollout.max_new_tokens: ")
+
+
+def test_a_pair_needs_two_answers_but_a_demonstration_is_one_already() -> None:
+    one = {"set": {"rollout.group_size": 1}, "kind": "preference"}
+    assert problems({**one, "ranked_by": "demonstrations"}) == []
+    (found,) = problems(one)
+    assert found.startswith("stages[0].rollout.group_size: is 1, and a pair is made of two answers")
+
+
+@pytest.mark.parametrize(
+    "stage", [{"kind": "supervised"}, {"kind": "preference", "ranked_by": "demonstrations"}]
+)
+def test_rows_that_hold_a_target_are_no_demonstrations(tmp_path: Path, stage: dict[str, Any]) -> None:
+    rows = [{"prompt": f"{n} from 1 2:", "answer": n, "numbers": "1 2"} for n in range(20)]
+    file = tmp_path / "rows.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)))
+    tree = {
+        "data": {"kind": "file", "path": str(file), "held_out_fraction": 0.5},
+        "rewards": [{"name": "countdown"}],
+        "evaluation": {"reward": "countdown", "prompts": 1},
+    }
+    (found,) = problems(stage, **tree)
+    assert "needs demonstrations" in found
+    assert found.startswith("stages[0].data: ")
+    assert problems({"kind": "rejection_sampling"}, **tree) == []
+
+
+def test_a_teacher_that_is_not_there_is_named_with_its_stage() -> None:
+    (found,) = problems({"kind": "rl"}, {"kind": "distillation", "teacher": "/nowhere"})
+    assert found.startswith("stages[1].teacher: /nowhere does not exist")
+
+
+def test_what_is_valid_is_listed_stage_by_stage(capsys: pytest.CaptureFixture[str]) -> None:
+    stages = [
+        {"name": "start", "kind": "supervised", "steps": 7, "batch_size": 3},
+        {"name": "reason", "kind": "rl", "set": {"learner.steps": 5}},
+        {"name": "select", "kind": "rejection_sampling", "groups": 12, "rounds": 2},
+    ]
+    assert validate_command(parse_config({"model": TINY, "stages": stages}), "r.yaml") == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines[:4] == [
+        "r.yaml is valid",
+        "01_start supervised, 7 steps of 3 demonstrations",
+        "02_reason rl, 5 steps of 64 groups × 8 completions",
+        "03_select rejection_sampling, 2 rounds of 12 groups × 8 completions",
+    ]
+
+
+def test_the_command_refuses_with_every_problem_of_every_stage() -> None:
+    config = parse_config(
+        {
+            "model": TINY,
+            "stages": [
+                {"name": "a", "kind": "rl", "set": {"rollout.max_new_tokens": 31}},
+                {"name": "b", "kind": "distillation", "teacher": "/nowhere"},
+            ],
+        }
+    )
+    with pytest.raises(UsageError) as refused:
+        validate_command(config, "r.yaml")
+    assert "stages[0].rollout.max_new_tokens" in str(refused.value)
+    assert "stages[1].teacher" in str(refused.value)

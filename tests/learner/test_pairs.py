@@ -1,0 +1,71 @@
+"""Which answers make a pair, and what happens to those that do not."""
+
+import pytest
+from learner.fakes import completion, group
+from slipstream.learner.pairs import (
+    check_same_prompt,
+    pairs_by_score,
+    pairs_with_demonstrations,
+    verified_scores,
+)
+from slipstream.learner.supervised import written
+from slipstream.types import Prompt
+
+BEST, WORST, MIDDLE = (
+    completion((5,), reward=1.0),
+    completion((6,), reward=-1.0),
+    completion((7,), reward=0.5),
+)
+FAILED = completion((8,), reward=None)
+WEIGHTS = {"exact_match": 2.0}
+
+
+def test_the_best_answer_is_chosen_against_the_worst_whatever_their_order() -> None:
+    groups = [group(MIDDLE, WORST, BEST), group(BEST, MIDDLE, WORST)]
+    found = pairs_by_score(groups, verified_scores(groups, WEIGHTS))
+    assert [(pair.chosen, pair.rejected) for pair in found.pairs] == [(BEST, WORST)] * 2
+    assert found.counts["pairs"] == 2
+
+
+def test_an_answer_that_was_not_scored_takes_no_part() -> None:
+    groups = [group(BEST, FAILED)]
+    assert verified_scores(groups, WEIGHTS) == [[2.0, None]]
+    assert pairs_by_score(groups, verified_scores(groups, WEIGHTS)).counts["ties"] == 1
+
+
+def test_a_tie_gives_no_pair_and_neither_does_a_group_without_scores() -> None:
+    equal = completion((9,), reward=1.0)
+    groups = [group(BEST, equal), group(FAILED, FAILED), group()]
+    found = pairs_by_score(groups, verified_scores(groups, WEIGHTS))
+    assert found.pairs == ()
+    assert found.counts == {"pairs": 0, "ties": 3, "contradicted": 0, "identical": 0}
+
+
+def test_a_judgement_that_the_verifier_contradicts_is_dropped_and_an_open_one_stays() -> None:
+    also_right = completion((9,), reward=1.0)
+    groups = [group(BEST, WORST), group(BEST, WORST), group(BEST, also_right)]
+    judged = [[0.1, 0.9], [0.9, 0.1], [0.2, 0.4]]
+    found = pairs_by_score(groups, judged, anchor="exact_match")
+    assert [(pair.chosen, pair.rejected) for pair in found.pairs] == [(BEST, WORST), (also_right, BEST)]
+    assert found.counts == {"pairs": 2, "ties": 0, "contradicted": 1, "identical": 0}
+    assert pairs_by_score(groups, judged).counts["contradicted"] == 0
+
+
+def test_the_same_tokens_judged_twice_are_no_pair() -> None:
+    found = pairs_by_score([group(BEST, BEST)], [[0.1, 0.2]])
+    assert found.counts["identical"] == 1
+    assert found.pairs == ()
+
+
+def test_a_demonstration_is_chosen_against_each_other_answer_once() -> None:
+    demonstration = written((5,))
+    found = pairs_with_demonstrations([group(BEST, WORST, WORST, FAILED)], lambda _: demonstration)
+    assert [pair.rejected for pair in found.pairs] == [WORST, FAILED]
+    assert {pair.chosen for pair in found.pairs} == {demonstration}
+    assert found.counts == {"pairs": 2, "identical": 2}
+
+
+def test_a_demonstration_of_another_prompt_is_refused() -> None:
+    check_same_prompt(group(name="a"), Prompt(prompt_id="a", task="t", answer="1", text="?"))
+    with pytest.raises(ValueError, match="is of the prompt a, and its demonstration of b"):
+        check_same_prompt(group(name="a"), Prompt(prompt_id="b", task="t", answer="1", text="?"))

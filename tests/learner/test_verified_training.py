@@ -1,0 +1,151 @@
+"""Which answers a round keeps, what it trains on, and how another model's answers are brought over."""
+
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+
+import pytest
+import torch
+from learner.fakes import TINY, completion, config_with, group
+from slipstream.config import parse_config
+from slipstream.config.stages import RejectionSamplingStage
+from slipstream.learner.answer_logprobs import answer_logprobs
+from slipstream.learner.model import Policy
+from slipstream.learner.stage import same_tokens
+from slipstream.learner.supervised import (
+    Fitting,
+    Interrupted,
+    NotFinite,
+    Pair,
+    epochs_of,
+    fit,
+    steps_of,
+    written,
+)
+from slipstream.learner.tiny import make_tiny_model
+from slipstream.learner.verified import NothingKept, VerifiedTraining, keep_verified, translation
+from slipstream.tokens import load_tokens
+from slipstream.types import FinishReason
+
+RIGHT, ALSO, WRONG = completion((5, 6)), completion((7,)), completion((8,), reward=0.0)
+CUT_OFF = replace(completion((9, 9)), finish_reason=FinishReason.LENGTH)
+FAILED = completion((4,), reward=None)
+
+
+def test_distinct_right_answers_that_ended_are_kept_and_all_others_counted() -> None:
+    kept, counts = keep_verified(
+        [group(RIGHT, WRONG, RIGHT, CUT_OFF, FAILED, ALSO), group(RIGHT, name="other")],
+        reward="exact_match",
+        least=1.0,
+        per_prompt=None,
+    )
+    assert [(of.group_id, answer) for of, answer in kept] == [("g", RIGHT), ("g", ALSO), ("other", RIGHT)]
+    assert counts == {"completions": 7, "wrong": 1, "repeated": 1, "cut_off": 1, "withheld": 1}
+
+
+def test_a_prompt_that_comes_twice_still_keeps_no_more_than_it_may() -> None:
+    kept, counts = keep_verified(
+        [group(RIGHT, ALSO), group(ALSO)], reward="exact_match", least=1.0, per_prompt=1
+    )
+    assert [answer for _, answer in kept] == [RIGHT]
+    assert counts["repeated"] == 2
+
+
+def training(policy: Policy, **given: object) -> VerifiedTraining:
+    settings = {"name": "s", "kind": "rejection_sampling", "learning_rate": 1e-2, **given}
+    (stage,) = parse_config({"stages": [settings]}).stages
+    assert isinstance(stage, RejectionSamplingStage)
+    return VerifiedTraining(policy, config_with(), stage)
+
+
+def test_a_round_makes_the_kept_answers_likelier(policy: Policy) -> None:
+    asked = [Pair(prompt_token_ids=(3, 4), answer=answer) for answer in (RIGHT, WRONG)]
+    before = answer_logprobs(policy, asked, max_tokens=64)
+    steps = []
+    learned = training(policy, epochs=4, batch_size=1).learn(
+        [group(RIGHT, WRONG)], version=0, report=lambda *step: steps.append(step[:2]), stopped=lambda: False
+    )
+    after = answer_logprobs(policy, asked, max_tokens=64)
+    assert after[0] > before[0] + 1
+    assert steps == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert (learned.steps, learned.tokens, learned.counts["kept"]) == (4, 8, 1)
+    assert learned.rows[0]["token_ids"] == [5, 6]
+
+
+def test_a_round_that_keeps_nothing_says_how_many_why_and_what_to_do(policy: Policy) -> None:
+    with pytest.raises(NothingKept) as refused:
+        training(policy).learn(
+            [group(WRONG, CUT_OFF)] * 2, version=0, report=lambda *_: None, stopped=lambda: False
+        )
+    said = str(refused.value)
+    assert "kept 0 of 4 answers (2 wrong, 2 cut_off): none has exact_match >= 1" in said
+    assert "lower least_reward" in said
+
+
+def test_epochs_show_each_item_once_and_in_another_order_each_time() -> None:
+    batches = list(epochs_of(range(10), batch_size=4, epochs=2, seed=1))
+    assert [len(batch) for batch in batches] == [4, 4, 2, 4, 4, 2]
+    assert len(batches) == steps_of(10, batch_size=4, epochs=2)
+    first, second = list(chain(*batches[:3])), list(chain(*batches[3:]))
+    assert sorted(first) == sorted(second) == list(range(10))
+    assert first != second
+
+
+def test_fitting_is_the_mean_over_the_tokens_of_a_batch_whatever_the_rows(new_policy) -> None:
+    batch = [Pair(prompt_token_ids=(3, 4), answer=written((5, 6, 7)[: 1 + i % 3])) for i in range(7)]
+    weights = []
+    for max_tokens in (1, 12, 200):
+        policy, losses = new_policy(), []
+        settings = Fitting(steps=2, learning_rate=1e-2, max_tokens_per_row=max_tokens)
+        fit(policy, [batch, batch], settings, report=lambda _, loss, seen=losses: seen.append(loss))
+        start = new_policy()
+        total = -sum(answer_logprobs(start, batch, max_tokens=64)) / sum(
+            len(p.answer.token_ids) for p in batch
+        )
+        assert losses[0] == pytest.approx(total, abs=1e-5)
+        assert losses[1] < losses[0]
+        weights.append(policy.model.lm_head.weight.detach())
+    for other in weights[1:]:
+        torch.testing.assert_close(other, weights[0], atol=1e-4, rtol=1e-3)
+
+
+def test_fitting_stops_between_steps_and_never_takes_a_step_that_is_not_finite(policy: Policy) -> None:
+    batch = [Pair(prompt_token_ids=(3,), answer=written((5,)))]
+    settings = Fitting(steps=3, learning_rate=1e-2, max_tokens_per_row=64)
+    done: list[int] = []
+    with pytest.raises(Interrupted):
+        fit(policy, [batch] * 3, settings, report=lambda n, _: done.append(n), stopped=lambda: len(done) == 1)
+    assert done == [1]
+    with torch.no_grad():
+        policy.model.model.norm.weight[0] = float("nan")
+    before = policy.model.lm_head.weight.clone()
+    with pytest.raises(NotFinite, match="step 1: loss nan"):
+        fit(policy, [batch], settings, report=lambda *_: None)
+    assert torch.equal(policy.model.lm_head.weight, before)
+
+
+def test_another_models_answer_keeps_its_tokens_or_goes_through_its_text(tiny_dir: Path) -> None:
+    tokens = load_tokens(tiny_dir, max_new_tokens=8)
+    made, answer = group(RIGHT), replace(RIGHT, text="46")
+    by_ids = translation(tokens, same_tokens=True)(made, answer)
+    by_text = translation(tokens, same_tokens=False)(made, answer)
+    assert by_ids is not None
+    assert by_text is not None
+    assert by_ids.prompt_token_ids == by_text.prompt_token_ids == tokens.encode(made.prompt)
+    assert by_ids.answer.token_ids == (5, 6)
+    assert by_text.answer.token_ids == tokens.encode_answer("46")
+    long = replace(made, prompt=replace(made.prompt, text="1" * 100))
+    assert translation(tokens, same_tokens=True)(long, answer) is None
+
+
+def test_token_ids_are_the_same_only_where_tokenizer_and_end_of_answer_are(
+    tiny_dir: Path, tmp_path: Path
+) -> None:
+    make_tiny_model(TINY, tmp_path / "twin", seed=9)
+    ours = (tiny_dir, load_tokens(tiny_dir, max_new_tokens=8))
+    assert same_tokens(ours, (tmp_path / "twin", load_tokens(tmp_path / "twin", max_new_tokens=8)))
+    file = tmp_path / "twin" / "tokenizer.json"
+    file.write_text(file.read_text().replace('"<unk>": 2', '"<other>": 2').replace('"<unk>"', '"<other>"'))
+    assert not same_tokens(ours, (tmp_path / "twin", ours[1]))
+    file.unlink()
+    assert not same_tokens(ours, (tmp_path / "twin", ours[1]))
