@@ -46,4 +46,4 @@ def preference_loss(
     if not bool(reference_P.isfinite().all()):
         raise ValueError("a log-probability of the reference is not finite; the pair cannot be compared")
     margin_P = (chosen_P - rejected_P) - reference_P.detach()
-    return PreferenceLoss(loss_P=torch.nn.functional.softplus(-beta * margin_P), margin_P=margin_P.detach())
+    return PreferenceLoss(loss_P=-torch.nn.functional.logsigmoid(beta * margin_P), margin_P=margin_P.detach())
