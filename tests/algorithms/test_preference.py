@@ -31,7 +31,7 @@ def test_two_pairs_by_hand() -> None:
 
 
 def test_where_the_policy_is_the_reference_the_loss_is_log_two_and_its_gradient_half_of_beta() -> None:
-    # d/dx softplus(-beta·x) at 0 is -beta/2: up for the chosen answer, down for the rejected one.
+    # d/dx -log sigmoid(beta·x) at 0 is -beta/2: up for the chosen answer, down for the rejected one.
     chosen_P = tensor(-3).requires_grad_()
     rejected_P = tensor(-2).requires_grad_()
     found = preference_loss(
@@ -90,7 +90,7 @@ def test_what_both_answers_share_cancels_and_swapping_them_turns_the_margin(
     assert moved == pytest.approx((loss, margin), abs=1e-9)
     swapped, turned = of(rejected, chosen, ref_rejected, ref_chosen)
     assert turned == pytest.approx(-margin)
-    assert loss - swapped == pytest.approx(-0.3 * margin, abs=1e-9)  # softplus(-x) - softplus(x) = -x
+    assert loss - swapped == pytest.approx(-0.3 * margin, abs=1e-9)  # -log sigmoid(x) + log sigmoid(-x) = -x
 
 
 def test_a_hopeless_pair_has_a_finite_loss_and_gradient() -> None:

@@ -61,7 +61,7 @@ def gradients(policy: Policy) -> list[torch.Tensor]:
 
 
 def test_answer_logprobs_are_the_sums_over_the_answers_in_any_packing(policy: Policy) -> None:
-    expected = [float(alone(policy, pair)) for pair in halves(PAIRS)]
+    expected = [alone(policy, pair).item() for pair in halves(PAIRS)]
     for max_tokens in (1, 12, 100):
         found = answer_logprobs(policy, halves(PAIRS), max_tokens=max_tokens)
         assert found == pytest.approx(expected, abs=1e-4)
