@@ -1,0 +1,125 @@
+"""In synchronous mode an interrupted run equals the uninterrupted one, bit for bit: weights, moments, rows."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from learner.circle import Ended, Script, configured, rows, session, stored
+from redis import Redis
+from slipstream.config import RunConfig
+from slipstream.replay.redis_server import RedisServer
+
+ALGORITHMS: dict[str, dict[str, Any]] = {
+    "plain": {"preset": "grpo"},
+    "memory": {
+        "preset": "cispo",
+        "advantage": {"kind": "ema"},
+        "kl": {"coefficient": 0.05},
+        "reference": {"kind": "ema", "decay": 0.9},
+        "entropy": {"coefficient": 0.0, "target": 9.0},
+        "shaping": {"dynamic_sampling": {}, "collapse_alarm": {"window": 2}},
+    },
+}
+"""One that learns from the batch alone, and one that carries along whatever can be."""
+
+
+@pytest.fixture(scope="module")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    asyncio.run(server.start(timeout=20))
+    yield server
+    asyncio.run(server.stop())
+
+
+Configure = Callable[[str, Path], RunConfig]
+
+
+@pytest.fixture(scope="module")
+def configure(tiny_dir: Path) -> Configure:
+    return lambda algorithm, run_dir: configured(tiny_dir, run_dir, **ALGORITHMS[algorithm])
+
+
+Whole = Callable[[str], tuple[Ended, Path]]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(
+    redis_server: RedisServer, configure: Configure, tmp_path_factory: pytest.TempPathFactory
+) -> Whole:
+    """The run of an algorithm that nothing happens to, made once."""
+    known: dict[str, tuple[Ended, Path]] = {}
+
+    def run(algorithm: str) -> tuple[Ended, Path]:
+        if algorithm not in known:
+            run_dir = tmp_path_factory.mktemp("whole") / f"whole-{algorithm}"
+            known[algorithm] = session(configure(algorithm, run_dir), redis_server.url), run_dir
+        return known[algorithm]
+
+    return run
+
+
+def same(found: Ended, run_dir: Path, expected: Ended, whole_dir: Path) -> None:
+    """Everything that two runs leave is equal, to the last bit."""
+    assert (found.version, expected.version) == (6, 6)
+    assert found.tensors.keys() == expected.tensors.keys()
+    differing = [name for name, tensor in found.tensors.items() if not torch.equal(tensor, expected.tensors[name])]
+    assert not differing
+    assert found.memory == expected.memory
+    for place, whole in rows(whole_dir).items():
+        assert len(whole) == 1
+        for row in rows(run_dir)[place]:
+            assert row == whole[0], place
+    state, tensors = stored(run_dir, found.tensors)
+    whole_state, _ = stored(whole_dir, found.tensors)
+    assert state == whole_state
+    assert all(torch.equal(tensor, found.tensors[name]) for name, tensor in tensors.items())
+
+
+def test_the_circle_turns(uninterrupted: Whole) -> None:
+    for algorithm in ALGORITHMS:
+        ended, run_dir = uninterrupted(algorithm)
+        assert ended.ledger.trained == 24
+        steps = [rows(run_dir)[f"step {step}"][0] for step in range(1, 7)]
+        assert all(row["staleness_max"] == 0 and row["gradient_norm"] > 0 for row in steps)
+        assert ("zero_variance" in ended.ledger.filtered) == (algorithm == "memory")
+
+
+async def stop(script: Script) -> None:
+    script.stop.set()
+
+
+INTERRUPTIONS: dict[str, tuple[Callable[[], Script], int]] = {
+    "stopped between two steps": (lambda: Script(after={"announce 3": stop}), 3),
+    "stopped when the next batch has come": (lambda: Script(after={"sample 3": stop}), 3),
+    "killed before a step is acknowledged": (lambda: Script(kill_before="ack 4", durable=(2,)), 2),
+    "killed after a step is acknowledged": (lambda: Script(kill_after="ack 4", durable=(2,)), 2),
+    "killed in the middle of a batch": (lambda: Script(kill_before="insert 14", durable=(2,)), 2),
+    "killed before a version is announced": (lambda: Script(kill_before="announce 3", durable=(2,)), 2),
+    "killed before a checkpoint is confirmed": (lambda: Script(kill_before="confirm_checkpoint 2"), 2),
+}
+"""What happens, and the step from which the next session goes on."""
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["Redis kept", "Redis lost"])
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("interruption", INTERRUPTIONS)
+def test_an_interrupted_run_equals_the_uninterrupted_one(
+    redis_server: RedisServer,
+    configure: Configure,
+    uninterrupted: Whole,
+    tmp_path: Path,
+    algorithm: str,
+    interruption: str,
+    lost: bool,
+) -> None:
+    config = configure(algorithm, tmp_path / "run")
+    make_script, version = INTERRUPTIONS[interruption]
+    assert session(config, redis_server.url, make_script()).version < 6
+    if lost:
+        Redis.from_url(redis_server.url).flushall()
+    ended = session(config, redis_server.url)
+    assert ended.started_at == version
+    same(ended, tmp_path / "run", *uninterrupted(algorithm))
