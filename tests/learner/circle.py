@@ -17,9 +17,10 @@ import torch
 from learner.fakes import Events, config_with, silent_log
 from learner.worker import FINGERPRINT, Worker
 from replay.driver import serving
+from safetensors.torch import load_file
 from slipstream.config import RpcConfig, RunConfig
 from slipstream.learner.__main__ import Loaded, load, train
-from slipstream.learner.checkpoint import latest_checkpoint, load_tensors
+from slipstream.learner.checkpoint import latest_checkpoint
 from slipstream.learner.clients import ReplayClient
 from slipstream.learner.evaluation import Evaluator
 from slipstream.learner.fleet import Fleet
@@ -31,7 +32,6 @@ from slipstream.learner.publishing import Publishing
 from slipstream.learner.ranks import Alone
 from slipstream.learner.report import Report
 from slipstream.learner.saving import Saver
-from slipstream.learner.state import collect
 from slipstream.replay.__main__ import shaping_of
 from slipstream.rollout.clients import ReplayClient as RolloutReplayClient
 from slipstream.rpc.channel import open_channel
@@ -186,10 +186,8 @@ def score(tokens: list[int]) -> float:
 class Ended:
     """What a session has left behind."""
 
-    tensors: Mapping[str, torch.Tensor]
-    """Weights, moments, reference and random state, in memory at the end."""
-    memory: Mapping[str, Any]
     started_at: int
+    """Version that it found."""
     version: int
     ledger: Ledger
     kept: int
@@ -225,15 +223,15 @@ def session(config: RunConfig, redis_url: str, script: Script | None = None) -> 
 
 async def _session(config: RunConfig, redis_url: str, script: Script) -> Ended:
     assert config.run_dir is not None
-    loaded = await asyncio.to_thread(load, config, config.run_dir, FINGERPRINT, CPU, Alone())
+    model = config.model.directory()
+    actors = load_policy(model, source=model, device=CPU, dtype=torch.float32)  # before the random state is set
+    loaded = load(config, config.run_dir, FINGERPRINT, CPU, Alone())
     shaping = shaping_of(config)
     async with serving(redis_url, config, shaping=shaping) as replay:
-        async with _learner(config, loaded, replay.address, script) as loop:
+        async with _learner(config, loaded, actors, replay.address, script) as loop:
             stats = await replay.store.stats()
         assert stats.ledger.residual == 0, stats
         return Ended(
-            tensors={name: tensor.clone() for name, tensor in collect(loaded.training).items()},
-            memory=loaded.training.memory.to_dict(),
             started_at=loaded.version,
             version=loop.version,
             ledger=stats.ledger,
@@ -242,7 +240,9 @@ async def _session(config: RunConfig, redis_url: str, script: Script) -> Ended:
 
 
 @asynccontextmanager
-async def _learner(config: RunConfig, loaded: Loaded, replay_address: str, script: Script) -> AsyncIterator[Loop]:
+async def _learner(
+    config: RunConfig, loaded: Loaded, actors: Policy, replay_address: str, script: Script
+) -> AsyncIterator[Loop]:
     """A learner with its fleet of one; the context is entered when it has ended."""
     metrics, log, weights = Metrics(), script.log, asyncio.Lock()
     fleet = Fleet(model_fingerprint=FINGERPRINT, backend="gloo", metrics=metrics, log=log)
@@ -293,15 +293,12 @@ async def _learner(config: RunConfig, loaded: Loaded, replay_address: str, scrip
     )
     worker = Worker("w")
     client: Any = Mortal(RolloutReplayClient(channel, config, worker_id="w"), script)
-    policy = await asyncio.to_thread(
-        load_policy, config.model.directory(), source=config.model.directory(), device=CPU, dtype=torch.float32
-    )
     try:
         await replay.attach(loaded.version, loaded.cursor)
         await _until_one_ends(
             asyncio.create_task(train(loop, catch_up(publisher, fleet, weights), script.stop)),
             asyncio.create_task(worker.run(server.address)),
-            asyncio.create_task(SmallActor(worker, policy, client).run()),
+            asyncio.create_task(SmallActor(worker, actors, client).run()),
         )
         yield loop
     finally:
@@ -338,10 +335,10 @@ def rows(run_dir: Path) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def stored(run_dir: Path, like: Mapping[str, torch.Tensor]) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """The newest checkpoint: its state, and its tensors by the names of `like`."""
+def stored(run_dir: Path) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """The newest checkpoint: its state, and its tensors."""
     newest = latest_checkpoint(run_dir / "checkpoints")
     assert newest is not None
-    tensors = {name: torch.zeros_like(tensor) for name, tensor in like.items()}
-    load_tensors(newest, tensors)
+    parts = [load_file(path) for path in sorted((newest / "tensors").glob("*.safetensors"))]
+    tensors = {name: tensor for part in parts for name, tensor in part.items()}
     return json.loads((newest / "state.json").read_text()), tensors
