@@ -288,6 +288,7 @@ async def _learner(
         report=report,
         version=loaded.version,
         cursor=loaded.cursor,
+        unvaried_share=loaded.unvaried_share,
         metrics=metrics,
         log=log,
     )
