@@ -1,7 +1,6 @@
 """In synchronous mode an interrupted run equals the uninterrupted one, bit for bit: weights, moments, rows."""
 
-import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +23,6 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     },
 }
 """One that learns from the batch alone, and one that carries along whatever can be."""
-
-
-@pytest.fixture(scope="module")
-def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path_factory.mktemp("redis"))
-    asyncio.run(server.start(timeout=20))
-    yield server
-    asyncio.run(server.stop())
 
 
 Configure = Callable[[str, Path], RunConfig]
@@ -113,22 +104,21 @@ CASES = [
     ids=[f"{algorithm} {what}{', Redis lost' if lost else ''}" for algorithm, what, lost in CASES],
 )
 def test_an_interrupted_run_equals_the_uninterrupted_one(
-    redis_server: RedisServer,
     configure: Configure,
     uninterrupted: Whole,
+    redis_url: str,
     tmp_path: Path,
     algorithm: str,
     interruption: str,
     lost: bool,
 ) -> None:
     expected, whole_dir = uninterrupted(algorithm)
-    Redis.from_url(redis_server.url).flushall()
     config = configure(algorithm, tmp_path / "run")
     make_script, version = INTERRUPTIONS[interruption]
-    assert session(config, redis_server.url, make_script()).version < 6
+    assert session(config, redis_url, make_script()).version < 6
     if lost:
-        Redis.from_url(redis_server.url).flushall()
-    ended = session(config, redis_server.url)
+        Redis.from_url(redis_url).flushall()
+    ended = session(config, redis_url)
     assert ended.started_at == version
     assert ended.ledger.trained == (expected.ledger.trained - 4 * version if lost else expected.ledger.trained)
     same(tmp_path / "run", whole_dir)
