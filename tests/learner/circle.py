@@ -1,6 +1,6 @@
-"""A closed circle in one process: everything is real but the engine and the verifier, which can be repeated.
+"""A closed circle in one process: all is real but engine and verifier, which can be repeated.
 
-    replay (gRPC, Redis) ──lease──▶ SmallActor ──insert──▶ replay ──sample──▶ Loop ──gloo──▶ Worker ─▶ SmallActor
+    replay (gRPC, Redis) ─lease─▶ SmallActor ─insert─▶ replay ─sample─▶ Loop ─gloo─▶ Worker ─▶ SmallActor
 
 A session is one life of learner, worker and replay service; what outlives it is the run directory and Redis.
 """
@@ -55,38 +55,49 @@ class Killed(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class Script:
-    """What happens to a session: at a call («ack 3», by method and version) it is killed, stopped, or else.
+    """What happens to a session «before» or «after» a call, named by its method and version: «after ack 3».
 
-    `kill_before` and `kill_after` wait until every checkpoint of `durable` is confirmed. Once killed, no
-    call gets through any more.
+    Once killed, no call gets through any more.
     """
 
-    kill_before: str = ""
-    kill_after: str = ""
-    durable: tuple[int, ...] = ()
-    after: Mapping[str, Callable[["Script"], Awaitable[None]]] = field(default_factory=dict)
+    at: Mapping[str, "Happening"] = field(default_factory=dict)
     events: Events = field(default_factory=Events)
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     log: Log = field(default_factory=silent_log)
     killed: bool = False
 
     async def call(self, what: str, call: Callable[[], Awaitable[Any]]) -> Any:
-        """Make a call, unless the process dies before."""
-        await self._die(at=what == self.kill_before)
+        """Make a call. Errors: Killed, before or after it."""
+        await self._reach(f"before {what}")
         found = await call()
         self.events.note(what)
-        await self._die(at=what == self.kill_after)
-        if what in self.after:
-            await self.after[what](self)
+        await self._reach(f"after {what}")
         return found
 
-    async def _die(self, *, at: bool) -> None:
-        if at:
-            for version in self.durable:
-                await self.events.wait_for(f"confirm_checkpoint {version}")
-            self.killed = True
+    async def _reach(self, place: str) -> None:
+        if place in self.at:
+            await self.at[place](self)
         if self.killed:
             raise Killed
+
+
+Happening = Callable[[Script], Awaitable[None]]
+
+
+async def stop(script: Script) -> None:
+    """As Ctrl-C does."""
+    script.stop.set()
+
+
+async def kill(script: Script) -> None:
+    """As SIGKILL does, to learner and worker at once."""
+    script.killed = True
+
+
+async def kill_once_2_is_durable(script: Script) -> None:
+    """As SIGKILL does, when the checkpoint of version 2, which is written meanwhile, is there."""
+    await script.events.wait_for("confirm_checkpoint 2")
+    script.killed = True
 
 
 class Mortal:
@@ -178,7 +189,7 @@ def completion(tokens: list[int], logprobs: list[float], *, version: int) -> Com
 
 
 def score(tokens: list[int]) -> float:
-    """0.1 or 0.7, by parity: fractions that binary numbers only come near to, and in some groups all equal."""
+    """0.1 or 0.7, by parity: fractions that binary numbers only come near to; in some groups all equal."""
     return 0.7 if sum(tokens) % 2 else 0.1
 
 
@@ -224,7 +235,9 @@ def session(config: RunConfig, redis_url: str, script: Script | None = None) -> 
 async def _session(config: RunConfig, redis_url: str, script: Script) -> Ended:
     assert config.run_dir is not None
     model = config.model.directory()
-    actors = load_policy(model, source=model, device=CPU, dtype=torch.float32)  # before the random state is set
+    actors = load_policy(
+        model, source=model, device=CPU, dtype=torch.float32
+    )  # before the random state is set
     loaded = load(config, config.run_dir, FINGERPRINT, CPU, Alone())
     shaping = shaping_of(config)
     async with serving(redis_url, config, shaping=shaping) as replay:

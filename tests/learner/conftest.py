@@ -1,4 +1,4 @@
-"""One tiny model for all tests of the learner; none of them may write to its directory. An empty Redis for each."""
+"""One tiny model for all tests of the learner, which none may write to, and one Redis, empty for each."""
 
 import asyncio
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""A program that kills writers of checkpoints in the middle of one: MODEL ROOT KILLS. It prints what was left.
+"""Kills writers of checkpoints in the middle of one, and prints what they left: MODEL ROOT KILLS.
 
 Writers are forked from it, so that torch is imported once.
 """

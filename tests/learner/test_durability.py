@@ -1,4 +1,4 @@
-"""A kill in mid-write, a full disk or a folder that is away: the last checkpoint stays, and the run goes on."""
+"""A kill in mid-write, a full disk, a folder that is away: the last checkpoint stays, the run goes on."""
 
 import json
 import resource
@@ -109,7 +109,7 @@ def test_a_checkpoint_that_cannot_be_written_keeps_the_run_going_until_the_next_
         trouble.end()
         assert [path.name for path in root.iterdir()] == ["step_00000002"]
 
-    script = Script(after={"announce 3": begin, "announce 5": end})
+    script = Script(at={"after announce 3": begin, "after announce 5": end})
     try:
         ended = session(configured(tiny_dir, tmp_path / "run", preset="grpo"), redis_url, script)
     finally:

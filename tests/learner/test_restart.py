@@ -1,4 +1,4 @@
-"""In synchronous mode an interrupted run equals the uninterrupted one, bit for bit: weights, moments, rows."""
+"""An interrupted synchronous run equals the uninterrupted one, bit for bit: weights, moments, rows."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,7 +6,18 @@ from typing import Any
 
 import pytest
 import torch
-from learner.circle import Ended, Script, configured, rows, session, stored
+from learner.circle import (
+    Ended,
+    Happening,
+    Script,
+    configured,
+    kill,
+    kill_once_2_is_durable,
+    rows,
+    session,
+    stop,
+    stored,
+)
 from redis import Redis
 from slipstream.config import RunConfig
 from slipstream.replay.redis_server import RedisServer
@@ -74,27 +85,27 @@ def test_the_circle_turns(uninterrupted: Whole) -> None:
         assert ("zero_variance" in ended.ledger.filtered) == (algorithm == "memory")
 
 
-async def stop(script: Script) -> None:
-    script.stop.set()
-
-
-INTERRUPTIONS: dict[str, tuple[Callable[[], Script], int]] = {
-    "stopped between two steps": (lambda: Script(after={"announce 3": stop}), 3),
-    "stopped when the next batch has come": (lambda: Script(after={"sample 3": stop}), 3),
-    "killed before a step is acknowledged": (lambda: Script(kill_before="ack 4", durable=(2,)), 2),
-    "killed after a step is acknowledged": (lambda: Script(kill_after="ack 4", durable=(2,)), 2),
-    "killed in the middle of a batch": (lambda: Script(kill_before="insert 14", durable=(2,)), 2),
-    "killed before a version is announced": (lambda: Script(kill_before="announce 3", durable=(2,)), 2),
-    "killed before a checkpoint is confirmed": (lambda: Script(kill_before="confirm_checkpoint 2"), 2),
+INTERRUPTIONS: dict[str, tuple[str, Happening, set[int]]] = {
+    "stopped between two steps": ("after announce 3", stop, {3}),
+    "stopped when the next batch has come": ("after sample 3", stop, {3}),
+    "stopped in a step": ("before sample 4", stop, {3, 4}),  # whether it is given up is a matter of luck
+    "killed before a step is acknowledged": ("before ack 4", kill_once_2_is_durable, {2}),
+    "killed after a step is acknowledged": ("after ack 4", kill_once_2_is_durable, {2}),
+    "killed in the middle of a batch": ("before insert 14", kill_once_2_is_durable, {2}),
+    "killed before a version is announced": ("before announce 3", kill_once_2_is_durable, {2}),
+    "killed before a checkpoint is confirmed": ("before confirm_checkpoint 2", kill, {2}),
+    "killed before the first checkpoint": ("before ack 2", kill, {0}),
 }
-"""What happens, and the step from which the next session goes on."""
+"""What happens and when, and the version from which the next session goes on."""
 
 
 CASES = [
     *(("memory", interruption, False) for interruption in INTERRUPTIONS),
-    *(("memory", interruption, True) for interruption in list(INTERRUPTIONS)[::2]),
+    *(
+        ("memory", happens, True)
+        for happens in ("stopped between two steps", "killed in the middle of a batch")
+    ),
     ("plain", "killed before a step is acknowledged", False),
-    ("plain", "killed in the middle of a batch", True),
 ]
 
 
@@ -114,11 +125,30 @@ def test_an_interrupted_run_equals_the_uninterrupted_one(
 ) -> None:
     expected, whole_dir = uninterrupted(algorithm)
     config = configure(algorithm, tmp_path / "run")
-    make_script, version = INTERRUPTIONS[interruption]
-    assert session(config, redis_url, make_script()).version < 6
+    place, happening, versions = INTERRUPTIONS[interruption]
+    assert session(config, redis_url, Script(at={place: happening})).version < 6
     if lost:
         Redis.from_url(redis_url).flushall()
     ended = session(config, redis_url)
-    assert ended.started_at == version
-    assert ended.ledger.trained == (expected.ledger.trained - 4 * version if lost else expected.ledger.trained)
+    assert ended.started_at in versions
+    trained_before = 4 * ended.started_at if lost else 0
+    assert ended.ledger.trained == expected.ledger.trained - trained_before
+    same(tmp_path / "run", whole_dir)
+
+
+def test_a_run_that_could_not_write_its_last_checkpoint_goes_on_from_the_one_before_as_if_nothing_had_been(
+    configure: Configure, uninterrupted: Whole, redis_url: str, tmp_path: Path
+) -> None:
+    config, checkpoints = configure("memory", tmp_path / "run"), tmp_path / "run" / "checkpoints"
+    _, whole_dir = uninterrupted("memory")
+
+    async def lose_the_folder(script: Script) -> None:
+        await script.events.wait_for("confirm_checkpoint 2")
+        checkpoints.rename(tmp_path / "away")
+        checkpoints.write_text("nothing is mounted here")
+
+    session(config, redis_url, Script(at={"after announce 3": lose_the_folder, "before ack 6": kill}))
+    checkpoints.unlink()
+    (tmp_path / "away").rename(checkpoints)
+    assert session(config, redis_url).started_at == 2
     same(tmp_path / "run", whole_dir)
