@@ -228,7 +228,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generated:
-    """Every scored group handed in since the run began, whether it was trained on or filtered.
+    """Every scored group handed in since the step before, whether it was trained on or filtered.
 
     `unvaried_groups` are those whose task rewards are all equal. Sums and counts are of completions, by
     reward.
@@ -238,17 +238,6 @@ class Generated:
     unvaried_groups: int = 0
     reward_sums: Mapping[str, float] = field(default_factory=dict)
     reward_counts: Mapping[str, int] = field(default_factory=dict)
-
-    def since(self, earlier: "Generated") -> "Generated":
-        """What came after `earlier`; all of it when the buffer has been lost in between."""
-        if earlier.groups > self.groups:
-            return self
-        return Generated(
-            groups=self.groups - earlier.groups,
-            unvaried_groups=self.unvaried_groups - earlier.unvaried_groups,
-            reward_sums={n: v - earlier.reward_sums.get(n, 0.0) for n, v in self.reward_sums.items()},
-            reward_counts={n: v - earlier.reward_counts.get(n, 0) for n, v in self.reward_counts.items()},
-        )
 
     @property
     def unvaried_share(self) -> float:

@@ -1,13 +1,16 @@
-"""One tiny model for all tests of the learner; none of them may write to its directory."""
+"""One tiny model for all tests of the learner, which none may write to, and one Redis, empty for each."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from learner.fakes import TINY, TINY_EXPERTS
+from redis import Redis
 from slipstream.learner.model import Policy, load_policy
 from slipstream.learner.tiny import make_tiny_model
+from slipstream.replay.redis_server import RedisServer
 
 CPU = torch.device("cpu")
 
@@ -51,3 +54,17 @@ def new_moe_policy(moe_dir: Path) -> Callable[[], Policy]:
 @pytest.fixture
 def moe_policy(new_moe_policy: Callable[[], Policy]) -> Policy:
     return new_moe_policy()
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    asyncio.run(server.start(timeout=20))
+    yield server
+    asyncio.run(server.stop())
+
+
+@pytest.fixture
+def redis_url(redis_server: RedisServer) -> str:
+    Redis.from_url(redis_server.url).flushall()
+    return redis_server.url

@@ -178,7 +178,7 @@ class FakeReplay:
 
     async def ack(self, groups: Sequence[Group], version: int) -> tuple[Generated, Cursor]:
         self._events.note(f"ack {names(groups)} as {version}")
-        return Generated(groups=version * len(groups)), Cursor(dispatched=version * len(groups))
+        return Generated(groups=len(groups)), Cursor(dispatched=version * len(groups))
 
     async def release(self, groups: Sequence[Group]) -> None:
         self._events.note(f"release {names(groups)}")

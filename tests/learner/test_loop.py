@@ -118,6 +118,7 @@ class Scene:
             report=self.report,
             version=version,
             cursor=START,
+            unvaried_share=None,
             metrics=metrics,
             log=self.log,
         )

@@ -28,7 +28,9 @@ def write_step(
     result = result or step_result(
         clip_fraction_low=0.1, clip_fraction_high=0.2, over_age_fraction=0.3, tokens=13.0
     )
-    return report.step(version, groups, result, PUBLISHED, TIMING, weights={"exact_match": 2.0})
+    return report.step(
+        version, groups, result, PUBLISHED, TIMING, weights={"exact_match": 2.0}, generated=Generated()
+    )
 
 
 def strict_rows(path: Path) -> list[dict[str, Any]]:

@@ -19,12 +19,54 @@ async def test_an_ack_says_what_was_generated_filtered_groups_included(replay: D
     assert found.reward_counts == {"exact_match": 2 * size}
 
 
-def test_what_came_since_is_a_difference_and_after_a_lost_buffer_all_that_there_is() -> None:
-    old = Generated(groups=10, unvaried_groups=4, reward_sums={"r": 5.0}, reward_counts={"r": 20})
-    new = Generated(groups=14, unvaried_groups=5, reward_sums={"r": 9.0}, reward_counts={"r": 28})
-    assert new.since(old) == Generated(
-        groups=4, unvaried_groups=1, reward_sums={"r": 4.0}, reward_counts={"r": 8}
-    )
-    assert new.since(old).reward_means == {"r": 0.5}
-    assert new.since(old).unvaried_share == 0.25
-    assert old.since(new) == old
+@scenario(per_step=1)
+async def test_what_was_generated_is_counted_from_step_to_step(replay: Driver) -> None:
+    counts = []
+    for version in (1, 2):
+        (lease,) = await replay.lease()
+        await replay.insert(lease)
+        batch = await replay.sample(1, version=version - 1)
+        counts.append((await replay.store.ack([batch[0].group_id], version=version)).generated.groups)
+        await replay.announce(version)
+    assert counts == [1, 1]
+
+
+@scenario(per_step=2)
+async def test_a_step_that_is_made_anew_had_the_same_generated_as_at_first(replay: Driver) -> None:
+    await replay.make(2)
+    batch = [group.group_id for group in await replay.sample(2)]
+    first = (await replay.store.ack(batch, version=1)).generated
+    await replay.announce(1)
+    await replay.make(1, version=1)
+    assert await replay.attach(0) == (0, 2)  # the learner died before the checkpoint of version 1
+    assert [group.group_id for group in await replay.sample(2)] == batch
+    assert (await replay.store.ack(batch, version=1)).generated == first
+    assert first.groups == 2
+    await replay.announce(1)
+    await replay.make(1, version=1)
+    assert (await replay.store.ack([], version=2)).generated.groups == 2
+
+
+@scenario(per_step=1)
+async def test_what_a_durable_step_had_generated_is_forgotten(replay: Driver) -> None:
+    await replay.make(1)
+    await replay.train(1, version=1)
+    await replay.confirm(1)
+    assert not await replay.scripts.read_hash("generated_by")
+
+
+@scenario(per_step=1)
+async def test_steps_that_cannot_be_made_as_they_were_are_counted_afresh(replay: Driver) -> None:
+    for version in (1, 2):
+        await replay.make(1, version=version - 1)
+        await replay.train(1, version=version)
+        await replay.announce(version)
+    await replay.confirm(1)
+    await replay.attach(0)  # the checkpoint of version 1 is gone, and with it what made it
+    assert not await replay.scripts.read_hash("generated_by")
+
+
+def test_shares_and_means_are_those_of_what_was_generated() -> None:
+    found = Generated(groups=4, unvaried_groups=1, reward_sums={"r": 4.0}, reward_counts={"r": 8})
+    assert (found.unvaried_share, found.reward_means) == (0.25, {"r": 0.5})
+    assert (Generated().unvaried_share, Generated().reward_means) == (0.0, {})

@@ -50,6 +50,7 @@ class Loaded:
     writer: CheckpointWriter
     version: int
     cursor: Cursor
+    unvaried_share: float | None
 
 
 async def main(pod: Pod) -> None:
@@ -109,6 +110,7 @@ async def main(pod: Pod) -> None:
         report=report,
         version=loaded.version,
         cursor=loaded.cursor,
+        unvaried_share=loaded.unvaried_share,
         metrics=pod.metrics,
         log=pod.log,
     )
@@ -160,16 +162,23 @@ def load(
     critic = load_critic(config, policy, mesh)
     training = TrainingStep(policy, config, reference=reference, critic=critic, ranks=ranks)
     root = run_dir / "checkpoints"
-    checkpoint, version, cursor = latest_checkpoint(root), 0, START
+    checkpoint, version, cursor, unvaried_share = latest_checkpoint(root), 0, START, None
     if checkpoint is not None:
         state = read_state(checkpoint, model_fingerprint=fingerprint)
         restore(training, checkpoint)
         training.memory = training.memory.restored(state.memory)
-        version = state.version
+        version, unvaried_share = state.version, state.unvaried_share
         cursor = Cursor(dispatched=state.cursor["dispatched"], open=tuple(state.cursor["open"]))
     snapshot = Snapshot(policy, ranks)
     writer = CheckpointWriter(root, ranks)
-    return Loaded(training=training, snapshot=snapshot, writer=writer, version=version, cursor=cursor)
+    return Loaded(
+        training=training,
+        snapshot=snapshot,
+        writer=writer,
+        version=version,
+        cursor=cursor,
+        unvaried_share=unvaried_share,
+    )
 
 
 def follow_main(argv: Sequence[str] | None = None) -> int:

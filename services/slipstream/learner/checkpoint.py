@@ -50,6 +50,8 @@ class State:
     """See slipstream.learner.memory."""
     cursor: Mapping[str, Any] = field(default_factory=lambda: asdict(START))
     """Where the data stood: a slipstream.types.Cursor."""
+    unvaried_share: float | None = None
+    """Of the groups generated for the last step, those whose rewards are all equal: the next step asks."""
     schema: int = SCHEMA
 
 

@@ -43,8 +43,8 @@ class ReplayClient:
         return await self._again("sample", lambda: self._read(request))
 
     async def ack(self, groups: Sequence[Group], version: int) -> tuple[Generated, Cursor]:
-        """These groups took part in the step that made `version`; what has been generated until now, and
-        where the data stand."""
+        """These groups took part in the step that made `version`; what was generated since the step before,
+        and where the data stand."""
         request = pb.AckBatchRequest(group_ids=[group.group_id for group in groups], version=version)
         response = await self._again("ack", lambda: self._stub.AckBatch(request, timeout=self._timeout))
         return codec.generated_from_proto(response.generated), codec.cursor_from_proto(response.cursor)

@@ -67,6 +67,7 @@ class Loop:
         report: Report,
         version: int,
         cursor: Cursor,
+        unvaried_share: float | None,
         metrics: Metrics,
         log: Log,
     ) -> None:
@@ -83,9 +84,8 @@ class Loop:
         self._bad_in_a_row = 0
         self._prefetch = Prefetch(replay, steps=config.learner.steps)
         self._clock = Clock()
-        self._generated = Generated() if version == 0 else None  # unknown after a restart
-        self._recent: Generated | None = None
         self._cursor = cursor
+        self._unvaried_share = unvaried_share
         self.version = version
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -100,13 +100,13 @@ class Loop:
             while self.version < self._config.learner.steps and not stop.is_set():
                 await self._step(stop)
         except (Starved, Diverged):
-            await self._saver.save(self.version, self._cursor)
+            await self._saver.save(self.version, self._cursor, self._unvaried_share)
             raise
         finally:
             await self._prefetch.drop()
         await self._publishing.settle()
         seconds = time.monotonic() - self._clock.started
-        await self._saver.save(self.version, self._cursor)
+        await self._saver.save(self.version, self._cursor, self._unvaried_share)
         finished = await self._evaluate_last(stop)
         if finished:
             await self._write_model()
@@ -149,8 +149,7 @@ class Loop:
             await self._replay.release(groups)
             return
         generated, self._cursor = await self._replay.ack(groups, self.version + 1)
-        self._recent = None if self._generated is None else generated.since(self._generated)
-        self._generated = generated
+        self._unvaried_share = generated.unvaried_share
         self.version += 1
         trained = time.monotonic()
         published = await self._publishing.publish(self.version)
@@ -162,7 +161,7 @@ class Loop:
             train=trained - sampled,
             publish=ended - trained,
         )
-        self._report_step(groups, result, published, timing)
+        self._report_step(groups, generated, result, published, timing)
         await self._after_step()
 
     async def _next_batch(self, stop: asyncio.Event) -> list[Group] | None:
@@ -185,7 +184,7 @@ class Loop:
             groups,
             version=self.version,
             stopped=stop.is_set,
-            unvaried_share=self._recent.unvaried_share if self._recent else None,
+            unvaried_share=self._unvaried_share,
         )
         self._bad_in_a_row = 0 if result.updates else self._bad_in_a_row + 1
         if result.bad:
@@ -201,11 +200,16 @@ class Loop:
         return result
 
     def _report_step(
-        self, groups: Sequence[Group], result: StepResult, published: Published, timing: Timing
+        self,
+        groups: Sequence[Group],
+        generated: Generated,
+        result: StepResult,
+        published: Published,
+        timing: Timing,
     ) -> None:
         weights: dict[str, float] = {reward.name: reward.weight for reward in self._config.rewards}
         row = self._report.step(
-            self.version, groups, result, published, timing, weights=weights, generated=self._recent
+            self.version, groups, result, published, timing, weights=weights, generated=generated
         )
         self._report.samples(self.version, groups, count=self._config.learner.samples_per_step)
         self._log.info(
@@ -227,7 +231,7 @@ class Loop:
         if every and self.version % every == 0 and self.version < self._config.learner.steps:
             self._evaluator.begin(self.version)
         if self._saver.due(self.version):
-            await self._saver.begin(self.version, self._cursor)
+            await self._saver.begin(self.version, self._cursor, self._unvaried_share)
 
 
 async def _wait(stop: asyncio.Event, seconds: float) -> None:

@@ -53,7 +53,7 @@ class Report:
         timing: Timing,
         *,
         weights: Mapping[str, float],
-        generated: Generated | None = None,
+        generated: Generated,
     ) -> Mapping[str, Any]:
         """The row of one step, written and returned; `weights` are those of the reward components.
 
@@ -62,7 +62,7 @@ class Report:
         """
         of_groups = _of_groups(groups, version - 1)
         trained = of_groups["rewards"]
-        rewards = dict(generated.reward_means) if generated is not None and generated.groups else trained
+        rewards = dict(generated.reward_means) if generated.groups else trained
         row = {
             "step": version,
             "version": version,
@@ -71,7 +71,7 @@ class Report:
             **of_groups,
             "rewards": rewards,
             "rewards_trained": trained,
-            "groups_generated": generated.groups if generated is not None else len(groups),
+            "groups_generated": generated.groups,
             **_of_result(result),
             "tokens_trained": result.tokens,
             "tokens_per_second": result.tokens / max(timing.total, 1e-9),

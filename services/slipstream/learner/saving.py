@@ -48,14 +48,18 @@ class Saver:
         """Whether a checkpoint belongs to this version."""
         return version % self._config.every_steps == 0
 
-    async def begin(self, version: int, cursor: Cursor) -> None:
+    async def begin(self, version: int, cursor: Cursor, unvaried_share: float | None) -> None:
         """Copy the state at `version`; it is written in the background. Errors: RankLost, Unreachable."""
         if version in (self.durable, self._begun):
             return
         await self.settle()
         memory = self._lockstep.training.memory.to_dict()
         state = State(
-            version=version, model_fingerprint=self._fingerprint, memory=memory, cursor=asdict(cursor)
+            version=version,
+            model_fingerprint=self._fingerprint,
+            memory=memory,
+            cursor=asdict(cursor),
+            unvaried_share=unvaried_share,
         )
         try:
             with self._metrics.timing("step_seconds", phase="checkpoint"):
@@ -73,9 +77,9 @@ class Saver:
             await writing
         self._begun = None
 
-    async def save(self, version: int, cursor: Cursor) -> None:
+    async def save(self, version: int, cursor: Cursor, unvaried_share: float | None) -> None:
         """Make `version` durable, and wait for it. Errors: RankLost, Unreachable."""
-        await self.begin(version, cursor)
+        await self.begin(version, cursor, unvaried_share)
         await self.settle()
 
     async def _finish(self, version: int) -> None:

@@ -64,7 +64,8 @@ class Attached:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acked:
-    """How many groups were in flight until now, what has been generated so far, and where the data stand."""
+    """How many groups were in flight until now, what was generated since the step before, and where the data
+    stand."""
 
     acked: int
     generated: Generated

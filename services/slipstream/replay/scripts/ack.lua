@@ -1,5 +1,8 @@
 -- ARGV: version, then ids. Those in flight were trained on; they are kept until a checkpoint.
--- Returns {how many, what has been generated so far, next dispatch index, dispatch indices still open}.
+-- Returns {how many, what was generated since the step before, next dispatch index, indices still open}.
+-- Acknowledged again, as after a lost answer or by a learner that makes the step anew, a version has the same
+-- generated as at first.
+allow_when_full()
 local acked = 0
 for i = 2, #ARGV do
   local id = ARGV[i]
@@ -16,4 +19,10 @@ for _, set in ipairs({requeued, leases, buffered, in_flight}) do
     open[#open + 1] = tonumber(string.match(id, '%d+'))
   end
 end
-return {acked, redis.call('HGETALL', generated), counter('dispatched'), open}
+local made = redis.call('HGET', generated_by, ARGV[1])
+if not made then
+  made = cjson.encode(redis.call('HGETALL', generated))
+  redis.call('HSET', generated_by, ARGV[1], made)
+  redis.call('DEL', generated)
+end
+return {acked, cjson.decode(made), counter('dispatched'), open}

@@ -1,4 +1,5 @@
--- ARGV: version, groups_per_step, cursor: next dispatch index and the indices that were open. The learner continues from `version`. Returns {released, restored}.
+-- ARGV: version, groups_per_step, then a cursor: next dispatch index, indices that were open
+-- The learner continues from `version`. Returns {released, restored}.
 -- From here on admission counts as if the versions so far had trained on groups_per_step groups each: true of
 -- an unbroken run, and the only bound that makes sense after a lost Redis or an older checkpoint.
 local version = tonumber(ARGV[1])
@@ -15,6 +16,9 @@ for _, id in ipairs(restored) do
   count('trained', -1)
   count('tokens_trained', -tonumber(redis.call('HGET', group_key(id), 'tokens')))
   buffer(id)
+end
+if redis.call('HEXISTS', generated_by, version + 1) == 0 then
+  redis.call('DEL', generated_by)  -- of steps that will not be made anew as they were
 end
 -- A Redis that lost what the checkpoint knows of goes on in the data where the checkpoint was.
 local known = counter('dispatched')

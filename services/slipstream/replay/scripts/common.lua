@@ -15,7 +15,8 @@ local in_flight = prefix .. 'in_flight'                    -- ids by dispatch in
 local kept = prefix .. 'kept'                              -- ids by the version that trained on them
 local evaluation_queue = prefix .. 'evaluation_queue'      -- ids by the version to evaluate
 local evaluation_leases = prefix .. 'evaluation_leases'    -- ids by deadline in milliseconds
-local generated = prefix .. 'generated'                    -- hash: what was inserted, filtered or not, summed up
+local generated = prefix .. 'generated'                    -- hash: what was inserted since the last step, summed up
+local generated_by = prefix .. 'generated_by'              -- hash: version not durable yet → what its step had generated
 local pass_rates = prefix .. 'pass_rates'                  -- hash: prompt id → correct, total, version last seen
 
 local REMEMBER_SECONDS = 600  -- how long a settled group is known, so that a repeated insert is recognised

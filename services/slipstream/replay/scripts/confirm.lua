@@ -4,4 +4,9 @@ for _, id in ipairs(ids) do
   redis.call('ZREM', kept, id)
   settle(id)
 end
+for _, made in ipairs(redis.call('HKEYS', generated_by)) do
+  if tonumber(made) <= tonumber(ARGV[1]) then
+    redis.call('HDEL', generated_by, made)
+  end
+end
 return #ids

@@ -1,0 +1,89 @@
+"""Kills writers of checkpoints in the middle of one, and prints what they left: MODEL ROOT KILLS.
+
+Writers are forked from it, so that torch is imported once.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from slipstream.learner.checkpoint import (
+    CheckpointWriter,
+    State,
+    latest_checkpoint,
+    load_tensors,
+    prune,
+    read_state,
+)
+from slipstream.learner.model import Policy, load_policy
+from slipstream.learner.ranks import Alone
+
+SIZE = 1_000_000
+NAMES = ("a", "b", "c", "d")
+SECONDS = 30.0
+
+
+def write(root: Path, policy: Policy, version: int) -> None:
+    """Checkpoints of 16 MB, one after the other; every number of one is its version."""
+    writer = CheckpointWriter(root, Alone())
+    while True:
+        writer.prepare(State(version=version, model_fingerprint="f"), policy)
+        writer.begin(version, {name: torch.full((SIZE,), float(version)) for name in NAMES})
+        writer.settle()
+        prune(root, keep=2)
+        version += 1
+
+
+def newest(root: Path) -> int:
+    """The newest checkpoint's version; 0 for none."""
+    found = latest_checkpoint(root)
+    return 0 if found is None else read_state(found).version
+
+
+def kill_in_the_middle(root: Path, policy: Policy) -> dict[str, Any]:
+    """Let a writer finish a checkpoint, and kill it while it writes the next."""
+    first = newest(root) + 1
+    process = os.fork()
+    if process == 0:
+        try:
+            write(root, policy, first)
+        finally:
+            os._exit(1)
+    deadline = time.monotonic() + SECONDS
+    while newest(root) < first or not half_written(root):
+        assert time.monotonic() < deadline, "nothing was written"
+        time.sleep(0.001)
+    os.kill(process, signal.SIGKILL)
+    _, status = os.waitpid(process, 0)
+    return {"signal": os.WTERMSIG(status), "first": first, "newest": newest(root), "whole": whole(root)} | {
+        "partial": half_written(root)
+    }
+
+
+def half_written(root: Path) -> bool:
+    """Whether there is a part of a checkpoint with something in it."""
+    return any(path.stat().st_size for path in root.glob(".partial-*/tensors/*") if path.exists())
+
+
+def whole(root: Path) -> bool:
+    """Whether every number of the newest checkpoint is its version."""
+    found = latest_checkpoint(root)
+    assert found is not None
+    tensors = {name: torch.zeros(SIZE) for name in NAMES}
+    load_tensors(found, tensors)
+    return all(bool((tensor == newest(root)).all()) for tensor in tensors.values())
+
+
+def main(model: Path, root: Path, kills: int) -> None:
+    torch.set_num_threads(1)
+    policy = load_policy(model, source=model, device=torch.device("cpu"), dtype=torch.float32)
+    print(json.dumps([kill_in_the_middle(root, policy) for _ in range(kills)]))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
