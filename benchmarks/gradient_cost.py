@@ -23,7 +23,8 @@ from padded import (
     samples_of,
 )
 from slipstream.config import RunConfig, parse_config
-from slipstream.learner.model import Policy, load_policy
+from slipstream.learner.loading import load_policy
+from slipstream.learner.model import Policy
 from slipstream.learner.step import TrainingStep
 from slipstream.learner.tiny import make_tiny_model
 from slipstream.types import Group

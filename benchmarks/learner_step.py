@@ -36,7 +36,7 @@ from learner_step_report import (
     speed_table,
     with_report,
 )
-from slipstream.learner.model import without_progress_bars
+from slipstream.learner.loading import without_progress_bars
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs" / "benchmarks.md"

@@ -31,7 +31,8 @@ import torch
 from sampler import Sampler
 from slipstream.cli.warmup import cached_model
 from slipstream.config import RunConfig, load_config
-from slipstream.learner.model import Policy, load_policy, without_progress_bars
+from slipstream.learner.loading import load_policy, without_progress_bars
+from slipstream.learner.model import Policy
 from slipstream.learner.step import TrainingStep
 from slipstream.tasks import make_source
 from slipstream.tokens import load_tokens

@@ -24,9 +24,10 @@ from slipstream.learner.checkpoint import latest_checkpoint
 from slipstream.learner.clients import ReplayClient
 from slipstream.learner.evaluation import Evaluator
 from slipstream.learner.fleet import Fleet
+from slipstream.learner.loading import load_policy
 from slipstream.learner.lockstep import Lockstep
 from slipstream.learner.loop import Loop
-from slipstream.learner.model import Policy, load_policy
+from slipstream.learner.model import Policy
 from slipstream.learner.publisher import Publisher, catch_up
 from slipstream.learner.publishing import Publishing
 from slipstream.learner.ranks import Alone

@@ -8,7 +8,8 @@ import pytest
 import torch
 from learner.fakes import TINY, TINY_EXPERTS
 from redis import Redis
-from slipstream.learner.model import Policy, load_policy
+from slipstream.learner.loading import load_policy
+from slipstream.learner.model import Policy
 from slipstream.learner.tiny import make_tiny_model
 from slipstream.replay.redis_server import RedisServer
 

@@ -20,7 +20,8 @@ from slipstream.learner.checkpoint import (
     prune,
     read_state,
 )
-from slipstream.learner.model import Policy, load_policy
+from slipstream.learner.loading import load_policy
+from slipstream.learner.model import Policy
 from slipstream.learner.ranks import Alone
 
 SIZE = 1_000_000

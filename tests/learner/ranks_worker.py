@@ -14,8 +14,9 @@ from learner.fakes import completion, config_with, contrast, group
 from slipstream.config import RunConfig
 from slipstream.learner.checkpoint import CheckpointWriter, State, read_state
 from slipstream.learner.critic import load_critic
+from slipstream.learner.loading import load_policy
 from slipstream.learner.lockstep import Lockstep, follow
-from slipstream.learner.model import Policy, load_policy, whole
+from slipstream.learner.model import Policy, whole
 from slipstream.learner.ranks import Alone, RankLost, TorchRanks, started_by_torchrun
 from slipstream.learner.reference import load_reference
 from slipstream.learner.sharding import checkpoint_activations, shard

@@ -12,7 +12,7 @@ from slipstream.algorithms import RunningBaselines, group_advantages
 from slipstream.algorithms.shaping import CollapseWatch
 from slipstream.algorithms.spec import CollapseAlarm, DynamicSampling, Entropy, Shaping
 from slipstream.config import RunConfig
-from slipstream.learner.batch import make_row, make_sequences, prompt_tokens
+from slipstream.learner.batch import make_sequences, prompt_tokens
 from slipstream.learner.checkpoint import State, read_state
 from slipstream.learner.memory import Memory
 from slipstream.learner.model import Policy
@@ -21,6 +21,7 @@ from slipstream.learner.ranks import Alone
 from slipstream.learner.record import StepResult
 from slipstream.learner.reference import Reference, load_reference
 from slipstream.learner.rewards import batch_rewards, diversity_of
+from slipstream.learner.rows import make_row
 from slipstream.learner.state import restore
 from slipstream.learner.step import TrainingStep
 from slipstream.types import FinishReason, Group

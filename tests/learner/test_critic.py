@@ -13,7 +13,7 @@ from learner.test_step import on_policy
 from prometheus_client import generate_latest
 from slipstream.algorithms.spec import Shaping
 from slipstream.config import RunConfig
-from slipstream.learner.batch import make_row, make_sequences, pack, prompt_tokens
+from slipstream.learner.batch import make_sequences, prompt_tokens
 from slipstream.learner.checkpoint import (
     CheckpointError,
     State,
@@ -21,8 +21,10 @@ from slipstream.learner.checkpoint import (
 from slipstream.learner.critic import Critic, load_critic, value_positions
 from slipstream.learner.loss_metrics import CRITIC, observe_critic
 from slipstream.learner.model import Policy
+from slipstream.learner.packing import pack
 from slipstream.learner.record import StepResult
 from slipstream.learner.reference import Reference
+from slipstream.learner.rows import make_row
 from slipstream.learner.state import restore
 from slipstream.learner.step import TrainingStep
 from slipstream.learner.tiny import make_tiny_model

@@ -6,8 +6,8 @@ import pytest
 import torch
 from learner.fakes import config_with, contrast, unguarded
 from slipstream.config import TinyModel
+from slipstream.learner.loading import load_policy
 from slipstream.learner.logprobs import selected_logprobs
-from slipstream.learner.model import load_policy
 from slipstream.learner.step import TrainingStep
 from slipstream.learner.tiny import make_tiny_model
 from slipstream.weights.transfer import checksum

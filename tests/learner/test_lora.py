@@ -15,9 +15,10 @@ from slipstream.learner.checkpoint import (
     State,
 )
 from slipstream.learner.export import export
+from slipstream.learner.loading import load_policy
 from slipstream.learner.logprobs import Selected
 from slipstream.learner.lora import LoraPolicy, load_trained
-from slipstream.learner.model import Policy, load_policy
+from slipstream.learner.model import Policy
 from slipstream.learner.reference import load_reference
 from slipstream.learner.state import restore
 from slipstream.learner.step import TrainingStep

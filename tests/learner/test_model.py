@@ -8,8 +8,10 @@ import pytest
 import torch
 from learner.fakes import TINY, completion, config_with
 from safetensors.torch import load_file
-from slipstream.learner.batch import TrainingSequence, make_row, prompt_tokens
-from slipstream.learner.model import Policy, load_policy, pick_device
+from slipstream.learner.batch import TrainingSequence, prompt_tokens
+from slipstream.learner.loading import load_policy, pick_device
+from slipstream.learner.model import Policy
+from slipstream.learner.rows import make_row
 from slipstream.learner.step import TrainingStep
 from slipstream.learner.tiny import CHARACTERS, make_tokenizer
 from slipstream.weights.manifest import model_fingerprint

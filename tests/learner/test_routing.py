@@ -12,7 +12,8 @@ import transformers
 from learner.fakes import completion
 from learner.slow_experts import row_of, run, slowly, top
 from slipstream.learner.batch import TrainingSequence
-from slipstream.learner.model import Policy, load_policy
+from slipstream.learner.loading import load_policy
+from slipstream.learner.model import Policy
 from slipstream.learner.routing import Routed, Routers, UnsupportedRouting, Watch, router_shift
 from torch.utils.checkpoint import checkpoint
 

@@ -9,9 +9,10 @@ import pytest
 import torch
 from learner.fakes import completion, config_with, contrast, group, unguarded
 from slipstream.config import RunConfig
-from slipstream.learner.batch import TrainingSequence, make_row, prompt_tokens
+from slipstream.learner.batch import TrainingSequence, prompt_tokens
 from slipstream.learner.model import Policy
 from slipstream.learner.record import StepResult
+from slipstream.learner.rows import make_row
 from slipstream.learner.step import Abandoned, TrainingStep
 from slipstream.types import Completion, Group
 

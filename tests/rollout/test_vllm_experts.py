@@ -21,7 +21,8 @@ from rollout.live_engine import (
     tiny_config,
     with_engine,
 )
-from slipstream.learner.model import Policy, load_policy
+from slipstream.learner.loading import load_policy
+from slipstream.learner.model import Policy
 from slipstream.learner.replayed import Origin, experts_of_row
 from slipstream.learner.routing import Routers, Watch
 from slipstream.rollout.engine import Turn

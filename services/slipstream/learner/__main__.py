@@ -16,10 +16,10 @@ from slipstream.learner.clients import ReplayClient
 from slipstream.learner.critic import load_critic
 from slipstream.learner.evaluation import Evaluator
 from slipstream.learner.fleet import Fleet
+from slipstream.learner.loading import pick_device, without_progress_bars
 from slipstream.learner.lockstep import Lockstep, follow
 from slipstream.learner.loop import Loop
 from slipstream.learner.lora import load_trained
-from slipstream.learner.model import pick_device, without_progress_bars
 from slipstream.learner.publisher import Publisher, catch_up
 from slipstream.learner.publishing import Publishing, overlaps
 from slipstream.learner.ranks import Alone, TorchRanks, local_rank, own_rank, started_by_torchrun

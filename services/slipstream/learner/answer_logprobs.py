@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 import torch
 
-from slipstream.learner.batch import Row, make_row, pack, prompt_tokens
+from slipstream.learner.batch import prompt_tokens
 from slipstream.learner.model import Policy
+from slipstream.learner.packing import pack
+from slipstream.learner.rows import Row, make_row
 from slipstream.learner.supervised import Pair
 
 

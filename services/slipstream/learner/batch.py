@@ -1,19 +1,11 @@
-"""From groups to packed rows: flat tokens with sequence ids, no padding.
+"""From groups to the sequences that train, and to minibatches of them."""
 
-Shape suffixes: R tokens of a row, T sampled tokens of a row (those with a loss), B sequences of a row.
-"""
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-import heapq
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-
-import torch
-
-from slipstream.algorithms import token_versions
 from slipstream.algorithms.shaping.duplicates import duplicate_weights
 from slipstream.algorithms.spec import Shaping
-from slipstream.learner.replayed import Origin, experts_of_row
-from slipstream.types import Completion, FinishReason, Group, VersionSpan
+from slipstream.types import Completion, FinishReason, Group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,35 +29,6 @@ class TrainingSequence:
     def sampled(self) -> int:
         """Tokens that the policy sampled."""
         return sum(self.completion.mask)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """Packed sequences for one forward pass."""
-
-    tokens_R: torch.Tensor
-    positions_R: torch.Tensor
-    predictors_T: torch.Tensor
-    targets_T: torch.Tensor
-    rollout_logprobs_T: torch.Tensor
-    versions_T: torch.Tensor
-    sequence_ids_T: torch.Tensor
-    ends_B: torch.Tensor
-    """Where in the row the last token of each sequence is."""
-    places_B: torch.Tensor
-    shares_B: torch.Tensor
-    group_ids_B: torch.Tensor
-    prompt_tokens_B: torch.Tensor
-    mask_T: torch.Tensor
-    """1; 0 in a row that only keeps this rank in step with the others."""
-    attention_RR: torch.Tensor | None = None
-    experts_RLK: torch.Tensor | None = None
-    """What the rollouts brought with them, see `experts_of_row`."""
-
-    @property
-    def trains(self) -> bool:
-        """Whether there is anything in it."""
-        return bool(self.mask_T.any())
 
 
 def make_sequences(groups: Sequence[Group], shaping: Shaping) -> list[TrainingSequence]:
@@ -99,65 +62,6 @@ def _trains(completion: Completion, shaping: Shaping) -> bool:
     return not completion.withheld and any(completion.mask) and not overlong
 
 
-def without_too_long(
-    sequences: Sequence[TrainingSequence], max_tokens: int
-) -> tuple[list[TrainingSequence], int]:
-    """Those that fit into a row, and how many do not: a row of theirs would take memory that is not there."""
-    fitting = [sequence for sequence in sequences if sequence.length <= max_tokens]
-    return fitting, len(sequences) - len(fitting)
-
-
-def pack(
-    sequences: Sequence[TrainingSequence], *, max_tokens: int, share_prompts: bool = False, ranks: int = 1
-) -> list[list[TrainingSequence]]:
-    """First-fit-decreasing into rows of at most `max_tokens`, of which every rank gets as many.
-
-    With `share_prompts` what is packed are bundles of a group's sequences, whose prompt counts once. For
-    several ranks the rows, a multiple of their number, are made about equally long, longest first; some may
-    be empty. No sequence may be longer than a row.
-    """
-    bundles = _bundles(sequences, max_tokens) if share_prompts else [[sequence] for sequence in sequences]
-    bundles.sort(key=lambda b: -_bundle_length(b))
-    rows = _first_fit(bundles, max_tokens)
-    if ranks == 1 or not rows:
-        return rows
-    count, even = -(-len(rows) // ranks) * ranks, None
-    while (even := _even(bundles, max_tokens, count)) is None:
-        count += ranks
-    return sorted(even, key=lambda row: -sum(s.length for s in row))
-
-
-def _first_fit(bundles: Sequence[list[TrainingSequence]], max_tokens: int) -> list[list[TrainingSequence]]:
-    rows: list[list[TrainingSequence]] = []
-    free: list[int] = []
-    for bundle in bundles:
-        length = _bundle_length(bundle)
-        place = next((i for i, room in enumerate(free) if room >= length), None)
-        if place is None:
-            place = len(rows)
-            rows.append([])
-            free.append(max_tokens)
-        rows[place] += bundle
-        free[place] -= length
-    return rows
-
-
-def _even(
-    bundles: Sequence[list[TrainingSequence]], max_tokens: int, count: int
-) -> list[list[TrainingSequence]] | None:
-    """`count` rows, each bundle into the shortest; None when one does not fit there."""
-    rows: list[list[TrainingSequence]] = [[] for _ in range(count)]
-    shortest = [(0, place) for place in range(count)]
-    for bundle in bundles:
-        length, place = heapq.heappop(shortest)
-        length += _bundle_length(bundle)
-        if length > max_tokens:
-            return None
-        rows[place] += bundle
-        heapq.heappush(shortest, (length, place))
-    return rows
-
-
 def split(sequences: Sequence[TrainingSequence], parts: int) -> list[list[TrainingSequence]]:
     """Minibatches of whole groups, in order; never an empty one unless there is nothing at all."""
     names = sorted({sequence.group for sequence in sequences})
@@ -174,133 +78,3 @@ def prompt_tokens(sequences: Sequence[TrainingSequence]) -> dict[int, int]:
     for sequence in sequences:
         totals[sequence.group] = totals.get(sequence.group, 0) + sequence.sampled
     return totals
-
-
-def make_row(
-    sequences: Sequence[TrainingSequence],
-    totals: Mapping[int, int],
-    device: torch.device,
-    *,
-    share_prompts: bool = False,
-) -> Row:
-    """The tensors of one row; `totals` is `prompt_tokens` of the whole minibatch.
-
-    With `share_prompts` neighbours of one group stand behind one copy of their prompt, and an attention
-    mask lets each completion see that prompt and itself.
-    """
-    layout = _Layout()
-    previous: TrainingSequence | None = None
-    for index, sequence in enumerate(sequences):
-        shared = share_prompts and previous is not None and previous.group == sequence.group
-        layout.add(index, sequence, shared=shared)
-        previous = sequence
-    return Row(
-        tokens_R=torch.tensor(layout.tokens, device=device),
-        positions_R=torch.tensor(layout.positions, device=device),
-        predictors_T=torch.tensor(layout.predictors, device=device),
-        targets_T=torch.tensor(layout.targets, device=device),
-        rollout_logprobs_T=torch.tensor(layout.logprobs, device=device),
-        versions_T=torch.tensor(layout.versions, device=device),
-        sequence_ids_T=torch.tensor(layout.sequence_ids, device=device),
-        ends_B=torch.tensor(layout.ends, device=device, dtype=torch.int64),
-        places_B=torch.tensor([s.place for s in sequences], device=device, dtype=torch.int64),
-        shares_B=torch.tensor([s.share for s in sequences], device=device),
-        group_ids_B=torch.tensor([s.group for s in sequences], device=device),
-        prompt_tokens_B=torch.tensor([totals[s.group] for s in sequences], device=device),
-        mask_T=torch.ones(len(layout.targets), device=device),
-        attention_RR=layout.attention(device) if share_prompts else None,
-        experts_RLK=experts_of_row(layout.origins, device),
-    )
-
-
-def empty_row(device: torch.device) -> Row:
-    """A row without weight: one token behind one other, with a mask of 0."""
-    sequence = TrainingSequence(
-        prompt_token_ids=(0,),
-        completion=Completion(
-            token_ids=(0,),
-            logprobs=(0.0,),
-            mask=(1,),
-            spans=(VersionSpan(version=0, start=0, end=1),),
-            finish_reason=FinishReason.STOP,
-        ),
-        place=0,
-        group=0,
-        share=0.0,
-    )
-    row = make_row([sequence], {0: 1}, device)
-    return replace(row, mask_T=torch.zeros_like(row.mask_T))
-
-
-@dataclass(slots=True)
-class _Layout:
-    """A row in the making. `bundles` and `members` say whose token it is; member 0 is the shared prompt."""
-
-    tokens: list[int] = field(default_factory=list)
-    positions: list[int] = field(default_factory=list)
-    bundles: list[int] = field(default_factory=list)
-    members: list[int] = field(default_factory=list)
-    predictors: list[int] = field(default_factory=list)
-    targets: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    versions: list[int] = field(default_factory=list)
-    sequence_ids: list[int] = field(default_factory=list)
-    ends: list[int] = field(default_factory=list)
-    origins: list[Origin] = field(default_factory=list)
-    bundle: int = 0
-    end_of_prompt: int = 0
-
-    def add(self, index: int, sequence: TrainingSequence, *, shared: bool) -> None:
-        """Append a sequence, without its prompt when that stands in the row already."""
-        completion = sequence.completion
-        experts, prompt = completion.routed_experts, len(sequence.prompt_token_ids)
-        if not shared:
-            self.bundle += 1
-            self._append(sequence.prompt_token_ids, first=0, member=0)
-            self.origins.append(Origin(experts=experts, first=0, count=prompt))
-            self.end_of_prompt = len(self.tokens) - 1
-        start = len(self.tokens)
-        self._append(completion.token_ids, first=prompt, member=index + 1)
-        self.ends.append(len(self.tokens) - 1)
-        self.origins.append(Origin(experts=experts, first=prompt, count=len(completion.token_ids)))
-        spans = [(s.version, s.start, s.end) for s in completion.spans]
-        of_token = token_versions(spans, len(completion.mask))
-        for t, sampled in enumerate(completion.mask):
-            if sampled:
-                self.predictors.append(start + t - 1 if t else self.end_of_prompt)
-                self.targets.append(completion.token_ids[t])
-                self.logprobs.append(completion.logprobs[t])
-                self.versions.append(of_token[t])
-                self.sequence_ids.append(index)
-
-    def attention(self, device: torch.device) -> torch.Tensor:
-        """Which token [R, first] may see which [R, second]: earlier ones of its prompt and of itself."""
-        bundle_R = torch.tensor(self.bundles, device=device)
-        member_R = torch.tensor(self.members, device=device)
-        same_bundle_RR = bundle_R[:, None] == bundle_R
-        visible_RR = (member_R == 0) | (member_R[:, None] == member_R)
-        return (same_bundle_RR & visible_RR).tril()
-
-    def _append(self, token_ids: Sequence[int], *, first: int, member: int) -> None:
-        self.tokens += token_ids
-        self.positions += range(first, first + len(token_ids))
-        self.bundles += [self.bundle] * len(token_ids)
-        self.members += [member] * len(token_ids)
-
-
-def _bundles(sequences: Sequence[TrainingSequence], max_tokens: int) -> list[list[TrainingSequence]]:
-    """The sequences by group, a group in as many bundles as its completions need rows."""
-    bundles: list[list[TrainingSequence]] = []
-    for sequence in sorted(sequences, key=lambda s: s.group):
-        last = bundles[-1] if bundles else None
-        fits = last is not None and _bundle_length([*last, sequence]) <= max_tokens
-        if last is not None and fits and last[0].group == sequence.group:
-            last.append(sequence)
-        else:
-            bundles.append([sequence])
-    return bundles
-
-
-def _bundle_length(bundle: Sequence[TrainingSequence]) -> int:
-    """Tokens of a bundle: its prompt once, and every completion."""
-    return len(bundle[0].prompt_token_ids) + sum(len(s.completion.token_ids) for s in bundle)

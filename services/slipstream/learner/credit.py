@@ -10,9 +10,9 @@ import torch
 
 from slipstream.algorithms import final_rewards, gae, moments, reward_penalty, whiten
 from slipstream.algorithms.spec import Gae, Kl
-from slipstream.learner.batch import Row
 from slipstream.learner.passes import Known
 from slipstream.learner.ranks import Ranks
+from slipstream.learner.rows import Row
 from slipstream.types import FinishReason, Group
 
 

@@ -13,8 +13,8 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from slipstream.algorithms import Counts, ValueLoss, value_loss
 from slipstream.config import CriticConfig, LearnerConfig, RunConfig
-from slipstream.learner.batch import Row
 from slipstream.learner.model import Policy, autocast, whole
+from slipstream.learner.rows import Row
 from slipstream.learner.schedule import learning_rate
 from slipstream.learner.sharding import checkpoint_activations, shard
 from slipstream.learner.value_model import ValueModel, load_value_model

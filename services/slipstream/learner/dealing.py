@@ -5,8 +5,10 @@ from collections.abc import Sequence
 import torch
 
 from slipstream.config import LearnerConfig
-from slipstream.learner.batch import Row, TrainingSequence, empty_row, make_row, pack, prompt_tokens
+from slipstream.learner.batch import TrainingSequence, prompt_tokens
+from slipstream.learner.packing import pack
 from slipstream.learner.ranks import Ranks
+from slipstream.learner.rows import Row, empty_row, make_row
 
 
 class Dealer:

@@ -15,8 +15,9 @@ from slipstream.learner.checkpoint import (
     read_state,
     write_whole,
 )
+from slipstream.learner.loading import without_progress_bars
 from slipstream.learner.lora import LoraPolicy, saved_policy
-from slipstream.learner.model import Policy, without_progress_bars
+from slipstream.learner.model import Policy
 
 DTYPES: Final = ("float32", "bfloat16")
 

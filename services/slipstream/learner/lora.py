@@ -16,8 +16,10 @@ from safetensors.torch import save_file
 
 from slipstream.config import LoraConfig, RunConfig
 from slipstream.learner.checkpoint import CheckpointError
+from slipstream.learner.checkpoint_form import in_checkpoint_form
+from slipstream.learner.loading import load_policy
 from slipstream.learner.logprobs import Selected
-from slipstream.learner.model import Policy, full_disk_is_os_error, in_checkpoint_form, load_policy, whole
+from slipstream.learner.model import Policy, full_disk_is_os_error, whole
 
 ADAPTER = "default"
 PREFIX = "base_model.model."  # of every name in a peft directory

@@ -13,12 +13,12 @@ import torch
 
 from slipstream.algorithms import m2po_limit
 from slipstream.algorithms.spec import LossSpec, M2po
-from slipstream.learner.batch import Row
 from slipstream.learner.critic import Critic, Values
 from slipstream.learner.logprobs import Selected
 from slipstream.learner.model import Policy
 from slipstream.learner.ranks import Ranks
 from slipstream.learner.routing import Routed
+from slipstream.learner.rows import Row
 
 Forward = Callable[[Policy, Row], Selected]
 

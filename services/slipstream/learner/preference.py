@@ -13,7 +13,7 @@ from slipstream.algorithms.preference import preference_loss
 from slipstream.config import RunConfig
 from slipstream.config.stages import PreferenceStage
 from slipstream.learner.answer_logprobs import answer_logprobs, summed
-from slipstream.learner.batch import TrainingSequence, make_row, prompt_tokens
+from slipstream.learner.batch import TrainingSequence, prompt_tokens
 from slipstream.learner.judge import Judge
 from slipstream.learner.model import Policy
 from slipstream.learner.pairs import (
@@ -24,6 +24,7 @@ from slipstream.learner.pairs import (
     pairs_with_demonstrations,
     verified_scores,
 )
+from slipstream.learner.rows import make_row
 from slipstream.learner.supervised import Pair, descend, epochs_of, steps_of, written
 from slipstream.learner.verified import Learned, NothingKept, prompt_text
 from slipstream.tasks import PromptSource

@@ -3,8 +3,9 @@
 import torch
 
 from slipstream.config import RunConfig
+from slipstream.learner.loading import load_policy
 from slipstream.learner.lora import LoraPolicy
-from slipstream.learner.model import Policy, load_policy
+from slipstream.learner.model import Policy
 
 
 class Reference:

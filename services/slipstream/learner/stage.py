@@ -17,7 +17,8 @@ from slipstream.learner.clients import ReplayClient
 from slipstream.learner.delivery import Apart, Served
 from slipstream.learner.evaluation import Evaluator
 from slipstream.learner.fleet import Fleet
-from slipstream.learner.model import Policy, load_policy, pick_device, without_progress_bars
+from slipstream.learner.loading import load_policy, pick_device, without_progress_bars
+from slipstream.learner.model import Policy
 from slipstream.learner.preference import PreferenceTraining
 from slipstream.learner.publisher import Publisher, catch_up
 from slipstream.learner.ranks import Alone

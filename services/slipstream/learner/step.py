@@ -22,20 +22,14 @@ from slipstream.algorithms.baselines import RunningBaselines
 from slipstream.algorithms.segments import segment_sum
 from slipstream.algorithms.spec import Ema, Gae, Mixed, Rspo, Shaping
 from slipstream.config import RunConfig
-from slipstream.learner.batch import (
-    Row,
-    TrainingSequence,
-    make_sequences,
-    prompt_tokens,
-    split,
-    without_too_long,
-)
+from slipstream.learner.batch import TrainingSequence, make_sequences, prompt_tokens, split
 from slipstream.learner.credit import Credit, assign_credit
 from slipstream.learner.critic import Critic, value_positions
 from slipstream.learner.dealing import Dealer
 from slipstream.learner.logprobs import Selected
 from slipstream.learner.memory import Memory
 from slipstream.learner.model import Policy, whole
+from slipstream.learner.packing import without_too_long
 from slipstream.learner.passes import Known, drift_bound, look_ahead, without_gradient
 from slipstream.learner.ranks import Alone, Ranks
 from slipstream.learner.record import Record, StepResult
@@ -43,6 +37,7 @@ from slipstream.learner.reference import Reference
 from slipstream.learner.replayed import require_experts
 from slipstream.learner.rewards import BatchRewards, batch_rewards, diversity_of
 from slipstream.learner.routing import Routed, Routers, Watch, router_shift
+from slipstream.learner.rows import Row
 from slipstream.learner.schedule import learning_rate
 from slipstream.types import Group
 

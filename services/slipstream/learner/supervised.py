@@ -11,8 +11,10 @@ from typing import TypeVar
 import torch
 
 from slipstream.config import ScheduleConfig
-from slipstream.learner.batch import Row, TrainingSequence, make_row, pack, prompt_tokens
+from slipstream.learner.batch import TrainingSequence, prompt_tokens
 from slipstream.learner.model import Policy
+from slipstream.learner.packing import pack
+from slipstream.learner.rows import Row, make_row
 from slipstream.learner.schedule import learning_rate
 from slipstream.types import Completion, FinishReason, VersionSpan
 

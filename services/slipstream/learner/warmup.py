@@ -16,7 +16,8 @@ from pathlib import Path
 import torch
 
 from slipstream.config import ConfigError, RunConfig, WarmupConfig, load_config
-from slipstream.learner.model import Policy, load_policy, pick_device, without_progress_bars
+from slipstream.learner.loading import load_policy, pick_device, without_progress_bars
+from slipstream.learner.model import Policy
 from slipstream.learner.supervised import Fitting, Pair, fit, written
 from slipstream.learner.tiny import make_tiny_model
 from slipstream.rpc.pod import die_with_parent
