@@ -7,14 +7,16 @@ A session is one life of learner, worker and replay service; what outlives it is
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from learner.fakes import Events, config_with, silent_log
+from learner.fakes import config_with
+from learner.mortal import Killed, Mortal, Script
+from learner.small_actor import TOKENS, SmallActor
 from learner.worker import FINGERPRINT, Worker
 from replay.driver import serving
 from safetensors.torch import load_file
@@ -37,161 +39,14 @@ from slipstream.replay.__main__ import shaping_of
 from slipstream.rollout.clients import ReplayClient as RolloutReplayClient
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.server import start_server
-from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
-from slipstream.types import Completion, FinishReason, Group, Lease, Ledger, Outcome, Reward, VersionSpan
+from slipstream.types import Ledger
 from slipstream.v1.learner_pb2_grpc import add_FleetServicer_to_server
 
 CPU = torch.device("cpu")
-TOKENS = 6
-EOS = 1
 SECONDS = 60.0
 TIMES = frozenset({"time", "tokens_per_second", "idle_fraction"})
 """Values of a row, beside those named ..._seconds, that differ from run to run."""
-
-
-class Killed(Exception):
-    """The process is gone."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Script:
-    """What happens to a session «before» or «after» a call, named by its method and version: «after ack 3».
-
-    Once killed, no call gets through any more.
-    """
-
-    at: Mapping[str, "Happening"] = field(default_factory=dict)
-    events: Events = field(default_factory=Events)
-    stop: asyncio.Event = field(default_factory=asyncio.Event)
-    log: Log = field(default_factory=silent_log)
-    killed: bool = False
-
-    async def call(self, what: str, call: Callable[[], Awaitable[Any]]) -> Any:
-        """Make a call. Errors: Killed, before or after it."""
-        await self._reach(f"before {what}")
-        found = await call()
-        self.events.note(what)
-        await self._reach(f"after {what}")
-        return found
-
-    async def _reach(self, place: str) -> None:
-        if place in self.at:
-            await self.at[place](self)
-        if self.killed:
-            raise Killed
-
-
-Happening = Callable[[Script], Awaitable[None]]
-
-
-async def stop(script: Script) -> None:
-    """As Ctrl-C does."""
-    script.stop.set()
-
-
-async def kill(script: Script) -> None:
-    """As SIGKILL does, to learner and worker at once."""
-    script.killed = True
-
-
-async def kill_once_2_is_durable(script: Script) -> None:
-    """As SIGKILL does, when the checkpoint of version 2, which is written meanwhile, is there."""
-    await script.events.wait_for("confirm_checkpoint 2")
-    script.killed = True
-
-
-class Mortal:
-    """A client all of whose calls go through a script; a call is named by its method and last argument."""
-
-    def __init__(self, client: Any, script: Script) -> None:
-        self._client = client
-        self._script = script
-
-    def __getattr__(self, method: str) -> Callable[..., Awaitable[Any]]:
-        async def call(*arguments: Any, **named: Any) -> Any:
-            what = arguments[-1] if arguments else ""
-            name = what.dispatch_index if isinstance(what, Group) else what
-            inner = getattr(self._client, method)
-            return await self._script.call(f"{method} {name}", lambda: inner(*arguments, **named))
-
-        return call
-
-
-class SmallActor:
-    """Leases at the version that its worker serves, and draws each completion from a seed of its own."""
-
-    def __init__(self, worker: Worker, policy: Policy, replay: Any) -> None:
-        self._worker = worker
-        self._policy = policy
-        self._replay = replay
-
-    async def run(self) -> None:
-        """Until cancelled; then leases are returned."""
-        held: list[Lease] = []
-        await self._worker.events.wait_for("commit")
-        try:
-            while True:
-                serving = self._worker.version
-                held = await self._replay.lease(max_prompts=4, wait_seconds=2.0, serving_version=serving)
-                while held:
-                    await self._replay.insert(await asyncio.to_thread(self._answer, held[0]))
-                    held.pop(0)
-        finally:
-            with suppress(Killed):
-                await self._replay.give_back(held)
-
-    @torch.no_grad()
-    def _answer(self, lease: Lease) -> Group:
-        version, weights = self._worker.version, self._worker.weights
-        for name, parameter in self._policy.model.named_parameters():
-            parameter.copy_(weights[name])
-        prompt = tuple(3 + ord(character) % 64 for character in lease.prompt.text)
-        rows, logprobs = self._sample(prompt, lease)
-        return Group(
-            group_id=lease.group_id,
-            lease_epoch=lease.lease_epoch,
-            dispatch_index=lease.dispatch_index,
-            prompt=lease.prompt,
-            prompt_token_ids=prompt,
-            completions=tuple(completion(*row, version=version) for row in zip(rows, logprobs, strict=True)),
-        )
-
-    def _sample(self, prompt: tuple[int, ...], lease: Lease) -> tuple[list[list[int]], list[list[float]]]:
-        """TOKENS tokens of each completion, drawn side by side, and their logprobs."""
-        seeds = [100 * lease.dispatch_index + place for place in range(lease.group_size)]
-        generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-        tokens = torch.tensor([prompt] * lease.group_size)
-        found = torch.zeros(lease.group_size, 0)
-        for _ in range(TOKENS):
-            logits = self._policy.model(input_ids=tokens, use_cache=False).logits[:, -1]
-            logprobs = logits.log_softmax(dim=1)
-            drawn = [
-                torch.multinomial(row.exp(), 1, generator=generator)
-                for row, generator in zip(logprobs, generators, strict=True)
-            ]
-            tokens = torch.cat([tokens, torch.stack(drawn)], dim=1)
-            found = torch.cat([found, logprobs.gather(1, tokens[:, -1:])], dim=1)
-        return tokens[:, len(prompt) :].tolist(), found.tolist()
-
-
-def completion(tokens: list[int], logprobs: list[float], *, version: int) -> Completion:
-    """An answer up to its end token, scored."""
-    size = tokens.index(EOS) + 1 if EOS in tokens else len(tokens)
-    return Completion(
-        token_ids=tuple(tokens[:size]),
-        logprobs=tuple(logprobs[:size]),
-        mask=(1,) * size,
-        spans=(VersionSpan(version=version, start=0, end=size),),
-        finish_reason=FinishReason.STOP if EOS in tokens else FinishReason.LENGTH,
-        text="".join(chr(97 + token % 26) for token in tokens[:size]),
-        rewards=(Reward(name="exact_match", value=score(tokens[:size]), outcome=Outcome.SCORE),),
-    )
-
-
-def score(tokens: list[int]) -> float:
-    """0.1 or 0.7, by parity: fractions that binary numbers only come near to; in some groups all equal."""
-    return 0.7 if sum(tokens) % 2 else 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

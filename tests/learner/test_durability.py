@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from learner.circle import Script, configured, session
+from learner.circle import configured, session
 from learner.fakes import config_with, said, save
+from learner.mortal import Script
 from learner.worker import until
 from slipstream.learner.checkpoint import CheckpointWriter, State, latest_checkpoint, read_state
 from slipstream.learner.model import Policy

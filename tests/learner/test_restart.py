@@ -6,18 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from learner.circle import (
-    Ended,
-    Happening,
-    Script,
-    configured,
-    kill,
-    kill_once_2_is_durable,
-    rows,
-    session,
-    stop,
-    stored,
-)
+from learner.circle import Ended, configured, rows, session, stored
+from learner.mortal import Happening, Script, kill, kill_once_2_is_durable, stop
 from redis import Redis
 from slipstream.config import RunConfig
 from slipstream.replay.redis_server import RedisServer

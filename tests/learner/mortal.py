@@ -1,0 +1,78 @@
+"""A learner and a worker that are stopped or killed at a call that is named beforehand."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from learner.fakes import Events, silent_log
+from slipstream.telemetry.logs import Log
+from slipstream.types import Group
+
+
+class Killed(Exception):
+    """The process is gone."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Script:
+    """What happens to a session «before» or «after» a call, named by its method and version: «after ack 3».
+
+    Once killed, no call gets through any more.
+    """
+
+    at: Mapping[str, "Happening"] = field(default_factory=dict)
+    events: Events = field(default_factory=Events)
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    log: Log = field(default_factory=silent_log)
+    killed: bool = False
+
+    async def call(self, what: str, call: Callable[[], Awaitable[Any]]) -> Any:
+        """Make a call. Errors: Killed, before or after it."""
+        await self._reach(f"before {what}")
+        found = await call()
+        self.events.note(what)
+        await self._reach(f"after {what}")
+        return found
+
+    async def _reach(self, place: str) -> None:
+        if place in self.at:
+            await self.at[place](self)
+        if self.killed:
+            raise Killed
+
+
+Happening = Callable[[Script], Awaitable[None]]
+
+
+async def stop(script: Script) -> None:
+    """As Ctrl-C does."""
+    script.stop.set()
+
+
+async def kill(script: Script) -> None:
+    """As SIGKILL does, to learner and worker at once."""
+    script.killed = True
+
+
+async def kill_once_2_is_durable(script: Script) -> None:
+    """As SIGKILL does, when the checkpoint of version 2, which is written meanwhile, is there."""
+    await script.events.wait_for("confirm_checkpoint 2")
+    script.killed = True
+
+
+class Mortal:
+    """A client all of whose calls go through a script; a call is named by its method and last argument."""
+
+    def __init__(self, client: Any, script: Script) -> None:
+        self._client = client
+        self._script = script
+
+    def __getattr__(self, method: str) -> Callable[..., Awaitable[Any]]:
+        async def call(*arguments: Any, **named: Any) -> Any:
+            what = arguments[-1] if arguments else ""
+            name = what.dispatch_index if isinstance(what, Group) else what
+            inner = getattr(self._client, method)
+            return await self._script.call(f"{method} {name}", lambda: inner(*arguments, **named))
+
+        return call
