@@ -265,7 +265,7 @@ def test_kl_in_the_reward_counts_for_answers_that_do_not_train_just_as_well(
 
     def rewards(shaping: dict[str, Any]) -> torch.Tensor:
         config = configured(kl={"coefficient": 0.5, "placement": "reward"}, shaping=shaping)
-        return TrainingStep(new_policy(), config, reference=reference)._rewards([answers]).total_B
+        return TrainingStep(new_policy(), config, reference=reference).assignment.rewards([answers]).total_B
 
     plain = rewards({})
     assert bool(plain[4].isnan())

@@ -6,7 +6,7 @@ Shape suffixes: T sampled tokens of a row.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,13 +14,11 @@ import torch
 from slipstream.algorithms import m2po_limit
 from slipstream.algorithms.spec import LossSpec, M2po
 from slipstream.learner.critic import Critic, Values
-from slipstream.learner.logprobs import Selected
+from slipstream.learner.forward import Forward
 from slipstream.learner.model import Policy
 from slipstream.learner.ranks import Ranks
 from slipstream.learner.routing import Routed
 from slipstream.learner.rows import Row
-
-Forward = Callable[[Policy, Row], Selected]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,10 +51,10 @@ def look_ahead(
 ) -> list[Known]:
     """Look at every row of a batch before its first update."""
     read = _needs_policy(loss) or (critic is not None and critic.reads_policy)
-    now = [without_gradient(forward, policy, row) for row in rows] if read else None
+    now = [forward.without_gradient(policy, row) for row in rows] if read else None
     in_reward = critic is not None and loss.kl is not None and loss.kl.placement == "reward"
     needed = reference if loss.needs_ref_logprobs or in_reward else None
-    ref = None if needed is None else [without_gradient(forward, needed, row) for row in rows]
+    ref = None if needed is None else [forward.without_gradient(needed, row) for row in rows]
     chosen = None
     if loss.top_entropy is not None and now is not None:
         entropies = [n.entropy_T[row.mask_T.bool()] for n, row in zip(now, rows, strict=True)]
@@ -92,7 +90,7 @@ def drift_bound(
         return None
     again = updated and spec.scope == "harmful"
     parts = [
-        without_gradient(forward, policy, row).logprobs_T if again else found.old_T
+        forward.without_gradient(policy, row).logprobs_T if again else found.old_T
         for row, found in zip(rows, known, strict=True)
     ]
     logprobs_T = torch.cat([part for part in parts if part is not None])
@@ -133,9 +131,3 @@ def _needs_policy(loss: LossSpec) -> bool:
 
 def _keeps_old(loss: LossSpec) -> bool:
     return loss.needs_old_logprobs or any(isinstance(c, M2po) for c in loss.corrections)
-
-
-def without_gradient(forward: Forward, policy: Policy, row: Row) -> Selected:
-    """The forward pass of one row, without gradient."""
-    with torch.no_grad():
-        return forward(policy, row)

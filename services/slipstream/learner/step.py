@@ -1,42 +1,40 @@
-"""One training step: groups in, changed weights out. The whole of learning is in this file.
+"""One training step: groups in, changed weights out.
 
-groups ─▶ sequences ─▶ minibatches of packed rows ─▶ old, reference logprobs ─▶ rewards ─▶ advantages
-                                                     loss, gradient ─▶ optimizer ◀─┘
+groups ─▶ sequences ─▶ minibatches of packed rows ─▶ old, reference logprobs ─▶ rewards, advantages ─┐
+          (batch)      (packing, rows, dealing)      (passes, forward)          (assignment, credit) │
+                                                     loss, gradient ─▶ optimizer ◀───────────────────┘
 """
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
 from slipstream.algorithms import (
     Counts,
-    group_advantages,
     over_age_mask,
     policy_loss,
-    reward_penalty,
     token_staleness,
 )
 from slipstream.algorithms.baselines import RunningBaselines
-from slipstream.algorithms.segments import segment_sum
-from slipstream.algorithms.spec import Ema, Gae, Mixed, Rspo, Shaping
+from slipstream.algorithms.spec import Gae, Rspo
 from slipstream.config import RunConfig
+from slipstream.learner.assignment import Assignment, Minibatch
 from slipstream.learner.batch import TrainingSequence, make_sequences, prompt_tokens, split
-from slipstream.learner.credit import Credit, assign_credit
-from slipstream.learner.critic import Critic, value_positions
+from slipstream.learner.critic import Critic
 from slipstream.learner.dealing import Dealer
-from slipstream.learner.logprobs import Selected
+from slipstream.learner.forward import Forward
 from slipstream.learner.memory import Memory
 from slipstream.learner.model import Policy, whole
 from slipstream.learner.packing import without_too_long
-from slipstream.learner.passes import Known, drift_bound, look_ahead, without_gradient
+from slipstream.learner.passes import drift_bound, look_ahead
 from slipstream.learner.ranks import Alone, Ranks
 from slipstream.learner.record import Record, StepResult
 from slipstream.learner.reference import Reference
 from slipstream.learner.replayed import require_experts
-from slipstream.learner.rewards import BatchRewards, batch_rewards, diversity_of
-from slipstream.learner.routing import Routed, Routers, Watch, router_shift
+from slipstream.learner.rewards import diversity_of
+from slipstream.learner.routing import Routers, router_shift
 from slipstream.learner.rows import Row
 from slipstream.learner.schedule import learning_rate
 from slipstream.types import Group
@@ -44,17 +42,6 @@ from slipstream.types import Group
 
 class Abandoned(Exception):
     """The step was given up before it changed anything."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Minibatch:
-    """The rows of one optimizer step, the counts that their loss is divided by, and what is known of each."""
-
-    rows: Sequence[Row]
-    counts: Counts
-    known: Sequence[Known] = ()
-    advantages: Sequence[torch.Tensor] = ()
-    """[B] of each row, or with a critic [T]."""
 
 
 class TrainingStep:
@@ -87,16 +74,32 @@ class TrainingStep:
             )
         self._config = config
         budget = config.rollout.max_new_tokens
-        self._advantage = config.algorithm.resolved_advantage()
         self._shaping = config.algorithm.resolved_shaping(max_new_tokens=budget)
         self._loss = config.algorithm.resolved_loss(
             max_staleness=config.staleness.max_staleness, max_new_tokens=budget
         )
-        self._records_routers = isinstance(self._loss.objective, Rspo)
-        if self._records_routers or config.learner.replay_experts:
+        records_routers = isinstance(self._loss.objective, Rspo)
+        if records_routers or config.learner.replay_experts:
             policy.routers = policy.routers or Routers(policy.model)
-        if isinstance(self._advantage, Gae) != (critic is not None):
+        advantage = config.algorithm.resolved_advantage()
+        if isinstance(advantage, Gae) != (critic is not None):
             raise ValueError("the advantage gae, and no other, trains with a critic: pass load_critic(...)")
+        self.forward = Forward(
+            config,
+            entropy=self._loss.entropy is not None,
+            hidden=critic is not None and critic.reads_policy,
+            routers=records_routers,
+        )
+        self.assignment = Assignment(
+            config,
+            advantage=advantage,
+            loss=self._loss,
+            shaping=self._shaping,
+            reference=reference,
+            dealer=self._dealer,
+            forward=self.forward,
+            ranks=self._ranks,
+        )
         self._weights: dict[str, float] = {reward.name: reward.weight for reward in config.rewards}
         self.memory = Memory.fresh(self._loss.entropy, self._shaping.collapse_alarm)
 
@@ -124,8 +127,7 @@ class TrainingStep:
             make_sequences(groups, self._shaping), self._config.learner.max_tokens_per_row
         )
         minibatches = [self._look(part) for part in split(sequences, self._config.learner.minibatches)]
-        rewards = self._rewards(groups)
-        minibatches, baselines = self._with_advantages(minibatches, groups, rewards)
+        minibatches, baselines = self.assignment.of_batch(minibatches, groups, self.memory.baselines)
         record = Record(rate=self._set_learning_rate(version + 1), too_long=too_long)
         for minibatch in minibatches:
             may_stop = stopped if not record.updates else lambda: False
@@ -154,55 +156,6 @@ class TrainingStep:
             self._loss, rows, self.policy, reference, self.forward, self._ranks, critic=self.critic
         )
         return Minibatch(rows=rows, counts=counts, known=known)
-
-    def _rewards(self, groups: Sequence[Group]) -> BatchRewards:
-        """Shaped rewards; the divergence from the reference is taken off where that is its place.
-
-        It is known of every scored completion, whether it trains or not: all count in their group's mean.
-        """
-        rewards = batch_rewards(groups, self._weights, self._shaping)
-        kl = self._loss.kl
-        if kl is None or kl.placement != "reward" or self.critic is not None:  # which takes it off each token
-            return rewards
-        assert self.reference is not None, "a reference is loaded wherever there is a KL term"
-        penalty_B = torch.zeros_like(rewards.lengths_B)
-        everything = make_sequences(groups, Shaping())
-        fitting, _ = without_too_long(everything, self._config.learner.max_tokens_per_row)
-        for row in self._dealer.rows(fitting):
-            ref_T = without_gradient(self.forward, self.reference.policy, row).logprobs_T
-            penalty_T = reward_penalty(1.0, row.rollout_logprobs_T, ref_T, row.mask_T)
-            of_row_B = segment_sum(penalty_T.double(), row.sequence_ids_T, row.places_B.shape[0])
-            penalty_B[row.places_B.cpu()] += of_row_B.cpu()
-        return rewards.plus(-self._ranks.sum(penalty_B), weight=kl.coefficient)
-
-    def _with_advantages(
-        self, minibatches: Sequence[Minibatch], groups: Sequence[Group], rewards: BatchRewards
-    ) -> tuple[list[Minibatch], RunningBaselines]:
-        """The minibatches with what their tokens are trained with, and the baselines after the batch."""
-        if not isinstance(self._advantage, Gae):
-            advantages_B, baselines = self._advantages(rewards)
-            return [_with_advantages(minibatch, advantages_B) for minibatch in minibatches], baselines
-        parts = [(minibatch.rows, minibatch.known) for minibatch in minibatches]
-        credit = assign_credit(self._advantage, self._loss.kl, groups, rewards.total_B, parts, self._ranks)
-        ready = [_with_credit(part, found) for part, found in zip(minibatches, credit, strict=True)]
-        return ready, self.memory.baselines
-
-    def _advantages(self, rewards: BatchRewards) -> tuple[torch.Tensor, RunningBaselines]:
-        """One advantage for each completion of the batch, and the baselines after it."""
-        baselines, found = self.memory.baselines, None
-        if isinstance(self._advantage, Ema | Mixed):
-            total = rewards.total_B.tolist()
-            found = torch.tensor(baselines.of(rewards.keys, total), dtype=torch.float64)
-            baselines = baselines.after(rewards.keys, total, self._advantage.decay)
-        advantages_B = group_advantages(
-            self._advantage,
-            rewards.components_BN,
-            rewards.group_ids_B,
-            weights=rewards.weights_N,
-            lengths=rewards.lengths_B,
-            baselines=found,
-        )
-        return advantages_B, baselines
 
     def _gradients(
         self, minibatch: Minibatch, version: int, record: Record, stopped: Callable[[], bool]
@@ -268,30 +221,6 @@ class TrainingStep:
         loss, value_loss = self._ranks.sum(totals).tolist()
         return loss, value_loss
 
-    def forward(self, policy: Policy, row: Row, routed: Routed | None = None) -> Selected:
-        """Logprobs and entropies of the sampled tokens of a row, as the rollout sampled them.
-
-        `routed`: experts whose router logprobs are wanted, instead of those of the active ones.
-        """
-        return policy.selected(
-            row.tokens_R,
-            row.positions_R,
-            row.predictors_T,
-            row.targets_T,
-            temperature=self._config.rollout.temperature,
-            chunk=self._config.learner.logprob_chunk,
-            attention_RR=row.attention_RR,
-            entropy_gradient=self._loss.entropy is not None,
-            hidden_at_N=value_positions(row)
-            if self.critic is not None and self.critic.reads_policy
-            else None,
-            watch=Watch(
-                records=self._records_routers,
-                experts_TLK=None if routed is None else routed.experts_TLK,
-                replay_RLK=row.experts_RLK if self._config.learner.replay_experts else None,
-            ),
-        )
-
     def _remember(
         self,
         result: StepResult,
@@ -344,17 +273,3 @@ def row_staleness(row: Row, version: int) -> torch.Tensor:
     count as fresh. Their ratios are right all the same: rollout logprobs are those of the sampling policy.
     """
     return token_staleness(version, row.versions_T.clamp(max=version))
-
-
-def _with_advantages(minibatch: Minibatch, advantages_B: torch.Tensor) -> Minibatch:
-    """The minibatch with the advantage of each sequence of each row, shared among equal answers."""
-    found = [
-        advantages_B[row.places_B.cpu()].to(row.shares_B.device) * row.shares_B for row in minibatch.rows
-    ]
-    return replace(minibatch, advantages=found)
-
-
-def _with_credit(minibatch: Minibatch, credit: Sequence[Credit]) -> Minibatch:
-    """The minibatch with the advantage and the return of each token of each row."""
-    known = [replace(k, returns_T=c.returns_T) for k, c in zip(minibatch.known, credit, strict=True)]
-    return replace(minibatch, known=known, advantages=[c.advantages_T for c in credit])
