@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CONFIG ?= examples/addition.yaml
 
-.PHONY: help quickstart test test-presets test-trl test-mutants test-gpu lint format proto bench bench-staleness bench-learner clean
+.PHONY: help quickstart test test-long test-presets test-trl test-mutants test-gpu lint format proto bench bench-staleness bench-learner clean
 
 help:  ## Show this list.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
@@ -18,7 +18,10 @@ quickstart: $(READY)  ## Train the million-parameter model on two-digit addition
 	$(BIN)/slipstream run $(CONFIG)
 
 test: $(READY)  ## The default suite, vLLM included: about ten minutes on two cores.
-	$(BIN)/python -m pytest -m "not (gpu or presets or trl or mutants)"
+	$(BIN)/python -m pytest -m "not (gpu or long or presets or trl or mutants)"
+
+test-long: $(READY)  ## Adapters, experts and stages on the real engine: ten minutes.
+	$(BIN)/python -m pytest -m "long and not gpu"
 
 test-presets: $(READY)  ## Five steps of the quickstart with every preset: half an hour.
 	$(BIN)/python -m pytest -m presets
@@ -46,8 +49,9 @@ format: $(READY)  ## Rewrite the sources in the house's format.
 proto: $(READY)  ## Generate services/slipstream/v1 from proto/.
 	$(BIN)/python proto/generate.py
 
-bench: $(READY)  ## Asynchronous against synchronous training, side by side.
+bench: $(READY)  ## Asynchronous against synchronous training, and publishing beside it, side by side.
 	$(BIN)/python benchmarks/async_vs_sync.py
+	$(BIN)/python benchmarks/overlap.py
 
 bench-staleness: $(READY)  ## Accuracy against staleness, into docs/benchmarks.md: an hour of one core.
 	$(BIN)/slipstream warmup examples/addition.yaml

@@ -23,7 +23,7 @@ from slipstream.rollout.engine import Turn
 from slipstream.rollout.vllm_engine import VllmEngine
 from slipstream.weights.group import TransferError
 
-pytestmark = pytest.mark.vllm
+pytestmark = [pytest.mark.vllm, pytest.mark.long]
 CLOSE = 1e-4
 
 

@@ -30,7 +30,7 @@ from slipstream.rollout.vllm_engine import _turn, start_vllm
 from slipstream.types import RoutedExperts
 from slipstream.weights.group import TransferError
 
-pytestmark = pytest.mark.vllm
+pytestmark = [pytest.mark.vllm, pytest.mark.long]
 EXPERTS = 8
 CLOSE = 2e-4
 

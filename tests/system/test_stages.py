@@ -116,6 +116,7 @@ def _lines(stage: Path, number: int) -> list[str]:
 
 
 @pytest.mark.vllm
+@pytest.mark.long
 def test_the_r1_recipe_runs_its_four_stages_to_the_end(tmp_path: Path) -> None:
     run_dir, stages = run(shrunk("r1_recipe.yaml", tmp_path))
     assert [stage["kind"] for stage in stages] == ["supervised", "rl", "rejection_sampling", "rl"]
@@ -133,6 +134,7 @@ def test_the_r1_recipe_runs_its_four_stages_to_the_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.vllm
+@pytest.mark.long
 def test_preference_rounds_and_a_distillation_run_to_their_end(tmp_path: Path) -> None:
     # The teacher is the model that the cold start of this very run leaves.
     teacher = tmp_path / "teacher"
