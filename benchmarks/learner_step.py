@@ -75,7 +75,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2, help="CPU threads of torch")
     parser.add_argument("--groups", type=int, default=64, help="gradient: groups of the batch")
-    parser.add_argument("--row-tokens", type=int, default=1024, help="gradient, growth: tokens of a row")
+    parser.add_argument("--row-tokens", type=int, default=2048, help="gradient, growth: tokens of a row")
     parser.add_argument("--head-tokens", type=int, default=Shape().tokens, help="head: trained tokens")
     parser.add_argument("--vocabulary", type=int, default=Shape().vocabulary, help="head: its tokens")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="head: where it runs")

@@ -1,6 +1,7 @@
 """From the sequences of a minibatch to this rank's rows; every rank has equally many."""
 
 from collections.abc import Sequence
+from typing import Final
 
 import torch
 
@@ -9,6 +10,10 @@ from slipstream.learner.batch import TrainingSequence, prompt_tokens
 from slipstream.learner.packing import pack
 from slipstream.learner.ranks import Ranks
 from slipstream.learner.rows import Row, empty_row, make_row
+
+ENOUGH_TOKENS: Final = 512
+"""Of a row on a CPU, whose attention computes every pair of tokens of a row and masks those that do not
+belong together; longer rows make nothing else faster there."""
 
 
 class Dealer:
@@ -31,6 +36,7 @@ class Dealer:
             max_tokens=self._config.max_tokens_per_row,
             share_prompts=self._config.share_prompts,
             ranks=self._ranks.size,
+            enough=ENOUGH_TOKENS if self._device.type == "cpu" else None,
         )
         own = packed[self._ranks.rank :: self._ranks.size]
         return [

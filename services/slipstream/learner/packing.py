@@ -15,17 +15,25 @@ def without_too_long(
 
 
 def pack(
-    sequences: Sequence[TrainingSequence], *, max_tokens: int, share_prompts: bool = False, ranks: int = 1
+    sequences: Sequence[TrainingSequence],
+    *,
+    max_tokens: int,
+    share_prompts: bool = False,
+    ranks: int = 1,
+    enough: int | None = None,
 ) -> list[list[TrainingSequence]]:
     """First-fit-decreasing into rows of at most `max_tokens`, of which every rank gets as many.
 
+    `enough` tokens make a row that is not worth filling further, where attention costs the square of a row:
+    only a sequence that is longer makes its row longer.
     With `share_prompts` what is packed are bundles of a group's sequences, whose prompt counts once. For
     several ranks the rows, a multiple of their number, are made about equally long, longest first; some may
     be empty. No sequence may be longer than a row.
     """
-    bundles = _bundles(sequences, max_tokens) if share_prompts else [[sequence] for sequence in sequences]
+    capacity = max_tokens if enough is None else min(enough, max_tokens)
+    bundles = _bundles(sequences, capacity) if share_prompts else [[sequence] for sequence in sequences]
     bundles.sort(key=lambda b: -_bundle_length(b))
-    rows = _first_fit(bundles, max_tokens)
+    rows = _first_fit(bundles, capacity)
     if ranks == 1 or not rows:
         return rows
     count, even = -(-len(rows) // ranks) * ranks, None
@@ -34,7 +42,8 @@ def pack(
     return sorted(even, key=lambda row: -sum(s.length for s in row))
 
 
-def _first_fit(bundles: Sequence[list[TrainingSequence]], max_tokens: int) -> list[list[TrainingSequence]]:
+def _first_fit(bundles: Sequence[list[TrainingSequence]], capacity: int) -> list[list[TrainingSequence]]:
+    """Rows of a capacity; a longer bundle gets a row of its own."""
     rows: list[list[TrainingSequence]] = []
     free: list[int] = []
     for bundle in bundles:
@@ -43,7 +52,7 @@ def _first_fit(bundles: Sequence[list[TrainingSequence]], max_tokens: int) -> li
         if place is None:
             place = len(rows)
             rows.append([])
-            free.append(max_tokens)
+            free.append(capacity)
         rows[place] += bundle
         free[place] -= length
     return rows
