@@ -10,7 +10,7 @@ from statistics import median
 
 import torch
 from cost import Cost, alone, cost_of
-from lognormal import MEAN_TOKENS, lognormal_groups
+from lognormal import MEAN_TOKENS, PROMPT_TOKENS, lognormal_groups
 from padded import (
     Padded,
     Trl,
@@ -183,7 +183,7 @@ def step_cost(tokens: int, rounds: int, threads: int, row_tokens: int) -> Cost:
     with tempfile.TemporaryDirectory() as directory:
         policy = tiny_policy(tiny_weights(Path(directory)))
     config = configured(row_tokens=row_tokens)
-    batch = _groups_of(tokens, int(policy.model.config.vocab_size))
+    batch = _groups_of(tokens, int(policy.model.config.vocab_size), longest=row_tokens - PROMPT_TOKENS)
     costs = [
         cost_of(lambda: learner_gradient(policy, config, batch), policy.device) for _ in range(1 + rounds)
     ]
@@ -192,11 +192,11 @@ def step_cost(tokens: int, rounds: int, threads: int, row_tokens: int) -> Cost:
     return Cost(seconds=seconds / trained, peak_bytes=costs[0].peak_bytes)
 
 
-def _groups_of(tokens: int, vocabulary: int) -> list[Group]:
-    """The first groups of one stream that have so many tokens together."""
+def _groups_of(tokens: int, vocabulary: int, *, longest: int) -> list[Group]:
+    """The first groups of one stream that have so many tokens together; no answer fills more than a row."""
     several = 2 * math.ceil(tokens / (GROUP_SIZE * MEAN_TOKENS)) + 4
     found, total = [], 0
-    for group in lognormal_groups(several, GROUP_SIZE, vocabulary=vocabulary):
+    for group in lognormal_groups(several, GROUP_SIZE, vocabulary=vocabulary, longest=longest):
         if total < tokens:
             found.append(group)
             total += group.tokens

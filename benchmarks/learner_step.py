@@ -11,7 +11,7 @@ gradient  One batch of 64 groups x 8 completions, lognormal lengths (sigma 1, me
           Neither sorts by length; the plain one is measured sorted too. All the gradients must agree.
 head      Logprobs, entropies and their backward pass at a large vocabulary, with all logits in memory and in
           chunks, every variant in a process of its own.
-growth    Time for each token and peak memory of steps of 1 to 64 thousand tokens in rows of one size, every
+growth    Time for each token and peak memory of steps of 1 to 64 thousand tokens in full rows of 512, every
           size in a process of its own.
 
 Ratios come from runs of one call that follow each other. Exits with 1 when a limit does not hold.
@@ -36,6 +36,7 @@ from learner_step_report import (
     speed_table,
     with_report,
 )
+from slipstream.learner.dealing import ENOUGH_TOKENS
 from slipstream.learner.loading import without_progress_bars
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -63,7 +64,7 @@ def _head(arguments: argparse.Namespace) -> tuple[str, list[Limit]]:
 
 def _growth(arguments: argparse.Namespace) -> tuple[str, list[Limit]]:
     sizes = [size for size in SIZES if size <= max(arguments.longest, FULL)]
-    found = growth(sizes, rounds=arguments.rounds, threads=arguments.threads, row_tokens=arguments.row_tokens)
+    found = growth(sizes, rounds=arguments.rounds, threads=arguments.threads, row_tokens=ENOUGH_TOKENS)
     return growth_table(found, FULL), growth_limits(found, FULL)
 
 
@@ -75,7 +76,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2, help="CPU threads of torch")
     parser.add_argument("--groups", type=int, default=64, help="gradient: groups of the batch")
-    parser.add_argument("--row-tokens", type=int, default=2048, help="gradient, growth: tokens of a row")
+    parser.add_argument("--row-tokens", type=int, default=2048, help="gradient: tokens of a row")
     parser.add_argument("--head-tokens", type=int, default=Shape().tokens, help="head: trained tokens")
     parser.add_argument("--vocabulary", type=int, default=Shape().vocabulary, help="head: its tokens")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="head: where it runs")

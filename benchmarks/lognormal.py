@@ -13,12 +13,14 @@ FIRST_TOKEN = 3
 """Those before are padding, end and unknown."""
 
 
-def lognormal_groups(groups: int, size: int, *, vocabulary: int, seed: int = 0) -> list[Group]:
+def lognormal_groups(
+    groups: int, size: int, *, vocabulary: int, seed: int = 0, longest: int = LONGEST
+) -> list[Group]:
     """Random tokens, lengths of mean MEAN_TOKENS, a reward between 0 and 1 for each completion, and one
     rollout logprob for all tokens: that of a uniform guess."""
     source = torch.Generator().manual_seed(seed)
     mu = math.log(MEAN_TOKENS) - SIGMA**2 / 2
-    lengths = torch.empty(groups, size).log_normal_(mu, SIGMA, generator=source).round().clamp(1, LONGEST)
+    lengths = torch.empty(groups, size).log_normal_(mu, SIGMA, generator=source).round().clamp(1, longest)
 
     def tokens(count: int) -> tuple[int, ...]:
         return tuple(torch.randint(FIRST_TOKEN, vocabulary, (count,), generator=source).tolist())

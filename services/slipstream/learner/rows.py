@@ -34,9 +34,25 @@ class Row:
     prompt_tokens_B: torch.Tensor
     mask_T: torch.Tensor
     """1; 0 in a row that only keeps this rank in step with the others."""
-    attention_RR: torch.Tensor | None = None
+    members_2R: torch.Tensor | None = None
+    """Where sequences share prompts: whose token it is, as the number of its prompt and that of its sequence,
+    0 for the prompt itself."""
     experts_RLK: torch.Tensor | None = None
     """What the rollouts brought with them, see `experts_of_row`."""
+
+    @property
+    def attention_RR(self) -> torch.Tensor | None:
+        """Which token [R, first] may see which [R, second]: earlier ones of its prompt and of itself.
+
+        Made when it is asked for: those of all rows of a batch would take more memory than a row's pass.
+        """
+        if self.members_2R is None:
+            return None
+        bundle_R, member_R = self.members_2R
+        same_bundle_RR = bundle_R[:, None] == bundle_R
+        visible_RR = (member_R == 0) | (member_R[:, None] == member_R)
+        attention_RR: torch.Tensor = (same_bundle_RR & visible_RR).tril()
+        return attention_RR
 
     @property
     def trains(self) -> bool:
@@ -76,7 +92,7 @@ def make_row(
         group_ids_B=torch.tensor([s.group for s in sequences], device=device),
         prompt_tokens_B=torch.tensor([totals[s.group] for s in sequences], device=device),
         mask_T=torch.ones(len(layout.targets), device=device),
-        attention_RR=layout.attention(device) if share_prompts else None,
+        members_2R=torch.tensor([layout.bundles, layout.members], device=device) if share_prompts else None,
         experts_RLK=experts_of_row(layout.origins, device),
     )
 
@@ -140,14 +156,6 @@ class _Layout:
                 self.logprobs.append(completion.logprobs[t])
                 self.versions.append(of_token[t])
                 self.sequence_ids.append(index)
-
-    def attention(self, device: torch.device) -> torch.Tensor:
-        """Which token [R, first] may see which [R, second]: earlier ones of its prompt and of itself."""
-        bundle_R = torch.tensor(self.bundles, device=device)
-        member_R = torch.tensor(self.members, device=device)
-        same_bundle_RR = bundle_R[:, None] == bundle_R
-        visible_RR = (member_R == 0) | (member_R[:, None] == member_R)
-        return (same_bundle_RR & visible_RR).tril()
 
     def _append(self, token_ids: Sequence[int], *, first: int, member: int) -> None:
         self.tokens += token_ids
