@@ -15,7 +15,7 @@ SPEED = 2.0
 GROWTH = 1.15
 """Most that a token may cost and a step hold at any size, as a multiple of the smallest with full rows."""
 BATCH_BYTES = 300
-"""What a token of the batch takes all the time: token ids, logprobs, versions, places, and what is known of it."""
+"""What a token of the batch takes all the time: ids, logprobs, versions, places, what is known of it."""
 SAME = 1e-4
 """Most that a gradient may be away from the plain one, in units of its norm."""
 

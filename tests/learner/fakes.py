@@ -202,12 +202,15 @@ class FakePublisher:
         self._events = events
         self._weights = weights
         self.slow: asyncio.Event | None = None
+        self.failure: Exception | None = None
 
     async def publish(self, version: int) -> Published:
         assert self._weights.locked(), "published while somebody may change the weights"
         self._events.note(f"publish {version}")
         if self.slow is not None:
             await self.slow.wait()
+        if self.failure is not None:
+            raise self.failure
         return Published(workers=0, seconds=0.0, pause_seconds=0.0, transfer_seconds=0.0)
 
 

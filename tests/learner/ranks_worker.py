@@ -30,6 +30,7 @@ ALGORITHM: dict[str, Any] = {"preset": "cispo", "kl": {"coefficient": 0.05}, "to
 """An algorithm whose ranks have to agree on a threshold, with a reference."""
 CASES = {
     "plain": (),
+    "minibatches": ("learner.minibatches=3",),
     "shared prompts": ("learner.share_prompts=true",),
     "activation checkpointing": ("learner.activation_checkpointing=true",),
     "critic": ("algorithm.advantage.kind=gae", "algorithm.preset=ppo"),

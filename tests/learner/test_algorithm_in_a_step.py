@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from slipstream.algorithms.spec import CollapseAlarm, DynamicSampling, Entropy, 
 from slipstream.config import RunConfig
 from slipstream.learner.batch import make_sequences, prompt_tokens
 from slipstream.learner.checkpoint import State, read_state
+from slipstream.learner.loading import load_policy
 from slipstream.learner.memory import Memory
 from slipstream.learner.model import Policy
 from slipstream.learner.passes import least_of_largest
@@ -356,3 +358,18 @@ def test_diversity_under_dynamic_sampling_is_that_of_all_that_was_generated() ->
     unknown = diversity_of([varied], weights, sampled, None)
     assert math.isnan(unknown["reward_std"])
     assert math.isnan(unknown["zero_variance_share"])
+
+
+def test_a_reference_of_another_vocabulary_is_refused(
+    new_policy: Callable[[], Policy], moe_dir: Path, tmp_path: Path
+) -> None:
+    other = load_policy(moe_dir, source=moe_dir, device=torch.device("cpu"), dtype=torch.float32)
+    other.model.resize_token_embeddings(59)
+    other.model.save_pretrained(tmp_path)
+    config = configured(
+        f"model={{path: {new_policy().source}}}",
+        kl={"coefficient": 0.1},
+        reference={"kind": "frozen", "path": str(tmp_path)},
+    )
+    with pytest.raises(ValueError, match="has a vocabulary of 59 tokens, and the policy one of"):
+        load_reference(config, device=torch.device("cpu"), dtype=torch.float32, policy=new_policy())

@@ -344,3 +344,35 @@ def test_publishing_overlaps_where_a_core_is_to_spare() -> None:
     assert not overlaps(many, cpu)
     assert overlaps(many, torch.device("cuda"))
     assert overlaps(config_with("learner.threads=100000", "weights.overlap=true"), cpu)
+
+
+def test_what_fails_beside_training_ends_the_run_at_once_with_its_own_error(
+    policy: Policy, tmp_path: Path
+) -> None:
+    scene = Scene(policy, tmp_path, "weights.overlap=true", "learner.sample_timeout_seconds=60", batches=1)
+    scene.publisher.slow = asyncio.Event()
+    scene.publisher.failure = RuntimeError("the broadcast failed")
+
+    async def run() -> None:
+        running = asyncio.create_task(scene.loop.run(scene.stop))
+        await scene.events.wait_for("publish 1")
+        scene.publisher.slow.set()
+        await asyncio.wait_for(running, 10)
+
+    with pytest.raises(RuntimeError, match="the broadcast failed"):
+        asyncio.run(run())
+
+
+def test_the_last_checkpoint_does_not_wait_for_the_last_broadcast(policy: Policy, tmp_path: Path) -> None:
+    scene = Scene(policy, tmp_path, "weights.overlap=true", "learner.steps=1")
+    scene.publisher.slow = asyncio.Event()
+
+    async def run() -> None:
+        running = asyncio.create_task(scene.loop.run(scene.stop))
+        await scene.events.wait_for("confirm 1")
+        assert "announce 1" not in scene.events
+        scene.publisher.slow.set()
+        await asyncio.wait_for(running, 10)
+
+    asyncio.run(run())
+    assert "announce 1" in scene.events

@@ -13,7 +13,7 @@ from learner.ranks_worker import CASES, compare, train_and_save
 from slipstream.learner.batch import TrainingSequence, make_sequences
 from slipstream.learner.checkpoint import latest_checkpoint
 from slipstream.learner.packing import pack
-from slipstream.learner.ranks import Alone
+from slipstream.learner.ranks import Alone, Heartbeat
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -125,3 +125,16 @@ def test_rows_are_not_filled_beyond_what_is_enough_and_a_longer_sequence_has_its
     rows = pack(sequences([30, 10, 8, 7, 7]), max_tokens=40, enough=20)
     assert [[s.length for s in row] for row in rows] == [[31], [11, 9], [8, 8]]
     assert [len(row) for row in pack(sequences([30, 10, 8, 7, 7]), max_tokens=40)] == [2, 3]
+
+
+def test_a_leader_that_is_silent_for_too_long_is_given_up() -> None:
+    store = torch.distributed.HashStore()
+    leader, other = (Heartbeat(store, timeout_seconds=0.2) for _ in range(2))
+    assert other.heard()  # it has only begun to listen
+    time.sleep(0.3)
+    leader.beat()
+    assert other.heard()
+    time.sleep(0.3)
+    assert not other.heard()
+    leader.beat()
+    assert other.heard()

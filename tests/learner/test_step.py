@@ -295,3 +295,20 @@ def test_a_sequence_longer_than_a_row_is_left_out_and_counted(policy: Policy) ->
     long = group(completion(range(5, 20), reward=1.0), completion((5, 6), reward=0.0), prompt=(3, 4))
     result = train(policy, [long], configured("learner.max_tokens_per_row=16"))
     assert (result.too_long, result.tokens, result.updates) == (1, 2, 1)
+
+
+def test_a_batch_of_which_nothing_trains_moves_no_weight_though_there_is_momentum(policy: Policy) -> None:
+    training = TrainingStep(policy, configured())
+    training.train([contrast()], version=0, update=unguarded)
+    before = weights(policy)
+    withheld = group(completion(reward=None), completion(reward=None))
+    result = training.train([withheld], version=1, update=unguarded)
+    assert (result.updates, result.bad, result.tokens) == (0, 0, 0)
+    assert torch.equal(weights(policy), before)
+
+
+@pytest.mark.parametrize("token", [-1, 10**6])
+def test_a_token_that_the_model_does_not_have_is_named_with_its_group(policy: Policy, token: int) -> None:
+    strange = group(completion((5, token)), completion((6, 7), reward=0.0))
+    with pytest.raises(ValueError, match=rf"group .* has token {token}, and the model \d+ tokens"):
+        train(policy, [strange])

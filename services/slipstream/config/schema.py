@@ -367,6 +367,7 @@ class RunConfig(Section):
         learner = _filled(self.learner, "minibatches", telescope.minibatches if telescope else None)
         if isinstance(algorithm.resolved_advantage(), Gae) and learner.critic is None:
             learner = learner.model_copy(update={"critic": CriticConfig()})
+            learner.model_fields_set.discard("critic")  # another algorithm, in a stage, has none
         object.__setattr__(self, "rollout", rollout)  # the model is frozen for everybody else
         object.__setattr__(self, "learner", learner)
         return self

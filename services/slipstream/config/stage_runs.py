@@ -22,6 +22,8 @@ RL = (*SAMPLED, "learner", "algorithm", "staleness")
 # Sections whose keys a stage replaces one by one; any other value, such as `data`, is replaced as a whole.
 MERGED = ("evaluation", "rollout", "verifier", "replay", "telemetry", "learner", "staleness", "weights")
 # Nothing is filtered, and nothing asks for more than one answer a prompt.
+# One process trains all weights, whatever the run's stages of reinforcement learning do.
+ALONE = {"learner.lora": None, "learner.critic": None, "learner.ranks": 1, "learner.replay_experts": False}
 NO_ALGORITHM = {"advantage": {"kind": "ema"}, "shaping": None}
 
 
@@ -96,13 +98,14 @@ def _forced(stage: Stage) -> dict[str, Any]:
     own = {"stages": [stage.model_dump(mode="json", exclude_unset=True, exclude={"set"})]}
     if isinstance(stage, SupervisedStage):
         fields = ("steps", "batch_size", "learning_rate", "label_smoothing")
-        return {**own, "warmup": {field: getattr(stage, field) for field in fields}}
+        return {**own, **ALONE, "warmup": {field: getattr(stage, field) for field in fields}}
     return {**own, **_synchronous(stage)}
 
 
 def _synchronous(stage: SampledStage) -> dict[str, Any]:
     """A round is one synchronous step: its groups are sampled from one version, and none is filtered."""
     return {
+        **ALONE,
         "algorithm": NO_ALGORITHM,
         "learner.steps": stage.sampling_rounds,
         "learner.groups_per_step": stage.groups,

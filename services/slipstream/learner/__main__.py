@@ -123,7 +123,7 @@ async def main(pod: Pod) -> None:
             report.event("resumed", step=loaded.version)
         pod.announce(server.address)
         await server.set_serving(True)
-        await train(loop, catch_up(publisher, fleet, weights), pod.stop)
+        await train(loop, (catch_up(publisher, fleet, weights), lockstep.beat()), pod.stop)
         await lockstep.finish()
     finally:
         fleet.finish("the learner stopped")
@@ -199,12 +199,13 @@ def follow_main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-async def train(loop: Loop, catching_up: Coroutine[Any, Any, None], stop: asyncio.Event) -> None:
-    """Run the loop to its end, with late joiners served beside it. Errors: those of either."""
+async def train(loop: Loop, beside: Sequence[Coroutine[Any, Any, None]], stop: asyncio.Event) -> None:
+    """Run the loop to its end, with what goes on beside it. Errors: those of either."""
     async with asyncio.TaskGroup() as tasks:
-        beside = tasks.create_task(catching_up)
+        running = [tasks.create_task(other) for other in beside]
         await loop.run(stop)
-        beside.cancel()
+        for task in running:
+            task.cancel()
 
 
 def run_directory(config: RunConfig) -> Path:

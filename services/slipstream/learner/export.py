@@ -28,15 +28,17 @@ def export(checkpoint: Path, output: Path, *, dtype: str = "float32", replace: b
     Adapters are merged into it, and also written by themselves, beside it as OUTPUT-adapter.
     Errors: CheckpointError; FileExistsError unless it may be replaced; OSError.
     """
-    if output.exists() and not replace:
-        raise FileExistsError(f"{output} exists; remove it, or name another directory")
+    adapters = output.with_name(f"{output.name}-adapter")
+    taken = [path for path in (output, adapters) if path.exists()]
+    if taken and not replace:
+        raise FileExistsError(f"{taken[0]} exists; remove it, or name another directory")
     read_state(checkpoint)
     source = checkpoint / "model"
     policy = saved_policy(source) or _plain(source)
     targets = {f"model/{name}": parameter.data for name, parameter in policy.trained_parameters()}
     load_tensors(checkpoint, targets, alone=True)
     if isinstance(policy, LoraPolicy):
-        write_whole(policy.save_adapters, output.with_name(f"{output.name}-adapter"))
+        write_whole(policy.save_adapters, adapters)
     write_whole(lambda partial: policy.save(partial, dtype=getattr(torch, dtype)), output)
 
 

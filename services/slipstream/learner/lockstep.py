@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from slipstream.learner.checkpoint import CheckpointWriter, State
-from slipstream.learner.ranks import Alone, TorchRanks, named_loss
+from slipstream.learner.ranks import Alone, RankLost, TorchRanks, named_loss
 from slipstream.learner.record import StepResult
 from slipstream.learner.snapshot import Snapshot
 from slipstream.learner.state import collect
@@ -29,6 +29,7 @@ from slipstream.v1 import types_pb2
 T = TypeVar("T")
 GRACE_SECONDS: Final = 20.0
 """How long another rank waits for rank 0's word after it was told to terminate."""
+BEAT_SECONDS: Final = 1.0
 
 
 class Lockstep:
@@ -76,6 +77,12 @@ class Lockstep:
         await asyncio.to_thread(self._writer.wait)
         return await self._together(pb.RankCommand(settle=pb.SettleCheckpoint()), self._writer.settle)
 
+    async def beat(self) -> None:
+        """Tell the others, until cancelled, that this rank is there, and what it waits for is elsewhere."""
+        while isinstance(self._ranks, TorchRanks):
+            self._ranks.heartbeat.beat()
+            await asyncio.sleep(BEAT_SECONDS)
+
     async def finish(self) -> None:
         """Let the other ranks end."""
         await self._together(pb.RankCommand(finish=pb.Finish()), lambda: None)
@@ -96,15 +103,19 @@ class Lockstep:
 
 def follow(ranks: TorchRanks, training: TrainingStep, snapshot: Snapshot, writer: CheckpointWriter) -> None:
     """What every other rank does, to its end. Errors: RankLost, also when rank 0 is gone."""
-    terminated: list[float] = []
+    terminated: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):  # rank 0 got it, too, and has a checkpoint to write
-        signal.signal(number, lambda *_: terminated.append(time.monotonic()))
+        signal.signal(number, lambda number, _: terminated.append(number))
+    heard = time.monotonic()
     while True:
         messages = ranks.listen()
-        if messages is None:
-            if terminated and time.monotonic() - terminated[0] > GRACE_SECONDS:
+        if messages is None and ranks.heartbeat.heard():
+            if terminated and time.monotonic() - heard > GRACE_SECONDS:
                 return
             continue
+        heard = time.monotonic()
+        if messages is None:
+            raise RankLost(f"rank {ranks.rank}: rank 0 has not been heard of for too long")
         command = pb.RankCommand.FromString(messages[0])
         if command.WhichOneof("command") == "finish":
             return

@@ -104,9 +104,9 @@ class Loop:
             raise
         finally:
             await self._prefetch.drop()
-        await self._publishing.settle()
         seconds = time.monotonic() - self._clock.started
         await self._saver.save(self.version, self._cursor, self._unvaried_share)
+        await self._publishing.settle()
         finished = await self._evaluate_last(stop)
         if finished:
             await self._write_model()
@@ -165,11 +165,13 @@ class Loop:
         await self._after_step()
 
     async def _next_batch(self, stop: asyncio.Event) -> list[Group] | None:
-        """The next batch; None when the run is being stopped. Errors: Starved, Unreachable."""
+        """The next batch; None when the run is being stopped. Errors: Starved, Unreachable, and those of a
+        publication that goes on beside."""
         patience = self._config.learner.sample_timeout_seconds
         try:
             with self._metrics.waiting("batch"):
-                return await self._prefetch.take(self.version, stop, patience_seconds=patience)
+                taking = self._prefetch.take(self.version, stop, patience_seconds=patience)
+                return await self._publishing.unless_it_fails(taking)
         except TimeoutError as error:
             raise Starved(
                 f"no batch of {self._config.learner.groups_per_step} groups within {patience:g} s: "
@@ -186,7 +188,7 @@ class Loop:
             stopped=stop.is_set,
             unvaried_share=self._unvaried_share,
         )
-        self._bad_in_a_row = 0 if result.updates else self._bad_in_a_row + 1
+        self._bad_in_a_row = self._bad_in_a_row + 1 if result.bad and not result.updates else 0
         if result.bad:
             self._log.error(
                 "step was not finite and changed nothing", step=self.version + 1, loss=result.loss

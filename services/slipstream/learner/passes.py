@@ -8,6 +8,7 @@ Shape suffixes: T sampled tokens of a row.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 
@@ -19,6 +20,9 @@ from slipstream.learner.model import Policy
 from slipstream.learner.ranks import Ranks
 from slipstream.learner.routing import Routed
 from slipstream.learner.rows import Row
+
+TIE: Final = 1e-5
+"""Nats: tokens behind the same prompt have the same entropy, but for a rounding that depends on their row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +63,7 @@ def look_ahead(
     if loss.top_entropy is not None and now is not None:
         entropies = [n.entropy_T[row.mask_T.bool()] for n, row in zip(now, rows, strict=True)]
         bound = least_of_largest(entropies, share=loss.top_entropy.share, ranks=ranks)
-        chosen = [found.entropy_T >= bound for found in now]
+        chosen = [found.entropy_T >= bound - TIE for found in now]
     return [
         Known(
             old_T=now[i].logprobs_T if now is not None and _keeps_old(loss) else None,

@@ -8,6 +8,8 @@ Without overlap training waits for the announcement. A snapshot is changed only 
 
 import asyncio
 import os
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 import torch
 
@@ -16,6 +18,7 @@ from slipstream.learner.clients import ReplayClient
 from slipstream.learner.lockstep import Lockstep
 from slipstream.learner.publisher import Published, Publisher
 
+T = TypeVar("T")
 NOTHING = Published(workers=0, seconds=0.0, pause_seconds=0.0, transfer_seconds=0.0)
 
 
@@ -47,15 +50,21 @@ class Publishing:
         """
         await self.settle()
         await self._weights.acquire()  # until the broadcast is over: the snapshot and its number are one
-        try:
-            await self._lockstep.take_snapshot()
-        except BaseException:
-            self._weights.release()
-            raise
+        await self._lockstep.take_snapshot()  # a torn one stays locked: nobody may ever send it
         self._running = asyncio.create_task(self._bring(version))
         if not self._overlap:
             await self.settle()
         return self._last
+
+    async def unless_it_fails(self, other: Coroutine[Any, Any, T]) -> T:
+        """Await something else; what a publication beside it raises ends that, too, and is raised here."""
+        task = asyncio.create_task(other)
+        while self._running is not None and not self._running.done() and not task.done():
+            await asyncio.wait((task, self._running), return_when=asyncio.FIRST_COMPLETED)
+        if self._running is not None and self._running.done() and self._running.exception() is not None:
+            task.cancel()
+            await self.settle()
+        return await task
 
     async def settle(self) -> None:
         """Wait until the last version is announced. Errors: Unreachable."""

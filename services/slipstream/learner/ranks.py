@@ -7,10 +7,11 @@ Shape suffix: T tokens of one rank, as many as it has.
 """
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import torch
 import torch.distributed as dist
@@ -19,6 +20,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from slipstream.rpc.errors import SlipstreamError
 
 POLL_SECONDS: Final = 2.0
+BEAT: Final = "slipstream/beat"
 FORGET_AFTER: Final = 16
 """Commands after which every rank has long seen one."""
 
@@ -75,6 +77,28 @@ class Alone:
         """There is no group to leave."""
 
 
+class Heartbeat:
+    """How the other ranks know that rank 0 is there while it waits for something else than them."""
+
+    def __init__(self, store: Any, *, timeout_seconds: float) -> None:
+        self._store = store
+        self._timeout = timeout_seconds
+        self._beats = 0
+        self._heard = time.monotonic()
+
+    def beat(self) -> None:
+        """On rank 0, every second or so."""
+        self._beats += 1
+        self._store.set(BEAT, str(self._beats))
+
+    def heard(self) -> bool:
+        """On the others: whether it has beaten within the timeout, or since they began to listen."""
+        beats = int(self._store.get(BEAT)) if self._store.check([BEAT]) else 0
+        if beats != self._beats:
+            self._beats, self._heard = beats, time.monotonic()
+        return time.monotonic() - self._heard <= self._timeout
+
+
 class TorchRanks:
     """The processes that torchrun started. Errors of every method but `close`: RankLost.
 
@@ -91,6 +115,7 @@ class TorchRanks:
         self.background = dist.new_group(backend="gloo", timeout=timeout)
         self._store = dist.distributed_c10d._get_default_store()  # the one that all ranks met in
         self._commands = 0
+        self.heartbeat = Heartbeat(self._store, timeout_seconds=timeout_seconds)
 
     def sum(self, tensor: torch.Tensor) -> torch.Tensor:
         """See Ranks."""

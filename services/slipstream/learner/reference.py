@@ -48,5 +48,21 @@ def load_reference(
     if isinstance(policy, LoraPolicy) and settings.path is None and not averaged:
         return Reference(policy.without_adapters(), decay=None)
     own = load_policy(source, source=source, device=device, dtype=dtype)
+    if policy is not None:
+        _check_fits(own, policy, config)
     own.model.requires_grad_(False)
     return Reference(own, decay=settings.decay if averaged else None)
+
+
+def _check_fits(reference: Policy, policy: Policy, config: RunConfig) -> None:
+    sizes = [int(each.model.config.get_text_config().vocab_size) for each in (reference, policy)]
+    if sizes[0] != sizes[1]:
+        raise ValueError(
+            f"algorithm.reference.path: {reference.source} has a vocabulary of {sizes[0]} tokens, and the "
+            f"policy one of {sizes[1]}; name a model with the policy's tokenizer"
+        )
+    if config.learner.share_prompts and not reference.attends_fully():
+        raise ValueError(
+            f"algorithm.reference.path: {reference.source} has not full attention in every layer, which "
+            "learner.share_prompts needs; set that to false"
+        )

@@ -118,11 +118,13 @@ class TrainingStep:
         whose loss or gradient is not finite changes nothing (invariant 13). `unvaried_share`: of the groups
         generated of late, those whose rewards are all equal, which dynamic sampling may have kept out of the
         batch; None where it is not known. Errors: Abandoned when `stopped` becomes true before the first
-        change; RoutingMismatch when experts are to be replayed that did not come, or of another model.
+        change; RoutingMismatch when experts are to be replayed that did not come, or of another model;
+        ValueError for a token that the model does not have.
         """
         if self._config.learner.replay_experts and self.policy.routers is not None:
             layers = self.policy.model.config.get_text_config().num_hidden_layers
             require_experts(groups, self.policy.routers, hidden_layers=layers)
+        _check_tokens(groups, self.policy)
         sequences, too_long = without_too_long(
             make_sequences(groups, self._shaping), self._config.learner.max_tokens_per_row
         )
@@ -138,11 +140,11 @@ class TrainingStep:
             if self.critic is not None:
                 value_norm = self.critic.clip()
                 record.critic_norms.append(value_norm)
-            if torch.isfinite(torch.tensor([loss, norm, value_loss, value_norm])).all():
+            if not torch.isfinite(torch.tensor([loss, norm, value_loss, value_norm])).all():
+                record.bad += 1
+            elif minibatch.counts.tokens:  # else momentum alone would move the weights
                 update(self._apply)
                 record.updates += 1
-            else:
-                record.bad += 1
             self._forget_gradients()
         return self._remember(record.result(self._ranks), groups, baselines, unvaried_share)
 
@@ -273,3 +275,16 @@ def row_staleness(row: Row, version: int) -> torch.Tensor:
     count as fresh. Their ratios are right all the same: rollout logprobs are those of the sampling policy.
     """
     return token_staleness(version, row.versions_T.clamp(max=version))
+
+
+def _check_tokens(groups: Sequence[Group], policy: Policy) -> None:
+    """Rollouts with another vocabulary, caught before the embedding."""
+    size = int(policy.model.config.get_text_config().vocab_size)
+    for group in groups:
+        for token_ids in (group.prompt_token_ids, *(c.token_ids for c in group.completions)):
+            if token_ids and not 0 <= min(token_ids) <= max(token_ids) < size:
+                wrong = min(token_ids) if min(token_ids) < 0 else max(token_ids)
+                raise ValueError(
+                    f"group {group.group_id} has token {wrong}, and the model {size} tokens; rollout and "
+                    "learner must use one model and one tokenizer"
+                )

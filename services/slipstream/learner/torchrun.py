@@ -5,8 +5,12 @@ which torchrun alone would outlive.
 """
 
 import argparse
+import os
+import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 
 from slipstream.rpc.pod import die_with_parent
 
@@ -23,7 +27,18 @@ def main(argv: Sequence[str]) -> None:
     own, others = parser.parse_known_args(argv)
     if own.parent is not None:
         die_with_parent(own.parent)
-    run.main(["--standalone", f"--nproc-per-node={own.ranks}", "-m", LEARNER, *others])
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _pass_on)
+    how = ["--standalone", f"--nproc-per-node={own.ranks}", "--signals-to-handle=SIGQUIT"]
+    run.main([*how, "-m", LEARNER, *others])
+
+
+def _pass_on(number: int, frame: object) -> None:
+    """The ranks end in order, and torchrun with them; by itself it would call that a failure."""
+    for task in Path("/proc/self/task").iterdir():
+        for child in (task / "children").read_text().split():
+            with suppress(ProcessLookupError):
+                os.kill(int(child), number)
 
 
 if __name__ == "__main__":
