@@ -9,7 +9,7 @@ import torch
 from learner.fakes import TINY, completion, config_with
 from safetensors.torch import load_file
 from slipstream.learner.batch import TrainingSequence, prompt_tokens
-from slipstream.learner.loading import load_policy, pick_device
+from slipstream.learner.loading import attention_of, choose_attention, load_policy, pick_device
 from slipstream.learner.model import Policy
 from slipstream.learner.rows import make_row
 from slipstream.learner.step import TrainingStep
@@ -225,3 +225,26 @@ def test_a_prompt_shared_by_its_group_gives_the_same_logprobs_and_gradient(polic
     torch.testing.assert_close(shared, alone, atol=1e-5, rtol=1e-5)
     gradients = [torch.autograd.grad(found.sum(), parameters) for found in (shared, alone)]
     torch.testing.assert_close(*gradients, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "share_prompts", "flash", "expected"),
+    [
+        ("cuda", torch.bfloat16, False, True, "flash_attention_2"),
+        ("cuda", torch.bfloat16, False, False, "sdpa"),
+        ("cuda", torch.bfloat16, True, True, "sdpa"),
+        ("cuda", torch.float32, False, True, "sdpa"),
+        ("cpu", torch.bfloat16, False, True, "sdpa"),
+    ],
+)
+def test_flash_attention_is_used_only_where_it_can_compute_the_rows(
+    device: str, dtype: torch.dtype, share_prompts: bool, flash: bool, expected: str
+) -> None:
+    found = attention_of(torch.device(device), dtype, share_prompts=share_prompts, flash=flash)
+    assert found == expected
+
+
+def test_choosing_attention_on_a_cpu_changes_nothing(policy: Policy) -> None:
+    before = policy.model.config._attn_implementation
+    choose_attention(policy, share_prompts=False)
+    assert policy.model.config._attn_implementation == before == "sdpa"

@@ -16,7 +16,7 @@ from slipstream.learner.clients import ReplayClient
 from slipstream.learner.critic import load_critic
 from slipstream.learner.evaluation import Evaluator
 from slipstream.learner.fleet import Fleet
-from slipstream.learner.loading import pick_device, without_progress_bars
+from slipstream.learner.loading import choose_attention, pick_device, without_progress_bars
 from slipstream.learner.lockstep import Lockstep, follow
 from slipstream.learner.loop import Loop
 from slipstream.learner.lora import load_trained
@@ -152,6 +152,8 @@ def load(
     torch.manual_seed(config.seed)
     policy = load_trained(config, device=device)
     reference = load_reference(config, device=device, dtype=policy.dtype, policy=policy)
+    for each in (policy, reference.policy) if reference else (policy,):
+        choose_attention(each, share_prompts=config.learner.share_prompts)
     if config.learner.activation_checkpointing:
         checkpoint_activations(policy.model)
     mesh = ranks.mesh if isinstance(ranks, TorchRanks) else None

@@ -33,6 +33,25 @@ def load_policy(
     return Policy(model.to(stored), source=source, device=device, dtype=dtype)
 
 
+def attention_of(device: torch.device, dtype: torch.dtype, *, share_prompts: bool, flash: bool) -> str:
+    """What transformers is to compute attention with: over packed rows flash attention takes each sequence by
+    itself, where it can: on a GPU, in half precision, and with no mask of ours.
+
+    See FlashAttention-2, arXiv:2307.08691. `flash`: whether the package flash-attn is there.
+    """
+    can = flash and device.type == "cuda" and dtype is not torch.float32 and not share_prompts
+    return "flash_attention_2" if can else "sdpa"
+
+
+def choose_attention(policy: Policy, *, share_prompts: bool) -> None:
+    """Have the policy compute attention in the fastest way that there is for its rows."""
+    from transformers.utils import is_flash_attn_2_available
+
+    flash = bool(is_flash_attn_2_available())
+    name = attention_of(policy.device, policy.dtype, share_prompts=share_prompts, flash=flash)
+    policy.model.set_attn_implementation(name)
+
+
 def without_progress_bars() -> None:
     """Keep the bars that transformers draws at every load and save out of the logs of this process."""
     from transformers.utils import logging
