@@ -16,6 +16,7 @@ from slipstream.learner.step import TrainingStep
 from slipstream.learner.tiny import CHARACTERS, make_tokenizer
 from slipstream.weights.manifest import model_fingerprint
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
     CohereConfig,
@@ -248,3 +249,10 @@ def test_choosing_attention_on_a_cpu_changes_nothing(policy: Policy) -> None:
     before = policy.model.config._attn_implementation
     choose_attention(policy, share_prompts=False)
     assert policy.model.config._attn_implementation == before == "sdpa"
+
+
+def test_a_model_without_its_output_head_is_refused(tmp_path: Path) -> None:
+    config = AutoConfig.from_pretrained(llama(tmp_path))
+    AutoModelForCausalLM.from_config(config).base_model.save_pretrained(tmp_path / "headless")
+    with pytest.raises(ValueError, match=r"has no lm_head\.weight, which \w+ needs; name a causal"):
+        load(tmp_path / "headless")

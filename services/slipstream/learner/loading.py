@@ -22,11 +22,19 @@ def load_policy(
 
     `stored` is the dtype that weights are kept in: float32 wherever they train. Errors: ValueError when
     training would optimise another distribution than the sampled one: the logits are not the head applied to
-    the hidden states (soft-capped, scaled), or packed sequences see each other.
+    the hidden states (soft-capped, scaled), or packed sequences see each other; or for weights that are not
+    there, such as a model's without its output head.
     """
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(weights, dtype=stored, attn_implementation="sdpa")
+    model, found = AutoModelForCausalLM.from_pretrained(
+        weights, dtype=stored, attn_implementation="sdpa", output_loading_info=True
+    )
+    if found["missing_keys"]:  # transformers would draw them at random
+        raise ValueError(
+            f"{weights}: has no {', '.join(sorted(found['missing_keys'])[:5])}, which "
+            f"{type(model).__name__} needs; name a causal language model with its output head"
+        )
     model.to(device).eval()  # gradients flow all the same, and dropout would make every ratio noise
     # in float32: bfloat16 is coarse enough for a token near a border to go to other experts
     _check_logprobs(Policy(model.float(), source=source, device=device, dtype=torch.float32))
