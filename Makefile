@@ -17,7 +17,7 @@ $(READY): pyproject.toml docker/setup.sh
 quickstart: $(READY)  ## Train the million-parameter model on two-digit addition.
 	$(BIN)/slipstream run $(CONFIG)
 
-test: $(READY)  ## The default suite, vLLM included: about ten minutes on two cores.
+test: $(READY)  ## The default suite, vLLM included: a quarter of an hour on two cores.
 	$(BIN)/python -m pytest -m "not (gpu or long or presets or trl or mutants)"
 
 test-long: $(READY)  ## Adapters, experts and stages on the real engine: ten minutes.
