@@ -115,7 +115,7 @@ def train(
             waiting.append(sampler.groups(prompts, version=version, size=size, seed=draws))
             sampled += 1
         batch = waiting.popleft()
-        result = step.train(batch, version=version, update=lambda change: change())
+        result = step.train(batch, version=version)
         rewards.append(round(share_right(batch, config.evaluation.reward), 4))
         ages.append(result.staleness_mean)
         metrics.append(result.metrics)

@@ -1,11 +1,11 @@
 """One tiny model for all tests of the learner, which none may write to, and one Redis, empty for each."""
 
-import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from embedded_redis import embedded_redis
 from learner.fakes import TINY, TINY_EXPERTS
 from redis import Redis
 from slipstream.learner.loading import load_policy
@@ -59,10 +59,8 @@ def moe_policy(new_moe_policy: Callable[[], Policy]) -> Policy:
 
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path_factory.mktemp("redis"))
-    asyncio.run(server.start(timeout=20))
-    yield server
-    asyncio.run(server.stop())
+    with embedded_redis(tmp_path_factory.mktemp("redis")) as server:
+        yield server
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import asyncio
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,11 +100,6 @@ def contrast(name: str = "g", *, version: int = 0) -> Group:
         completion((8, 9), versions=[version] * 2, reward=0.0),
         name=name,
     )
-
-
-def unguarded(change: Callable[[], None]) -> None:
-    """The `update` of a training whose weights nobody else reads."""
-    change()
 
 
 def silent_log() -> Log:

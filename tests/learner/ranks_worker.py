@@ -135,10 +135,10 @@ def several(ranks: Any, model: Path, folder: Path) -> None:
 def some_empty(ranks: Any, model: Path, folder: Path) -> None:
     """One sequence for two ranks, then none at all: nobody waits for anybody in vain."""
     training = make(configured(model), ranks)
-    result = training.train([contrast("a")], version=0, update=lambda change: change())
+    result = training.train([contrast("a")], version=0)
     assert result.updates == 1
     withheld = [replace(g, completions=tuple(completion(reward=None) for _ in range(2))) for g in groups(2)]
-    nothing = training.train(withheld, version=1, update=lambda change: change())
+    nothing = training.train(withheld, version=1)
     if ranks.rank == 0:
         (folder / "done").write_text(str(nothing.tokens))
 
@@ -150,7 +150,7 @@ def not_finite(ranks: Any, model: Path, folder: Path) -> None:
     dirty = groups(1)
     bad = replace(dirty[0].completions[0], logprobs=(float("nan"),) * len(dirty[0].completions[0].logprobs))
     dirty[0] = replace(dirty[0], completions=(bad, *dirty[0].completions[1:]))
-    result = training.train(dirty, version=0, update=lambda change: change())
+    result = training.train(dirty, version=0)
     same = all(torch.equal(before[n], p.to_local()) for n, p in training.policy.model.named_parameters())  # type: ignore[attr-defined]
     (folder / f"rank-{ranks.rank}").write_text(json.dumps([result.updates, result.bad, same]))
 
@@ -164,7 +164,7 @@ def train_and_save(ranks: Any, model: Path, folder: Path, first: str, last: str)
         restore(training, checkpoint)
         training.memory = training.memory.restored(read_state(checkpoint).memory)
     for version in range(int(first), int(last) + 1):
-        training.train(groups(version), version=version - 1, update=lambda change: change())
+        training.train(groups(version), version=version - 1)
     writer = CheckpointWriter(root, ranks)
     if ranks.rank == 0:
         memory = training.memory.to_dict()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from learner.fakes import completion, config_with, contrast, group, save, unguarded
+from learner.fakes import completion, config_with, contrast, group, save
 from slipstream.algorithms import RunningBaselines, group_advantages
 from slipstream.algorithms.shaping import CollapseWatch
 from slipstream.algorithms.spec import CollapseAlarm, DynamicSampling, Entropy, Shaping
@@ -37,7 +37,7 @@ def configured(*overrides: str, **algorithm: Any) -> RunConfig:
 
 
 def train(training: TrainingStep, *groups: Group, version: int = 0) -> StepResult:
-    return training.train(groups, version=version, update=unguarded)
+    return training.train(groups, version=version)
 
 
 def logprobs_of(policy: Policy, groups: list[Group]) -> torch.Tensor:

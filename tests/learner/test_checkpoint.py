@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from learner.fakes import config_with, contrast, save, unguarded
+from learner.fakes import config_with, contrast, save
 from slipstream.learner.checkpoint import (
     CheckpointError,
     State,
@@ -27,7 +27,7 @@ CONFIG = config_with("learner.weight_decay=0.1", "learner.schedule.warmup_steps=
 
 def step(training: TrainingStep, version: int) -> None:
     """The step that makes `version`."""
-    training.train([contrast(str(version))], version=version - 1, update=unguarded)
+    training.train([contrast(str(version))], version=version - 1)
 
 
 def state(version: int, fingerprint: str = "f") -> State:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from learner.fakes import TINY, completion, config_with, contrast, group, save, unguarded
+from learner.fakes import TINY, completion, config_with, contrast, group, save
 from learner.test_step import on_policy
 from prometheus_client import generate_latest
 from slipstream.algorithms.spec import Shaping
@@ -69,7 +69,7 @@ def critic_of(training: TrainingStep) -> Critic:
 
 
 def train(training: TrainingStep, groups: Sequence[Group], *, version: int = 0) -> StepResult:
-    return training.train(groups, version=version, update=unguarded)
+    return training.train(groups, version=version)
 
 
 def unlike_zero(critic: Critic, *, seed: int = 5) -> Critic:
@@ -427,6 +427,8 @@ def test_a_checkpoint_of_another_critic_is_refused_and_one_without_leaves_it_new
     other = training_of(policy, configured(policy, kind="model"))
     with pytest.raises(CheckpointError, match=r"has nothing for critic/module/backbone"):
         restore(other, saved)
+    with pytest.raises(CheckpointError, match=r"learner\.critic is of another kind"):
+        restore(training_of(policy, configured(policy)), save(tmp_path / "model", other, state))
     without = save(tmp_path / "without", TrainingStep(policy, config_with()), state)
     restore(other, without)
     assert float(critic_of(other).module.head.weight.detach().abs().max()) == 0

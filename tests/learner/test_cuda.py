@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from learner.fakes import config_with, contrast, unguarded
+from learner.fakes import config_with, contrast
 from slipstream.config import TinyModel
 from slipstream.learner.loading import load_policy
 from slipstream.learner.logprobs import selected_logprobs
@@ -20,7 +20,7 @@ def test_a_step_has_the_loss_and_gradient_norm_that_it_has_on_a_cpu(tmp_path: Pa
     results = []
     for name in ("cpu", "cuda"):
         policy = load_policy(tmp_path, source=tmp_path, device=torch.device(name), dtype=torch.float32)
-        results.append(TrainingStep(policy, config_with()).train([contrast()], version=0, update=unguarded))
+        results.append(TrainingStep(policy, config_with()).train([contrast()], version=0))
     assert results[1].loss == pytest.approx(results[0].loss, abs=1e-4)
     assert results[1].gradient_norm == pytest.approx(results[0].gradient_norm, rel=1e-3)
 

@@ -51,7 +51,6 @@ class FakeTraining:
         groups: Sequence[Group],
         *,
         version: int,
-        update: Callable[[Callable[[], None]], None],
         stopped: Callable[[], bool],
         unvaried_share: float | None,
     ) -> StepResult:
@@ -59,7 +58,7 @@ class FakeTraining:
             raise Abandoned
         if version + 1 in self._bad:
             return step_result(bad=1, loss=float("nan"))
-        update(lambda: self._events.append(f"train {version + 1}"))
+        self._events.append(f"train {version + 1}")
         return step_result()
 
 

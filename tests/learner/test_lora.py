@@ -7,7 +7,7 @@ from pathlib import Path
 import peft
 import pytest
 import torch
-from learner.fakes import config_with, contrast, save, unguarded
+from learner.fakes import config_with, contrast, save
 from learner.test_step import GROUPS, on_policy
 from slipstream.config import LoraConfig, RunConfig
 from slipstream.learner.checkpoint import (
@@ -64,7 +64,7 @@ def run_config(tiny_dir: Path, *overrides: str) -> RunConfig:
 
 
 def step(training: TrainingStep, version: int) -> None:
-    training.train([contrast(str(version))], version=version - 1, update=unguarded)
+    training.train([contrast(str(version))], version=version - 1)
 
 
 def test_fresh_adapters_change_no_logprob(new_policy: Callable[[], Policy]) -> None:
@@ -191,8 +191,8 @@ def test_the_reference_of_a_kl_term_is_no_second_copy(tiny_dir: Path) -> None:
     assert reference is not None
     assert reference.policy.model is policy.model
     training = TrainingStep(policy, config, reference=reference)
-    first = training.train([contrast()], version=0, update=unguarded)
-    second = training.train([contrast()], version=1, update=unguarded)
+    first = training.train([contrast()], version=0)
+    second = training.train([contrast()], version=1)
     assert first.metrics["kl_ref"] == pytest.approx(0.0, abs=1e-6)
     assert second.metrics["kl_ref"] > 1e-4
 

@@ -6,7 +6,7 @@ from math import exp
 
 import pytest
 import torch
-from learner.fakes import completion, config_with, group, unguarded
+from learner.fakes import completion, config_with, group
 from learner.slow_experts import row_of, run, slowly, top
 from slipstream.config import RunConfig
 from slipstream.learner.batch import TrainingSequence
@@ -29,7 +29,7 @@ def rspo(*overrides: str) -> RunConfig:
 
 
 def train(policy: Policy, groups: list[Group], config: RunConfig) -> StepResult:
-    return TrainingStep(policy, config).train(groups, version=0, update=unguarded)
+    return TrainingStep(policy, config).train(groups, version=0)
 
 
 def weights(policy: Policy) -> torch.Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from learner.fakes import completion, config_with, contrast, group, unguarded
+from learner.fakes import completion, config_with, contrast, group
 from slipstream.config import RunConfig
 from slipstream.learner.batch import TrainingSequence, prompt_tokens
 from slipstream.learner.model import Policy
@@ -53,7 +53,7 @@ def weights(policy: Policy) -> torch.Tensor:
 def train(
     policy: Policy, groups: list[Group], config: RunConfig | None = None, *, version: int = 0
 ) -> StepResult:
-    return TrainingStep(policy, config or configured()).train(groups, version=version, update=unguarded)
+    return TrainingStep(policy, config or configured()).train(groups, version=version)
 
 
 def on_policy(policy: Policy, groups: list[Group], temperature: float = 1.0) -> list[Group]:
@@ -207,7 +207,7 @@ def test_a_step_that_is_not_finite_leaves_the_weights_bit_for_bit_and_is_counted
     assert (result.bad, changes) == (1, [])
     assert torch.equal(weights(policy), before)
     assert training.optimizer.state == {}
-    good = training.train([contrast()], version=1, update=unguarded)
+    good = training.train([contrast()], version=1)
     assert good.bad == 0
     assert not torch.equal(weights(policy), before)
 
@@ -259,7 +259,7 @@ def test_ages_are_counted_token_by_token_and_a_version_that_was_lost_is_fresh(po
 def test_the_rate_of_the_step_is_that_of_the_version_it_makes(policy: Policy) -> None:
     config = configured("learner.schedule.warmup_steps=4")
     training = TrainingStep(policy, config)
-    rates = [training.train([contrast()], version=v, update=unguarded).learning_rate for v in (0, 2, 9)]
+    rates = [training.train([contrast()], version=v).learning_rate for v in (0, 2, 9)]
     assert rates == pytest.approx([0.0025, 0.0075, 0.01])
     assert training.optimizer.param_groups[0]["lr"] == rates[-1]
 
@@ -276,7 +276,7 @@ def test_a_step_can_be_given_up_until_it_changes_weights(policy: Policy) -> None
     training = TrainingStep(policy, configured())
     before = [parameter.clone() for parameter in policy.model.parameters()]
     with pytest.raises(Abandoned):
-        training.train([contrast()], version=0, update=unguarded, stopped=lambda: True)
+        training.train([contrast()], version=0, stopped=lambda: True)
     assert all(torch.equal(p, q) for p, q in zip(before, policy.model.parameters(), strict=True))
     assert all(parameter.grad is None for parameter in policy.model.parameters())
 
@@ -284,7 +284,7 @@ def test_a_step_can_be_given_up_until_it_changes_weights(policy: Policy) -> None
 def test_tokens_over_age_are_in_no_count_of_what_trained(policy: Policy) -> None:
     training = TrainingStep(policy, configured("staleness.max_staleness=1"))
     old, new = contrast("old", version=0), contrast("new", version=4)
-    result = training.train([old, new], version=4, update=unguarded)
+    result = training.train([old, new], version=4)
     assert result.tokens == 5
     assert result.staleness_max == 0
     assert sum(result.ratio_counts.values()) == 5
@@ -299,10 +299,10 @@ def test_a_sequence_longer_than_a_row_is_left_out_and_counted(policy: Policy) ->
 
 def test_a_batch_of_which_nothing_trains_moves_no_weight_though_there_is_momentum(policy: Policy) -> None:
     training = TrainingStep(policy, configured())
-    training.train([contrast()], version=0, update=unguarded)
+    training.train([contrast()], version=0)
     before = weights(policy)
     withheld = group(completion(reward=None), completion(reward=None))
-    result = training.train([withheld], version=1, update=unguarded)
+    result = training.train([withheld], version=1)
     assert (result.updates, result.bad, result.tokens) == (0, 0, 0)
     assert torch.equal(weights(policy), before)
 

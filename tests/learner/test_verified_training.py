@@ -97,7 +97,7 @@ def test_fitting_is_the_mean_over_the_tokens_of_a_batch_whatever_the_rows(new_po
     for max_tokens in (1, 12, 200):
         policy, losses = new_policy(), []
         settings = Fitting(steps=2, learning_rate=1e-2, max_tokens_per_row=max_tokens)
-        fit(policy, [batch, batch], settings, report=lambda _, loss, seen=losses: seen.append(loss))
+        fit(policy, [batch, batch], settings, report=lambda _, __, loss, seen=losses: seen.append(loss))
         start = new_policy()
         total = -sum(answer_logprobs(start, batch, max_tokens=64)) / sum(
             len(p.answer.token_ids) for p in batch
@@ -114,7 +114,9 @@ def test_fitting_stops_between_steps_and_never_takes_a_step_that_is_not_finite(p
     settings = Fitting(steps=3, learning_rate=1e-2, max_tokens_per_row=64)
     done: list[int] = []
     with pytest.raises(Interrupted):
-        fit(policy, [batch] * 3, settings, report=lambda n, _: done.append(n), stopped=lambda: len(done) == 1)
+        fit(
+            policy, [batch] * 3, settings, report=lambda n, *_: done.append(n), stopped=lambda: len(done) == 1
+        )
     assert done == [1]
     with torch.no_grad():
         policy.model.model.norm.weight[0] = float("nan")

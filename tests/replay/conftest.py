@@ -1,18 +1,16 @@
 """One real Redis for each test module."""
 
-import asyncio
 from collections.abc import Iterator
 
 import pytest
+from embedded_redis import embedded_redis
 from slipstream.replay.redis_server import RedisServer
 
 
 @pytest.fixture(scope="module")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    server = RedisServer(tmp_path_factory.mktemp("redis"))
-    asyncio.run(server.start(timeout=20))
-    yield server
-    asyncio.run(server.stop())
+    with embedded_redis(tmp_path_factory.mktemp("redis")) as server:
+        yield server
 
 
 @pytest.fixture

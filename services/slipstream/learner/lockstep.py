@@ -57,7 +57,7 @@ class Lockstep:
 
         def work() -> StepResult:
             return self.training.train(
-                groups, version=version, update=_change, stopped=stopped, unvaried_share=unvaried_share
+                groups, version=version, stopped=stopped, unvaried_share=unvaried_share
             )
 
         return await self._together(pb.RankCommand(train=command), work, groups)
@@ -145,14 +145,9 @@ def _train(command: pb.TrainBatch, batch: Sequence[bytes], training: TrainingSte
     groups = [codec.group_from_proto(types_pb2.Group.FromString(group)) for group in batch]
     share = command.unvaried_share if command.HasField("unvaried_share") else None
     try:
-        training.train(groups, version=command.version, update=_change, unvaried_share=share)
+        training.train(groups, version=command.version, unvaried_share=share)
     except Abandoned:
         return
-
-
-def _change(change: Callable[[], None]) -> None:
-    """The weights are training's own: what others read is a snapshot."""
-    change()
 
 
 def _settle(writer: CheckpointWriter) -> None:

@@ -25,7 +25,7 @@ from slipstream.learner.pairs import (
     verified_scores,
 )
 from slipstream.learner.rows import make_row
-from slipstream.learner.supervised import Pair, descend, epochs_of, steps_of, written
+from slipstream.learner.supervised import Pair, Progress, descend, epochs_of, steps_of, written
 from slipstream.learner.verified import Learned, NothingKept, prompt_text
 from slipstream.tasks import PromptSource
 from slipstream.tokens import Tokens
@@ -70,10 +70,10 @@ class PreferenceTraining:
         groups: Sequence[Group],
         *,
         version: int,
-        report: Callable[[int, int, float], None],
+        report: Progress,
         stopped: Callable[[], bool],
     ) -> Learned:
-        """Train on one round; `report` gets step, steps, loss.
+        """Train on one round.
 
         Errors: NothingKept, Interrupted, NotFinite.
         """
@@ -83,13 +83,7 @@ class PreferenceTraining:
             raise NothingKept(_why_nothing(ranked.counts, len(groups), stage))
         pairs = with_reference(self._policy, ranked.pairs, max_tokens=self._max_tokens)
         steps = steps_of(len(pairs), batch_size=stage.batch_size, epochs=stage.epochs)
-        losses: list[float] = []
-
-        def note(step: int, loss: float) -> None:
-            losses.append(loss)
-            report(step, steps, loss)
-
-        descend(
+        loss = descend(
             self._policy,
             epochs_of(
                 pairs, batch_size=stage.batch_size, epochs=stage.epochs, seed=self._config.seed + version
@@ -97,7 +91,7 @@ class PreferenceTraining:
             lambda batch: backward(self._policy, batch, beta=stage.beta, max_tokens=self._max_tokens),
             steps=steps,
             peak=stage.learning_rate,
-            report=note,
+            report=report,
             stopped=stopped,
         )
         tokens = sum(sum(half.answer.mask) for pair in pairs for half in (pair.chosen, pair.rejected))
@@ -105,7 +99,7 @@ class PreferenceTraining:
             rows=[_row(pair) for pair in ranked.pairs],
             counts={"completions": sum(len(group.completions) for group in groups), **ranked.counts},
             steps=steps,
-            loss=losses[-1],
+            loss=loss,
             tokens=stage.epochs * tokens,
         )
 

@@ -24,7 +24,7 @@ from slipstream.learner.clients import ReplayClient
 from slipstream.learner.loop import Starved
 from slipstream.learner.model import Policy
 from slipstream.learner.report import Report
-from slipstream.learner.supervised import Interrupted
+from slipstream.learner.supervised import Interrupted, Progress
 from slipstream.learner.verified import Learned
 from slipstream.telemetry.logs import Log
 from slipstream.types import Group
@@ -41,7 +41,7 @@ class Training(Protocol):
         groups: Sequence[Group],
         *,
         version: int,
-        report: Callable[[int, int, float], None],
+        report: Progress,
         stopped: Callable[[], bool],
     ) -> Learned:
         """Change the weights; blocks. Errors: NothingKept, Interrupted, NotFinite."""

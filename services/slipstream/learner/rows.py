@@ -54,11 +54,6 @@ class Row:
         attention_RR: torch.Tensor = (same_bundle_RR & visible_RR).tril()
         return attention_RR
 
-    @property
-    def trains(self) -> bool:
-        """Whether there is anything in it."""
-        return bool(self.mask_T.any())
-
 
 def make_row(
     sequences: Sequence[TrainingSequence],

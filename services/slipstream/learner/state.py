@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from slipstream.learner.checkpoint import load_tensors, stored_names
+from slipstream.learner.checkpoint import CheckpointError, load_tensors, stored_names
 from slipstream.learner.lora import check_adapters
 from slipstream.learner.step import TrainingStep
 
@@ -48,6 +48,12 @@ def restore(training: TrainingStep, checkpoint: Path) -> None:
     for part in ("reference/", "critic/"):
         if not any(name.startswith(part) for name in stored):
             targets = {name: tensor for name, tensor in targets.items() if not name.startswith(part)}
+    strange = sorted(name for name in stored - set(targets) if name.startswith("critic/module/"))
+    if strange and training.critic is not None:
+        raise CheckpointError(
+            f"{checkpoint} has {strange[0]}, and learner.critic is of another kind; set it back, or start a "
+            "new run"
+        )
     load_tensors(checkpoint, targets)
     torch.set_rng_state(targets[RNG])
 

@@ -45,7 +45,7 @@ class Abandoned(Exception):
 
 
 class TrainingStep:
-    """Policy and optimizer. `update` is called with weights that nobody reads: the caller holds them."""
+    """Policy, optimizer, and what learning remembers. Invariant: what is not finite changes nothing."""
 
     def __init__(
         self,
@@ -108,14 +108,15 @@ class TrainingStep:
         groups: Sequence[Group],
         *,
         version: int,
-        update: Callable[[Callable[[], None]], None],
+        update: Callable[[Callable[[], None]], None] = lambda change: change(),
         stopped: Callable[[], bool] = lambda: False,
         unvaried_share: float | None = None,
     ) -> StepResult:
         """Train on the groups of one batch; `version` is the policy's before the step.
 
-        `update` runs the change of weights that it is given, while nobody else reads them. A minibatch
-        whose loss or gradient is not finite changes nothing (invariant 13). `unvaried_share`: of the groups
+        `update` runs the change of weights that it is given; one that does not leaves the gradients to look
+        at. A minibatch whose loss or gradient is not finite changes nothing (invariant 13), nor does one of
+        which no token trains: momentum alone would move the weights. `unvaried_share`: of the groups
         generated of late, those whose rewards are all equal, which dynamic sampling may have kept out of the
         batch; None where it is not known. Errors: Abandoned when `stopped` becomes true before the first
         change; RoutingMismatch when experts are to be replayed that did not come, or of another model;
@@ -133,7 +134,7 @@ class TrainingStep:
         record = Record(rate=self._set_learning_rate(version + 1), too_long=too_long)
         for minibatch in minibatches:
             may_stop = stopped if not record.updates else lambda: False
-            loss, value_loss = self._gradients(minibatch, version, record, may_stop)
+            loss, value_loss, trains = self._gradients(minibatch, version, record, may_stop)
             norm, value_norm = self._clip(), 0.0
             record.losses.append(loss)
             record.norms.append(norm)
@@ -142,7 +143,7 @@ class TrainingStep:
                 record.critic_norms.append(value_norm)
             if not torch.isfinite(torch.tensor([loss, norm, value_loss, value_norm])).all():
                 record.bad += 1
-            elif minibatch.counts.tokens:  # else momentum alone would move the weights
+            elif trains:
                 update(self._apply)
                 record.updates += 1
             self._forget_gradients()
@@ -161,10 +162,10 @@ class TrainingStep:
 
     def _gradients(
         self, minibatch: Minibatch, version: int, record: Record, stopped: Callable[[], bool]
-    ) -> tuple[float, float]:
+    ) -> tuple[float, float, bool]:
         """Accumulate the gradient of one minibatch over rows that share its counts; returns the losses of
-        policy and critic."""
-        totals = torch.zeros(2, dtype=torch.float64)
+        policy and critic, and whether any token trains."""
+        totals = torch.zeros(3, dtype=torch.float64)
         limit = drift_bound(
             self._loss,
             minibatch.rows,
@@ -217,11 +218,11 @@ class TrainingStep:
                 value, sums = found.loss, sums | found.sums
                 loss = value if self.critic.warming else loss + value
             loss.backward()
-            totals += torch.stack([out.loss.detach().cpu(), value.detach().cpu()])
+            totals += torch.stack([out.loss.detach().cpu(), value.detach().cpu(), trained_T.sum().cpu()])
             ratios_T = (now.logprobs_T.detach() - row.rollout_logprobs_T).clamp(-20, 20).exp()
             record.add(sums, staleness_T[trained_T], ratios_T[trained_T])
-        loss, value_loss = self._ranks.sum(totals).tolist()
-        return loss, value_loss
+        loss, value_loss, trained = self._ranks.sum(totals).tolist()
+        return loss, value_loss, trained > 0
 
     def _remember(
         self,

@@ -3,6 +3,7 @@
 Shape suffixes: T target tokens of a row.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -46,6 +47,10 @@ class Pair:
         )
 
 
+Progress = Callable[[int, int, float], None]
+"""Is told of each step: its number from 1, how many there are, and its loss."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitting:
     """How to train: how many steps, at what peak rate, with which share of targets replaced."""
@@ -61,14 +66,14 @@ def fit(
     batches: Iterable[Sequence[Pair]],
     settings: Fitting,
     *,
-    report: Callable[[int, float], None],
+    report: Progress,
     stopped: Callable[[], bool] = lambda: False,
-) -> None:
+) -> float:
     """One optimizer step a batch, `settings.steps` of them: the mean negative log-likelihood of a token.
 
     Labels are smoothed by sampling: a share of the targets is replaced by a token drawn from the whole
     vocabulary, which in expectation is the loss of Rethinking the Inception Architecture, arXiv:1512.00567.
-    `report` gets each step, counted from 1, and its loss. Errors: Interrupted, NotFinite.
+    Returns the last loss. Errors: Interrupted, NotFinite.
     """
     smoothing = _Smoothing(share=settings.label_smoothing, vocabulary=policy.model.config.vocab_size)
 
@@ -76,7 +81,7 @@ def fit(
         rows = _rows(policy, batch, max_tokens=settings.max_tokens_per_row)
         return _backward(policy, ((smoothing.apply(row), count) for row, count in rows))
 
-    descend(
+    return descend(
         policy,
         batches,
         loss_of,
@@ -94,13 +99,15 @@ def descend(
     *,
     steps: int,
     peak: float,
-    report: Callable[[int, float], None],
+    report: Progress,
     stopped: Callable[[], bool] = lambda: False,
-) -> None:
+) -> float:
     """AdamW over `steps` batches; `loss_of` a batch adds its gradient and returns its loss.
 
-    The rate rises over 5 % of the steps and falls along a cosine to a tenth. Errors: Interrupted, NotFinite.
+    The rate rises over 5 % of the steps and falls along a cosine to a tenth. Returns the last loss. Errors:
+    Interrupted, NotFinite.
     """
+    loss: float = math.nan
     optimizer = torch.optim.AdamW(policy.model.parameters(), lr=peak, betas=(0.9, 0.95))
     schedule = ScheduleConfig(kind="cosine", warmup_steps=max(1, int(WARMUP_SHARE * steps)))
     for step, batch in zip(range(1, steps + 1), batches, strict=False):
@@ -114,7 +121,8 @@ def descend(
             raise NotFinite(f"step {step}: loss {loss:g}, gradient {float(norm):g}; lower learning_rate")
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        report(step, loss)
+        report(step, steps, loss)
+    return loss
 
 
 def epochs_of(items: Sequence[Item], *, batch_size: int, epochs: int, seed: int) -> Iterator[list[Item]]:

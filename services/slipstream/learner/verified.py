@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from slipstream.config import RunConfig
 from slipstream.config.stages import DistillationStage, RejectionSamplingStage
 from slipstream.learner.model import Policy
-from slipstream.learner.supervised import Fitting, Pair, epochs_of, fit, steps_of, written
+from slipstream.learner.supervised import Fitting, Pair, Progress, epochs_of, fit, steps_of, written
 from slipstream.rpc.errors import SlipstreamError
 from slipstream.tokens import PromptTooLong, Tokens
 from slipstream.types import Completion, FinishReason, Group
@@ -55,10 +55,10 @@ class VerifiedTraining:
         groups: Sequence[Group],
         *,
         version: int,
-        report: Callable[[int, int, float], None],
+        report: Progress,
         stopped: Callable[[], bool],
     ) -> Learned:
-        """Train on one round; `report` gets step, steps, loss.
+        """Train on one round.
 
         Errors: NothingKept, Interrupted, NotFinite.
         """
@@ -74,12 +74,6 @@ class VerifiedTraining:
         if not pairs:
             raise NothingKept(_why_nothing(counts, reward, stage.least_reward))
         steps = steps_of(len(pairs), batch_size=stage.batch_size, epochs=stage.epochs)
-        losses: list[float] = []
-
-        def note(step: int, loss: float) -> None:
-            losses.append(loss)
-            report(step, steps, loss)
-
         seed = self._config.seed + version
         batches = epochs_of(pairs, batch_size=stage.batch_size, epochs=stage.epochs, seed=seed)
         settings = Fitting(
@@ -87,12 +81,12 @@ class VerifiedTraining:
             learning_rate=stage.learning_rate,
             max_tokens_per_row=self._config.learner.max_tokens_per_row,
         )
-        fit(self._policy, batches, settings, report=note, stopped=stopped)
+        loss = fit(self._policy, batches, settings, report=report, stopped=stopped)
         return Learned(
             rows=[_row(group, answer) for group, answer in kept],
             counts=counts,
             steps=steps,
-            loss=losses[-1],
+            loss=loss,
             tokens=stage.epochs * sum(sum(pair.answer.mask) for pair in pairs),
         )
 

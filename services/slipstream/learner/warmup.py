@@ -62,9 +62,9 @@ def fit_demonstrations(
 ) -> None:
     """Train on the demonstrations of the source, end of sequence included, each of them once."""
 
-    def report(step: int, loss: float) -> None:
-        if step % max(1, settings.steps // REPORTS) == 0 or step == settings.steps:
-            _say(step=step, steps=settings.steps, loss=loss)
+    def report(step: int, steps: int, loss: float) -> None:
+        if step % max(1, steps // REPORTS) == 0 or step == steps:
+            _say(step=step, steps=steps, loss=loss)
 
     fit(
         policy,
