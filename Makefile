@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CONFIG ?= examples/addition.yaml
 
-.PHONY: help quickstart test test-long test-presets test-trl test-mutants test-gpu lint format proto bench bench-staleness bench-learner clean
+.PHONY: help quickstart test test-long test-chart test-presets test-trl test-mutants test-gpu lint format proto bench bench-staleness bench-learner clean
 
 help:  ## Show this list.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
@@ -18,10 +18,14 @@ quickstart: $(READY)  ## Train the million-parameter model on two-digit addition
 	$(BIN)/slipstream run $(CONFIG)
 
 test: $(READY)  ## The default suite, vLLM included: a quarter of an hour on two cores.
-	$(BIN)/python -m pytest -m "not (gpu or long or presets or trl or mutants)"
+	$(BIN)/python -m pytest -m "not (gpu or long or presets or chart or trl or mutants)"
 
 test-long: $(READY)  ## Adapters, experts and stages on the real engine: ten minutes.
 	$(BIN)/python -m pytest -m "long and not gpu"
+
+test-chart: $(READY)  ## The chart without a cluster: renders, policies, alerts, and its pods as local processes.
+	BIN=$(BIN) bash docker/setup-chart.sh
+	$(BIN)/python -m pytest -m "chart and not gpu"
 
 test-presets: $(READY)  ## Five steps of the quickstart with every preset: half an hour.
 	$(BIN)/python -m pytest -m presets

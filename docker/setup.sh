@@ -16,12 +16,12 @@ pip() { "$venv/bin/python" -m pip --quiet --disable-pip-version-check "$@"; }
 
 if command -v nvidia-smi >/dev/null && nvidia-smi >/dev/null 2>&1; then
   echo "setup: a GPU was found; installing the CUDA build (several gigabytes)"
-  pip install --editable '.[learner,rollout-gpu,console,dev]'
+  pip install --editable '.[learner,rollout-gpu,console,cluster,dev]'
   exit 0
 fi
 
 echo "setup: no GPU was found; installing the CPU build (3.5 GB, some minutes)"
-extras='.[learner,rollout-cpu,console,dev]'
+extras='.[learner,rollout-cpu,console,cluster,dev]'
 if pip install --dry-run --no-deps "torch==$torch_cpu" >/dev/null 2>&1; then
   pip install "torch==$torch_cpu" --editable "$extras"
 else
