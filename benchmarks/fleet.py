@@ -7,7 +7,6 @@ Times are in seconds of the simulation.
 """
 
 import heapq
-import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -28,7 +27,7 @@ class Shape:
     train_seconds: float = 60.0
     publish_seconds: float = 6.0
     groups_per_step: int = 32
-    pipeline_depth: int = 4
+    pipeline_depth: int = 6
     places: int = 8
     peak: float = 6000.0
     half: float = 4.0
@@ -65,13 +64,12 @@ class Fleet:
         self.time = 0.0
         self.longer = 1.0
         self.version = 0
-        self.waited = self.trained_seconds = 0.0
+        self.waited = 0.0
         self.learner: Literal["absent", "waiting", "training", "publishing"] = "waiting"
         self.workers: list[Worker] = []
         self._random = random.Random(seed)
         self._until = 0.0
         self._made = self._inserted = self._filtered = self._consumed = self._steps = 0
-        self._publish_started = 0.0
         self._busy = {"train": 0.0, "publish": 0.0}
 
     @property
@@ -146,20 +144,18 @@ class Fleet:
             self._filtered += self._random.random() < self.shape.filtered
 
     def _learn(self) -> None:
-        if self.learner == "waiting":
-            self.waited += TICK_SECONDS
-            if self.buffered >= self.shape.groups_per_step:
-                self._consumed += self.shape.groups_per_step
-                self.learner, self._until = "training", self.time + self.shape.train_seconds
-        elif self.learner == "training" and self.time >= self._until:
-            self._busy["train"] += self.shape.train_seconds
-            self._publish_started = self.time
+        if self.learner == "training" and self.time >= self._until:
             self.learner, self._until = "publishing", self.time + self.shape.publish_seconds
         elif self.learner == "publishing" and self.time >= self._until:
+            self._busy["train"] += self.shape.train_seconds
             self._busy["publish"] += self.shape.publish_seconds
             self._steps += 1
             self.version += 1
             self.learner = "waiting"
+        if self.learner == "waiting" and self.buffered >= self.shape.groups_per_step:
+            self._consumed += self.shape.groups_per_step
+            self.learner, self._until = "training", self.time + self.shape.train_seconds
+        self.waited += TICK_SECONDS if self.learner == "waiting" else 0.0
 
     def scrape(self, store: Store) -> None:
         """The page of every pod, with the labels that scraping adds."""
@@ -235,8 +231,3 @@ ROLLOUT = ("up", "slipstream_places", "slipstream_places_waiting", "slipstream_g
 def _labels(component: str, pod: str, **more: str) -> Labels:
     return labels_of(namespace="training", release="run", component=component, pod=pod, **more)
 
-
-def settled(values: list[float], *, share: float = 0.5) -> float:
-    """Mean of the last part of a series."""
-    last = values[math.floor(len(values) * (1 - share)) :]
-    return sum(last) / len(last)
