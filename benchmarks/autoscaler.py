@@ -1,6 +1,6 @@
 """KEDA and the HorizontalPodAutoscaler, as far as a trigger of the metric type Value goes.
 
-    value ─▶ KEDA: 0 ◀▶ 1 ─▶ HPA: ceil(ready pods × value), tolerance ─▶ stabilisation ─▶ policies ─▶ replicas
+value ─▶ KEDA: 0 ◀▶ 1 ─▶ HPA: ceil(ready pods × value), tolerance ─▶ stabilisation ─▶ policies ─▶ replicas
 """
 
 import math

@@ -230,4 +230,3 @@ ROLLOUT = ("up", "slipstream_places", "slipstream_places_waiting", "slipstream_g
 
 def _labels(component: str, pod: str, **more: str) -> Labels:
     return labels_of(namespace="training", release="run", component=component, pod=pod, **more)
-

@@ -94,7 +94,10 @@ def _compile(node: Any) -> Compiled:
 
 
 def _selector(node: Any) -> tuple[str, Matches, float]:
-    tests = [matcher(m.name, MATCH_OPERATORS[str(m.op).removeprefix("MatchOp.")], m.value) for m in node.matchers.matchers]
+    tests = [
+        matcher(m.name, MATCH_OPERATORS[str(m.op).removeprefix("MatchOp.")], m.value)
+        for m in node.matchers.matchers
+    ]
     offset = node.offset.total_seconds() if node.offset else 0.0
     return node.name, lambda labels: all(test(labels) for test in tests), offset
 
