@@ -13,7 +13,7 @@ TOLERANCE = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Direction:
-    """A section of `behavior`: the window in seconds, and how much may change in a period, the larger of both."""
+    """A section of `behavior`: the window in seconds; in a period, percent or pods may change, the larger."""
 
     window: float
     percent: float

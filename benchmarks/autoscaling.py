@@ -1,4 +1,4 @@
-"""Autoscaling by pressure against autoscaling by depth: simulated fleets, the real recording rules, side by side.
+"""Autoscaling by pressure against autoscaling by depth: simulated fleets, the real rules, side by side.
 
     python benchmarks/autoscaling.py [--seeds N] [--docs]
 

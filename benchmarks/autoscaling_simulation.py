@@ -41,7 +41,7 @@ class Moment:
 
 @dataclass(slots=True, kw_only=True)
 class Simulation:
-    """A fleet, and an autoscaler for each pool that has a signal; `events` are by second of the simulation."""
+    """A fleet, and an autoscaler for each pool that has a signal; `events` are by second."""
 
     signals: Mapping[str, Signal]
     shape: Shape = field(default_factory=Shape)
