@@ -132,7 +132,7 @@ def test_pools_share_the_demand_and_a_static_one_counts_as_supply(play: Play) ->
 
 @pytest.mark.chart
 def test_the_default_window_of_kubernetes_never_lets_a_fleet_shrink(part: Any, play: Play) -> None:
-    """Each publication says «stay», and the window takes the most of five minutes: so the rule has to wait."""
+    """Each publication says «stay», and the window takes the most of five minutes."""
 
     def halved(fleet: Any) -> None:
         fleet.longer = 0.5
