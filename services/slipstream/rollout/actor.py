@@ -79,6 +79,7 @@ class Actor:
             if leasing.done():
                 leasing.result()
             leasing.cancel()
+            self._metrics.set("places", 0)
             await self._drain(drain_seconds)
         finally:
             for task in (leasing, stopping):
@@ -88,8 +89,7 @@ class Actor:
 
     async def _keep_leasing(self) -> None:
         while True:
-            with self._metrics.waiting("first_version"):
-                await self._served.wait()
+            await self._until_serving()
             await self._free_place()
             for lease in await self._lease():
                 self._running[asyncio.create_task(self._work(lease))] = lease
@@ -106,8 +106,17 @@ class Actor:
         finished = [task for task in done if task.exception() is None]
         self._metrics.count("drained_groups_total", len(finished), outcome="finished")
 
+    async def _until_serving(self) -> None:
+        """Wait for a verified version; only with one there are places."""
+        if not self._served.serving:
+            self._metrics.set("places", 0)
+        with self._metrics.waiting("first_version"):
+            await self._served.wait()
+        self._metrics.set("places", self._max_groups)
+
     async def _lease(self) -> list[Lease]:
         free = self._max_groups - len(self._running)
+        self._metrics.set("places_waiting", free)
         try:
             with self._metrics.waiting("admission"):
                 return await self._replay.lease(
@@ -117,6 +126,8 @@ class Actor:
             self._log.warning("no leases", code=error.code().name, detail=error.details())
             await asyncio.sleep(PAUSE_AFTER_FAILURE_SECONDS)
             return []
+        finally:
+            self._metrics.set("places_waiting", 0)
 
     async def _free_place(self) -> None:
         """Forget finished tasks, and wait for one when there is no room. Errors: those of a task."""
@@ -124,6 +135,7 @@ class Actor:
             for task in [task for task in self._running if task.done()]:
                 del self._running[task]
                 task.result()
+            self._metrics.set("groups_running", len(self._running))
             if len(self._running) < self._max_groups:
                 return
             with self._metrics.waiting("free_place"):
