@@ -79,7 +79,6 @@ class Actor:
             if leasing.done():
                 leasing.result()
             leasing.cancel()
-            self._metrics.set("places", 0)
             await self._drain(drain_seconds)
         finally:
             for task in (leasing, stopping):
@@ -88,12 +87,15 @@ class Actor:
             await self._hand_back()
 
     async def _keep_leasing(self) -> None:
-        while True:
-            await self._until_serving()
-            await self._free_place()
-            for lease in await self._lease():
-                self._running[asyncio.create_task(self._work(lease))] = lease
-            self._metrics.set("groups_running", len(self._running))
+        try:
+            while True:
+                await self._until_serving()
+                await self._free_place()
+                for lease in await self._lease():
+                    self._running[asyncio.create_task(self._work(lease))] = lease
+                self._metrics.set("groups_running", len(self._running))
+        finally:
+            self._metrics.set("places", 0)
 
     async def _drain(self, seconds: float) -> None:
         """Let running groups finish, for at most `seconds`."""

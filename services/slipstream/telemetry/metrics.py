@@ -13,7 +13,7 @@ from prometheus_client.core import HistogramMetricFamily
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.table import RATIOS, SECONDS, TABLE, VERSIONS, Metric
 
-__all__ = ["RATIOS", "SECONDS", "TABLE", "VERSIONS", "Metric", "Metrics", "Tally", "serve_metrics"]
+__all__ = ["RATIOS", "SECONDS", "TABLE", "VERSIONS", "Metric", "Metrics", "Tally"]
 
 
 class Tally:
