@@ -5,6 +5,7 @@
     slipstream warmup [CONFIG] [--model DIR] [--data FILE] [--output DIR] [--steps N] [--set KEY=VALUE ...]
     slipstream algorithms [NAME]
     slipstream export CHECKPOINT OUTPUT [--dtype float32|bfloat16]
+    slipstream certs DIR [--roles ROLE ...] [--san ROLE=NAME ...] [--trust-domain NAME] [--days N]
 
 Exit status: 0 done (or stopped in order by one Ctrl-C), 1 failed, 2 wrong usage or configuration, 130 killed.
 """
@@ -76,6 +77,18 @@ def _export(arguments: argparse.Namespace) -> int:
     return subprocess.call([*command, str(arguments.output), "--dtype", arguments.dtype])
 
 
+def _certs(arguments: argparse.Namespace) -> int:
+    from slipstream.cli.certs import certs_command
+
+    return certs_command(
+        arguments.directory,
+        roles=arguments.roles,
+        sans=arguments.san,
+        trust_domain=arguments.trust_domain,
+        days=arguments.days,
+    )
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="slipstream", description="Asynchronous RL for language models.")
     parser.add_argument("--version", action="version", version=f"slipstream {__version__}")
@@ -101,7 +114,26 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("output", type=Path, help="directory to make")
     export.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of the weights")
     export.set_defaults(command=_export)
+    _add_certs(commands)
     return parser
+
+
+def _add_certs(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    text = "make or renew certificates for development: an authority, and one certificate for each role"
+    certs = commands.add_parser("certs", help=text, description=text.capitalize() + ".")
+    certs.add_argument("directory", type=Path, metavar="DIR", help="where they are, or will be")
+    certs.add_argument("--roles", nargs="+", action="extend", default=[], metavar="ROLE", help="default: all")
+    certs.add_argument(
+        "--san",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="ROLE=NAME",
+        help="a further DNS name or IP address under which a role is reached",
+    )
+    certs.add_argument("--trust-domain", metavar="NAME", help="of all identities; default: slipstream")
+    certs.add_argument("--days", type=int, default=90, help="validity; default: 90")
+    certs.set_defaults(command=_certs)
 
 
 def _command(

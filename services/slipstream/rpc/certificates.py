@@ -1,4 +1,4 @@
-"""The files of rpc.tls: read as a whole, checked before they are used, and read again when they are renewed."""
+"""The files of rpc.tls: read as a whole, checked before use, and read again when they are renewed."""
 
 import ssl
 import threading
@@ -99,7 +99,7 @@ def _read(path: Path, field: str, block: str) -> bytes:
     if f"{block}-----".encode() not in content:
         raise ConfigError(f"{key}: {path} is not PEM with a {block.lower()}; {MADE_BY}")
     if field == "key" and b"ENCRYPTED" in content:
-        raise ConfigError(f"{key}: {path} is encrypted; write it without a passphrase, readable to the pod only")
+        raise ConfigError(f"{key}: {path} is encrypted; write it without a passphrase, for the pod only")
     return content
 
 

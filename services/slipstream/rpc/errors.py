@@ -60,10 +60,10 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
             return None
         if handler.unary_unary:
             return handler._replace(unary_unary=_guard_unary(handler.unary_unary, self._log))
-        if handler.unary_stream and not inspect.isasyncgenfunction(handler.unary_stream):
-            return handler._replace(unary_stream=_guard_unary(handler.unary_stream, self._log))  # it writes itself
         if handler.unary_stream:
-            return handler._replace(unary_stream=_guard_stream(handler.unary_stream, self._log))
+            writes_itself = not inspect.isasyncgenfunction(handler.unary_stream)
+            guard: Callable[..., Any] = _guard_unary if writes_itself else _guard_stream
+            return handler._replace(unary_stream=guard(handler.unary_stream, self._log))
         return handler._replace(stream_stream=_guard_stream(handler.stream_stream, self._log))
 
 

@@ -52,7 +52,9 @@ def role_of(uris: Sequence[str], *, trust_domain: str) -> str:
     if scheme != "spiffe":
         raise Stranger(f"its URI is {uris[0]}, and must be {wanted}")
     if domain != trust_domain:
-        raise Stranger(f"it is of the trust domain {domain}, and ours is {trust_domain} (rpc.tls.trust_domain)")
+        raise Stranger(
+            f"it is of the trust domain {domain}, and ours is {trust_domain} (rpc.tls.trust_domain)"
+        )
     if role not in ROLES:
         raise Stranger(f"its role is {role!r}, and must be one of {', '.join(ROLES)}")
     return role

@@ -1,6 +1,7 @@
 """A gRPC server with health, message limits and error mapping, in one call."""
 
 from collections.abc import Callable
+from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -52,7 +53,7 @@ async def start_server(
     plaintext beyond loopback, and for files of `rpc.tls` that cannot be used.
     """
     refuse_plaintext(address, config)
-    interceptors = [ErrorInterceptor(log)]
+    interceptors: list[grpc.aio.ServerInterceptor[Any, Any]] = [ErrorInterceptor(log)]
     if config.tls is not None:
         interceptors.append(AuthorizationInterceptor(trust_domain=config.tls.trust_domain, log=log))
     options = [*channel_options(config), *_connection_age(connection_seconds)]

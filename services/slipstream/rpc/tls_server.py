@@ -1,5 +1,8 @@
 """Credentials of a server that speaks mutual TLS, and takes up renewed files at the next connection."""
 
+from collections.abc import Callable
+from typing import cast
+
 import grpc
 
 from slipstream.rpc.certificates import Certificates, Material
@@ -18,7 +21,10 @@ def server_credentials(certificates: Certificates) -> grpc.ServerCredentials:
         used = newest
         return _configuration(newest)
 
-    return grpc.dynamic_ssl_server_credentials(_configuration(used), fetch, require_client_authentication=True)
+    fetcher = cast(Callable[[], grpc.ServerCertificateConfiguration], fetch)  # the stubs forget None
+    return grpc.dynamic_ssl_server_credentials(
+        _configuration(used), fetcher, require_client_authentication=True
+    )
 
 
 def _configuration(material: Material) -> grpc.ServerCertificateConfiguration:
