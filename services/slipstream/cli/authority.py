@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 AUTHORITY_NAME = "Slipstream development CA"
-AUTHORITY_DAYS = 3650
+AUTHORITY_VALID = timedelta(days=3650)
 CLOCK_SKEW = timedelta(minutes=5)
 CURVE = ec.SECP256R1()
 
@@ -50,13 +50,13 @@ class Authority:
         self._key = key
         self.trust_domain = uris_of(self._certificate)[0].removeprefix("spiffe://")
 
-    def issue(self, role: str, names: Sequence[str], *, days: int) -> Pair:
+    def issue(self, role: str, names: Sequence[str], *, valid: timedelta) -> Pair:
         """A certificate for one role and its DNS names or IP addresses, for client and server alike."""
         key = ec.generate_private_key(CURVE)
         identity = x509.UniformResourceIdentifier(f"spiffe://{self.trust_domain}/{role}")
         usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         builder = (
-            _builder(role, key, issuer=self._certificate.subject, days=days)
+            _builder(role, key, issuer=self._certificate.subject, valid=valid)
             .add_extension(
                 x509.SubjectAlternativeName([identity, *map(_general_name, names)]), critical=False
             )
@@ -83,7 +83,7 @@ def make_authority(trust_domain: str) -> Authority:
     key = ec.generate_private_key(CURVE)
     identity = x509.UniformResourceIdentifier(f"spiffe://{trust_domain}")
     builder = (
-        _builder(AUTHORITY_NAME, key, issuer=_name(AUTHORITY_NAME), days=AUTHORITY_DAYS)
+        _builder(AUTHORITY_NAME, key, issuer=_name(AUTHORITY_NAME), valid=AUTHORITY_VALID)
         .add_extension(x509.SubjectAlternativeName([identity]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_key_usage(signs_certificates=True), critical=True)
@@ -108,7 +108,7 @@ def _alternatives(certificate: x509.Certificate) -> x509.SubjectAlternativeName:
 
 
 def _builder(
-    subject: str, key: ec.EllipticCurvePrivateKey, *, issuer: x509.Name, days: int
+    subject: str, key: ec.EllipticCurvePrivateKey, *, issuer: x509.Name, valid: timedelta
 ) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     return (
@@ -118,7 +118,7 @@ def _builder(
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - CLOCK_SKEW)
-        .not_valid_after(now + timedelta(days=days))
+        .not_valid_after(now + valid)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
 

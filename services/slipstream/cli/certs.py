@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,7 @@ def certs_command(
     names = {role: _all_names(directory / role, authority, given[role]) for role in wanted}
     _write_authority(directory / "ca", authority)
     for role in wanted:
-        pair = authority.issue(role, names[role], days=days)
+        pair = authority.issue(role, names[role], valid=timedelta(days=days))
         _write(directory / role / "tls.key", pair.key, SECRET_MODE)
         _write(directory / role / "tls.crt", pair.certificate, PUBLIC_MODE)
         _write(directory / role / "ca.crt", authority.pair.certificate, PUBLIC_MODE)
