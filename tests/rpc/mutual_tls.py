@@ -70,7 +70,7 @@ class Written:
 async def answering(
     config: RpcConfig,
     *,
-    address: str = "localhost:0",
+    address: str = "127.0.0.1:0",
     log: Log | None = None,
     connection_seconds: float | None = None,
 ) -> AsyncIterator[str]:

@@ -14,7 +14,7 @@ from slipstream.telemetry.logs import Log
 FILES = {"certificate": "CERTIFICATE", "key": "PRIVATE KEY", "authority": "CERTIFICATE"}
 """Fields of TlsConfig, and the PEM block that each file must hold."""
 MADE_BY = "`slipstream certs` makes a set for development"
-State = tuple[tuple[int, int, int, int], ...]
+FileState = tuple[int, int, int, int] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class Certificates:
         with self._lock:
             try:
                 self._look()
-            except (ConfigError, OSError) as error:
+            except ConfigError as error:
                 if self._log is not None:
                     self._log.warning("renewed certificate cannot be used, keeping the old", error=str(error))
             return self._material
@@ -118,7 +118,14 @@ def _where(config: TlsConfig) -> str:
     return f"rpc.tls.certificate: {config.certificate}"
 
 
-def _state(config: TlsConfig) -> State:
+def _state(config: TlsConfig) -> tuple[FileState, ...]:
     """What changes when a file is written, replaced, or reached through another directory."""
-    stats = [getattr(config, field).stat() for field in FILES]
-    return tuple((s.st_dev, s.st_ino, s.st_mtime_ns, s.st_size) for s in stats)
+    return tuple(_file_state(getattr(config, field)) for field in FILES)
+
+
+def _file_state(path: Path) -> FileState:
+    try:
+        stat = path.stat()
+    except OSError:
+        return None  # reading it says why
+    return stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size
