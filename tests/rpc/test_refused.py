@@ -17,6 +17,7 @@ import grpc
 import pytest
 from rpc.mutual_tls import (
     HOUR,
+    LOCAL,
     Written,
     a_pod,
     an_authority,
@@ -31,7 +32,7 @@ from slipstream.config import RpcConfig
 
 SCORE = "/slipstream.v1.Verifier/Score"
 EXPIRED = timedelta(minutes=-1)
-SHORT = timedelta(seconds=0.6)
+SHORT = timedelta(seconds=1.6)  # a certificate ends with a whole second: more than 0.6 seconds from now
 
 
 def client_says(tmp_path: Path, served: RpcConfig, client: RpcConfig) -> tuple[str, list[str]]:
@@ -75,13 +76,18 @@ def test_a_client_says_that_the_server_has_expired(tmp_path: Path) -> None:
     authority, written = an_authority(), Written()
 
     async def ask() -> None:
-        served = a_pod(tmp_path / "s", authority, "learner", valid=SHORT + timedelta(seconds=1))
         client = a_pod(tmp_path / "c", authority, "probe")
-        async with answering(served) as address, calling(address, client, log=written.log) as channel:
-            await asyncio.sleep(2)
+        pair = authority.issue("learner", LOCAL, valid=EXPIRED)
+        server = grpc.aio.server()
+        port = server.add_secure_port(
+            "127.0.0.1:0", grpc.ssl_server_credentials([(pair.key, pair.certificate)])
+        )
+        await server.start()
+        async with calling(f"127.0.0.1:{port}", client, log=written.log) as channel:
             with pytest.raises(grpc.aio.AioRpcError, match="UNAVAILABLE"):
                 await call(channel)
             await wait_for(lambda: bool(written.lines))
+        await server.stop(None)
 
     asyncio.run(ask())
     assert "its certificate has expired: renew it" in written.lines[0]
@@ -93,7 +99,7 @@ def test_a_client_says_that_the_server_refused_it_and_why(tmp_path: Path) -> Non
     client = a_pod(tmp_path / "c", ours, "probe", trusted=(ours, theirs))
     code, lines = client_says(tmp_path, served, client)
     assert (code, len(lines)) == ("UNAVAILABLE", 1)
-    assert "it refused our certificate, whose authority it does not know" in lines[0]
+    assert "it refused our certificate, and its log says why: compare rpc.tls.authority" in lines[0]
 
 
 def test_a_client_says_that_the_server_speaks_no_tls(tmp_path: Path) -> None:
@@ -171,7 +177,6 @@ def test_a_server_says_of_every_client_that_it_refuses_why(tmp_path: Path) -> No
         ),
         (lambda at: raw_channel(at, ours, None), "it showed no certificate: set rpc.tls on its side"),
         (plain_channel, "it does not speak TLS: set rpc.tls on both sides"),
-        (lambda at: raw_channel(at, theirs, good), "it refused our certificate, whose authority it does not"),
         (
             lambda at: raw_channel(at.replace("127.0.0.1", "localhost"), ours, good),
             "it calls us localhost, which is not a name of our certificate",
@@ -197,7 +202,7 @@ def test_a_client_whose_certificate_expires_while_it_runs_is_refused_and_says_so
 
     async def ask() -> str:
         served = a_pod(tmp_path / "s", authority, "learner")
-        client = a_pod(tmp_path / "c", authority, "probe", valid=SHORT + timedelta(seconds=1))
+        client = a_pod(tmp_path / "c", authority, "probe", valid=SHORT)
         async with answering(served) as address, calling(address, client, log=written.log) as channel:
             await asyncio.sleep(2)
             with pytest.raises(grpc.aio.AioRpcError) as caught:

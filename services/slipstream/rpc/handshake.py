@@ -6,10 +6,10 @@ import ssl
 from typing import Any
 
 from slipstream.config import TlsConfig
-from slipstream.rpc.tls_reasons import reason_of
+from slipstream.rpc.tls_reasons import OTHER, OURS, reason_of
 
 TRY_SECONDS = 3.0
-ALERT_SECONDS = 1.0
+ANSWER_SECONDS = 1.0
 TURNS = 10
 """More than the messages of any handshake."""
 
@@ -45,8 +45,9 @@ def why_refused(address: str, config: TlsConfig) -> str | None:
             socket.create_connection((host.strip("[]"), int(port)), timeout=TRY_SECONDS) as plain,
             context.wrap_socket(plain, server_hostname=host.strip("[]")) as secure,
         ):
-            secure.settimeout(ALERT_SECONDS)
-            secure.recv(1)  # in TLS 1.3 a refusal of our certificate comes after the handshake
+            secure.settimeout(ANSWER_SECONDS)
+            if secure.recv(1) == b"":  # no HTTP/2 settings: gRPC's way to refuse what TLS 1.3 sent last
+                return _why_ours(config)
     except ssl.SSLCertVerificationError as error:
         return reason_of(error.verify_message)
     except ssl.SSLError as error:
@@ -54,6 +55,15 @@ def why_refused(address: str, config: TlsConfig) -> str | None:
     except (OSError, ValueError):
         return None
     return None
+
+
+def _why_ours(config: TlsConfig) -> str:
+    """Why our certificate was refused. The server does not tell, but we can look at it ourselves."""
+    try:
+        own_certificate(config)
+    except ssl.SSLCertVerificationError as error:
+        return reason_of(error.verify_message).replace(OTHER, f"it refused {OURS}, which")
+    return f"it refused {OURS}, and its log says why: compare rpc.tls.authority on both sides"
 
 
 def _server_context(config: TlsConfig) -> ssl.SSLContext:
