@@ -97,7 +97,10 @@ def test_an_authority_that_is_not_ours_is_not_used(
     ca, leaf = tmp_path / "ca", make_authority("x")
     ca.mkdir()
     (ca / "ca.crt").write_bytes(leaf.pair.certificate)
-    for key, says in ((make_authority("x").pair.key, "ca.key is not the key of ca.crt"), (b"no", "cannot be")):
+    for key, says in (
+        (make_authority("x").pair.key, "ca.key is not the key of ca.crt"),
+        (b"no", "cannot be"),
+    ):
         (ca / "ca.key").write_bytes(key)
         before = contents(tmp_path)
         assert certs(tmp_path) == 2

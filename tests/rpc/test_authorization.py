@@ -11,8 +11,6 @@ from slipstream.rpc.errors import PermissionDenied
 from slipstream.rpc.identity import CALLERS, ROLES
 
 
-
-
 @pytest.mark.parametrize("role", ROLES)
 def test_a_role_may_call_what_the_table_says_and_nothing_else(tmp_path: Path, role: str) -> None:
     written, authority = Written(), an_authority()

@@ -9,7 +9,6 @@ from rpc.mutual_tls import a_pod, an_authority, answering, call, calling
 from slipstream.config import RpcConfig
 
 
-
 def has_ipv6() -> bool:
     try:
         with socket.socket(socket.AF_INET6) as listening:

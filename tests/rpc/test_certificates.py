@@ -30,19 +30,31 @@ def garble(folder: Path) -> None:
 
 
 SPOILT: list[tuple[str, Spoil, str, str]] = [
-    ("a missing certificate", lambda f: (f / "tls.crt").unlink(), "certificate", "cannot be read: No such file"),
+    (
+        "a missing certificate",
+        lambda f: (f / "tls.crt").unlink(),
+        "certificate",
+        "cannot be read: No such file",
+    ),
     ("a missing key", lambda f: (f / "tls.key").unlink(), "key", "cannot be read: No such file"),
     ("a missing authority", lambda f: (f / "ca.crt").unlink(), "authority", "cannot be read: No such file"),
     ("a folder", lambda f: [(f / "tls.key").unlink(), (f / "tls.key").mkdir()], "key", "Is a directory"),
     ("an empty file", lambda f: (f / "ca.crt").write_text(""), "authority", "is not PEM with a certificate"),
     ("DER", lambda f: (f / "tls.crt").write_bytes(b"\x30\x82\x01"), "certificate", "is not PEM with a cert"),
-    ("the wrong file", lambda f: (f / "tls.key").write_bytes((f / "ca.crt").read_bytes()), "key", "private key"),
+    (
+        "the wrong file",
+        lambda f: (f / "tls.key").write_bytes((f / "ca.crt").read_bytes()),
+        "key",
+        "private key",
+    ),
     ("a passphrase", encrypt, "key", "is encrypted; write it without a passphrase"),
     ("half a certificate", garble, "certificate", "one of the files is not valid PEM"),
 ]
 
 
-@pytest.mark.parametrize(("spoil", "key", "says"), [row[1:] for row in SPOILT], ids=[row[0] for row in SPOILT])
+@pytest.mark.parametrize(
+    ("spoil", "key", "says"), [row[1:] for row in SPOILT], ids=[row[0] for row in SPOILT]
+)
 def test_a_file_that_cannot_be_used_is_one_line_with_key_and_path(
     tmp_path: Path, spoil: Spoil, key: str, says: str
 ) -> None:

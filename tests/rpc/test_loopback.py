@@ -10,7 +10,15 @@ from slipstream.rpc.loopback import WARNING, is_loopback, warn_of_plaintext
 from slipstream.rpc.server import start_server
 
 NEAR = ("127.0.0.1:1", "127.8.9.10:1", "localhost:1", "[::1]:1", "unix:/tmp/socket", "unix:///tmp/socket")
-FAR = ("0.0.0.0:1", "[::]:1", "10.1.2.3:1", "replay:1", "localhost.example:1", "127.0.0.1.nip.io:1", "128.0.0.1:1")
+FAR = (
+    "0.0.0.0:1",
+    "[::]:1",
+    "10.1.2.3:1",
+    "replay:1",
+    "localhost.example:1",
+    "127.0.0.1.nip.io:1",
+    "128.0.0.1:1",
+)
 
 
 @pytest.mark.parametrize("address", NEAR)

@@ -8,15 +8,23 @@ import pytest
 from rpc.mutual_tls import Written
 from slipstream.rpc.native_stderr import translate
 
-FAILED = b"I1121 22:42:54.273286 31338 ssl_transport_security.cc:2563] Handshake failed with error SSL_ERROR_SSL: "
+FAILED = (
+    b"I1121 22:42:54.273286 31338 ssl_transport_security.cc:2563] Handshake failed with error SSL_ERROR_SSL: "
+)
 NAME = b"E1121 22:50:24.676039 4986 ssl_transport_security.cc:3238] No match found for server name: replay\n"
 
 
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        (FAILED + b"error:1000007d:SSL routines::CERTIFICATE_VERIFY_FAILED: certificate has expired\n", "expired"),
-        (FAILED + b"error:100000c0:SSL routines::PEER_DID_NOT_RETURN_A_CERTIFICATE: x\n", "it showed no cert"),
+        (
+            FAILED + b"error:1000007d:SSL routines::CERTIFICATE_VERIFY_FAILED: certificate has expired\n",
+            "expired",
+        ),
+        (
+            FAILED + b"error:100000c0:SSL routines::PEER_DID_NOT_RETURN_A_CERTIFICATE: x\n",
+            "it showed no cert",
+        ),
         (FAILED + b"something that nobody has seen yet\n", "something that nobody has seen yet"),
         (NAME, "it calls us replay, which is not a name of our certificate"),
     ],

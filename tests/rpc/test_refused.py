@@ -265,5 +265,3 @@ def test_a_pod_without_its_files_does_not_start(tmp_path: Path) -> None:
     assert (status, len(said)) == (2, 1)
     assert "rpc.tls.certificate: " in said[0]
     assert "tls.crt cannot be read: No such file or directory; `slipstream certs` makes" in said[0]
-
-

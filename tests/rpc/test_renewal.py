@@ -89,7 +89,10 @@ def test_many_calls_at_once_see_no_error_while_certificates_are_renewed_again_an
     tmp_path: Path,
 ) -> None:
     authority = an_authority()
-    server, client = Mounted(tmp_path / "s", authority, "learner"), Mounted(tmp_path / "c", authority, "probe")
+    server, client = (
+        Mounted(tmp_path / "s", authority, "learner"),
+        Mounted(tmp_path / "c", authority, "probe"),
+    )
 
     async def run() -> int:
         stop, done = asyncio.Event(), 0
