@@ -10,8 +10,8 @@ from cryptography import x509
 from slipstream.cli.__main__ import main
 from slipstream.cli.authority import make_authority, names_of
 from slipstream.config import TlsConfig
-from slipstream.rpc.certificates import read_material
-from slipstream.rpc.identity import ROLES
+from slipstream.rpc.security.certificates import read_material
+from slipstream.rpc.security.identity import ROLES
 
 ROLE_FILES = ["ca.crt", "tls.crt", "tls.key"]
 

@@ -11,7 +11,7 @@ import grpc
 from slipstream.cli.authority import Authority, Pair, make_authority
 from slipstream.config import RpcConfig, TlsConfig
 from slipstream.rpc.channel import open_channel
-from slipstream.rpc.identity import CALLERS
+from slipstream.rpc.security.identity import CALLERS
 from slipstream.rpc.server import start_server
 from slipstream.telemetry.logs import Log
 

@@ -8,7 +8,7 @@ import pytest
 from rpc.mutual_tls import DOMAIN, HOUR, Written, a_pod, an_authority, answering, call, calling, raw_channel
 from slipstream.rpc.channel import call_again
 from slipstream.rpc.errors import PermissionDenied
-from slipstream.rpc.identity import CALLERS, ROLES
+from slipstream.rpc.security.identity import CALLERS, ROLES
 
 
 @pytest.mark.parametrize("role", ROLES)

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from rpc.mutual_tls import DOMAIN, a_pod, an_authority
 from slipstream.config import ConfigError, TlsConfig, parse_config
-from slipstream.rpc.certificates import read_material
+from slipstream.rpc.security.certificates import read_material
 
 Spoil = Callable[[Path], object]
 

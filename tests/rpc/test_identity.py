@@ -2,7 +2,7 @@
 
 import pytest
 from grpc_health.v1 import health_pb2
-from slipstream.rpc.identity import CALLERS, ROLES, Stranger, may_call, role_of
+from slipstream.rpc.security.identity import CALLERS, ROLES, Stranger, may_call, role_of
 from slipstream.v1 import learner_pb2, replay_pb2, verifier_pb2
 
 FILES = (learner_pb2, replay_pb2, verifier_pb2, health_pb2)

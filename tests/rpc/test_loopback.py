@@ -6,7 +6,7 @@ import pytest
 from rpc.mutual_tls import Written
 from slipstream.config import ConfigError, RpcConfig
 from slipstream.rpc.channel import open_channel
-from slipstream.rpc.loopback import WARNING, is_loopback, warn_of_plaintext
+from slipstream.rpc.security.loopback import WARNING, is_loopback, warn_of_plaintext
 from slipstream.rpc.server import start_server
 
 NEAR = ("127.0.0.1:1", "127.8.9.10:1", "localhost:1", "[::1]:1", "unix:/tmp/socket", "unix:///tmp/socket")

@@ -25,7 +25,7 @@ from rpc.mutual_tls import (
 )
 from slipstream.cli.authority import Authority
 from slipstream.config import RpcConfig
-from slipstream.rpc.handshake import client_context
+from slipstream.rpc.security.handshake import client_context
 
 
 class Mounted:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slipstream.cli.errors import UsageError
-from slipstream.rpc.identity import ROLES
+from slipstream.rpc.security.identity import ROLES
 
 if TYPE_CHECKING:
     from slipstream.cli.authority import Authority

@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 import grpc
 
 from slipstream.config import RpcConfig
-from slipstream.rpc.certificates import Certificates
 from slipstream.rpc.errors import PermissionDenied, Unreachable
-from slipstream.rpc.loopback import refuse_plaintext
+from slipstream.rpc.security.certificates import Certificates
+from slipstream.rpc.security.channel import TlsChannel
+from slipstream.rpc.security.loopback import refuse_plaintext
 from slipstream.rpc.server import channel_options
-from slipstream.rpc.tls_channel import TlsChannel
 from slipstream.telemetry.logs import Log
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from pathlib import Path
 from slipstream.config import ConfigError, RunConfig, apply_environment, load_config
 from slipstream.config.checks import check_config
 from slipstream.rpc.errors import SlipstreamError
-from slipstream.rpc.pod_security import check_certificate, secure_log
+from slipstream.rpc.security.pod import check_certificate, secure_log
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics, serve_metrics
 

@@ -8,11 +8,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_health.v1.health import aio as health  # type: ignore[attr-defined]
 
 from slipstream.config import RpcConfig
-from slipstream.rpc.authorization import AuthorizationInterceptor
-from slipstream.rpc.certificates import Certificates
 from slipstream.rpc.errors import ErrorInterceptor
-from slipstream.rpc.loopback import refuse_plaintext
-from slipstream.rpc.tls_server import server_credentials
+from slipstream.rpc.security.authorization import AuthorizationInterceptor
+from slipstream.rpc.security.certificates import Certificates
+from slipstream.rpc.security.credentials import server_credentials
+from slipstream.rpc.security.loopback import refuse_plaintext
 from slipstream.telemetry.logs import Log
 
 MIB = 1024 * 1024

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from slipstream.rpc.tls_reasons import reason_of
+from slipstream.rpc.security.reasons import reason_of
 from slipstream.telemetry.logs import LEVELS, Level, Log
 
 FAILED = re.compile(rb"ssl_transport_security\S*\] Handshake failed with error (?P<said>.*)")
@@ -29,7 +29,7 @@ DRAIN_SECONDS = 2.0
 @contextmanager
 def told_in_words(name: str, level: Level) -> Iterator[None]:
     """Inside, refused handshakes are warnings of the pod `name`. `sys.stderr` goes where it went."""
-    command = [sys.executable, "-m", "slipstream.rpc.native_stderr", name, level]
+    command = [sys.executable, "-m", "slipstream.rpc.security.native_stderr", name, level]
     python, direct = sys.stderr, os.dup(2)
     reader = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
     assert reader.stdin is not None

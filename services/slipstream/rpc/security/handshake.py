@@ -6,7 +6,7 @@ import ssl
 from typing import Any
 
 from slipstream.config import TlsConfig
-from slipstream.rpc.tls_reasons import OTHER, OURS, reason_of
+from slipstream.rpc.security.reasons import OTHER, OURS, reason_of
 
 TRY_SECONDS = 3.0
 ANSWER_SECONDS = 1.0

@@ -5,7 +5,7 @@ from typing import cast
 
 import grpc
 
-from slipstream.rpc.certificates import Certificates, Material
+from slipstream.rpc.security.certificates import Certificates, Material
 
 
 def server_credentials(certificates: Certificates) -> grpc.ServerCredentials:

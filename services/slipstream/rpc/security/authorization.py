@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 
 from slipstream.rpc.errors import PermissionDenied
-from slipstream.rpc.identity import CALLERS, Stranger, may_call, role_of
+from slipstream.rpc.security.identity import CALLERS, Stranger, may_call, role_of
 from slipstream.telemetry.logs import Log
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import grpc
 
-from slipstream.rpc.certificates import Certificates, Material
-from slipstream.rpc.handshake import why_refused
+from slipstream.rpc.security.certificates import Certificates, Material
+from slipstream.rpc.security.handshake import why_refused
 from slipstream.telemetry.logs import Log
 
 EXPLAIN_SECONDS = 30.0

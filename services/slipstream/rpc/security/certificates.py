@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slipstream.config import ConfigError, TlsConfig
-from slipstream.rpc.handshake import own_certificate
-from slipstream.rpc.identity import Stranger, role_of
-from slipstream.rpc.tls_reasons import OTHER, reason_of
+from slipstream.rpc.security.handshake import own_certificate
+from slipstream.rpc.security.identity import Stranger, role_of
+from slipstream.rpc.security.reasons import OTHER, reason_of
 from slipstream.telemetry.logs import Log
 
 FILES = {"certificate": "CERTIFICATE", "key": "PRIVATE KEY", "authority": "CERTIFICATE"}

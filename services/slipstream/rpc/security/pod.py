@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
 from slipstream.config import ConfigError, RpcConfig, RunConfig
-from slipstream.rpc.certificates import read_material
-from slipstream.rpc.loopback import warn_of_plaintext
-from slipstream.rpc.native_stderr import told_in_words
+from slipstream.rpc.security.certificates import read_material
+from slipstream.rpc.security.loopback import warn_of_plaintext
+from slipstream.rpc.security.native_stderr import told_in_words
 from slipstream.telemetry.logs import Log
 
 
