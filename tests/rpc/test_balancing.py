@@ -29,7 +29,7 @@ def test_calls_go_round_the_addresses_of_a_name() -> None:
             ):
                 await call(channel)
                 async with asyncio.timeout(5):
-                    while len({(await call(channel)).split(b":")[0] for _ in range(4)}) < 2:
+                    while len({(await call(channel)).split(b":")[0] for _ in range(4)}) < 2:  # noqa: ASYNC110
                         await asyncio.sleep(0.02)
                 return [(await call(channel)).split(b":")[0] for _ in range(10)]
 

@@ -147,7 +147,8 @@ def verifier(folder: Path, config: RpcConfig) -> Iterator[Running]:
     try:
         deadline = time.monotonic() + 30
         while not ready.exists():
-            assert process.poll() is None and time.monotonic() < deadline, log.read_text()
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.02)
         address = json.loads(ready.read_text())["address"]
         yield Running(process=process, address=address, log=log)
@@ -161,6 +162,14 @@ async def refused(channel: grpc.aio.Channel) -> str:
         await call(channel, SCORE)
     await channel.close()
     return caught.value.code().name
+
+
+async def attempt(pod: Running, make: Callable[[str], grpc.aio.Channel], reason: str) -> str:
+    """Status of one call; returns when the pod has said the reason since."""
+    before = len(pod.said())
+    status = await refused(make(pod.address))
+    await wait_for(lambda: reason in "\n".join(pod.said()[before:]), 5)
+    return status
 
 
 def test_a_server_says_of_every_client_that_it_refuses_why(tmp_path: Path) -> None:
@@ -184,13 +193,7 @@ def test_a_server_says_of_every_client_that_it_refuses_why(tmp_path: Path) -> No
     ]
     with verifier(tmp_path, a_pod(tmp_path / "v", ours, "verifier", names=("127.0.0.1",))) as pod:
         for make, reason in attempts:
-            before = len(pod.said())
-
-            async def attempt(make: Callable[[str], grpc.aio.Channel] = make) -> str:
-                return await refused(make(pod.address))
-
-            assert asyncio.run(attempt()) == "UNAVAILABLE", reason
-            asyncio.run(wait_for(lambda: reason in "\n".join(pod.said()[before:]), 5))
+            assert asyncio.run(attempt(pod, make, reason)) == "UNAVAILABLE", reason
         assert all(" verifier: " in line for line in pod.said()), pod.said()
         pod.process.send_signal(signal.SIGTERM)
         assert pod.process.wait(15) == 0
