@@ -1,5 +1,8 @@
 """The table of roles and methods, and what a certificate must say."""
 
+import re
+from pathlib import Path
+
 import pytest
 from grpc_health.v1 import health_pb2
 from slipstream.rpc.security.identity import CALLERS, ROLES, Stranger, may_call, role_of
@@ -21,6 +24,20 @@ def test_every_rpc_of_every_service_is_in_the_table_and_nothing_else() -> None:
 def test_every_method_has_callers_and_all_of_them_are_roles() -> None:
     assert all(CALLERS.values())
     assert set().union(*CALLERS.values()) <= set(ROLES)
+
+
+def test_the_documentation_has_the_same_table() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (Replay|Fleet|Verifier|Health) \| (.+?) \| (.+?) \|$", text, re.MULTILINE)
+    written = {
+        (service, method): frozenset(roles.split(", "))
+        for service, methods, roles in rows
+        for method in re.findall(r"`(\w+)`", methods)
+    }
+    assert written == {
+        (method.split("/")[1].rpartition(".")[2], method.split("/")[2]): callers
+        for method, callers in CALLERS.items()
+    }
 
 
 def test_a_method_that_nobody_listed_may_be_called_by_nobody() -> None:

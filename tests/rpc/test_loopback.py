@@ -5,8 +5,9 @@ import asyncio
 import pytest
 from rpc.mutual_tls import Written
 from slipstream.config import ConfigError, RpcConfig
+from slipstream.config.loopback import is_loopback
 from slipstream.rpc.channel import open_channel
-from slipstream.rpc.security.loopback import WARNING, is_loopback, warn_of_plaintext
+from slipstream.rpc.security.loopback import WARNING, warn_of_plaintext
 from slipstream.rpc.server import start_server
 
 NEAR = ("127.0.0.1:1", "127.8.9.10:1", "localhost:1", "[::1]:1", "unix:/tmp/socket", "unix:///tmp/socket")
