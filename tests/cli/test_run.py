@@ -379,5 +379,5 @@ def _read(path: Path) -> bytes:
 
 def test_one_certificate_for_all_pods_of_a_local_run_is_refused() -> None:
     tls = {"certificate": "c", "key": "k", "authority": "a", "trust_domain": "d"}
-    with pytest.raises(UsageError, match="rpc.tls: one certificate cannot be that of every pod"):
+    with pytest.raises(UsageError, match=r"rpc\.tls: one certificate cannot be that of every pod"):
         run_command(parse_config({"rpc": {"tls": tls}}))

@@ -37,8 +37,8 @@ def run_command(
     """
     if config.rpc.tls is not None:
         raise UsageError(
-            "rpc.tls: one certificate cannot be that of every pod, and `slipstream run` starts all of them, on "
-            "loopback; leave it out"
+            "rpc.tls: one certificate cannot be that of every pod, and `slipstream run` starts all of them; "
+            "leave it out, they stay on loopback"
         )
     try:
         return asyncio.run(_run(config, resume, plain, pods, cold_start_command))

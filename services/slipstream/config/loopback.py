@@ -7,7 +7,7 @@ from slipstream.config.problem import Problem
 from slipstream.config.schema import RunConfig
 
 REASON = "is beyond loopback, and gRPC would speak plaintext there"
-REMEDY = "set rpc.tls (`slipstream certs` makes certificates), or rpc.plaintext to true to let anybody read and call"
+REMEDY = "set rpc.tls (`slipstream certs` makes some), or rpc.plaintext to true to let anybody read and call"
 
 
 def is_loopback(address: str) -> bool:
