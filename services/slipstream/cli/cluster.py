@@ -110,7 +110,7 @@ def _scale(api: "Api", release: "Release", arguments: argparse.Namespace) -> int
 
 
 def _logs(api: "Api", release: "Release", arguments: argparse.Namespace) -> int:
-    from slipstream.cluster.logs import Wanted, follow_logs, read_logs, short_name
+    from slipstream.cluster.logs import Wanted, follow_logs, read_logs
 
     tail = arguments.tail if arguments.tail is not None else (None if arguments.since else TAIL)
     wanted = Wanted(
@@ -122,7 +122,7 @@ def _logs(api: "Api", release: "Release", arguments: argparse.Namespace) -> int:
     width = 0
     try:
         for line in lines:
-            name = short_name(line.pod, release)
+            name = release.short(line.pod)
             width = max(width, len(name))
             print(f"{name:<{width}} | {line.text}", flush=arguments.follow)
         sys.stdout.flush()
@@ -136,9 +136,9 @@ def _logs(api: "Api", release: "Release", arguments: argparse.Namespace) -> int:
 
 
 def _pause(api: "Api", release: "Release", arguments: argparse.Namespace) -> int:
-    from slipstream.cluster.paused import Waiting, pause
+    from slipstream.cluster.paused import pause
 
-    pause(api, release, say=_say, waiting=Waiting(seconds=arguments.wait))
+    pause(api, release, say=_say, wait_seconds=arguments.wait)
     return 0
 
 

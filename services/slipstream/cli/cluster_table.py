@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import textwrap
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -16,7 +17,7 @@ NOTHING = "–"
 def table(status: Status, *, now: datetime | None = None) -> list[str]:
     """The lines for people."""
     moment = now or datetime.now(UTC)
-    workloads = [_workload(w, status.autoscalers.get(w.name)) for w in status.workloads]
+    workloads = [_workload(w, status.autoscalers.get(w.name)) for w in status.release.workloads]
     pods = [_pod(row, status, moment) for row in status.rows]
     return [
         *_heading(status),
@@ -36,14 +37,22 @@ def as_json(status: Status) -> dict[str, Any]:
 
 def _heading(status: Status) -> list[str]:
     state = " · paused" if status.paused else " · finished" if status.finished else ""
-    version = NOTHING if status.version is None else str(status.version)
     free = NOTHING if status.admission_free is None else str(status.admission_free)
-    return [
-        f"{status.release} in {status.namespace} ({status.context}){state}"[:WIDTH],
-        f"version    {version}, admission open for {free} groups",
+    lines = [
+        f"{status.release.name} in {status.release.namespace} ({status.context}){state}",
+        f"version    {_version(status)}, admission open for {free} groups",
         f"staleness  {_staleness(status.staleness)}",
         f"ledger     {_ledger(status)}",
     ]
+    return [part for line in lines for part in _wrap(line, indent=11)]
+
+
+def _version(status: Status) -> str:
+    if status.version is not None:
+        return str(status.version)
+    return (
+        NOTHING if status.announced is None else f"{status.announced} announced, no answer from the learner"
+    )
 
 
 def _staleness(ages: Staleness | None) -> str:
@@ -86,7 +95,7 @@ def _pod(row: Row, status: Status, now: datetime) -> tuple[str, ...]:
     pod = row.pod
     state = pod.state if pod.ready or pod.state != "Running" else "NotReady"
     return (
-        _shorten(pod.name.removeprefix(_common(status)), 42),
+        _shorten(status.release.short(pod.name), 42),
         _shorten(state, 18),
         str(pod.restarts),
         age((now - pod.created).total_seconds()),
@@ -94,11 +103,6 @@ def _pod(row: Row, status: Status, now: datetime) -> tuple[str, ...]:
         NOTHING if row.lag is None else str(row.lag),
         pod.node or NOTHING,
     )
-
-
-def _common(status: Status) -> str:
-    learner = next((w.name for w in status.workloads if w.component == "learner"), "")
-    return learner.removesuffix("learner")
 
 
 def age(seconds: float) -> str:
@@ -113,8 +117,9 @@ def _failures(status: Status) -> list[str]:
     """One line a reason, however many pods it is the reason of."""
     by_reason: dict[str, list[str]] = {}
     for pod, reason in status.failures.items():
-        by_reason.setdefault(reason, []).append(pod.removeprefix(_common(status)))
-    return [f"no numbers from {', '.join(pods)}: {reason}" for reason, pods in by_reason.items()]
+        by_reason.setdefault(reason, []).append(status.release.short(pod))
+    lines = [f"no numbers from {', '.join(pods)}: {reason}" for reason, pods in by_reason.items()]
+    return [part for line in lines for part in _wrap(line, indent=2)]
 
 
 def _columns(names: Sequence[str], rows: Sequence[tuple[str, ...]]) -> list[str]:
@@ -129,6 +134,10 @@ def _columns(names: Sequence[str], rows: Sequence[tuple[str, ...]]) -> list[str]
         ).rstrip()
         for row in (names, *rows)
     ]
+
+
+def _wrap(line: str, *, indent: int) -> list[str]:
+    return textwrap.wrap(line, WIDTH, subsequent_indent=" " * indent, break_on_hyphens=False)
 
 
 def _shorten(text: str, width: int) -> str:

@@ -88,7 +88,7 @@ def _from_pod(configuration: Any, namespace: str | None) -> Connection:
         load_incluster_config(client_configuration=configuration)
     except ConfigException as error:
         raise ClusterUsageError(
-            "no kubeconfig was found ($KUBECONFIG, ~/.kube/config), and this is no pod with a service account; "
+            "no kubeconfig was found ($KUBECONFIG, ~/.kube/config), and this is no pod that has a token; "
             "name one by --kubeconfig FILE"
         ) from error
     own = OWN_NAMESPACE.read_text(encoding="utf-8").strip() if OWN_NAMESPACE.is_file() else "default"

@@ -14,7 +14,7 @@ from slipstream.cluster.errors import ClusterError, ClusterUsageError, Missing, 
 from slipstream.cluster.release import COMPONENTS, Pod, Release, pods_of
 
 LOOK_SECONDS = 3.0
-RETRY_SECONDS = 1.0
+RETRY_SECONDS = 0.5
 WAITING_LINES = 1000
 
 
@@ -42,8 +42,10 @@ def read_logs(api: Api, release: Release, wanted: Wanted) -> Iterator[Line]:
     return heapq.merge(*(_lines(api, pod, wanted, follow=False) for pod in pods), key=lambda line: line.stamp)
 
 
-def follow_logs(api: Api, release: Release, wanted: Wanted) -> Iterator[Line]:
-    """Lines as they come, without end, of new pods as well; their order is that of arrival."""
+def follow_logs(
+    api: Api, release: Release, wanted: Wanted, *, look_seconds: float = LOOK_SECONDS
+) -> Iterator[Line]:
+    """Lines as they come, without end; new pods are looked for every `look_seconds`. Errors: as read_logs."""
     pods = choose_pods(release, pods_of(api, release), wanted.target)
     lines: queue.Queue[Line | ClusterError] = queue.Queue(maxsize=WAITING_LINES)
     followed: set[str] = set()
@@ -55,7 +57,7 @@ def follow_logs(api: Api, release: Release, wanted: Wanted) -> Iterator[Line]:
                 reader = (api, pod, first, lines.put)
                 threading.Thread(target=_follow, args=reader, daemon=True).start()
         try:
-            yield _line(lines.get(timeout=max(0.0, looked + LOOK_SECONDS - time.monotonic())))
+            yield _line(lines.get(timeout=max(0.0, looked + look_seconds - time.monotonic())))
         except queue.Empty:
             # A pod that comes later is new from its first line on.
             first, looked = Wanted(target=wanted.target), time.monotonic()
@@ -73,11 +75,6 @@ def choose_pods(release: Release, pods: list[Pod], target: str) -> list[Pod]:
         what = f"no pod of {target}" if target else "no pod"
         raise ClusterUsageError(f"release {release.name} has {what}; its pods are of {known}")
     return found
-
-
-def short_name(pod: str, release: Release) -> str:
-    """A pod's name without what all of them begin with."""
-    return pod.removeprefix(f"{release.fullname}-")
 
 
 def _meant(pods: Iterable[Pod], target: str) -> list[Pod]:

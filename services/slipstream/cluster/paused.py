@@ -11,7 +11,6 @@ Deployment would take the right to change its pods.
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from slipstream.cluster.api import SCALED_OBJECT, Api
 from slipstream.cluster.errors import ClusterError, ClusterUsageError, Missing, Unreachable
@@ -26,18 +25,10 @@ from slipstream.cluster.release import (
     pods_of,
 )
 
-POLL_SECONDS = 2.0
+FIRST_LOOK_SECONDS, LONGEST_LOOK_SECONDS = 0.05, 2.0
 MARGIN_SECONDS = 60.0
 NO_NUMBER = "autoscaled"
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
-    """How long to wait for pods to end (None: their longest grace period and a minute), and how often to look."""
-
-    seconds: float | None = None
-    poll_seconds: float = POLL_SECONDS
 
 
 def read_paused(api: Api, release: Release) -> Mapping[str, int]:
@@ -51,8 +42,10 @@ def read_paused(api: Api, release: Release) -> Mapping[str, int]:
     return {name: int(number) for name, number in data.items() if number.isdecimal()}
 
 
-def pause(api: Api, release: Release, *, say: Say, waiting: Waiting) -> None:
+def pause(api: Api, release: Release, *, say: Say, wait_seconds: float | None = None) -> None:
     """Take the pods of rollouts and learner away, and wait until they are gone.
+
+    The wait is `wait_seconds`, by default the longest grace period of the pods and a minute.
 
     Errors: ClusterError when some are still there at the end of the wait.
     """
@@ -60,7 +53,7 @@ def pause(api: Api, release: Release, *, say: Say, waiting: Waiting) -> None:
     read_paused(api, release)
     for workload in (*pools, learner):
         _take(api, release, workload, autoscalers.get(workload.name), say)
-    _wait_for_end(api, release, say, waiting)
+    _wait_for_end(api, release, say, wait_seconds)
 
 
 def resume(api: Api, release: Release, *, say: Say) -> None:
@@ -112,19 +105,20 @@ def _put_back(api: Api, release: Release, workload: Workload, number: int, say: 
     api.write_map(_memory(release), {workload.name: None})
 
 
-def _wait_for_end(api: Api, release: Release, say: Say, waiting: Waiting) -> None:
+def _wait_for_end(api: Api, release: Release, say: Say, wait_seconds: float | None) -> None:
     left = _left(api, release)
     grace = max((pod.grace_seconds for pod in left), default=0)
-    seconds = grace + MARGIN_SECONDS if waiting.seconds is None else waiting.seconds
-    deadline, said = time.monotonic() + seconds, ""
+    seconds = grace + MARGIN_SECONDS if wait_seconds is None else wait_seconds
+    deadline, look, said = time.monotonic() + seconds, FIRST_LOOK_SECONDS, ""
     while left:
-        names = ", ".join(pod.name for pod in left)
+        names = ", ".join(release.short(pod.name) for pod in left)
         if time.monotonic() > deadline:
             raise ClusterError(f"after {seconds:g} s still there: {names}; `pause` again goes on waiting")
         if names != said:
             say(f"waiting for {names}")
             said = names
-        time.sleep(waiting.poll_seconds)
+        time.sleep(look)
+        look = min(2 * look, LONGEST_LOOK_SECONDS)
         left = _left(api, release, otherwise=left)
     say("paused: no rollout and no learner is running; `slipstream cluster resume` goes on")
 

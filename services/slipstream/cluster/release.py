@@ -97,6 +97,10 @@ class Release:
         """What the names of its objects begin with."""
         return self.learner.name.removesuffix("-learner")
 
+    def short(self, name: str) -> str:
+        """The name of one of its objects without what all of them begin with."""
+        return name.removeprefix(f"{self.fullname}-")
+
     @property
     def learner(self) -> Workload:
         """Its learner. Errors: ClusterUsageError when it has none."""

@@ -9,7 +9,7 @@ from operator import add
 from slipstream.cluster.api import Api
 from slipstream.cluster.forward import Answer, Target, read_pages
 from slipstream.cluster.paused import read_paused
-from slipstream.cluster.release import Autoscaler, Pod, Release, Workload, autoscalers_of, pods_of
+from slipstream.cluster.release import Autoscaler, Pod, Release, autoscalers_of, pods_of
 from slipstream.telemetry.readings import Buckets, Page
 
 
@@ -43,15 +43,18 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """All of it; what no pod could say is None. `failures` are the pods without numbers, and why."""
+    """All of it; what no pod could say is None.
 
-    release: str
-    namespace: str
+    `version` is the learner's, `announced` the one that replay has last heard of. `failures` are the pods
+    without numbers, and why.
+    """
+
+    release: Release
     context: str
     paused: bool
     version: int | None
+    announced: int | None
     finished: bool
-    workloads: tuple[Workload, ...]
     autoscalers: Mapping[str, Autoscaler]
     rows: tuple[Row, ...]
     staleness: Staleness | None
@@ -68,13 +71,12 @@ def read_status(api: Api, release: Release) -> Status:
     replays = [pages[pod.name] for pod in pods if pod.component == "replay" and pod.name in pages]
     version = _first(learners, "policy_version")
     return Status(
-        release=release.name,
-        namespace=release.namespace,
+        release=release,
         context=api.connection.context,
         paused=bool(read_paused(api, release)) or any(a.remembered is not None for a in autoscalers.values()),
         version=version,
+        announced=_first(replays, "announced_version"),
         finished=_first(learners, "run_finished") == 1,
-        workloads=release.workloads,
         autoscalers=autoscalers,
         rows=tuple(_row(pod, pages.get(pod.name), version) for pod in pods),
         staleness=_staleness(learners),
