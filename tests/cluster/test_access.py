@@ -51,7 +51,7 @@ def test_a_kubeconfig_that_is_none(tmp_path: Path, capsys: Output, text: str) ->
 
 def test_without_any_kubeconfig_and_outside_of_a_pod(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kubernetes.config.KUBE_CONFIG_DEFAULT_LOCATION", "/nowhere/config")
-    with pytest.raises(ClusterUsageError, match="no kubeconfig was found .* name one by --kubeconfig FILE"):
+    with pytest.raises(ClusterUsageError, match=r"no kubeconfig was found .* name one by --kubeconfig FILE"):
         connect()
     with pytest.raises(ClusterUsageError, match="--context lab: no kubeconfig was found"):
         connect(context="lab")

@@ -56,6 +56,7 @@ def _from_file(
     configuration: Any, source: str | None, context: str | None, namespace: str | None
 ) -> Connection:
     from kubernetes.config import ConfigException, list_kube_config_contexts, load_kube_config
+    from yaml import YAMLError
 
     if source is None:
         raise ClusterUsageError(f"--context {context}: no kubeconfig was found; name it by --kubeconfig FILE")
@@ -63,7 +64,7 @@ def _from_file(
         contexts, current = list_kube_config_contexts(config_file=source)
         chosen = _choose(contexts, current, context)
         load_kube_config(config_file=source, context=chosen["name"], client_configuration=configuration)
-    except (ConfigException, KeyError, TypeError) as error:
+    except (ConfigException, YAMLError, AttributeError, KeyError, TypeError) as error:
         raise ClusterUsageError(f"{source}: not a usable kubeconfig: {_one_line(error)}") from error
     own = chosen["context"].get("namespace")
     return Connection(
