@@ -246,6 +246,17 @@ def test_a_service_that_nobody_answers_for_fails_the_command(
     assert f"at {NOWHERE}: gave up after" in printed
 
 
+def test_files_are_laid_over_each_other_as_in_a_pod(tmp_path: Path, capsys: Output) -> None:
+    for name, text in (
+        ("run", "verifier: {address: '127.0.0.1:2'}"),
+        ("cluster", f"verifier: {{address: '{NOWHERE}'}}"),
+    ):
+        (tmp_path / f"{name}.yaml").write_text(text)
+    files = [f"--config={tmp_path / name}.yaml" for name in ("run", "cluster")]
+    assert main(["probe", "verifier", *files, "--deadline", "0.1"]) == 1
+    assert f"verifier at {NOWHERE}" in capsys.readouterr().out
+
+
 def test_a_configuration_that_is_not_there_is_a_usage_error(capsys: Output) -> None:
     assert main(["probe", "replay", "--config", "/nowhere/run.yaml"]) == 2
     assert "/nowhere/run.yaml: no such file" in capsys.readouterr().err

@@ -49,8 +49,7 @@ def probe_command(arguments: argparse.Namespace) -> int:
     from slipstream.cli.probe_checks import run_probe
     from slipstream.config import apply_environment, load_config
 
-    files = arguments.config if len(arguments.config) > 1 else arguments.config[0]
-    config = apply_environment(load_config(files, arguments.set))
+    config = apply_environment(load_config(arguments.config, arguments.set))
     passed = asyncio.run(run_probe(arguments.target, config, deadline_seconds=arguments.deadline))
     return 0 if passed else 1
 
