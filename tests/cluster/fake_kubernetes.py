@@ -132,9 +132,11 @@ class FakeKubernetes:
         return await self._read_map(request)
 
     async def _log(self, request: web.Request) -> web.StreamResponse:
-        name = request.match_info["name"]
+        name, container = request.match_info["name"], request.query["container"]
+        if container == "sidecar":
+            return _status(400, "the sidecar's log is not wanted")
         if name not in self.logs:
-            return _status(400, f'container "main" in pod "{name}" is waiting to start')
+            return _status(400, f'container "{container}" in pod "{name}" is waiting to start')
         lines, follow = self.logs[name], request.query.get("follow", "").lower() == "true"
         response = web.StreamResponse()
         await response.prepare(request)

@@ -1,5 +1,6 @@
 """The objects of a release as the chart makes them: one learner, two pools, and the services."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 Json = dict[str, Any]
@@ -66,12 +67,12 @@ def pod(name: str, component: str, pool: str = "") -> Json:
         "metadata": {
             "name": name,
             "labels": labels(component, pool),
-            "creationTimestamp": "2026-05-01T10:00:00Z",
+            "creationTimestamp": (datetime.now(UTC) - timedelta(hours=3, minutes=5)).isoformat(),
         },
         "spec": {
-            "nodeName": f"gpu-node-{name[-1]}.example.internal",
+            "nodeName": f"{component}-node-{name[-1]}.example.internal",
             "terminationGracePeriodSeconds": 90,
-            "containers": [{"name": "main", "ports": ports}],
+            "containers": [{"name": "sidecar"}, {"name": component, "ports": ports}],
         },
         "status": {
             "phase": "Running",

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from slipstream.cluster.api import Api
 from slipstream.cluster.connect import connect
-from slipstream.cluster.logs import Line, Wanted, follow_logs, split_lines
+from slipstream.cluster.logs import Line, Wanted, choose_pods, follow_logs, split_lines
 from slipstream.cluster.release import find_release
 
 Output = pytest.CaptureFixture[str]
@@ -117,7 +117,9 @@ def follow(cluster: FakeKubernetes, tmp_path: Path, *, lines: int, target: str =
     path = tmp_path / "kubeconfig"
     path.write_text(kubeconfig(cluster), encoding="utf-8")
     api = Api(connect(kubeconfig=path))
-    found = follow_logs(api, find_release(api, None), Wanted(target=target), look_seconds=0.05)
+    release = find_release(api, None)
+    pods = choose_pods(api, release, target)
+    found = follow_logs(api, release, pods, Wanted(), target=target, look_seconds=0.05)
     return list(itertools.islice(found, lines))
 
 

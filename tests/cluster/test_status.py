@@ -32,7 +32,7 @@ def test_the_table_reads_well_at_a_hundred_columns(
     for line in (
         "run1 in team (lab)",
         "version 12, admission open for 3 groups",
-        "staleness mean 1.30 p50 1 p99 ≤ 6 max ≤ 6 versions, of 1,000 tokens trained",
+        "staleness mean 1.30, p50 1, p99 ≤ 6, max ≤ 6 versions, of 1,000 tokens trained",
         "ledger residual 0; groups: leased 107, inserted 100, returned 2, running 5, trained 90, buffered 6, "
         "filtered 4",
         "rollout/steady 2/2 –",

@@ -110,21 +110,20 @@ def _scale(api: "Api", release: "Release", arguments: argparse.Namespace) -> int
 
 
 def _logs(api: "Api", release: "Release", arguments: argparse.Namespace) -> int:
-    from slipstream.cluster.logs import Wanted, follow_logs, read_logs
+    from slipstream.cluster.logs import Wanted, choose_pods, follow_logs, read_logs
 
-    tail = arguments.tail if arguments.tail is not None else (None if arguments.since else TAIL)
-    wanted = Wanted(
-        target=arguments.target,
-        since_seconds=arguments.since,
-        tail=None if tail is not None and tail < 0 else tail,
+    tail = arguments.tail if arguments.tail is not None else (-1 if arguments.since else TAIL)
+    wanted = Wanted(since_seconds=arguments.since, tail=None if tail < 0 else tail)
+    pods = choose_pods(api, release, arguments.target)
+    width = max(len(release.short(pod.name)) for pod in pods)
+    lines = (
+        follow_logs(api, release, pods, wanted, target=arguments.target)
+        if arguments.follow
+        else read_logs(api, pods, wanted)
     )
-    lines = (follow_logs if arguments.follow else read_logs)(api, release, wanted)
-    width = 0
     try:
         for line in lines:
-            name = release.short(line.pod)
-            width = max(width, len(name))
-            print(f"{name:<{width}} | {line.text}", flush=arguments.follow)
+            print(f"{release.short(line.pod):<{width}} | {line.text}", flush=arguments.follow)
         sys.stdout.flush()
     except KeyboardInterrupt:
         if not arguments.follow:

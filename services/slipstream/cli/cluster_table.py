@@ -58,11 +58,11 @@ def _version(status: Status) -> str:
 def _staleness(ages: Staleness | None) -> str:
     if ages is None:
         return NOTHING
-    bounds = " ".join(
+    bounds = ", ".join(
         f"{name} {'≤ ' * (bound > 4)}{_bound(bound)}"
         for name, bound in (("p50", ages.p50), ("p99", ages.p99), ("max", ages.maximum))
     )
-    return f"mean {ages.mean:.2f} {bounds} versions, of {ages.tokens:,} tokens trained"
+    return f"mean {ages.mean:.2f}, {bounds} versions, of {ages.tokens:,} tokens trained"
 
 
 def _bound(bound: float) -> str:

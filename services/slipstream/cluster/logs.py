@@ -5,7 +5,7 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -31,22 +31,25 @@ class Line:
 class Wanted:
     """Which lines: of the last `since_seconds`, and at most the last `tail` of a pod (None: all)."""
 
-    target: str = ""
     since_seconds: int | None = None
     tail: int | None = None
 
 
-def read_logs(api: Api, release: Release, wanted: Wanted) -> Iterator[Line]:
-    """The lines that there are, in order of time. Errors: ClusterUsageError when no pod is meant."""
-    pods = choose_pods(release, pods_of(api, release), wanted.target)
+def read_logs(api: Api, pods: Sequence[Pod], wanted: Wanted) -> Iterator[Line]:
+    """The lines that there are, in order of time."""
     return heapq.merge(*(_lines(api, pod, wanted, follow=False) for pod in pods), key=lambda line: line.stamp)
 
 
 def follow_logs(
-    api: Api, release: Release, wanted: Wanted, *, look_seconds: float = LOOK_SECONDS
+    api: Api,
+    release: Release,
+    pods: Sequence[Pod],
+    wanted: Wanted,
+    *,
+    target: str,
+    look_seconds: float = LOOK_SECONDS,
 ) -> Iterator[Line]:
-    """Lines as they come, without end; new pods are looked for every `look_seconds`. Errors: as read_logs."""
-    pods = choose_pods(release, pods_of(api, release), wanted.target)
+    """Lines as they come, without end; every `look_seconds` pods that `target` means and are new join in."""
     lines: queue.Queue[Line | ClusterError] = queue.Queue(maxsize=WAITING_LINES)
     followed: set[str] = set()
     first, looked = wanted, time.monotonic()
@@ -60,15 +63,16 @@ def follow_logs(
             yield _line(lines.get(timeout=max(0.0, looked + look_seconds - time.monotonic())))
         except queue.Empty:
             # A pod that comes later is new from its first line on.
-            first, looked = Wanted(target=wanted.target), time.monotonic()
-            pods = _meant(pods_of(api, release), wanted.target)
+            first, looked = Wanted(), time.monotonic()
+            pods = _meant(pods_of(api, release), target)
 
 
-def choose_pods(release: Release, pods: list[Pod], target: str) -> list[Pod]:
+def choose_pods(api: Api, release: Release, target: str) -> list[Pod]:
     """The pods that COMPONENT, COMPONENT/POOL or a pod's name means; all for "".
 
     Errors: ClusterUsageError naming what there is.
     """
+    pods = pods_of(api, release)
     found = _meant(pods, target)
     if not found:
         known = ", ".join(dict.fromkeys(_title(pod) for pod in pods)) or "none at all"

@@ -200,10 +200,16 @@ def _pod(item: Json) -> Pod:
         restarts=sum(container.get("restartCount", 0) for container in containers),
         created=datetime.fromisoformat(metadata["creationTimestamp"]),
         node=spec.get("nodeName", ""),
-        container=spec["containers"][0]["name"],
+        container=_main_container(item),
         metrics_port=next((port["containerPort"] for port in ports if port.get("name") == "metrics"), None),
         grace_seconds=int(spec.get("terminationGracePeriodSeconds", 30)),
     )
+
+
+def _main_container(item: Json) -> str:
+    """The chart names it by its component; others are sidecars."""
+    names = [str(container["name"]) for container in item["spec"]["containers"]]
+    return _label(item, COMPONENT) if _label(item, COMPONENT) in names else names[0]
 
 
 def _state(status: Json) -> str:
