@@ -60,7 +60,7 @@ class Probe:
 
     async def ask(self, what: str, call: Callable[[], Awaitable[T]]) -> T:
         """The answer to a call, tried again until the deadline. Errors: Unreachable, AioRpcError."""
-        return await call_again(what, call, give_up_after=self.seconds_left)
+        return await call_again(what, call, give_up_after=round(self.seconds_left, 2))
 
 
 async def run_probe(target: str, config: RunConfig, *, deadline_seconds: float) -> bool:
@@ -218,4 +218,4 @@ def _replay(channel: grpc.aio.Channel) -> Any:
 
 
 def _say(verdict: str, what: str, text: str) -> None:
-    print(f"{verdict:<4}  {what:<8}  {text}", flush=True)
+    print(f"{verdict:<4}  {what:<8}  {' '.join(text.split())}", flush=True)
