@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from aiohttp import WSMsgType, web
+from aiohttp import web
+from cluster.port_forward import forward_port
 
 Json = dict[str, Any]
 Right = tuple[str, str, str]  # API group, resource, verb
@@ -154,32 +155,7 @@ class FakeKubernetes:
             await asyncio.sleep(0.01)
 
     async def _forward(self, request: web.Request) -> web.StreamResponse:
-        """Protocol v4: channel 0 carries data and channel 1 errors; each begins with the port."""
-        socket = web.WebSocketResponse(protocols=["v4.channel.k8s.io"])
-        await socket.prepare(request)
-        port = int(request.query["ports"]).to_bytes(2, "little")
-        await socket.send_bytes(b"\0" + port)
-        await socket.send_bytes(b"\1" + port)
-        try:
-            target = self.ports[request.match_info["name"]]
-            reader, writer = await asyncio.open_connection("127.0.0.1", target)
-        except (OSError, KeyError):
-            await socket.send_bytes(b"\1connection refused inside the pod")
-            await socket.close()
-            return socket
-        back = asyncio.create_task(_pump(reader, socket))
-        async for message in socket:
-            if message.type is WSMsgType.BINARY:
-                writer.write(message.data[1:])
-        back.cancel()
-        writer.close()
-        return socket
-
-
-async def _pump(reader: asyncio.StreamReader, socket: web.WebSocketResponse) -> None:
-    while piece := await reader.read(4096):
-        await socket.send_bytes(b"\0" + piece)
-    await socket.close()
+        return await forward_port(request, self.ports.get(request.match_info["name"]))
 
 
 def _rights(request: web.Request) -> set[Right]:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from slipstream.cluster.release import Autoscaler, Workload
+from slipstream.cluster.autoscalers import Autoscaler
+from slipstream.cluster.release import Workload
 from slipstream.cluster.status import Row, Staleness, Status
 
 WIDTH = 100

@@ -11,7 +11,8 @@ from datetime import UTC, datetime
 
 from slipstream.cluster.api import Api
 from slipstream.cluster.errors import ClusterError, ClusterUsageError, Missing, NotStarted
-from slipstream.cluster.release import COMPONENTS, Pod, Release, pods_of
+from slipstream.cluster.pods import Pod, pods_of
+from slipstream.cluster.release import COMPONENTS, Release
 
 LOOK_SECONDS = 3.0
 RETRY_SECONDS = 0.5
@@ -75,7 +76,7 @@ def choose_pods(api: Api, release: Release, target: str) -> list[Pod]:
     pods = pods_of(api, release)
     found = _meant(pods, target)
     if not found:
-        known = ", ".join(dict.fromkeys(_title(pod) for pod in pods)) or "none at all"
+        known = ", ".join(dict.fromkeys(pod.title for pod in pods)) or "none at all"
         what = f"no pod of {target}" if target else "no pod"
         raise ClusterUsageError(f"release {release.name} has {what}; its pods are of {known}")
     return found
@@ -83,17 +84,13 @@ def choose_pods(api: Api, release: Release, target: str) -> list[Pod]:
 
 def _meant(pods: Iterable[Pod], target: str) -> list[Pod]:
     return [
-        pod for pod in pods if target in ("", pod.component, _title(pod), pod.name) or _ends_in(pod, target)
+        pod for pod in pods if target in ("", pod.component, pod.title, pod.name) or _ends_in(pod, target)
     ]
 
 
 def _ends_in(pod: Pod, target: str) -> bool:
     """Whether the target is the short name that we print."""
     return target.partition("-")[0] in COMPONENTS and pod.name.endswith(f"-{target}")
-
-
-def _title(pod: Pod) -> str:
-    return f"{pod.component}/{pod.pool}" if pod.pool else pod.component
 
 
 def _line(found: Line | ClusterError) -> Line:

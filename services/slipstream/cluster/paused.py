@@ -13,17 +13,10 @@ import time
 from collections.abc import Callable, Mapping
 
 from slipstream.cluster.api import SCALED_OBJECT, Api
+from slipstream.cluster.autoscalers import HELD, REMEMBERED, Autoscaler, autoscalers_of
 from slipstream.cluster.errors import ClusterError, ClusterUsageError, Missing, Unreachable
-from slipstream.cluster.release import (
-    HELD,
-    REMEMBERED,
-    Autoscaler,
-    Pod,
-    Release,
-    Workload,
-    autoscalers_of,
-    pods_of,
-)
+from slipstream.cluster.pods import Pod, pods_of
+from slipstream.cluster.release import Release, Workload
 
 FIRST_LOOK_SECONDS, LONGEST_LOOK_SECONDS = 0.05, 2.0
 MARGIN_SECONDS = 60.0

@@ -22,7 +22,6 @@ PERMISSIONS: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("autoscaling", "horizontalpodautoscalers"): ("list",),
     ("keda.sh", "scaledobjects"): ("list", "patch"),
 }
-NAMED = frozenset({"configmaps", "deployments/scale", "statefulsets/scale"})  # limited by name altogether
 
 
 def denied(verb: str, resource: str, namespace: str) -> str:

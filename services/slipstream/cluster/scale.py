@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 
 from slipstream.cluster.api import SCALED_OBJECT, Api
+from slipstream.cluster.autoscalers import HELD, Autoscaler, autoscalers_of
 from slipstream.cluster.errors import ClusterUsageError
 from slipstream.cluster.paused import read_paused
-from slipstream.cluster.release import HELD, Autoscaler, Release, Workload, autoscalers_of
+from slipstream.cluster.release import Release, Workload
 
 NOT_SCALED: Mapping[str, str] = {
     "learner": "it is one job of a fixed number of ranks; set those in the values, and upgrade",
