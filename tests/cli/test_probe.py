@@ -134,13 +134,17 @@ def test_where_admission_is_closed_groups_that_come_in_show_the_circle(
         async with circle(redis_server) as (driver, config):
             taken = await driver.lease(100)
             probing = asyncio.create_task(run_probe("circle", config, deadline_seconds=10))
-            await asyncio.sleep(0.3)
-            await driver.insert(taken[0])
+            for lease in taken:
+                await asyncio.wait([probing], timeout=0.3)
+                if probing.done():
+                    break
+                await driver.insert(lease)
             assert await probing
 
     asyncio.run(play())
     printed = capsys.readouterr().out
-    assert "admission is closed, and 1 groups came in meanwhile" in printed
+    assert "admission is closed, and" in printed
+    assert "groups came in meanwhile" in printed
 
 
 def test_where_admission_stays_closed_and_nothing_comes_in_the_circle_fails(
@@ -214,22 +218,28 @@ def test_the_learner_says_its_version(capsys: Output) -> None:
     assert "version 7, 1 workers in the fleet" in capsys.readouterr().out
 
 
-def test_a_service_that_is_not_ready_fails_at_the_deadline_and_not_before(capsys: Output) -> None:
-    async def play(deadline_seconds: float) -> bool:
+def test_a_service_that_is_not_ready_fails_at_the_deadline(capsys: Output) -> None:
+    async def play() -> bool:
+        async with server(_nothing, healthy=False) as address:
+            return await run_probe("verifier", found_at(RunConfig(), verifier=address), deadline_seconds=0.1)
+
+    assert not asyncio.run(play())
+    assert "says NOT_SERVING" in capsys.readouterr().out
+
+
+def test_a_service_that_gets_ready_before_the_deadline_passes(capsys: Output) -> None:
+    async def play() -> bool:
         started = await start_server("127.0.0.1:0", _nothing, config=RunConfig().rpc)
-        late = asyncio.get_running_loop().call_later(
-            0.3, lambda: tasks.append(asyncio.create_task(started.set_serving(True)))
-        )
         config = found_at(RunConfig(), verifier=started.address)
-        passed = await run_probe("verifier", config, deadline_seconds=deadline_seconds)
-        late.cancel()
+        probing = asyncio.create_task(run_probe("verifier", config, deadline_seconds=20))
+        await asyncio.wait([probing], timeout=0.2)
+        assert not probing.done()
+        await started.set_serving(True)
+        passed = await probing
         await started.stop(grace=0)
         return passed
 
-    tasks: list[asyncio.Task[None]] = []
-    assert not asyncio.run(play(0.1))
-    assert "says NOT_SERVING" in capsys.readouterr().out
-    assert asyncio.run(play(5))
+    assert asyncio.run(play())
 
 
 @pytest.mark.parametrize("target", ["replay", "verifier", "learner", "circle"])

@@ -6,7 +6,7 @@ from aiohttp import WSMsgType, web
 
 
 async def forward_port(request: web.Request, target: int | None) -> web.StreamResponse:
-    """Channel 0 carries data and channel 1 errors; each begins with the port. `target` None listens nowhere."""
+    """Channel 0 carries data, 1 errors; each begins with the port. Without `target` nobody listens."""
     socket = web.WebSocketResponse(protocols=["v4.channel.k8s.io"])
     await socket.prepare(request)
     port = int(request.query["ports"]).to_bytes(2, "little")

@@ -1,6 +1,7 @@
 """Whatever stands between the command and a release is said in one line, with what to do."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 from cluster.conftest import Command
 from cluster.fake_kubernetes import FakeKubernetes, kubeconfig
-from cluster.objects import release
+from cluster.objects import PODS, release
 from slipstream.cli.__main__ import main
 from slipstream.cluster.connect import IN_CLUSTER, connect
 from slipstream.cluster.errors import ClusterUsageError
@@ -138,22 +139,15 @@ def test_a_server_in_trouble_is_quoted(cluster: FakeKubernetes, command: Command
 
 
 def test_a_log_reader_that_has_seen_enough_ends_the_command_quietly(
-    cluster: FakeKubernetes, tmp_path: Path
+    cluster: FakeKubernetes, command: Command, capsys: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster.logs = {
-        pod["metadata"]["name"]: [("2026-05-01T10:00:00Z", "x" * 1000)] * 500
-        for pod in cluster.objects["pods"]
-    }
-    path = tmp_path / "kubeconfig"
-    path.write_text(kubeconfig(cluster), encoding="utf-8")
-    words = [sys.executable, "-m", "slipstream.cli", "cluster", "logs", "--kubeconfig", str(path)]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert process.stdout is not None
-    assert process.stderr is not None
-    process.stdout.readline()
-    process.stdout.close()
-    assert (process.stderr.read(), process.wait(10)) == (b"", 0)
-    process.stderr.close()
+    cluster.logs = {PODS["learner"][0]: [("2026-05-01T10:00:00Z", "x" * 1000)] * 100}
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open(writer, "w", encoding="utf-8") as pipe:
+        monkeypatch.setattr("sys.stdout", pipe)
+        assert command("logs") == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_without_the_extra_the_command_says_how_to_install_it(
