@@ -1,5 +1,7 @@
 """`slipstream cluster pause` and `resume`: all GPUs free, nothing forgotten, whatever happens in between."""
 
+import threading
+
 import pytest
 from cluster.conftest import Command
 from cluster.fake_kubernetes import KEDA_HOLDS, FakeKubernetes
@@ -29,8 +31,16 @@ def test_a_pause_frees_the_gpus_and_leaves_the_services(
     assert annotations(cluster) == {KEDA_HOLDS: "0", REMEMBERED: "autoscaled"}
     printed = capsys.readouterr().out
     assert "rollout/steady: 2 → 0" in printed
-    assert "waiting for" in printed
     assert printed.endswith("`slipstream cluster resume` goes on\n")
+
+
+def test_a_pause_waits_until_its_pods_have_ended(
+    cluster: FakeKubernetes, command: Command, capsys: Output
+) -> None:
+    cluster.stubborn = {f"{LEARNER}-0"}
+    threading.Timer(0.5, lambda: cluster.objects["pods"].clear()).start()
+    assert command("pause") == 0
+    assert "waiting for learner-0" in capsys.readouterr().out
 
 
 def test_rollouts_go_before_the_learner_and_come_after_it(cluster: FakeKubernetes, command: Command) -> None:
