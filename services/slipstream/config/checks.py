@@ -9,6 +9,7 @@ import regex  # type: ignore[import-untyped, unused-ignore]
 from slipstream.algorithms.spec import band
 from slipstream.config.algorithm_checks import ALGORITHM_CHECKS
 from slipstream.config.data import RewardConfig, parts
+from slipstream.config.loopback import plaintext_beyond_loopback
 from slipstream.config.lora_checks import LORA_CHECKS
 from slipstream.config.problem import Problem
 from slipstream.config.schema import RunConfig
@@ -278,4 +279,5 @@ CHECKS: tuple[Callable[[RunConfig], Iterator[Problem]], ...] = (
     _replayed_experts,
     _redis,
     _ports,
+    plaintext_beyond_loopback,
 )
