@@ -46,6 +46,8 @@ def test_the_default_run_has_no_problem() -> None:
         ),
         (["rollout.address=h:5000", "rollout.workers=2"], "rollout.address", "2 workers here cannot share"),
         (["telemetry.port=9400", "weights.port=9401"], "telemetry.port", "also that of weights.port"),
+        (["weights.host=0.0.0.0"], "weights.host", "stands for all addresses"),
+        (["weights.host='::'"], "weights.host", "stands for all addresses"),
         (["algorithm.objective.kind=pg"], "algorithm.objective", "has no ratio"),
         (["learner.lora={rank: 600, serve: adapter}"], "learner.lora.rank", "of rank 512 at most"),
         (

@@ -138,6 +138,7 @@ def _rendezvous(prepare: pb.Prepare) -> Rendezvous:
         store_host=prepare.store_host,
         store_port=prepare.store_port,
         timeout_seconds=prepare.timeout_seconds,
+        nonce=prepare.rendezvous_nonce,
     )
 
 
@@ -213,6 +214,7 @@ async def learner_of(policy: Policy) -> AsyncIterator[Learner]:
         )
     finally:
         fleet.finish("the test is over")
+        publisher.close()
         for task in tasks:
             with suppress(grpc.aio.AioRpcError, asyncio.CancelledError, TimeoutError):
                 await asyncio.wait_for(task, 5)

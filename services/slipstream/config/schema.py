@@ -282,9 +282,9 @@ class WeightsConfig(Section):
     """Broadcast of weights from the learner to the fleet."""
 
     host: str = "127.0.0.1"
-    """Address of the learner on which the rendezvous store listens."""
+    """The one address of the learner on which its rendezvous listens; a wildcard is refused."""
     port: int = Field(0, ge=0, le=65535)
-    """Port of the rendezvous store; 0 takes a free one."""
+    """Port of the rendezvous; 0 takes a free one."""
     bucket_mib: float = Field(64.0, gt=0)
     """Size of a bucket in MiB; a tensor larger than this gets one of its own."""
     timeout_seconds: float = Field(60.0, gt=0)
