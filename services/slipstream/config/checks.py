@@ -249,7 +249,7 @@ def _weights_host(config: RunConfig) -> Iterator[Problem]:
     if config.weights.host in WILDCARDS:
         yield Problem(
             key="weights.host",
-            reason=f"is {config.weights.host!r}, which stands for all addresses, and workers need one to go to",
+            reason=f"is {config.weights.host!r}, which stands for all addresses; workers need one to go to",
             remedy="set SLIPSTREAM_WEIGHTS_HOST to the address of the learner's pod",
         )
 

@@ -54,11 +54,10 @@ def _admitted(host: str, port: int, nonce: bytes, timeout_seconds: float) -> soc
 
 def _carry(listening: socket.socket, admitted: socket.socket) -> None:
     """Take one connection, nobody else's after it, and relay it to its end."""
-    with admitted:
-        with listening, suppress(TimeoutError):
-            connection, _ = listening.accept()
-            listening.close()
-            asyncio.run(_relay(connection, admitted))
+    with admitted, listening, suppress(TimeoutError):
+        connection, _ = listening.accept()
+        listening.close()
+        asyncio.run(_relay(connection, admitted))
 
 
 async def _relay(near: socket.socket, far: socket.socket) -> None:

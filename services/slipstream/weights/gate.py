@@ -16,6 +16,7 @@ import secrets
 import socket
 import threading
 import time
+from contextlib import suppress
 
 from slipstream.telemetry.logs import Log
 from slipstream.weights.relay import Stream, relay
@@ -24,9 +25,9 @@ NONCE_BYTES = 32
 WELCOME = b"+"
 STORE_HOST = "127.0.0.1"
 PATIENCE_SECONDS = 5.0
-MOST_WAITING = (
-    256  # more than the kernel hands over at once, so that a member's nonce is read before it is its turn
-)
+AT_ONCE = 100
+MOST_WAITING = 256  # more than are accepted AT_ONCE, so that a member's nonce is read before its turn to go
+MOST_KNOCKING = 1024  # the kernel has one that comes on top of these try again after a second
 LOG_SECONDS = 1.0
 
 Connection = asyncio.StreamWriter
@@ -75,7 +76,8 @@ class Gate:
             runner.run(self._serve())
 
     async def _serve(self) -> None:
-        server = await asyncio.start_server(self._meet, sock=self._socket)
+        server = await asyncio.start_server(self._meet, sock=self._socket, backlog=AT_ONCE)
+        self._socket.listen(MOST_KNOCKING)
         await self._closed.wait()
         server.close()
         self._retire()
@@ -96,7 +98,8 @@ class Gate:
         try:
             store = await Stream.connect(STORE_HOST, self._store_port)
             writer.write(WELCOME)
-            await relay(Stream(reader, writer), store)
+            with suppress(asyncio.CancelledError):  # at the gate's end; asyncio wants no cancelled task here
+                await relay(Stream(reader, writer), store)
         except OSError as error:
             self._refusals.note(f"the store did not answer: {error}", peer)
             writer.transport.abort()
@@ -162,7 +165,7 @@ class Refusals:
 
 
 def family_of(host: str) -> socket.AddressFamily:
-    """IPv4 where the host has such an address, else IPv6. Errors: OSError for a name that does not resolve."""
+    """IPv4 where the host has such an address, else IPv6. Errors: OSError for a name that is not known."""
     families = {found[0] for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
     return socket.AF_INET if socket.AF_INET in families else socket.AF_INET6
 

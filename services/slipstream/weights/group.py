@@ -1,7 +1,7 @@
 """The process group of one membership epoch: the learner is rank 0, engine processes are the rest.
 
-Formed from a store that the learner serves behind a gate, without torch's global group, so that it can be torn
-down and rebuilt in the middle of a run. gloo and NCCL take the same path; only the constructor differs.
+Formed from a store that the learner serves behind a gate, without torch's global group, so that it can be
+torn down and rebuilt in the middle of a run. gloo and NCCL take the same path; only the constructor differs.
 """
 
 import socket
