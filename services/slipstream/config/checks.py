@@ -11,6 +11,7 @@ from slipstream.config.algorithm_checks import ALGORITHM_CHECKS
 from slipstream.config.data import RewardConfig, parts
 from slipstream.config.lora_checks import LORA_CHECKS
 from slipstream.config.problem import Problem
+from slipstream.config.redis_checks import redis_access
 from slipstream.config.schema import RunConfig
 from slipstream.config.shaping_checks import SHAPING_CHECKS
 
@@ -287,6 +288,7 @@ CHECKS: tuple[Callable[[RunConfig], Iterator[Problem]], ...] = (
     _context,
     _replayed_experts,
     _redis,
+    redis_access,
     _weights_host,
     _ports,
 )

@@ -184,7 +184,13 @@ class ReplayConfig(Section):
     address: Address = "127.0.0.1:0"
     """host:port of the service; port 0 takes a free one."""
     redis_url: str | None = None
-    """redis:// or unix:// address; without one an embedded Redis is started."""
+    """redis://, rediss:// (TLS) or unix:// address; without one an embedded Redis is started."""
+    redis_username: str | None = None
+    """User of Redis' access control list; not given: the user `default`."""
+    redis_password_file: Path | None = None
+    """File with the password, which may end in a newline; read at each connection, so that a new one is found."""
+    redis_authority: Path | None = None
+    """File with the certificate authority that signed Redis' certificate; not given: those of the system."""
     redis_dir: Path | None = None
     """Where the embedded Redis keeps its append-only file; default: in the run directory."""
     lease_seconds: float = Field(120.0, gt=0)
