@@ -30,6 +30,12 @@ def test_the_users_rights_are_the_commands_of_the_scripts_and_of_the_client_and_
     assert not re.search(r"[+&]@|allcommands|allkeys|nopass", line)
 
 
+def test_nobody_is_the_default_user_but_redis_when_it_reads_its_append_only_file() -> None:
+    """Without rights it would leave out every transaction of the file, and say so in its log only."""
+    (line,) = [line for line in TEMPLATE.read_text().splitlines() if line.startswith("user default ")]
+    assert line.split()[2:] == ["off", "resetpass", "~*", "&*", "+@all"]
+
+
 def test_the_password_is_read_anew_each_time_without_newlines_at_its_end(tmp_path: Path) -> None:
     file = tmp_path / "password"
     provider = PasswordFile("replay", file)
