@@ -151,6 +151,7 @@ class Learner:
     snapshot: Snapshot
     policy: Policy
     address: str
+    metrics: Metrics
     log: Log
     weights: asyncio.Lock
     tasks: list[asyncio.Task[None]]
@@ -208,6 +209,7 @@ async def learner_of(policy: Policy) -> AsyncIterator[Learner]:
             snapshot=snapshot,
             policy=policy,
             address=server.address,
+            metrics=metrics,
             log=log,
             weights=asyncio.Lock(),
             tasks=tasks,
