@@ -1,14 +1,11 @@
-"""Every step of the Dockerfiles, executed in a clean root folder without Docker; see builder.py for what stands in."""
+"""Every step of the Dockerfiles, executed without Docker; builder.py says what stands in for what."""
 
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from built import ROOT, build, installed_with
+from images.built import ROOT, build, installed_with
 
 pytestmark = [
     pytest.mark.chart,
@@ -101,11 +98,8 @@ def test_the_cpu_image_has_every_pod_and_the_command(tmp_path):
 def test_every_pin_has_a_wheel_for_the_python_of_the_gpu_images(image, tmp_path):
     pins = [line for line in constraints(image) if not line.startswith(("#", "torch==", "vllm=="))]
     platforms = [f"--platform=manylinux_2_{glibc}_x86_64" for glibc in (34, 31, 28, 27, 24, 17, 12, 5)]
-    subprocess.run(
-        [sys.executable, "-m", "pip", "install", "--dry-run", "--no-deps", "--target", str(tmp_path)]
-        + ["--python-version=3.12", "--only-binary=:all:", *platforms, *pins],
-        check=True,
-    )
+    pip = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-deps", "--target", str(tmp_path)]
+    subprocess.run([*pip, "--python-version=3.12", "--only-binary=:all:", *platforms, *pins], check=True)
 
 
 def constraints(image: str) -> list[str]:

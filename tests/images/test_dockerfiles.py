@@ -1,20 +1,20 @@
 """What the Dockerfiles say: pinned, without root, and of files that there are. No image is built here."""
 
 import re
+import runpy
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "docker"))
-from constraints import FOLDER, IMAGES, ROOT, pages, requirements
-from context import context_files
-from dockerfile import Stage, copy_of, read
+from images.context import context_files
+from images.dockerfile import Stage, copy_of, read
 from packaging.utils import canonicalize_name
 
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = runpy.run_path(str(ROOT / "docker/constraints.py"))
+FOLDER, IMAGES, pages, requirements = (SCRIPT[n] for n in ("FOLDER", "IMAGES", "pages", "requirements"))
 PODS = {"replay", "verifier", "learner", "rollout", "cli"}
 FILES = [ROOT / "docker" / f"{image}.Dockerfile" for image in IMAGES]
 EACH = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
