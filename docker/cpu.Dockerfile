@@ -43,6 +43,7 @@ COPY --from=wheel /usr/bin/tini-static /usr/local/bin/tini
 COPY --from=install /opt/slipstream /opt/slipstream
 ENV PATH="/opt/slipstream/bin:${PATH}" \
     HOME=/tmp \
+    USER=slipstream \
     VLLM_NO_USAGE_STATS=1 \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1

@@ -3,9 +3,9 @@
     unshare --mount python -m images.builder < ORDER.json
 
 A stage is an overlay of this machine's file system whose changes live in memory, entered by chroot. What
-Docker would take from a registry, the base image, is played by this machine: its Debian, its Python, and those
-of its Python's packages that the order names. Everything after FROM is executed as it is written. The finished
-image is entered as a runtime would: read-only, as its user, with its environment, and volumes in memory.
+Docker would take from a registry, the base image, is played by this machine: its Debian, its Python, and
+those packages that the order names. Everything after FROM is executed as it is written. The finished image is
+entered as a runtime would: read-only, as its user, with its environment, and volumes in memory.
 """
 
 import json
