@@ -14,6 +14,7 @@ from slipstream.config import apply_environment, load_config
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
+RUN, CLUSTER = "/etc/slipstream/run.yaml", "/etc/slipstream/cluster.yaml"
 PODS = ("replay", "verifier", "learner", "rollout")
 EACH_POD = pytest.mark.parametrize("pod", PODS)
 
@@ -43,7 +44,7 @@ def test_every_service_starts_its_pod_with_the_runs_configuration_and_the_machin
     assert (
         f"slipstream.{pod} --config /etc/slipstream/run.yaml --config /etc/slipstream/cluster.yaml" in command
     )
-    assert {"/etc/slipstream/run.yaml", "/etc/slipstream/cluster.yaml"} <= set(mounts(services()[pod]))
+    assert {RUN, CLUSTER} <= set(mounts(services()[pod]))
 
 
 @EACH_POD
