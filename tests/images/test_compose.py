@@ -94,7 +94,7 @@ def test_every_mounted_file_is_in_the_repository_or_made_by_the_preparation(tmp_
 
 
 def prepared(folder: Path) -> Path:
-    """A copy of deploy/ after prepare.sh, with a command in the place of slipstream that notes its arguments."""
+    """A copy of deploy/ after prepare.sh, with a command for slipstream that notes its arguments."""
     deploy = folder / "deploy"
     shutil.copytree(DEPLOY / "compose", deploy / "compose", ignore=shutil.ignore_patterns("state"))
     slipstream = folder / "slipstream"
