@@ -38,6 +38,14 @@ def test_the_default_run_has_no_problem() -> None:
         (["rollout.tensor_parallel=2", "learner.device=cpu"], "rollout.tensor_parallel", "on CPUs"),
         (["rollout.max_new_tokens=128"], "rollout.max_new_tokens", "no room for a prompt"),
         (["replay.redis_url=http://here:6379"], "replay.redis_url", "does not start with"),
+        (["replay.redis_password_file=p"], "replay.redis_password_file", "is not set"),
+        (
+            ["replay.redis_url=redis://a:b@h", "replay.redis_password_file=p"],
+            "replay.redis_password_file",
+            "has a password itself",
+        ),
+        (["replay.redis_url=redis://h", "replay.redis_username=u"], "replay.redis_username", "a password"),
+        (["replay.redis_url=redis://h", "replay.redis_authority=ca"], "replay.redis_authority", "encrypted"),
         (["replay.address=127.0.0.1:99999"], "replay.address", "beyond 65535"),
         (
             ["replay.address=localhost:5000", "learner.address=localhost:5000"],
@@ -52,6 +60,8 @@ def test_the_default_run_has_no_problem() -> None:
         (["verifier.address=0.0.0.0:50052"], "verifier.address", "0.0.0.0:50052 is beyond loopback"),
         (["learner.address=learner:50053"], "learner.address", "gRPC would speak plaintext there"),
         (["telemetry.port=9400", "weights.port=9401"], "telemetry.port", "also that of weights.port"),
+        (["weights.host=0.0.0.0"], "weights.host", "stands for all addresses"),
+        (["weights.host='::'"], "weights.host", "stands for all addresses"),
         (["algorithm.objective.kind=pg"], "algorithm.objective", "has no ratio"),
         (["learner.lora={rank: 600, serve: adapter}"], "learner.lora.rank", "of rank 512 at most"),
         (

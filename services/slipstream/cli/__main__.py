@@ -5,6 +5,8 @@
     slipstream warmup [CONFIG] [--model DIR] [--data FILE] [--output DIR] [--steps N] [--set KEY=VALUE ...]
     slipstream algorithms [NAME]
     slipstream export CHECKPOINT OUTPUT [--dtype float32|bfloat16]
+    slipstream cluster status|scale|logs|pause|resume [--release NAME] [--namespace NAME] [--context NAME]
+    slipstream probe replay|verifier|learner|circle --config FILE ... [--deadline SECONDS]
     slipstream certs DIR [--roles ROLE ...] [--san ROLE=NAME ...] [--trust-domain NAME] [--days N]
 
 Exit status: 0 done (or stopped in order by one Ctrl-C), 1 failed, 2 wrong usage or configuration, 130 killed.
@@ -17,7 +19,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from slipstream import __version__
+from slipstream.cli.cluster import add_cluster
 from slipstream.cli.errors import CommandError
+from slipstream.cli.probe import add_probe
 
 USAGE_ERROR, FAILED, KILLED = 2, 1, 130
 
@@ -114,6 +118,8 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("output", type=Path, help="directory to make")
     export.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of the weights")
     export.set_defaults(command=_export)
+    add_cluster(commands)
+    add_probe(commands)
     _add_certs(commands)
     return parser
 
@@ -153,7 +159,7 @@ def _command(
 
 def _sort_out(arguments: argparse.Namespace) -> None:
     """An option with optional values takes a CONFIG that follows it: give it back."""
-    if not hasattr(arguments, "config"):
+    if not hasattr(arguments, "config") or isinstance(arguments.config, list):
         return
     if arguments.config is None and arguments.set and "=" not in arguments.set[-1]:
         arguments.config = Path(arguments.set.pop())
