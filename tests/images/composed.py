@@ -2,9 +2,9 @@
 
     unshare --mount --net python -m images.composed < ORDER.json
 
-All share one network of their own, so pages of metrics and rollouts, which have the same port everywhere, get
-addresses of their own instead of 0.0.0.0; and the programs are those of this machine instead of an image's. The
-rest is as compose.yaml says.
+All share one network of their own, so pages of metrics and rollouts, which have the same port everywhere,
+get addresses of their own instead of 0.0.0.0; and the programs are those of this machine instead of an image's.
+The rest is as compose.yaml says.
 """
 
 import json
