@@ -2,8 +2,8 @@
 
     unshare --mount --net python -m images.composed < ORDER.json
 
-All share one network of their own, so pages of metrics and rollouts, which have the same port everywhere,
-get addresses of their own instead of 0.0.0.0; and the programs are those of this machine instead of an image's.
+All share one network of their own, so pages of metrics and rollouts, which have the same port everywhere, get
+addresses of their own instead of 0.0.0.0; and the programs are those of this machine instead of an image's.
 The rest is as compose.yaml says.
 """
 
