@@ -1,4 +1,4 @@
-"""Every query selects what the code exports, by the labels that it has, and every metric is used somewhere."""
+"""Every query selects what the code exports, by labels that it has, and every metric is used somewhere."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,0 +1,74 @@
+"""Every query of every panel answers with data from live runs, through a real Prometheus."""
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dashboards.boards import NAMES, ask, panels
+from dashboards.live import NAMESPACE, RELEASES, Scraped, scraped
+
+pytestmark = pytest.mark.chart
+STEPS = 12
+"""Steps of each run before its panels are read: some evaluations, and filtered groups."""
+RULE_SECONDS = 40.0
+"""Time in which the recording rules, which are evaluated every 15 seconds, have values."""
+SILENT = {
+    ("fleet", "Key-value cache"): "the emulated engine has no cache",
+    ("fleet", "Replicas"): "nobody runs kube-state-metrics here",
+}
+"""Panels without data in such runs, and why."""
+QUERIES = [
+    pytest.param(name, panel, target, id=f"{name}-{panel['title']}-{target['refId']}")
+    for name in NAMES
+    for panel in panels(name)
+    for target in panel["targets"]
+]
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
+    with scraped(tmp_path_factory.mktemp("live")) as found:
+        for run in found.runs.values():
+            run.wait_until("steps", lambda run=run: run.version() >= STEPS, seconds=400)
+        time.sleep(max(0.0, found.start + RULE_SECONDS - time.time()))
+        yield found
+
+
+def answers(watched: Scraped, target: Mapping[str, Any]) -> list[Any]:
+    """The series that a target has, of all runs."""
+    found: list[Any] = []
+    for release in RELEASES:
+        expr = ask.fill_in(target["expr"], variables(release))
+        found += ask.ask(watched.url, expr, start=watched.start, end=time.time(), step=1.0)
+    return found
+
+
+def variables(release: str) -> dict[str, str]:
+    chosen = {"namespace": NAMESPACE, "release": release, "pool": ".*", "pod": ".*"}
+    return {**chosen, "window": "1m", "__rate_interval": "10s"}
+
+
+@pytest.mark.parametrize(("name", "panel", "target"), QUERIES)
+def test_a_query_answers_with_numbers_and_with_the_labels_of_its_legend(
+    watched: Scraped, name: str, panel: dict[str, Any], target: dict[str, Any]
+) -> None:
+    found = answers(watched, target)
+    if (name, panel["title"]) in SILENT:
+        assert found == [], "it has data now: take it off the list"
+        return
+    assert any(math.isfinite(value) for series in found for value in series.values)
+    for series in found:
+        ask.legend(target["legendFormat"], series)
+
+
+def test_the_choices_of_a_dashboard_are_what_runs(watched: Scraped) -> None:
+    def values(expr: str, label: str) -> set[str]:
+        end = time.time()
+        return {one.labels[label] for one in ask.ask(watched.url, expr, start=end, end=end, step=1.0)}
+
+    assert values("slipstream_announced_version", "namespace") == {NAMESPACE}
+    assert values("slipstream_announced_version", "release") == set(RELEASES)
+    assert values('slipstream_worker_state{release="critic"}', "pool") == {"on-demand", "spot"}
