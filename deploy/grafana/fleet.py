@@ -144,6 +144,16 @@ SPEED = Row(
             steps=((None, "transparent"), (0.95, RED)),
         ),
         lines(
+            "Places",
+            "Groups that the serving workers may hold, those that they hold, and free places that wait for "
+            "replay to admit a group.",
+            Query(expr=total("places", scope=WORKERS), legend="places"),
+            Query(expr=total("groups_running", scope=WORKERS), legend="running"),
+            Query(expr=total("places_waiting", scope=WORKERS), legend="waiting for admission"),
+            unit="short",
+            low=0,
+        ),
+        lines(
             "Completions",
             "Completions a second, by the pool of the worker.",
             Query(expr=rate("completions_total", by="pool", scope=WORKERS), legend="{{pool}}"),
@@ -155,7 +165,7 @@ SPEED = Row(
             "Updates by the time for which the worker's engine stood still.",
             buckets("update_pause_seconds", scope=WORKERS),
             unit="s",
-            width=16,
+            width=8,
         ),
     ],
 )

@@ -17,7 +17,7 @@ from queries import (
 PODS = "namespace, pod"
 CLIPPED = rate("clipped_tokens_total", by=f"{PODS}, side", over=STEPS)
 TRAINED = rate("tokens_trained_total", by=PODS, over=STEPS)
-OBJECTIVE = f"max by ({PODS}, objective) ({metric('run_info')})"
+OBJECTIVE = f"max by ({PODS}, objective) ({metric('objective_info')})"
 BY_OBJECTIVE = (
     f"{CLIPPED} / on ({PODS}) group_left () {TRAINED} * on ({PODS}) group_left (objective) {OBJECTIVE}"
 )

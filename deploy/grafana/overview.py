@@ -1,7 +1,7 @@
 """Overview: is the run learning, is anything waiting, is anything wrong."""
 
 from board import FIRING, Board, Row
-from panels import GREEN, RED, YELLOW, Query, lines, number
+from panels import BLUE, GREEN, RED, YELLOW, Query, lines, number
 from queries import SCOPE, STEPS, largest, mean, metric, quantile, rate, rise, token_share, total
 
 PHASES = 'phase=~"wait|train|publish"'
@@ -36,13 +36,6 @@ NOW = Row(
             "Accuracy of the last evaluation, on prompts that are never trained on.",
             largest("held_out_accuracy"),
             unit="percentunit",
-        ),
-        number(
-            "Workers",
-            "Workers in the learner's fleet.",
-            largest("fleet_workers"),
-            unit="none",
-            steps=((None, RED), (1, GREEN)),
         ),
         number(
             "Alerts",
@@ -90,11 +83,17 @@ NOW = Row(
             steps=((None, GREEN), (1, RED)),
         ),
         number(
-            "Collapse",
-            "Whether token entropy, distinct n-grams and the spread of rewards have fallen together.",
-            largest("collapse_alarm"),
+            "Since the last step",
+            "Time since the last step ended; before the first, since the learner began.",
+            f"time() - {largest('last_step_timestamp_seconds')}",
+            unit="s",
+        ),
+        number(
+            "Run",
+            "Whether the run has trained its last step.",
+            largest("run_finished"),
             unit="none",
-            names={0: ("no", GREEN), 1: ("yes", RED)},
+            names={0: ("training", GREEN), 1: ("finished", BLUE)},
         ),
     ],
 )

@@ -12,7 +12,7 @@ from grafana_foundation_sdk.models import common, dashboard, heatmap
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 SOURCE = common.DataSourceRef(type_val="prometheus", uid="${datasource}")
-GREEN, YELLOW, RED = "green", "yellow", "red"
+GREEN, YELLOW, RED, BLUE = "green", "yellow", "red", "blue"
 LETTERS = "ABCDEFGHIJ"
 Steps = Sequence[tuple[float | None, str]]
 """Colours by value: each from its bound upwards; the first bound is None."""

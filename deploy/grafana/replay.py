@@ -1,10 +1,14 @@
 """Replay and Redis: where every group is, whether the ledger closes, and how the store is doing."""
 
 from board import Board, Row
-from panels import GREEN, RED, Query, lines, number
+from panels import GREEN, RED, YELLOW, Query, lines, number
 from queries import FLOW, SCOPE, STEPS, largest, mean, metric, quantile, rate
 
 REPLAY = f'{SCOPE}, component="replay"'
+
+
+USED = largest("redis_memory_bytes", 'what="used"')
+LIMIT = 'what="limit"'
 
 
 def flow(state: str) -> str:
@@ -173,9 +177,45 @@ WAITS = Row(
     ],
 )
 
+REDIS = Row(
+    title="Redis",
+    panels=[
+        number(
+            "Redis answers",
+            "Whether Redis answers every replica of replay.",
+            f"min({metric('redis_up')})",
+            unit="none",
+            names={0: ("no", RED), 1: ("yes", GREEN)},
+        ),
+        number(
+            "Durable",
+            "Whether Redis has an append-only file and its last write succeeded: without it, an end of Redis "
+            "is the end of the run's ledger.",
+            f"min({metric('redis_persistence_ok')})",
+            unit="none",
+            names={0: ("no", RED), 1: ("yes", GREEN)},
+        ),
+        number(
+            "Memory used",
+            "Share of its limit that Redis uses; nothing where there is no limit. At 1, inserts are refused.",
+            f"{USED} / ({largest('redis_memory_bytes', LIMIT)} > 0)",
+            unit="percentunit",
+            steps=((None, GREEN), (0.7, YELLOW), (0.9, RED)),
+        ),
+        lines(
+            "Memory of Redis",
+            "Memory that Redis uses, and its limit; a limit of 0 is none.",
+            Query(expr=largest("redis_memory_bytes", by="what"), legend="{{what}}"),
+            unit="bytes",
+            width=12,
+            low=0,
+        ),
+    ],
+)
+
 BOARD = Board(
     name="replay",
     title="Replay and Redis",
     description="Where every group is, whether the ledger closes, and how the store is doing.",
-    rows=[NOW, LEDGER, WAITS],
+    rows=[NOW, LEDGER, WAITS, REDIS],
 )

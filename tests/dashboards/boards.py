@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -112,6 +113,7 @@ def recorded() -> set[str]:
     return {rule["record"] for rule in rules() if "record" in rule}
 
 
+@cache
 def rules() -> list[dict[str, Any]]:
     """Recording and alerting rules."""
     files = [yaml.safe_load(file.read_text()) for file in sorted(RULES.glob("*.yaml"))]

@@ -331,3 +331,25 @@ async def test_any_outcome_of_an_insert_ends_the_group(outcome: int) -> None:
         await until(lambda: len(here.replay.inserted) == 2)
         assert here.inserted() == ["g0", "g1"]
         assert not here.running.done()
+
+
+@scenario
+async def test_places_are_offered_while_a_version_is_served_and_wait_where_nothing_is_admitted() -> None:
+    async with room([lease(0)], max_groups=3, serving=False) as here:
+        await until(lambda: here.metrics.registry.get_sample_value("slipstream_places") == 0)
+        here.engine.hold(ids(0))
+        here.served.serve(1)
+        await until(lambda: metric(here.metrics, "places_waiting") == 2)
+        assert metric(here.metrics, "places") == 3
+        assert metric(here.metrics, "groups_running") == 1
+        here.served.suspend()
+        await until(lambda: metric(here.metrics, "places") == 0)
+        assert metric(here.metrics, "places_waiting") == 0
+
+
+@scenario
+async def test_an_actor_that_stops_offers_no_places() -> None:
+    async with room(max_groups=3) as here:
+        await until(lambda: metric(here.metrics, "places") == 3)
+        await here.stop()
+        assert metric(here.metrics, "places") == 0

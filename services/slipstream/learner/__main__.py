@@ -25,7 +25,10 @@ from slipstream.learner.publishing import Publishing, overlaps
 from slipstream.learner.ranks import Alone, TorchRanks, local_rank, own_rank, started_by_torchrun
 from slipstream.learner.reference import load_reference
 from slipstream.learner.report import Report
-from slipstream.learner.run_info import show_run
+<<<<<<< HEAD
+=======
+from slipstream.learner.run_gauges import show_run
+>>>>>>> rules
 from slipstream.learner.saving import Saver
 from slipstream.learner.sharding import checkpoint_activations, shard
 from slipstream.learner.snapshot import Snapshot
@@ -57,8 +60,8 @@ class Loaded:
 async def main(pod: Pod) -> None:
     """Load, attach to replay, serve the fleet, and train to the end or until the pod is stopped."""
     config = pod.config
-    show_run(pod.metrics, config)
     run_dir = run_directory(config)
+    show_run(config, pod.metrics)
     fingerprint = model_fingerprint(config.model.directory())
     device = pick_device(config.learner.device, local_rank())
     fleet = Fleet(model_fingerprint=fingerprint, backend=backend_of(device), metrics=pod.metrics, log=pod.log)

@@ -78,17 +78,26 @@ class Actor:
         """Work until cancelled; then return what is not finished. Errors: EngineDied."""
         try:
             while True:
-                with self._metrics.waiting("first_version"):
-                    await self._served.wait()
+                await self._until_serving()
                 await self._free_place()
                 for lease in await self._lease():
                     self._running[asyncio.create_task(self._work(lease))] = lease
                 self._metrics.set("groups_running", len(self._running))
         finally:
+            self._metrics.set("places", 0)
             await self._hand_back()
+
+    async def _until_serving(self) -> None:
+        """Wait for a verified version; only with one there are places."""
+        if not self._served.serving:
+            self._metrics.set("places", 0)
+        with self._metrics.waiting("first_version"):
+            await self._served.wait()
+        self._metrics.set("places", self._max_groups)
 
     async def _lease(self) -> list[Lease]:
         free = self._max_groups - len(self._running)
+        self._metrics.set("places_waiting", free)
         try:
             with self._metrics.waiting("admission"):
                 return await self._replay.lease(
@@ -98,6 +107,8 @@ class Actor:
             self._log.warning("no leases", code=error.code().name, detail=error.details())
             await asyncio.sleep(PAUSE_AFTER_FAILURE_SECONDS)
             return []
+        finally:
+            self._metrics.set("places_waiting", 0)
 
     async def _free_place(self) -> None:
         """Forget finished tasks, and wait for one when there is no room. Errors: those of a task."""
@@ -105,6 +116,7 @@ class Actor:
             for task in [task for task in self._running if task.done()]:
                 del self._running[task]
                 task.result()
+            self._metrics.set("groups_running", len(self._running))
             if len(self._running) < self._max_groups:
                 return
             with self._metrics.waiting("free_place"):
