@@ -6,6 +6,7 @@ from queries import SCOPE, WORKERS, buckets, largest, mean, metric, quantile, ra
 
 POOL = f'{SCOPE}, pool=~"$pool"'
 DEPLOYMENT = 'namespace="$namespace", deployment=~"$release.*-rollout-($pool)"'
+POOLED = f'{POOL}, pool!=""'
 STATES = {
     "starting": ("starting", "#8F8F8F"),
     "waiting_for_version": ("waiting for a version", "#B877D9"),
@@ -94,7 +95,8 @@ WORK = Row(
         lines(
             "Pressure",
             "Demand over supply of each pool: above 1 the autoscaler adds workers, below it takes some away.",
-            Query(expr=f"max by (pool) (slipstream:pressure{{{POOL}}})", legend="{{pool}}"),
+            Query(expr=f"max(slipstream:release_pressure{{{SCOPE}}})", legend="release"),
+            Query(expr=f"max by (pool) (slipstream:pressure{{{POOLED}}})", legend="{{pool}}"),
             unit="short",
             low=0,
             steps=((None, "transparent"), (1, YELLOW)),
@@ -112,6 +114,25 @@ WORK = Row(
             ),
             unit="short",
             low=0,
+        ),
+        lines(
+            "Demand and supply",
+            "Groups a second that the learner would train on if it never waited, and groups a second that the "
+            "workers hand in to be trained on.",
+            Query(expr=f"max(slipstream:demand_groups_per_second{{{SCOPE}}})", legend="demand"),
+            Query(expr=f"max(slipstream:groups_accepted{{{SCOPE}}}) / 900", legend="supply"),
+            unit="suffix: /s",
+            width=12,
+            low=0,
+        ),
+        lines(
+            "Active share",
+            "Share of the workers' places that do not wait for replay to admit a group.",
+            Query(expr=f"max(slipstream:active_share{{{SCOPE}}})", legend="active"),
+            unit="percentunit",
+            width=12,
+            low=0,
+            high=1,
         ),
     ],
 )

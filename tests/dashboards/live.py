@@ -20,18 +20,20 @@ QUICK = (
     "rollout.emulated.median_seconds=0.5",
     "rollout.workers=2",
     "rollout.max_groups=12",
-    "staleness.max_staleness=2",
+    "rewards=[{name: exact_match}, {name: format, pattern: '[0-4].*'}]",  # random digits differ in the second
     "learner.least_step_seconds=0.5",
     "learner.minibatches=2",
     "evaluation.every_steps=3",
 )
-# One with a critic, corrections that mask, a reference and a curriculum; one with routers and a soft weight.
+# One with a critic, corrections that mask, a reference and a curriculum; one with routers, which drops groups.
 CRITIC = (
+    "staleness.max_staleness=2",
     "algorithm={preset: grpo, advantage: {kind: gae}, objective: {kind: ppo_clip, clip_low: 0.2, "
     "clip_high: 0.2, anchor: batch}, correction: {kind: icepop}, kl: {coefficient: 0.01}, "
     "shaping: {dynamic_sampling: {}, goldilocks: {low: 0.3, high: 0.7}}}",
 )
 ROUTERS = (
+    "staleness.max_staleness=1",
     "model.tiny.experts=4",
     "algorithm={preset: grpo, objective: {kind: rspo}, correction: {kind: tis}}",
 )

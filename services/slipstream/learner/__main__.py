@@ -25,10 +25,7 @@ from slipstream.learner.publishing import Publishing, overlaps
 from slipstream.learner.ranks import Alone, TorchRanks, local_rank, own_rank, started_by_torchrun
 from slipstream.learner.reference import load_reference
 from slipstream.learner.report import Report
-<<<<<<< HEAD
-=======
 from slipstream.learner.run_gauges import show_run
->>>>>>> rules
 from slipstream.learner.saving import Saver
 from slipstream.learner.sharding import checkpoint_activations, shard
 from slipstream.learner.snapshot import Snapshot
