@@ -117,8 +117,7 @@ WORK = Row(
         ),
         lines(
             "Demand and supply",
-            "Groups a second that the learner would train on if it never waited, and groups a second that the "
-            "workers hand in to be trained on.",
+            "Groups a second that the learner would train on if it never waited, and that workers hand in.",
             Query(expr=f"max(slipstream:demand_groups_per_second{{{SCOPE}}})", legend="demand"),
             Query(expr=f"max(slipstream:groups_accepted{{{SCOPE}}}) / 900", legend="supply"),
             unit="suffix: /s",

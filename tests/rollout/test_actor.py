@@ -21,7 +21,7 @@ from rollout.fakes import (
     until,
 )
 from slipstream.learner.tiny import make_tokenizer
-from slipstream.rollout.actor import LOST, Actor
+from slipstream.rollout.actor import DRAINED, LOST, Actor
 from slipstream.rollout.clients import ReplayClient, VerifierClient
 from slipstream.rollout.engine import EngineDied, Sampling
 from slipstream.rollout.environment import SingleTurn
@@ -48,6 +48,7 @@ class Room:
     verifier: FakeVerifier
     served: ServedVersion
     metrics: Metrics
+    stop_event: asyncio.Event
     running: asyncio.Task[None]
 
     def inserted(self) -> list[str]:
@@ -65,11 +66,16 @@ def ids(index: int) -> tuple[int, ...]:
 
 @asynccontextmanager
 async def room(
-    leases: Iterable[Lease] = (), *, max_groups: int = 8, serving: bool = True, **sections: Any
+    leases: Iterable[Lease] = (),
+    *,
+    max_groups: int = 8,
+    serving: bool = True,
+    drain_seconds: float = 0.0,
+    **sections: Any,
 ) -> AsyncIterator[Room]:
     config = small_config(**sections)
     engine, replay, verifier = FakeEngine(), FakeReplay(leases=deque(leases)), FakeVerifier()
-    served, metrics = ServedVersion(), Metrics()
+    served, metrics, stop = ServedVersion(), Metrics(), asyncio.Event()
     if serving:
         served.serve(0)
 
@@ -98,7 +104,8 @@ async def room(
             verifier=verifier,
             served=served,
             metrics=metrics,
-            running=asyncio.create_task(actor.run()),
+            stop_event=stop,
+            running=asyncio.create_task(actor.run(stop, drain_seconds=drain_seconds)),
         )
         try:
             yield here
@@ -138,10 +145,11 @@ async def test_answers_to_held_out_prompts_are_not_among_the_lengths_generated_f
 
 
 @scenario
-async def test_the_first_lost_group_is_a_rise_of_its_counter() -> None:
+async def test_the_first_group_that_is_lost_or_drained_is_a_rise_of_its_counter() -> None:
     async with room() as here:
         read = here.metrics.registry.get_sample_value
         assert [read("slipstream_groups_lost_total", {"reason": reason}) for reason in LOST] == [0, 0]
+        assert [read("slipstream_drained_groups_total", {"outcome": end}) for end in DRAINED] == [0, 0]
 
 
 @scenario
@@ -284,6 +292,37 @@ async def test_stopping_returns_unfinished_leases_and_aborts_their_requests() ->
         assert sorted(here.replay.returned) == ["g1", "g2"]
         assert sorted(here.engine.cancelled) == sorted([ids(1), ids(2)] * 2)
         assert here.running.cancelled()
+
+
+@scenario
+async def test_a_stopped_worker_leases_no_more_and_finishes_what_it_holds() -> None:
+    async with room([lease(0), lease(1)], max_groups=1, drain_seconds=20) as here:
+        gate = here.engine.hold(ids(0))
+        await until(lambda: here.engine.requests)
+        here.stop_event.set()
+        await asyncio.sleep(0.05)
+        gate.set()
+        await asyncio.wait_for(here.running, 5)
+        assert here.inserted() == ["g0"]
+        assert here.replay.returned == []
+        assert metric(here.metrics, "drained_groups_total", outcome="finished") == 1
+        assert ids(1) not in here.engine.requests
+
+
+@scenario
+async def test_what_a_drain_does_not_finish_in_time_is_returned() -> None:
+    async with room([lease(0), lease(1)], drain_seconds=0.2) as here:
+        slow = here.engine.hold(ids(0))
+        quick = here.engine.hold(ids(1))
+        await until(lambda: len(here.engine.requests) == 4)
+        here.stop_event.set()
+        quick.set()
+        await asyncio.wait_for(here.running, 5)
+        assert here.inserted() == ["g1"]
+        assert here.replay.returned == ["g0"]
+        assert metric(here.metrics, "drained_groups_total", outcome="finished") == 1
+        assert metric(here.metrics, "drained_groups_total", outcome="returned") == 1
+        assert not slow.is_set()
 
 
 @scenario

@@ -6,7 +6,8 @@
 
 The lease loop waits for a served version, then for a free place (a task that ends), then for admission
 (replay, bounded). A task waits for the engine and the verifier, and at most until its lease ends. When the
-actor stops, tasks are cancelled, which aborts their requests, and their leases are returned.
+actor is stopped no more is leased, and tasks may finish for a while (the drain); then they are cancelled,
+which aborts their requests, and their leases are returned.
 """
 
 import asyncio
@@ -29,6 +30,7 @@ LEASE_WAIT_SECONDS = 2.0
 PAUSE_AFTER_FAILURE_SECONDS = 0.5
 PLAIN = Plain()
 LOST = ("lease_expired", "unreachable")
+DRAINED = ("finished", "returned")
 
 
 class Actor:
@@ -68,14 +70,34 @@ class Actor:
         self._running: dict[asyncio.Task[None], Lease] = {}
         for reason in LOST:  # a counter that begins at its first event hides that event from a rate
             metrics.count("groups_lost_total", 0, reason=reason)
+        for outcome in DRAINED:
+            metrics.count("drained_groups_total", 0, outcome=outcome)
 
     @property
     def groups_running(self) -> int:
         """Groups in the making; may be asked from another thread."""
         return sum(not task.done() for task in list(self._running))
 
-    async def run(self) -> None:
-        """Work until cancelled; then return what is not finished. Errors: EngineDied."""
+    async def run(self, stop: asyncio.Event, *, drain_seconds: float = 0.0) -> None:
+        """Work until `stop`, finish what runs for at most `drain_seconds`, and return the rest.
+
+        A cancellation returns everything at once. Errors: EngineDied.
+        """
+        leasing = asyncio.create_task(self._keep_leasing())
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait((leasing, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if leasing.done():
+                leasing.result()
+            leasing.cancel()
+            await self._drain(drain_seconds)
+        finally:
+            for task in (leasing, stopping):
+                task.cancel()
+            await asyncio.gather(leasing, stopping, return_exceptions=True)
+            await self._hand_back()
+
+    async def _keep_leasing(self) -> None:
         try:
             while True:
                 await self._until_serving()
@@ -85,7 +107,17 @@ class Actor:
                 self._metrics.set("groups_running", len(self._running))
         finally:
             self._metrics.set("places", 0)
-            await self._hand_back()
+
+    async def _drain(self, seconds: float) -> None:
+        """Let running groups finish, for at most `seconds`."""
+        working = [task for task in self._running if not task.done()]
+        if not working or not seconds:
+            return
+        self._log.info("draining", groups=len(working), seconds=seconds)
+        with self._metrics.waiting("drain"):
+            done, _ = await asyncio.wait(working, timeout=seconds)
+        finished = [task for task in done if task.exception() is None]
+        self._metrics.count("drained_groups_total", len(finished), outcome="finished")
 
     async def _until_serving(self) -> None:
         """Wait for a verified version; only with one there are places."""
@@ -203,4 +235,5 @@ class Actor:
                 "leases not returned; they expire", leases=len(unfinished), error=error.details()
             )
         else:
+            self._metrics.count("drained_groups_total", returned, outcome="returned")
             self._log.info("leases returned", leases=returned)

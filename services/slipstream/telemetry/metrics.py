@@ -1,4 +1,4 @@
-"""The instruments of one pod, made from the table of metrics, and the page that shows them."""
+"""The instruments of one pod, made from the table of metrics."""
 
 import threading
 import time
@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import accumulate
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
 
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.table import RATIOS, SECONDS, TABLE, VERSIONS, Metric
 
-__all__ = ["RATIOS", "SECONDS", "TABLE", "VERSIONS", "Metric", "Metrics", "Tally", "serve_metrics"]
+__all__ = ["RATIOS", "SECONDS", "TABLE", "VERSIONS", "Metric", "Metrics", "Tally"]
 
 
 class Tally:
@@ -138,20 +138,6 @@ class Metrics:
         metric = self._made[name]
         assert isinstance(metric, kind), f"{name} is a {TABLE[name].kind}"
         return metric.labels(**labels) if labels and not isinstance(metric, Tally) else metric
-
-
-def serve_metrics(metrics: Metrics, *, host: str, port: int) -> int:
-    """Show /metrics on host:port (0 takes a free one); returns the port.
-
-    Errors: OSError when the port is in use, naming the key to change.
-    """
-    try:
-        server, _ = start_http_server(port, addr=host, registry=metrics.registry)
-    except OSError as error:
-        raise OSError(
-            f"/metrics cannot listen on {host}:{port}: {error}; set another telemetry.port"
-        ) from error
-    return int(server.server_port)
 
 
 def _make(name: str, row: Metric, registry: CollectorRegistry) -> Instrument:

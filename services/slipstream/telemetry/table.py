@@ -154,6 +154,11 @@ TABLE: dict[str, Metric] = {
     "places_waiting": Metric(
         kind="gauge", help="Free places of this worker that wait for replay to admit a group."
     ),
+    "drained_groups_total": Metric(
+        kind="counter",
+        help="Groups that a stopping worker finished, or returned, by outcome.",
+        labels=("outcome",),
+    ),
     "groups_lost_total": Metric(
         kind="counter", help="Groups that this worker could not hand in, by reason.", labels=("reason",)
     ),
