@@ -35,7 +35,7 @@ def _lines(axes: Any, panel: Mapping[str, Any], answers: Answers) -> None:
     named = [(legend(target["legendFormat"], one), one) for target, found in answers for one in found]
     named = [(name, one) for name, one in named if any(map(math.isfinite, one.values))]
     if custom.get("stacking", {}).get("mode") == "normal":
-        _stack(axes, named)
+        _stack(axes, named, _fixed_colors(panel))
     else:
         for color, (name, one) in zip(PALETTE * len(named), named, strict=False):
             axes.plot(one.times, one.values, lw=1, color=color, label=name, marker=".", ms=1)
@@ -53,13 +53,19 @@ def _first_names(axes: Any) -> tuple[list[Any], list[str]]:
     return handles[:MOST_NAMES], names[:MOST_NAMES]
 
 
-def _stack(axes: Any, named: Sequence[tuple[str, Series]]) -> None:
+def _fixed_colors(panel: Mapping[str, Any]) -> dict[str, str]:
+    overrides = panel["fieldConfig"]["overrides"]
+    return {one["matcher"]["options"]: one["properties"][0]["value"]["fixedColor"] for one in overrides}
+
+
+def _stack(axes: Any, named: Sequence[tuple[str, Series]], fixed: Mapping[str, str]) -> None:
     times = sorted({time for _, one in named for time in one.times})
     rows = []
     for _, one in named:
         known = dict(zip(one.times, one.values, strict=True))
         rows.append([value if math.isfinite(value := known.get(time, 0.0)) else 0.0 for time in times])
-    colors = (PALETTE * len(named))[: len(named)]
+    free = (PALETTE * len(named))[: len(named)]
+    colors = [fixed.get(name, color) for (name, _), color in zip(named, free, strict=True)]
     axes.stackplot(times, rows, labels=[name for name, _ in named], colors=colors, alpha=0.6, lw=0)
 
 
@@ -113,10 +119,12 @@ def _states(axes: Any, panel: Mapping[str, Any], answers: Answers) -> None:
         step = one.times[1] - one.times[0] if len(one.times) > 1 else 1.0
         for time, value in zip(one.times, one.values, strict=True):
             axes.broken_barh([(time, step)], (row - 0.35, 0.7), color=options[f"{value:g}"]["color"], lw=0)
-    axes.set_yticks(range(len(found)), [legend(target["legendFormat"], one) for one in found])
+    axes.set_yticks([])
+    for row, one in enumerate(found):
+        axes.text(one.times[0], row + 0.4, legend(target["legendFormat"], one), fontsize=6, va="bottom")
     for option in options.values():
         axes.plot([], [], color=option["color"], lw=5, label=option["text"])
-    axes.set_ylim(-0.6, len(found) + 0.1)
+    axes.set_ylim(-0.5, len(found) + 0.4)
     axes.legend(fontsize=6, loc="upper left", frameon=False, ncols=len(options))
 
 

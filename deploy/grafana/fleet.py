@@ -3,18 +3,11 @@
 from board import Board, Row
 from panels import GREEN, RED, YELLOW, Query, heat, lines, number, states
 from queries import SCOPE, WORKERS, buckets, largest, mean, metric, quantile, rate, rise, total
+from workers import STATE_COLORS
 
 POOL = f'{SCOPE}, pool=~"$pool"'
 DEPLOYMENT = 'namespace="$namespace", deployment=~"$release.*-rollout-($pool)"'
 POOLED = f'{POOL}, pool!=""'
-STATES = {
-    "starting": ("starting", "#8F8F8F"),
-    "waiting_for_version": ("waiting for a version", "#B877D9"),
-    "waiting_for_admission": ("waiting for admission", "#FADE2A"),
-    "generating": ("generating", "#56A64B"),
-    "updating": ("paused for an update", "#3274D9"),
-    "draining": ("draining", "#FF780A"),
-}
 
 
 def present(state: str, number: int) -> str:
@@ -23,7 +16,7 @@ def present(state: str, number: int) -> str:
     return f"({metric('worker_state', labels, scope=WORKERS)} == 1) * {number}"
 
 
-STATE_OF_WORKER = f"max by (pod) ({' or '.join(present(s, i) for i, s in enumerate(STATES))})"
+STATE_OF_WORKER = f"max by (pod) ({' or '.join(present(s, i) for i, s in enumerate(STATE_COLORS))})"
 
 GENERATING = total("worker_state", 'state="generating"', scope=WORKERS)
 
@@ -82,7 +75,7 @@ WORK = Row(
             "State of each worker",
             "What each worker is doing.",
             Query(expr=STATE_OF_WORKER, legend="{{pod}}"),
-            names=dict(enumerate(STATES.values())),
+            names=dict(enumerate(STATE_COLORS.items())),
         ),
         lines(
             "Workers by state",
@@ -90,6 +83,7 @@ WORK = Row(
             Query(expr=total("worker_state", by="state", scope=WORKERS), legend="{{state}}"),
             unit="short",
             stacked=True,
+            colors=STATE_COLORS,
             low=0,
         ),
         lines(

@@ -28,7 +28,8 @@ INSERTED = largest("ledger_groups", 'state="inserted"')
 def by_age(title: str, description: str, name: str, *, unit: str = "short", width: int = 8) -> Panel:
     """A gauge of the loss, a line for each age of the tokens."""
     query = Query(expr=token_mean(name, by="staleness"), legend="age {{staleness}}")
-    return lines(title, description, query, unit=unit, width=width)
+    low, high = (0, 1) if unit == "percentunit" else (None, None)
+    return lines(title, description, query, unit=unit, width=width, low=low, high=high)
 
 
 def share_by_age(title: str, description: str, name: str, *, width: int = 8) -> Panel:

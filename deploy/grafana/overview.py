@@ -2,7 +2,8 @@
 
 from board import FIRING, Board, Row
 from panels import BLUE, GREEN, RED, YELLOW, Query, lines, number
-from queries import SCOPE, STEPS, largest, mean, metric, quantile, rate, rise, token_share, total
+from queries import SCOPE, STEPS, largest, mean, metric, rate, rise, token_share, total, whole_quantile
+from workers import STATE_COLORS
 
 PHASES = 'phase=~"wait|train|publish"'
 STEP_TIME = rate("step_seconds_sum", PHASES, over=STEPS)
@@ -47,9 +48,8 @@ NOW = Row(
         number(
             "Token age, p99",
             "99 % of the tokens trained on were sampled by a version at most this much older.",
-            quantile(0.99, "staleness_versions", over=STEPS),
+            whole_quantile(0.99, "staleness_versions", over=STEPS),
             unit="none",
-            decimals=1,
         ),
         number(
             "Clip fraction",
@@ -160,8 +160,8 @@ FLOWING = Row(
         lines(
             "Token age",
             "Age in versions of the tokens trained on: median, 99th percentile and mean.",
-            Query(expr=quantile(0.5, "staleness_versions", over=STEPS), legend="p50"),
-            Query(expr=quantile(0.99, "staleness_versions", over=STEPS), legend="p99"),
+            Query(expr=whole_quantile(0.5, "staleness_versions", over=STEPS), legend="p50"),
+            Query(expr=whole_quantile(0.99, "staleness_versions", over=STEPS), legend="p99"),
             Query(expr=mean("staleness_versions", over=STEPS), legend="mean"),
             unit="short",
             low=0,
@@ -172,6 +172,7 @@ FLOWING = Row(
             Query(expr=total("worker_state", by="state"), legend="{{state}}"),
             unit="short",
             stacked=True,
+            colors=STATE_COLORS,
             low=0,
         ),
         lines(

@@ -46,8 +46,12 @@ def lines(
     low: float | None = None,
     high: float | None = None,
     steps: Steps = (),
+    colors: Mapping[str, str] | None = None,
 ) -> Panel:
-    """Values over time; `low` and `high` are where the axis ends at least, `steps` are drawn as lines."""
+    """Values over time; `low` and `high` are where the axis ends at least, `steps` are drawn as lines.
+
+    `colors` are those of series by their names; the others have what is next in Grafana's palette.
+    """
     builder = _described(timeseries.Panel(), title, description, queries, unit=unit)
     builder.legend(
         common_builders.VizLegendOptions()
@@ -67,6 +71,9 @@ def lines(
         builder.thresholds(_thresholds(steps)).thresholds_style(
             common_builders.GraphThresholdsStyleConfig().mode(common.GraphThresholdsStyleMode.DASHED)
         )
+    for name, color in (colors or {}).items():
+        fixed = {"mode": "fixed", "fixedColor": color}
+        builder.override_by_name(name, [dashboard.DynamicConfigValue(id_val="color", value=fixed)])
     return Panel(title=title, builder=builder, width=width)
 
 

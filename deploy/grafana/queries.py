@@ -5,7 +5,7 @@ of the dashboard that holds several steps. What flows all the time is over `$__r
 """
 
 SCOPE = 'namespace="$namespace", release="$release"'
-WORKERS = f'{SCOPE}, pool=~"$pool", pod=~"$pod"'
+WORKERS = f'{SCOPE}, component="rollout", pool=~"$pool", pod=~"$pod"'
 STEPS = "$window"
 FLOW = "$__rate_interval"
 CELLS = ("namespace", "pod", "staleness", "sign")
@@ -49,6 +49,11 @@ def quantile(
     """Quantile of a histogram's observations, to the width of its buckets."""
     inside = rate(f"{name}_bucket", labels, by=f"le, {by}" if by else "le", over=over, scope=scope)
     return f"histogram_quantile({share:g}, {inside})"
+
+
+def whole_quantile(share: float, name: str, *, over: str = FLOW, scope: str = SCOPE) -> str:
+    """Quantile of whole numbers: what interpolation finds between two of them is the larger one."""
+    return f"ceil({quantile(share, name, over=over, scope=scope)})"
 
 
 def buckets(name: str, labels: str = "", *, scope: str = SCOPE) -> str:

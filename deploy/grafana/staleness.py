@@ -2,11 +2,12 @@
 
 from board import Board, Row
 from panels import Query, heat, lines
-from queries import STEPS, WORKERS, buckets, largest, mean, metric, quantile, rate, rise
+from queries import STEPS, WORKERS, buckets, largest, mean, metric, quantile, rate, rise, whole_quantile
 
 MASKED = rate("tokens_masked_total", by="reason", over=STEPS)
 ALL_TOKENS = f"({rate('tokens_trained_total', over=STEPS)} + {rate('tokens_masked_total', over=STEPS)})"
 SERVED = metric("version_served", scope=WORKERS)
+LAG = f"clamp_min(scalar({largest('trained_version')}) - max by (pod) ({SERVED} >= 0), 0)"
 
 AGE = Row(
     title="Age of tokens at consumption",
@@ -21,8 +22,8 @@ AGE = Row(
         lines(
             "Token age, quantiles",
             "Admission holds the mean at pipeline_depth; max_staleness bounds every token.",
-            Query(expr=quantile(0.5, "staleness_versions", over=STEPS), legend="p50"),
-            Query(expr=quantile(0.99, "staleness_versions", over=STEPS), legend="p99"),
+            Query(expr=whole_quantile(0.5, "staleness_versions", over=STEPS), legend="p50"),
+            Query(expr=whole_quantile(0.99, "staleness_versions", over=STEPS), legend="p99"),
             Query(expr=mean("staleness_versions", over=STEPS), legend="mean"),
             Query(expr=largest("bound", 'what=~".*staleness|pipeline_depth"', by="what"), legend="{{what}}"),
             unit="short",
@@ -64,19 +65,17 @@ VERSIONS = Row(
     panels=[
         lines(
             "Version by worker",
-            "What each worker serves, what the learner has published, and what replay admits groups for.",
+            "What each worker serves, what the learner has trained and published, and what replay announced.",
             Query(expr=f"max by (pod) ({SERVED})", legend="{{pod}}"),
-            Query(expr=largest("policy_version"), legend="learner"),
+            Query(expr=largest("trained_version"), legend="trained"),
+            Query(expr=largest("policy_version"), legend="published"),
             Query(expr=largest("announced_version"), legend="announced"),
             unit="none",
         ),
         lines(
             "Publish lag",
-            "Versions by which a worker is behind the learner. It should be back at 0 after each update.",
-            Query(
-                expr=f"scalar({largest('policy_version')}) - max by (pod) ({SERVED} >= 0)",
-                legend="{{pod}}",
-            ),
+            "Versions by which a worker is behind what the learner has trained; back at 0 after each update.",
+            Query(expr=LAG, legend="{{pod}}"),
             unit="short",
             low=0,
         ),
@@ -84,7 +83,7 @@ VERSIONS = Row(
             "Versions in a completion",
             "How many versions sampled one completion: mean, and share of those with more than one.",
             Query(expr=mean("completion_versions", scope=WORKERS), legend="mean"),
-            Query(expr=quantile(0.99, "completion_versions", scope=WORKERS), legend="p99"),
+            Query(expr=whole_quantile(0.99, "completion_versions", scope=WORKERS), legend="p99"),
             unit="short",
             low=1,
         ),

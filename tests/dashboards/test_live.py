@@ -12,8 +12,11 @@ from dashboards.live import NAMESPACE, RELEASES, Scraped, scraped
 pytestmark = pytest.mark.chart
 STEPS = 12
 """Steps of each run before its panels are read: some evaluations, and filtered groups."""
-RULE_SECONDS = 40.0
-"""Time in which the recording rules, which are evaluated every 15 seconds, have values."""
+RECORDED = (
+    "count(slipstream:demand_groups_per_second and on (release) slipstream:active_share "
+    'and on (release) slipstream:pressure{pool="spot"})'
+)
+"""Of how many runs the recording rules have values; they are evaluated every 15 seconds."""
 SILENT = {
     "fleet": {
         ("Key-value cache", "A"): "the emulated engine has no cache",
@@ -30,8 +33,15 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
     with scraped(tmp_path_factory.mktemp("live")) as found:
         for run in found.runs.values():
             run.wait_until("steps", lambda run=run: run.version() >= STEPS, seconds=400)
-        time.sleep(max(0.0, found.start + RULE_SECONDS - time.time()))
+            run.wait_until("recorded rules", lambda: now(found, RECORDED) == {len(RELEASES)}, seconds=90)
         yield found
+
+
+def now(watched: Scraped, expr: str) -> set[float]:
+    """The values of an instant query."""
+    end = time.time()
+    found = ask.ask(watched.url, expr, start=end, end=end, step=1.0)
+    return {value for series in found for value in series.values}
 
 
 def answers(watched: Scraped, target: Mapping[str, Any]) -> list[Any]:

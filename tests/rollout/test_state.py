@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+from dashboards.boards import script
 from slipstream.rollout.fleet import ServedVersion
 from slipstream.rollout.state import STATES, State, show_state, state_of
 from slipstream.rollout.vllm_stats import CacheUse
@@ -37,6 +38,10 @@ def test_the_state_follows_from_what_the_worker_holds(
 ) -> None:
     found = state_of(served(version=version, suspended=suspended), groups_running=groups, stopping=stopping)
     assert found == state
+
+
+def test_the_dashboards_have_a_colour_for_every_state() -> None:
+    assert list(script("workers").STATE_COLORS) == list(STATES)
 
 
 @pytest.mark.parametrize("state", STATES)

@@ -190,6 +190,7 @@ TABLE: dict[str, Metric] = {
         kind="gauge", help="1 while Redis has an append-only file and its last write succeeded."
     ),
     # several pods
+    "trained_version": Metric(kind="gauge", help="Policy version that the learner holds, published or not."),
     "worker_state": Metric(
         kind="gauge", help="1 for what this worker is doing, 0 for the rest, by state.", labels=("state",)
     ),
