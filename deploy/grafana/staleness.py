@@ -8,6 +8,7 @@ MASKED = rate("tokens_masked_total", by="reason", over=STEPS)
 ALL_TOKENS = f"({rate('tokens_trained_total', over=STEPS)} + {rate('tokens_masked_total', over=STEPS)})"
 SERVED = metric("version_served", scope=WORKERS)
 LAG = f"clamp_min(scalar({largest('trained_version')}) - max by (pod) ({SERVED} >= 0), 0)"
+RUNNING = f"(time() - {largest('publish_started_timestamp_seconds')}) * {largest('publish_running')}"
 
 AGE = Row(
     title="Age of tokens at consumption",
@@ -141,6 +142,15 @@ PUBLISHING = Row(
             "Updates that had to be tried again, over the window.",
             Query(expr=rise("publish_failures_total"), legend="failed"),
             unit="short",
+            width=6,
+            low=0,
+        ),
+        lines(
+            "Running update",
+            "How long the update that runs now has been running; 0 while none does.",
+            Query(expr=RUNNING, legend="running"),
+            unit="s",
+            width=6,
             low=0,
         ),
         lines(
@@ -148,6 +158,7 @@ PUBLISHING = Row(
             "Share of time in which a version is on its way to the workers.",
             Query(expr=f"max(avg_over_time({metric('publish_running')}[{STEPS}]))", legend="publishing"),
             unit="percentunit",
+            width=6,
             low=0,
             high=1,
         ),
@@ -156,6 +167,7 @@ PUBLISHING = Row(
             "Rises whenever the weight group is formed anew: a worker came, went or failed.",
             Query(expr=largest("fleet_epoch"), legend="epoch"),
             unit="none",
+            width=6,
         ),
     ],
 )

@@ -7,7 +7,7 @@ from itertools import combinations
 from typing import Any
 
 import pytest
-from dashboards.boards import BOARDS, FOLDER, NAMES, expressions, panels
+from dashboards.boards import BOARDS, FOLDER, NAMES, ROOT, expressions, panels
 
 KINDS = {"heatmap", "stat", "state-timeline", "timeseries"}
 """What a panel may be; Grafana has taken out graph, singlestat and table-old, and goes on without Angular."""
@@ -104,3 +104,16 @@ def test_one_may_choose_among_pools_and_workers(name: str) -> None:
     for each in ("pool", "pod"):
         assert variables[each]["multi"]
         assert variables[each]["allValue"] == ".*"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_documents_explain_every_dashboard_beside_a_picture(name: str) -> None:
+    text = (ROOT / "docs" / "dashboards.md").read_text()
+    title = BOARDS[name]["title"].removeprefix("Slipstream / ")
+    section = text.split(f"\n## {title}\n")[1].split("\n## ")[0]
+    assert f"![{title}](dashboards/{name}.png)" in section
+    picture = ROOT / "docs" / "dashboards" / f"{name}.png"
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert picture.stat().st_size < 300_000
+    bold = set(re.findall(r"\*\*([A-Z][^*]+)\*\*", section.replace("\n", " ")))
+    assert {re.sub(r"\s+", " ", word) for word in bold} <= {panel["title"] for panel in panels(name)}
