@@ -1,12 +1,15 @@
 """Every query of every panel answers with data from live runs, through a real Prometheus."""
 
 import math
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
-from dashboards.boards import NAMES, ask, panels
+from dashboards.boards import FOLDER, NAMES, ask, panels
 from dashboards.live import NAMESPACE, RELEASES, Scraped, scraped
 
 pytestmark = pytest.mark.chart
@@ -71,6 +74,21 @@ def test_every_query_answers_with_numbers_and_with_the_labels_of_its_legend(
             if not any(math.isfinite(value) for series in found for value in series.values):
                 silent.add((panel["title"], target["refId"]))
     assert silent == set(SILENT.get(name, {}))
+
+
+def test_the_previews_are_drawn_from_that_run(watched: Scraped, tmp_path: Path) -> None:
+    script = [
+        sys.executable,
+        str(FOLDER / "preview.py"),
+        watched.url,
+        "--minutes",
+        "2",
+        "--scrape-seconds",
+        "1",
+    ]
+    choice = ["--namespace", NAMESPACE, "--release", "critic", "--output", str(tmp_path)]
+    subprocess.run([*script, *choice], check=True, timeout=300)
+    assert {file.name for file in tmp_path.iterdir()} == {f"{name}.png" for name in NAMES}
 
 
 def test_the_choices_of_a_dashboard_are_what_runs(watched: Scraped) -> None:

@@ -30,7 +30,6 @@ RISING = {"ledger_groups", "ledger_tokens"}
 RATES = {"rate", "increase"}
 DELIBERATE: dict[str, str] = {}
 """Metrics that neither a dashboard nor a rule uses, and why they are exported."""
-QUERIES = [pytest.param(expr, id=f"{name}-{i}") for name in NAMES for i, expr in enumerate(expressions(name))]
 
 
 def row_of(series: str) -> tuple[str, Metric, str] | None:
@@ -72,31 +71,34 @@ def grouping(node: Any) -> list[str]:
     return []
 
 
-@pytest.mark.parametrize("expr", QUERIES)
-def test_a_query_asks_by_labels_that_its_series_have(expr: str) -> None:
-    for selector in selectors(expr):
-        assert selector.matchers <= labels_of(selector), selector.name
-    known = set().union(*(labels_of(selector) for selector in selectors(expr)))
-    named = {label for node in walk(parsed(expr)) for label in grouping(node)}
-    assert named <= known
+@pytest.mark.parametrize("name", NAMES)
+def test_a_query_asks_by_labels_that_its_series_have(name: str) -> None:
+    for expr in expressions(name):
+        for selector in selectors(expr):
+            assert selector.matchers <= labels_of(selector), expr
+        known = set().union(*(labels_of(selector) for selector in selectors(expr)))
+        named = {label for node in walk(parsed(expr)) for label in grouping(node)}
+        assert named <= known, expr
 
 
-@pytest.mark.parametrize("expr", QUERIES)
-def test_a_query_stays_within_one_release(expr: str) -> None:
-    for selector in selectors(expr):
-        scope = {"namespace", "deployment" if selector.name.startswith("kube_") else "release"}
-        assert scope <= selector.matchers, selector.name
+@pytest.mark.parametrize("name", NAMES)
+def test_a_query_stays_within_one_release(name: str) -> None:
+    for expr in expressions(name):
+        for selector in selectors(expr):
+            scope = {"namespace", "deployment" if selector.name.startswith("kube_") else "release"}
+            assert scope <= selector.matchers, expr
 
 
-@pytest.mark.parametrize("expr", QUERIES)
-def test_rates_are_taken_of_what_rises_and_of_nothing_else(expr: str) -> None:
-    for selector in selectors(expr):
-        found = row_of(selector.name)
-        if selector.function in RATES:
-            assert found is not None
-            assert found[1].kind != "gauge" or found[0] in RISING, selector.name
-        elif found is not None:
-            assert found[1].kind in ("gauge", "counter"), f"{selector.name} without a rate"
+@pytest.mark.parametrize("name", NAMES)
+def test_rates_are_taken_of_what_rises_and_of_nothing_else(name: str) -> None:
+    for expr in expressions(name):
+        for selector in selectors(expr):
+            found = row_of(selector.name)
+            if selector.function in RATES:
+                assert found is not None, expr
+                assert found[1].kind != "gauge" or found[0] in RISING, expr
+            elif found is not None:
+                assert found[1].kind in ("gauge", "counter"), f"{selector.name} without a rate: {expr}"
 
 
 def test_every_exported_metric_is_plotted_or_watched_or_deliberate() -> None:
