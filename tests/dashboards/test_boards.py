@@ -79,6 +79,7 @@ def test_a_panel_says_what_it_shows_in_which_unit_from_which_source(name: str) -
         assert len(panel["description"]) > len(title), title
         assert panel["description"].endswith("."), title
         assert panel["fieldConfig"]["defaults"]["unit"], title
+        assert panel["type"] != "heatmap" or panel["options"]["yAxis"]["unit"], title
         assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}, title
         letters = [target["refId"] for target in panel["targets"]]
         assert letters == list("ABCDEFGHIJ")[: len(letters)] != [], title
