@@ -71,9 +71,8 @@ def _stack(axes: Any, named: Sequence[tuple[str, Series]], fixed: Mapping[str, s
 
 def _bounds(axes: Any, panel: Mapping[str, Any], custom: Mapping[str, Any]) -> None:
     low, high = axes.get_ylim()
-    room = (high - low) * 0.18  # for the names of the lines
-    soft_low, soft_high = custom.get("axisSoftMin", low), custom.get("axisSoftMax", high)
-    axes.set_ylim(min(low, soft_low), max(high, soft_high) + room)
+    low, high = min(low, custom.get("axisSoftMin", low)), max(high, custom.get("axisSoftMax", high))
+    axes.set_ylim(low, high + 0.2 * (high - low))  # room for the names of the lines
     for step in panel["fieldConfig"]["defaults"].get("thresholds", {}).get("steps", []):
         if step["value"] is not None and step["value"] < axes.get_ylim()[1]:
             axes.axhline(step["value"], color=COLORS[step["color"]], lw=0.8, ls="--")

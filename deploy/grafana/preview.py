@@ -74,7 +74,7 @@ def paint(board: Mapping[str, Any], answer: Any) -> Image.Image:
         axes.locator_params(axis="x", nbins=max(2, w // 3))
     image = BytesIO()
     figure.savefig(image, format="png")
-    return Image.open(image).convert("RGB").quantize(128)
+    return Image.open(image).convert("RGB").quantize(256)
 
 
 if __name__ == "__main__":
