@@ -38,14 +38,30 @@ def test_the_default_run_has_no_problem() -> None:
         (["rollout.tensor_parallel=2", "learner.device=cpu"], "rollout.tensor_parallel", "on CPUs"),
         (["rollout.max_new_tokens=128"], "rollout.max_new_tokens", "no room for a prompt"),
         (["replay.redis_url=http://here:6379"], "replay.redis_url", "does not start with"),
+        (["replay.redis_password_file=p"], "replay.redis_password_file", "is not set"),
+        (
+            ["replay.redis_url=redis://a:b@h", "replay.redis_password_file=p"],
+            "replay.redis_password_file",
+            "has a password itself",
+        ),
+        (["replay.redis_url=redis://h", "replay.redis_username=u"], "replay.redis_username", "a password"),
+        (["replay.redis_url=redis://h", "replay.redis_authority=ca"], "replay.redis_authority", "encrypted"),
         (["replay.address=127.0.0.1:99999"], "replay.address", "beyond 65535"),
         (
-            ["replay.address=h:5000", "learner.address=h:5000"],
+            ["replay.address=localhost:5000", "learner.address=localhost:5000"],
             "learner.address",
             "also that of replay.address",
         ),
-        (["rollout.address=h:5000", "rollout.workers=2"], "rollout.address", "2 workers here cannot share"),
+        (
+            ["rollout.address=localhost:5000", "rollout.workers=2"],
+            "rollout.address",
+            "2 workers here cannot share",
+        ),
+        (["verifier.address=0.0.0.0:50052"], "verifier.address", "0.0.0.0:50052 is beyond loopback"),
+        (["learner.address=learner:50053"], "learner.address", "gRPC would speak plaintext there"),
         (["telemetry.port=9400", "weights.port=9401"], "telemetry.port", "also that of weights.port"),
+        (["weights.host=0.0.0.0"], "weights.host", "stands for all addresses"),
+        (["weights.host='::'"], "weights.host", "stands for all addresses"),
         (["algorithm.objective.kind=pg"], "algorithm.objective", "has no ratio"),
         (["learner.lora={rank: 600, serve: adapter}"], "learner.lora.rank", "of rank 512 at most"),
         (
@@ -128,3 +144,16 @@ def test_derived_numbers_follow_by_hand() -> None:
     assert numbers.clip_band == (0.8, 1.2)
     assert numbers.completions_in_flight == 128
     assert numbers.evaluation_completions == 400
+
+
+def test_addresses_beyond_loopback_are_right_with_tls_and_with_the_plaintext_flag() -> None:
+    far = [
+        f"{name}.address=10.0.0.1:{port}" for port, name in enumerate(("replay", "learner", "rollout"), 50051)
+    ]
+    tls = "rpc.tls={certificate: c, key: k, authority: a, trust_domain: d}"
+    assert {problem.key for problem in problems(*far)} == {
+        "replay.address",
+        "learner.address",
+        "rollout.address",
+    }
+    assert problems(*far, "rpc.plaintext=true") == problems(*far, tls) == []

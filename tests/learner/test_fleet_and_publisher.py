@@ -3,6 +3,7 @@
 import asyncio
 import time
 from contextlib import suppress
+from functools import partial
 
 import grpc
 import pytest
@@ -15,6 +16,7 @@ from slipstream.learner.publisher import catch_up
 from slipstream.rpc.channel import open_channel
 from slipstream.v1 import learner_pb2 as pb
 from slipstream.v1.learner_pb2_grpc import FleetStub
+from slipstream.weights.entrance import NotAdmitted, enter
 
 
 def test_all_workers_get_exactly_the_learners_weights_at_every_version_in_one_epoch(policy: Policy) -> None:
@@ -64,6 +66,38 @@ def test_a_late_joiner_gets_the_current_version_and_nobody_else_gets_anything(po
         assert learner.has(early)
         assert learner.has(late)
         catching_up.cancel()
+
+    play(policy, scene)
+
+
+def test_a_nonce_that_nobody_used_opens_nothing_once_its_epoch_is_over(policy: Policy) -> None:
+    async def scene(learner: Learner) -> None:
+        mortal = Worker("mortal", faults=("die_at_begin",))
+        await learner.join(Worker("other"), mortal)
+        assert (await learner.publish(1)).workers == 1
+        unused = mortal.prepare
+        gate = {"host": unused.store_host, "port": unused.store_port, "timeout_seconds": TIMEOUT}
+        with pytest.raises(NotAdmitted):
+            await asyncio.to_thread(partial(enter, nonce=unused.rendezvous_nonce, **gate))
+        assert "rendezvous refused a connection peer=127.0.0.1:" in said(learner.log)
+
+    play(policy, scene)
+
+
+def test_each_worker_gets_a_nonce_of_its_own_in_each_epoch_and_none_is_logged(policy: Policy) -> None:
+    async def scene(learner: Learner) -> None:
+        early, late = Worker("early"), Worker("late")
+        await learner.join(early)
+        await learner.publish(1)
+        first = early.prepare.rendezvous_nonce
+        await learner.publish(2)
+        assert early.prepare.rendezvous_nonce == b"", "the group exists; nobody needs one"
+        await learner.join(late)
+        await learner.publish(3)
+        nonces = {first, early.prepare.rendezvous_nonce, late.prepare.rendezvous_nonce}
+        assert [len(nonce) for nonce in nonces] == [32, 32, 32]
+        for nonce in nonces:
+            assert not any(form in said(learner.log) for form in (nonce.hex(), repr(nonce)[2:-1]))
 
     play(policy, scene)
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from slipstream.algorithms.spec import Shaping
 from slipstream.config import RunConfig
-from slipstream.replay.connection import Scripts, without_credentials
+from slipstream.replay.access import Access, without_credentials
+from slipstream.replay.connection import Scripts
 from slipstream.replay.curriculum import Curriculum
 from slipstream.replay.evaluations import EvaluationStore
 from slipstream.replay.gauges import in_words, sweep
@@ -28,6 +29,8 @@ from slipstream.v1.replay_pb2_grpc import add_ReplayServicer_to_server
 REDIS_SECONDS = 30.0
 REDIS_PAUSE_SECONDS = 0.2
 GRACE_SECONDS = 5.0
+CONNECTION_SECONDS = 60.0
+"""After which a client connects anew, and finds replicas that were added."""
 
 
 async def main(pod: Pod) -> None:
@@ -64,7 +67,8 @@ async def connected(url: str, config: RunConfig) -> AsyncIterator[Scripts]:
 
     The braces keep the keys in one slot of a Redis cluster.
     """
-    scripts = Scripts(url, prefix=f"slipstream:{{{run_name(config)}}}:")
+    access = Access.of(url, config.replay)
+    scripts = Scripts(access, prefix=f"slipstream:{{{run_name(config)}}}:")
     try:
         yield scripts
     finally:
@@ -130,7 +134,13 @@ async def _serve(pod: Pod, scripts: Scripts, store: ReplayStore) -> None:
         )
     )
     register = partial(add_ReplayServicer_to_server, servicer)
-    server = await start_server(config.replay.address, register, config=config.rpc, log=pod.log)
+    server = await start_server(
+        config.replay.address,
+        register,
+        config=config.rpc,
+        log=pod.log,
+        connection_seconds=CONNECTION_SECONDS,
+    )
     try:
         await server.set_serving(True)
         pod.announce(server.address)
