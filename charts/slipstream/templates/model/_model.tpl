@@ -38,12 +38,12 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Its mount; a made model stays beside the learner's checkpoints. Takes the above and "readOnly". */}}
+{{/* Its mount; a made model stays beside the learner's checkpoints. Takes the above, and "writable" where it is filled. */}}
 {{- define "slipstream.model.mount" -}}
 {{- if and (eq .root.Values.model.mode "warmup") (eq .component "learner") -}}
-- {name: checkpoints, mountPath: /models, subPath: models, readOnly: {{ .readOnly }}}
+- {name: checkpoints, mountPath: /models, subPath: models, readOnly: {{ not .writable }}}
 {{- else -}}
-- {name: models, mountPath: /models, readOnly: {{ or .readOnly (eq .root.Values.model.mode "volume") }}}
+- {name: models, mountPath: /models, readOnly: {{ not .writable }}}
 {{- end -}}
 {{- end -}}
 
@@ -80,8 +80,10 @@
   {{- include "slipstream.container.security" . | nindent 2 }}
   volumeMounts:
     {{- include "slipstream.mounts.base" . | nindent 4 }}
-    {{- include "slipstream.model.mount" (merge (dict "readOnly" false) .) | nindent 4 }}
-    {{- include "slipstream.data.mount" .root | nindent 4 }}
+    {{- include "slipstream.model.mount" (merge (dict "writable" true) .) | nindent 4 }}
+    {{- with include "slipstream.data.mount" .root }}
+    {{- . | nindent 4 }}
+    {{- end }}
     {{- with .room.extraVolumeMounts }}
     {{- toYaml . | nindent 4 }}
     {{- end }}

@@ -31,32 +31,23 @@ securityContext:
 {{- end -}}
 
 {{- define "slipstream.pod.placement" -}}
-{{- $context := . -}}
-{{- with .room.priorityClassName }}
-priorityClassName: {{ . }}
-{{- end }}
-{{- with .room.runtimeClassName }}
-runtimeClassName: {{ . }}
-{{- end }}
-{{- with .room.nodeSelector }}
-nodeSelector:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with .room.tolerations }}
-tolerations:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with .room.affinity }}
-affinity:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with .room.topologySpreadConstraints }}
-topologySpreadConstraints:
-  {{- range . }}
-  {{- $own := dict "labelSelector" (dict "matchLabels" (include "slipstream.selector" $context | fromYaml)) }}
-  - {{- merge (deepCopy .) $own | toYaml | nindent 4 }}
-  {{- end }}
-{{- end }}
+{{- $placement := dict -}}
+{{- range $key := list "priorityClassName" "runtimeClassName" "nodeSelector" "tolerations" "affinity" -}}
+{{- with index $.room $key -}}
+{{- $_ := set $placement $key . -}}
+{{- end -}}
+{{- end -}}
+{{- $spread := list -}}
+{{- range .room.topologySpreadConstraints -}}
+{{- $own := dict "labelSelector" (dict "matchLabels" (include "slipstream.selector" $ | fromYaml)) -}}
+{{- $spread = append $spread (merge (deepCopy .) $own) -}}
+{{- end -}}
+{{- with $spread -}}
+{{- $_ := set $placement "topologySpreadConstraints" . -}}
+{{- end -}}
+{{- with $placement -}}
+{{- toYaml . -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "slipstream.serviceAccount.object" -}}
