@@ -1,4 +1,4 @@
-"""Reads the comments of values.yaml: each key's description and default, as the tables of the chart's README. Pure."""
+"""Reads the comments of values.yaml, as tables of each key's default and meaning. Pure."""
 
 import json
 import re
@@ -24,7 +24,7 @@ class Entry:
 def entries(text: str) -> list[Entry]:
     """The documented keys of a file of values, in its order.
 
-    Errors: ValueError for a key that neither is described, nor has described keys in it, nor lies in a described value.
+    Errors: ValueError for a key that is not described, does not lie in a described one, and has none in it.
     """
     described = dict(_described(text))
     found: list[Entry] = []
