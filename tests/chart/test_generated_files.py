@@ -1,4 +1,4 @@
-"""What `make charts` writes: documentation from values.yaml, copies, rendered examples; and the run, byte for byte."""
+"""What `make charts` writes: documentation, copies and examples; and the run goes in byte for byte."""
 
 from pathlib import Path
 
@@ -12,6 +12,15 @@ from hypothesis import strategies as st
 from render import CHART, ROOT, Release, examples, lint, read_release, render_objects
 from slipstream.config import parse_config
 
+ROOM = """\
+# -- A room.
+room:
+  # -- How many,
+  # at most.
+  size: 3
+  # -- Any | labels.
+  labels: {a: b}
+"""
 NAMES = [file.stem for file in examples()]
 
 
@@ -20,13 +29,12 @@ def test_what_the_chart_carries_is_up_to_date() -> None:
 
 
 def test_a_key_is_described_by_the_comment_above_it() -> None:
-    text = "# -- A room.\nroom:\n  # -- How many,\n  # at most.\n  size: 3\n  # -- Any | labels.\n  labels: {a: b}\n"
-    assert [(entry.key, entry.text, entry.default) for entry in entries(text)] == [
+    assert [(entry.key, entry.text, entry.default) for entry in entries(ROOM)] == [
         ("room", "A room.", None),
         ("room.size", "How many, at most.", "3"),
         ("room.labels", "Any | labels.", '{"a": "b"}'),
     ]
-    assert '| `room.labels` | `{"a": "b"}` | Any \\| labels. |' in tables(text)
+    assert '| `room.labels` | `{"a": "b"}` | Any \\| labels. |' in tables(ROOM)
 
 
 def test_a_key_without_a_description_is_an_error() -> None:
@@ -51,7 +59,7 @@ LINES = st.lists(st.text(st.characters(exclude_categories=("Cs", "Cc", "Zl", "Zp
 
 
 @pytest.mark.chart
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(lines=LINES, newline=st.sampled_from(["\n", "\r\n"]), end=st.sampled_from(["", "\n", "\n\n\n"]))
 @example(lines=["---", "", "{{ .Values.image }} %s \\n", "\ttab", " trailing  "], newline="\n", end="")
 def test_the_run_goes_in_byte_for_byte(lines: list[str], newline: str, end: str) -> None:

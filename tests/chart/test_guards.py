@@ -22,10 +22,12 @@ def problems(values: dict[str, Any], *, name: str = "demo") -> list[str]:
     try:
         render_files(Release(name=name, namespace="training", values=laid_over(BASE, values)))
     except RenderError as error:
-        lines = [line.strip() for line in str(error).splitlines()]
-        assert "these values cannot work:" in lines, error
-        return [line.removeprefix("- ") for line in lines if line.startswith("- ")]
-    return []
+        refusal = str(error)
+    else:
+        return []
+    _, said, lines = refusal.partition("these values cannot work:\n")
+    assert said, refusal
+    return [line.strip().removeprefix("- ") for line in lines.splitlines() if line.strip()]
 
 
 @cache
