@@ -11,7 +11,9 @@ from pathlib import Path
 from chart.kubelet.network import DIE_WITH_US
 from chart.kubelet.rootfs import Process, as_user, script
 
-NAMESPACES = ["--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child=KILL"]
+NAMESPACES = ["--mount", "--uts", "--ipc", "--pid"]
+FIRST_PROCESS = ["bash", "-c", 'bash "$1" & wait $!', "container"]
+"""Its child is the first process of the new PID namespace; it ends as that one does, 128 + N after signal N."""
 START_SECONDS = 10.0
 
 
@@ -29,12 +31,12 @@ class Container:
         words = [*DIE_WITH_US, "nsenter", f"--net=/proc/{pod}/ns/net", "unshare", *NAMESPACES]
         with log.open("ab") as output:
             self._outer = subprocess.Popen(
-                [*words, "bash", str(start)], stdin=subprocess.DEVNULL, stdout=output, stderr=output
+                [*words, *FIRST_PROCESS, str(start)], stdin=subprocess.DEVNULL, stdout=output, stderr=output
             )
 
     @property
     def exit_status(self) -> int | None:
-        """As a shell would say it, or None while it runs; -N after signal N."""
+        """None while it runs; 128 + N after signal N."""
         return self._outer.poll()
 
     def signal(self, number: signal.Signals) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The state of one probe. It is asked more often than it says, to save time; refusals count by its clock."""
+    """The state of one probe, which is asked more often than it says; refusals count by its own clock."""
 
     period_seconds: float
     failure_threshold: int

@@ -37,7 +37,7 @@ class Process:
 
 
 def script(process: Process, root: Path) -> str:
-    """A shell script that mounts everything under the empty directory `root`, enters it, becomes the process."""
+    """A shell script that mounts everything under the empty directory `root`, enters it and runs."""
     lines = ["set -eu", f"root={shlex.quote(str(root))}", "mount -t tmpfs -o mode=755 tmpfs $root"]
     lines += _system()
     lines += _environment_of_the_image()
@@ -50,7 +50,7 @@ def script(process: Process, root: Path) -> str:
 def as_user(process: Process) -> list[str]:
     """The words that drop every right and run the process with its environment alone."""
     groups = sorted({process.group, *process.groups})
-    drop = ["--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all"]
+    drop = ["--pdeathsig=KILL", "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all"]
     drop += [] if process.new_privileges else ["--no-new-privs"]
     identity = [
         f"--reuid={process.user}",
