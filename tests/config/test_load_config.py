@@ -97,6 +97,28 @@ def test_a_missing_file_and_a_directory_are_named(tmp_path: Path) -> None:
         load_config(tmp_path)
 
 
+def test_a_later_file_is_laid_over_an_earlier_one_section_by_section(tmp_path: Path) -> None:
+    run, cluster = tmp_path / "run.yaml", tmp_path / "cluster.yaml"
+    run.write_text("model: {tiny: {}}\nlearner: {steps: 7, betas: [0.8, 0.9]}\nwarmup: {steps: 3}")
+    cluster.write_text(
+        "model: {tiny: null, path: /m}\nlearner: {address: 'l:1', betas: [0.5, 0.6]}\nwarmup: null"
+    )
+
+    config = load_config([run, cluster], ["learner.steps=9"])
+
+    assert (config.learner.steps, config.learner.address) == (9, "l:1")
+    assert config.learner.betas == (0.5, 0.6)
+    assert (config.model.path, config.model.tiny, config.warmup) == (Path("/m"), None, None)
+
+
+def test_an_error_in_files_laid_over_each_other_names_both(tmp_path: Path) -> None:
+    run, cluster = tmp_path / "run.yaml", tmp_path / "cluster.yaml"
+    run.write_text("learner: {steps: 7}")
+    cluster.write_text("learner: {stepz: 7}")
+    with pytest.raises(ConfigError, match=r"run\.yaml, .*cluster\.yaml: .*\n.*learner.stepz: unknown key"):
+        load_config([run, cluster])
+
+
 def test_a_dumped_configuration_reads_back_equal(tmp_path: Path) -> None:
     tree = {
         "model": {"path": "some/model"},

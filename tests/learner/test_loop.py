@@ -80,11 +80,12 @@ class Scene:
         self.stop = asyncio.Event()
         self.weights = asyncio.Lock()
         self.replay = FakeReplay(self.events, batches=batches)
-        self.report = Report(run_dir, Metrics())
+        self.metrics = metrics = Metrics()
+        self.report = Report(run_dir, metrics)
         config = config_with(
             "learner.steps=3", "learner.checkpoint.every_steps=100", "evaluation.every_steps=0", *overrides
         )
-        ranks, metrics, root = Alone(), Metrics(), run_dir / "checkpoints"
+        ranks, root = Alone(), run_dir / "checkpoints"
         training: Any = FakeTraining(policy, self.events, bad=bad)
         lockstep = Lockstep(ranks, training, Snapshot(policy, ranks), CheckpointWriter(root, ranks))
         replay: Any = self.replay

@@ -150,6 +150,7 @@ class Learner:
     snapshot: Snapshot
     policy: Policy
     address: str
+    metrics: Metrics
     log: Log
     weights: asyncio.Lock
     tasks: list[asyncio.Task[None]]
@@ -207,6 +208,7 @@ async def learner_of(policy: Policy) -> AsyncIterator[Learner]:
             snapshot=snapshot,
             policy=policy,
             address=server.address,
+            metrics=metrics,
             log=log,
             weights=asyncio.Lock(),
             tasks=tasks,

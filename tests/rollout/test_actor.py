@@ -47,6 +47,7 @@ class Room:
     verifier: FakeVerifier
     served: ServedVersion
     metrics: Metrics
+    stop_event: asyncio.Event
     running: asyncio.Task[None]
 
     def inserted(self) -> list[str]:
@@ -64,11 +65,16 @@ def ids(index: int) -> tuple[int, ...]:
 
 @asynccontextmanager
 async def room(
-    leases: Iterable[Lease] = (), *, max_groups: int = 8, serving: bool = True, **sections: Any
+    leases: Iterable[Lease] = (),
+    *,
+    max_groups: int = 8,
+    serving: bool = True,
+    drain_seconds: float = 0.0,
+    **sections: Any,
 ) -> AsyncIterator[Room]:
     config = small_config(**sections)
     engine, replay, verifier = FakeEngine(), FakeReplay(leases=deque(leases)), FakeVerifier()
-    served, metrics = ServedVersion(), Metrics()
+    served, metrics, stop = ServedVersion(), Metrics(), asyncio.Event()
     if serving:
         served.serve(0)
 
@@ -96,7 +102,8 @@ async def room(
             verifier=verifier,
             served=served,
             metrics=metrics,
-            running=asyncio.create_task(actor.run()),
+            stop_event=stop,
+            running=asyncio.create_task(actor.run(stop, drain_seconds=drain_seconds)),
         )
         try:
             yield here
@@ -258,6 +265,37 @@ async def test_stopping_returns_unfinished_leases_and_aborts_their_requests() ->
 
 
 @scenario
+async def test_a_stopped_worker_leases_no_more_and_finishes_what_it_holds() -> None:
+    async with room([lease(0), lease(1)], max_groups=1, drain_seconds=20) as here:
+        gate = here.engine.hold(ids(0))
+        await until(lambda: here.engine.requests)
+        here.stop_event.set()
+        await asyncio.sleep(0.05)
+        gate.set()
+        await asyncio.wait_for(here.running, 5)
+        assert here.inserted() == ["g0"]
+        assert here.replay.returned == []
+        assert metric(here.metrics, "drained_groups_total", outcome="finished") == 1
+        assert ids(1) not in here.engine.requests
+
+
+@scenario
+async def test_what_a_drain_does_not_finish_in_time_is_returned() -> None:
+    async with room([lease(0), lease(1)], drain_seconds=0.2) as here:
+        slow = here.engine.hold(ids(0))
+        quick = here.engine.hold(ids(1))
+        await until(lambda: len(here.engine.requests) == 4)
+        here.stop_event.set()
+        quick.set()
+        await asyncio.wait_for(here.running, 5)
+        assert here.inserted() == ["g1"]
+        assert here.replay.returned == ["g0"]
+        assert metric(here.metrics, "drained_groups_total", outcome="finished") == 1
+        assert metric(here.metrics, "drained_groups_total", outcome="returned") == 1
+        assert not slow.is_set()
+
+
+@scenario
 async def test_stopping_while_replay_is_away_ends_all_the_same() -> None:
     async with room([lease(0)]) as here:
         here.engine.hold(ids(0))
@@ -302,3 +340,25 @@ async def test_any_outcome_of_an_insert_ends_the_group(outcome: int) -> None:
         await until(lambda: len(here.replay.inserted) == 2)
         assert here.inserted() == ["g0", "g1"]
         assert not here.running.done()
+
+
+@scenario
+async def test_places_are_offered_while_a_version_is_served_and_wait_where_nothing_is_admitted() -> None:
+    async with room([lease(0)], max_groups=3, serving=False) as here:
+        await until(lambda: here.metrics.registry.get_sample_value("slipstream_places") == 0)
+        here.engine.hold(ids(0))
+        here.served.serve(1)
+        await until(lambda: metric(here.metrics, "places_waiting") == 2)
+        assert metric(here.metrics, "places") == 3
+        assert metric(here.metrics, "groups_running") == 1
+        here.served.suspend()
+        await until(lambda: metric(here.metrics, "places") == 0)
+        assert metric(here.metrics, "places_waiting") == 0
+
+
+@scenario
+async def test_an_actor_that_stops_offers_no_places() -> None:
+    async with room(max_groups=3) as here:
+        await until(lambda: metric(here.metrics, "places") == 3)
+        await here.stop()
+        assert metric(here.metrics, "places") == 0

@@ -179,7 +179,7 @@ async def test_only_evaluations_are_asked_for_candidates_and_judged_by_one_of_th
             log=Log(pod="w"),
             evaluating=client,
         )
-        running = asyncio.create_task(actor.run())
+        running = asyncio.create_task(actor.run(asyncio.Event()))
         await until(lambda: len(replay.inserted) == 2)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

@@ -2,13 +2,12 @@
 
 import io
 import time
-from urllib.request import urlopen
 
 import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from slipstream.telemetry.logs import Log
-from slipstream.telemetry.metrics import TABLE, VERSIONS, Metrics, serve_metrics
+from slipstream.telemetry.metrics import TABLE, VERSIONS, Metrics
 
 
 def use(metrics: Metrics, name: str) -> None:
@@ -105,15 +104,3 @@ def test_timing_goes_to_the_named_histogram() -> None:
     with metrics.timing("step_seconds", phase="train"):
         pass
     assert 'slipstream_step_seconds_count{phase="train"} 1.0' in page(metrics)
-
-
-def test_the_page_is_served_over_http_and_a_port_in_use_is_named() -> None:
-    metrics = Metrics()
-    metrics.set("policy_version", 7)
-    port = serve_metrics(metrics, host="127.0.0.1", port=0)
-    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as response:
-        shown = response.read().decode()
-    assert "# HELP slipstream_policy_version Policy version" in shown
-    assert "# TYPE slipstream_policy_version gauge\nslipstream_policy_version 7.0\n" in shown
-    with pytest.raises(OSError, match=rf"cannot listen on 127.0.0.1:{port}.*telemetry.port"):
-        serve_metrics(metrics, host="127.0.0.1", port=port)

@@ -28,6 +28,7 @@ ENVIRONMENT = {
     "SLIPSTREAM_REPLAY_ADDRESS": "replay.address",
     "SLIPSTREAM_VERIFIER_ADDRESS": "verifier.address",
     "SLIPSTREAM_LEARNER_ADDRESS": "learner.address",
+    "SLIPSTREAM_ROLLOUT_ADDRESS": "rollout.address",
     "SLIPSTREAM_REDIS_URL": "replay.redis_url",
     "SLIPSTREAM_WEIGHTS_HOST": "weights.host",
     "SLIPSTREAM_METRICS_HOST": "telemetry.host",
@@ -40,12 +41,27 @@ class ConfigError(ValueError):
     """The configuration is wrong; the message names every key at fault and what to do."""
 
 
-def load_config(path: Path, overrides: Iterable[str] = ()) -> RunConfig:
-    """Read a YAML file, apply `key=value` overrides (dotted keys, YAML values), validate.
+def load_config(files: Path | Sequence[Path], overrides: Iterable[str] = ()) -> RunConfig:
+    """Read YAML files, each laid over the one before, apply `key=value` overrides (dotted keys), validate.
 
-    Relative paths in the file stay relative to the working directory. Errors: ConfigError.
+    Where two files have the same section its keys are merged; any other value replaces the earlier one.
+    Relative paths in a file stay relative to the working directory. Errors: ConfigError.
     """
-    return parse_config(_read(path), overrides, source=str(path))
+    paths = [files] if isinstance(files, Path) else list(files)
+    tree: dict[str, Any] = {}
+    for path in paths:
+        tree = laid_over(tree, _read(path))
+    return parse_config(tree, overrides, source=", ".join(map(str, paths)))
+
+
+def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Two trees of keys as one; what stands above wins, a section at a time."""
+    merged = dict(below)
+    for key, value in above.items():
+        under = below.get(key)
+        both = isinstance(under, dict) and isinstance(value, dict)
+        merged[key] = laid_over(under, value) if both else value  # type: ignore[arg-type]
+    return merged
 
 
 def parse_config(

@@ -158,6 +158,8 @@ class RolloutConfig(Section):
     """Recompute the key-value cache of running requests after an update, instead of keeping it."""
     start_timeout_seconds: float = Field(300.0, gt=0)
     """Longest start of an engine."""
+    drain_seconds: float = Field(0.0, ge=0)
+    """Time that running groups get to finish after SIGTERM; the leases of the others are returned."""
     emulated: "EmulatedEngine" = Field(default_factory=lambda: EmulatedEngine())
     """Settings of the emulated engine."""
 
@@ -270,6 +272,8 @@ class LearnerConfig(Section):
     """A step is stretched to this time; for benchmarks of the loop with the emulated engine."""
     sample_timeout_seconds: float = Field(600.0, gt=0)
     """Longest wait for a batch, after which the run stops with an error."""
+    stay: bool = False
+    """After the last step wait for SIGTERM instead of ending, for where something would start it again."""
     critic: CriticConfig | None = None
     """Value function of the advantage gae; not given, or null: a head where the advantage is gae."""
     checkpoint: CheckpointConfig = CheckpointConfig()

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from slipstream.learner.publishing import Publishing, overlaps
 from slipstream.learner.ranks import Alone, TorchRanks, local_rank, own_rank, started_by_torchrun
 from slipstream.learner.reference import load_reference
 from slipstream.learner.report import Report
+from slipstream.learner.run_gauges import show_run
 from slipstream.learner.saving import Saver
 from slipstream.learner.sharding import checkpoint_activations, shard
 from slipstream.learner.snapshot import Snapshot
@@ -34,7 +36,10 @@ from slipstream.rpc.channel import open_channel
 from slipstream.rpc.errors import SlipstreamError
 from slipstream.rpc.pod import Pod, die_with_parent, parse_arguments, run_pod
 from slipstream.rpc.server import start_server
+from slipstream.telemetry.health import Health
 from slipstream.telemetry.logs import Log
+from slipstream.telemetry.metrics import Metrics
+from slipstream.telemetry.page import serve_page
 from slipstream.types import START, Cursor
 from slipstream.v1.learner_pb2_grpc import add_FleetServicer_to_server
 from slipstream.weights.group import backend_of
@@ -57,6 +62,7 @@ async def main(pod: Pod) -> None:
     """Load, attach to replay, serve the fleet, and train to the end or until the pod is stopped."""
     config = pod.config
     run_dir = run_directory(config)
+    show_run(config, pod.metrics)
     fingerprint = model_fingerprint(config.model.directory())
     device = pick_device(config.learner.device, local_rank())
     fleet = Fleet(model_fingerprint=fingerprint, backend=backend_of(device), metrics=pod.metrics, log=pod.log)
@@ -123,7 +129,8 @@ async def main(pod: Pod) -> None:
             report.event("resumed", step=loaded.version)
         pod.announce(server.address)
         await server.set_serving(True)
-        await train(loop, (catch_up(publisher, fleet, weights), lockstep.beat()), pod.stop)
+        beside = (catch_up(publisher, fleet, weights), lockstep.beat())
+        await train(loop, beside, pod.stop, stay=config.learner.stay)
         await lockstep.finish()
     finally:
         fleet.finish("the learner stopped")
@@ -189,10 +196,14 @@ def follow_main(argv: Sequence[str] | None = None) -> int:
     log = Log(pod=f"learner/{own_rank()}", level="info")
     try:
         config = apply_environment(load_config(arguments.config, arguments.set))
+        health = Health(stall_seconds=inf)  # a hang ends by the deadline of a collective
+        if local_rank() == 0:  # the first of another machine: its pod has probes of its own
+            serve_page(Metrics(), health, host=config.telemetry.host, port=config.telemetry.port)
         device = pick_device(config.learner.device, local_rank())
         ranks = TorchRanks(device, timeout_seconds=config.learner.collective_timeout_seconds)
         fingerprint = model_fingerprint(config.model.directory())
         loaded = load(config, run_directory(config), fingerprint, device, ranks)
+        health.start()
         follow(ranks, loaded.training, loaded.snapshot, loaded.writer)
         ranks.close()
     except (SlipstreamError, OSError, ValueError) as error:
@@ -201,11 +212,18 @@ def follow_main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-async def train(loop: Loop, beside: Sequence[Coroutine[Any, Any, None]], stop: asyncio.Event) -> None:
-    """Run the loop to its end, with what goes on beside it. Errors: those of either."""
+async def train(
+    loop: Loop, beside: Sequence[Coroutine[Any, Any, None]], stop: asyncio.Event, *, stay: bool
+) -> None:
+    """Run the loop to its end, and with `stay` until the stop, with what goes on beside it.
+
+    Errors: those of either.
+    """
     async with asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(other) for other in beside]
         await loop.run(stop)
+        if stay:
+            await stop.wait()
         for task in running:
             task.cancel()
 

@@ -110,6 +110,7 @@ class Loop:
         finished = await self._evaluate_last(stop)
         if finished:
             await self._write_model()
+            self._metrics.set("run_finished", 1)
         self._report.event(
             "finished" if finished else "interrupted",
             step=self.version,
@@ -168,6 +169,7 @@ class Loop:
         """The next batch; None when the run is being stopped. Errors: Starved, Unreachable, and those of a
         publication that goes on beside."""
         patience = self._config.learner.sample_timeout_seconds
+        self._metrics.set("learner_waiting", 1)
         try:
             with self._metrics.waiting("batch"):
                 taking = self._prefetch.take(self.version, stop, patience_seconds=patience)
@@ -177,6 +179,8 @@ class Loop:
                 f"no batch of {self._config.learner.groups_per_step} groups within {patience:g} s: "
                 "are rollout workers running?"
             ) from error
+        finally:
+            self._metrics.set("learner_waiting", 0)
 
     async def _train(self, groups: Sequence[Group], stop: asyncio.Event) -> StepResult:
         """Train in a thread. Errors: Abandoned when `stop` is set before the first change; Diverged."""

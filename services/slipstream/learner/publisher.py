@@ -10,7 +10,8 @@ then. Publishing to nobody succeeds: whoever joins later gets the version at tha
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,9 +81,10 @@ class Publisher:
         started = time.monotonic()
         self._fleet.version = version
         updated: set[Member] = set()
-        while members := [m for m in self._fleet.members() if m.version != version]:
-            await self._attempt(version, members)
-            updated.update(members)
+        with self._shown_as_running():
+            while members := [m for m in self._fleet.members() if m.version != version]:
+                await self._attempt(version, members)
+                updated.update(members)
         self._metrics.set("policy_version", version)
         return Published(
             workers=len(self._fleet.members()),
@@ -90,6 +92,15 @@ class Publisher:
             pause_seconds=max((m.pause_seconds for m in updated), default=0.0),
             transfer_seconds=max((m.receive_seconds for m in updated), default=0.0),
         )
+
+    @contextmanager
+    def _shown_as_running(self) -> Iterator[None]:
+        self._metrics.set("publish_started_timestamp_seconds", time.time())
+        self._metrics.set("publish_running", 1)
+        try:
+            yield
+        finally:
+            self._metrics.set("publish_running", 0)
 
     async def _attempt(self, version: int, members: Sequence[Member]) -> None:
         """One try. Every failure drops a member or counts against it, so tries come to an end."""

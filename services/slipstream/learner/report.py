@@ -113,6 +113,7 @@ class Report:
 
     def _observe(self, result: StepResult, row: Mapping[str, Any], timing: Timing) -> None:
         metrics = self._metrics
+        metrics.set("last_step_timestamp_seconds", time.time())
         metrics.observe_counts("staleness_versions", result.staleness_counts)
         over_age = result.metrics.get("tokens", 0.0) - result.tokens
         metrics.count("tokens_masked_total", max(0.0, over_age), reason="over_age")

@@ -1,7 +1,10 @@
-"""Starts the learner's ranks on this machine: `python -m slipstream.learner.torchrun RANKS [ARGUMENTS]`.
+"""Starts the learner's ranks of one machine: `python -m slipstream.learner.torchrun RANKS [ARGUMENTS]`.
 
 It is torchrun, which starts the processes and ends all of them when one dies; and it dies with its parent,
-which torchrun alone would outlive.
+which torchrun alone would outlive. Where a learner spans machines, it runs on each of them, with the same
+RANKS, and they meet at an address of the first, on which rank 0 runs:
+
+    python -m slipstream.learner.torchrun 8 --nnodes 2 --node-rank 1 --master-addr HOST --master-port PORT ...
 """
 
 import argparse
@@ -21,16 +24,40 @@ def main(argv: Sequence[str]) -> None:
     """Run the ranks to their end. Errors: torch's ChildFailedError when one fails."""
     from torch.distributed import run
 
-    parser = argparse.ArgumentParser(prog="python -m slipstream.learner.torchrun")
-    parser.add_argument("ranks", type=int)
-    parser.add_argument("--parent", type=int)
-    own, others = parser.parse_known_args(argv)
+    own, others = parse(argv)
     if own.parent is not None:
         die_with_parent(own.parent)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _pass_on)
-    how = ["--standalone", f"--nproc-per-node={own.ranks}", "--signals-to-handle=SIGQUIT"]
-    run.main([*how, "-m", LEARNER, *others])
+    run.main([*meeting(own), "--signals-to-handle=SIGQUIT", "-m", LEARNER, *others])
+
+
+def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Our arguments, and those of the learner."""
+    parser = argparse.ArgumentParser(prog="python -m slipstream.learner.torchrun")
+    parser.add_argument("ranks", type=int, help="processes on this machine")
+    parser.add_argument("--nnodes", type=int, default=1, help="machines of the learner")
+    parser.add_argument("--node-rank", type=int, default=0, help="which of them this one is")
+    parser.add_argument("--master-addr", help="address of the first")
+    parser.add_argument("--master-port", type=int, default=29400, help="free port of the first")
+    parser.add_argument("--parent", type=int, help="process id whose death ends this process")
+    own, others = parser.parse_known_args(argv)
+    if own.nnodes > 1 and own.master_addr is None:
+        parser.error(f"--nnodes {own.nnodes} needs --master-addr, the address of node 0")
+    if not 0 <= own.node_rank < own.nnodes:
+        parser.error(
+            f"--node-rank {own.node_rank} must be from 0 to {own.nnodes - 1} with --nnodes {own.nnodes}"
+        )
+    return own, others
+
+
+def meeting(own: argparse.Namespace) -> list[str]:
+    """How the processes find each other, in torchrun's words."""
+    here = f"--nproc-per-node={own.ranks}"
+    if own.nnodes == 1:
+        return ["--standalone", here]
+    where = [f"--master-addr={own.master_addr}", f"--master-port={own.master_port}"]
+    return [f"--nnodes={own.nnodes}", f"--node-rank={own.node_rank}", here, *where]
 
 
 def _pass_on(number: int, frame: object) -> None:

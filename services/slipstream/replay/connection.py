@@ -61,6 +61,14 @@ class Scripts:
         with translated_errors(self._shown_url):
             return cast(bytes | None, await self._redis.hget(self.prefix + key, field))
 
+    async def info(self, section: str) -> Mapping[str, Any]:
+        """What Redis says about itself; empty where this user may not ask. Errors: Unreachable."""
+        with translated_errors(self._shown_url):
+            try:
+                return cast(Mapping[str, Any], await self._redis.info(section))
+            except exceptions.NoPermissionError:
+                return {}
+
     async def close(self) -> None:
         """Close the connections."""
         await self._redis.aclose()

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 
+from slipstream.replay.redis_health import RedisHealth
 from slipstream.replay.store import ReplayStore
 from slipstream.rpc.errors import OutOfMemory, Unreachable
 from slipstream.telemetry.logs import Log
@@ -32,7 +33,9 @@ async def sweep(store: ReplayStore, *, metrics: Metrics, log: Log, stop: asyncio
             if expired := await store.expire():
                 log.warning("leases expired", leases=expired)
             show(await store.stats(), metrics)
+            show_redis(await store.redis_health(), metrics)
         except (Unreachable, OutOfMemory) as error:
+            metrics.set("redis_up", float(isinstance(error, OutOfMemory)))
             log.warning("sweep failed, trying again", error=error)
         await _pause(stop)
 
@@ -52,6 +55,16 @@ def show(stats: ReplayStats, metrics: Metrics) -> None:
     metrics.set("ledger_residual", ledger.residual)
     metrics.set("admission_free", stats.admission_free)
     metrics.set("announced_version", stats.version)
+
+
+def show_redis(health: RedisHealth, metrics: Metrics) -> None:
+    """Set the gauges of a Redis that answers; what it does not tell keeps no gauge."""
+    metrics.set("redis_up", 1)
+    for what, size in (("used", health.used_bytes), ("limit", health.limit_bytes)):
+        if size is not None:
+            metrics.set("redis_memory_bytes", size, what=what)
+    if health.durable is not None:
+        metrics.set("redis_persistence_ok", float(health.durable))
 
 
 def in_words(ledger: Ledger) -> dict[str, object]:

@@ -7,6 +7,7 @@ from typing import Any
 from slipstream.algorithms.shaping import has_variance
 from slipstream.algorithms.spec import DynamicSampling, Shaping
 from slipstream.replay.connection import Scripts
+from slipstream.replay.redis_health import RedisHealth, health_from
 from slipstream.replay.summary import Summary
 from slipstream.rpc.errors import InvalidRequest, NotFound
 from slipstream.types import START, Cursor, Generated, InsertOutcome, Ledger, Purpose, ReplayStats
@@ -205,6 +206,10 @@ class ReplayStore:
             in_flight=in_flight,
         )
         return ReplayStats(ledger=ledger, version=counters.get("version", 0), admission_free=free, kept=kept)
+
+    async def redis_health(self) -> RedisHealth:
+        """How full and how durable Redis is. Errors: Unreachable."""
+        return health_from(await self._scripts.info("memory"), await self._scripts.info("persistence"))
 
     def _most_refills(self, summary: Summary) -> int:
         """How many groups may be filtered at one version if this is one to filter, else NEVER."""

@@ -52,16 +52,16 @@ async def main(pod: Pod) -> None:
         log=pod.log,
         evaluating=evaluation_client(pod),
     )
+    pod.health.ready_while(lambda: served.serving)
     pod.announce(server.address)
     try:
         async with asyncio.TaskGroup() as tasks:
-            working = [
-                tasks.create_task(actor.run()),
+            beside = [
                 tasks.create_task(member.run(learner)),
                 tasks.create_task(_tell_health(server, served)),
             ]
-            await pod.stop.wait()
-            for task in working:
+            await actor.run(pod.stop, drain_seconds=config.rollout.drain_seconds)
+            for task in beside:
                 task.cancel()
     finally:
         await server.stop(grace=1)

@@ -6,7 +6,8 @@
 
 The lease loop waits for a served version, then for a free place (a task that ends), then for admission
 (replay, bounded). A task waits for the engine and the verifier, and at most until its lease ends. When the
-actor stops, tasks are cancelled, which aborts their requests, and their leases are returned.
+actor is stopped no more is leased, and tasks may finish for a while (the drain); then they are cancelled,
+which aborts their requests, and their leases are returned.
 """
 
 import asyncio
@@ -66,21 +67,58 @@ class Actor:
         self._evaluating = evaluating
         self._running: dict[asyncio.Task[None], Lease] = {}
 
-    async def run(self) -> None:
-        """Work until cancelled; then return what is not finished. Errors: EngineDied."""
+    async def run(self, stop: asyncio.Event, *, drain_seconds: float = 0.0) -> None:
+        """Work until `stop`, finish what runs for at most `drain_seconds`, and return the rest.
+
+        A cancellation returns everything at once. Errors: EngineDied.
+        """
+        leasing = asyncio.create_task(self._keep_leasing())
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait((leasing, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if leasing.done():
+                leasing.result()
+            leasing.cancel()
+            await self._drain(drain_seconds)
+        finally:
+            for task in (leasing, stopping):
+                task.cancel()
+            await asyncio.gather(leasing, stopping, return_exceptions=True)
+            await self._hand_back()
+
+    async def _keep_leasing(self) -> None:
         try:
             while True:
-                with self._metrics.waiting("first_version"):
-                    await self._served.wait()
+                await self._until_serving()
                 await self._free_place()
                 for lease in await self._lease():
                     self._running[asyncio.create_task(self._work(lease))] = lease
                 self._metrics.set("groups_running", len(self._running))
         finally:
-            await self._hand_back()
+            self._metrics.set("places", 0)
+
+    async def _drain(self, seconds: float) -> None:
+        """Let running groups finish, for at most `seconds`."""
+        working = [task for task in self._running if not task.done()]
+        if not working or not seconds:
+            return
+        self._log.info("draining", groups=len(working), seconds=seconds)
+        with self._metrics.waiting("drain"):
+            done, _ = await asyncio.wait(working, timeout=seconds)
+        finished = [task for task in done if task.exception() is None]
+        self._metrics.count("drained_groups_total", len(finished), outcome="finished")
+
+    async def _until_serving(self) -> None:
+        """Wait for a verified version; only with one there are places."""
+        if not self._served.serving:
+            self._metrics.set("places", 0)
+        with self._metrics.waiting("first_version"):
+            await self._served.wait()
+        self._metrics.set("places", self._max_groups)
 
     async def _lease(self) -> list[Lease]:
         free = self._max_groups - len(self._running)
+        self._metrics.set("places_waiting", free)
         try:
             with self._metrics.waiting("admission"):
                 return await self._replay.lease(
@@ -90,6 +128,8 @@ class Actor:
             self._log.warning("no leases", code=error.code().name, detail=error.details())
             await asyncio.sleep(PAUSE_AFTER_FAILURE_SECONDS)
             return []
+        finally:
+            self._metrics.set("places_waiting", 0)
 
     async def _free_place(self) -> None:
         """Forget finished tasks, and wait for one when there is no room. Errors: those of a task."""
@@ -97,6 +137,7 @@ class Actor:
             for task in [task for task in self._running if task.done()]:
                 del self._running[task]
                 task.result()
+            self._metrics.set("groups_running", len(self._running))
             if len(self._running) < self._max_groups:
                 return
             with self._metrics.waiting("free_place"):
@@ -180,4 +221,5 @@ class Actor:
                 "leases not returned; they expire", leases=len(unfinished), error=error.details()
             )
         else:
+            self._metrics.count("drained_groups_total", returned, outcome="returned")
             self._log.info("leases returned", leases=returned)

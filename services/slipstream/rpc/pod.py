@@ -1,6 +1,6 @@
 """What every pod's `__main__` has in common: arguments, configuration, signals, metrics, the ready file.
 
-    python -m slipstream.<pod> --config FILE [--set key=value ...] [--ready-file FILE] [--parent PID]
+    python -m slipstream.<pod> --config FILE [--config FILE ...] [--set key=value ...] [--ready-file FILE]
 
 Exit status: 0 after SIGTERM, SIGINT or a finished job; 2 for a wrong configuration; 1 for anything else.
 """
@@ -20,11 +20,14 @@ from pathlib import Path
 from slipstream.config import ConfigError, RunConfig, apply_environment, load_config
 from slipstream.config.checks import check_config
 from slipstream.rpc.errors import SlipstreamError
+from slipstream.telemetry.health import Health
 from slipstream.telemetry.logs import Log
-from slipstream.telemetry.metrics import Metrics, serve_metrics
+from slipstream.telemetry.metrics import Metrics
+from slipstream.telemetry.page import serve_page
 
 PR_SET_PDEATHSIG = 1
 USAGE_ERROR = 2
+BEAT_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +38,7 @@ class Pod:
     config: RunConfig
     log: Log
     metrics: Metrics
+    health: Health
     stop: asyncio.Event
     ready_file: Path | None
     metrics_port: int
@@ -50,7 +54,8 @@ class Pod:
             loop.add_signal_handler(signal.SIGTERM, self.stop.set)
 
     def announce(self, address: str) -> None:
-        """Say that the pod is ready, in the log and in the ready file (one atomic rename)."""
+        """Say that the pod is up: to its probes, in the log and in the ready file (one atomic rename)."""
+        self.health.start()
         self.log.info("ready", address=address, metrics_port=self.metrics_port)
         if self.ready_file is not None:
             state = {"address": address, "metrics_port": self.metrics_port, "pid": os.getpid()}
@@ -116,25 +121,44 @@ async def _run(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     metrics = Metrics(long_wait_seconds=config.telemetry.long_wait_seconds, log=log)
-    port = serve_metrics(metrics, host=config.telemetry.host, port=config.telemetry.port)
-    await main(
-        Pod(
-            name=name,
-            config=config,
-            log=log,
-            metrics=metrics,
-            stop=stop,
-            ready_file=ready_file,
-            metrics_port=port,
+    health = Health(stopping=stop.is_set)
+    port = serve_page(metrics, health, host=config.telemetry.host, port=config.telemetry.port)
+    beating = asyncio.create_task(_beat(health))
+    try:
+        await main(
+            Pod(
+                name=name,
+                config=config,
+                log=log,
+                metrics=metrics,
+                health=health,
+                stop=stop,
+                ready_file=ready_file,
+                metrics_port=port,
+            )
         )
-    )
+    finally:
+        beating.cancel()
     log.info("stopped")
+
+
+async def _beat(health: Health) -> None:
+    """Until cancelled: show that this loop turns."""
+    while True:
+        health.beat()
+        await asyncio.sleep(BEAT_SECONDS)
 
 
 def parse_arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
     """The arguments that every pod takes."""
     parser = argparse.ArgumentParser(prog=f"python -m slipstream.{name}")
-    parser.add_argument("--config", type=Path, required=True, help="YAML file of the run")
+    parser.add_argument(
+        "--config",
+        type=Path,
+        required=True,
+        action="append",
+        help="YAML file of the run; given again, a file to lay over it",
+    )
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override one key")
     parser.add_argument("--name", help="name of this process in logs; a rollout's worker id")
     parser.add_argument("--ready-file", type=Path, help="written with the pod's address once it is ready")
