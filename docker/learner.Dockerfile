@@ -1,0 +1,54 @@
+# The learner, on PyTorch's image, which brings torch with CUDA and NCCL.
+#
+#   docker build --file docker/learner.Dockerfile --tag slipstream-learner:0.1.0 .
+#
+# docker/README.md says how to pin the base by its digest.
+ARG PYTHON=python:3.11.15-slim-bookworm
+ARG BASE=pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime
+
+FROM ${PYTHON} AS wheel
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends tini=0.19.0-* \
+    && rm -rf /var/lib/apt/lists/*
+WORKDIR /src
+COPY docker/constraints/build.txt docker/constraints/build.txt
+RUN python -m pip install --no-cache-dir --requirement docker/constraints/build.txt
+COPY pyproject.toml README.md LICENSE ./
+COPY services services
+RUN python -m pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels .
+
+# The environment sees the torch of the base; that it gets none of its own is checked.
+FROM ${BASE} AS install
+COPY docker/constraints/learner.txt /constraints.txt
+COPY --from=wheel /wheels /wheels
+RUN python3 -m venv --without-pip --system-site-packages /opt/slipstream \
+    && set -- /wheels/*.whl \
+    && python3 -m pip --python /opt/slipstream/bin/python install --no-cache-dir \
+        --constraint /constraints.txt "$1[learner]" \
+    && /opt/slipstream/bin/python -c "import sys, torch, peft, slipstream.learner.__main__; \
+        sys.exit(sys.prefix in torch.__file__ and 'torch is not that of the base')"
+
+FROM ${BASE}
+ARG VERSION=unknown
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="slipstream-learner" \
+      org.opencontainers.image.description="Slipstream: the learner" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+RUN groupadd --gid 65532 slipstream \
+    && useradd --uid 65532 --gid 65532 --no-log-init --no-create-home --home-dir /tmp slipstream \
+    && install --directory --owner=65532 --group=65532 /runs
+COPY --from=wheel /usr/bin/tini-static /usr/local/bin/tini
+COPY --from=install /opt/slipstream /opt/slipstream
+ENV PATH="/opt/slipstream/bin:${PATH}" \
+    HOME=/tmp \
+    HF_HUB_OFFLINE=1 \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1
+WORKDIR /runs
+USER 65532:65532
+STOPSIGNAL SIGTERM
+EXPOSE 50053 29400 29500 9464
+ENTRYPOINT ["tini", "--", "python", "-m"]
+CMD ["slipstream.learner", "--help"]

@@ -1,0 +1,70 @@
+"""A built image and what the commands in it said: the test's side of builder.py."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+RUN = "name: image\nmodel: {path: /models/none}\nrun_dir: /runs/image\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """The exit status and the output of one command in an image."""
+
+    status: int
+    output: str
+
+
+def build(
+    name: str, commands: Sequence[dict[str, Any]], *, folder: Path, packages: Sequence[str] = ()
+) -> list[Said]:
+    """Execute docker/NAME.Dockerfile on a base with `packages`, and run the commands in what comes out.
+
+    `arguments` follow the image's entry point, a `command` replaces it; `until` ends it with SIGTERM when said.
+    """
+    order = {
+        "file": str(ROOT / "docker" / f"{name}.Dockerfile"),
+        "folder": str(folder),
+        "packages": list(packages),
+        "files": {"/etc/slipstream/run.yaml": RUN},
+        "volumes": ["/tmp", "/runs"],
+        "commands": list(commands),
+    }
+    command = ["unshare", "--mount", sys.executable, str(Path(__file__).with_name("builder.py"))]
+    done = subprocess.run(command, input=json.dumps(order), capture_output=True, text=True, timeout=1200)
+    assert done.returncode == 0, done.stderr[-5000:]
+    return [Said(**result) for result in json.loads(done.stdout)["results"]]
+
+
+def installed_with(name: str) -> set[str]:
+    """The distribution and all that it needs, of those that this environment has."""
+    found: set[str] = set()
+    pending = [canonicalize_name(name)]
+    while pending:
+        package = pending.pop()
+        if package not in found and is_installed(package):
+            found.add(package)
+            pending += needs(package)
+    return found
+
+
+def needs(package: str) -> Iterator[str]:
+    for requirement in map(Requirement, metadata.requires(package) or ()):
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            yield canonicalize_name(requirement.name)
+
+
+def is_installed(package: str) -> bool:
+    try:
+        return bool(metadata.version(package))
+    except metadata.PackageNotFoundError:
+        return False
