@@ -38,6 +38,14 @@ def test_the_default_run_has_no_problem() -> None:
         (["rollout.tensor_parallel=2", "learner.device=cpu"], "rollout.tensor_parallel", "on CPUs"),
         (["rollout.max_new_tokens=128"], "rollout.max_new_tokens", "no room for a prompt"),
         (["replay.redis_url=http://here:6379"], "replay.redis_url", "does not start with"),
+        (["replay.redis_password_file=p"], "replay.redis_password_file", "is not set"),
+        (
+            ["replay.redis_url=redis://a:b@h", "replay.redis_password_file=p"],
+            "replay.redis_password_file",
+            "has a password itself",
+        ),
+        (["replay.redis_url=redis://h", "replay.redis_username=u"], "replay.redis_username", "a password"),
+        (["replay.redis_url=redis://h", "replay.redis_authority=ca"], "replay.redis_authority", "encrypted"),
         (["replay.address=127.0.0.1:99999"], "replay.address", "beyond 65535"),
         (
             ["replay.address=h:5000", "learner.address=h:5000"],
@@ -46,6 +54,8 @@ def test_the_default_run_has_no_problem() -> None:
         ),
         (["rollout.address=h:5000", "rollout.workers=2"], "rollout.address", "2 workers here cannot share"),
         (["telemetry.port=9400", "weights.port=9401"], "telemetry.port", "also that of weights.port"),
+        (["weights.host=0.0.0.0"], "weights.host", "stands for all addresses"),
+        (["weights.host='::'"], "weights.host", "stands for all addresses"),
         (["algorithm.objective.kind=pg"], "algorithm.objective", "has no ratio"),
         (["learner.lora={rank: 600, serve: adapter}"], "learner.lora.rank", "of rank 512 at most"),
         (

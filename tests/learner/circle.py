@@ -173,6 +173,7 @@ async def _learner(
         yield loop
     finally:
         fleet.finish("the session is over")
+        publisher.close()
         report.close()
         await channel.close(None)
         await server.stop(grace=0)

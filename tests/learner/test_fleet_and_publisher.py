@@ -3,6 +3,7 @@
 import asyncio
 import time
 from contextlib import suppress
+from functools import partial
 
 import grpc
 import pytest
@@ -15,6 +16,7 @@ from slipstream.learner.publisher import catch_up
 from slipstream.rpc.channel import open_channel
 from slipstream.v1 import learner_pb2 as pb
 from slipstream.v1.learner_pb2_grpc import FleetStub
+from slipstream.weights.entrance import NotAdmitted, enter
 
 
 def test_all_workers_get_exactly_the_learners_weights_at_every_version_in_one_epoch(policy: Policy) -> None:
@@ -57,6 +59,28 @@ def test_a_late_joiner_gets_the_current_version_and_nobody_else_gets_anything(po
         assert learner.has(early)
         assert learner.has(late)
         catching_up.cancel()
+
+    play(policy, scene)
+
+
+def test_the_nonce_of_an_epoch_that_is_over_opens_nothing_and_no_nonce_is_logged(policy: Policy) -> None:
+    async def scene(learner: Learner) -> None:
+        early, late = Worker("early"), Worker("late")
+        await learner.join(early)
+        await learner.publish(1)
+        old = early.prepare
+        await learner.publish(2)
+        assert early.prepare.rendezvous_nonce == b"", "the group exists; nobody needs one"
+        await learner.join(late)
+        await learner.publish(3)
+        assert len({old.rendezvous_nonce, early.prepare.rendezvous_nonce, late.prepare.rendezvous_nonce}) == 3
+        gate = {"host": old.store_host, "port": old.store_port, "timeout_seconds": TIMEOUT}
+        with pytest.raises(NotAdmitted):
+            await asyncio.to_thread(partial(enter, nonce=old.rendezvous_nonce, **gate))
+        assert "rendezvous refused a connection peer=127.0.0.1:" in said(learner.log)
+        for worker in (early, late):
+            nonce = worker.prepare.rendezvous_nonce
+            assert not any(form in said(learner.log) for form in (nonce.hex(), repr(nonce)[2:-1]))
 
     play(policy, scene)
 

@@ -47,7 +47,7 @@ class Worker:
         self.faults = list(faults)
         self._join = {"model_fingerprint": FINGERPRINT, "backend": "gloo", "ranks": 1, "serving_version": -1}
         self._join |= join
-        self._prepare = pb.Prepare()
+        self.prepare = pb.Prepare()
         self._group: WeightGroup | None = None
         self._received: dict[str, torch.Tensor] = {}
 
@@ -74,10 +74,10 @@ class Worker:
         self.events.note(str(kind))
         if kind == "prepare":
             self._die("die_at_prepare")
-            self._prepare = message.prepare
+            self.prepare = message.prepare
             if self._fault("silent_at_prepare"):
                 return []
-            update = {"epoch": self._prepare.epoch, "version": self._prepare.version}
+            update = {"epoch": self.prepare.epoch, "version": self.prepare.version}
             return [pb.WorkerMessage(ready=pb.Ready(**update))]
         if kind == "begin":
             self._die("die_at_begin")
@@ -90,7 +90,7 @@ class Worker:
         return []
 
     async def _receive(self) -> pb.WorkerMessage:
-        update = {"epoch": self._prepare.epoch, "version": self._prepare.version}
+        update = {"epoch": self.prepare.epoch, "version": self.prepare.version}
         if self._fault("slow_to_pause"):
             await asyncio.sleep(0.3)
         try:
@@ -103,7 +103,7 @@ class Worker:
         return pb.WorkerMessage(applied=pb.Applied(**update, receive_seconds=0.1))
 
     def _receive_blocking(self) -> None:
-        prepare = self._prepare
+        prepare = self.prepare
         if self._group is None or self.epochs[-1] != prepare.epoch:
             if self._group is not None:
                 self._group.close()
@@ -138,6 +138,7 @@ def _rendezvous(prepare: pb.Prepare) -> Rendezvous:
         store_host=prepare.store_host,
         store_port=prepare.store_port,
         timeout_seconds=prepare.timeout_seconds,
+        nonce=prepare.rendezvous_nonce,
     )
 
 
@@ -215,6 +216,7 @@ async def learner_of(policy: Policy) -> AsyncIterator[Learner]:
         )
     finally:
         fleet.finish("the test is over")
+        publisher.close()
         for task in tasks:
             with suppress(grpc.aio.AioRpcError, asyncio.CancelledError, TimeoutError):
                 await asyncio.wait_for(task, 5)

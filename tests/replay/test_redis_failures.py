@@ -8,7 +8,7 @@ import pytest
 from redis import Redis
 from replay.driver import ACCEPTED, completion, failure, run_config, scenario, serving, until
 from replay.driver import Driver as ReplayDriver
-from slipstream.replay.connection import without_credentials
+from slipstream.replay.access import without_credentials
 from slipstream.replay.redis_server import RedisServer
 
 

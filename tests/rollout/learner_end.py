@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import torch
 from slipstream.rollout.engine import Engine
+from slipstream.telemetry.logs import Log
 from slipstream.weights.group import Rendezvous, RendezvousStore, WeightGroup, form_group
 from slipstream.weights.manifest import Manifest
 from slipstream.weights.transfer import send
@@ -32,8 +33,9 @@ class LearnerEnd:
 
     def __init__(self, *, timeout_seconds: float = 20.0) -> None:
         self._timeout = timeout_seconds
-        self._store = RendezvousStore("127.0.0.1", 0, timeout_seconds=timeout_seconds)
+        self._store = RendezvousStore("127.0.0.1", 0, timeout_seconds=timeout_seconds, log=Log(pod="test"))
         self.epoch = 0
+        self._nonce = b""
         self.groups: list[WeightGroup] = []
 
     def rendezvous(self, rank: int, world_size: int) -> Rendezvous:
@@ -44,6 +46,7 @@ class LearnerEnd:
             store_host=self._store.host,
             store_port=self._store.port,
             timeout_seconds=self._timeout,
+            nonce=self._nonce,
         )
 
     async def form(self, engine: Engine, *, peers: int = 0) -> None:
@@ -51,6 +54,7 @@ class LearnerEnd:
         self.close()
         self.epoch += 1
         world_size = 2 + peers
+        self._nonce = self._store.gate.issue(connections=1 + peers)
         engine_joins = asyncio.create_task(engine.form_group(self.rendezvous(1, world_size)))
         self.groups = list(
             await asyncio.gather(
@@ -86,3 +90,4 @@ class LearnerEnd:
         for group in self.groups:
             group.close()
         self.groups = []
+        self._store.gate.retire()

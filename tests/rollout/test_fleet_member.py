@@ -73,6 +73,7 @@ def prepare(stream: Stream, *, version: int, epoch: int = 1) -> None:
             world_size=5,
             store_host="host",
             store_port=1234,
+            rendezvous_nonce=b"n" * 32,
             timeout_seconds=6,
             manifest=MANIFEST,
         )
@@ -116,6 +117,7 @@ async def test_a_worker_introduces_itself_and_serves_what_it_was_given() -> None
         assert here.engine.events == ["pause", "form_group", "receive", "commit", "resume"]
         (rendezvous,) = here.engine.rendezvous
         assert (rendezvous.rank, rendezvous.world_size, rendezvous.store_port) == (3, 5, 1234)
+        assert rendezvous.nonce == b"n" * 32
         assert metric(here.metrics, "version_served") == 7
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from slipstream.telemetry.logs import Log
 from slipstream.weights.group import Rendezvous, RendezvousStore, TransferError, WeightGroup, form_group
 from slipstream.weights.manifest import (
     Manifest,
@@ -30,8 +31,15 @@ def make_tensors() -> dict[str, torch.Tensor]:
     return {name: torch.randn(shape, generator=generator) for name, shape in SHAPES}
 
 
-def form(epoch: int, world_size: int, *, timeout: float = 10.0) -> list[WeightGroup]:
-    store = RendezvousStore("127.0.0.1", 0, timeout_seconds=timeout)
+def make_store(*, timeout: float = 10.0) -> RendezvousStore:
+    return RendezvousStore("127.0.0.1", 0, timeout_seconds=timeout, log=Log(pod="test"))
+
+
+def form(
+    epoch: int, world_size: int, *, timeout: float = 10.0, store: RendezvousStore | None = None
+) -> list[WeightGroup]:
+    store = store or make_store(timeout=timeout)
+    nonce = store.gate.issue(connections=world_size - 1)
 
     def member(rank: int) -> WeightGroup:
         rendezvous = Rendezvous(
@@ -41,6 +49,7 @@ def form(epoch: int, world_size: int, *, timeout: float = 10.0) -> list[WeightGr
             store_host=store.host,
             store_port=store.port,
             timeout_seconds=timeout,
+            nonce=nonce,
         )
         return form_group(rendezvous, device=CPU, store=store.store if rank == 0 else None)
 
@@ -110,7 +119,7 @@ def test_the_checksum_sees_a_swap_and_a_single_bit() -> None:
 
 
 def test_a_member_that_never_comes_makes_the_group_fail_within_its_deadline() -> None:
-    store = RendezvousStore("127.0.0.1", 0, timeout_seconds=1)
+    store = make_store(timeout=1)
     alone = Rendezvous(
         epoch=1, rank=0, world_size=2, store_host=store.host, store_port=store.port, timeout_seconds=1
     )
@@ -144,31 +153,14 @@ def test_a_member_that_leaves_in_the_middle_ends_the_broadcast_for_the_others() 
 
 
 def test_a_new_epoch_forms_on_the_same_store_after_an_old_one() -> None:
-    store = RendezvousStore("127.0.0.1", 0, timeout_seconds=10)
-    manifest, tensors = make_manifest(), make_tensors()
+    store, manifest, tensors = make_store(), make_manifest(), make_tensors()
     for epoch, world_size in ((1, 2), (2, 3), (3, 2)):
-        with ThreadPoolExecutor(world_size) as pool:
-            members = [
-                pool.submit(
-                    form_group,
-                    Rendezvous(
-                        epoch=epoch,
-                        rank=rank,
-                        world_size=world_size,
-                        store_host=store.host,
-                        store_port=store.port,
-                        timeout_seconds=10,
-                    ),
-                    device=CPU,
-                    store=store.store if rank == 0 else None,
-                )
-                for rank in range(world_size)
-            ]
-            groups = [member.result() for member in members]
+        groups = form(epoch, world_size, store=store)
         results = exchange(groups, manifest, lambda g: send(g, manifest, tensors, version=1, device=CPU), 1)
         assert all(torch.equal(result["c"], tensors["c"]) for result in results)
         for group in groups:
             group.close()
+        store.gate.retire()
 
 
 def test_a_tensor_larger_than_a_bucket_gets_one_of_its_own() -> None:

@@ -11,6 +11,7 @@ from slipstream.config.algorithm_checks import ALGORITHM_CHECKS
 from slipstream.config.data import RewardConfig, parts
 from slipstream.config.lora_checks import LORA_CHECKS
 from slipstream.config.problem import Problem
+from slipstream.config.redis_checks import redis_access
 from slipstream.config.schema import RunConfig
 from slipstream.config.shaping_checks import SHAPING_CHECKS
 
@@ -26,6 +27,7 @@ __all__ = [
 ]
 
 LARGEST_PORT = 65535
+WILDCARDS = ("", "*", "0.0.0.0", "::", "[::]")
 REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
 EXPERT_KEYS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 """Where a model's config.json may say how many experts a layer has."""
@@ -244,6 +246,15 @@ def _redis(config: RunConfig) -> Iterator[Problem]:
         yield Problem(key="replay.redis_dir", reason=reason, remedy=remedy, severity="note")
 
 
+def _weights_host(config: RunConfig) -> Iterator[Problem]:
+    if config.weights.host in WILDCARDS:
+        yield Problem(
+            key="weights.host",
+            reason=f"is {config.weights.host!r}, which stands for all addresses; workers need one to go to",
+            remedy="set SLIPSTREAM_WEIGHTS_HOST to the address of the learner's pod",
+        )
+
+
 def _ports(config: RunConfig) -> Iterator[Problem]:
     workers, port = config.rollout.workers, _split_address(config.rollout.address)[1]
     if port and workers > 1:
@@ -277,5 +288,7 @@ CHECKS: tuple[Callable[[RunConfig], Iterator[Problem]], ...] = (
     _context,
     _replayed_experts,
     _redis,
+    redis_access,
+    _weights_host,
     _ports,
 )

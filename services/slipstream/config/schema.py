@@ -186,7 +186,13 @@ class ReplayConfig(Section):
     address: Address = "127.0.0.1:0"
     """host:port of the service; port 0 takes a free one."""
     redis_url: str | None = None
-    """redis:// or unix:// address; without one an embedded Redis is started."""
+    """redis://, rediss:// (TLS) or unix:// address; without one an embedded Redis is started."""
+    redis_username: str | None = None
+    """User of Redis' access control list; not given: the user `default`."""
+    redis_password_file: Path | None = None
+    """File with the password, which may end in a newline; read at each connection, so that a new one is found."""
+    redis_authority: Path | None = None
+    """File with the certificate authority that signed Redis' certificate; not given: those of the system."""
     redis_dir: Path | None = None
     """Where the embedded Redis keeps its append-only file; default: in the run directory."""
     lease_seconds: float = Field(120.0, gt=0)
@@ -286,9 +292,9 @@ class WeightsConfig(Section):
     """Broadcast of weights from the learner to the fleet."""
 
     host: str = "127.0.0.1"
-    """Address of the learner on which the rendezvous store listens."""
+    """The one address of the learner on which its rendezvous listens; a wildcard is refused."""
     port: int = Field(0, ge=0, le=65535)
-    """Port of the rendezvous store; 0 takes a free one."""
+    """Port of the rendezvous; 0 takes a free one."""
     bucket_mib: float = Field(64.0, gt=0)
     """Size of a bucket in MiB; a tensor larger than this gets one of its own."""
     timeout_seconds: float = Field(60.0, gt=0)

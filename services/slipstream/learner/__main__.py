@@ -134,6 +134,7 @@ async def main(pod: Pod) -> None:
         await lockstep.finish()
     finally:
         fleet.finish("the learner stopped")
+        publisher.close()
         report.close()
         await channel.close(None)
         await server.stop(grace=1)

@@ -65,7 +65,9 @@ class Publisher:
         self._timeout = config.timeout_seconds
         self._metrics = metrics
         self._log = log
-        self._store = RendezvousStore(config.host, config.port, timeout_seconds=config.timeout_seconds)
+        self._store = RendezvousStore(
+            config.host, config.port, timeout_seconds=config.timeout_seconds, log=log
+        )
         self._manifest = plan(
             [(name, tuple(tensor.shape)) for name, tensor in weights.items()],
             dtype=dtype,
@@ -127,14 +129,16 @@ class Publisher:
 
     async def _prepare(self, version: int, members: Sequence[Member]) -> list[Member]:
         """Tell everybody what comes; returns those that are ready, if that is all of them."""
-        if self._grouped != list(members):
+        forming = self._grouped != list(members)
+        if forming:
             self._leave_group()
             self._fleet.epoch += 1
             self._metrics.set("fleet_epoch", self._fleet.epoch)
         rank = 1
         world_size = 1 + sum(member.ranks for member in members)
         for member in members:
-            member.tell(prepare=self._prepare_message(version, rank, world_size))
+            nonce = self._store.gate.issue(connections=member.ranks) if forming else b""
+            member.tell(prepare=self._prepare_message(version, rank, world_size, nonce))
             rank += member.ranks
         answers = await self._ask(members, "ready", version)
         if all(answers):
@@ -142,7 +146,7 @@ class Publisher:
         self._fail(version, members, "another member was not ready")
         return []
 
-    def _prepare_message(self, version: int, rank: int, world_size: int) -> pb.Prepare:
+    def _prepare_message(self, version: int, rank: int, world_size: int, nonce: bytes) -> pb.Prepare:
         return pb.Prepare(
             epoch=self._fleet.epoch,
             version=version,
@@ -152,6 +156,7 @@ class Publisher:
             store_port=self._store.port,
             timeout_seconds=self._timeout,
             manifest=self._manifest_message,
+            rendezvous_nonce=nonce,
         )
 
     async def _transfer(
@@ -229,7 +234,12 @@ class Publisher:
             if member.alive:
                 member.tell(abort=pb.Abort(epoch=self._fleet.epoch, reason=reason))
 
+    def close(self) -> None:
+        """End the rendezvous: nobody can join a group any more."""
+        self._store.gate.close()
+
     def _leave_group(self) -> None:
+        self._store.gate.retire()
         if self._group is not None:
             self._group.close()
         self._group = None

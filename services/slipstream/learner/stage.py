@@ -100,6 +100,7 @@ async def main(pod: Pod) -> None:
             beside.cancel()
     finally:
         fleet.finish("the stage is over")
+        publisher.close()
         report.close()
         await channel.close(None)
         await server.stop(grace=1)

@@ -10,7 +10,8 @@ from typing import Any
 
 from slipstream.algorithms.spec import Shaping
 from slipstream.config import RunConfig
-from slipstream.replay.connection import Scripts, without_credentials
+from slipstream.replay.access import Access, without_credentials
+from slipstream.replay.connection import Scripts
 from slipstream.replay.curriculum import Curriculum
 from slipstream.replay.evaluations import EvaluationStore
 from slipstream.replay.gauges import in_words, sweep
@@ -64,7 +65,8 @@ async def connected(url: str, config: RunConfig) -> AsyncIterator[Scripts]:
 
     The braces keep the keys in one slot of a Redis cluster.
     """
-    scripts = Scripts(url, prefix=f"slipstream:{{{run_name(config)}}}:")
+    access = Access.of(url, config.replay)
+    scripts = Scripts(access, prefix=f"slipstream:{{{run_name(config)}}}:")
     try:
         yield scripts
     finally:

@@ -1,17 +1,15 @@
-"""The connection to Redis, the scripts, and what its errors mean for a caller."""
+"""The connection to Redis, and the scripts on the keys of one run."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from importlib import resources
 from typing import Any, cast
-from urllib.parse import urlsplit
 
-from redis import exceptions
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from slipstream.rpc.errors import OutOfMemory, Unreachable
+from slipstream.replay.access import Access
+from slipstream.replay.redis_errors import translated_errors
 
 SCRIPTS = (
     "lease",
@@ -40,25 +38,25 @@ class Scripts:
     A call is never sent twice: only the caller knows what to do about a lost answer.
     """
 
-    def __init__(self, url: str, *, prefix: str) -> None:
+    def __init__(self, access: Access, *, prefix: str) -> None:
         self.prefix = prefix
-        self._shown_url = without_credentials(url)
-        self._redis = _connect(url)
+        self._access = access
+        self._redis = connect(access)
         self._scripts = {name: self._redis.register_script(text) for name, text in _read_scripts().items()}
 
     async def call(self, name: str, *arguments: str | int | float | bytes) -> Any:
         """Run one script. Errors: OutOfMemory, Unreachable."""
-        with translated_errors(self._shown_url):
+        with translated_errors(self._access):
             return await self._scripts[name](keys=[self.prefix], args=arguments)
 
     async def read_hash(self, key: str) -> dict[bytes, bytes]:
         """All fields of a hash; empty when there is none. Errors: Unreachable."""
-        with translated_errors(self._shown_url):
+        with translated_errors(self._access):
             return cast(dict[bytes, bytes], await self._redis.hgetall(self.prefix + key))
 
     async def read_field(self, key: str, field: str) -> bytes | None:
         """One field of a hash. Errors: Unreachable."""
-        with translated_errors(self._shown_url):
+        with translated_errors(self._access):
             return cast(bytes | None, await self._redis.hget(self.prefix + key, field))
 
     async def info(self, section: str) -> Mapping[str, Any]:
@@ -74,38 +72,16 @@ class Scripts:
         await self._redis.aclose()
 
 
-@contextmanager
-def translated_errors(shown_url: str) -> Iterator[None]:
-    """Turn the errors of the Redis client into errors that say what to do."""
-    try:
-        yield
-    except (exceptions.ConnectionError, exceptions.TimeoutError, OSError) as error:
-        raise Unreachable(
-            f"Redis at {shown_url} does not answer ({error}); is it running, and is replay.redis_url right?"
-        ) from error
-    except exceptions.ResponseError as error:
-        if "OOM command not allowed" not in str(error):
-            raise
-        raise OutOfMemory(
-            f"Redis at {shown_url} has reached maxmemory and refused the write; nothing was changed. "
-            "Raise its maxmemory, or lower staleness.pipeline_depth so that fewer groups are buffered"
-        ) from error
-
-
-def without_credentials(url: str) -> str:
-    """The address without user, password and query, fit for logs and errors."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-
-
-def _connect(url: str) -> Redis:
+def connect(access: Access) -> Redis:
+    """A client that logs in anew, with what the password file says then, at each of its connections."""
     pool = BlockingConnectionPool.from_url(
-        url,
+        access.url,
         max_connections=CONNECTIONS,
         timeout=ANSWER_SECONDS,
         socket_timeout=ANSWER_SECONDS,
         socket_connect_timeout=ANSWER_SECONDS,
         retry=Retry(NoBackoff(), 0),
+        **access.options(),
     )
     return Redis.from_pool(pool)
 

@@ -225,6 +225,7 @@ def _update_from_proto(message: pb.Prepare) -> Update:
         store_host=message.store_host,
         store_port=message.store_port,
         timeout_seconds=message.timeout_seconds,
+        nonce=message.rendezvous_nonce,
     )
     return Update(
         rendezvous=rendezvous, version=message.version, manifest=manifest_from_proto(message.manifest)

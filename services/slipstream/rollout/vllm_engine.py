@@ -81,6 +81,7 @@ class VllmEngine:
             "store_host": rendezvous.store_host,
             "store_port": rendezvous.store_port,
             "timeout_seconds": rendezvous.timeout_seconds,
+            "nonce": rendezvous.nonce,
         }
         await _transfer(self._llm.init_weight_transfer_engine(WeightTransferInitRequest(init_info=info)))
 

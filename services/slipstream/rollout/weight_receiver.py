@@ -7,7 +7,7 @@ serves an adapter keeps its weights, and what it receives goes into the adapter'
 
 import logging
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ class JoinInfo(WeightTransferInitInfo):
     store_host: str
     store_port: int
     timeout_seconds: float
+    nonce: bytes = field(repr=False)
 
 
 @dataclass
@@ -77,6 +78,7 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
             store_host=init_info.store_host,
             store_port=init_info.store_port,
             timeout_seconds=init_info.timeout_seconds,
+            nonce=init_info.nonce,
         )
         self._group = form_group(rendezvous, device=self.device)
 

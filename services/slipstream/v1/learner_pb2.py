@@ -24,13 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bslipstream/v1/learner.proto\x12\rslipstream.v1\"\x91\x02\n\rWorkerMessage\x12(\n\x04join\x18\x01 \x01(\x0b\x32\x18.slipstream.v1.JoinFleetH\x00\x12%\n\x05ready\x18\x02 \x01(\x0b\x32\x14.slipstream.v1.ReadyH\x00\x12)\n\x07\x61pplied\x18\x03 \x01(\x0b\x32\x16.slipstream.v1.AppliedH\x00\x12)\n\x07serving\x18\x04 \x01(\x0b\x32\x16.slipstream.v1.ServingH\x00\x12\'\n\x06\x66\x61iled\x18\x05 \x01(\x0b\x32\x15.slipstream.v1.FailedH\x00\x12%\n\x05leave\x18\x06 \x01(\x0b\x32\x14.slipstream.v1.LeaveH\x00\x42\t\n\x07message\"r\n\tJoinFleet\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x19\n\x11model_fingerprint\x18\x02 \x01(\t\x12\x0f\n\x07\x62\x61\x63kend\x18\x03 \x01(\t\x12\r\n\x05ranks\x18\x04 \x01(\x05\x12\x17\n\x0fserving_version\x18\x05 \x01(\x03\"\'\n\x05Ready\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\x12\x0f\n\x07version\x18\x02 \x01(\x03\"B\n\x07\x41pplied\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x17\n\x0freceive_seconds\x18\x03 \x01(\x01\"1\n\x07Serving\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x15\n\rpause_seconds\x18\x02 \x01(\x01\"8\n\x06\x46\x61iled\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\x17\n\x05Leave\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\xe6\x01\n\x0eLearnerMessage\x12)\n\x07prepare\x18\x01 \x01(\x0b\x32\x16.slipstream.v1.PrepareH\x00\x12%\n\x05\x62\x65gin\x18\x02 \x01(\x0b\x32\x14.slipstream.v1.BeginH\x00\x12\'\n\x06\x63ommit\x18\x03 \x01(\x0b\x32\x15.slipstream.v1.CommitH\x00\x12%\n\x05\x61\x62ort\x18\x04 \x01(\x0b\x32\x14.slipstream.v1.AbortH\x00\x12\'\n\x06\x66inish\x18\x05 \x01(\x0b\x32\x15.slipstream.v1.FinishH\x00\x42\t\n\x07message\"X\n\nTensorSpec\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\r\n\x05shape\x18\x03 \x03(\x03\x12\x0e\n\x06\x62ucket\x18\x04 \x01(\x05\x12\x0e\n\x06offset\x18\x05 \x01(\x03\"g\n\x08Manifest\x12*\n\x07tensors\x18\x01 \x03(\x0b\x32\x19.slipstream.v1.TensorSpec\x12\x14\n\x0c\x62ucket_bytes\x18\x02 \x03(\x03\x12\x19\n\x11model_fingerprint\x18\x03 \x01(\t\"\xb7\x01\n\x07Prepare\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x0c\n\x04rank\x18\x03 \x01(\x05\x12\x12\n\nworld_size\x18\x04 \x01(\x05\x12\x12\n\nstore_host\x18\x05 \x01(\t\x12\x12\n\nstore_port\x18\x06 \x01(\x05\x12\x17\n\x0ftimeout_seconds\x18\x07 \x01(\x01\x12)\n\x08manifest\x18\x08 \x01(\x0b\x32\x17.slipstream.v1.Manifest\"\'\n\x05\x42\x65gin\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\x12\x0f\n\x07version\x18\x02 \x01(\x03\"\x19\n\x06\x43ommit\x12\x0f\n\x07version\x18\x01 \x01(\x03\"&\n\x05\x41\x62ort\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x18\n\x06\x46inish\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\x12\n\x10GetPolicyRequest\"1\n\x0b\x46leetMember\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x03\"`\n\x11GetPolicyResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\x12+\n\x07members\x18\x03 \x03(\x0b\x32\x1a.slipstream.v1.FleetMember\"\x80\x02\n\x0bRankCommand\x12*\n\x05train\x18\x01 \x01(\x0b\x32\x19.slipstream.v1.TrainBatchH\x00\x12/\n\x08snapshot\x18\x02 \x01(\x0b\x32\x1b.slipstream.v1.TakeSnapshotH\x00\x12-\n\x04save\x18\x03 \x01(\x0b\x32\x1d.slipstream.v1.SaveCheckpointH\x00\x12\x31\n\x06settle\x18\x04 \x01(\x0b\x32\x1f.slipstream.v1.SettleCheckpointH\x00\x12\'\n\x06\x66inish\x18\x05 \x01(\x0b\x32\x15.slipstream.v1.FinishH\x00\x42\t\n\x07\x63ommand\"M\n\nTrainBatch\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x1b\n\x0eunvaried_share\x18\x02 \x01(\x01H\x00\x88\x01\x01\x42\x11\n\x0f_unvaried_share\"\x0e\n\x0cTakeSnapshot\"!\n\x0eSaveCheckpoint\x12\x0f\n\x07version\x18\x01 \x01(\x03\"\x12\n\x10SettleCheckpoint2\xa0\x01\n\x05\x46leet\x12G\n\x04Join\x12\x1c.slipstream.v1.WorkerMessage\x1a\x1d.slipstream.v1.LearnerMessage(\x01\x30\x01\x12N\n\tGetPolicy\x12\x1f.slipstream.v1.GetPolicyRequest\x1a .slipstream.v1.GetPolicyResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bslipstream/v1/learner.proto\x12\rslipstream.v1\"\x91\x02\n\rWorkerMessage\x12(\n\x04join\x18\x01 \x01(\x0b\x32\x18.slipstream.v1.JoinFleetH\x00\x12%\n\x05ready\x18\x02 \x01(\x0b\x32\x14.slipstream.v1.ReadyH\x00\x12)\n\x07\x61pplied\x18\x03 \x01(\x0b\x32\x16.slipstream.v1.AppliedH\x00\x12)\n\x07serving\x18\x04 \x01(\x0b\x32\x16.slipstream.v1.ServingH\x00\x12\'\n\x06\x66\x61iled\x18\x05 \x01(\x0b\x32\x15.slipstream.v1.FailedH\x00\x12%\n\x05leave\x18\x06 \x01(\x0b\x32\x14.slipstream.v1.LeaveH\x00\x42\t\n\x07message\"r\n\tJoinFleet\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x19\n\x11model_fingerprint\x18\x02 \x01(\t\x12\x0f\n\x07\x62\x61\x63kend\x18\x03 \x01(\t\x12\r\n\x05ranks\x18\x04 \x01(\x05\x12\x17\n\x0fserving_version\x18\x05 \x01(\x03\"\'\n\x05Ready\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\x12\x0f\n\x07version\x18\x02 \x01(\x03\"B\n\x07\x41pplied\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x17\n\x0freceive_seconds\x18\x03 \x01(\x01\"1\n\x07Serving\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x15\n\rpause_seconds\x18\x02 \x01(\x01\"8\n\x06\x46\x61iled\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x0e\n\x06reason\x18\x03 \x01(\t\"\x17\n\x05Leave\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\xe6\x01\n\x0eLearnerMessage\x12)\n\x07prepare\x18\x01 \x01(\x0b\x32\x16.slipstream.v1.PrepareH\x00\x12%\n\x05\x62\x65gin\x18\x02 \x01(\x0b\x32\x14.slipstream.v1.BeginH\x00\x12\'\n\x06\x63ommit\x18\x03 \x01(\x0b\x32\x15.slipstream.v1.CommitH\x00\x12%\n\x05\x61\x62ort\x18\x04 \x01(\x0b\x32\x14.slipstream.v1.AbortH\x00\x12\'\n\x06\x66inish\x18\x05 \x01(\x0b\x32\x15.slipstream.v1.FinishH\x00\x42\t\n\x07message\"X\n\nTensorSpec\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x64type\x18\x02 \x01(\t\x12\r\n\x05shape\x18\x03 \x03(\x03\x12\x0e\n\x06\x62ucket\x18\x04 \x01(\x05\x12\x0e\n\x06offset\x18\x05 \x01(\x03\"g\n\x08Manifest\x12*\n\x07tensors\x18\x01 \x03(\x0b\x32\x19.slipstream.v1.TensorSpec\x12\x14\n\x0c\x62ucket_bytes\x18\x02 \x03(\x03\x12\x19\n\x11model_fingerprint\x18\x03 \x01(\t\"\xd6\x01\n\x07Prepare\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\x12\x0f\n\x07version\x18\x02 \x01(\x03\x12\x0c\n\x04rank\x18\x03 \x01(\x05\x12\x12\n\nworld_size\x18\x04 \x01(\x05\x12\x12\n\nstore_host\x18\x05 \x01(\t\x12\x12\n\nstore_port\x18\x06 \x01(\x05\x12\x17\n\x0ftimeout_seconds\x18\x07 \x01(\x01\x12)\n\x08manifest\x18\x08 \x01(\x0b\x32\x17.slipstream.v1.Manifest\x12\x1d\n\x10rendezvous_nonce\x18\t \x01(\x0c\x42\x03\x80\x01\x01\"\'\n\x05\x42\x65gin\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\x12\x0f\n\x07version\x18\x02 \x01(\x03\"\x19\n\x06\x43ommit\x12\x0f\n\x07version\x18\x01 \x01(\x03\"&\n\x05\x41\x62ort\x12\r\n\x05\x65poch\x18\x01 \x01(\x03\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x18\n\x06\x46inish\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\x12\n\x10GetPolicyRequest\"1\n\x0b\x46leetMember\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x03\"`\n\x11GetPolicyResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\r\n\x05\x65poch\x18\x02 \x01(\x03\x12+\n\x07members\x18\x03 \x03(\x0b\x32\x1a.slipstream.v1.FleetMember\"\x80\x02\n\x0bRankCommand\x12*\n\x05train\x18\x01 \x01(\x0b\x32\x19.slipstream.v1.TrainBatchH\x00\x12/\n\x08snapshot\x18\x02 \x01(\x0b\x32\x1b.slipstream.v1.TakeSnapshotH\x00\x12-\n\x04save\x18\x03 \x01(\x0b\x32\x1d.slipstream.v1.SaveCheckpointH\x00\x12\x31\n\x06settle\x18\x04 \x01(\x0b\x32\x1f.slipstream.v1.SettleCheckpointH\x00\x12\'\n\x06\x66inish\x18\x05 \x01(\x0b\x32\x15.slipstream.v1.FinishH\x00\x42\t\n\x07\x63ommand\"M\n\nTrainBatch\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x1b\n\x0eunvaried_share\x18\x02 \x01(\x01H\x00\x88\x01\x01\x42\x11\n\x0f_unvaried_share\"\x0e\n\x0cTakeSnapshot\"!\n\x0eSaveCheckpoint\x12\x0f\n\x07version\x18\x01 \x01(\x03\"\x12\n\x10SettleCheckpoint2\xa0\x01\n\x05\x46leet\x12G\n\x04Join\x12\x1c.slipstream.v1.WorkerMessage\x1a\x1d.slipstream.v1.LearnerMessage(\x01\x30\x01\x12N\n\tGetPolicy\x12\x1f.slipstream.v1.GetPolicyRequest\x1a .slipstream.v1.GetPolicyResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'slipstream.v1.learner_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_PREPARE'].fields_by_name['rendezvous_nonce']._loaded_options = None
+  _globals['_PREPARE'].fields_by_name['rendezvous_nonce']._serialized_options = b'\200\001\001'
   _globals['_WORKERMESSAGE']._serialized_start=47
   _globals['_WORKERMESSAGE']._serialized_end=320
   _globals['_JOINFLEET']._serialized_start=322
@@ -52,31 +54,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_MANIFEST']._serialized_start=1004
   _globals['_MANIFEST']._serialized_end=1107
   _globals['_PREPARE']._serialized_start=1110
-  _globals['_PREPARE']._serialized_end=1293
-  _globals['_BEGIN']._serialized_start=1295
-  _globals['_BEGIN']._serialized_end=1334
-  _globals['_COMMIT']._serialized_start=1336
-  _globals['_COMMIT']._serialized_end=1361
-  _globals['_ABORT']._serialized_start=1363
-  _globals['_ABORT']._serialized_end=1401
-  _globals['_FINISH']._serialized_start=1403
-  _globals['_FINISH']._serialized_end=1427
-  _globals['_GETPOLICYREQUEST']._serialized_start=1429
-  _globals['_GETPOLICYREQUEST']._serialized_end=1447
-  _globals['_FLEETMEMBER']._serialized_start=1449
-  _globals['_FLEETMEMBER']._serialized_end=1498
-  _globals['_GETPOLICYRESPONSE']._serialized_start=1500
-  _globals['_GETPOLICYRESPONSE']._serialized_end=1596
-  _globals['_RANKCOMMAND']._serialized_start=1599
-  _globals['_RANKCOMMAND']._serialized_end=1855
-  _globals['_TRAINBATCH']._serialized_start=1857
-  _globals['_TRAINBATCH']._serialized_end=1934
-  _globals['_TAKESNAPSHOT']._serialized_start=1936
-  _globals['_TAKESNAPSHOT']._serialized_end=1950
-  _globals['_SAVECHECKPOINT']._serialized_start=1952
-  _globals['_SAVECHECKPOINT']._serialized_end=1985
-  _globals['_SETTLECHECKPOINT']._serialized_start=1987
-  _globals['_SETTLECHECKPOINT']._serialized_end=2005
-  _globals['_FLEET']._serialized_start=2008
-  _globals['_FLEET']._serialized_end=2168
+  _globals['_PREPARE']._serialized_end=1324
+  _globals['_BEGIN']._serialized_start=1326
+  _globals['_BEGIN']._serialized_end=1365
+  _globals['_COMMIT']._serialized_start=1367
+  _globals['_COMMIT']._serialized_end=1392
+  _globals['_ABORT']._serialized_start=1394
+  _globals['_ABORT']._serialized_end=1432
+  _globals['_FINISH']._serialized_start=1434
+  _globals['_FINISH']._serialized_end=1458
+  _globals['_GETPOLICYREQUEST']._serialized_start=1460
+  _globals['_GETPOLICYREQUEST']._serialized_end=1478
+  _globals['_FLEETMEMBER']._serialized_start=1480
+  _globals['_FLEETMEMBER']._serialized_end=1529
+  _globals['_GETPOLICYRESPONSE']._serialized_start=1531
+  _globals['_GETPOLICYRESPONSE']._serialized_end=1627
+  _globals['_RANKCOMMAND']._serialized_start=1630
+  _globals['_RANKCOMMAND']._serialized_end=1886
+  _globals['_TRAINBATCH']._serialized_start=1888
+  _globals['_TRAINBATCH']._serialized_end=1965
+  _globals['_TAKESNAPSHOT']._serialized_start=1967
+  _globals['_TAKESNAPSHOT']._serialized_end=1981
+  _globals['_SAVECHECKPOINT']._serialized_start=1983
+  _globals['_SAVECHECKPOINT']._serialized_end=2016
+  _globals['_SETTLECHECKPOINT']._serialized_start=2018
+  _globals['_SETTLECHECKPOINT']._serialized_end=2036
+  _globals['_FLEET']._serialized_start=2039
+  _globals['_FLEET']._serialized_end=2199
 # @@protoc_insertion_point(module_scope)

@@ -116,7 +116,7 @@ class Manifest(_message.Message):
     def __init__(self, tensors: _Optional[_Iterable[_Union[TensorSpec, _Mapping]]] = ..., bucket_bytes: _Optional[_Iterable[int]] = ..., model_fingerprint: _Optional[str] = ...) -> None: ...
 
 class Prepare(_message.Message):
-    __slots__ = ("epoch", "version", "rank", "world_size", "store_host", "store_port", "timeout_seconds", "manifest")
+    __slots__ = ("epoch", "version", "rank", "world_size", "store_host", "store_port", "timeout_seconds", "manifest", "rendezvous_nonce")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
@@ -125,6 +125,7 @@ class Prepare(_message.Message):
     STORE_PORT_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     MANIFEST_FIELD_NUMBER: _ClassVar[int]
+    RENDEZVOUS_NONCE_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     version: int
     rank: int
@@ -133,7 +134,8 @@ class Prepare(_message.Message):
     store_port: int
     timeout_seconds: float
     manifest: Manifest
-    def __init__(self, epoch: _Optional[int] = ..., version: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., store_host: _Optional[str] = ..., store_port: _Optional[int] = ..., timeout_seconds: _Optional[float] = ..., manifest: _Optional[_Union[Manifest, _Mapping]] = ...) -> None: ...
+    rendezvous_nonce: bytes
+    def __init__(self, epoch: _Optional[int] = ..., version: _Optional[int] = ..., rank: _Optional[int] = ..., world_size: _Optional[int] = ..., store_host: _Optional[str] = ..., store_port: _Optional[int] = ..., timeout_seconds: _Optional[float] = ..., manifest: _Optional[_Union[Manifest, _Mapping]] = ..., rendezvous_nonce: _Optional[bytes] = ...) -> None: ...
 
 class Begin(_message.Message):
     __slots__ = ("epoch", "version")

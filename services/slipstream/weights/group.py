@@ -1,18 +1,22 @@
 """The process group of one membership epoch: the learner is rank 0, engine processes are the rest.
 
-Formed from a store that the learner serves, without torch's global group, so that it can be torn down and
-rebuilt in the middle of a run. gloo and NCCL take the same path; only the constructor differs.
+Formed from a store that the learner serves behind a gate, without torch's global group, so that it can be
+torn down and rebuilt in the middle of a run. gloo and NCCL take the same path; only the constructor differs.
 """
 
 import socket
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
+
+from slipstream.telemetry.logs import Log
+from slipstream.weights.entrance import enter
+from slipstream.weights.gate import STORE_HOST, Gate, family_of
 
 Backend = Literal["gloo", "nccl"]
 
@@ -23,7 +27,11 @@ class TransferError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendezvous:
-    """Where and as what to join the group of one epoch."""
+    """Where and as what to join the group of one epoch.
+
+    The store's host and port are those of the learner's gate, to which a worker shows the nonce; the learner,
+    which has the store, needs none.
+    """
 
     epoch: int
     rank: int
@@ -31,22 +39,29 @@ class Rendezvous:
     store_host: str
     store_port: int
     timeout_seconds: float
+    nonce: bytes = field(default=b"", repr=False)
 
 
 class RendezvousStore:
-    """The store through which members find each other; the learner keeps one for the whole run."""
+    """The store through which members find each other; the learner keeps one for the whole run.
 
-    def __init__(self, host: str, port: int, *, timeout_seconds: float) -> None:
-        self._socket = socket.create_server((host, port))
+    It listens on the loopback only. Workers come through the gate, which listens on `host` and nothing else.
+    Errors: ValueError when `host` stands for all addresses, OSError when it is not this machine's.
+    """
+
+    def __init__(self, host: str, port: int, *, timeout_seconds: float, log: Log) -> None:
+        listening = socket.create_server((STORE_HOST, 0))
+        store_port: int = listening.getsockname()[1]
+        self.gate = Gate(host=host, port=port, store_port=store_port, log=log)
         self.host = host
-        self.port: int = self._socket.getsockname()[1]
+        self.port = self.gate.port
         self.store = TCPStore(
-            host,
-            self.port,
+            STORE_HOST,
+            store_port,
             is_master=True,
             wait_for_workers=False,
             timeout=timedelta(seconds=timeout_seconds),
-            master_listen_fd=self._socket.detach(),
+            master_listen_fd=listening.detach(),
         )
 
 
@@ -91,21 +106,30 @@ def form_group(rendezvous: Rendezvous, *, device: torch.device, store: Store | N
     """
     timeout = timedelta(seconds=rendezvous.timeout_seconds)
     try:
-        base = store or TCPStore(
-            rendezvous.store_host, rendezvous.store_port, is_master=False, timeout=timeout
-        )
+        base = store or _connect(rendezvous, timeout)
         prefixed = PrefixStore(f"epoch/{rendezvous.epoch}", base)
         prefixed.set_timeout(timeout)
         if backend_of(device) == "nccl":
             group = _nccl(prefixed, rendezvous, timeout)
         else:
             group = _gloo(prefixed, rendezvous, timeout)
-    except RuntimeError as error:
+    except (RuntimeError, OSError) as error:
         raise TransferError(
             f"epoch {rendezvous.epoch}: rank {rendezvous.rank} of {rendezvous.world_size} could not form the "
             f"group within {rendezvous.timeout_seconds:g} s: {_first_line(error)}"
         ) from error
     return WeightGroup(group, rendezvous.timeout_seconds)
+
+
+def _connect(rendezvous: Rendezvous, timeout: timedelta) -> Store:
+    """The learner's store, through its gate. Errors: OSError, RuntimeError."""
+    port = enter(
+        host=rendezvous.store_host,
+        port=rendezvous.store_port,
+        nonce=rendezvous.nonce,
+        timeout_seconds=rendezvous.timeout_seconds,
+    )
+    return TCPStore(STORE_HOST, port, is_master=False, timeout=timeout)
 
 
 def _gloo(store: Store, rendezvous: Rendezvous, timeout: timedelta) -> Any:
@@ -127,7 +151,7 @@ def _nccl(store: Store, rendezvous: Rendezvous, timeout: timedelta) -> Any:
 
 def _own_address(peer_host: str, peer_port: int) -> str:
     """The address of this machine from which the peer is reached. Sends nothing."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+    with socket.socket(family_of(peer_host), socket.SOCK_DGRAM) as probe:
         probe.connect((peer_host, peer_port))
         address: str = probe.getsockname()[0]
     return address

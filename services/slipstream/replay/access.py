@@ -1,0 +1,86 @@
+"""Where Redis is, as whom to log in, and whose certificate to trust."""
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+from redis import exceptions
+from redis.credentials import CredentialProvider
+
+from slipstream.config import ReplayConfig
+
+DEFAULT_USER = "default"
+
+
+class PasswordUnreadable(exceptions.ConnectionError):
+    """The password file is missing, empty, or not for this process to read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """The address, and what goes with it; see the keys of replay in the configuration."""
+
+    url: str
+    username: str | None = None
+    password_file: Path | None = None
+    authority: Path | None = None
+
+    @classmethod
+    def of(cls, url: str, config: ReplayConfig) -> Self:
+        """To the Redis at `url`, as the configuration says."""
+        return cls(
+            url=url,
+            username=config.redis_username,
+            password_file=config.redis_password_file,
+            authority=config.redis_authority,
+        )
+
+    @property
+    def shown_url(self) -> str:
+        """The address, fit for logs and errors."""
+        return without_credentials(self.url)
+
+    @property
+    def shown_user(self) -> str:
+        """The user's name, fit for logs and errors."""
+        return self.username or DEFAULT_USER
+
+    def options(self) -> dict[str, Any]:
+        """What the client's connections need to know beyond the address."""
+        found: dict[str, Any] = {}
+        if self.password_file is not None:
+            found["credential_provider"] = PasswordFile(self.shown_user, self.password_file)
+        if self.authority is not None:
+            found["ssl_ca_certs"] = str(self.authority)
+        return found
+
+
+class PasswordFile(CredentialProvider):
+    """Reads the password at each connection, so that a changed one is found without a restart."""
+
+    def __init__(self, username: str, path: Path) -> None:
+        self._username = username
+        self._path = path
+
+    def get_credentials(self) -> tuple[str, str]:
+        """User and password; the last newline of the file is not part of it. Errors: PasswordUnreadable."""
+        try:
+            password = self._path.read_text(encoding="utf-8").removesuffix("\n")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise PasswordUnreadable(f"cannot read {self._path}: {reason}") from None
+        if not password:
+            raise PasswordUnreadable(f"{self._path} is empty")
+        return self._username, password
+
+    async def get_credentials_async(self) -> tuple[str, str]:
+        """See get_credentials."""
+        return await asyncio.to_thread(self.get_credentials)
+
+
+def without_credentials(url: str) -> str:
+    """The address without user, password and query, fit for logs and errors."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

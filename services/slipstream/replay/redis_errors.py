@@ -1,0 +1,95 @@
+"""What the errors of the Redis client mean for a caller, and what to do about each."""
+
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from redis import exceptions
+
+from slipstream.replay.access import Access, PasswordUnreadable
+from slipstream.rpc.errors import OutOfMemory, SlipstreamError, Unreachable
+
+
+@contextmanager
+def translated_errors(access: Access) -> Iterator[None]:
+    """Turn the errors of the Redis client into errors of one line that say what to do; never the password."""
+    try:
+        yield
+    except (exceptions.RedisError, OSError) as error:
+        meaning = _meaning(error, access)
+        if meaning is None:
+            raise
+        raise meaning from error
+
+
+def _meaning(error: Exception, access: Access) -> SlipstreamError | None:
+    """None for what no operator can help: an error of ours in a script or a call."""
+    match error:
+        case PasswordUnreadable():
+            return Unreachable(f"{_redis(access)} wants a password, and replay.redis_password_file {error}")
+        case exceptions.AuthenticationError():
+            return Unreachable(f"{_redis(access)} {_unauthenticated(error, access)}")
+        case exceptions.ResponseError():
+            return _of_answer(error, access)
+        case (
+            exceptions.ConnectionError()
+            | exceptions.TimeoutError()
+            | exceptions.InvalidResponse()
+            | OSError()
+        ):
+            return Unreachable(f"{_redis(access)} {_unconnected(error, access)}")
+    return None
+
+
+def _unauthenticated(error: Exception, access: Access) -> str:
+    if "Authentication required" in str(error):
+        return "wants a password; set replay.redis_username and replay.redis_password_file"
+    return (
+        f"refused the login of user {access.shown_user} ({_line(error)}); does the password in "
+        "replay.redis_password_file belong to replay.redis_username, and is that user on in Redis' ACL?"
+    )
+
+
+def _of_answer(error: exceptions.ResponseError, access: Access) -> SlipstreamError | None:
+    text = str(error)
+    if "OOM command not allowed" in text:
+        return OutOfMemory(
+            f"{_redis(access)} has reached maxmemory and refused the write; nothing was changed. "
+            "Raise its maxmemory, or lower staleness.pipeline_depth so that fewer groups are buffered"
+        )
+    if isinstance(error, exceptions.NoPermissionError) or "NOPERM" in text:
+        return Unreachable(
+            f"{_redis(access)} does not let user {access.shown_user} do what replay needs ({_line(error)}); "
+            "give the user the rules of deploy/redis/users.acl.template"
+        )
+    return None
+
+
+def _unconnected(error: Exception, access: Access) -> str:
+    if access.authority is not None and not access.authority.is_file():
+        return f"has to be checked, but there is no file {access.authority} (replay.redis_authority)"
+    fault = next((cause for cause in _causes(error) if isinstance(cause, ssl.SSLError)), None)
+    if isinstance(fault, ssl.SSLCertVerificationError):
+        return (
+            f"showed a certificate that is not to be trusted ({fault.verify_message}); did the authority in "
+            "replay.redis_authority sign it, is it still valid, and does it name the host?"
+        )
+    if fault is not None:
+        return f"does not speak TLS as expected ({_line(fault)}); is this its TLS port, or is it redis://?"
+    if isinstance(error, exceptions.InvalidResponse) or "closed by server" in str(error):
+        return f"closed the connection or talks something else ({_line(error)}); if it speaks TLS: rediss://"
+    return f"does not answer ({_line(error)}); is it running, and is replay.redis_url right?"
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _redis(access: Access) -> str:
+    return f"Redis at {access.shown_url}"
+
+
+def _line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,65 @@
+"""The worker's end of the rendezvous' door: shows the nonce to the learner's gate for torch's store.
+
+The store's client can only connect to an address. It is given one of the loopback that takes one connection,
+which the gate has already let in; each engine process opens its own.
+"""
+
+import asyncio
+import socket
+import threading
+from contextlib import suppress
+
+from slipstream.weights.gate import WELCOME
+from slipstream.weights.relay import Stream, relay
+
+LOOPBACK = "127.0.0.1"
+
+
+class NotAdmitted(OSError):
+    """The gate did not let this worker in."""
+
+
+def enter(*, host: str, port: int, nonce: bytes, timeout_seconds: float) -> int:
+    """A port of the loopback that leads to the learner's store, for one connection within the timeout.
+
+    Blocks until the gate has answered. Errors: NotAdmitted, and OSError when the gate is out of reach.
+    """
+    admitted = _admitted(host, port, nonce, timeout_seconds)
+    listening = socket.create_server((LOOPBACK, 0), backlog=1)
+    listening.settimeout(timeout_seconds)
+    local_port: int = listening.getsockname()[1]
+    threading.Thread(
+        target=_carry, args=(listening, admitted), name="rendezvous entrance", daemon=True
+    ).start()
+    return local_port
+
+
+def _admitted(host: str, port: int, nonce: bytes, timeout_seconds: float) -> socket.socket:
+    connection = socket.create_connection((host, port), timeout_seconds)
+    try:
+        connection.sendall(nonce)
+        answer = connection.recv(len(WELCOME))
+    except TimeoutError as error:
+        connection.close()
+        raise NotAdmitted(f"the gate at {host}:{port} did not answer in {timeout_seconds:g} s") from error
+    except OSError:
+        answer = b""
+    if answer != WELCOME:
+        connection.close()
+        raise NotAdmitted(
+            f"the gate at {host}:{port} refused this worker's nonce; the learner's log says why"
+        )
+    return connection
+
+
+def _carry(listening: socket.socket, admitted: socket.socket) -> None:
+    """Take one connection, nobody else's after it, and relay it to its end."""
+    with admitted, listening, suppress(TimeoutError):
+        connection, _ = listening.accept()
+        listening.close()
+        asyncio.run(_relay(connection, admitted))
+
+
+async def _relay(near: socket.socket, far: socket.socket) -> None:
+    streams = [Stream(*await asyncio.open_connection(sock=each)) for each in (near, far)]
+    await relay(*streams)

@@ -1,0 +1,267 @@
+"""Who shows a nonce of this epoch reaches the rendezvous' store; nobody else does, or can keep others out."""
+
+import io
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+
+import pytest
+import torch
+from slipstream.telemetry.logs import Log
+from slipstream.weights.entrance import NotAdmitted, enter
+from slipstream.weights.gate import MOST_WAITING, NONCE_BYTES, WELCOME, Gate
+from slipstream.weights.group import Rendezvous, RendezvousStore, TransferError, WeightGroup, form_group
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+CPU = torch.device("cpu")
+PATIENCE = 0.2
+SOON = 5.0
+
+
+class EchoingStore:
+    """Stands where the store stands: sends back what it gets, and remembers it."""
+
+    def __init__(self) -> None:
+        self.got = b""
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._socket.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            connection, _ = self._socket.accept()
+            threading.Thread(target=self._echo, args=(connection,), daemon=True).start()
+
+    def _echo(self, connection: socket.socket) -> None:
+        with connection:
+            while data := connection.recv(4096):
+                self.got += data
+                connection.sendall(data)
+
+
+class Scene:
+    """A gate in front of an echo."""
+
+    def __init__(self, patience_seconds: float) -> None:
+        self.log = io.StringIO()
+        self.store = EchoingStore()
+        self.gate = Gate(
+            host="127.0.0.1",
+            port=0,
+            store_port=self.store.port,
+            log=Log(pod="test", stream=self.log),
+            patience_seconds=patience_seconds,
+        )
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.gate.port), SOON)
+
+    def echoes(self, nonce: bytes) -> bool:
+        """Whether the nonce leads to the store."""
+        with self.connect() as connection:
+            connection.sendall(nonce)
+            if connection.recv(1) != WELCOME:
+                return False
+            connection.sendall(b"hello")
+            return connection.recv(5) == b"hello"
+
+
+@contextmanager
+def a_gate(*, patience_seconds: float = PATIENCE) -> Iterator[Scene]:
+    scene = Scene(patience_seconds)
+    try:
+        yield scene
+    finally:
+        scene.gate.close()
+
+
+def shows(connection: socket.socket, shown: bytes) -> bytes:
+    """What the gate says to it, to the end."""
+    connection.sendall(shown)
+    try:
+        return connection.recv(100)
+    except ConnectionResetError:
+        return b""
+
+
+def test_a_nonce_leads_as_many_connections_to_the_store_as_it_was_issued_for() -> None:
+    with a_gate() as here:
+        nonce = here.gate.issue(connections=2)
+        assert here.echoes(nonce)
+        assert here.echoes(nonce)
+        assert not here.echoes(nonce)
+        assert 'reason="its nonce is not one of this epoch, or was used up"' in here.log.getvalue()
+
+
+def test_what_comes_with_the_nonce_reaches_the_store() -> None:
+    with a_gate() as here, here.connect() as connection:
+        connection.sendall(here.gate.issue(connections=1) + b"at once")
+        answer = b""
+        while len(answer) < len(WELCOME + b"at once"):
+            answer += connection.recv(100)
+        assert answer == WELCOME + b"at once"
+
+
+@pytest.mark.parametrize(
+    ("shown", "reason"),
+    [
+        (b"x" * NONCE_BYTES, "is not one of this epoch"),
+        (b"x" * 10_000, "is not one of this epoch"),
+        (b"", "showed no nonce within 0.2 s"),
+        (b"x" * (NONCE_BYTES // 2), "showed no nonce within 0.2 s"),
+    ],
+    ids=["wrong", "wrong and more", "none", "half"],
+)
+def test_without_a_right_nonce_a_connection_is_closed_logged_and_unknown_to_the_store(
+    shown: bytes, reason: str
+) -> None:
+    with a_gate() as here:
+        nonce = here.gate.issue(connections=1)
+        with here.connect() as stranger:
+            host, port = stranger.getsockname()
+            assert shows(stranger, shown) == b""
+        assert f"peer={host}:{port}" in here.log.getvalue()
+        assert reason in here.log.getvalue()
+        assert here.store.got == b""
+        assert here.echoes(nonce)
+
+
+def test_half_a_nonce_and_a_farewell_is_logged() -> None:
+    with a_gate() as here:
+        with here.connect() as stranger:
+            stranger.sendall(b"x" * 5)
+        until(lambda: "it went away before it had shown a nonce" in here.log.getvalue())
+
+
+def test_nonces_of_an_epoch_that_is_over_let_nobody_in_and_whoever_came_in_is_cut_off() -> None:
+    with a_gate() as here, here.connect() as member:
+        old = here.gate.issue(connections=2)
+        member.sendall(old)
+        assert member.recv(1) == WELCOME
+        here.gate.retire()
+        assert shows(member, b"") == b""
+        assert not here.echoes(old)
+        assert here.echoes(here.gate.issue(connections=1))
+
+
+def test_a_flood_of_silent_connections_keeps_no_member_out_and_floods_no_log() -> None:
+    with a_gate(patience_seconds=30) as here, ExitStack() as flood:
+        nonce = here.gate.issue(connections=1)
+        for _ in range(MOST_WAITING + 100):
+            flood.enter_context(here.connect())
+        started = time.monotonic()
+        assert here.echoes(nonce)
+        assert time.monotonic() - started < SOON / 5
+        assert "were showing no nonce, and it was the oldest" in here.log.getvalue()
+        assert len(here.log.getvalue().splitlines()) < 10
+
+
+def test_the_gate_listens_on_its_address_only_and_the_store_on_the_loopback_only() -> None:
+    store = make_store("127.0.0.2")
+    with socket.create_connection(("127.0.0.2", store.port), SOON):
+        pass
+    for host, port in (("127.0.0.1", store.port), ("127.0.0.2", store.store.port)):
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection((host, port), SOON)
+    store.gate.close()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "0"])
+def test_an_address_of_all_interfaces_is_refused(host: str) -> None:
+    with pytest.raises(ValueError, match="set SLIPSTREAM_WEIGHTS_HOST to the pod's address"):
+        make_store(host)
+
+
+def test_an_address_of_another_machine_is_refused() -> None:
+    with pytest.raises(OSError, match=r"192\.0\.2\.7 is no address of this machine; set SLIPSTREAM_WEIGHTS"):
+        make_store("192.0.2.7")
+
+
+def test_members_form_a_group_and_broadcast_while_strangers_knock() -> None:
+    store = make_store()
+    nonce = store.gate.issue(connections=2)
+    with ExitStack() as strangers, ThreadPoolExecutor(3) as pool:
+        for shown in (b"", b"half", b"x" * NONCE_BYTES):
+            stranger = strangers.enter_context(socket.create_connection((store.host, store.port), SOON))
+            stranger.sendall(shown)
+        groups = list(pool.map(lambda rank: member(store, nonce, rank), range(3)))
+        sent = torch.arange(1000.0)
+        tensors = [sent, torch.zeros(1000), torch.zeros(1000)]
+        list(pool.map(lambda pair: pair[0].broadcast(pair[1]), zip(groups, tensors, strict=True)))
+    assert all(torch.equal(tensor, sent) for tensor in tensors)
+    store.gate.close()
+
+
+def test_a_group_outlives_its_place_at_the_store() -> None:
+    """The weights travel between the members: not even an end of the gate stops a broadcast."""
+    store = make_store()
+    nonce = store.gate.issue(connections=1)
+    with ThreadPoolExecutor(2) as pool:
+        groups = list(pool.map(lambda rank: member(store, nonce, rank, world_size=2), range(2)))
+        store.gate.close()
+        tensors = [torch.ones(10), torch.zeros(10)]
+        list(pool.map(lambda pair: pair[0].broadcast(pair[1]), zip(groups, tensors, strict=True)))
+    assert torch.equal(tensors[1], torch.ones(10))
+
+
+def test_a_worker_with_a_wrong_nonce_learns_it_long_before_its_deadline() -> None:
+    store = make_store()
+    started = time.monotonic()
+    with pytest.raises(TransferError, match=r"rank 1 of 3 could not form .* refused this worker's nonce"):
+        member(store, b"x" * NONCE_BYTES, 1)
+    assert time.monotonic() - started < SOON
+    store.gate.close()
+
+
+def test_an_engine_process_lets_one_connection_pass_under_its_nonce() -> None:
+    store = make_store()
+    nonce = store.gate.issue(connections=1)
+    port = enter(host=store.host, port=store.port, nonce=nonce, timeout_seconds=SOON)
+    mine = TCPStore("127.0.0.1", port, is_master=False, timeout=timedelta(seconds=SOON))
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), SOON)
+    mine.set("key", "value")
+    assert store.store.get("key") == b"value"
+    store.gate.retire()
+    with pytest.raises(RuntimeError):
+        mine.get("key")
+    with pytest.raises(NotAdmitted):
+        enter(host=store.host, port=store.port, nonce=nonce, timeout_seconds=SOON)
+    store.gate.close()
+
+
+def test_a_nonce_is_not_shown_with_its_rendezvous() -> None:
+    assert "secret" not in repr(rendezvous(make_store(), b"secret", 1, 2))
+
+
+def make_store(host: str = "127.0.0.1") -> RendezvousStore:
+    return RendezvousStore(host, 0, timeout_seconds=SOON, log=Log(pod="test", stream=io.StringIO()))
+
+
+def rendezvous(store: RendezvousStore, nonce: bytes, rank: int, world_size: int) -> Rendezvous:
+    return Rendezvous(
+        epoch=1,
+        rank=rank,
+        world_size=world_size,
+        store_host=store.host,
+        store_port=store.port,
+        timeout_seconds=SOON,
+        nonce=nonce,
+    )
+
+
+def member(store: RendezvousStore, nonce: bytes, rank: int, world_size: int = 3) -> WeightGroup:
+    """The learner as rank 0, a worker as any other."""
+    known = store.store if rank == 0 else None
+    return form_group(rendezvous(store, nonce, rank, world_size), device=CPU, store=known)
+
+
+def until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SOON
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
