@@ -8,26 +8,29 @@ from typing import Any
 
 import helm_python
 import yaml
+from render import CHART, ROOT, Release, RenderError, read_release
 
-ROOT = Path(__file__).parents[2]
-CHART = ROOT / "charts" / "slipstream"
+__all__ = ["CHART", "CI", "ROOT", "Release", "RenderError", "ci_files", "merge", "parse", "read_release", "render"]
 CI = CHART / "ci"
-RELEASE, NAMESPACE = "demo", "training"
 
 Document = dict[str, Any]
 Values = dict[str, Any]
 
 
+def render(release: Release) -> list[Document]:
+    """Every object of a release, hooks included. Errors: RenderError with what helm would print."""
+    try:
+        _chart().validate_schema(dict(release.values))
+        files = _chart().render(dict(release.values), name=release.name, namespace=release.namespace)
+    except helm_python.HelmError as error:
+        raise RenderError(str(error)) from error
+    texts = [text for path, text in sorted(files.items()) if path.endswith(".yaml")]
+    return [document for text in texts for document in parse(text)]
+
+
 @lru_cache(maxsize=1)
-def chart() -> helm_python.Chart:
-    """The chart, loaded once."""
+def _chart() -> helm_python.Chart:
     return helm_python.Chart.load(CHART)
-
-
-def render(values: Values, *, release: str = RELEASE, namespace: str = NAMESPACE) -> list[Document]:
-    """The objects of a release. Errors: helm_python.HelmError with the chart's own message."""
-    files = chart().render(values, name=release, namespace=namespace)
-    return [document for path in sorted(files) for document in parse(files[path]) if path.endswith(".yaml")]
 
 
 def parse(text: str) -> list[Document]:
@@ -46,5 +49,5 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Values:
 
 
 def ci_files() -> list[Path]:
-    """The values files that the chart shows its renders of."""
+    """The values files of which the chart carries the renders."""
     return sorted(CI.glob("*values.yaml"))

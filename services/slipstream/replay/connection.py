@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Any, cast
 
+from redis import exceptions
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
@@ -61,7 +62,7 @@ class Scripts:
 
     async def info(self, section: str) -> Mapping[str, Any]:
         """What Redis says about itself; empty where this user may not ask. Errors: Unreachable."""
-        with translated_errors(self._shown_url):
+        with translated_errors(self._access):
             try:
                 return cast(Mapping[str, Any], await self._redis.info(section))
             except exceptions.NoPermissionError:
