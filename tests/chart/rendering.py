@@ -10,7 +10,18 @@ import helm_python
 import yaml
 from render import CHART, ROOT, Release, RenderError, read_release
 
-__all__ = ["CHART", "CI", "ROOT", "Release", "RenderError", "ci_files", "merge", "parse", "read_release", "render"]
+__all__ = [
+    "CHART",
+    "CI",
+    "ROOT",
+    "Release",
+    "RenderError",
+    "ci_files",
+    "merge",
+    "parse",
+    "read_release",
+    "render",
+]
 CI = CHART / "ci"
 
 Document = dict[str, Any]

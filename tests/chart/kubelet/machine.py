@@ -18,10 +18,11 @@ from chart.kubelet.names import Member, hosts, write_in_place
 from chart.kubelet.network import NODE_ADDRESS, Network, inside_network
 from chart.kubelet.pod import Pod, get
 from chart.kubelet.volumes import Volumes
-from chart.manifests import Document, PodTemplate, of_kind, pod_templates
+from chart.manifests import POD_NAME_LABEL, Document, PodTemplate, of_kind, pod_templates
 
 NODE_NAME = "node-0"
 HOOK = "helm.sh/hook"
+POD_INDEX_LABEL = "apps.kubernetes.io/pod-index"
 NAMES_SECONDS = 0.25
 STOP_SECONDS = 120.0
 
@@ -104,10 +105,14 @@ class Machine:
         self.ended.append(pod)
         self.network.remove(pod.holder)
         if replace:
-            template = self._templates[name]
-            ordinal = int(name.rpartition("-")[2])
-            self._start(template, ordinal if template.owner["kind"] == "StatefulSet" else self._made)
+            self.recreate(name)
         return pod
+
+    def recreate(self, name: str) -> Pod:
+        """What the controller of a deleted pod does: make another in its place."""
+        template = self._templates[name]
+        ordinal = int(name.rpartition("-")[2]) if template.owner["kind"] == "StatefulSet" else 0
+        return self._start(template, ordinal)
 
     def wait_until_ready(self, *, seconds: float) -> None:
         """Errors: TimeoutError naming what is not ready and why."""
@@ -143,10 +148,9 @@ class Machine:
     def _start(self, template: PodTemplate, index: int | None) -> Pod:
         owner = template.owner
         name = self._name_of(owner, index)
-        labels = {
-            **template.labels,
-            **({"statefulset.kubernetes.io/pod-name": name} if owner["kind"] == "StatefulSet" else {}),
-        }
+        labels = template.labels
+        if owner["kind"] == "StatefulSet":
+            labels |= {POD_NAME_LABEL: name, POD_INDEX_LABEL: str(index)}
         holder, address = self.network.add()
         directory = self._directory / f"{name}.{self._made}"
         directory.mkdir()
