@@ -4,7 +4,7 @@
 #   sh start.sh [redis-server option ...]        such as --maxmemory 4gb
 #
 # Reads the template of the users, the password and the certificate; writes RUN_DIR and DATA_DIR only. The
-# password itself never leaves its file: what Redis gets to see is its SHA-256. A last newline is not part of it.
+# password itself never leaves its file: what Redis gets to see is its SHA-256. Newlines at its end do not count.
 set -eu
 umask 077
 : "${ACL_TEMPLATE:=/etc/redis/users.acl.template}"

@@ -94,6 +94,7 @@ class SecuredRedis:
         for name in ("run", "data"):
             (folder / name).mkdir()
         self._process: subprocess.Popen[bytes] | None = None
+        self._starts = 0
 
     @property
     def url(self) -> str:
@@ -135,6 +136,7 @@ class SecuredRedis:
                 stdout=log,
                 stderr=log,
             )
+        self._starts += 1
         self._wait()
 
     def stop(self) -> None:
@@ -148,7 +150,7 @@ class SecuredRedis:
     def _wait(self) -> None:
         assert self._process is not None
         deadline = time.monotonic() + START_SECONDS
-        while self.probe() != "PONG":
+        while self.log().count("Ready to accept connections") < self._starts:
             assert self._process.poll() is None, self.log()
             assert time.monotonic() < deadline, self.log()
             time.sleep(0.05)

@@ -190,7 +190,7 @@ class ReplayConfig(Section):
     redis_username: str | None = None
     """User of Redis' access control list; not given: the user `default`."""
     redis_password_file: Path | None = None
-    """File with the password, which may end in a newline; read at each connection, so that a new one is found."""
+    """File with the password; newlines at its end do not count. Read anew at each connection."""
     redis_authority: Path | None = None
     """File with the certificate authority that signed Redis' certificate; not given: those of the system."""
     redis_dir: Path | None = None

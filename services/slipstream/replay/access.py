@@ -65,9 +65,9 @@ class PasswordFile(CredentialProvider):
         self._path = path
 
     def get_credentials(self) -> tuple[str, str]:
-        """User and password; the last newline of the file is not part of it. Errors: PasswordUnreadable."""
+        """User and password; newlines at the end of the file do not count. Errors: PasswordUnreadable."""
         try:
-            password = self._path.read_text(encoding="utf-8").removesuffix("\n")
+            password = self._path.read_text(encoding="utf-8").rstrip("\n")
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
             raise PasswordUnreadable(f"cannot read {self._path}: {reason}") from None

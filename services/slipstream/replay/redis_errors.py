@@ -9,6 +9,10 @@ from redis import exceptions
 from slipstream.replay.access import Access, PasswordUnreadable
 from slipstream.rpc.errors import OutOfMemory, SlipstreamError, Unreachable
 
+IN_A_SCRIPT = "The user executing the script can't"
+WITHOUT_PASSWORD = ("Authentication required", "HELLO must be called with the client already authenticated")
+HANGING_UP = ("closed by server", "reset by peer")
+
 
 @contextmanager
 def translated_errors(access: Access) -> Iterator[None]:
@@ -42,7 +46,7 @@ def _meaning(error: Exception, access: Access) -> SlipstreamError | None:
 
 
 def _unauthenticated(error: Exception, access: Access) -> str:
-    if "Authentication required" in str(error):
+    if any(text in str(error) for text in WITHOUT_PASSWORD):
         return "wants a password; set replay.redis_username and replay.redis_password_file"
     return (
         f"refused the login of user {access.shown_user} ({_line(error)}); does the password in "
@@ -57,7 +61,7 @@ def _of_answer(error: exceptions.ResponseError, access: Access) -> SlipstreamErr
             f"{_redis(access)} has reached maxmemory and refused the write; nothing was changed. "
             "Raise its maxmemory, or lower staleness.pipeline_depth so that fewer groups are buffered"
         )
-    if isinstance(error, exceptions.NoPermissionError) or "NOPERM" in text:
+    if isinstance(error, exceptions.NoPermissionError) or IN_A_SCRIPT in text:
         return Unreachable(
             f"{_redis(access)} does not let user {access.shown_user} do what replay needs ({_line(error)}); "
             "give the user the rules of deploy/redis/users.acl.template"
@@ -76,8 +80,10 @@ def _unconnected(error: Exception, access: Access) -> str:
         )
     if fault is not None:
         return f"does not speak TLS as expected ({_line(fault)}); is this its TLS port, or is it redis://?"
-    if isinstance(error, exceptions.InvalidResponse) or "closed by server" in str(error):
-        return f"closed the connection or talks something else ({_line(error)}); if it speaks TLS: rediss://"
+    if isinstance(error, exceptions.InvalidResponse) or any(text in str(error) for text in HANGING_UP):
+        return (
+            f"hung up ({_line(error)}); is it running, and if it speaks TLS, does the address say rediss://?"
+        )
     return f"does not answer ({_line(error)}); is it running, and is replay.redis_url right?"
 
 

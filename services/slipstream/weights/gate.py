@@ -9,16 +9,16 @@ travel between the members and never pass here.
 """
 
 import asyncio
-import errno
 import hmac
-import ipaddress
 import secrets
-import socket
 import threading
-import time
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 from slipstream.telemetry.logs import Log
+from slipstream.weights.address import listen
+from slipstream.weights.refusals import Refusals
 from slipstream.weights.relay import Stream, relay
 
 NONCE_BYTES = 32
@@ -28,7 +28,6 @@ PATIENCE_SECONDS = 5.0
 AT_ONCE = 100
 MOST_WAITING = 256  # more than are accepted AT_ONCE, so that a member's nonce is read before its turn to go
 MOST_KNOCKING = 1024  # the kernel has one that comes on top of these try again after a second
-LOG_SECONDS = 1.0
 
 Connection = asyncio.StreamWriter
 
@@ -44,7 +43,7 @@ class Gate:
     def __init__(
         self, *, host: str, port: int, store_port: int, log: Log, patience_seconds: float = PATIENCE_SECONDS
     ) -> None:
-        self._socket = _listen(host, port)
+        self._socket = listen(host, port)
         self.port: int = self._socket.getsockname()[1]
         self._store_port = store_port
         self._patience = patience_seconds
@@ -59,17 +58,21 @@ class Gate:
     def issue(self, *, connections: int) -> bytes:
         """A new nonce, which lets so many connections through and is then used up."""
         nonce = secrets.token_bytes(NONCE_BYTES)
-        self._loop.call_soon_threadsafe(self._left.__setitem__, nonce, connections)
+        self._soon(self._left.__setitem__, nonce, connections)
         return nonce
 
     def retire(self) -> None:
         """The epoch is over: its nonces let nobody in, and whoever came in by them is cut off the store."""
-        self._loop.call_soon_threadsafe(self._retire)
+        self._soon(self._retire)
 
     def close(self) -> None:
         """Stop listening, and cut everybody off."""
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._closed.set)
+        self._soon(self._closed.set)
+
+    def _soon(self, change: Callable[..., object], *arguments: Any) -> None:
+        """Change something before the next connection is looked at."""
+        with suppress(RuntimeError):  # the loop has ended, and with it whatever could be changed
+            self._loop.call_soon_threadsafe(change, *arguments)
 
     def _run(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
@@ -98,13 +101,14 @@ class Gate:
         try:
             store = await Stream.connect(STORE_HOST, self._store_port)
             writer.write(WELCOME)
-            with suppress(asyncio.CancelledError):  # at the gate's end; asyncio wants no cancelled task here
-                await relay(Stream(reader, writer), store)
+            await relay(Stream(reader, writer), store)
         except OSError as error:
             self._refusals.note(f"the store did not answer: {error}", peer)
-            writer.transport.abort()
+        except asyncio.CancelledError:  # at the gate's end; asyncio wants no cancelled task here
+            pass
         finally:
             self._admitted.discard(writer)
+            writer.close()
 
     async def _look_at(self, reader: asyncio.StreamReader, writer: Connection) -> str | None:
         """None once the connection has shown a nonce and is among the admitted; else why it may not be."""
@@ -122,6 +126,8 @@ class Gate:
         except OSError:
             return "it broke before it had shown a nonce"
         except asyncio.CancelledError:
+            if self._closed.is_set():
+                return "the gate closed"
             return f"more than {MOST_WAITING} connections were showing no nonce, and it was the oldest"
         finally:
             del self._waiting[task]
@@ -143,52 +149,6 @@ class Gate:
             if self._left[nonce] <= 0:
                 del self._left[nonce]
         return bool(matches)
-
-
-class Refusals:
-    """Logs who was refused and why: for each reason at once, then at most a line in LOG_SECONDS."""
-
-    def __init__(self, log: Log) -> None:
-        self._log = log
-        self._unlogged: dict[str, int] = {}
-        self._logged_at: dict[str, float] = {}
-
-    def note(self, reason: str, peer: str) -> None:
-        """Somebody was refused."""
-        now = time.monotonic()
-        if now - self._logged_at.get(reason, -LOG_SECONDS) < LOG_SECONDS:
-            self._unlogged[reason] = self._unlogged.get(reason, 0) + 1
-            return
-        self._logged_at[reason] = now
-        unlogged = self._unlogged.pop(reason, 0)
-        self._log.warning("rendezvous refused a connection", peer=peer, reason=reason, unlogged=unlogged)
-
-
-def family_of(host: str) -> socket.AddressFamily:
-    """IPv4 where the host has such an address, else IPv6. Errors: OSError for a name that is not known."""
-    families = {found[0] for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
-    return socket.AF_INET if socket.AF_INET in families else socket.AF_INET6
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    """Errors: ValueError for an address of all interfaces, OSError for one that is not this machine's."""
-    try:
-        listening = socket.create_server((host, port), family=family_of(host))
-    except OSError as error:
-        if error.errno != errno.EADDRNOTAVAIL:
-            raise
-        raise OSError(
-            error.errno,
-            f"weights.host {host} is no address of this machine; set SLIPSTREAM_WEIGHTS_HOST to the pod's",
-        ) from error
-    bound = listening.getsockname()[0]
-    if ipaddress.ip_address(bound).is_unspecified:
-        listening.close()
-        raise ValueError(
-            f"weights.host {host!r} listens on all addresses, and workers need one that they can reach; "
-            "set SLIPSTREAM_WEIGHTS_HOST to the pod's address"
-        )
-    return listening
 
 
 def _name(writer: Connection) -> str:

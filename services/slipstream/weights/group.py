@@ -15,8 +15,9 @@ import torch.distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
 from slipstream.telemetry.logs import Log
+from slipstream.weights.address import own_address
 from slipstream.weights.entrance import enter
-from slipstream.weights.gate import STORE_HOST, Gate, family_of
+from slipstream.weights.gate import STORE_HOST, Gate
 
 Backend = Literal["gloo", "nccl"]
 
@@ -137,7 +138,7 @@ def _gloo(store: Store, rendezvous: Rendezvous, timeout: timedelta) -> Any:
     options._timeout = timeout
     options._devices = [
         dist.ProcessGroupGloo.create_device(
-            hostname=_own_address(rendezvous.store_host, rendezvous.store_port)
+            hostname=own_address(rendezvous.store_host, rendezvous.store_port)
         )
     ]
     return dist.ProcessGroupGloo(store, rendezvous.rank, rendezvous.world_size, options)
@@ -147,14 +148,6 @@ def _nccl(store: Store, rendezvous: Rendezvous, timeout: timedelta) -> Any:
     options: Any = dist.ProcessGroupNCCL.Options()
     options._timeout = timeout
     return dist.ProcessGroupNCCL(store, rendezvous.rank, rendezvous.world_size, options)
-
-
-def _own_address(peer_host: str, peer_port: int) -> str:
-    """The address of this machine from which the peer is reached. Sends nothing."""
-    with socket.socket(family_of(peer_host), socket.SOCK_DGRAM) as probe:
-        probe.connect((peer_host, peer_port))
-        address: str = probe.getsockname()[0]
-    return address
 
 
 def _first_line(error: BaseException) -> str:

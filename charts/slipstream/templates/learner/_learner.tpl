@@ -4,10 +4,10 @@
 {{- define "slipstream.learner.command" -}}
 {{- $name := printf "%s-learner" (include "slipstream.fullname" .) -}}
 {{- if eq (include "slipstream.learner.ranks" .) "1" -}}
-command: [python, -m, slipstream.learner]
+command: [tini, --, python, -m, slipstream.learner]
 args:
 {{- else -}}
-command: [python, -m, slipstream.learner.torchrun]
+command: [tini, --, python, -m, slipstream.learner.torchrun]
 args:
   - {{ include "slipstream.learner.ranksPerNode" . | quote }}
   {{- if gt (int .Values.learner.nodes) 1 }}

@@ -2,9 +2,11 @@
 
 {{- define "slipstream.container.image" -}}
 {{- $image := .room.image -}}
+{{- $own := dict "learner" "learner" "rollout" "rollout" | dig .component "services" | printf "slipstream/%s" -}}
+{{- $repository := default (default $own .root.Values.image.repository) $image.repository -}}
 {{- $registry := default .root.Values.image.registry $image.registry -}}
 {{- $tag := default (default .root.Chart.AppVersion .root.Values.image.tag) $image.tag -}}
-image: {{ with $registry }}{{ . }}/{{ end }}{{ $image.repository }}{{ if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $tag }}{{ end }}
+image: {{ with $registry }}{{ . }}/{{ end }}{{ $repository }}{{ if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $tag }}{{ end }}
 imagePullPolicy: {{ .root.Values.image.pullPolicy }}
 {{- end -}}
 

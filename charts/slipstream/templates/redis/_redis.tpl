@@ -1,4 +1,4 @@
-{{/* How replay reaches Redis, and how the built-in one is started. */}}
+{{/* How replay reaches Redis, and what the built-in one is started with. */}}
 
 {{- define "slipstream.redis.tls" -}}
 {{- if eq .Values.redis.mode "external" -}}{{ .Values.redis.external.tls }}{{- else -}}{{ ne .Values.tls.mode "none" }}{{- end -}}
@@ -36,39 +36,18 @@
 {{- end -}}
 {{- end -}}
 
-{{/* The list of users is made at the start: the password is never in an argument or in the configuration. */}}
-{{- define "slipstream.redis.start" -}}
-set -eu
-umask 077
-hash=$(tr -d '\n' </etc/redis/password/password | sha256sum | cut -d ' ' -f 1)
-{
-  echo "user default reset off"
-  echo "user probe reset on nopass -@all +ping"
-  echo "user replay reset on #$hash ~slipstream:* -@all +@read +@write +@scripting +@connection +@transaction +time +info -@dangerous"
-} >/run/redis/users.acl
-exec redis-server /etc/redis/redis.conf
-{{- end -}}
-
-{{- define "slipstream.redis.conf" -}}
-{{- if ne .Values.tls.mode "none" -}}
-port 0
-tls-port {{ include "slipstream.ports.redis" . }}
-tls-cert-file /etc/redis/tls/tls.crt
-tls-key-file /etc/redis/tls/tls.key
-tls-ca-cert-file /etc/redis/tls/ca.crt
-tls-auth-clients no
-tls-protocols "TLSv1.2 TLSv1.3"
-{{- else -}}
-port {{ include "slipstream.ports.redis" . }}
+{{/* Arguments of redis-server beyond those of start.sh; without TLS they replace its ports. */}}
+{{- define "slipstream.redis.arguments" -}}
+- --maxmemory
+- {{ .Values.redis.maxMemoryMiB }}mb
+{{- if ne .Values.redis.appendFsync "always" }}
+- --appendfsync
+- {{ .Values.redis.appendFsync }}
 {{- end }}
-bind * -::*
-protected-mode no
-aclfile /run/redis/users.acl
-dir /data
-save ""
-appendonly yes
-appendfsync {{ .Values.redis.appendFsync }}
-maxmemory {{ .Values.redis.maxMemoryMiB }}mb
-maxmemory-policy noeviction
-tcp-keepalive 60
+{{- if eq .Values.tls.mode "none" }}
+- --tls-port
+- "0"
+- --port
+- {{ include "slipstream.ports.redis" . | quote }}
+{{- end }}
 {{- end -}}

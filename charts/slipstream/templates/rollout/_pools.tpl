@@ -36,9 +36,10 @@
 {{- if kindIs "invalid" .podDeletionCost -}}{{- ternary -100 0 .spot -}}{{- else -}}{{- .podDeletionCost -}}{{- end -}}
 {{- end -}}
 
-{{/* The recording rule that asks for workers of a pool. Takes (list $ POOL NAME). */}}
+{{/* What asks for workers of a pool; one without workers has no pressure of its own. Takes (list $ POOL NAME). */}}
 {{- define "slipstream.rollout.pressure" -}}
 {{- with index . 0 -}}
-max(slipstream:pressure{release="{{ .Release.Name }}",namespace="{{ .Release.Namespace }}",pool="{{ index $ 1 }}"})
+{{- $release := printf `release="%s",namespace="%s"` .Release.Name .Release.Namespace -}}
+max(slipstream:pressure{ {{- $release }},pool="{{ index $ 1 }}"}) or max(slipstream:pressure{ {{- $release }},pool=""})
 {{- end -}}
 {{- end -}}
