@@ -24,7 +24,7 @@ def connections(machine: Machine) -> set[Connection]:
     for pod in machine.pods.values():
         own = pod.facts.pod_ip
         listening = {port for _, port, _, _ in _sockets(pod.holder, "listening")}
-        for _, local, peer, remote in _sockets(pod.holder, "established"):
+        for _, local, peer, _remote in _sockets(pod.holder, "established"):
             if local in listening and peer in component:
                 found.add(Connection(component[peer], component[own], local))
     return found

@@ -13,7 +13,7 @@ from chart.kubelet.rootfs import Process, as_user, script
 
 NAMESPACES = ["--mount", "--uts", "--ipc", "--pid"]
 FIRST_PROCESS = ["bash", "-c", 'bash "$1" & wait $!', "container"]
-"""Its child is the first process of the new PID namespace; it ends as that one does, 128 + N after signal N."""
+"""Its child is the first process of the new PID namespace; it ends as that does, 128 + N after signal N."""
 START_SECONDS = 10.0
 
 
