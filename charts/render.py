@@ -1,6 +1,6 @@
 """Renders and lints the chart without a helm binary and without a cluster: what `make charts` and the tests use.
 
-    python charts/render.py charts/slipstream/ci/cpu-values.yaml
+python charts/render.py charts/slipstream/ci/cpu-values.yaml
 """
 
 import argparse
@@ -13,6 +13,7 @@ import helm_python
 import yaml
 
 CHART = Path(__file__).resolve().parent / "slipstream"
+ROOT = CHART.parents[1]
 EXAMPLES = CHART / "ci"
 
 
