@@ -3,26 +3,11 @@
 from collections.abc import Mapping
 from copy import deepcopy
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import helm_python
 import yaml
-from render import CHART, ROOT, Release, RenderError, read_release
-
-__all__ = [
-    "CHART",
-    "CI",
-    "ROOT",
-    "Release",
-    "RenderError",
-    "ci_files",
-    "merge",
-    "parse",
-    "read_release",
-    "render",
-]
-CI = CHART / "ci"
+from render import CHART, Release, RenderError
 
 Document = dict[str, Any]
 Values = dict[str, Any]
@@ -57,8 +42,3 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Values:
         both = isinstance(found, dict) and isinstance(value, Mapping)
         merged[key] = merge(found, value) if both else deepcopy(value)
     return merged
-
-
-def ci_files() -> list[Path]:
-    """The values files of which the chart carries the renders."""
-    return sorted(CI.glob("*values.yaml"))

@@ -109,9 +109,8 @@ def test_peers_that_the_user_names_replace_ours() -> None:
 
 def test_a_policy_that_is_missing_is_noticed(documents: list[Document]) -> None:
     without = [d for d in documents if d["metadata"]["name"] != "demo-slipstream-deny"]
-    name = "NetworkPolicy/demo-slipstream-verifier"
     assert edges(small_release(), without) == edges(
         small_release(), documents
     )  # each room closes itself, too
-    opened = broken(documents, name, "spec.policyTypes", ["Ingress"])
+    opened = broken(without, "NetworkPolicy/demo-slipstream-verifier", "spec.policyTypes", ["Ingress"])
     assert ("verifier", "world", 443, TCP) in edges(small_release(), opened)
