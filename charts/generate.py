@@ -1,7 +1,7 @@
 """Writes what the chart carries but does not own: `make charts`; with --check only says what is out of date.
 
 slipstream/README.md          from README.template.md, the comments of values.yaml, and ci/
-slipstream/files/             copies of rules, dashboards and Redis' start, which Helm reads from its own folder
+slipstream/files/             copies of rules, dashboards and Redis' start: Helm reads its own folder only
 slipstream/ci/rendered/       what each file of values in ci/ renders
 """
 

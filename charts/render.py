@@ -1,4 +1,4 @@
-"""Renders and lints the chart without a helm binary and without a cluster: what `make charts` and the tests use.
+"""Renders and lints the chart without a helm binary and without a cluster, for `make charts` and the tests.
 
 python charts/render.py charts/slipstream/ci/cpu-values.yaml
 """
@@ -41,7 +41,7 @@ def read_release(file: Path) -> Release:
 
 
 def render_files(release: Release, *, chart: Path = CHART) -> dict[str, str]:
-    """The text of each template under templates/ that is not empty, NOTES.txt included. Errors: RenderError."""
+    """The text of each template that is not empty, by its path in templates/. Errors: RenderError."""
     try:
         with helm_python.Chart.load(chart) as loaded:
             rendered = loaded.render(dict(release.values), name=release.name, namespace=release.namespace)

@@ -4,6 +4,8 @@
 {{- $name := include "slipstream.fullname" . -}}
 {{- if gt (len $name) 40 }}
 the name `{{ $name }}` has {{ len $name }} characters, and names made from it would be too long: set fullnameOverride to at most 40
+{{- else if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) }}
+the name `{{ $name }}` cannot be that of a Service, which begins with a letter and has no dot: set fullnameOverride, or name the release otherwise
 {{- end }}
 {{- end -}}
 
