@@ -16,7 +16,7 @@ from chart.release_small import NAMESPACE, given_secrets, small_release
 from chart.rendering import render
 
 pytestmark = pytest.mark.chart
-START_SECONDS, STEP_SECONDS = 120.0, 60.0
+START_SECONDS, STEP_SECONDS = 300.0, 120.0
 
 
 @pytest.fixture(scope="module")
