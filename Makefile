@@ -10,7 +10,7 @@ CONFIG ?= examples/addition.yaml
 help:  ## Show this list.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
 
-$(READY): pyproject.toml docker/setup.sh
+$(READY): pyproject.toml docker/setup.sh docker/cpu-wheels.sh
 	PYTHON=$(PYTHON) VENV=$(VENV) bash docker/setup.sh
 	@touch $@
 

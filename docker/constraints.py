@@ -1,9 +1,9 @@
-"""Writes constraints/*.txt: the exact versions that each image installs, from the environment that passed the tests.
+"""Writes constraints/*.txt: the exact versions that each image installs, taken from a tested environment.
 
     .venv/bin/python docker/constraints.py
 
-Run it in the environment of `docker/setup.sh`. What an image's base brings (torch with its CUDA libraries, vLLM) is
-pinned without what it depends on: pip may then neither replace it nor anything under it.
+Run it in the environment of `docker/setup.sh`. What an image's base brings (torch and its CUDA libraries,
+vLLM) is pinned without what it depends on: pip may then neither replace it nor anything under it.
 """
 
 import tomllib
@@ -73,8 +73,11 @@ def applicable(texts: Iterable[str], extras: Iterable[str]) -> Iterator[Requirem
 
 
 def version_of(name: str) -> str:
-    """The installed version without its local part: `torch==2.13.0` also accepts the CUDA build of an image."""
-    for installed in (name, f"{name}-cpu"):  # vLLM's CPU build is a distribution of its own, of the same version
+    """The installed version without its local part: `torch==2.13.0` also accepts the CUDA build of a base."""
+    for installed in (
+        name,
+        f"{name}-cpu",
+    ):  # vLLM's CPU build is a distribution of its own, of the same version
         try:
             return Version(metadata.version(installed)).public
         except metadata.PackageNotFoundError:

@@ -36,19 +36,19 @@ LABEL org.opencontainers.image.title="slipstream-cpu" \
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends libnuma1=2.0.16-* \
     && rm -rf /var/lib/apt/lists/*
-RUN groupadd --gid 65532 slipstream \
-    && useradd --uid 65532 --gid 65532 --no-log-init --no-create-home --home-dir /tmp slipstream \
-    && install --directory --owner=65532 --group=65532 /runs
+RUN groupadd --gid 10001 slipstream \
+    && useradd --uid 10001 --gid 10001 --no-log-init --no-create-home --home-dir /tmp slipstream \
+    && install --directory --owner=10001 --group=10001 /runs
 COPY --from=wheel /usr/bin/tini-static /usr/local/bin/tini
 COPY --from=install /opt/slipstream /opt/slipstream
 ENV PATH="/opt/slipstream/bin:${PATH}" \
     HOME=/tmp \
-    HF_HUB_OFFLINE=1 \
+    USER=slipstream \
     VLLM_NO_USAGE_STATS=1 \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
 WORKDIR /runs
-USER 65532:65532
+USER 10001:10001
 STOPSIGNAL SIGTERM
 EXPOSE 50051 50052 50053 50054 29400 29500 9464
 ENTRYPOINT ["tini", "--", "python", "-m"]

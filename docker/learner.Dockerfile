@@ -36,18 +36,18 @@ LABEL org.opencontainers.image.title="slipstream-learner" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
-RUN groupadd --gid 65532 slipstream \
-    && useradd --uid 65532 --gid 65532 --no-log-init --no-create-home --home-dir /tmp slipstream \
-    && install --directory --owner=65532 --group=65532 /runs
+RUN groupadd --gid 10001 slipstream \
+    && useradd --uid 10001 --gid 10001 --no-log-init --no-create-home --home-dir /tmp slipstream \
+    && install --directory --owner=10001 --group=10001 /runs
 COPY --from=wheel /usr/bin/tini-static /usr/local/bin/tini
 COPY --from=install /opt/slipstream /opt/slipstream
 ENV PATH="/opt/slipstream/bin:${PATH}" \
     HOME=/tmp \
-    HF_HUB_OFFLINE=1 \
+    USER=slipstream \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
 WORKDIR /runs
-USER 65532:65532
+USER 10001:10001
 STOPSIGNAL SIGTERM
 EXPOSE 50053 29400 29500 9464
 ENTRYPOINT ["tini", "--", "python", "-m"]

@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from slipstream.config import load_config
+from slipstream.cli.errors import UsageError
+from slipstream.cli.run import run_command
+from slipstream.config import load_config, parse_config
 
 LAUNCH = Path(__file__).with_name("launch.py")
 SERVICES = Path(__file__).parents[2] / "services"
@@ -373,3 +375,9 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError:
         return b""
+
+
+def test_one_certificate_for_all_pods_of_a_local_run_is_refused() -> None:
+    tls = {"certificate": "c", "key": "k", "authority": "a", "trust_domain": "d"}
+    with pytest.raises(UsageError, match=r"rpc\.tls: one certificate cannot be that of every pod"):
+        run_command(parse_config({"rpc": {"tls": tls}}))

@@ -48,11 +48,17 @@ def test_the_default_run_has_no_problem() -> None:
         (["replay.redis_url=redis://h", "replay.redis_authority=ca"], "replay.redis_authority", "encrypted"),
         (["replay.address=127.0.0.1:99999"], "replay.address", "beyond 65535"),
         (
-            ["replay.address=h:5000", "learner.address=h:5000"],
+            ["replay.address=localhost:5000", "learner.address=localhost:5000"],
             "learner.address",
             "also that of replay.address",
         ),
-        (["rollout.address=h:5000", "rollout.workers=2"], "rollout.address", "2 workers here cannot share"),
+        (
+            ["rollout.address=localhost:5000", "rollout.workers=2"],
+            "rollout.address",
+            "2 workers here cannot share",
+        ),
+        (["verifier.address=0.0.0.0:50052"], "verifier.address", "0.0.0.0:50052 is beyond loopback"),
+        (["learner.address=learner:50053"], "learner.address", "gRPC would speak plaintext there"),
         (["telemetry.port=9400", "weights.port=9401"], "telemetry.port", "also that of weights.port"),
         (["weights.host=0.0.0.0"], "weights.host", "stands for all addresses"),
         (["weights.host='::'"], "weights.host", "stands for all addresses"),
@@ -138,3 +144,16 @@ def test_derived_numbers_follow_by_hand() -> None:
     assert numbers.clip_band == (0.8, 1.2)
     assert numbers.completions_in_flight == 128
     assert numbers.evaluation_completions == 400
+
+
+def test_addresses_beyond_loopback_are_right_with_tls_and_with_the_plaintext_flag() -> None:
+    far = [
+        f"{name}.address=10.0.0.1:{port}" for port, name in enumerate(("replay", "learner", "rollout"), 50051)
+    ]
+    tls = "rpc.tls={certificate: c, key: k, authority: a, trust_domain: d}"
+    assert {problem.key for problem in problems(*far)} == {
+        "replay.address",
+        "learner.address",
+        "rollout.address",
+    }
+    assert problems(*far, "rpc.plaintext=true") == problems(*far, tls) == []

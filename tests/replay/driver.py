@@ -227,6 +227,7 @@ async def serving(
         )
         register = partial(add_ReplayServicer_to_server, servicer)
         server = await start_server("127.0.0.1:0", register, config=config.rpc)
+        await server.set_serving(True)
         async with open_channel(server.address, config.rpc) as channel:
             yield Driver(
                 stub=stub_of(channel),

@@ -42,6 +42,7 @@ def test_all_that_replay_does_works_under_its_user(server: SecuredRedis) -> None
         assert await replay.confirm(1) == 4
         assert await replay.attach(1) == (0, 0)
         assert (await replay.stats()).residual == 0
+        assert (await replay.store.redis_health()).limit_bytes == 64 * 1024 * 1024
         await evaluate(replay)
 
     play(server, server.config(), life, shaping=shaping)

@@ -5,6 +5,9 @@
     slipstream warmup [CONFIG] [--model DIR] [--data FILE] [--output DIR] [--steps N] [--set KEY=VALUE ...]
     slipstream algorithms [NAME]
     slipstream export CHECKPOINT OUTPUT [--dtype float32|bfloat16]
+    slipstream cluster status|scale|logs|pause|resume [--release NAME] [--namespace NAME] [--context NAME]
+    slipstream probe replay|verifier|learner|circle --config FILE ... [--deadline SECONDS]
+    slipstream certs DIR [--roles ROLE ...] [--san ROLE=NAME ...] [--trust-domain NAME] [--days N]
 
 Exit status: 0 done (or stopped in order by one Ctrl-C), 1 failed, 2 wrong usage or configuration, 130 killed.
 """
@@ -16,7 +19,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from slipstream import __version__
+from slipstream.cli.cluster import add_cluster
 from slipstream.cli.errors import CommandError
+from slipstream.cli.probe import add_probe
 
 USAGE_ERROR, FAILED, KILLED = 2, 1, 130
 
@@ -76,6 +81,18 @@ def _export(arguments: argparse.Namespace) -> int:
     return subprocess.call([*command, str(arguments.output), "--dtype", arguments.dtype])
 
 
+def _certs(arguments: argparse.Namespace) -> int:
+    from slipstream.cli.certs import certs_command
+
+    return certs_command(
+        arguments.directory,
+        roles=arguments.roles,
+        sans=arguments.san,
+        trust_domain=arguments.trust_domain,
+        days=arguments.days,
+    )
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="slipstream", description="Asynchronous RL for language models.")
     parser.add_argument("--version", action="version", version=f"slipstream {__version__}")
@@ -101,7 +118,28 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("output", type=Path, help="directory to make")
     export.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of the weights")
     export.set_defaults(command=_export)
+    add_cluster(commands)
+    add_probe(commands)
+    _add_certs(commands)
     return parser
+
+
+def _add_certs(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    text = "make or renew certificates for development: an authority, and one certificate for each role"
+    certs = commands.add_parser("certs", help=text, description=text.capitalize() + ".")
+    certs.add_argument("directory", type=Path, metavar="DIR", help="where they are, or will be")
+    certs.add_argument("--roles", nargs="+", action="extend", default=[], metavar="ROLE", help="default: all")
+    certs.add_argument(
+        "--san",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="ROLE=NAME",
+        help="a further DNS name or IP address under which a role is reached",
+    )
+    certs.add_argument("--trust-domain", metavar="NAME", help="of all identities; default: slipstream")
+    certs.add_argument("--days", type=int, default=90, help="validity; default: 90")
+    certs.set_defaults(command=_certs)
 
 
 def _command(
@@ -121,7 +159,7 @@ def _command(
 
 def _sort_out(arguments: argparse.Namespace) -> None:
     """An option with optional values takes a CONFIG that follows it: give it back."""
-    if not hasattr(arguments, "config"):
+    if not hasattr(arguments, "config") or isinstance(arguments.config, list):
         return
     if arguments.config is None and arguments.set and "=" not in arguments.set[-1]:
         arguments.config = Path(arguments.set.pop())

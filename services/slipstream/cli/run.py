@@ -35,6 +35,11 @@ def run_command(
     `resume` is None for a new run, "" for the newest one, or a run directory.
     Errors: UsageError, or RunFailed when everything has stopped.
     """
+    if config.rpc.tls is not None:
+        raise UsageError(
+            "rpc.tls: one certificate cannot be that of every pod, and `slipstream run` starts all of them; "
+            "leave it out, they stay on loopback"
+        )
     try:
         return asyncio.run(_run(config, resume, plain, pods, cold_start_command))
     except asyncio.CancelledError:

@@ -20,6 +20,7 @@ from slipstream.config.schema import (
     WarmupConfig,
     WeightsConfig,
 )
+from slipstream.config.tls import TlsConfig
 
 __all__ = [
     "CheckpointConfig",
@@ -37,6 +38,7 @@ __all__ = [
     "StalenessConfig",
     "TelemetryConfig",
     "TinyModel",
+    "TlsConfig",
     "VerifierConfig",
     "WarmupConfig",
     "WeightsConfig",

@@ -9,6 +9,7 @@ import regex  # type: ignore[import-untyped, unused-ignore]
 from slipstream.algorithms.spec import band
 from slipstream.config.algorithm_checks import ALGORITHM_CHECKS
 from slipstream.config.data import RewardConfig, parts
+from slipstream.config.loopback import plaintext_beyond_loopback
 from slipstream.config.lora_checks import LORA_CHECKS
 from slipstream.config.problem import Problem
 from slipstream.config.redis_checks import redis_access
@@ -291,4 +292,5 @@ CHECKS: tuple[Callable[[RunConfig], Iterator[Problem]], ...] = (
     redis_access,
     _weights_host,
     _ports,
+    plaintext_beyond_loopback,
 )

@@ -12,6 +12,7 @@ from slipstream.config.critic import CriticConfig
 from slipstream.config.data import AdditionData, DataConfig, RewardConfig
 from slipstream.config.lora import LoraConfig
 from slipstream.config.stages import StagesConfig
+from slipstream.config.tls import TlsConfig
 
 Address = Annotated[str, Field(pattern=r"^[^\s:]+:\d{1,5}$")]
 
@@ -323,6 +324,16 @@ class RpcConfig(Section):
     """Largest message in either direction."""
     timeout_seconds: float = Field(30.0, gt=0)
     """Deadline of a call that does not state its own."""
+    tls: TlsConfig | None = None
+    """Mutual TLS; null speaks plaintext, on loopback only."""
+    plaintext: bool = False
+    """Allow plaintext beyond loopback: anybody who reaches a port may then read and call everything."""
+
+    @model_validator(mode="after")
+    def either_tls_or_plaintext(self) -> "RpcConfig":
+        if self.plaintext and self.tls is not None:
+            raise ValueError("plaintext is true, and tls is set: leave one of the two out")
+        return self
 
 
 class RunConfig(Section):

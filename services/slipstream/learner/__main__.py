@@ -67,14 +67,17 @@ async def main(pod: Pod) -> None:
     device = pick_device(config.learner.device, local_rank())
     fleet = Fleet(model_fingerprint=fingerprint, backend=backend_of(device), metrics=pod.metrics, log=pod.log)
     server = await start_server(
-        config.learner.address, lambda s: add_FleetServicer_to_server(fleet, s), config=config.rpc
+        config.learner.address,
+        lambda s: add_FleetServicer_to_server(fleet, s),
+        config=config.rpc,
+        log=pod.log,
     )
     ranks = await asyncio.to_thread(form_ranks, config, device)
     loaded = await asyncio.to_thread(load, config, run_dir, fingerprint, device, ranks)
     lockstep = Lockstep(ranks, loaded.training, loaded.snapshot, loaded.writer)
     await lockstep.take_snapshot()
     fleet.version = loaded.version
-    channel = open_channel(config.replay.address, config.rpc)
+    channel = open_channel(config.replay.address, config.rpc, log=pod.log)
     replay = ReplayClient(channel, config)
     report = Report(run_dir, pod.metrics)
     publisher = Publisher(

@@ -45,7 +45,10 @@ async def main(pod: Pod) -> None:
     fingerprint, device = model_fingerprint(served_dir), pick_device(config.learner.device)
     fleet = Fleet(model_fingerprint=fingerprint, backend=backend_of(device), metrics=pod.metrics, log=pod.log)
     server = await start_server(
-        config.learner.address, lambda s: add_FleetServicer_to_server(fleet, s), config=config.rpc
+        config.learner.address,
+        lambda s: add_FleetServicer_to_server(fleet, s),
+        config=config.rpc,
+        log=pod.log,
     )
     policy, version = await asyncio.to_thread(load, config, run_dir, device)
     served = policy
@@ -53,7 +56,8 @@ async def main(pod: Pod) -> None:
         served = await asyncio.to_thread(_load_served, served_dir, device, policy.dtype)
     else:
         fleet.version = version
-    channel, report = open_channel(config.replay.address, config.rpc), Report(run_dir, pod.metrics)
+    channel = open_channel(config.replay.address, config.rpc, log=pod.log)
+    report = Report(run_dir, pod.metrics)
     replay, weights = ReplayClient(channel, config), asyncio.Lock()
     snapshot = Snapshot(served, Alone())
     await asyncio.to_thread(snapshot.take)

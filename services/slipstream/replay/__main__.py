@@ -29,6 +29,8 @@ from slipstream.v1.replay_pb2_grpc import add_ReplayServicer_to_server
 REDIS_SECONDS = 30.0
 REDIS_PAUSE_SECONDS = 0.2
 GRACE_SECONDS = 5.0
+CONNECTION_SECONDS = 60.0
+"""After which a client connects anew, and finds replicas that were added."""
 
 
 async def main(pod: Pod) -> None:
@@ -132,7 +134,13 @@ async def _serve(pod: Pod, scripts: Scripts, store: ReplayStore) -> None:
         )
     )
     register = partial(add_ReplayServicer_to_server, servicer)
-    server = await start_server(config.replay.address, register, config=config.rpc, log=pod.log)
+    server = await start_server(
+        config.replay.address,
+        register,
+        config=config.rpc,
+        log=pod.log,
+        connection_seconds=CONNECTION_SECONDS,
+    )
     try:
         await server.set_serving(True)
         pod.announce(server.address)

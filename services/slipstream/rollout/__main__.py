@@ -25,9 +25,9 @@ async def main(pod: Pod) -> None:
     with pod.unstoppable():
         engine = start_engine(config)
     served = ServedVersion()
-    server = await start_server(config.rollout.address, lambda _: None, config=config.rpc)
+    server = await start_server(config.rollout.address, lambda _: None, config=config.rpc, log=pod.log)
     channels = [
-        open_channel(address, config.rpc)
+        open_channel(address, config.rpc, log=pod.log)
         for address in (config.replay.address, config.verifier.address, config.learner.address)
     ]
     replay, verifier, learner = channels

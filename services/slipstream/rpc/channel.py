@@ -1,40 +1,55 @@
 """Channels, and the one way to call again after a passing failure."""
 
 import asyncio
+import json
 import random
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import grpc
 
 from slipstream.config import RpcConfig
-from slipstream.rpc.errors import Unreachable
+from slipstream.rpc.errors import PermissionDenied, Unreachable
+from slipstream.rpc.security.certificates import Certificates
+from slipstream.rpc.security.channel import TlsChannel
+from slipstream.rpc.security.loopback import refuse_plaintext
 from slipstream.rpc.server import channel_options
+from slipstream.telemetry.logs import Log
 
 T = TypeVar("T")
 PASSING = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED)
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 2.0
+ROUND_ROBIN = json.dumps({"loadBalancingConfig": [{"round_robin": {}}]})
+"""A name with several addresses, such as a headless Service, gets calls at each of them in turn."""
 
 
-def open_channel(address: str, config: RpcConfig) -> grpc.aio.Channel:
+def open_channel(address: str, config: RpcConfig, *, log: Log | None = None) -> grpc.aio.Channel:
     """A channel to host:port with the project's limits; it connects at the first call.
 
-    Errors: ValueError for port 0, which is an address to listen on and not one to call.
+    With `rpc.tls` it speaks mutual TLS, takes up renewed files, and says in the log why a server refuses it
+    or is refused.
+    Errors: ValueError for port 0, which is an address to listen on and not one to call; ConfigError for
+    plaintext beyond loopback, and for files of `rpc.tls` that cannot be used.
     """
     if address.endswith(":0"):
         raise ValueError(
             f"{address} cannot be called: set replay.address, verifier.address and learner.address, or the "
             "SLIPSTREAM_*_ADDRESS variables, to where the services listen"
         )
-    return grpc.aio.insecure_channel(address, options=channel_options(config))
+    refuse_plaintext(address, config)
+    options: list[tuple[str, Any]] = [*channel_options(config), ("grpc.service_config", ROUND_ROBIN)]
+    if config.tls is None:
+        return grpc.aio.insecure_channel(address, options=options)
+    return TlsChannel(address, certificates=Certificates(config.tls, log), options=options, log=log)
 
 
 async def call_again(what: str, call: Callable[[], Awaitable[T]], *, give_up_after: float) -> T:
     """Call until it succeeds, with jittered pauses, for at most `give_up_after` seconds.
 
     Only for idempotent calls, and only after a status that may pass (unavailable, deadline, exhausted).
-    Errors: Unreachable with the last status when the time is up; any other AioRpcError at once.
+    Errors: Unreachable with the last status when the time is up; PermissionDenied, and any other
+    AioRpcError, at once.
     """
     deadline = asyncio.get_running_loop().time() + give_up_after
     pause = FIRST_PAUSE_SECONDS
@@ -42,6 +57,8 @@ async def call_again(what: str, call: Callable[[], Awaitable[T]], *, give_up_aft
         try:
             return await call()
         except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.PERMISSION_DENIED:
+                raise PermissionDenied(f"{what}: {error.details()}") from error
             if error.code() not in PASSING:
                 raise
             if asyncio.get_running_loop().time() + pause > deadline:

@@ -1,5 +1,6 @@
 """The errors that a caller can act on, and their gRPC status."""
 
+import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -24,6 +25,12 @@ class NotFound(SlipstreamError):
     """The named thing does not exist."""
 
     status = grpc.StatusCode.NOT_FOUND
+
+
+class PermissionDenied(SlipstreamError):
+    """The caller's certificate does not entitle it to the call."""
+
+    status = grpc.StatusCode.PERMISSION_DENIED
 
 
 class OutOfMemory(SlipstreamError):
@@ -54,7 +61,9 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
         if handler.unary_unary:
             return handler._replace(unary_unary=_guard_unary(handler.unary_unary, self._log))
         if handler.unary_stream:
-            return handler._replace(unary_stream=_guard_stream(handler.unary_stream, self._log))
+            writes_itself = not inspect.isasyncgenfunction(handler.unary_stream)
+            guard: Callable[..., Any] = _guard_unary if writes_itself else _guard_stream
+            return handler._replace(unary_stream=guard(handler.unary_stream, self._log))
         return handler._replace(stream_stream=_guard_stream(handler.stream_stream, self._log))
 
 

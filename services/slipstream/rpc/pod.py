@@ -20,6 +20,7 @@ from pathlib import Path
 from slipstream.config import ConfigError, RunConfig, apply_environment, load_config
 from slipstream.config.checks import check_config
 from slipstream.rpc.errors import SlipstreamError
+from slipstream.rpc.security.pod import check_certificate, secure_log
 from slipstream.telemetry.health import Health
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
@@ -72,13 +73,20 @@ def run_pod(name: str, main: Callable[[Pod], Awaitable[None]], argv: Sequence[st
     try:
         config = apply_environment(load_config(arguments.config, arguments.set))
         refuse_impossible(config)
+        check_certificate(name, config.rpc)
     except ConfigError as error:
         print(f"slipstream.{name}: {error}", file=sys.stderr)
         return USAGE_ERROR
-    log = Log(pod=arguments.name or name, level=config.telemetry.level)
+    with secure_log(arguments.name or name, config) as log:
+        return _run_logged(arguments.name or name, main, config, log, arguments.ready_file)
+
+
+def _run_logged(
+    name: str, main: Callable[[Pod], Awaitable[None]], config: RunConfig, log: Log, ready_file: Path | None
+) -> int:
     status = 0
     try:
-        asyncio.run(_run(arguments.name or name, main, config, log, arguments.ready_file))
+        asyncio.run(_run(name, main, config, log, ready_file))
     except* (SlipstreamError, OSError, ValueError, TimeoutError) as group:
         for leaf in _leaves(group):
             log.error("stopped", error=f"{type(leaf).__name__}: {leaf}")

@@ -1,6 +1,7 @@
 """A gRPC server with health, message limits and error mapping, in one call."""
 
 from collections.abc import Callable
+from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -8,6 +9,10 @@ from grpc_health.v1.health import aio as health  # type: ignore[attr-defined]
 
 from slipstream.config import RpcConfig
 from slipstream.rpc.errors import ErrorInterceptor
+from slipstream.rpc.security.authorization import AuthorizationInterceptor
+from slipstream.rpc.security.certificates import Certificates
+from slipstream.rpc.security.credentials import server_credentials
+from slipstream.rpc.security.loopback import refuse_plaintext
 from slipstream.telemetry.logs import Log
 
 MIB = 1024 * 1024
@@ -33,18 +38,31 @@ class Server:
 
 
 async def start_server(
-    address: str, register: Callable[[grpc.aio.Server], None], *, config: RpcConfig, log: Log | None = None
+    address: str,
+    register: Callable[[grpc.aio.Server], None],
+    *,
+    config: RpcConfig,
+    log: Log | None = None,
+    connection_seconds: float | None = None,
 ) -> Server:
     """Listen on `address` (host:port, port 0 takes a free one) with the services that `register` adds.
 
-    Errors: OSError when the port is in use, naming the address and the key to change.
+    Clients are asked to connect anew after `connection_seconds`, and so to look for servers that are new;
+    not given, a connection lasts.
+    Errors: OSError when the port is in use, naming the address and the key to change; ConfigError for
+    plaintext beyond loopback, and for files of `rpc.tls` that cannot be used.
     """
-    server = grpc.aio.server(interceptors=[ErrorInterceptor(log)], options=channel_options(config))
+    refuse_plaintext(address, config)
+    interceptors: list[grpc.aio.ServerInterceptor[Any, Any]] = [ErrorInterceptor(log)]
+    if config.tls is not None:
+        interceptors.append(AuthorizationInterceptor(trust_domain=config.tls.trust_domain, log=log))
+    options = [*channel_options(config), *_connection_age(connection_seconds)]
+    server = grpc.aio.server(interceptors=interceptors, options=options)
     servicer = health.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
     register(server)
     try:
-        port = server.add_insecure_port(address)
+        port = _listen(server, address, config, log)
     except RuntimeError as error:
         raise OSError(
             f"cannot listen on {address}: is the port in use? Set another `address` ({error})"
@@ -53,6 +71,20 @@ async def start_server(
     started = Server(server, servicer, f"{address.rsplit(':', 1)[0]}:{port}")
     await started.set_serving(False)
     return started
+
+
+def _listen(server: grpc.aio.Server, address: str, config: RpcConfig, log: Log | None) -> int:
+    if config.tls is None:
+        return int(server.add_insecure_port(address))
+    return int(server.add_secure_port(address, server_credentials(Certificates(config.tls, log))))
+
+
+def _connection_age(seconds: float | None) -> list[tuple[str, int]]:
+    """After `seconds` no new call is taken on a connection; running ones have as long again."""
+    if seconds is None:
+        return []
+    age = int(seconds * 1000)
+    return [("grpc.max_connection_age_ms", age), ("grpc.max_connection_age_grace_ms", age)]
 
 
 def channel_options(config: RpcConfig) -> list[tuple[str, int]]:

@@ -10,13 +10,21 @@ from slipstream.verifier.rewards import bind_rewards
 from slipstream.verifier.servicer import VerifierServicer
 
 GRACE_SECONDS = 5
+CONNECTION_SECONDS = 60.0
+"""After which a rollout connects anew, and finds verifiers that were added."""
 
 
 async def main(pod: Pod) -> None:
     """Serve until SIGTERM. Errors: ConfigError for a pattern that is not a regular expression."""
     servicer = VerifierServicer(bind_rewards(pod.config.rewards), metrics=pod.metrics, log=pod.log)
     register = partial(add_VerifierServicer_to_server, servicer)
-    server = await start_server(pod.config.verifier.address, register, config=pod.config.rpc)
+    server = await start_server(
+        pod.config.verifier.address,
+        register,
+        config=pod.config.rpc,
+        log=pod.log,
+        connection_seconds=CONNECTION_SECONDS,
+    )
     await server.set_serving(True)
     pod.announce(server.address)
     await pod.stop.wait()

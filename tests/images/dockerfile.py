@@ -1,4 +1,4 @@
-"""Reads a Dockerfile into stages of instructions; knows only the forms that ours use, and refuses all others."""
+"""Reads a Dockerfile into stages of instructions; refuses all forms but those that ours use."""
 
 import json
 import re

@@ -27,9 +27,9 @@ class Said:
 def build(
     name: str, commands: Sequence[dict[str, Any]], *, folder: Path, packages: Sequence[str] = ()
 ) -> list[Said]:
-    """Execute docker/NAME.Dockerfile on a base with `packages`, and run the commands in what comes out.
+    """Execute docker/NAME.Dockerfile on a base with `packages`, and run commands in what comes out.
 
-    `arguments` follow the image's entry point, a `command` replaces it; `until` ends it with SIGTERM when said.
+    `arguments` follow the image's entry point, a `command` replaces it; it gets SIGTERM after saying `until`.
     """
     order = {
         "file": str(ROOT / "docker" / f"{name}.Dockerfile"),
@@ -39,8 +39,10 @@ def build(
         "volumes": ["/tmp", "/runs"],
         "commands": list(commands),
     }
-    command = ["unshare", "--mount", sys.executable, str(Path(__file__).with_name("builder.py"))]
-    done = subprocess.run(command, input=json.dumps(order), capture_output=True, text=True, timeout=1200)
+    command = ["unshare", "--mount", sys.executable, "-m", "images.builder"]
+    done = subprocess.run(
+        command, input=json.dumps(order), cwd=ROOT / "tests", capture_output=True, text=True, timeout=1200
+    )
     assert done.returncode == 0, done.stderr[-5000:]
     return [Said(**result) for result in json.loads(done.stdout)["results"]]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def context_files(root: Path) -> Iterator[Path]:
-    """Every file below `root` that the builder gets, relative to it; the last pattern that matches decides."""
+    """Every file below `root` that the builder gets, relative to it; the last matching pattern decides."""
     rules = patterns((root / ".dockerignore").read_text(encoding="utf-8"))
     for top in sorted(root.iterdir()):
         if ignored(top.name, rules) and not any(back for back, _ in rules if back):

@@ -1,11 +1,11 @@
 """Builds one of our images without Docker, and runs commands in it: an interpreter of our Dockerfiles.
 
-    unshare --mount python builder.py < ORDER.json
+    unshare --mount python -m images.builder < ORDER.json
 
-A stage is an overlay of this machine's file system whose changes live in memory, entered by chroot. What Docker
-would take from a registry, the base image, is played by this machine: its Debian, its Python, and those of its
-Python's packages that the order names. Everything after FROM is executed as it is written. The finished image is
-entered as a runtime would: read-only, as the image's user, with its environment, /tmp and the volumes in memory.
+A stage is an overlay of this machine's file system whose changes live in memory, entered by chroot. What
+Docker would take from a registry, the base image, is played by this machine: its Debian, its Python, and
+those packages that the order names. Everything after FROM is executed as it is written. The finished image is
+entered as a runtime would: read-only, as its user, with its environment, and volumes in memory.
 """
 
 import json
@@ -20,9 +20,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-from context import context_files
-from dockerfile import Instruction, Stage, copy_of, filled, read
+from images.context import context_files
+from images.dockerfile import Instruction, Stage, copy_of, filled, read
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PACKAGE_INDEX = ("PIP_", "SSL_", "REQUESTS_CA_BUNDLE", "HTTP", "http", "NO_PROXY", "no_proxy")
@@ -212,7 +211,9 @@ def outcome(image: Image, order: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     """Nothing is deleted: what is mounted and in memory ends with this process and its namespace."""
     if os.readlink("/proc/self/ns/mnt") == os.readlink(f"/proc/{os.getppid()}/ns/mnt"):
-        raise SystemExit("builder: run it under `unshare --mount`, so that nothing is mounted on this machine")
+        raise SystemExit(
+            "builder: run it under `unshare --mount`, so that nothing is mounted on this machine"
+        )
     order = json.load(sys.stdin)
     mount("-t", "tmpfs", "images", order["folder"])
     builder = Builder(Path(order["file"]), order["packages"], Path(order["folder"]))

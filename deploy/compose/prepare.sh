@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Makes what compose.yaml mounts: folders, passwords, certificates. Again, it renews the certificates.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+slipstream=${SLIPSTREAM:-slipstream}  # the command that makes certificates
+state=compose/state
+umask 077
+mkdir -p $state/{certs,data,models,prometheus,redis,runs,secrets}
+for secret in redis-password grafana-password; do
+  [ -s "$state/secrets/$secret" ] || head -c 32 /dev/urandom | sha256sum | cut -c 1-48 >"$state/secrets/$secret"
+done
+# Redis shows the certificate of replay, which alone talks to it.
+"$slipstream" certs $state/certs --san replay=redis
+# The containers run as you, so that they can read your secrets and write your folders.
+echo "SLIPSTREAM_USER=$(id -u):$(id -g)" >.env

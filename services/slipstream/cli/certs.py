@@ -1,0 +1,140 @@
+"""`slipstream certs DIR`: a development CA and one certificate for each role; again, and they are renewed.
+
+DIR/ca/{ca.crt,ca.key}   DIR/<role>/{tls.crt,tls.key,ca.crt}, the names that cert-manager uses
+"""
+
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slipstream.cli.errors import UsageError
+from slipstream.rpc.security.identity import ROLES
+
+if TYPE_CHECKING:
+    from slipstream.cli.authority import Authority
+
+TRUST_DOMAIN = "slipstream"
+LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
+NAME = re.compile(r"[A-Za-z0-9*]([A-Za-z0-9.*-]*[A-Za-z0-9])?|[0-9a-fA-F:.]+")
+DOMAIN = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?")
+SECRET_MODE, PUBLIC_MODE = 0o600, 0o644
+
+
+def certs_command(
+    directory: Path, *, roles: Sequence[str], sans: Sequence[str], trust_domain: str | None, days: int
+) -> int:
+    """Make or renew; returns the exit status.
+
+    Each `sans` is role=name. Names that a certificate has already are kept.
+    Errors: UsageError, before anything is written, for what cannot be and for files that are not ours.
+    """
+    if days < 1:
+        raise UsageError(f"--days {days}: must be 1 or more")
+    wanted = _roles(roles)
+    given = _names(sans, wanted)
+    authority = _authority(directory / "ca", trust_domain)
+    names = {role: _all_names(directory / role, authority, given[role]) for role in wanted}
+    _write_authority(directory / "ca", authority)
+    for role in wanted:
+        pair = authority.issue(role, names[role], valid=timedelta(days=days))
+        _write(directory / role / "tls.key", pair.key, SECRET_MODE)
+        _write(directory / role / "tls.crt", pair.certificate, PUBLIC_MODE)
+        _write(directory / role / "ca.crt", authority.pair.certificate, PUBLIC_MODE)
+    _tell(directory, authority, names, days)
+    return 0
+
+
+def _roles(given: Sequence[str]) -> tuple[str, ...]:
+    unknown = [role for role in given if role not in ROLES]
+    if unknown:
+        raise UsageError(f"--roles {' '.join(unknown)}: the roles are {', '.join(ROLES)}")
+    return tuple(dict.fromkeys(given)) or ROLES
+
+
+def _names(sans: Sequence[str], roles: Sequence[str]) -> dict[str, list[str]]:
+    """The names that were given for each role."""
+    found: dict[str, list[str]] = {role: [] for role in roles}
+    for san in sans:
+        role, separator, name = san.partition("=")
+        if not separator or role not in found or not NAME.fullmatch(name):
+            raise UsageError(
+                f"--san {san}: write role=name, with a DNS name or an IP address, for a role of "
+                f"{', '.join(roles)}"
+            )
+        found[role].append(name)
+    return found
+
+
+def _authority(folder: Path, trust_domain: str | None) -> "Authority":
+    """The authority of this directory, or a new one."""
+    try:
+        from slipstream.cli.authority import Authority, Pair, make_authority
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"this command needs the package {error.name}: pip install 'slipstream[cluster]'"
+        ) from error
+    certificate, key = folder / "ca.crt", folder / "ca.key"
+    if not certificate.exists() and not key.exists():
+        if trust_domain is not None and not DOMAIN.fullmatch(trust_domain):
+            raise UsageError(f"--trust-domain {trust_domain}: lower-case letters, digits, dots, - and _ only")
+        return make_authority(trust_domain or TRUST_DOMAIN)
+    try:
+        authority = Authority(Pair(certificate=certificate.read_bytes(), key=key.read_bytes()))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{folder} cannot be used: {error}; choose another DIR") from error
+    if trust_domain not in (None, authority.trust_domain):
+        raise UsageError(
+            f"--trust-domain {trust_domain}: {folder} is of {authority.trust_domain}; choose another DIR"
+        )
+    return authority
+
+
+def _all_names(folder: Path, authority: "Authority", given: Sequence[str]) -> list[str]:
+    """The names of a role's certificate. Errors: UsageError when there is one that is not ours."""
+    from slipstream.cli.authority import names_of
+
+    old = folder / "tls.crt"
+    before = old.read_bytes() if old.exists() else b""
+    if before and authority.issued(before):
+        return list(dict.fromkeys([*names_of(before), *given]))
+    strange = [name for name in ("tls.crt", "tls.key", "ca.crt") if (folder / name).exists()]
+    if strange:
+        raise UsageError(
+            f"{folder / strange[0]} was not made by this authority, and is left alone; choose another DIR, "
+            "or move it away"
+        )
+    return list(dict.fromkeys([folder.name, *LOCAL_NAMES, *given]))
+
+
+def _write_authority(folder: Path, authority: "Authority") -> None:
+    if not (folder / "ca.key").exists():
+        _write(folder / "ca.key", authority.pair.key, SECRET_MODE)
+        _write(folder / "ca.crt", authority.pair.certificate, PUBLIC_MODE)
+
+
+def _write(path: Path, content: bytes, mode: int) -> None:
+    """Replace a file at once, so that nobody ever reads half of one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    partial.unlink(missing_ok=True)
+    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as stream:
+        stream.write(content)
+    partial.replace(path)
+
+
+def _tell(directory: Path, authority: "Authority", names: Mapping[str, Sequence[str]], days: int) -> None:
+    width = max(map(len, names))
+    for role, known_as in names.items():
+        identity = f"spiffe://{authority.trust_domain}/{role}"
+        print(f"{role:<{width}}  {directory / role}  {identity}  {' '.join(known_as)}")
+    print(f"good for {days} days; the same command renews them")
+    print(f"keep {directory / 'ca' / 'ca.key'} to yourself: who has it can be anybody")
+    print("as secrets:")
+    print(
+        f"  for role in {' '.join(names)}; do kubectl create secret generic slipstream-$role-tls "
+        f"--from-file={shlex.quote(str(directory))}/$role --dry-run=client -o yaml | kubectl apply -f -; done"
+    )

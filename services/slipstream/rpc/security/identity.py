@@ -1,0 +1,65 @@
+"""Who is who, and who may call what: the one table of roles and methods."""
+
+from collections.abc import Mapping, Sequence
+
+ROLES = ("learner", "rollout", "verifier", "replay", "probe", "console")
+"""`probe` looks whether a deployment works, `console` looks on; neither changes a run."""
+
+_REPLAY, _FLEET, _VERIFIER, _HEALTH = (
+    "/slipstream.v1.Replay/",
+    "/slipstream.v1.Fleet/",
+    "/slipstream.v1.Verifier/",
+    "/grpc.health.v1.Health/",
+)
+
+CALLERS: Mapping[str, frozenset[str]] = {
+    _REPLAY + "LeasePrompts": frozenset({"rollout", "probe"}),
+    _REPLAY + "ReturnPrompts": frozenset({"rollout", "probe"}),
+    _REPLAY + "InsertGroup": frozenset({"rollout"}),
+    _REPLAY + "SampleBatch": frozenset({"learner"}),
+    _REPLAY + "AckBatch": frozenset({"learner"}),
+    _REPLAY + "ReleaseBatch": frozenset({"learner"}),
+    _REPLAY + "AnnounceVersion": frozenset({"learner"}),
+    _REPLAY + "ConfirmCheckpoint": frozenset({"learner"}),
+    _REPLAY + "AttachLearner": frozenset({"learner"}),
+    _REPLAY + "StartEvaluation": frozenset({"learner"}),
+    _REPLAY + "GetEvaluation": frozenset({"learner"}),
+    _REPLAY + "GetStats": frozenset({"probe", "console"}),
+    _FLEET + "Join": frozenset({"rollout"}),
+    _FLEET + "GetPolicy": frozenset({"probe", "console"}),
+    _VERIFIER + "Score": frozenset({"rollout", "probe"}),
+    _HEALTH + "Check": frozenset({"probe", "console"}),
+    _HEALTH + "Watch": frozenset({"probe", "console"}),
+}
+"""Method → the roles that may call it. What is not here may be called by nobody."""
+
+
+class Stranger(ValueError):
+    """A certificate that names none of us."""
+
+
+def role_of(uris: Sequence[str], *, trust_domain: str) -> str:
+    """The role that a certificate with these URI SANs has.
+
+    Errors: Stranger unless there is exactly one, `spiffe://<trust_domain>/<role>` with a known role.
+    """
+    wanted = f"spiffe://{trust_domain}/ROLE with ROLE one of {', '.join(ROLES)}"
+    if len(uris) != 1:
+        found = ", ".join(uris) or "none"
+        raise Stranger(f"it must carry exactly one URI, {wanted}; it carries {found}")
+    scheme, _, rest = uris[0].partition("://")
+    domain, _, role = rest.partition("/")
+    if scheme != "spiffe":
+        raise Stranger(f"its URI is {uris[0]}, and must be {wanted}")
+    if domain != trust_domain:
+        raise Stranger(
+            f"it is of the trust domain {domain}, and ours is {trust_domain} (rpc.tls.trust_domain)"
+        )
+    if role not in ROLES:
+        raise Stranger(f"its role is {role!r}, and must be one of {', '.join(ROLES)}")
+    return role
+
+
+def may_call(role: str, method: str) -> bool:
+    """Whether a role may call a method, written `/package.Service/Method`."""
+    return role in CALLERS.get(method, frozenset())

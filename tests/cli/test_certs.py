@@ -1,0 +1,154 @@
+"""`slipstream certs`: what it makes, what it keeps, and what it leaves alone."""
+
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from slipstream.cli.__main__ import main
+from slipstream.cli.authority import make_authority, names_of
+from slipstream.config import TlsConfig
+from slipstream.rpc.security.certificates import read_material
+from slipstream.rpc.security.identity import ROLES
+
+ROLE_FILES = ["ca.crt", "tls.crt", "tls.key"]
+
+
+def certs(directory: Path, *arguments: str) -> int:
+    return main(["certs", str(directory), *arguments])
+
+
+def material(folder: Path, trust_domain: str = "slipstream") -> str:
+    """The role of a folder's certificate, if a pod would start with it."""
+    files = {"certificate": folder / "tls.crt", "key": folder / "tls.key", "authority": folder / "ca.crt"}
+    return read_material(TlsConfig(**files, trust_domain=trust_domain)).role
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(directory)): p.read_bytes() for p in directory.rglob("*") if p.is_file()}
+
+
+def serial(folder: Path) -> int:
+    return x509.load_pem_x509_certificate((folder / "tls.crt").read_bytes()).serial_number
+
+
+def test_every_role_gets_files_that_a_pod_starts_with_and_keys_are_private(tmp_path: Path) -> None:
+    assert certs(tmp_path) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*ROLES, "ca"])
+    for role in ROLES:
+        assert sorted(path.name for path in (tmp_path / role).iterdir()) == ROLE_FILES
+        assert material(tmp_path / role) == role
+        assert names_of((tmp_path / role / "tls.crt").read_bytes()) == [role, "localhost", "127.0.0.1", "::1"]
+    keys = [*tmp_path.rglob("*.key")]
+    assert len(keys) == len(ROLES) + 1
+    assert {stat.S_IMODE(key.stat().st_mode) for key in keys} == {0o600}
+
+
+def test_again_renews_the_certificates_under_the_same_authority_with_the_same_names(tmp_path: Path) -> None:
+    names = ("replay=replay.ns.svc", "replay=10.0.0.7", "--trust-domain", "here")
+    assert certs(tmp_path, "--roles", "replay", "probe", "--san", *names) == 0
+    before, authority = serial(tmp_path / "replay"), (tmp_path / "ca/ca.crt").read_bytes()
+    assert certs(tmp_path, "--roles", "replay", "--san", "replay=other") == 0
+    assert serial(tmp_path / "replay") != before
+    assert (tmp_path / "ca/ca.crt").read_bytes() == authority == (tmp_path / "replay/ca.crt").read_bytes()
+    known = names_of((tmp_path / "replay/tls.crt").read_bytes())
+    assert set(known) == {"replay", "localhost", "127.0.0.1", "::1", "replay.ns.svc", "10.0.0.7", "other"}
+    assert material(tmp_path / "replay", "here") == "replay"
+
+
+def test_it_says_what_it_made_and_how_to_make_secrets_of_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert certs(tmp_path, "--roles", "probe", "--days", "7") == 0
+    said = capsys.readouterr().out
+    assert f"probe  {tmp_path / 'probe'}  spiffe://slipstream/probe" in said
+    assert "good for 7 days" in said
+    assert "kubectl create secret generic slipstream-$role-tls" in said
+    lasts = x509.load_pem_x509_certificate((tmp_path / "probe/tls.crt").read_bytes())
+    assert (lasts.not_valid_after_utc - lasts.not_valid_before_utc).days == 7
+
+
+def test_files_of_somebody_else_are_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "replay").mkdir()
+    (tmp_path / "replay" / "tls.key").write_text("mine")
+    before = contents(tmp_path)
+    assert certs(tmp_path) == 2
+    assert "replay/tls.key was not made by this authority, and is left alone" in capsys.readouterr().err
+    assert contents(tmp_path) == before
+
+
+def test_certificates_whose_authority_is_gone_are_left_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    certs(tmp_path, "--roles", "replay")
+    for file in (tmp_path / "ca").iterdir():
+        file.unlink()
+    before = contents(tmp_path)
+    assert certs(tmp_path, "--roles", "replay") == 2
+    assert "was not made by this authority" in capsys.readouterr().err
+    assert contents(tmp_path) == before
+
+
+def test_an_authority_that_is_not_ours_is_not_used(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ca, leaf = tmp_path / "ca", make_authority("x")
+    ca.mkdir()
+    (ca / "ca.crt").write_bytes(leaf.pair.certificate)
+    for key, says in (
+        (make_authority("x").pair.key, "ca.key is not the key of ca.crt"),
+        (b"no", "cannot be"),
+    ):
+        (ca / "ca.key").write_bytes(key)
+        before = contents(tmp_path)
+        assert certs(tmp_path) == 2
+        assert says in capsys.readouterr().err
+        assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--roles", "redis"], "--roles redis: the roles are learner, rollout"),
+        (["--san", "replay"], "write role=name"),
+        (["--san", "redis=name"], "write role=name"),
+        (["--san", "replay=not a name"], "write role=name"),
+        (["--roles", "probe", "--san", "replay=x"], "for a role of probe"),
+        (["--days", "0"], "--days 0: must be 1 or more"),
+        (["--trust-domain", "Not/This"], "--trust-domain Not/This: lower-case"),
+    ],
+)
+def test_what_cannot_be_is_one_line_and_writes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], says: str
+) -> None:
+    assert certs(tmp_path, *arguments) == 2
+    assert says in capsys.readouterr().err
+    assert contents(tmp_path) == {}
+
+
+def test_another_trust_domain_needs_another_directory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    certs(tmp_path, "--roles", "probe", "--trust-domain", "one")
+    assert certs(tmp_path, "--roles", "probe", "--trust-domain", "two") == 2
+    assert "is of one; choose another DIR" in capsys.readouterr().err
+    assert certs(tmp_path, "--roles", "probe") == 0
+
+
+def test_without_cryptography_it_says_what_to_install(tmp_path: Path) -> None:
+    program = (
+        "import sys; sys.modules['cryptography'] = None\n"
+        "from slipstream.cli.__main__ import main; sys.exit(main(['certs', sys.argv[1]]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)],
+        env={"PYTHONPATH": "services"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert done.stderr == (
+        "slipstream: this command needs the package cryptography: pip install 'slipstream[cluster]'\n"
+    )

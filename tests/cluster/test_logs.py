@@ -1,0 +1,163 @@
+"""`slipstream cluster logs`: the lines of all pods as one story."""
+
+import itertools
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from cluster.conftest import Command
+from cluster.fake_kubernetes import FakeKubernetes, kubeconfig
+from cluster.objects import PLAIN, PODS, pod
+from hypothesis import given
+from hypothesis import strategies as st
+from slipstream.cluster.api import Api
+from slipstream.cluster.connect import connect
+from slipstream.cluster.logs import Line, Wanted, choose_pods, follow_logs, split_lines
+from slipstream.cluster.release import find_release
+
+Output = pytest.CaptureFixture[str]
+LEARNER, REPLAY, STEADY = PODS["learner"][0], PODS["replay"][0], PODS["rollout/steady"]
+
+
+def stamp(second: int) -> str:
+    return f"2026-05-01T10:00:{second:02d}.123456789Z"
+
+
+@pytest.fixture(autouse=True)
+def _lines(cluster: FakeKubernetes) -> None:
+    cluster.logs = {
+        LEARNER: [(stamp(2), "info learner: step 1"), (stamp(5), "info learner: step 2")],
+        REPLAY: [(stamp(1), "info replay: ready"), (stamp(3), "warning replay: leases expired")],
+        STEADY[0]: [(stamp(4), "info rollout: serving version=1")],
+        STEADY[1]: [(stamp(second), f"info rollout: line {second}") for second in range(10, 15)],
+    }
+
+
+def printed(capsys: Output) -> list[tuple[str, str]]:
+    """Pod and text of the printed lines."""
+    cells = (line.split(" | ") for line in capsys.readouterr().out.splitlines())
+    return [(name.strip(), text) for name, text in cells]
+
+
+def test_lines_of_all_pods_come_in_order_of_time(command: Command, capsys: Output) -> None:
+    assert command("logs") == 0
+    lines = printed(capsys)
+    assert lines[:5] == [
+        ("replay-7b8c9d6f5-rrrr1", "info replay: ready"),
+        ("learner-0", "info learner: step 1"),
+        ("replay-7b8c9d6f5-rrrr1", "warning replay: leases expired"),
+        ("rollout-steady-7d9f8b6c5-x2x4z", "info rollout: serving version=1"),
+        ("learner-0", "info learner: step 2"),
+    ]
+    assert len(lines) == 10
+
+
+@pytest.mark.parametrize(
+    ("target", "pods"),
+    [
+        ("learner", {"learner-0"}),
+        ("rollout", {"rollout-steady-7d9f8b6c5-x2x4z", "rollout-steady-7d9f8b6c5-9kq7m"}),
+        ("rollout/steady", {"rollout-steady-7d9f8b6c5-x2x4z", "rollout-steady-7d9f8b6c5-9kq7m"}),
+        (LEARNER, {"learner-0"}),
+        ("rollout-steady-7d9f8b6c5-9kq7m", {"rollout-steady-7d9f8b6c5-9kq7m"}),
+    ],
+)
+def test_a_component_a_pool_or_a_pod_is_chosen(
+    command: Command, capsys: Output, target: str, pods: set[str]
+) -> None:
+    assert command("logs", target) == 0
+    assert {name for name, _ in printed(capsys)} == pods
+
+
+def test_the_tail_is_of_each_pod(command: Command, capsys: Output) -> None:
+    assert command("logs", "--tail", "1") == 0
+    assert [text for _, text in printed(capsys)] == [
+        "warning replay: leases expired",
+        "info rollout: serving version=1",
+        "info learner: step 2",
+        "info rollout: line 14",
+    ]
+
+
+@pytest.mark.parametrize("target", ["trainer", "rollout/fast", "nobody-0"])
+def test_what_no_pod_is_called_is_refused_with_what_there_is(
+    command: Command, capsys: Output, target: str
+) -> None:
+    assert command("logs", target) == 2
+    known = "learner, rollout/spot, rollout/steady, verifier, replay, redis"
+    assert f"no pod of {target}; its pods are of {known}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("time_given", ["soon", "0", "-5m", "1y", ""])
+def test_a_time_that_is_none_is_a_usage_error(command: Command, capsys: Output, time_given: str) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        command("logs", f"--since={time_given}")
+    assert "write a time such as 90s, 10m, 2h or 1d" in capsys.readouterr().err
+
+
+def test_following_prints_new_lines_and_ends_quietly_with_ctrl_c(
+    cluster: FakeKubernetes, command: Command, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def press(line: str) -> None:
+        seen.append(line)
+        if "line 14" in line:
+            cluster.logs[LEARNER].append((stamp(20), "info learner: step 3"))
+        if "step 3" in line:
+            raise KeyboardInterrupt
+
+    seen: list[str] = []
+    monkeypatch.setattr("builtins.print", lambda text, **_: press(text))
+    assert command("logs", "-f") == 0
+    assert "step 3" in seen[-1]
+
+
+def follow(cluster: FakeKubernetes, tmp_path: Path, *, lines: int, target: str = "rollout") -> list[Line]:
+    """The first so many lines that are followed."""
+    path = tmp_path / "kubeconfig"
+    path.write_text(kubeconfig(cluster), encoding="utf-8")
+    api = Api(connect(kubeconfig=path))
+    release = find_release(api, None)
+    pods = choose_pods(api, release, target)
+    found = follow_logs(api, release, pods, Wanted(), target=target, look_seconds=0.05)
+    return list(itertools.islice(found, lines))
+
+
+def test_a_pod_that_comes_later_is_followed_from_its_first_line(
+    cluster: FakeKubernetes, tmp_path: Path
+) -> None:
+    new = f"{PLAIN}-7d9f8b6c5-later"
+    fresh = pod(new, "rollout", "steady")
+    fresh["metadata"]["namespace"] = "team"
+    fresh["metadata"]["labels"]["app.kubernetes.io/instance"] = "run1"
+
+    def arrive() -> None:
+        cluster.objects["pods"].append(fresh)
+        time.sleep(0.05)
+        cluster.logs[new] = [(stamp(30), "info rollout: born"), (stamp(31), "info rollout: alive")]
+
+    threading.Timer(0.1, arrive).start()
+    lines = follow(cluster, tmp_path, lines=8)
+    assert [line.text for line in lines if line.pod == new] == ["info rollout: born", "info rollout: alive"]
+
+
+def test_a_stream_that_breaks_is_taken_up_without_repeating_a_line(
+    cluster: FakeKubernetes, tmp_path: Path
+) -> None:
+    cluster.logs_break_after = 2
+    lines = follow(cluster, tmp_path, lines=6)
+    texts = [line.text for line in lines]
+    assert sorted(texts) == sorted(
+        [f"info rollout: line {s}" for s in range(10, 15)] + ["info rollout: serving version=1"]
+    )
+
+
+@given(
+    text=st.lists(st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]))),
+    size=st.integers(1, 9),
+)
+def test_lines_are_the_same_however_the_stream_is_cut(text: list[str], size: int) -> None:
+    whole = "".join(f"{line}\n" for line in text).encode()
+    pieces = [whole[start : start + size] for start in range(0, len(whole), size)]
+    assert list(split_lines(pieces)) == text
+    assert list(split_lines([*pieces, b"unfinished"])) == [*text, "unfinished"]

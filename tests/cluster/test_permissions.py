@@ -1,0 +1,23 @@
+"""The Role: all that the commands need and nothing more, and the same in the chart as in the code."""
+
+from cluster.conftest import ROLE, Command
+from cluster.fake_kubernetes import FakeKubernetes
+from cluster.pages import circle
+
+
+def test_all_commands_together_use_every_right_of_the_role_and_no_other(
+    cluster: FakeKubernetes, command: Command
+) -> None:
+    cluster.allowed = None
+    with circle(cluster):
+        assert command("status") == 0
+    for arguments in (
+        ("scale", "rollout/steady", "3"),
+        ("scale", "rollout/spot", "3", "--override"),
+        ("scale", "rollout/spot", "auto"),
+        ("logs",),
+        ("pause",),
+        ("resume",),
+    ):
+        assert command(*arguments) == 0
+    assert cluster.used == ROLE

@@ -1,0 +1,51 @@
+"""The chart's Role is the code's permissions, each change of something limited to the release by name."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster.conftest import ROLE
+
+RUN = Path(__file__).parents[2] / "examples" / "addition.yaml"
+POOLS = [{"name": "steady"}, {"name": "spot", "autoscaling": {"kind": "keda"}}]
+VALUES = {
+    "run": {"config": RUN.read_text(encoding="utf-8")},
+    "rollout": {"pools": POOLS},
+    "redis": {"auth": {"existingSecret": "redis-password"}},
+    "monitoring": {"rules": {"from": "elsewhere"}},
+    "autoscaling": {"prometheus": {"address": "http://prometheus:9090"}},
+    "cluster": {"rbac": {"create": True, "subjects": [{"kind": "User", "name": "me"}]}},
+}
+
+
+@pytest.fixture(scope="module")
+def rules() -> list[dict[str, Any]]:
+    from chart.rendering import Release, render  # needs the engine of Helm, which only chart tests have
+
+    documents = render(Release(name="run1", namespace="team", values=VALUES))
+    (role,) = [document for document in documents if document["kind"] == "Role"]
+    found: list[dict[str, Any]] = role["rules"]
+    return found
+
+
+@pytest.mark.chart
+def test_the_role_gives_these_rights_and_no_others(rules: list[dict[str, Any]]) -> None:
+    given = {
+        (group, resource, verb)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert given == ROLE
+
+
+@pytest.mark.chart
+def test_whatever_the_role_lets_change_it_names(rules: list[dict[str, Any]]) -> None:
+    changing = {rule["resources"][0]: rule.get("resourceNames") for rule in rules if "patch" in rule["verbs"]}
+    assert changing == {
+        "configmaps": ["run1-slipstream-paused"],
+        "deployments/scale": ["run1-slipstream-rollout-steady", "run1-slipstream-rollout-spot"],
+        "statefulsets/scale": ["run1-slipstream-learner"],
+        "scaledobjects": ["run1-slipstream-rollout-spot"],
+    }

@@ -1,0 +1,115 @@
+"""docs/kubernetes.md: its values render, and its commands are those that there are."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs/kubernetes.md").read_text(encoding="utf-8")
+RUN = "model: {path: /anywhere}\ndata: {kind: file, path: /data/train.jsonl}\n"
+FIRST, TRIAL = "helm install first", "helm install trial"
+
+
+def blocks(language: str) -> list[str]:
+    """The fenced blocks of a language, or those of commands, which have none."""
+    fences = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
+    return [text for name, text in fences if name == language]
+
+
+def commands(start: str) -> list[str]:
+    """Every command of the page that begins so, with its continuations."""
+    lines = [line for block in blocks("") for line in block.replace("\\\n", " ").splitlines()]
+    inline = [code for code in re.findall(r"`([^`\n]+)`", PAGE) if " " in code]
+    return [command.strip() for command in (*lines, *inline) if command.strip().startswith(start)]
+
+
+def values_with(key: str) -> dict[str, Any]:
+    """The one block of values that has this text."""
+    (block,) = [block for block in blocks("yaml") if key in block]
+    found: dict[str, Any] = yaml.safe_load(block)
+    return found
+
+
+def rendered(values: dict[str, Any], run: str) -> list[dict[str, Any]]:
+    from helm_python import Chart
+
+    chart = Chart.load(ROOT / "charts/slipstream")
+    given = {**values, "run": {"config": run}}
+    chart.validate_schema(given)
+    files = chart.render(given, name="first", namespace="slipstream")
+    documents = [yaml.safe_load_all(text) for path, text in files.items() if path.endswith(".yaml")]
+    return [document for stream in documents for document in stream if document]
+
+
+def named(documents: list[dict[str, Any]], kind: str) -> set[str]:
+    return {document["metadata"]["name"] for document in documents if document["kind"] == kind}
+
+
+@pytest.mark.chart
+def test_the_values_of_the_first_release_render():
+    documents = rendered(values_with("registry: registry.example.com"), RUN)
+    assert named(documents, "ScaledObject") == {"first-slipstream-rollout-default"}
+    assert named(documents, "StatefulSet") == {"first-slipstream-learner", "first-slipstream-redis"}
+    assert "first-slipstream-learner-0" in "".join(commands("kubectl cp"))
+
+
+@pytest.mark.chart
+def test_the_values_of_the_trial_render_with_the_example():
+    documents = rendered(values_with("slipstream/cpu"), (ROOT / "examples/addition.yaml").read_text())
+    learners = [
+        d
+        for d in documents
+        if d["metadata"]["name"] == "first-slipstream-learner" and d["kind"] == "StatefulSet"
+    ]
+    assert "nvidia.com/gpu" not in yaml.safe_dump(learners)
+
+
+@pytest.mark.chart
+@pytest.mark.parametrize("key", ["mode: secrets", "lifecycle: spot"])
+def test_every_further_block_of_values_renders_over_the_first(key):
+    assert rendered({**values_with("registry: registry.example.com"), **values_with(key)}, RUN)
+
+
+@pytest.mark.chart
+def test_the_certificates_are_for_the_names_and_the_trust_domain_of_the_release(tmp_path):
+    values = {**values_with("registry: registry.example.com"), **values_with("mode: secrets")}
+    (config,) = [d for d in rendered(values, RUN) if "cluster.yaml" in d.get("data", ())]
+    cluster = yaml.safe_load(config["data"]["cluster.yaml"])
+    (certs,) = commands("slipstream certs certs")
+    assert f"--trust-domain {cluster['rpc']['tls']['trust_domain']}" in certs
+    for room in ("learner", "replay", "verifier"):
+        assert f"{room}={cluster[room]['address'].partition(':')[0]}" in certs
+    assert cluster["replay"]["redis_url"].split("//")[1].partition(":")[0] in certs
+    done = subprocess.run(slipstream(certs), cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.chart
+@pytest.mark.parametrize("command", sorted(set(commands("slipstream cluster"))))
+def test_every_command_that_looks_after_the_cluster_exists(command, tmp_path):
+    missing = ["--kubeconfig", str(tmp_path / "missing")]
+    done = subprocess.run([*slipstream(command), *missing], capture_output=True, text=True)
+    assert "usage:" not in done.stderr
+    assert "missing" in done.stderr
+
+
+def slipstream(command: str) -> list[str]:
+    return [sys.executable, "-m", "slipstream.cli", *shlex.split(command)[1:]]
+
+
+def test_every_file_that_a_command_names_exists():
+    for path in re.findall(r"(?:--file |bash |charts/|examples/|docker/)[\w./$-]+", "\n".join(blocks(""))):
+        name = path.split(" ")[-1].replace("$image", "services")
+        assert (ROOT / name).exists() or name == "charts/slipstream", name
+
+
+def test_every_link_of_the_page_is_to_a_file_or_a_known_page():
+    for link in re.findall(r"\]\(([^)#]+)\)", PAGE):
+        if not link.startswith("https://"):
+            assert (ROOT / "docs" / link).exists(), link

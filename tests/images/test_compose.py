@@ -1,0 +1,168 @@
+"""deploy/compose.yaml against the images, the configuration and the pods that it is made of."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from images.dockerfile import read
+from slipstream.config import apply_environment, load_config
+
+ROOT = Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy"
+RUN, CLUSTER = "/etc/slipstream/run.yaml", "/etc/slipstream/cluster.yaml"
+PODS = ("replay", "verifier", "learner", "rollout")
+EACH_POD = pytest.mark.parametrize("pod", PODS)
+
+
+def services(*files: str) -> dict[str, Any]:
+    """The services of the files, a key of a later one in the place of an earlier one's."""
+    merged: dict[str, Any] = {}
+    for file in files or ("compose.yaml",):
+        for name, service in yaml.safe_load((DEPLOY / file).read_text(encoding="utf-8"))["services"].items():
+            merged[name] = {**merged.get(name, {}), **service}
+    return merged
+
+
+def words(service: dict[str, Any]) -> str:
+    return " ".join([*service.get("entrypoint", []), *service["command"]])
+
+
+def mounts(service: dict[str, Any]) -> dict[str, str]:
+    """Host paths by where they are mounted, with the defaults of variables filled in."""
+    filled = [re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", volume) for volume in service.get("volumes", [])]
+    return {volume.split(":")[1]: volume.split(":")[0] for volume in filled}
+
+
+@EACH_POD
+def test_every_service_starts_its_pod_with_the_runs_configuration_and_the_machines(pod):
+    command = words(services()[pod])
+    assert (
+        f"slipstream.{pod} --config /etc/slipstream/run.yaml --config /etc/slipstream/cluster.yaml" in command
+    )
+    assert {RUN, CLUSTER} <= set(mounts(services()[pod]))
+
+
+@EACH_POD
+def test_every_pod_can_read_its_configuration_and_listens_where_the_others_look(pod):
+    config = load_config([ROOT / "examples/addition.yaml", DEPLOY / "compose/cluster.yaml"])
+    own = apply_environment(config, services()[pod].get("environment", {}))
+    address = getattr(own, pod).address
+    assert address.startswith("0.0.0.0:")
+    if pod != "rollout":  # nobody calls a rollout
+        assert getattr(config, pod).address == f"{pod}:{address.rpartition(':')[2]}"
+
+
+@EACH_POD
+@pytest.mark.parametrize(
+    "files", [("compose.yaml",), ("compose.yaml", "compose.gpu.yaml")], ids=["cpu", "gpu"]
+)
+def test_every_image_is_built_from_a_dockerfile_that_has_the_pods_ports(pod, files):
+    service = services(*files)[pod]
+    file = ROOT / service["build"]["dockerfile"]
+    assert service["image"] == f"slipstream/{file.stem}:${{SLIPSTREAM_TAG:-0.1.0}}"
+    config = apply_environment(load_config(DEPLOY / "compose/cluster.yaml"), service.get("environment", {}))
+    ports = {getattr(config, pod).address.rpartition(":")[2], str(config.telemetry.port)}
+    assert ports <= set(read(file)[-1].last("EXPOSE").rest.split())
+
+
+def test_what_the_configuration_names_is_mounted():
+    config = load_config(DEPLOY / "compose/cluster.yaml")
+    for pod in PODS:
+        assert mounts(services()[pod])["/etc/slipstream/tls"] == f"./compose/state/certs/{pod}"
+    assert str(config.rpc.tls.key.parent) == "/etc/slipstream/tls"
+    assert str(config.replay.redis_password_file) in mounts(services()["replay"])
+    for pod in ("learner", "rollout"):
+        assert str(config.model.path.parent) in mounts(services()[pod])
+    assert str(config.run_dir.parent) in mounts(services()["learner"])
+
+
+def test_every_mounted_file_is_in_the_repository_or_made_by_the_preparation(tmp_path):
+    made = prepared(tmp_path)
+    for name, service in services("compose.yaml").items():
+        for inside, outside in mounts(service).items():
+            if outside.startswith("./compose/state/certs/"):
+                assert "certs compose/state/certs --san replay=redis" in (made / "asked").read_text()
+            elif outside.startswith("./compose/state/"):
+                assert (made / outside).exists(), f"{name}: {outside}"
+            else:
+                assert (DEPLOY / outside).exists(), f"{name}: {outside} at {inside}"
+
+
+def prepared(folder: Path) -> Path:
+    """A copy of deploy/ after prepare.sh, with a command for slipstream that notes its arguments."""
+    deploy = folder / "deploy"
+    shutil.copytree(DEPLOY / "compose", deploy / "compose", ignore=shutil.ignore_patterns("state"))
+    slipstream = folder / "slipstream"
+    slipstream.write_text(f'#!/bin/sh\necho "$@" >>{deploy / "asked"}\n')
+    slipstream.chmod(0o755)
+    for _ in range(2):
+        subprocess.run(
+            ["bash", deploy / "compose/prepare.sh"],
+            env={**os.environ, "SLIPSTREAM": str(slipstream)},
+            check=True,
+        )
+    return deploy
+
+
+def test_preparing_again_keeps_the_passwords_which_only_the_owner_can_read(tmp_path):
+    first = prepared(tmp_path)
+    secret = first / "compose/state/secrets/redis-password"
+    before = secret.read_text()
+    subprocess.run(
+        ["bash", first / "compose/prepare.sh"], env={**os.environ, "SLIPSTREAM": "true"}, check=True
+    )
+    assert secret.read_text() == before
+    assert len(before.strip()) == 48
+    assert secret.stat().st_mode & 0o077 == 0
+    assert (first / ".env").read_text() == f"SLIPSTREAM_USER={os.getuid()}:{os.getgid()}\n"
+
+
+def test_every_container_is_read_only_and_without_privileges():
+    for name, service in services("compose.yaml", "compose.gpu.yaml").items():
+        assert service["read_only"] is True, name
+        assert service["cap_drop"] == ["ALL"], name
+        assert service["security_opt"] == ["no-new-privileges:true"], name
+        assert service["user"].startswith("${SLIPSTREAM_USER:?"), name
+        assert re.search(r":v?\d+\.\d+\.\d+$|:\$\{SLIPSTREAM_TAG:-\d+\.\d+\.\d+\}$", service["image"]), name
+
+
+def test_only_the_monitors_are_published_and_only_on_this_machine():
+    published = {name: service["ports"] for name, service in services().items() if "ports" in service}
+    assert set(published) == {"prometheus", "grafana"}
+    assert all(port.startswith("127.0.0.1:") for ports in published.values() for port in ports)
+
+
+def test_only_replay_shares_a_network_with_redis():
+    assert {name for name, service in services().items() if "redis" in service.get("networks", [])} == {
+        "redis",
+        "replay",
+    }
+    assert services()["redis"]["networks"] == ["redis"]
+
+
+def test_prometheus_finds_every_pod_at_the_port_of_its_metrics():
+    (job,) = yaml.safe_load((DEPLOY / "compose/prometheus.yaml").read_text())["scrape_configs"]
+    (found,) = job["dns_sd_configs"]
+    assert tuple(found["names"]) == PODS
+    assert found["port"] == load_config(DEPLOY / "compose/cluster.yaml").telemetry.port
+    for pod in PODS:
+        assert str(found["port"]) in " ".join(services()[pod]["healthcheck"]["test"])
+
+
+@pytest.mark.chart
+def test_promtool_accepts_the_scrape_configuration(tmp_path):
+    text = (
+        (DEPLOY / "compose/prometheus.yaml")
+        .read_text()
+        .replace("/etc/prometheus/rules", str(DEPLOY / "prometheus"))
+    )
+    (tmp_path / "prometheus.yaml").write_text(text)
+    done = subprocess.run(
+        ["promtool", "check", "config", tmp_path / "prometheus.yaml"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,78 @@
+"""Real servers with mutual TLS: every role calls every method, and strangers call one."""
+
+import asyncio
+from pathlib import Path
+
+import grpc
+import pytest
+from rpc.mutual_tls import DOMAIN, HOUR, Written, a_pod, an_authority, answering, call, calling, raw_channel
+from slipstream.rpc.channel import call_again
+from slipstream.rpc.errors import PermissionDenied
+from slipstream.rpc.security.identity import CALLERS, ROLES
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_may_call_what_the_table_says_and_nothing_else(tmp_path: Path, role: str) -> None:
+    written, authority = Written(), an_authority()
+
+    async def allowed() -> set[str]:
+        served, client = a_pod(tmp_path / "replay", authority, "replay"), a_pod(tmp_path, authority, role)
+        found = set()
+        async with answering(served, log=written.log) as address, calling(address, client) as channel:
+            for method, callers in CALLERS.items():
+                if role in callers:
+                    await call(channel, method)
+                    found.add(method)
+                else:
+                    with pytest.raises(grpc.aio.AioRpcError) as caught:
+                        await call(channel, method)
+                    assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
+                    who = f"a {role} may not call {method}; those who may: {', '.join(sorted(callers))}"
+                    assert caught.value.details() == who
+        return found
+
+    expected = {method for method, callers in CALLERS.items() if role in callers}
+    assert asyncio.run(allowed()) == expected
+    refused = [line for line in written.lines if "call refused" in line]
+    assert len(refused) == len(CALLERS) - len(expected)
+    assert all(f" who=spiffe://{DOMAIN}/{role} " in line for line in refused)
+
+
+@pytest.mark.parametrize(
+    ("role", "domain", "says"),
+    [
+        ("learner", "elsewhere", "it is of the trust domain elsewhere, and ours is test.slipstream"),
+        ("admin", DOMAIN, "its role is 'admin', and must be one of learner, rollout"),
+    ],
+)
+def test_a_stranger_with_a_signed_certificate_is_refused_with_the_reason(
+    tmp_path: Path, role: str, domain: str, says: str
+) -> None:
+    written, ours, theirs = Written(), an_authority(), an_authority(domain)
+
+    async def refusal() -> grpc.aio.AioRpcError:
+        served = a_pod(tmp_path, ours, "learner", trusted=(ours, theirs))
+        pair = theirs.issue(role, (), valid=HOUR)
+        async with answering(served, log=written.log) as address:
+            channel = raw_channel(address, ours, pair)
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await call(channel)
+            await channel.close()
+        return caught.value
+
+    error = asyncio.run(refusal())
+    assert error.code() is grpc.StatusCode.PERMISSION_DENIED
+    assert says in str(error.details())
+    assert says in written.lines[-1]
+
+
+def test_a_call_that_is_not_permitted_is_not_tried_again(tmp_path: Path) -> None:
+    authority = an_authority()
+
+    async def ask() -> None:
+        served, client = a_pod(tmp_path / "l", authority, "learner"), a_pod(tmp_path, authority, "verifier")
+        async with answering(served) as address, calling(address, client) as channel:
+            await asyncio.wait_for(call_again("ask", lambda: call(channel), give_up_after=60), 5)
+
+    with pytest.raises(PermissionDenied, match="ask: a verifier may not call"):
+        asyncio.run(ask())

@@ -1,0 +1,127 @@
+"""The files of rpc.tls are checked before they are used, and each fault names its key and its file."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from rpc.mutual_tls import DOMAIN, a_pod, an_authority
+from slipstream.config import ConfigError, TlsConfig, parse_config
+from slipstream.rpc.security.certificates import read_material
+
+Spoil = Callable[[Path], object]
+
+
+def encrypt(folder: Path) -> None:
+    key = load_pem_private_key((folder / "tls.key").read_bytes(), password=None)
+    secret = BestAvailableEncryption(b"secret")
+    (folder / "tls.key").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, secret))
+
+
+def garble(folder: Path) -> None:
+    lines = (folder / "tls.crt").read_bytes().splitlines(keepends=True)
+    (folder / "tls.crt").write_bytes(b"".join([lines[0], lines[2], lines[1], *lines[3:]]))
+
+
+SPOILT: list[tuple[str, Spoil, str, str]] = [
+    (
+        "a missing certificate",
+        lambda f: (f / "tls.crt").unlink(),
+        "certificate",
+        "cannot be read: No such file",
+    ),
+    ("a missing key", lambda f: (f / "tls.key").unlink(), "key", "cannot be read: No such file"),
+    ("a missing authority", lambda f: (f / "ca.crt").unlink(), "authority", "cannot be read: No such file"),
+    ("a folder", lambda f: [(f / "tls.key").unlink(), (f / "tls.key").mkdir()], "key", "Is a directory"),
+    ("an empty file", lambda f: (f / "ca.crt").write_text(""), "authority", "is not PEM with a certificate"),
+    ("DER", lambda f: (f / "tls.crt").write_bytes(b"\x30\x82\x01"), "certificate", "is not PEM with a cert"),
+    (
+        "the wrong file",
+        lambda f: (f / "tls.key").write_bytes((f / "ca.crt").read_bytes()),
+        "key",
+        "private key",
+    ),
+    ("a passphrase", encrypt, "key", "is encrypted; write it without a passphrase"),
+    ("half a certificate", garble, "certificate", "one of the files is not valid PEM"),
+]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "key", "says"), [row[1:] for row in SPOILT], ids=[row[0] for row in SPOILT]
+)
+def test_a_file_that_cannot_be_used_is_one_line_with_key_and_path(
+    tmp_path: Path, spoil: Spoil, key: str, says: str
+) -> None:
+    config = a_pod(tmp_path, an_authority(), "replay").tls
+    assert config is not None
+    spoil(tmp_path)
+    with pytest.raises(ConfigError) as caught:
+        read_material(config)
+    assert str(caught.value).startswith(f"rpc.tls.{key}: {getattr(config, key)}")
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def error_of(config: TlsConfig | None) -> str:
+    assert config is not None
+    with pytest.raises(ConfigError) as caught:
+        read_material(config)
+    assert str(caught.value).startswith(f"rpc.tls.certificate: {config.certificate}: ")
+    return str(caught.value)
+
+
+def test_the_key_of_another_certificate_is_found(tmp_path: Path) -> None:
+    ours = an_authority()
+    config = a_pod(tmp_path, ours, "replay")
+    (tmp_path / "tls.key").write_bytes(ours.issue("replay", (), valid=timedelta(days=1)).key)
+    assert error_of(config.tls).endswith("the key is not that of the certificate (rpc.tls.key)")
+
+
+def test_a_certificate_of_another_authority_is_found(tmp_path: Path) -> None:
+    config = a_pod(tmp_path, an_authority(), "replay", trusted=(an_authority(),))
+    assert error_of(config.tls).endswith("the certificate is not signed by rpc.tls.authority")
+
+
+def test_an_expired_certificate_is_found(tmp_path: Path) -> None:
+    config = a_pod(tmp_path, an_authority(), "replay", valid=timedelta(minutes=-1))
+    assert "the certificate has expired: renew it" in error_of(config.tls)
+
+
+def test_an_identity_that_is_not_ours_is_found(tmp_path: Path) -> None:
+    assert "trust domain test.slipstream, and ours is other" in error_of(
+        a_pod(tmp_path, an_authority(), "replay", domain="other").tls
+    )
+    assert "its role is 'postman'" in error_of(a_pod(tmp_path, an_authority(), "postman").tls)
+
+
+def test_good_files_have_a_role_and_an_end(tmp_path: Path) -> None:
+    config = a_pod(tmp_path, an_authority(), "rollout").tls
+    assert config is not None
+    material = read_material(config)
+    assert material.role == "rollout"
+    assert material.expires.endswith("GMT")
+    assert material.key == (tmp_path / "tls.key").read_bytes()
+
+
+FILES = {"certificate": "c", "key": "k", "authority": "a"}
+
+
+@pytest.mark.parametrize(
+    ("rpc", "says"),
+    [
+        ({"tls": FILES}, "rpc.tls.trust_domain"),
+        ({"tls": {**FILES, "trust_domain": "Has Spaces"}}, "rpc.tls.trust_domain"),
+        ({"tls": {**FILES, "trust_domain": DOMAIN, "ca": "x"}}, "rpc.tls.ca: unknown key"),
+        ({"tls": {**FILES, "trust_domain": DOMAIN}, "plaintext": True}, "leave one of the two out"),
+    ],
+)
+def test_a_section_that_cannot_be_right_names_its_key(rpc: dict[str, object], says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config({"rpc": rpc})
+    assert says in str(caught.value)

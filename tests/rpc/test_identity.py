@@ -1,0 +1,75 @@
+"""The table of roles and methods, and what a certificate must say."""
+
+import re
+from pathlib import Path
+
+import pytest
+from grpc_health.v1 import health_pb2
+from slipstream.rpc.security.identity import CALLERS, ROLES, Stranger, may_call, role_of
+from slipstream.v1 import learner_pb2, replay_pb2, verifier_pb2
+
+FILES = (learner_pb2, replay_pb2, verifier_pb2, health_pb2)
+
+
+def test_every_rpc_of_every_service_is_in_the_table_and_nothing_else() -> None:
+    methods = {
+        f"/{service.full_name}/{method.name}"
+        for file in FILES
+        for service in file.DESCRIPTOR.services_by_name.values()
+        for method in service.methods
+    }
+    assert set(CALLERS) == methods
+
+
+def test_every_method_has_callers_and_all_of_them_are_roles() -> None:
+    assert all(CALLERS.values())
+    assert set().union(*CALLERS.values()) <= set(ROLES)
+
+
+def test_the_documentation_has_the_same_table() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (Replay|Fleet|Verifier|Health) \| (.+?) \| (.+?) \|$", text, re.MULTILINE)
+    written = {
+        (service, method): frozenset(roles.split(", "))
+        for service, methods, roles in rows
+        for method in re.findall(r"`(\w+)`", methods)
+    }
+    assert written == {
+        (method.split("/")[1].rpartition(".")[2], method.split("/")[2]): callers
+        for method, callers in CALLERS.items()
+    }
+
+
+def test_a_method_that_nobody_listed_may_be_called_by_nobody() -> None:
+    assert not any(may_call(role, "/slipstream.v1.Replay/Forget") for role in ROLES)
+
+
+def test_only_the_learner_moves_versions_and_only_a_rollout_hands_in() -> None:
+    changing = {"AckBatch", "AnnounceVersion", "AttachLearner", "ConfirmCheckpoint", "ReleaseBatch"}
+    for name in changing:
+        assert CALLERS[f"/slipstream.v1.Replay/{name}"] == {"learner"}
+    assert CALLERS["/slipstream.v1.Replay/InsertGroup"] == {"rollout"}
+    assert CALLERS["/slipstream.v1.Fleet/Join"] == {"rollout"}
+
+
+def test_the_role_is_the_last_part_of_the_one_uri() -> None:
+    assert [role_of([f"spiffe://d.e/{role}"], trust_domain="d.e") for role in ROLES] == list(ROLES)
+
+
+@pytest.mark.parametrize(
+    ("uris", "says"),
+    [
+        ([], "carries none"),
+        (["spiffe://d/replay", "spiffe://d/learner"], "exactly one URI"),
+        (["https://d/replay"], "its URI is https://d/replay"),
+        (["spiffe://e/replay"], "it is of the trust domain e, and ours is d"),
+        (["spiffe://d/"], "its role is ''"),
+        (["spiffe://d/redis"], "its role is 'redis'"),
+        (["spiffe://d/replay/learner"], "its role is 'replay/learner'"),
+        (["spiffe://d.evil/learner"], "it is of the trust domain d.evil"),
+    ],
+)
+def test_any_other_uri_is_a_stranger_with_a_reason(uris: list[str], says: str) -> None:
+    with pytest.raises(Stranger) as caught:
+        role_of(uris, trust_domain="d")
+    assert says in str(caught.value)

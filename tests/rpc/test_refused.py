@@ -1,0 +1,270 @@
+"""Wrong certificates: refused on both sides, and the side that refuses says why, in words."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import grpc
+import pytest
+from rpc.mutual_tls import (
+    HOUR,
+    LOCAL,
+    Written,
+    a_pod,
+    an_authority,
+    answering,
+    call,
+    calling,
+    config_of,
+    plain_channel,
+    raw_channel,
+)
+from slipstream.config import RpcConfig
+
+SCORE = "/slipstream.v1.Verifier/Score"
+EXPIRED = timedelta(minutes=-1)
+SHORT = timedelta(seconds=1.6)  # a certificate ends with a whole second: more than 0.6 seconds from now
+
+
+def client_says(tmp_path: Path, served: RpcConfig, client: RpcConfig) -> tuple[str, list[str]]:
+    """Status of a call, and the client's log."""
+    written = Written()
+
+    async def ask() -> str:
+        async with answering(served) as address, calling(address, client, log=written.log) as channel:
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await call(channel)
+            await wait_for(lambda: bool(written.lines))
+        return caught.value.code().name
+
+    return asyncio.run(ask()), written.lines
+
+
+async def wait_for(true: Callable[[], bool], seconds: float = 10) -> None:
+    async with asyncio.timeout(seconds):
+        while not true():  # noqa: ASYNC110 (the log has no event for it)
+            await asyncio.sleep(0.02)
+
+
+def test_a_client_says_that_it_does_not_know_the_servers_authority(tmp_path: Path) -> None:
+    ours, theirs = an_authority(), an_authority()
+    served = a_pod(tmp_path / "s", theirs, "learner", trusted=(ours, theirs))
+    code, lines = client_says(tmp_path, served, a_pod(tmp_path / "c", ours, "probe"))
+    assert (code, len(lines)) == ("UNAVAILABLE", 1)
+    assert "warning it: no secure connection peer=127.0.0.1:" in lines[0]
+    assert "its certificate is not signed by our authority: compare rpc.tls.authority" in lines[0]
+
+
+def test_a_client_says_that_the_server_has_another_name(tmp_path: Path) -> None:
+    authority = an_authority()
+    served = a_pod(tmp_path / "s", authority, "learner", names=("learner.example",))
+    code, lines = client_says(tmp_path, served, a_pod(tmp_path / "c", authority, "probe"))
+    assert (code, len(lines)) == ("UNAVAILABLE", 1)
+    assert "its certificate is for another name: dial a name that it carries" in lines[0]
+
+
+def test_a_client_says_that_the_server_has_expired(tmp_path: Path) -> None:
+    authority, written = an_authority(), Written()
+
+    async def ask() -> None:
+        client = a_pod(tmp_path / "c", authority, "probe")
+        pair = authority.issue("learner", LOCAL, valid=EXPIRED)
+        server = grpc.aio.server()
+        port = server.add_secure_port(
+            "127.0.0.1:0", grpc.ssl_server_credentials([(pair.key, pair.certificate)])
+        )
+        await server.start()
+        async with calling(f"127.0.0.1:{port}", client, log=written.log) as channel:
+            with pytest.raises(grpc.aio.AioRpcError, match="UNAVAILABLE"):
+                await call(channel)
+            await wait_for(lambda: bool(written.lines))
+        await server.stop(None)
+
+    asyncio.run(ask())
+    assert "its certificate has expired: renew it" in written.lines[0]
+
+
+def test_a_client_says_that_the_server_refused_it_and_why(tmp_path: Path) -> None:
+    ours, theirs = an_authority(), an_authority()
+    served = a_pod(tmp_path / "s", theirs, "learner")
+    client = a_pod(tmp_path / "c", ours, "probe", trusted=(ours, theirs))
+    code, lines = client_says(tmp_path, served, client)
+    assert (code, len(lines)) == ("UNAVAILABLE", 1)
+    assert "it refused our certificate, and its log says why: compare rpc.tls.authority" in lines[0]
+
+
+def test_a_client_says_that_the_server_speaks_no_tls(tmp_path: Path) -> None:
+    code, lines = client_says(tmp_path, RpcConfig(), a_pod(tmp_path, an_authority(), "probe"))
+    assert (code, len(lines)) == ("UNAVAILABLE", 1)
+    assert "it does not speak TLS: set rpc.tls on both sides, or on neither" in lines[0]
+
+
+def test_a_server_that_is_not_there_is_not_blamed_on_certificates(tmp_path: Path) -> None:
+    written, client = Written(), a_pod(tmp_path, an_authority(), "probe")
+
+    async def ask() -> None:
+        async with calling("127.0.0.1:1", client, log=written.log) as channel:
+            with pytest.raises(grpc.aio.AioRpcError, match="UNAVAILABLE"):
+                await call(channel)
+            await asyncio.sleep(0.3)
+
+    asyncio.run(ask())
+    assert written.lines == []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A verifier pod that speaks TLS."""
+
+    process: "subprocess.Popen[bytes]"
+    address: str
+    log: Path
+
+    def said(self) -> list[str]:
+        return self.log.read_text().splitlines()
+
+
+@contextmanager
+def verifier(folder: Path, config: RpcConfig) -> Iterator[Running]:
+    assert config.tls is not None
+    ready, log = folder / "ready.json", folder / "verifier.log"
+    (folder / "run.yaml").write_text(json.dumps({"rpc": {"tls": config.tls.model_dump(mode="json")}}))
+    command = [sys.executable, "-m", "slipstream.verifier", "--config", str(folder / "run.yaml")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with log.open("wb") as stream:
+        process = subprocess.Popen(
+            [*command, "--ready-file", str(ready)], stderr=stream, stdout=stream, env=environment
+        )
+    try:
+        deadline = time.monotonic() + 30
+        while not ready.exists():
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.02)
+        address = json.loads(ready.read_text())["address"]
+        yield Running(process=process, address=address, log=log)
+    finally:
+        process.kill()
+        process.wait(10)
+
+
+async def refused(channel: grpc.aio.Channel) -> str:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call(channel, SCORE)
+    await channel.close()
+    return caught.value.code().name
+
+
+async def attempt(pod: Running, make: Callable[[str], grpc.aio.Channel], reason: str) -> str:
+    """Status of one call; returns when the pod has said the reason since."""
+    before = len(pod.said())
+    status = await refused(make(pod.address))
+    await wait_for(lambda: reason in "\n".join(pod.said()[before:]), 5)
+    return status
+
+
+def test_a_server_says_of_every_client_that_it_refuses_why(tmp_path: Path) -> None:
+    ours, theirs = an_authority(), an_authority()
+    good = ours.issue("rollout", (), valid=HOUR)
+    attempts: list[tuple[Callable[[str], grpc.aio.Channel], str]] = [
+        (
+            lambda at: raw_channel(at, ours, theirs.issue("rollout", (), valid=HOUR)),
+            "its certificate is not signed by our authority",
+        ),
+        (
+            lambda at: raw_channel(at, ours, ours.issue("rollout", (), valid=EXPIRED)),
+            "its certificate has expired: renew it",
+        ),
+        (lambda at: raw_channel(at, ours, None), "it showed no certificate: set rpc.tls on its side"),
+        (plain_channel, "it does not speak TLS: set rpc.tls on both sides"),
+        (
+            lambda at: raw_channel(at.replace("127.0.0.1", "localhost"), ours, good),
+            "it calls us localhost, which is not a name of our certificate",
+        ),
+    ]
+    with verifier(tmp_path, a_pod(tmp_path / "v", ours, "verifier", names=("127.0.0.1",))) as pod:
+        for make, reason in attempts:
+            assert asyncio.run(attempt(pod, make, reason)) == "UNAVAILABLE", reason
+        assert all(" verifier: " in line for line in pod.said()), pod.said()
+        pod.process.send_signal(signal.SIGTERM)
+        assert pod.process.wait(15) == 0
+        assert pod.said()[-1].endswith("verifier: stopped")
+
+
+def test_a_client_whose_certificate_expires_while_it_runs_is_refused_and_says_so(tmp_path: Path) -> None:
+    authority, written = an_authority(), Written()
+
+    async def ask() -> str:
+        served = a_pod(tmp_path / "s", authority, "learner")
+        client = a_pod(tmp_path / "c", authority, "probe", valid=SHORT)
+        async with answering(served) as address, calling(address, client, log=written.log) as channel:
+            await asyncio.sleep(2)
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await call(channel)
+            await wait_for(lambda: bool(written.lines))
+        return caught.value.code().name
+
+    assert asyncio.run(ask()) == "UNAVAILABLE"
+    assert "it refused our certificate, which has expired: renew it" in written.lines[0]
+
+
+def test_wrong_trust_domains_are_refused_where_they_are_seen(tmp_path: Path) -> None:
+    ours, theirs, written = an_authority(), an_authority("elsewhere"), Written()
+
+    async def ask() -> str:
+        served = a_pod(tmp_path / "s", ours, "learner", trusted=(ours, theirs))
+        client = a_pod(tmp_path / "c", theirs, "probe", trusted=(ours, theirs), domain="elsewhere")
+        async with (
+            answering(served, log=written.log) as address,
+            calling(address, client) as channel,
+        ):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await call(channel)
+        return str(caught.value.details())
+
+    reason = "it is of the trust domain elsewhere, and ours is test.slipstream"
+    assert reason in asyncio.run(ask())
+    assert reason in written.lines[0]
+
+
+def lines_of(folder: Path, *settings: str, pod: str = "verifier") -> tuple[int, list[str]]:
+    (folder / "run.yaml").write_text("{}")
+    sets = [part for setting in settings for part in ("--set", setting)]
+    done = subprocess.run(
+        [sys.executable, "-m", f"slipstream.{pod}", "--config", str(folder / "run.yaml"), *sets],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    return done.returncode, done.stderr.splitlines()
+
+
+def settings_of(folder: Path) -> list[str]:
+    tls = config_of(folder).tls
+    assert tls is not None
+    return [f"rpc.tls.{key}={value}" for key, value in tls.model_dump(mode="json").items()]
+
+
+def test_a_pod_with_the_certificate_of_another_does_not_start(tmp_path: Path) -> None:
+    a_pod(tmp_path / "r", an_authority(), "replay")
+    status, said = lines_of(tmp_path, *settings_of(tmp_path / "r"))
+    assert (status, len(said)) == (2, 1)
+    assert "rpc.tls.certificate: " in said[0]
+    assert said[0].endswith("is that of a replay, and this pod is a verifier: give each pod its own")
+
+
+def test_a_pod_without_its_files_does_not_start(tmp_path: Path) -> None:
+    status, said = lines_of(tmp_path, *settings_of(tmp_path / "nothing"))
+    assert (status, len(said)) == (2, 1)
+    assert "rpc.tls.certificate: " in said[0]
+    assert "tls.crt cannot be read: No such file or directory; `slipstream certs` makes" in said[0]
