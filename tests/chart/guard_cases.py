@@ -41,7 +41,10 @@ CASES: tuple[tuple[Values, str], ...] = (
     (run("rpc: {plaintext: true}"), "sets rpc.plaintext"),
     (run("weights: {port: 1}"), "sets weights.port"),
     (run("learner: {ranks: 2}"), "1 × 1 = 1: leave learner.ranks out"),
-    ({**run("learner: {device: cuda}"), **pool(gpu={"count": 0}), "learner": {"gpu": {"count": 0}}}, "is cuda"),
+    (
+        {**run("learner: {device: cuda}"), **pool(gpu={"count": 0}), "learner": {"gpu": {"count": 0}}},
+        "is cuda",
+    ),
     (run("learner: {device: cpu}"), "learner.device is cpu"),
     ({"learner": {"ranksPerNode": 2}}, "learner.ranksPerNode is 2, and a rank is a GPU"),
     (pool(gpu={"count": 2}), "set the pool's gpu.count to 1"),
@@ -81,7 +84,12 @@ CASES: tuple[tuple[Values, str], ...] = (
     ({"tls": {"certManager": {"createAuthority": False}}}, "set issuerRef.name"),
     ({"tls": {"certManager": {"duration": "24h", "renewBefore": "24h"}}}, "to a third of the duration"),
     (
-        {"tls": {"mode": "secrets", "secrets": dict.fromkeys(("learner", "rollout", "verifier", "replay", "redis"), "a")}},
+        {
+            "tls": {
+                "mode": "secrets",
+                "secrets": dict.fromkeys(("learner", "rollout", "verifier", "replay", "redis"), "a"),
+            }
+        },
         "tls.secrets.probe is empty",
     ),
     ({"redis": {"mode": "external", "external": {"existingSecret": "a"}}}, "set redis.external.host"),
@@ -109,8 +117,14 @@ CASES: tuple[tuple[Values, str], ...] = (
     (scaled("hpa", minReplicas=0), "which cannot leave zero"),
     ({**scaled("keda"), "autoscaling": {}}, "set autoscaling.prometheus.address"),
     (
-        {**scaled("keda", maxReplicas=2), "autoscaling": {**PROMETHEUS, "keda": {"fallback": {"replicas": 3}}}},
+        {
+            **scaled("keda", maxReplicas=2),
+            "autoscaling": {**PROMETHEUS, "keda": {"fallback": {"replicas": 3}}},
+        },
         "lower autoscaling.keda.fallback.replicas",
     ),
-    ({"verifier": {"autoscaling": {"enabled": True, "minReplicas": 9}}}, "verifier.autoscaling.minReplicas is 9"),
+    (
+        {"verifier": {"autoscaling": {"enabled": True, "minReplicas": 9}}},
+        "verifier.autoscaling.minReplicas is 9",
+    ),
 )

@@ -8,7 +8,6 @@ from generate import generate
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from render import CHART, ROOT, Release, examples, lint, read_release, render_objects
-
 from slipstream.config import parse_config
 
 

@@ -30,7 +30,9 @@ def problems(values: dict[str, Any], *, name: str = "demo") -> list[str]:
 def messages() -> list[str]:
     """The longest fixed part of every message that a guard may write."""
     lines = [line for file in sorted(GUARDS.glob("*.tpl")) for line in file.read_text("utf-8").splitlines()]
-    texts = [line for line in lines if re.match(r"[a-z]|\{\{ ", line) and ": " in line and " " in line.strip()]
+    texts = [
+        line for line in lines if re.match(r"[a-z]|\{\{ ", line) and ": " in line and " " in line.strip()
+    ]
     return [max(re.split(r"\{\{.*?\}\}", text), key=len) for text in texts]
 
 
@@ -58,4 +60,8 @@ def test_every_guard_has_a_case() -> None:
 
 def test_all_problems_are_shown_at_once() -> None:
     found = problems({**run("- 1"), "redis": {"auth": {"existingSecret": ""}}, "learner": {"nodes": 2}})
-    assert [line.partition(" ")[0] for line in found] == ["run.config", "redis.auth.existingSecret", "learner.nodes"]
+    assert [line.partition(" ")[0] for line in found] == [
+        "run.config",
+        "redis.auth.existingSecret",
+        "learner.nodes",
+    ]

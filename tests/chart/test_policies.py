@@ -186,6 +186,13 @@ BREAKS: list[tuple[str, str, str, Any, str]] = [
         25,
         "a grace of 25 s for 25 s",
     ),
+    (
+        "grace_exceeds_draining",
+        ROLLOUT,
+        f"{CONTAINER}.args",
+        ["--set=rollout.drain_seconds=100"],
+        "a grace of 60 s for 105 s",
+    ),
     ("grace_exceeds_draining", ROLLOUT, f"{CONTAINER}.lifecycle.preStop.sleep.seconds", 50, "for 70 s"),
 ]
 
