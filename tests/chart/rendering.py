@@ -42,3 +42,17 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Values:
         both = isinstance(found, dict) and isinstance(value, Mapping)
         merged[key] = merge(found, value) if both else deepcopy(value)
     return merged
+
+
+def refusals(values: Values) -> list[str]:
+    """What values.schema.json says against the values: a line for each, `at '/path': why`."""
+    try:
+        _chart().validate_schema(values)
+    except helm_python.HelmError as error:
+        return [line.removeprefix("- ") for line in str(error).splitlines() if line.startswith("- at ")]
+    return []
+
+
+def default_values() -> Values:
+    """The chart's own values."""
+    return _chart().values
