@@ -63,23 +63,33 @@ def test_a_late_joiner_gets_the_current_version_and_nobody_else_gets_anything(po
     play(policy, scene)
 
 
-def test_the_nonce_of_an_epoch_that_is_over_opens_nothing_and_no_nonce_is_logged(policy: Policy) -> None:
+def test_a_nonce_that_nobody_used_opens_nothing_once_its_epoch_is_over(policy: Policy) -> None:
+    async def scene(learner: Learner) -> None:
+        mortal = Worker("mortal", faults=("die_at_begin",))
+        await learner.join(Worker("other"), mortal)
+        assert (await learner.publish(1)).workers == 1
+        unused = mortal.prepare
+        gate = {"host": unused.store_host, "port": unused.store_port, "timeout_seconds": TIMEOUT}
+        with pytest.raises(NotAdmitted):
+            await asyncio.to_thread(partial(enter, nonce=unused.rendezvous_nonce, **gate))
+        assert "rendezvous refused a connection peer=127.0.0.1:" in said(learner.log)
+
+    play(policy, scene)
+
+
+def test_each_worker_gets_a_nonce_of_its_own_in_each_epoch_and_none_is_logged(policy: Policy) -> None:
     async def scene(learner: Learner) -> None:
         early, late = Worker("early"), Worker("late")
         await learner.join(early)
         await learner.publish(1)
-        old = early.prepare
+        first = early.prepare.rendezvous_nonce
         await learner.publish(2)
         assert early.prepare.rendezvous_nonce == b"", "the group exists; nobody needs one"
         await learner.join(late)
         await learner.publish(3)
-        assert len({old.rendezvous_nonce, early.prepare.rendezvous_nonce, late.prepare.rendezvous_nonce}) == 3
-        gate = {"host": old.store_host, "port": old.store_port, "timeout_seconds": TIMEOUT}
-        with pytest.raises(NotAdmitted):
-            await asyncio.to_thread(partial(enter, nonce=old.rendezvous_nonce, **gate))
-        assert "rendezvous refused a connection peer=127.0.0.1:" in said(learner.log)
-        for worker in (early, late):
-            nonce = worker.prepare.rendezvous_nonce
+        nonces = {first, early.prepare.rendezvous_nonce, late.prepare.rendezvous_nonce}
+        assert [len(nonce) for nonce in nonces] == [32, 32, 32]
+        for nonce in nonces:
             assert not any(form in said(learner.log) for form in (nonce.hex(), repr(nonce)[2:-1]))
 
     play(policy, scene)

@@ -8,6 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 from slipstream.cli.authority import Authority, Pair, make_authority
 from slipstream.config import RpcConfig, TlsConfig
 from slipstream.rpc.channel import open_channel
@@ -47,6 +51,24 @@ def write(folder: Path, pair: Pair, trusted: Sequence[Authority]) -> None:
     (folder / "tls.key").write_bytes(pair.key)
     (folder / "tls.crt").write_bytes(pair.certificate)
     (folder / "ca.crt").write_bytes(b"".join(each.pair.certificate for each in trusted))
+
+
+def issue_with_uris(authority: Authority, uris: Sequence[str]) -> Pair:
+    """A certificate that the authority signed and that carries just these URIs."""
+    made = authority.issue("learner", (), valid=HOUR)
+    template = x509.load_pem_x509_certificate(made.certificate)
+    signer, key = (load_pem_private_key(pair.key, password=None) for pair in (authority.pair, made))
+    assert isinstance(signer, EllipticCurvePrivateKey)
+    assert isinstance(key, EllipticCurvePrivateKey)
+    names = [x509.DNSName("somebody"), *map(x509.UniformResourceIdentifier, uris)]
+    signed = (
+        x509.CertificateBuilder(template.issuer, template.subject, key.public_key(), template.serial_number)
+        .not_valid_before(template.not_valid_before_utc)
+        .not_valid_after(template.not_valid_after_utc)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .sign(signer, SHA256())
+    )
+    return Pair(certificate=signed.public_bytes(Encoding.PEM), key=made.key)
 
 
 def config_of(folder: Path, *, domain: str = DOMAIN) -> RpcConfig:

@@ -5,7 +5,18 @@ from pathlib import Path
 
 import grpc
 import pytest
-from rpc.mutual_tls import DOMAIN, HOUR, Written, a_pod, an_authority, answering, call, calling, raw_channel
+from rpc.mutual_tls import (
+    DOMAIN,
+    HOUR,
+    Written,
+    a_pod,
+    an_authority,
+    answering,
+    call,
+    calling,
+    issue_with_uris,
+    raw_channel,
+)
 from slipstream.rpc.channel import call_again
 from slipstream.rpc.errors import PermissionDenied
 from slipstream.rpc.security.identity import CALLERS, ROLES
@@ -63,6 +74,31 @@ def test_a_stranger_with_a_signed_certificate_is_refused_with_the_reason(
     error = asyncio.run(refusal())
     assert error.code() is grpc.StatusCode.PERMISSION_DENIED
     assert says in str(error.details())
+    assert says in written.lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("uris", "says"),
+    [
+        ([], "it must carry exactly one URI"),
+        ([f"spiffe://{DOMAIN}/verifier", f"spiffe://{DOMAIN}/probe"], "it must carry exactly one URI"),
+        ([f"spiffe://{DOMAIN}/probe/x"], "its role is 'probe/x'"),
+    ],
+)
+def test_a_signed_certificate_without_one_clear_identity_is_refused(
+    tmp_path: Path, uris: list[str], says: str
+) -> None:
+    written, authority = Written(), an_authority()
+
+    async def refusal() -> str:
+        async with answering(a_pod(tmp_path, authority, "learner"), log=written.log) as address:
+            channel = raw_channel(address, authority, issue_with_uris(authority, uris))
+            with pytest.raises(grpc.aio.AioRpcError, match="PERMISSION_DENIED") as caught:
+                await call(channel)
+            await channel.close()
+        return str(caught.value.details())
+
+    assert says in asyncio.run(refusal())
     assert says in written.lines[-1]
 
 

@@ -125,3 +125,10 @@ def _running(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def test_the_plaintext_flag_is_one_loud_line_at_the_start(config: Path) -> None:
+    status, said = run("group", config, "--set", "rpc.plaintext=true")
+    assert status == 1
+    assert len(said) == 2
+    assert "warning fake: PLAINTEXT: rpc.plaintext is true" in said[0]

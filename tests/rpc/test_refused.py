@@ -72,6 +72,22 @@ def test_a_client_says_that_the_server_has_another_name(tmp_path: Path) -> None:
     assert "its certificate is for another name: dial a name that it carries" in lines[0]
 
 
+def test_many_calls_that_fail_for_one_reason_are_explained_once(tmp_path: Path) -> None:
+    written = Written()
+
+    async def ask() -> None:
+        served = a_pod(tmp_path / "s", an_authority(), "learner")
+        client = a_pod(tmp_path / "c", an_authority(), "probe")
+        async with answering(served) as address, calling(address, client, log=written.log) as channel:
+            failed = await asyncio.gather(*(call(channel) for _ in range(5)), return_exceptions=True)
+            assert {error.code().name for error in failed} == {"UNAVAILABLE"}
+            await wait_for(lambda: bool(written.lines))
+            await asyncio.sleep(0.2)
+
+    asyncio.run(ask())
+    assert len(written.lines) == 1
+
+
 def test_a_client_says_that_the_server_has_expired(tmp_path: Path) -> None:
     authority, written = an_authority(), Written()
 

@@ -20,6 +20,7 @@ from slipstream.config import RunConfig
 from slipstream.rpc import codec
 from slipstream.rpc.channel import call_again, open_channel
 from slipstream.rpc.errors import SlipstreamError
+from slipstream.telemetry.logs import Log
 from slipstream.types import Lease, Ledger, Outcome
 from slipstream.v1 import learner_pb2, replay_pb2, types_pb2, verifier_pb2
 from slipstream.v1.learner_pb2_grpc import FleetStub
@@ -52,7 +53,7 @@ class Probe:
     @asynccontextmanager
     async def channel(self, address: str) -> AsyncIterator[grpc.aio.Channel]:
         """A channel as the pods open it."""
-        channel = open_channel(address, self.config.rpc)
+        channel = open_channel(address, self.config.rpc, log=Log(pod="probe"))
         try:
             yield channel
         finally:

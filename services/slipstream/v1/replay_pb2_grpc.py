@@ -186,7 +186,7 @@ class ReplayServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetStats(self, request, context):
-        """Anyone: the ledger and the admission state, read in one atomic step.
+        """Whoever looks on: the ledger and the admission state, read in one atomic step.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -108,8 +108,7 @@ class TlsChannel(grpc.aio.Channel):
     def _ended(self, connection: "_Connection", call: Any) -> None:
         connection.calls -= 1
         self._close_if_idle(connection)
-        now = asyncio.get_running_loop().time()
-        if self._log is not None and not call.cancelled() and now >= self._explain_after:
+        if self._log is not None and not call.cancelled():
             self._start(self._explain(self._log, call))
 
     def _close_if_idle(self, connection: "_Connection") -> None:
@@ -119,9 +118,10 @@ class TlsChannel(grpc.aio.Channel):
 
     async def _explain(self, log: Log, call: Any) -> None:
         """Say why the server could not be reached, if the certificates are the reason."""
-        if await call.code() is not grpc.StatusCode.UNAVAILABLE:
+        failed, now = await call.code() is grpc.StatusCode.UNAVAILABLE, asyncio.get_running_loop().time()
+        if not failed or now < self._explain_after:
             return
-        self._explain_after = asyncio.get_running_loop().time() + EXPLAIN_SECONDS
+        self._explain_after = now + EXPLAIN_SECONDS
         reason = await asyncio.to_thread(why_refused, self._address, self._certificates.config)
         if reason is not None:
             log.warning("no secure connection", peer=self._address, reason=reason)
