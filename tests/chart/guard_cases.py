@@ -6,6 +6,7 @@ Values = dict[str, Any]
 
 TINY_RUN = "model: {tiny: {}}\n"
 FILE_RUN = "data: {kind: file, path: /data/train.jsonl}\n"
+GIVEN = dict.fromkeys(("learner", "rollout", "verifier", "replay", "redis"), "a")
 DOWNLOAD = {"mode": "download", "download": {"repository": "example/policy", "revision": "4f2c9d1"}}
 HUB = {"egress": {"huggingface": True}}
 SCRAPED = {"podMonitors": {"enabled": True}, "rules": {"from": "chart"}}
@@ -83,15 +84,7 @@ CASES: tuple[tuple[Values, str], ...] = (
     ({"tls": {"certManager": {"issuerRef": {"name": "a"}}}}, "set createAuthority to false"),
     ({"tls": {"certManager": {"createAuthority": False}}}, "set issuerRef.name"),
     ({"tls": {"certManager": {"duration": "24h", "renewBefore": "24h"}}}, "to a third of the duration"),
-    (
-        {
-            "tls": {
-                "mode": "secrets",
-                "secrets": dict.fromkeys(("learner", "rollout", "verifier", "replay", "redis"), "a"),
-            }
-        },
-        "tls.secrets.probe is empty",
-    ),
+    ({"tls": {"mode": "secrets", "secrets": GIVEN}}, "tls.secrets.probe is empty"),
     ({"redis": {"mode": "external", "external": {"existingSecret": "a"}}}, "set redis.external.host"),
     ({"redis": {"mode": "external", "external": {"host": "a"}}}, "set redis.external.existingSecret"),
     (
