@@ -3,7 +3,7 @@
 from typing import Any
 
 Values = dict[str, Any]
-POOL, KEDA = "/rollout/pools/0", "/autoscaling/keda"
+KEDA = "/autoscaling/keda"
 DIGEST = "sha256:" + "0" * 64
 GOOD: list[Values] = [
     {},
@@ -54,7 +54,7 @@ BAD: list[tuple[Values, str, str]] = [
     ({"redis": {"appendFsync": "no"}}, "/redis/appendFsync", "one of"),
     ({"image": {"pullPolicy": "always"}}, "/image/pullPolicy", "one of"),
     ({"monitoring": {"rules": {"from": "operator"}}}, "/monitoring/rules/from", "one of"),
-    ({"rollout": {"pools": [{"name": "a", "autoscaling": {"kind": "x"}}]}}, f"{POOL}/autoscaling/kind", "one of"),
+    ({"monitoring": {"podMonitors": {"enabled": "on"}}}, "/monitoring/podMonitors/enabled", "boolean"),
     ({"autoscaling": {"keda": {"fallback": {"behavior": "zero"}}}}, f"{KEDA}/fallback/behavior", "one of"),
     # a number out of its bounds
     ({"learner": {"nodes": 0}}, "/learner/nodes", "minimum"),
