@@ -13,10 +13,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from chart.kubelet.asking import get
 from chart.kubelet.environment import Facts, Store
 from chart.kubelet.names import Member, hosts, write_in_place
 from chart.kubelet.network import NODE_ADDRESS, Network, inside_network
-from chart.kubelet.pod import Pod, get
+from chart.kubelet.pod import Pod
 from chart.kubelet.volumes import Volumes
 from chart.manifests import POD_NAME_LABEL, Document, PodTemplate, of_kind, pod_templates
 

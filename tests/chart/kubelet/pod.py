@@ -4,9 +4,7 @@
 A failed startup or liveness probe ends a container; one that ends is started again unless the pod is a job.
 """
 
-import http.client
 import signal
-import socket
 import threading
 import time
 from collections.abc import Mapping
@@ -14,12 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from chart.kubelet.asking import answer
 from chart.kubelet.container import Container
-from chart.kubelet.environment import Facts, Store, command_line, container_environment
-from chart.kubelet.image import image_of
-from chart.kubelet.network import inside_network
+from chart.kubelet.environment import Facts, Store
 from chart.kubelet.probes import Verdict, fresh
-from chart.kubelet.rootfs import SOURCES, Process
+from chart.kubelet.processes import process_of
 from chart.kubelet.volumes import READ_ONLY_KINDS, Mount, Volumes, container_mounts
 
 TICK_SECONDS = 0.5
@@ -133,21 +130,24 @@ class Pod:
             self._end()
 
     def _initialise(self) -> bool:
+        """Whether all initial containers have ended with 0."""
         for spec in self.spec.get("initContainers") or []:
-            status = None
-            while status != 0 and not self._stop.is_set():
-                container = self._make(spec)
-                while (status := container.wait(TICK_SECONDS)) is None and not self._stop.is_set():
-                    pass
-                container.kill()
-                if status not in (0, None):
-                    self.problem = f"initial container {spec['name']}: exit {status}"
-                    self.restarts += 1
-                    if self.job:
-                        self.exits.append(status)
-                        return False
-                    self._stop.wait(RESTART_SECONDS)
+            while (status := self._run_to_end(spec)) not in (0, None):
+                self.problem = f"initial container {spec['name']}: exit {status}"
+                if self.job:
+                    self.exits.append(int(status or 0))
+                    return False
+                self.restarts += 1
+                self._stop.wait(RESTART_SECONDS)
         return not self._stop.is_set()
+
+    def _run_to_end(self, spec: Mapping[str, Any]) -> int | None:
+        """Its exit status, or None when the pod was stopped meanwhile."""
+        container = self._make(spec)
+        while (status := container.wait(TICK_SECONDS)) is None and not self._stop.is_set():
+            pass
+        container.kill()
+        return status
 
     def _tick(self) -> None:
         for index, current in enumerate(self.running):
@@ -160,45 +160,26 @@ class Pod:
                 self.running[index] = self._begin(current.spec)
 
     def _ask(self, current: Running) -> None:
-        for kind in PROBES:
-            if kind not in current.verdicts or (kind == "startupProbe" and current.up):
-                continue
-            if kind != "startupProbe" and not current.up:
-                continue
-            probe = current.spec[kind]
-            if time.monotonic() - current.started_at < probe.get("initialDelaySeconds", 0):
+        """The startup probe until it says yes, then the other two; a lost liveness ends the container."""
+        kinds = ("livenessProbe", "readinessProbe") if current.up else ("startupProbe",)
+        for kind in kinds:
+            probe = current.spec.get(kind)
+            if probe is None or time.monotonic() - current.started_at < probe.get("initialDelaySeconds", 0):
                 continue
             said = current.verdicts[kind].after(self._answer(probe, current), time.monotonic())
             current.verdicts[kind] = said
             if said.bad and kind != "readinessProbe":
                 self.problem = f"{kind}: {said.detail}"
-                current.container.signal(signal.SIGTERM)
-                current.container.wait(self._grace_seconds())
-                current.container.kill()
+                self._end_container(current)
                 return
 
+    def _end_container(self, current: Running) -> None:
+        current.container.signal(signal.SIGTERM)
+        current.container.wait(self._grace_seconds())
+        current.container.kill()
+
     def _answer(self, probe: Mapping[str, Any], current: Running) -> str | None:
-        seconds = float(probe.get("timeoutSeconds", 1))
-        if "exec" in probe:
-            return current.container.run(probe["exec"]["command"], seconds=seconds)
-        with inside_network(self.node):
-            if "httpGet" in probe:
-                return self._http(probe["httpGet"], current.spec, seconds)
-            return self._tcp(probe["tcpSocket"]["port"], current.spec, seconds)
-
-    def _http(self, request: Mapping[str, Any], spec: Mapping[str, Any], seconds: float) -> str | None:
-        try:
-            status, body = get(self.facts.pod_ip, port_of(request["port"], spec), request["path"], seconds)
-        except (OSError, http.client.HTTPException) as error:
-            return f"{type(error).__name__}: {error}"
-        return None if 200 <= status < 400 else f"{status}: {body}"
-
-    def _tcp(self, port: int | str, spec: Mapping[str, Any], seconds: float) -> str | None:
-        try:
-            socket.create_connection((self.facts.pod_ip, port_of(port, spec)), seconds).close()
-        except OSError as error:
-            return f"{type(error).__name__}: {error}"
-        return None
+        return answer(probe, current.spec, current.container, node=self.node, address=self.facts.pod_ip)
 
     def _begin(self, spec: Mapping[str, Any]) -> Running:
         verdicts = {kind: fresh(spec[kind]) for kind in PROBES if kind in spec}
@@ -206,25 +187,8 @@ class Pod:
 
     def _make(self, spec: Mapping[str, Any]) -> Container:
         self._starts += 1
-        image, context = image_of(spec["image"]), self.spec.get("securityContext") or {}
-        context = {**context, **(spec.get("securityContext") or {})}
-        brought = {**image.environment, "HOSTNAME": self.name, "PYTHONPATH": SOURCES}
-        environment = container_environment(spec, image=brought, facts=self.facts, store=self.store)
-        group, more = context.get("runAsGroup", image.group), context.get("supplementalGroups") or []
-        process = Process(
-            words=command_line(spec, entrypoint=image.entrypoint, default=image.command, known=environment),
-            environment=environment,
-            directory=spec.get("workingDir", image.directory),
-            user=context.get("runAsUser", image.user),
-            group=group,
-            groups=[*more, *([context["fsGroup"]] if "fsGroup" in context else [])],
-            hostname=self.name,
-            mounts=[self._hosts(), *self._mounts(spec)],
-            read_only_root=bool(context.get("readOnlyRootFilesystem")),
-            new_privileges=context.get("allowPrivilegeEscalation", True),
-        )
-        if context.get("runAsNonRoot") and process.user == 0:
-            raise ValueError(f"container {spec['name']} must not run as root, and its image would")
+        mounts = [self._hosts(), *self._mounts(spec)]
+        process = process_of(spec, self.spec, facts=self.facts, store=self.store, mounts=mounts)
         directory = self.volumes.pod_directory / f"start-{self._starts}"
         log = self.log_directory / f"{self.name}.{spec['name']}.log"
         return Container(process, pod=self.holder, directory=directory, log=log)
@@ -259,21 +223,3 @@ class Pod:
             current.container.wait(float(hook["sleep"]["seconds"]))
         elif "exec" in hook:
             current.container.run(hook["exec"]["command"], seconds=over - time.monotonic())
-
-
-def port_of(port: int | str, spec: Mapping[str, Any]) -> int:
-    """A port's number, by the container's names. Errors: StopIteration for a name that it does not have."""
-    if isinstance(port, int):
-        return port
-    return int(next(p["containerPort"] for p in spec["ports"] if p.get("name") == port))
-
-
-def get(host: str, port: int, path: str, seconds: float) -> tuple[int, str]:
-    """Status and body of an HTTP GET. Errors: OSError and HTTPException."""
-    connection = http.client.HTTPConnection(host, port, timeout=seconds)
-    try:
-        connection.request("GET", path)
-        response = connection.getresponse()
-        return response.status, response.read().decode(errors="replace")
-    finally:
-        connection.close()
