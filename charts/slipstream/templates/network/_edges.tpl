@@ -16,12 +16,13 @@ egress:
 {{- end -}}
 
 {{- define "slipstream.network.rollout" -}}
+{{- /* A weight group connects all its members, workers among each other included. */}}
 ingress:
   {{- include "slipstream.network.metrics" . | nindent 2 }}
-  {{- include "slipstream.network.any" (list . "from" "learner") | nindent 2 }}
+  {{- include "slipstream.network.any" (list . "from" "learner" "rollout") | nindent 2 }}
 egress:
   {{- include "slipstream.network.dns" . | nindent 2 }}
-  {{- include "slipstream.network.any" (list . "to" "learner") | nindent 2 }}
+  {{- include "slipstream.network.any" (list . "to" "learner" "rollout") | nindent 2 }}
   {{- include "slipstream.network.edge" (list . "to" "replay" "replay") | nindent 2 }}
   {{- include "slipstream.network.edge" (list . "to" "verifier" "verifier") | nindent 2 }}
   {{- include "slipstream.network.hub" . | nindent 2 }}
