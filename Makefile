@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CONFIG ?= examples/addition.yaml
 
-.PHONY: help quickstart test test-long test-chart test-presets test-trl test-mutants test-gpu lint format proto bench bench-staleness bench-learner charts clean
+.PHONY: help quickstart test test-long test-chart test-presets test-trl test-mutants test-gpu lint format proto dashboards charts bench bench-staleness bench-learner clean
 
 help:  ## Show this list.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
@@ -52,6 +52,9 @@ format: $(READY)  ## Rewrite the sources in the house's format.
 
 proto: $(READY)  ## Generate services/slipstream/v1 from proto/.
 	$(BIN)/python proto/generate.py
+
+dashboards: $(READY)  ## Build deploy/grafana/dashboards from deploy/grafana/*.py.
+	$(BIN)/python deploy/grafana/build.py
 
 charts: $(READY)  ## Write what the chart carries: its README, copies of rules and dashboards, rendered examples.
 	$(BIN)/python charts/generate.py

@@ -1,6 +1,6 @@
 """KEDA and the HorizontalPodAutoscaler, as far as a trigger of the metric type Value goes.
 
-    value ─▶ KEDA: 0 ◀▶ 1 ─▶ HPA: ceil(ready pods × value), tolerance ─▶ stabilisation ─▶ policies ─▶ replicas
+value ─▶ KEDA: 0 ◀▶ 1 ─▶ HPA: ceil(ready pods × value), tolerance ─▶ stabilisation ─▶ policies ─▶ replicas
 """
 
 import math
@@ -13,7 +13,7 @@ TOLERANCE = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Direction:
-    """A section of `behavior`: the window in seconds, and how much may change in a period, the larger of both."""
+    """A section of `behavior`: the window in seconds; in a period, percent or pods may change, the larger."""
 
     window: float
     percent: float

@@ -1,4 +1,4 @@
-"""Autoscaling by pressure against autoscaling by depth: simulated fleets, the real recording rules, side by side.
+"""Autoscaling by pressure against autoscaling by depth: simulated fleets, the real rules, side by side.
 
     python benchmarks/autoscaling.py [--seeds N] [--docs]
 
@@ -68,7 +68,9 @@ SCENARIOS: Mapping[str, Scenario] = {
         shape=Shape(train_seconds=600, publish_seconds=40, groups_per_step=256, places=32, half=16)
     ),
     "groups of a quarter of an hour": Scenario(
-        shape=Shape(train_seconds=240, groups_per_step=64, tokens=225_000, places=16, half=8, pipeline_depth=8),
+        shape=Shape(
+            train_seconds=240, groups_per_step=64, tokens=225_000, places=16, half=8, pipeline_depth=8
+        ),
         start=3.0,
         end=6.0,
     ),

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from autoscaler import SYNC_SECONDS, Autoscaler, Behavior, Direction
-from fleet import SCRAPE_SECONDS, Fleet, Shape
+from fleet import Fleet, Shape
+from fleet_pages import SCRAPE_SECONDS, scrape
 from promql import Rules, compile_text
 from promql_series import Store
 
@@ -41,7 +42,7 @@ class Moment:
 
 @dataclass(slots=True, kw_only=True)
 class Simulation:
-    """A fleet, and an autoscaler for each pool that has a signal; `events` are by second of the simulation."""
+    """A fleet, and an autoscaler for each pool that has a signal; `events` are by second."""
 
     signals: Mapping[str, Signal]
     shape: Shape = field(default_factory=Shape)
@@ -69,7 +70,7 @@ class Simulation:
             while coming and coming[0][0] <= self.fleet.time:
                 coming.pop(0)[1](self.fleet)
             if self.fleet.time % SCRAPE_SECONDS == 0:
-                self.fleet.scrape(self.store)
+                scrape(self.fleet, self.store)
             if self.fleet.time % SCRAPE_SECONDS == EVALUATION_DELAY:
                 rules.evaluate(self.store, self.fleet.time)
             if self.fleet.time % SYNC_SECONDS == SYNC_DELAY:

@@ -1,4 +1,4 @@
-"""A simulated run: a learner, an admission gate and rollouts that take minutes to start, with their metrics.
+"""A simulated run: a learner, an admission gate, and rollouts that take minutes to start.
 
     admission ─▶ worker: groups share its tokens a second ─▶ buffer ─▶ learner: train, publish ─▶ admission
 
@@ -8,16 +8,11 @@ Times are in seconds of the simulation.
 
 import heapq
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from promql_series import Labels, Store, labels_of
-
 TICK_SECONDS = 1.0
-SCRAPE_SECONDS = 15.0
 READINESS_SECONDS = 10.0
-Samples = dict[str, dict[Labels, float]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +52,10 @@ class Worker:
 
 
 class Fleet:
-    """The state of the run. Invariant: accepted + running ≤ (pipeline_depth + version + 1) · groups_per_step."""
+    """The state of the run; counters are those of its whole life, `busy` is in seconds by phase.
+
+    Invariant: accepted + running ≤ (pipeline_depth + version + 1) · groups_per_step.
+    """
 
     def __init__(self, shape: Shape, *, seed: int = 0) -> None:
         self.shape = shape
@@ -69,18 +67,18 @@ class Fleet:
         self.workers: list[Worker] = []
         self._random = random.Random(seed)
         self._until = 0.0
-        self._made = self._inserted = self._filtered = self._consumed = self._steps = 0
-        self._busy = {"train": 0.0, "publish": 0.0}
+        self.made = self.inserted = self.filtered = self.consumed = self.steps = 0
+        self.busy = {"train": 0.0, "publish": 0.0}
 
     @property
     def accepted(self) -> int:
         """Groups in the buffer, and those that were trained."""
-        return self._inserted - self._filtered
+        return self.inserted - self.filtered
 
     @property
     def buffered(self) -> int:
         """Groups that the learner could have now."""
-        return self.accepted - self._consumed
+        return self.accepted - self.consumed
 
     @property
     def admissible(self) -> int:
@@ -99,9 +97,9 @@ class Fleet:
         for worker in mine[replicas:]:
             self.workers.remove(worker)
         for _ in range(replicas - len(mine)):
-            self._made += 1
+            self.made += 1
             delay = self.shape.start_seconds * self._random.uniform(0.75, 1.25)
-            self.workers.append(Worker(name=f"w{self._made}", pool=pool, serves_at=self.time + delay))
+            self.workers.append(Worker(name=f"w{self.made}", pool=pool, serves_at=self.time + delay))
 
     def lose(self, share: float) -> None:
         """Spot nodes go away, with what their workers held."""
@@ -140,94 +138,19 @@ class Fleet:
             worker.progress += self.shape.peak / (running + self.shape.half) * TICK_SECONDS
         while worker.groups and worker.groups[0][0] <= worker.progress:
             heapq.heappop(worker.groups)
-            self._inserted += 1
-            self._filtered += self._random.random() < self.shape.filtered
+            self.inserted += 1
+            self.filtered += self._random.random() < self.shape.filtered
 
     def _learn(self) -> None:
         if self.learner == "training" and self.time >= self._until:
             self.learner, self._until = "publishing", self.time + self.shape.publish_seconds
         elif self.learner == "publishing" and self.time >= self._until:
-            self._busy["train"] += self.shape.train_seconds
-            self._busy["publish"] += self.shape.publish_seconds
-            self._steps += 1
+            self.busy["train"] += self.shape.train_seconds
+            self.busy["publish"] += self.shape.publish_seconds
+            self.steps += 1
             self.version += 1
             self.learner = "waiting"
         if self.learner == "waiting" and self.buffered >= self.shape.groups_per_step:
-            self._consumed += self.shape.groups_per_step
+            self.consumed += self.shape.groups_per_step
             self.learner, self._until = "training", self.time + self.shape.train_seconds
         self.waited += TICK_SECONDS if self.learner == "waiting" else 0.0
-
-    def scrape(self, store: Store) -> None:
-        """The page of every pod, with the labels that scraping adds."""
-        for pod, found in self._pages():
-            for name, samples in found.items():
-                store.replace(name, self.time, samples, source=pod)
-
-    def _pages(self) -> Iterator[tuple[str, Samples]]:
-        yield "replay-0", self._replay_page()
-        yield "learner-0", self._learner_page() if self.learner != "absent" else dict.fromkeys(LEARNER, {})
-        for number in range(self._made):
-            name = f"w{number + 1}"
-            worker = next((w for w in self.workers if w.name == name), None)
-            yield name, dict.fromkeys(ROLLOUT, {}) if worker is None else self._worker_page(worker)
-
-    def _replay_page(self) -> Samples:
-        def state(state: str, value: float, reason: str = "") -> tuple[Labels, float]:
-            return _labels("replay", "replay-0", state=state, reason=reason), float(value)
-
-        states = [state("inserted", self._inserted), state("trained", self._consumed)]
-        if self._filtered:
-            states.append(state("filtered", self._filtered, "zero_variance"))
-        return {
-            "up": {_labels("replay", "replay-0"): 1.0},
-            "slipstream_ledger_groups": dict(states),
-        }
-
-    def _learner_page(self) -> Samples:
-        def one(value: float, **more: str) -> dict[Labels, float]:
-            return {_labels("learner", "learner-0", **more): float(value)}
-
-        steps = one(self._steps, phase="train") if self._steps else {}
-        sums = [one(seconds, phase=phase) for phase, seconds in self._busy.items() if seconds]
-        return {
-            "up": one(1),
-            "slipstream_bound": one(self.shape.groups_per_step, what="groups_per_step"),
-            "slipstream_learner_waiting": one(self.learner == "waiting"),
-            "slipstream_publish_running": one(self.learner == "publishing"),
-            "slipstream_policy_version": one(self.version),
-            "slipstream_run_finished": one(self._steps >= self.shape.steps),
-            "slipstream_step_seconds_count": steps,
-            "slipstream_step_seconds_sum": {k: v for found in sums for k, v in found.items()},
-        }
-
-    def _worker_page(self, worker: Worker) -> Samples:
-        serving = worker.serves_at <= self.time
-        running = len(worker.groups)
-
-        def one(value: float) -> dict[Labels, float]:
-            return {_labels("rollout", worker.name, pool=worker.pool): float(value)}
-
-        return {
-            "up": one(1),
-            "slipstream_places": one(self.shape.places if serving else 0),
-            "slipstream_places_waiting": one(self.shape.places - running if serving else 0),
-            "slipstream_groups_running": one(running),
-        }
-
-
-LEARNER = (
-    "up",
-    "slipstream_bound",
-    "slipstream_learner_waiting",
-    "slipstream_publish_running",
-    "slipstream_policy_version",
-    "slipstream_run_finished",
-    "slipstream_step_seconds_count",
-    "slipstream_step_seconds_sum",
-)
-ROLLOUT = ("up", "slipstream_places", "slipstream_places_waiting", "slipstream_groups_running")
-
-
-def _labels(component: str, pod: str, **more: str) -> Labels:
-    return labels_of(namespace="training", release="run", component=component, pod=pod, **more)
-

@@ -1,8 +1,8 @@
-"""As much of PromQL as the recording rules of deploy/prometheus use, so that simulations evaluate the rules themselves.
+"""As much of PromQL as deploy/prometheus/pressure.yaml uses, so that simulations evaluate the rule itself.
 
     text ─ promql-parser ─▶ tree ─ compiled ─▶ function of (series, time) ─▶ vector or number
 
-tests/rules compares it with promtool, sample by sample.
+tests/prometheus compares it with promtool, sample by sample.
 """
 
 import operator
@@ -10,12 +10,13 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import promql_parser as promql
 import yaml
-from promql_series import Labels, Matches, Series, Store, matcher
+from promql_series import Labels, Matches, Store, matcher
 
 Vector = dict[Labels, float]
 Value = Vector | float
@@ -44,7 +45,7 @@ AGGREGATIONS: dict[str, Callable[[Sequence[float]], float]] = {
     "count": lambda values: float(len(values)),
     "group": lambda values: 1.0,
 }
-MATCH_OPERATORS = {"Equal": "=", "NotEqual": "!=", "Re": "=~", "NotRe": "!~"}
+MATCH_OPERATORS = {"MatchOp.Equal": "=", "MatchOp.NotEqual": "!=", "MatchOp.Re": "=~", "MatchOp.NotRe": "!~"}
 CLAMPS: dict[str, Callable[..., float]] = {
     "clamp": lambda value, low, high: min(max(value, low), high),
     "clamp_min": lambda value, low: max(value, low),
@@ -94,7 +95,7 @@ def _compile(node: Any) -> Compiled:
 
 
 def _selector(node: Any) -> tuple[str, Matches, float]:
-    tests = [matcher(m.name, MATCH_OPERATORS[str(m.op).removeprefix("MatchOp.")], m.value) for m in node.matchers.matchers]
+    tests = [matcher(m.name, MATCH_OPERATORS[str(m.op)], m.value) for m in node.matchers.matchers]
     offset = node.offset.total_seconds() if node.offset else 0.0
     return node.name, lambda labels: all(test(labels) for test in tests), offset
 
@@ -220,8 +221,8 @@ def _increase(samples: Samples, start: float, end: float) -> float | None:
     if len(samples) < 2:
         return None
     values = [value for _, value in samples]
-    pairs = list(zip(values, values[1:], strict=False))
-    grown = values[-1] - values[0] + sum(before for before, after in pairs if after < before)
+    resets = sum(before for before, after in pairwise(values) if after < before)
+    grown = values[-1] - values[0] + resets
     (first, _), (last, _) = samples[0], samples[-1]
     covered, between = last - first, (last - first) / (len(samples) - 1)
     to_start, to_end = first - start, end - last
@@ -241,7 +242,7 @@ def _over(function: Callable[[list[float]], float]) -> Callable[[Samples, float,
 
 
 def _changes(values: list[float]) -> float:
-    return float(sum(a != b for a, b in zip(values, values[1:], strict=False)))
+    return float(sum(a != b for a, b in pairwise(values)))
 
 
 OVER_TIME: Mapping[str, Callable[[Samples, float, float], float | None]] = {
@@ -254,5 +255,3 @@ OVER_TIME: Mapping[str, Callable[[Samples, float, float], float | None]] = {
     "changes": _over(_changes),
 }
 """Functions of a range; several of them over the samples of one series."""
-
-__all__ = ["Compiled", "Rules", "Series", "Vector", "compile_text"]

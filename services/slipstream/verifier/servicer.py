@@ -30,6 +30,9 @@ class VerifierServicer(verifier_pb2_grpc.VerifierServicer):
         self._metrics = metrics
         self._log = log
         self._slow = not SLOW.isdisjoint(rewards)
+        for name in rewards:
+            for outcome in Outcome:  # so that a rate sees the first error
+                metrics.count("scores_total", 0, reward=name, outcome=outcome.value)
 
     async def Score(self, request: pb.ScoreRequest, context: Any) -> pb.ScoreResponse:
         """Score every answer. Errors: InvalidRequest for no answers or a prompt without ground truth."""
