@@ -34,7 +34,7 @@ def test_a_learner_that_is_stopped_while_it_makes_the_model_ends_at_once(machine
 
 
 def test_a_learner_that_is_stopped_while_it_imports_ends_at_once(machine: Machine) -> None:
-    """A container's first process ignores a signal that it has no handler for, as Python has none at first."""
+    """A container's first process ignores a signal without a handler, and Python has none at first."""
     (learner,) = machine.of_component("learner")
     until(lambda: bool(learner.running), learner)
     assert stopped_in(machine, learner) < PROMPT_SECONDS, learner.problem
@@ -42,12 +42,11 @@ def test_a_learner_that_is_stopped_while_it_imports_ends_at_once(machine: Machin
 
 
 def until(condition: Callable[[], bool], pod: Pod) -> None:
-    """A little after it has come true. Errors: AssertionError with the pod's log."""
+    """Until it comes true. Errors: AssertionError with the pod's log."""
     deadline = time.monotonic() + INITIAL_SECONDS
     while not condition():
         assert time.monotonic() < deadline, pod.log
         time.sleep(0.05)
-    time.sleep(0.3)
 
 
 def stopped_in(machine: Machine, pod: Pod) -> float:
