@@ -14,7 +14,7 @@ INITIAL_SECONDS, PROMPT_SECONDS = 300.0, 15.0
 
 
 def test_a_learner_that_is_stopped_while_it_imports_ends_at_once(tmp_path: Path) -> None:
-    """A container's first process ignores a signal that it has no handler for, as Python has none at first."""
+    """The first process of a container ignores a signal that it has no handler for: one must be there."""
     documents = render(small_release(learner={"stopSeconds": 60}))
     own = [d for d in documents if d["metadata"]["name"] == f"{FULLNAME}-learner"]
     maps = of_kind(documents, "ConfigMap")
