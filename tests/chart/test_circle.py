@@ -124,15 +124,13 @@ def test_a_killed_redis_comes_back_with_the_ledger(machine: Machine) -> None:
     test_the_ledger_closes(machine)
 
 
-def test_every_pod_ends_with_0_within_its_grace(machine: Machine) -> None:
+def test_every_pod_ends_with_0_when_all_are_stopped_at_once(machine: Machine) -> None:
     pods = list(machine.pods.values())
     for pod in pods:
         pod.stop()
     for pod in pods:
         assert pod.wait(STEP_SECONDS), pod.name
-    assert {pod.name: pod.exits[-1] for pod in pods} == {pod.name: 0 for pod in pods}, [
-        p.log[-800:] for p in pods
-    ]
+    assert {pod.name: pod.log[-2000:] for pod in pods if pod.exits[-1] != 0} == {}
 
 
 def seen_connections(machine: Machine, *, seconds: float) -> set[Connection]:
