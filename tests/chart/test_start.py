@@ -1,10 +1,12 @@
 """What happens to a pod before it is up."""
 
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from chart.kubelet.machine import Machine
+from chart.kubelet.pod import Pod
 from chart.manifests import of_kind
 from chart.release_small import FULLNAME, NAMESPACE, given_secrets, small_release
 from chart.rendering import render
@@ -13,22 +15,42 @@ pytestmark = pytest.mark.chart
 INITIAL_SECONDS, PROMPT_SECONDS = 300.0, 15.0
 
 
-def test_a_learner_that_is_stopped_while_it_imports_ends_at_once(tmp_path: Path) -> None:
-    """The first process of a container ignores a signal that it has no handler for: one must be there."""
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    """A learner alone, just made: whatever it waits for never comes."""
     documents = render(small_release(learner={"stopSeconds": 60}))
     own = [d for d in documents if d["metadata"]["name"] == f"{FULLNAME}-learner"]
-    maps = of_kind(documents, "ConfigMap")
-    with Machine(tmp_path / "node", namespace=NAMESPACE) as machine:
+    with Machine(tmp_path / "node", namespace=NAMESPACE) as made:
         for name, data in given_secrets(tmp_path / "certs").items():
-            machine.add_secret(name, data)
-        machine.apply([*maps, *own])
-        (learner,) = machine.of_component("learner")
-        deadline = time.monotonic() + INITIAL_SECONDS
-        while not learner.running:
-            assert time.monotonic() < deadline, learner.log
-            time.sleep(0.01)
-        time.sleep(0.3)
-        asked = time.monotonic()
-        machine.delete(learner.name, replace=False)
-        assert time.monotonic() - asked < PROMPT_SECONDS, learner.problem
-        assert learner.exits in ([0], [143])
+            made.add_secret(name, data)
+        made.apply([*of_kind(documents, "ConfigMap"), *own])
+        yield made
+
+
+def test_a_learner_that_is_stopped_while_it_makes_the_model_ends_at_once(machine: Machine) -> None:
+    (learner,) = machine.of_component("learner")
+    until(lambda: "cold start" in learner.log, learner)
+    assert stopped_in(machine, learner) < PROMPT_SECONDS, learner.problem
+
+
+def test_a_learner_that_is_stopped_while_it_imports_ends_at_once(machine: Machine) -> None:
+    """A container's first process ignores a signal without a handler, and Python has none at first."""
+    (learner,) = machine.of_component("learner")
+    until(lambda: bool(learner.running), learner)
+    assert stopped_in(machine, learner) < PROMPT_SECONDS, learner.problem
+    assert learner.exits in ([0], [143])
+
+
+def until(condition: Callable[[], bool], pod: Pod) -> None:
+    """Until it comes true. Errors: AssertionError with the pod's log."""
+    deadline = time.monotonic() + INITIAL_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, pod.log
+        time.sleep(0.05)
+
+
+def stopped_in(machine: Machine, pod: Pod) -> float:
+    """Seconds that the pod needs to end."""
+    asked = time.monotonic()
+    machine.delete(pod.name, replace=False)
+    return time.monotonic() - asked

@@ -14,7 +14,9 @@ from chart.kubelet.rootfs import Process, as_user, script
 NAMESPACES = ["--mount", "--uts", "--ipc", "--pid"]
 FIRST_PROCESS = ["bash", "-c", 'bash "$1" & wait $!', "container"]
 """Its child is the first process of the new PID namespace; it ends as that does, 128 + N after signal N."""
-START_SECONDS = 10.0
+START_SECONDS = 30.0
+BEFORE = (b"", b"bash", b"chroot", b"/usr/bin/setpriv", b"/usr/bin/env")
+"""What the first process is called while the container is being made."""
 
 
 class Container:
@@ -40,8 +42,8 @@ class Container:
         return self._outer.poll()
 
     def signal(self, number: signal.Signals) -> None:
-        """To the container's first process."""
-        inner = _only_child(self._outer.pid)
+        """To the container's first process, once it is there; what made the container is not meant."""
+        inner = self._started()
         if inner is not None and self.exit_status is None:
             os.kill(inner, number)
 
@@ -78,9 +80,9 @@ class Container:
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and self.exit_status is None:
             inner = _only_child(self._outer.pid)
-            if inner is not None and b"start.sh" not in _command_line(inner):
+            if inner is not None and _command_line(inner).split(b"\0")[0] not in BEFORE:
                 return inner
-            time.sleep(0.02)
+            time.sleep(0.01)
         return None
 
 

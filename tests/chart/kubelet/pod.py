@@ -144,9 +144,10 @@ class Pod:
     def _run_to_end(self, spec: Mapping[str, Any]) -> int | None:
         """Its exit status, or None when the pod was stopped meanwhile."""
         container = self._make(spec)
-        while (status := container.wait(TICK_SECONDS)) is None and not self._stop.is_set():
-            pass
-        container.kill()
+        while (status := container.wait(TICK_SECONDS)) is None:
+            if self._stop.is_set():
+                self._end_container(spec, container)
+                return None
         return status
 
     def _tick(self) -> None:
@@ -170,13 +171,14 @@ class Pod:
             current.verdicts[kind] = said
             if said.bad and kind != "readinessProbe":
                 self.problem = f"{kind}: {said.detail}"
-                self._end_container(current)
+                self._end_container(current.spec, current.container)
                 return
 
-    def _end_container(self, current: Running) -> None:
-        current.container.signal(signal.SIGTERM)
-        current.container.wait(self._grace_seconds())
-        current.container.kill()
+    def _end_container(self, spec: Mapping[str, Any], container: Container) -> None:
+        container.signal(signal.SIGTERM)
+        if container.wait(self._grace_seconds()) is None:
+            self.problem = f"{spec['name']} did not end within its grace"
+        container.kill()
 
     def _answer(self, probe: Mapping[str, Any], current: Running) -> str | None:
         return answer(probe, current.spec, current.container, node=self.node, address=self.facts.pod_ip)

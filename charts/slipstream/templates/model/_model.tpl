@@ -54,7 +54,7 @@
 - name: model
   {{- include "slipstream.container.image" . | nindent 2 }}
   {{- if eq $values.model.mode "warmup" }}
-  command: ["sh", "-c", {{ include "slipstream.model.warmup" . | quote }}, "warmup"]
+  command: [tini, -g, --, sh, -c, {{ include "slipstream.model.warmup" . | quote }}, warmup]
   args:
     - {{ include "slipstream.model.path" .root }}
     {{- /* A worker gets its weights from the learner; only the model's shape and its tokenizer matter. */}}
@@ -62,7 +62,7 @@
     - "--steps=0"
     {{- end }}
   {{- else }}
-  command: ["sh", "-c", {{ include "slipstream.model.download" . | quote }}, "download"]
+  command: [tini, -g, --, sh, -c, {{ include "slipstream.model.download" . | quote }}, download]
   args:
     - {{ include "slipstream.model.path" .root }}
     - {{ $values.model.download.repository | quote }}
