@@ -133,7 +133,7 @@ def table(*, seeds: int) -> str:
 def main() -> None:
     """Print the table; with --docs also write it into docs/benchmarks.md."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--docs", action="store_true", help="write the table into docs/benchmarks.md")
     arguments = parser.parse_args()
     text = table(seeds=arguments.seeds)

@@ -113,7 +113,7 @@ WORK = Row(
             "Demand and supply",
             "Groups a second that the learner would train on if it never waited, and that workers hand in.",
             Query(expr=f"max(slipstream:demand_groups_per_second{{{SCOPE}}})", legend="demand"),
-            Query(expr=f"max(slipstream:groups_accepted{{{SCOPE}}}) / 900", legend="supply"),
+            Query(expr=f"max(slipstream:supply_groups_per_second{{{SCOPE}}})", legend="supply"),
             unit="suffix: /s",
             width=12,
             low=0,

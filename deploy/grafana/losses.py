@@ -3,6 +3,7 @@
 from board import Board, Row
 from panels import GREEN, RED, Panel, Query, heat, lines, number
 from queries import (
+    SCOPE,
     STEPS,
     buckets,
     largest,
@@ -43,12 +44,13 @@ CLIPPING = Row(
     panels=[
         lines(
             "Clip fraction",
-            "Share of the trained tokens on which an end of the objective's band took effect.",
+            "Share of the trained tokens on which an end of the objective's band took effect, and the limit "
+            "of the alert for an objective that has one.",
             Query(expr=BY_OBJECTIVE, legend="{{objective}}, {{side}}"),
+            Query(expr=f"max(slipstream:clip_fraction_limit{{{SCOPE}}} < 1)", legend="limit"),
             unit="percentunit",
             width=12,
             low=0,
-            steps=((None, "transparent"), (0.3, RED)),
         ),
         lines(
             "Clip fraction by age",

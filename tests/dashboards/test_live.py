@@ -17,9 +17,9 @@ STEPS = 12
 """Steps of each run before its panels are read: some evaluations, and filtered groups."""
 RECORDED = (
     "count(slipstream:demand_groups_per_second and on (release) slipstream:active_share "
-    'and on (release) slipstream:pressure{pool="spot"})'
+    'and on (release) slipstream:pressure{pool="spot"} and on (release) slipstream:clip_fraction_limit)'
 )
-"""Of how many runs the recording rules have values; they are evaluated every 15 seconds."""
+"""Of how many runs the recording rules have values; they are evaluated every 15 or 30 seconds."""
 SILENT = {
     "fleet": {
         ("Key-value cache", "A"): "the emulated engine has no cache",

@@ -16,6 +16,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,11 @@ class Machine:
         inside = ["chroot", f"--userspec={service['user']}", "--groups=", str(root), *command(service)]
         named = ["unshare", "--uts", "sh", "-c", f'hostname {name}-{replica} && exec "$@"', "sh", *inside]
         process = subprocess.Popen(
-            named, env=self._environment(name, service), stdout=log.open("wb"), stderr=subprocess.STDOUT
+            named,
+            env=self._environment(name, service),
+            stdout=log.open("wb"),
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
         self.running.append(Running(name=name, root=root, process=process, log=log))
         return self.running[-1]
@@ -175,7 +180,8 @@ def main() -> None:
         statuses = run(machine, order)
     finally:
         for container in machine.running:
-            container.process.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(container.process.pid, signal.SIGKILL)  # tini would leave its child behind
     logs = {c.root.parent.name: c.log.read_text(encoding="utf-8") for c in machine.running}
     json.dump({"statuses": statuses, "logs": logs}, sys.stdout)
 

@@ -1,10 +1,15 @@
 """The pressure rule on a simulated fleet: it settles near what is needed, stays there, and comes back."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
+import promql_parser as promql
 import pytest
+import yaml
+from prometheus.promtool import DEPLOY
 
+README = DEPLOY / "README.md"
 HOUR = 3600.0
 Play = Callable[..., Any]
 
@@ -152,3 +157,23 @@ def test_rules_of_depth_flap_or_starve(part: Any, rule: str) -> None:
     depth = autoscaling.measure(steady, rule, seed=0)
     ours = autoscaling.measure(steady, "pressure", seed=0)
     assert depth.changes > 5 * max(1.0, ours.changes)
+
+
+def test_the_readme_recommends_what_is_simulated(part: Any) -> None:
+    text = README.read_text(encoding="utf-8")
+    (block,) = re.findall(r"```yaml\n(.*?)```", text, flags=re.S)
+    told = yaml.safe_load(block)
+    simulation, (trigger,) = part("autoscaling_simulation"), told["triggers"]
+    asked = simulation.QUERY.format(pool="POOL").replace('"training"', '"NS"').replace('"run"', '"RUN"')
+    assert promql.parse(trigger["metadata"]["query"]).prettify() == promql.parse(asked).prettify()
+    assert float(trigger["metadata"]["threshold"]) == 1
+    scaler = part("autoscaler").Autoscaler(behavior=simulation.RECOMMENDED, most=1)
+    assert told["cooldownPeriod"] == scaler.cooldown
+    behavior = told["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
+    for section, simulated in (("scaleUp", "up"), ("scaleDown", "down")):
+        direction = getattr(simulation.RECOMMENDED, simulated)
+        percent, pods = behavior[section]["policies"]
+        assert behavior[section]["stabilizationWindowSeconds"] == direction.window
+        assert (percent["type"], percent["value"]) == ("Percent", direction.percent)
+        assert (pods["type"], pods["value"]) == ("Pods", direction.pods)
+        assert percent["periodSeconds"] == pods["periodSeconds"] == direction.period
