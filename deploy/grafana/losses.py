@@ -44,8 +44,8 @@ CLIPPING = Row(
     panels=[
         lines(
             "Clip fraction",
-            "Share of the trained tokens on which an end of the objective's band took effect, and the limit of "
-            "the alert for an objective that has one.",
+            "Share of the trained tokens on which an end of the objective's band took effect, and the limit "
+            "of the alert for an objective that has one.",
             Query(expr=BY_OBJECTIVE, legend="{{objective}}, {{side}}"),
             Query(expr=f"max(slipstream:clip_fraction_limit{{{SCOPE}}} < 1)", legend="limit"),
             unit="percentunit",

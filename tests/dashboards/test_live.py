@@ -36,13 +36,15 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
     with scraped(tmp_path_factory.mktemp("live")) as found:
         for run in found.runs.values():
             run.wait_until("steps", lambda run=run: run.version() >= STEPS, seconds=400)
-            run.wait_until("recorded rules", lambda: now(found, RECORDED) == {len(RELEASES)}, seconds=90)
+            run.wait_until(
+                "recorded rules", lambda: a_while_ago(found, RECORDED) == {len(RELEASES)}, seconds=90
+            )
         yield found
 
 
-def now(watched: Scraped, expr: str) -> set[float]:
-    """The values of an instant query."""
-    end = time.time()
+def a_while_ago(watched: Scraped, expr: str) -> set[float]:
+    """The values that a query had some seconds ago: a range query up to now has points where it has them."""
+    end = time.time() - 5.0
     found = ask.ask(watched.url, expr, start=end, end=end, step=1.0)
     return {value for series in found for value in series.values}
 

@@ -28,7 +28,7 @@ TABLE: dict[str, Metric] = {
         kind="histogram", help="Time spent waiting, by what for.", labels=("what",), buckets=SECONDS
     ),
     # learner
-    "policy_version": Metric(kind="gauge", help="Policy version: optimizer batches trained on."),
+    "policy_version": Metric(kind="gauge", help="Policy version that the fleet was last given."),
     "staleness_versions": Metric(
         kind="tally", help="Age in versions of trained tokens at consumption.", buckets=VERSIONS
     ),
