@@ -121,7 +121,10 @@ class TlsChannel(grpc.aio.Channel):
         """Say why the server could not be reached, if the certificates are the reason."""
         if await call.code() is not grpc.StatusCode.UNAVAILABLE:
             return
-        self._explain_after = asyncio.get_running_loop().time() + EXPLAIN_SECONDS
+        now = asyncio.get_running_loop().time()
+        if now < self._explain_after:
+            return  # another call that failed with this one is being explained
+        self._explain_after = now + EXPLAIN_SECONDS
         reason = await asyncio.to_thread(why_refused, self._address, self._certificates.config)
         if reason is not None:
             log.warning("no secure connection", peer=self._address, reason=reason)
