@@ -20,7 +20,7 @@ from slipstream.rollout.engine import Engine, Sampling, Turn
 from slipstream.rollout.environment import Environment
 from slipstream.rollout.fleet import ServedVersion
 from slipstream.rollout.verbalized import Client, Plain
-from slipstream.rpc.errors import Unreachable
+from slipstream.rpc.errors import SlipstreamError, Unreachable
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import PromptTooLong, Tokens
@@ -135,8 +135,8 @@ class Actor:
         """Forget finished tasks, and wait for one when there is no room. Errors: those of a task."""
         while True:
             for task in [task for task in self._running if task.done()]:
-                del self._running[task]
                 task.result()
+                del self._running[task]
             self._metrics.set("groups_running", len(self._running))
             if len(self._running) < self._max_groups:
                 return
@@ -207,8 +207,8 @@ class Actor:
         self._log.warning("group lost", group=lease.group_id, reason=reason, detail=detail)
 
     async def _hand_back(self) -> None:
-        """Cancel what runs and return its leases, so that other workers get them at once."""
-        unfinished = [lease for task, lease in self._running.items() if not task.done()]
+        """Cancel what runs and return its leases, and those of what failed: others get them at once."""
+        unfinished = [lease for task, lease in self._running.items() if not _worked(task)]
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
@@ -216,10 +216,17 @@ class Actor:
             return
         try:
             returned = await self._replay.give_back(unfinished)
-        except grpc.aio.AioRpcError as error:
-            self._log.warning(
-                "leases not returned; they expire", leases=len(unfinished), error=error.details()
-            )
+        except (SlipstreamError, grpc.aio.AioRpcError) as error:
+            self._log.warning("leases not returned; they expire", leases=len(unfinished), error=_said(error))
         else:
             self._metrics.count("drained_groups_total", returned, outcome="returned")
             self._log.info("leases returned", leases=returned)
+
+
+def _worked(task: asyncio.Task[None]) -> bool:
+    """Whether a group's task has come to its end."""
+    return task.done() and not task.cancelled() and task.exception() is None
+
+
+def _said(error: SlipstreamError | grpc.aio.AioRpcError) -> str:
+    return str(error.details()) if isinstance(error, grpc.aio.AioRpcError) else str(error)
