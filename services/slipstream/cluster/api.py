@@ -183,8 +183,7 @@ class Api:
         if not isinstance(items, list):
             raise ClusterUsageError(
                 f"{self.connection.configuration.host} (context {self.connection.context}) answers, but not "
-                f"with a list of {resource}: is it an API server of Kubernetes, or does something stand before "
-                "it?"
+                f"with a list of {resource}: is it an API server of Kubernetes, or does a proxy answer for it?"
             )
         return items
 
