@@ -183,7 +183,7 @@ class Api:
         if not isinstance(items, list):
             raise ClusterUsageError(
                 f"{self.connection.configuration.host} (context {self.connection.context}) answers, but not "
-                f"with a list of {resource}: is it an API server of Kubernetes, or does a proxy answer for it?"
+                f"with a list of {resource}: is it an API server of Kubernetes, or does a proxy answer?"
             )
         return items
 
