@@ -111,9 +111,9 @@ def test_an_authority_that_is_not_ours_is_not_used(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--roles", "redis"], "--roles redis: the roles are learner, rollout"),
+        (["--roles", "nginx"], "--roles nginx: the roles are learner, rollout"),
         (["--san", "replay"], "write role=name"),
-        (["--san", "redis=name"], "write role=name"),
+        (["--san", "nginx=name"], "write role=name"),
         (["--san", "replay=not a name"], "write role=name"),
         (["--roles", "probe", "--san", "replay=x"], "for a role of probe"),
         (["--san", "replay=a..b"], "write role=name"),
