@@ -25,6 +25,14 @@ def scaled(kind: str, **values: Any) -> Values:
     return {**pool(autoscaling=scaling), "monitoring": SCRAPED, "autoscaling": PROMETHEUS}
 
 
+def mounted(path: str) -> Values:
+    """A room with a volume of the user's at this path."""
+    return {
+        "extraVolumes": [{"name": "a", "emptyDir": {}}],
+        "extraVolumeMounts": [{"name": "a", "mountPath": path}],
+    }
+
+
 def run(text: str) -> Values:
     """Values with another run."""
     return {"run": {"config": text}}
@@ -93,6 +101,7 @@ CASES: tuple[tuple[Values, str], ...] = (
     ),
     ({"redis": {"auth": {"existingSecret": ""}}}, "kubectl create secret generic demo-redis-password"),
     ({"redis": {"maxMemoryMiB": 3277}}, "set it to 3276 at most"),
+    ({"redis": {"resources": {"limits": {"memory": "1G"}}}}, "set it to 762 at most"),
     ({"network": {"dns": {"peers": []}}}, "network.dns.peers is empty"),
     (
         {"network": {"prometheus": {"peers": []}}, "monitoring": {"podMonitors": {"enabled": True}}},
@@ -102,6 +111,21 @@ CASES: tuple[tuple[Values, str], ...] = (
     ({"learner": {"extraEnv": [{"name": "POD_IP", "value": "a"}]}}, "learner.extraEnv sets POD_IP"),
     (pool(extraEnv=[{"name": "SLIPSTREAM_RUN_DIR", "value": "a"}]), "rollout.pools[a].extraEnv sets SLIP"),
     ({"replay": {"extraVolumes": [{"name": "tmp", "emptyDir": {}}]}}, "has a volume tmp"),
+    (
+        {"replay": {"extraVolumes": [{"name": "a", "emptyDir": {}}, {"name": "a", "emptyDir": {}}]}},
+        "replay.extraVolumes has two volumes a",
+    ),
+    (pool(extraVolumeMounts=[{"name": "b", "mountPath": "/b"}]), "add it to rollout.pools[a].extraVolumes"),
+    ({"learner": mounted("/tmp/")}, "learner.extraVolumeMounts mounts a at /tmp/, which is taken"),
+    ({"verifier": mounted("/etc/slipstream/extra")}, "at /etc/slipstream/extra, which is taken"),
+    ({"replay": mounted("/data"), "data": {"existingClaim": "prompts"}}, "at /data, which is taken"),
+    ({"redis": mounted("/data")}, "redis.extraVolumeMounts mounts a at /data, which is taken"),
+    ({"data": {"existingClaim": "prompts", "mountPath": "/models"}}, "set it to another directory"),
+    ({"data": {"existingClaim": "prompts", "mountPath": "/etc/slipstream/prompts"}}, "such as /data"),
+    (
+        {"monitoring": {"podMonitors": {"enabled": True, "interval": "30s", "scrapeTimeout": "1m"}}},
+        "scrapeTimeout is 1m",
+    ),
     ({"rollout": {"pools": [{"name": "a"}, {"name": "a"}]}}, "two pools named a"),
     (pool(spot=True), "set rollout.spot.nodeSelector"),
     (scaled("keda", minReplicas=3, maxReplicas=2), "above maxReplicas 2"),

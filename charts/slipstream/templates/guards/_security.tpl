@@ -37,8 +37,8 @@ redis.external.tls is false, and the password would cross the network in the cle
 redis.auth.existingSecret is empty: `kubectl create secret generic {{ .Release.Name }}-redis-password --namespace {{ .Release.Namespace }} --from-literal=password="$(openssl rand -hex 32)"`, and set it to {{ .Release.Name }}-redis-password
 {{- end }}
 {{- $limit := toString $redis.resources.limits.memory -}}
-{{- $factor := dict "Mi" 1.0 "Gi" 1024.0 "Ti" 1048576.0 | dig (regexFind "[A-Za-z]*$" $limit) 0.0 -}}
-{{- $mib := mulf (regexFind "^[0-9.]+" $limit | float64) $factor -}}
+{{- $bytes := dict "" 1.0 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "Ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 "Ti" 1099511627776.0 -}}
+{{- $mib := divf (mulf (regexFind "^[0-9.]+" $limit | float64) (dig (regexFind "[A-Za-z]*$" $limit) 0.0 $bytes)) 1048576.0 -}}
 {{- if and (gt $mib 0.0) (gt (float64 $redis.maxMemoryMiB) (mulf $mib 0.8)) }}
 redis.maxMemoryMiB is {{ $redis.maxMemoryMiB }}, and the container may have {{ $limit }}: rewriting the append-only file needs room, so set it to {{ mulf $mib 0.8 | floor | int }} at most, or raise redis.resources.limits.memory
 {{- end }}
@@ -62,25 +62,5 @@ network.prometheus.peers is empty, and Prometheus could scrape no pod: set where
 {{- if not (or $account.create $account.name) }}
 {{ $where }}.serviceAccount is not made and has no name, and rooms share no account: set create to true, or name
 {{- end }}
-{{- end }}
-{{- end -}}
-
-{{/* What the user adds must not take the chart's own names. */}}
-{{- define "slipstream.guards.extras" -}}
-{{- $rooms := dict "learner" .Values.learner "verifier" .Values.verifier "replay" .Values.replay "redis" .Values.redis "tests" .Values.tests -}}
-{{- range (include "slipstream.rollout.pools" . | fromJson).pools -}}
-{{- $_ := set $rooms (printf "rollout.pools[%s]" .name) . -}}
-{{- end -}}
-{{- range $where, $room := $rooms -}}
-{{- range $room.extraEnv -}}
-{{- if or (has .name (list "HOME" "USER" "POD_NAME" "POD_IP" "NODE_RANK" "HF_HUB_OFFLINE" "NVIDIA_VISIBLE_DEVICES")) (hasPrefix "SLIPSTREAM_" .name) }}
-{{ $where }}.extraEnv sets {{ .name }}, which the chart sets: leave it out
-{{- end }}
-{{- end -}}
-{{- range $room.extraVolumes -}}
-{{- if has .name (list "config" "tmp" "home" "shared-memory" "models" "data" "checkpoints" "users") }}
-{{ $where }}.extraVolumes has a volume {{ .name }}, which is a name of the chart's own: give it another
-{{- end }}
-{{- end -}}
 {{- end }}
 {{- end -}}

@@ -1,0 +1,56 @@
+{{/* Guards on what the user adds to the pods: it must not take the chart's own names and places. */}}
+
+{{- define "slipstream.guards.extras" -}}
+{{- $common := list "/etc/slipstream" "/tmp" "/home/slipstream" -}}
+{{- $model := concat $common (list "/models") -}}
+{{- if .Values.data.existingClaim -}}
+{{- if ne .Values.model.mode "volume" -}}{{- $model = append $model .Values.data.mountPath -}}{{- end -}}
+{{- end -}}
+{{- $places := dict
+  "learner" (concat $model (list "/dev/shm" "/var/lib/slipstream"))
+  "rollout" (append $model "/dev/shm")
+  "replay" (ternary (append $common .Values.data.mountPath) $common (not (empty .Values.data.existingClaim)))
+  "verifier" $common
+  "tests" $common
+  "redis" (list "/etc/redis" "/run/redis" "/tmp" "/data") -}}
+{{- range $where := list "learner" "verifier" "replay" "redis" "tests" -}}
+{{- include "slipstream.guards.extrasOf" (dict "where" $where "room" (index $.Values $where) "places" (index $places $where)) -}}
+{{- end -}}
+{{- range (include "slipstream.rollout.pools" . | fromJson).pools -}}
+{{- include "slipstream.guards.extrasOf" (dict "where" (printf "rollout.pools[%s]" .name) "room" . "places" $places.rollout) -}}
+{{- end -}}
+{{- if and .Values.data.existingClaim (or (has .Values.data.mountPath $places.verifier) (hasPrefix "/etc/slipstream/" .Values.data.mountPath) (and (ne .Values.model.mode "volume") (eq .Values.data.mountPath "/models"))) }}
+data.mountPath is {{ .Values.data.mountPath }}, where the pods have something else: set it to another directory, such as /data
+{{- end }}
+{{- end -}}
+
+{{/* Takes (dict "where" WHAT "room" ROOM "places" PATHS). */}}
+{{- define "slipstream.guards.extrasOf" -}}
+{{- $where := .where -}}
+{{- range .room.extraEnv -}}
+{{- if or (has .name (list "HOME" "USER" "POD_NAME" "POD_IP" "NODE_RANK" "HF_HUB_OFFLINE" "NVIDIA_VISIBLE_DEVICES")) (hasPrefix "SLIPSTREAM_" .name) }}
+{{ $where }}.extraEnv sets {{ .name }}, which the chart sets: leave it out
+{{- end }}
+{{- end -}}
+{{- $own := list "config" "tmp" "home" "shared-memory" "models" "data" "checkpoints" "users" -}}
+{{- $names := list -}}
+{{- range .room.extraVolumes -}}
+{{- if has .name $own }}
+{{ $where }}.extraVolumes has a volume {{ .name }}, which is a name of the chart's own: give it another
+{{- else if has .name $names }}
+{{ $where }}.extraVolumes has two volumes {{ .name }}: give each a name of its own
+{{- end }}
+{{- $names = append $names .name -}}
+{{- end -}}
+{{- $places := .places -}}
+{{- range .room.extraVolumeMounts -}}
+{{- $path := trimSuffix "/" .mountPath -}}
+{{- if not (has .name (concat $own $names)) }}
+{{ $where }}.extraVolumeMounts mounts {{ .name }}, and no volume is called so: add it to {{ $where }}.extraVolumes
+{{- end }}
+{{- if or (has $path $places) (hasPrefix "/etc/slipstream/" $path) (hasPrefix "/etc/redis/" $path) }}
+{{ $where }}.extraVolumeMounts mounts {{ .name }} at {{ .mountPath }}, which is taken: set another mountPath
+{{- end }}
+{{- $places = append $places $path -}}
+{{- end -}}
+{{- end -}}
