@@ -70,7 +70,7 @@ def test_what_kubernetes_would_refuse_is_noticed() -> None:
 
 
 def test_a_learner_of_several_machines_is_replaced_as_a_whole() -> None:
-    """One after the other never ends: the first of a new number waits for others, and they for it to be ready."""
+    """One after the other never ends: a new rank waits for the others, which wait until it is ready."""
     (learner,) = [
         d
         for d in of_kind(render(small_release(learner=NODES)), "StatefulSet")

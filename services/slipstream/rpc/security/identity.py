@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 ROLES = ("learner", "rollout", "verifier", "replay", "redis", "probe", "console")
-"""`redis` shows itself to replay and calls nobody. `probe` looks whether a deployment works, `console` looks on;
-neither changes a run."""
+"""`redis` shows itself to replay and calls nobody. `probe` looks whether a deployment works, `console`
+looks on; neither changes a run."""
 
 _REPLAY, _FLEET, _VERIFIER, _HEALTH = (
     "/slipstream.v1.Replay/",
