@@ -22,7 +22,7 @@ class Series:
 
 def fill_in(expr: str, variables: Mapping[str, str]) -> str:
     """The expression with every `$name` in the place of which a value is known. Errors: KeyError."""
-    return re.sub(r"\$(\w+)", lambda found: variables[found[1]], expr)
+    return re.sub(r"\$([a-z_]\w*)", lambda found: variables[found[1]], expr)
 
 
 def legend(template: str, series: Series) -> str:
