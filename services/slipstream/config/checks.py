@@ -8,11 +8,12 @@ import regex  # type: ignore[import-untyped, unused-ignore]
 
 from slipstream.algorithms.spec import band
 from slipstream.config.algorithm_checks import ALGORITHM_CHECKS
-from slipstream.config.data import RewardConfig, parts
+from slipstream.config.data import parts
 from slipstream.config.loopback import plaintext_beyond_loopback
 from slipstream.config.lora_checks import LORA_CHECKS
 from slipstream.config.problem import Problem
 from slipstream.config.redis_checks import redis_access
+from slipstream.config.rewards import FormatConfig, RewardConfig
 from slipstream.config.schema import RunConfig
 from slipstream.config.shaping_checks import SHAPING_CHECKS
 
@@ -188,16 +189,16 @@ def _rewards(config: RunConfig) -> Iterator[Problem]:
 def _reward(config: RunConfig, reward: RewardConfig, key: str) -> Iterator[Problem]:
     kinds = [part.kind for part in parts(config.data)]
     strange = [kind for kind in kinds if kind not in ("countdown", "file")]
-    if reward.name == "countdown" and strange:
+    if reward.kind == "countdown" and strange:
         reason = f"`countdown` cannot judge answers of the data `{strange[0]}`"
         yield Problem(
             key=f"{key}.name", reason=reason, remedy="set `exact_match`, or data.kind to `countdown`"
         )
-    if reward.name == "exact_match" and "countdown" in kinds:
+    if reward.kind == "exact_match" and "countdown" in kinds:
         reason = "`exact_match` accepts one expression, and countdown has many right ones"
         remedy = "use the reward `countdown`"
         yield Problem(key=f"{key}.name", reason=reason, remedy=remedy, severity="note")
-    if reward.pattern is not None:
+    if isinstance(reward, FormatConfig):
         try:
             regex.compile(reward.pattern)
         except (regex.error, MemoryError, RecursionError, OverflowError) as error:
