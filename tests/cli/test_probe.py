@@ -65,7 +65,7 @@ async def server(register: Any, *, healthy: bool = True) -> AsyncIterator[str]:
 
 
 def verifier(
-    functions: dict[str, RewardFunction] | None = None,
+    functions: Mapping[str, RewardFunction] | None = None,
 ) -> contextlib.AbstractAsyncContextManager[str]:
     """A verifier with these reward functions, or that of the configuration."""
     rewards = {name: EachAnswer(f) for name, f in (functions or {"exact_match": exact_match}).items()}
