@@ -24,7 +24,7 @@ class Held:
 def found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str = MODULE, **reward: object
 ) -> list[Problem]:
-    """Problems of one custom reward, validated in a folder that holds `mine_<test>.py`."""
+    """Problems of one custom reward, validated in a folder that holds `mine_checked.py`."""
     (tmp_path / "mine_checked.py").write_text(text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "mine_checked", raising=False)
