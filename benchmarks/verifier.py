@@ -3,10 +3,10 @@
     python benchmarks/verifier.py [--seconds S] [--clients N] [KIND ...]
 
 A verifier as a process of its own and a load generator, which share the machine's cores, speak gRPC in groups
-of 8. First a closed loop, in which `--clients` groups are always under way, finds the rate at saturation; then
-an open loop sends groups at half of it at random times, whether or not earlier ones have come back, and the
-time of a group counts from the moment that it should have been sent. Answers differ from group to group, so
-that the verifier's memory of verdicts is of no help.
+of 8. First a closed loop, in which `--clients` groups are always under way, finds the rate at saturation;
+then an open loop sends groups at half of it at random times, whether or not earlier ones have come back, and
+the time of a group counts from the moment that it should have been sent. Answers differ from group to group,
+so that the verifier's memory of verdicts is of no help.
 """
 
 import argparse

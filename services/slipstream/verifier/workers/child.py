@@ -9,6 +9,7 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from math import isfinite
+from pathlib import Path
 from typing import Any
 
 from slipstream.functions import load_function
@@ -23,6 +24,7 @@ from slipstream.verifier.workers.frames import (
 )
 
 MIB = 1024 * 1024
+STATM = Path("/proc/self/statm")
 
 
 def main(argv: Sequence[str]) -> None:
@@ -89,9 +91,9 @@ def _prepared(functions: Sequence[str]) -> dict[str, Any]:
 
 
 def _worn(memory_mib: int) -> bool:
-    """Whether the largest resident size so far is over half of the limit: fragmented, or it leaks."""
-    largest_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return largest_kib * 1024 > memory_mib * MIB // 2
+    """Whether its resident size is over half of the limit between two jobs: it is fragmented, or leaks."""
+    resident_pages = int(STATM.read_text(encoding="ascii").split()[1])
+    return resident_pages * resource.getpagesize() > memory_mib * MIB // 2
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ when a reward has asked for a function.
 """
 
 import asyncio
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.types import Prompt
 from slipstream.verifier.reward import Answer, UnusableGroundTruth, Verdict
+from slipstream.verifier.workers.cores import usable_cores
 from slipstream.verifier.workers.frames import answer_to_json, prompt_to_json, to_frame, verdict_from_json
 from slipstream.verifier.workers.worker import Overrun, Worker, WorkerLost
 
@@ -32,7 +32,7 @@ class Workers:
     """Child processes that judge answers, one job at a time each."""
 
     def __init__(self, *, number: int | None, memory_mib: int, metrics: Metrics, log: Log) -> None:
-        self._number = number or len(os.sched_getaffinity(0))
+        self._number = number
         self._memory_mib = memory_mib
         self._metrics = metrics
         self._log = log
@@ -51,10 +51,10 @@ class Workers:
         """Start the children, if any reward asked for one. Errors: WorkerLost when they cannot start."""
         if not self._functions:
             return
-        starts = [self._begin() for _ in range(self._number)]
-        workers = await asyncio.gather(*starts, return_exceptions=True)
-        lost = [worker for worker in workers if isinstance(worker, BaseException)]
-        alive = [worker for worker in workers if isinstance(worker, Worker)]
+        starts = [self._begin() for _ in range(self._number or usable_cores())]
+        begun = await asyncio.gather(*starts, return_exceptions=True)
+        lost = [failure for failure in begun if isinstance(failure, BaseException)]
+        alive = [worker for worker in begun if isinstance(worker, Worker)]
         if lost:
             await asyncio.gather(*(worker.kill() for worker in alive))
             raise lost[0]
@@ -98,7 +98,8 @@ class Workers:
     async def _free_worker(self) -> Worker:
         try:
             with self._metrics.waiting("worker"):
-                return await asyncio.wait_for(self._idle.get(), WAIT_SECONDS)
+                async with asyncio.timeout(WAIT_SECONDS):
+                    return await self._idle.get()
         except TimeoutError as error:
             raise WorkerLost(f"no child was free within {WAIT_SECONDS:g} s") from error
 

@@ -47,24 +47,16 @@ class Worker:
     async def start(cls, functions: Sequence[str], *, memory_mib: int) -> "Worker":
         """A child that has imported `functions`. Errors: WorkerLost."""
         ours, theirs = socket.socketpair()
-        with theirs:
-            arguments = [str(theirs.fileno()), str(os.getpid()), str(memory_mib), *functions]
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                *("-m", CHILD, *arguments),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
         reader, writer = await asyncio.open_connection(sock=ours)
+        try:
+            with theirs:
+                process = await _start(theirs, functions, memory_mib)
+        except BaseException:
+            writer.close()
+            raise
         worker = cls(process, reader, writer)
         try:
-            ready = await asyncio.wait_for(read_frame(reader), START_SECONDS)
-            if "unprepared" in ready:
-                raise WorkerLost(ready["unprepared"])
-        except (EOFError, OSError, TimeoutError, BadFrame) as error:
-            raise WorkerLost(f"a child did not start: {type(error).__name__}: {error}") from error
+            await worker._until_ready()
         except BaseException:
             await worker.kill()
             raise
@@ -85,6 +77,15 @@ class Worker:
             raise await self._ended() from error
         finally:
             reading.cancel()
+
+    async def _until_ready(self) -> None:
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                ready = await read_frame(self._reader)
+        except (EOFError, OSError, TimeoutError, BadFrame) as error:
+            raise WorkerLost(f"a child did not start: {type(error).__name__}: {error}") from error
+        if "unprepared" in ready:
+            raise WorkerLost(ready["unprepared"])
 
     async def _exchange(self, frame: bytes) -> dict[str, Any]:
         self._writer.write(frame)
@@ -119,3 +120,18 @@ class Worker:
             return time.clock_gettime(~self._process.pid << 3 | 2)
         except OSError:
             return 0.0
+
+
+async def _start(
+    connection: socket.socket, functions: Sequence[str], memory_mib: int
+) -> asyncio.subprocess.Process:
+    """A child in a session of its own, so that all that it starts can be ended with it."""
+    arguments = [str(connection.fileno()), str(os.getpid()), str(memory_mib), *functions]
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", CHILD, *arguments),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        pass_fds=[connection.fileno()],
+        start_new_session=True,
+    )
