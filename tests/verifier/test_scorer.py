@@ -10,7 +10,7 @@ from slipstream.config import VerifierConfig
 from slipstream.rpc.channel import call_again, retry_after
 from slipstream.rpc.errors import Busy, InvalidRequest
 from slipstream.types import Outcome, Prompt
-from slipstream.verifier.reward import Answer, Verdict
+from slipstream.verifier.reward import Answer, UnusableGroundTruth, Verdict
 from slipstream.verifier.scorer import MAX_DETAIL
 from verifier.scoring import Bench, answer
 from verifier.test_servicer import request, serve
@@ -85,6 +85,15 @@ def test_a_reward_that_fails_is_an_error_of_every_answer_and_leaves_the_others(
         assert len(bad.detail) <= MAX_DETAIL
     assert bench.sample("scores_total", reward="bad", outcome="error") == 2
     assert "reward failed prompt=p1 reward=bad" in bench.lines.getvalue()
+
+
+def test_a_prompt_that_cannot_be_judged_is_refused_each_time_and_reported_once() -> None:
+    bench = Bench(rewards={"a": Returns(UnusableGroundTruth("prompt p1: no `answer`"))})
+    for _ in range(3):
+        with pytest.raises(UnusableGroundTruth):
+            asyncio.run(bench.scorer.score(PROMPT, [answer("x")]))
+    assert bench.lines.getvalue().count("prompt cannot be judged prompt=p1") == 1
+    assert bench.sample("answers_waiting") == 0
 
 
 def test_no_answers_are_an_invalid_request() -> None:

@@ -25,6 +25,8 @@ SMOOTHING = 0.1
 RETRY_SECONDS = (0.05, 5.0)
 """Bounds of the hint."""
 
+REPORTED_PROMPTS = 10_000
+
 Vectors = list[list[Component]]
 
 
@@ -42,6 +44,7 @@ class Scorer:
         self._log = log
         self._waiting = 0
         self._mean_seconds = 0.0
+        self._unusable: dict[str, None] = {}
 
     async def score(self, prompt: Prompt, answers: Sequence[Answer]) -> Vectors:
         """The reward vectors, in order.
@@ -55,6 +58,9 @@ class Scorer:
         self._enter(len(answers))
         try:
             columns = await self._columns(prompt, answers)
+        except UnusableGroundTruth as error:
+            self._report_unusable(prompt, error)
+            raise
         finally:
             self._enter(-len(answers))
             self._remember(time.monotonic() - started)
@@ -107,6 +113,15 @@ class Scorer:
         bad = next((component for component in components if component.outcome is Outcome.ERROR), None)
         if bad is not None:
             self._log.warning("reward failed", prompt=prompt.prompt_id, reward=bad.name, detail=bad.detail)
+
+    def _report_unusable(self, prompt: Prompt, error: UnusableGroundTruth) -> None:
+        """Once a prompt, of the last so many that were reported."""
+        if prompt.prompt_id in self._unusable:
+            return
+        self._unusable[prompt.prompt_id] = None
+        if len(self._unusable) > REPORTED_PROMPTS:
+            del self._unusable[next(iter(self._unusable))]
+        self._log.error("prompt cannot be judged", prompt=prompt.prompt_id, reason=str(error))
 
 
 async def _verdicts(reward: Reward, prompt: Prompt, answers: Sequence[Answer]) -> Sequence[Verdict]:
