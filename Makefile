@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CONFIG ?= examples/addition.yaml
 
-.PHONY: help quickstart test test-long test-chart test-presets test-trl test-mutants test-gpu lint format proto bench bench-staleness bench-learner clean
+.PHONY: help quickstart test test-long test-chart test-presets test-trl test-mutants test-gpu lint format proto dashboards charts bench bench-staleness bench-learner bench-autoscaling clean
 
 help:  ## Show this list.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
@@ -53,6 +53,12 @@ format: $(READY)  ## Rewrite the sources in the house's format.
 proto: $(READY)  ## Generate services/slipstream/v1 from proto/.
 	$(BIN)/python proto/generate.py
 
+dashboards: $(READY)  ## Build deploy/grafana/dashboards from deploy/grafana/*.py.
+	$(BIN)/python deploy/grafana/build.py
+
+charts: $(READY)  ## Write what the chart carries: its README, copies of rules and dashboards, rendered examples.
+	$(BIN)/python charts/generate.py
+
 bench: $(READY)  ## Asynchronous against synchronous training, and publishing beside it, side by side.
 	$(BIN)/python benchmarks/async_vs_sync.py
 	$(BIN)/python benchmarks/overlap.py
@@ -63,6 +69,9 @@ bench-staleness: $(READY)  ## Accuracy against staleness, into docs/benchmarks.m
 
 bench-learner: $(READY)  ## A step of the learner against padded ones, into docs/benchmarks.md: ten minutes.
 	$(BIN)/python benchmarks/learner_step.py --docs
+
+bench-autoscaling: $(READY)  ## Simulated fleets under autoscalers, into docs/benchmarks.md: five minutes.
+	$(BIN)/python benchmarks/autoscaling.py --docs
 
 clean:  ## Remove the environment and what runs have left.
 	rm -rf $(VENV) runs build *.egg-info services/*.egg-info

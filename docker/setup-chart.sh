@@ -19,5 +19,6 @@ need() {  # need COMMAND PACKAGE
 need promtool prometheus
 need redis-server redis-server
 need ip iproute2
+need tini tini
 need npm npm
 npm ci --silent --no-audit --no-fund --prefix tests/chart

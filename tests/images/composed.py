@@ -2,8 +2,9 @@
 
     unshare --mount --net python -m images.composed < ORDER.json
 
-All share one network of their own, so each page of metrics gets an address of its service instead of 0.0.0.0;
-and the programs are those of this machine instead of an image's. The rest is as compose.yaml says.
+All share one network of their own, so pages of metrics and rollouts, which have the same port everywhere, get
+addresses of their own instead of 0.0.0.0; and the programs are those of this machine instead of an image's.
+The rest is as compose.yaml says.
 """
 
 import json
@@ -15,6 +16,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,7 @@ import yaml
 from images.builder import PATH, devices, mount, overlay
 
 PORT = 9464
-SECONDS = 120.0
+SECONDS = 180.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +58,11 @@ class Machine:
         inside = ["chroot", f"--userspec={service['user']}", "--groups=", str(root), *command(service)]
         named = ["unshare", "--uts", "sh", "-c", f'hostname {name}-{replica} && exec "$@"', "sh", *inside]
         process = subprocess.Popen(
-            named, env=self._environment(name, service), stdout=log.open("wb"), stderr=subprocess.STDOUT
+            named,
+            env=self._environment(name, service),
+            stdout=log.open("wb"),
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
         self.running.append(Running(name=name, root=root, process=process, log=log))
         return self.running[-1]
@@ -95,7 +101,10 @@ class Machine:
         if name == "redis":
             own["PATH"] = PATH  # Debian's, which knows TLS
         own |= {"PYTHONPATH": "/opt/services", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
-        return own | {"SLIPSTREAM_METRICS_HOST": self.addresses[name]} | service.get("environment", {})
+        own["SLIPSTREAM_METRICS_HOST"] = self.addresses[name]
+        if name == "rollout":
+            own["SLIPSTREAM_ROLLOUT_ADDRESS"] = f"{self.addresses[name]}:50054"
+        return own | service.get("environment", {})
 
     def _make_root(self, root: Path, service: dict[str, Any]) -> None:
         root.mkdir(parents=True)
@@ -150,11 +159,9 @@ def run(machine: Machine, order: dict[str, Any]) -> dict[str, int]:
     workers = [machine.start("rollout", replica=1)]
     machine.addresses["rollout"] = "127.0.2.2"
     workers.append(machine.start("rollout", replica=2))
-    rows = Path(order["runs"]) / "run/metrics.jsonl"
-    machine.wait(
-        learner, lambda: rows.exists() and len(rows.read_text().splitlines()) >= order["steps"], "training"
-    )
-    return {f"{c.name}-{place}": stop(c) for place, c in enumerate([*workers, learner, *pods, redis])}
+    last = f": step step={order['steps']} "
+    machine.wait(learner, lambda: last in learner.log.read_text(), "training")
+    return {c.root.parent.name: stop(c) for c in (*workers, learner, *pods, redis)}
 
 
 def stop(container: Running) -> int:
@@ -173,8 +180,9 @@ def main() -> None:
         statuses = run(machine, order)
     finally:
         for container in machine.running:
-            container.process.kill()
-    logs = {c.name: c.log.read_text(encoding="utf-8", errors="replace") for c in machine.running}
+            with suppress(ProcessLookupError):
+                os.killpg(container.process.pid, signal.SIGKILL)  # tini would leave its child behind
+    logs = {c.root.parent.name: c.log.read_text(encoding="utf-8") for c in machine.running}
     json.dump({"statuses": statuses, "logs": logs}, sys.stdout)
 
 

@@ -40,15 +40,14 @@ def test_what_compose_starts_trains_and_stops_in_order(tmp_path):
             "deploy": str(deploy),
             "repository": str(ROOT),
             "folder": str(made(tmp_path / "containers")),
-            "runs": str(deploy / "compose/state/runs"),
             "steps": STEPS,
             "variables": {"SLIPSTREAM_USER": "10001:10001", "SLIPSTREAM_RUN": str(tmp_path / "run.yaml")},
         }
     )
-    assert set(done["statuses"].values()) == {0}, done
+    assert set(done["statuses"].values()) == {0}, [done["statuses"], *done["logs"].values()]
     assert "PLAINTEXT" not in str(done["logs"])
-    last = json.loads((deploy / "compose/state/runs/run/metrics.jsonl").read_text().splitlines()[STEPS - 1])
-    assert last["step"] == STEPS
+    rows = (deploy / "compose/state/runs/run/metrics.jsonl").read_text().splitlines()
+    assert STEPS in [json.loads(row)["step"] for row in rows]
 
 
 def made(folder: Path) -> Path:

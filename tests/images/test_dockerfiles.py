@@ -124,6 +124,7 @@ def test_there_is_a_constraints_file_for_each_image_and_for_the_wheel():
     assert {path.name for path in FOLDER.iterdir()} == {*(f"{image}.txt" for image in IMAGES), "build.txt"}
 
 
+@pytest.mark.chart
 def test_written_constraints_pin_each_package_to_one_exact_version():
     for text in pages().values():
         names = [re.fullmatch(r"([a-z0-9-]+)==[\w.!]+", line)[1] for line in text.splitlines()[1:]]

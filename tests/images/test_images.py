@@ -24,7 +24,7 @@ def test_the_services_image_runs_its_pods_read_only_without_root_and_without_tor
             {"command": ["id", "-u"]},
             {"command": ["touch", "/opt/slipstream/written"]},
             {"command": ["python", "-c", WITHOUT]},
-            {"arguments": ["slipstream.cli", "--help"]},
+            {"command": ["python", "-c", "import slipstream.cli.__main__, slipstream.cli.probe_checks"]},
             {"arguments": ["slipstream.replay", *config], "until": ": ready"},
             {"arguments": ["slipstream.verifier", *config], "until": ": ready"},
         ],

@@ -34,6 +34,13 @@ def test_all_workers_get_exactly_the_learners_weights_at_every_version_in_one_ep
     play(policy, scene)
 
 
+def test_the_first_failed_publication_is_a_rise_of_its_counter(policy: Policy) -> None:
+    async def scene(learner: Learner) -> None:
+        assert learner.metrics.registry.get_sample_value("slipstream_publish_failures_total") == 0
+
+    play(policy, scene)
+
+
 def test_publishing_to_nobody_succeeds(policy: Policy) -> None:
     async def scene(learner: Learner) -> None:
         assert (await learner.publish(4)).workers == 0

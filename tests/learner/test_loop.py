@@ -304,6 +304,21 @@ def test_a_resumed_run_starts_at_the_version_of_its_checkpoint(policy: Policy, t
     assert "sample 2" in scene.events
 
 
+def test_the_version_that_is_trained_is_shown_before_it_is_published(policy: Policy, tmp_path: Path) -> None:
+    scene = Scene(policy, tmp_path, version=1)
+    shown: list[float | None] = []
+    publish = scene.publisher.publish
+
+    async def publishing(version: int) -> Any:
+        shown.append(scene.metrics.registry.get_sample_value("slipstream_trained_version"))
+        return await publish(version)
+
+    scene.publisher.publish = publishing
+    assert scene.metrics.registry.get_sample_value("slipstream_trained_version") == 1
+    scene.run()
+    assert shown == [2, 3]
+
+
 def test_a_resumed_run_that_is_stopped_at_once_leaves_its_checkpoint_alone(
     policy: Policy, tmp_path: Path
 ) -> None:

@@ -165,6 +165,8 @@ def test_the_metrics_of_a_step_are_those_of_its_row(tmp_path: Path) -> None:
         'slipstream_clipped_tokens_total{side="high",sign="positive",staleness="1"} 3.0',
         'slipstream_reward_mean{reward="exact_match"} 0.5',
         'slipstream_step_seconds_sum{phase="train"} 2.5',
+        'slipstream_completion_tokens_sum{kind="trained"} 5.0',
+        'slipstream_completion_tokens_count{kind="trained"} 2.0',
     ):
         assert f"{line}\n" in page
 

@@ -19,6 +19,7 @@ from slipstream.learner.routing import Watch
 from slipstream.learner.tiny import make_tiny_model
 from slipstream.rollout.engine import Sampling, Turn
 from slipstream.rollout.vllm_engine import VllmEngine, start_vllm
+from slipstream.telemetry.metrics import Metrics
 from slipstream.weights.manifest import Manifest, plan
 
 T = TypeVar("T")
@@ -69,6 +70,7 @@ class Live:
     policy: Policy
     loop: asyncio.AbstractEventLoop
     learner: LearnerEnd
+    metrics: Metrics
     version: int = 0
 
     def play(self, test: Coroutine[Any, Any, T]) -> T:
@@ -96,13 +98,14 @@ def start_live(directory: Path, *overrides: str, experts: int = 0) -> Live:
     threading.Thread(target=loop.run_forever, daemon=True).start()
 
     async def start() -> VllmEngine:
-        return start_vllm(config, directory)
+        return start_vllm(config, directory, metrics)
 
+    metrics = Metrics()
     engine = asyncio.run_coroutine_threadsafe(start(), loop).result(LIMIT_SECONDS)
     llm = Recording(engine._llm)
     engine._llm = llm
     policy = load_trained(config, device=CPU)
-    live = Live(engine=engine, llm=llm, policy=policy, loop=loop, learner=LearnerEnd())
+    live = Live(engine=engine, llm=llm, policy=policy, loop=loop, learner=LearnerEnd(), metrics=metrics)
     live.play(live.serve(policy))
     live.play(live.sample())
     return live

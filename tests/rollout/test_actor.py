@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import grpc
@@ -21,7 +21,7 @@ from rollout.fakes import (
     until,
 )
 from slipstream.learner.tiny import make_tokenizer
-from slipstream.rollout.actor import Actor
+from slipstream.rollout.actor import DRAINED, LOST, Actor
 from slipstream.rollout.clients import ReplayClient, VerifierClient
 from slipstream.rollout.engine import EngineDied, Sampling
 from slipstream.rollout.environment import SingleTurn
@@ -29,7 +29,7 @@ from slipstream.rollout.fleet import ServedVersion
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import Tokens
-from slipstream.types import Lease, Outcome
+from slipstream.types import Lease, Outcome, Purpose
 from slipstream.v1 import replay_pb2
 from slipstream.v1.replay_pb2_grpc import add_ReplayServicer_to_server
 from slipstream.v1.verifier_pb2_grpc import add_VerifierServicer_to_server
@@ -42,6 +42,7 @@ TOKENS = Tokens(make_tokenizer(max_tokens=32), context_tokens=32, max_new_tokens
 class Room:
     """A rollout's actor at work between a fake engine and real services."""
 
+    actor: Actor
     engine: FakeEngine
     replay: FakeReplay
     verifier: FakeVerifier
@@ -97,6 +98,7 @@ async def room(
             log=Log(pod="w"),
         )
         here = Room(
+            actor=actor,
             engine=engine,
             replay=replay,
             verifier=verifier,
@@ -130,6 +132,34 @@ async def test_a_lease_becomes_a_scored_group_with_the_engines_own_tokens() -> N
         assert [(a.text, a.tokens) for a in request.answers] == [(TOKENS.decode((5, 6, 7)), 3)] * 4
         assert metric(here.metrics, "tokens_generated_total") == 12
         assert metric(here.metrics, "completions_total", finish_reason="stop") == 4
+        assert metric(here.metrics, "completion_tokens_sum", kind="generated") == 12
+        assert metric(here.metrics, "completion_tokens_count", kind="generated") == 4
+
+
+@scenario
+async def test_answers_to_held_out_prompts_are_not_among_the_lengths_generated_for_training() -> None:
+    async with room([replace(lease(3), purpose=Purpose.EVALUATION)]) as here:
+        await until(lambda: here.replay.inserted)
+        assert metric(here.metrics, "tokens_generated_total") > 0
+        assert metric(here.metrics, "completion_tokens_count", kind="generated") == 0
+
+
+@scenario
+async def test_the_first_group_that_is_lost_or_drained_is_a_rise_of_its_counter() -> None:
+    async with room() as here:
+        read = here.metrics.registry.get_sample_value
+        assert [read("slipstream_groups_lost_total", {"reason": reason}) for reason in LOST] == [0, 0]
+        assert [read("slipstream_drained_groups_total", {"outcome": end}) for end in DRAINED] == [0, 0]
+
+
+@scenario
+async def test_groups_in_the_making_are_counted_at_any_moment() -> None:
+    async with room([lease(0), lease(1)]) as here:
+        gates = [here.engine.hold(ids(index)) for index in (0, 1)]
+        await until(lambda: here.actor.groups_running == 2)
+        for gate, left in zip(gates, (1, 0), strict=True):
+            gate.set()
+            await until(lambda left=left: here.actor.groups_running == left)
 
 
 @scenario

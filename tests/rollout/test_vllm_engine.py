@@ -93,6 +93,17 @@ def test_logprobs_are_those_of_the_learner(live: Live, temperature: float) -> No
 
 
 @with_engine
+async def test_the_engine_shows_how_full_its_cache_is(live: Live) -> None:
+    await live.serve(live.policy)
+    used: list[float] = []
+    turn = asyncio.create_task(live.sample(PROMPT[:100], max_tokens=100))
+    while not turn.done():
+        used.append(live.metrics.registry.get_sample_value("slipstream_kv_cache_usage") or 0.0)
+        await asyncio.sleep(0.01)
+    assert 0 < max(used) <= 1
+
+
+@with_engine
 async def test_a_completion_that_lives_through_an_update_carries_both_versions(live: Live) -> None:
     policies = {await live.serve(live.policy): live.policy}
     turns: list[Turn] = []

@@ -102,6 +102,7 @@ def test_an_error_of_one_answer_leaves_the_others_scored_and_is_counted_and_logg
 
 def test_outcomes_and_time_are_measured() -> None:
     server = bench()
+    assert scored(server, "error") == 0  # from the start, so that the first one is a rise
     call(server, request("46", "47", ""))
     assert scored(server, "score") == 2
     assert scored(server, "invalid_answer") == 1

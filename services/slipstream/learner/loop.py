@@ -87,6 +87,7 @@ class Loop:
         self._cursor = cursor
         self._unvaried_share = unvaried_share
         self.version = version
+        metrics.set("trained_version", version)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Train until the configured steps are done or `stop` is set; leaves a checkpoint either way.
@@ -152,6 +153,7 @@ class Loop:
         generated, self._cursor = await self._replay.ack(groups, self.version + 1)
         self._unvaried_share = generated.unvaried_share
         self.version += 1
+        self._metrics.set("trained_version", self.version)
         trained = time.monotonic()
         published = await self._publishing.publish(self.version)
         ended = time.monotonic()

@@ -77,6 +77,7 @@ class Publisher:
         self._manifest_message = manifest_to_proto(self._manifest)
         self._group: WeightGroup | None = None
         self._grouped: list[Member] = []
+        metrics.count("publish_failures_total", 0)  # so that a rate sees the first one
 
     async def publish(self, version: int) -> Published:
         """Bring every member of the fleet to `version`; returns once those that live serve it."""

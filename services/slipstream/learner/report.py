@@ -86,6 +86,7 @@ class Report:
         }
         self.event("step", **row)
         self._observe(result, row, timing)
+        self._observe_lengths(groups)
         return row
 
     def evaluation(self, step: int, evaluation: Evaluation) -> None:
@@ -131,6 +132,12 @@ class Report:
         metrics.count("sequences_too_long_total", result.too_long)
         for phase, seconds in (("wait", timing.wait), ("train", timing.train), ("publish", timing.publish)):
             metrics.observe("step_seconds", seconds, phase=phase)
+
+    def _observe_lengths(self, groups: Sequence[Group]) -> None:
+        for group in groups:
+            for completion in group.completions:
+                if not completion.withheld:
+                    self._metrics.observe("completion_tokens", len(completion.token_ids), kind="trained")
 
 
 def _line(row: Mapping[str, Any]) -> str:

@@ -11,10 +11,12 @@ from slipstream.rollout.emulated_engine import EmulatedEngine
 from slipstream.rollout.engine import Engine, Sampling
 from slipstream.rollout.environment import ENVIRONMENTS
 from slipstream.rollout.fleet import FleetMember, Identity, ServedVersion
+from slipstream.rollout.state import show_state, state_of
 from slipstream.rollout.verbalized import Client, Plain, Verbalized
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.pod import Pod, run_pod
 from slipstream.rpc.server import Server, start_server
+from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import load_tokens
 from slipstream.weights.manifest import model_fingerprint
 
@@ -22,8 +24,9 @@ from slipstream.weights.manifest import model_fingerprint
 async def main(pod: Pod) -> None:
     """Start the engine, join the fleet, and work until the pod is stopped."""
     config = pod.config
+    show_state(pod.metrics, lambda: "starting")
     with pod.unstoppable():
-        engine = start_engine(config)
+        engine = start_engine(config, pod.metrics)
     served = ServedVersion()
     server = await start_server(config.rollout.address, lambda _: None, config=config.rpc, log=pod.log)
     channels = [
@@ -52,6 +55,10 @@ async def main(pod: Pod) -> None:
         log=pod.log,
         evaluating=evaluation_client(pod),
     )
+    show_state(
+        pod.metrics,
+        lambda: state_of(served, groups_running=actor.groups_running, stopping=pod.stop.is_set()),
+    )
     pod.health.ready_while(lambda: served.serving)
     pod.announce(server.address)
     try:
@@ -70,13 +77,13 @@ async def main(pod: Pod) -> None:
         await engine.close()
 
 
-def start_engine(config: RunConfig) -> Engine:
+def start_engine(config: RunConfig, metrics: Metrics) -> Engine:
     """The configured engine, started. Blocks while a real one loads."""
     if config.rollout.engine == "emulated":
         return EmulatedEngine(config)
     from slipstream.rollout.vllm_engine import start_vllm
 
-    return start_vllm(config, config.model.directory())
+    return start_vllm(config, config.model.directory(), metrics)
 
 
 def evaluation_client(pod: Pod) -> Client:

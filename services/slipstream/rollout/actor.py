@@ -29,6 +29,8 @@ from slipstream.types import Completion, Group, Lease, Purpose
 LEASE_WAIT_SECONDS = 2.0
 PAUSE_AFTER_FAILURE_SECONDS = 0.5
 PLAIN = Plain()
+LOST = ("lease_expired", "unreachable")
+DRAINED = ("finished", "returned")
 
 
 class Actor:
@@ -66,6 +68,15 @@ class Actor:
         self._log = log
         self._evaluating = evaluating
         self._running: dict[asyncio.Task[None], Lease] = {}
+        for reason in LOST:  # a counter that begins at its first event hides that event from a rate
+            metrics.count("groups_lost_total", 0, reason=reason)
+        for outcome in DRAINED:
+            metrics.count("drained_groups_total", 0, outcome=outcome)
+
+    @property
+    def groups_running(self) -> int:
+        """Groups in the making; may be asked from another thread."""
+        return sum(not task.done() for task in list(self._running))
 
     async def run(self, stop: asyncio.Event, *, drain_seconds: float = 0.0) -> None:
         """Work until `stop`, finish what runs for at most `drain_seconds`, and return the rest.
@@ -189,6 +200,9 @@ class Actor:
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from failures
         completions = [self._with_text(run.result(), client) for run in runs]
+        if lease.purpose is Purpose.TRAINING:
+            for completion in completions:
+                self._metrics.observe("completion_tokens", len(completion.token_ids), kind="generated")
         with self._metrics.waiting("verifier"):
             return await self._verifier.score(lease.prompt, completions)
 

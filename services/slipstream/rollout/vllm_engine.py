@@ -11,6 +11,8 @@ from slipstream.config import RunConfig
 from slipstream.rollout.adapter import ServedAdapter
 from slipstream.rollout.engine import EngineDied, Sampling, Turn
 from slipstream.rollout.plugin import TRANSFER_BACKEND, register
+from slipstream.rollout.vllm_stats import CacheUse
+from slipstream.telemetry.metrics import Metrics
 from slipstream.types import FinishReason, RoutedExperts, VersionSpan
 from slipstream.weights.group import Rendezvous, TransferError
 from slipstream.weights.manifest import Manifest, manifest_to_proto
@@ -124,8 +126,11 @@ class VllmEngine:
             self._adapter.close()
 
 
-def start_vllm(config: RunConfig, model_dir: Path) -> VllmEngine:
-    """Start the engine on a model directory; blocks for half a minute. Errors: whatever vLLM raises."""
+def start_vllm(config: RunConfig, model_dir: Path, metrics: Metrics | None = None) -> VllmEngine:
+    """Start the engine on a model directory, and show how full its cache is where `metrics` are given.
+
+    Blocks for half a minute. Errors: whatever vLLM raises.
+    """
     on_gpu = _set_environment(config)
     register()
     if config.learner.replay_experts:
@@ -163,7 +168,8 @@ def start_vllm(config: RunConfig, model_dir: Path) -> VllmEngine:
         **placement,
         **({} if adapter is None else adapter.engine_arguments()),
     )
-    llm = AsyncLLM.from_engine_args(arguments)
+    loggers = [] if metrics is None else [lambda _config, _engine: CacheUse(metrics)]
+    llm = AsyncLLM.from_engine_args(arguments, stat_loggers=loggers)
     return VllmEngine(llm, recompute_kv=rollout.recompute_kv, adapter=adapter)
 
 

@@ -3,12 +3,12 @@
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily
 
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.table import RATIOS, SECONDS, TABLE, VERSIONS, Metric
@@ -45,6 +45,25 @@ class Tally:
         yield family
 
 
+class Followed:
+    """A gauge with one label whose values are read together each time that the page is."""
+
+    def __init__(self, name: str, row: Metric, registry: CollectorRegistry) -> None:
+        assert row.kind == "gauge", f"{name} is a {row.kind}"
+        assert len(row.labels) == 1, f"{name}: a followed gauge has one label"
+        self._name = name
+        self._row = row
+        self.read: Callable[[], Mapping[str, float]] = dict
+        registry.register(self)
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """What the registry asks for when the page is read, in another thread."""
+        family = GaugeMetricFamily(self._name, self._row.help, labels=self._row.labels)
+        for value, number in self.read().items():
+            family.add_metric([value], number)
+        yield family
+
+
 Instrument = Counter | Gauge | Histogram | Tally
 
 
@@ -56,6 +75,7 @@ class Metrics:
         self._long_wait_seconds = long_wait_seconds
         self._log = log
         self._made: dict[str, Instrument] = {}
+        self._followed: dict[str, Followed] = {}
 
     def count(self, name: str, amount: float = 1.0, **labels: str) -> None:
         """Add to a counter."""
@@ -68,6 +88,15 @@ class Metrics:
         metric = self._metric(name, Gauge, labels)
         assert isinstance(metric, Gauge)
         metric.set(value)
+
+    def follow(self, name: str, read: Callable[[], Mapping[str, float]]) -> None:
+        """Have a gauge with one label read whenever the page is: label value → number, from another thread.
+
+        A later call replaces the function of an earlier one.
+        """
+        if name not in self._followed:
+            self._followed[name] = Followed(f"slipstream_{name}", TABLE[name], self.registry)
+        self._followed[name].read = read
 
     def observe(self, name: str, value: float, **labels: str) -> None:
         """Add one observation to a histogram."""

@@ -6,6 +6,7 @@ from typing import Literal
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 VERSIONS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 32, 64)
 RATIOS = (0.1, 0.25, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99, 1.01, 1.05, 1.1, 1.2, 1.3, 1.5, 2, 4, 5, 10)
+LENGTHS = tuple(2**power for power in range(18))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +28,7 @@ TABLE: dict[str, Metric] = {
         kind="histogram", help="Time spent waiting, by what for.", labels=("what",), buckets=SECONDS
     ),
     # learner
-    "policy_version": Metric(kind="gauge", help="Policy version: optimizer batches trained on."),
+    "policy_version": Metric(kind="gauge", help="Policy version that the fleet was last given."),
     "staleness_versions": Metric(
         kind="tally", help="Age in versions of trained tokens at consumption.", buckets=VERSIONS
     ),
@@ -208,5 +209,19 @@ TABLE: dict[str, Metric] = {
     ),
     "redis_persistence_ok": Metric(
         kind="gauge", help="1 while Redis has an append-only file and its last write succeeded."
+    ),
+    # several pods
+    "trained_version": Metric(kind="gauge", help="Policy version that the learner holds, published or not."),
+    "worker_state": Metric(
+        kind="gauge", help="1 for what this worker is doing, 0 for the rest, by state.", labels=("state",)
+    ),
+    "kv_cache_usage": Metric(
+        kind="gauge", help="Share of the engine's key-value cache that is in use, at its last step."
+    ),
+    "completion_tokens": Metric(
+        kind="histogram",
+        help="Sampled tokens of a completion for training: as it was generated, or in a trained batch.",
+        labels=("kind",),
+        buckets=LENGTHS,
     ),
 }

@@ -1,0 +1,62 @@
+{{/* cluster.yaml: what the pods read over the run's own YAML. The guards refuse a run that sets these keys. */}}
+
+{{- define "slipstream.config.cluster" -}}
+{{- $name := include "slipstream.fullname" . -}}
+{{- $at := dict -}}
+{{- range $room := list "replay" "verifier" "learner" -}}
+{{- $_ := set $at $room (printf "%s-%s:%s" $name $room (include (printf "slipstream.ports.%s" $room) $)) -}}
+{{- end -}}
+{{- $ranks := include "slipstream.learner.ranks" . | int -}}
+{{- $drain := include "slipstream.rollout.drainSeconds" . | float64 -}}
+{{- dict
+  "name" (include "slipstream.run.name" .)
+  "run_dir" (printf "/var/lib/slipstream/%s" (include "slipstream.run.name" .))
+  "model" (dict "path" (include "slipstream.model.path" .) "tiny" nil)
+  "warmup" nil
+  "replay" (merge (dict "address" $at.replay) (include "slipstream.config.redis" . | fromYaml))
+  "verifier" (dict "address" $at.verifier)
+  "learner" (dict "address" $at.learner "ranks" $ranks "stay" true)
+  "rollout" (dict
+    "address" (printf "0.0.0.0:%s" (include "slipstream.ports.rollout" .)) "workers" 1 "drain_seconds" $drain)
+  "weights" (dict "port" (include "slipstream.ports.weights" . | int))
+  "telemetry" (dict "host" "0.0.0.0" "port" (include "slipstream.ports.metrics" . | int))
+  "rpc" (include "slipstream.config.rpc" . | fromYaml)
+  | toYaml -}}
+{{- end -}}
+
+{{- define "slipstream.config.rpc" -}}
+{{- if eq .Values.tls.mode "none" -}}
+plaintext: true
+{{- else -}}
+tls:
+  certificate: /etc/slipstream/tls/tls.crt
+  key: /etc/slipstream/tls/tls.key
+  authority: /etc/slipstream/tls/ca.crt
+  trust_domain: {{ include "slipstream.tls.trustDomain" . | quote }}
+{{- end -}}
+{{- end -}}
+
+{{- define "slipstream.config.redis" -}}
+{{- $tls := include "slipstream.redis.tls" . -}}
+{{- $host := printf "%s-redis:%s" (include "slipstream.fullname" .) (include "slipstream.ports.redis" .) -}}
+{{- $user := "replay" -}}
+{{- $database := 0 -}}
+{{- if eq .Values.redis.mode "external" -}}
+{{- with .Values.redis.external -}}
+{{- $host = printf "%s:%v" .host .port -}}
+{{- $user = .username -}}
+{{- $database = .database -}}
+{{- end -}}
+{{- end -}}
+redis_url: {{ printf "%s://%s/%v" (ternary "rediss" "redis" (eq $tls "true")) $host $database }}
+redis_username: {{ $user | quote }}
+redis_password_file: /etc/slipstream/redis/password
+{{- if include "slipstream.redis.authorityKey" . }}
+redis_authority: /etc/slipstream/redis/ca.crt
+{{- end }}
+{{- end -}}
+
+{{/* The checksum of what the pods read: a pod that reads another configuration is another pod. */}}
+{{- define "slipstream.config.checksum" -}}
+{{- printf "%s\n%s" .Values.run.config (include "slipstream.config.cluster" .) | sha256sum -}}
+{{- end -}}

@@ -1,0 +1,39 @@
+{{/* What the chart reads from the run's YAML. */}}
+
+{{/* One key of the run as JSON {found, value}. Takes (list $ "dotted.key"). */}}
+{{- define "slipstream.run.look" -}}
+{{- $here := index . 0 | include "slipstream.run.tree" | fromJson -}}
+{{- $found := true -}}
+{{- range splitList "." (index . 1) -}}
+{{- if and $found (kindIs "map" $here) (hasKey (default (dict) $here) .) -}}
+{{- $here = index $here . -}}
+{{- else -}}
+{{- $found = false -}}
+{{- end -}}
+{{- end -}}
+{{- dict "found" $found "value" (ternary $here nil $found) | toJson -}}
+{{- end -}}
+
+{{/* One key of the run, or a default where it is absent or null. Takes (list $ "dotted.key" DEFAULT). */}}
+{{- define "slipstream.run.value" -}}
+{{- $look := include "slipstream.run.look" (list (index . 0) (index . 1)) | fromJson -}}
+{{- if kindIs "invalid" $look.value -}}{{- index . 2 -}}{{- else -}}{{- $look.value -}}{{- end -}}
+{{- end -}}
+
+{{- define "slipstream.run.tree" -}}
+{{- .Values.run.config | fromYaml | toJson -}}
+{{- end -}}
+
+{{/* The learner's ranks in a pod, and in all of them. */}}
+{{- define "slipstream.learner.ranksPerNode" -}}
+{{- with .Values.learner }}{{ ternary .gpu.count .ranksPerNode (gt (int .gpu.count) 0) }}{{ end -}}
+{{- end -}}
+
+{{- define "slipstream.learner.ranks" -}}
+{{- mul .Values.learner.nodes (include "slipstream.learner.ranksPerNode" . | int) -}}
+{{- end -}}
+
+{{/* Seconds in which a stopped worker may finish its groups, in all pools. */}}
+{{- define "slipstream.rollout.drainSeconds" -}}
+{{- include "slipstream.run.value" (list . "rollout.drain_seconds" .Values.rollout.drainSeconds) -}}
+{{- end -}}

@@ -1,0 +1,48 @@
+{{/* Guards on pools and on what scales them. */}}
+
+{{- define "slipstream.guards.pools" -}}
+{{- $names := list -}}
+{{- range (include "slipstream.rollout.pools" . | fromJson).pools -}}
+{{- if has .name $names }}
+rollout.pools has two pools named {{ .name }}: give each a name of its own
+{{- end }}
+{{- $names = append $names .name -}}
+{{- if and .spot (not (or $.Values.rollout.spot.nodeSelector $.Values.rollout.spot.tolerations)) }}
+pool {{ .name }} is for spot nodes, and nothing says which those are: set rollout.spot.nodeSelector and rollout.spot.tolerations
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "slipstream.guards.autoscaling" -}}
+{{- $values := .Values -}}
+{{- range (include "slipstream.rollout.pools" . | fromJson).pools -}}
+{{- $scaling := .autoscaling -}}
+{{- if ne $scaling.kind "none" -}}
+{{- if gt (int $scaling.minReplicas) (int $scaling.maxReplicas) }}
+pool {{ .name }} has autoscaling.minReplicas {{ $scaling.minReplicas }} above maxReplicas {{ $scaling.maxReplicas }}: lower the one or raise the other
+{{- end }}
+{{- if eq $values.monitoring.rules.from "none" }}
+pool {{ .name }} scales on the recording rule slipstream:pressure, and monitoring.rules.from is none: set it to chart, or to elsewhere where the rules are installed already
+{{- else if and (eq $values.monitoring.rules.from "chart") (not $values.monitoring.podMonitors.enabled) }}
+pool {{ .name }} scales on the recording rule slipstream:pressure, and nothing scrapes the pods: set monitoring.podMonitors.enabled to true, or monitoring.rules.from to elsewhere if you scrape them yourself
+{{- end }}
+{{- end -}}
+{{- if and (eq $scaling.kind "hpa") (eq (int $scaling.minReplicas) 0) }}
+pool {{ .name }} has autoscaling.minReplicas 0 with kind hpa, which cannot leave zero: set it to 1 or more, or kind to keda
+{{- end }}
+{{- if eq $scaling.kind "keda" -}}
+{{- if not $values.autoscaling.prometheus.address }}
+pool {{ .name }} has autoscaling.kind keda, and KEDA does not know Prometheus: set autoscaling.prometheus.address
+{{- end }}
+{{- $held := $values.autoscaling.keda.fallback.replicas -}}
+{{- if and (not (kindIs "invalid" $held)) (gt (int $held) (int $scaling.maxReplicas)) }}
+pool {{ .name }} has autoscaling.maxReplicas {{ $scaling.maxReplicas }}, and the fallback would hold {{ $held }}: lower autoscaling.keda.fallback.replicas, or set it to null
+{{- end }}
+{{- end }}
+{{- end }}
+{{- with $values.verifier.autoscaling -}}
+{{- if and .enabled (gt (int .minReplicas) (int .maxReplicas)) }}
+verifier.autoscaling.minReplicas is {{ .minReplicas }}, above maxReplicas {{ .maxReplicas }}: lower the one or raise the other
+{{- end }}
+{{- end }}
+{{- end -}}

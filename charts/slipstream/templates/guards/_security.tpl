@@ -1,0 +1,86 @@
+{{/* Guards on certificates, Redis, networks and accounts. */}}
+
+{{- define "slipstream.guards.tls" -}}
+{{- $tls := .Values.tls -}}
+{{- if eq $tls.mode "certManager" -}}
+{{- if and $tls.certManager.createAuthority $tls.certManager.issuerRef.name }}
+tls.certManager has an issuerRef and makes an authority too: set createAuthority to false, or issuerRef.name to ""
+{{- else if not (or $tls.certManager.createAuthority $tls.certManager.issuerRef.name) }}
+tls.certManager has no issuer: set issuerRef.name, or createAuthority to true
+{{- end }}
+{{- if le (trimSuffix "h" $tls.certManager.duration | int) (trimSuffix "h" $tls.certManager.renewBefore | int) }}
+tls.certManager.renewBefore is {{ $tls.certManager.renewBefore }}, and a certificate lives for {{ $tls.certManager.duration }}: set renewBefore to a third of the duration
+{{- end }}
+{{- else if eq $tls.mode "secrets" -}}
+{{- range splitList " " (include "slipstream.tls.roles" .) -}}
+{{- if not (index $tls.secrets .) }}
+tls.mode is secrets, and tls.secrets.{{ . }} is empty: name a Secret with tls.crt, tls.key and ca.crt (`slipstream certs` makes the files, `kubectl create secret generic` the Secret)
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "slipstream.guards.redis" -}}
+{{- $redis := .Values.redis -}}
+{{- if eq $redis.mode "external" -}}
+{{- if not $redis.external.host }}
+redis.mode is external, without a host: set redis.external.host
+{{- end }}
+{{- if not $redis.external.existingSecret }}
+redis.mode is external, without its Secret: set redis.external.existingSecret to one with the password of the user {{ $redis.external.username }}
+{{- end }}
+{{- if and (not $redis.external.tls) (ne .Values.tls.mode "none") }}
+redis.external.tls is false, and the password would cross the network in the clear: set it to true, or tls.mode to none for a trial
+{{- end }}
+{{- else -}}
+{{- if not $redis.auth.existingSecret }}
+redis.auth.existingSecret is empty: `kubectl create secret generic {{ .Release.Name }}-redis-password --namespace {{ .Release.Namespace }} --from-literal=password="$(openssl rand -hex 32)"`, and set it to {{ .Release.Name }}-redis-password
+{{- end }}
+{{- $limit := toString $redis.resources.limits.memory -}}
+{{- $factor := dict "Mi" 1.0 "Gi" 1024.0 "Ti" 1048576.0 | dig (regexFind "[A-Za-z]*$" $limit) 0.0 -}}
+{{- $mib := mulf (regexFind "^[0-9.]+" $limit | float64) $factor -}}
+{{- if and (gt $mib 0.0) (gt (float64 $redis.maxMemoryMiB) (mulf $mib 0.8)) }}
+redis.maxMemoryMiB is {{ $redis.maxMemoryMiB }}, and the container may have {{ $limit }}: rewriting the append-only file needs room, so set it to {{ mulf $mib 0.8 | floor | int }} at most, or raise redis.resources.limits.memory
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "slipstream.guards.network" -}}
+{{- if .Values.network.policies -}}
+{{- if not .Values.network.dns.peers }}
+network.dns.peers is empty, and no pod could resolve a name: set where the cluster's DNS runs, or network.policies to false
+{{- end }}
+{{- if and .Values.monitoring.podMonitors.enabled (not .Values.network.prometheus.peers) }}
+network.prometheus.peers is empty, and Prometheus could scrape no pod: set where it runs, or monitoring.podMonitors.enabled to false
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "slipstream.guards.accounts" -}}
+{{- range $where := list "learner" "rollout" "verifier" "replay" "redis" "tests" -}}
+{{- $account := (index $.Values $where).serviceAccount -}}
+{{- if not (or $account.create $account.name) }}
+{{ $where }}.serviceAccount is not made and has no name, and rooms share no account: set create to true, or name
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* What the user adds must not take the chart's own names. */}}
+{{- define "slipstream.guards.extras" -}}
+{{- $rooms := dict "learner" .Values.learner "verifier" .Values.verifier "replay" .Values.replay "redis" .Values.redis "tests" .Values.tests -}}
+{{- range (include "slipstream.rollout.pools" . | fromJson).pools -}}
+{{- $_ := set $rooms (printf "rollout.pools[%s]" .name) . -}}
+{{- end -}}
+{{- range $where, $room := $rooms -}}
+{{- range $room.extraEnv -}}
+{{- if or (has .name (list "HOME" "USER" "POD_NAME" "POD_IP" "NODE_RANK" "HF_HUB_OFFLINE")) (hasPrefix "SLIPSTREAM_" .name) }}
+{{ $where }}.extraEnv sets {{ .name }}, which the chart sets: leave it out
+{{- end }}
+{{- end -}}
+{{- range $room.extraVolumes -}}
+{{- if has .name (list "config" "tmp" "home" "shared-memory" "models" "data" "checkpoints" "users") }}
+{{ $where }}.extraVolumes has a volume {{ .name }}, which is a name of the chart's own: give it another
+{{- end }}
+{{- end -}}
+{{- end }}
+{{- end -}}

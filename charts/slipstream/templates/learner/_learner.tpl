@@ -1,0 +1,42 @@
+{{/* The learner's command and its checkpoints. */}}
+
+{{/* One rank is a process; several are torchrun's, over machines that meet at the first. */}}
+{{- define "slipstream.learner.command" -}}
+{{- $name := printf "%s-learner" (include "slipstream.fullname" .) -}}
+{{- if eq (include "slipstream.learner.ranks" .) "1" -}}
+command: [tini, --, python, -m, slipstream.learner]
+args:
+{{- else -}}
+command: [tini, --, python, -m, slipstream.learner.torchrun]
+args:
+  - {{ include "slipstream.learner.ranksPerNode" . | quote }}
+  {{- if gt (int .Values.learner.nodes) 1 }}
+  - --nnodes={{ .Values.learner.nodes }}
+  - --node-rank=$(NODE_RANK)
+  - --master-addr={{ $name }}-0.{{ $name }}-ranks
+  - --master-port={{ include "slipstream.ports.ranks" . }}
+  {{- end }}
+{{- end }}
+  {{- include "slipstream.container.config" . | nindent 2 }}
+  - --name=$(POD_NAME)
+{{- end -}}
+
+{{/* The claim that all of its pods share; empty where the one pod has one of its own. */}}
+{{- define "slipstream.learner.claim" -}}
+{{- if .Values.learner.checkpoints.existingClaim -}}
+{{- .Values.learner.checkpoints.existingClaim -}}
+{{- else if gt (int .Values.learner.nodes) 1 -}}
+{{- include "slipstream.fullname" . }}-checkpoints
+{{- end -}}
+{{- end -}}
+
+{{- define "slipstream.learner.claimSpec" -}}
+{{- with .Values.learner.checkpoints -}}
+accessModes: {{ toJson .accessModes }}
+{{- with .storageClassName }}
+storageClassName: {{ . }}
+{{- end }}
+resources:
+  requests: {storage: {{ .size }}}
+{{- end -}}
+{{- end -}}

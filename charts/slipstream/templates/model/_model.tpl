@@ -1,0 +1,113 @@
+{{/* Where the model is, which volume holds it, and the init container that puts it there. */}}
+
+{{- define "slipstream.model.path" -}}
+{{- $model := .Values.model -}}
+{{- if eq $model.mode "warmup" -}}
+{{- $inputs := list -}}
+{{- range list "model" "warmup" "data" "seed" -}}
+{{- $inputs = append $inputs (include "slipstream.run.look" (list $ .)) -}}
+{{- end -}}
+/models/{{ $inputs | toJson | sha256sum | trunc 16 }}
+{{- else if eq $model.mode "download" -}}
+/models/{{ $model.download.repository | replace "/" "--" }}-{{ $model.download.revision | replace "/" "--" }}
+{{- else -}}
+/models{{ with $model.volume.directory }}/{{ . }}{{ end }}
+{{- end -}}
+{{- end -}}
+
+{{/* The volume `models`. Takes (dict "root" $ "component" NAME). */}}
+{{- define "slipstream.model.volume" -}}
+{{- $model := .root.Values.model -}}
+{{- if and (eq $model.mode "warmup") (eq .component "learner") -}}
+{{- else if eq $model.mode "volume" -}}
+- name: models
+  {{- if $model.volume.existingClaim }}
+  persistentVolumeClaim: {claimName: {{ $model.volume.existingClaim }}, readOnly: true}
+  {{- else }}
+  hostPath: {path: {{ $model.volume.hostPath | quote }}, type: Directory}
+  {{- end }}
+{{- else if eq $model.cache.kind "claim" -}}
+- name: models
+  persistentVolumeClaim: {claimName: {{ $model.cache.existingClaim }}}
+{{- else if eq $model.cache.kind "hostPath" -}}
+- name: models
+  hostPath: {path: {{ $model.cache.hostPath | quote }}, type: DirectoryOrCreate}
+{{- else -}}
+- name: models
+  emptyDir: {sizeLimit: {{ $model.cache.sizeLimit }}}
+{{- end -}}
+{{- end -}}
+
+{{/* Its mount; a made model stays beside the learner's checkpoints. Takes the above, and "writable" where it is filled. */}}
+{{- define "slipstream.model.mount" -}}
+{{- if and (eq .root.Values.model.mode "warmup") (eq .component "learner") -}}
+- {name: checkpoints, mountPath: /models, subPath: models, readOnly: {{ not .writable }}}
+{{- else -}}
+- {name: models, mountPath: /models, readOnly: {{ not .writable }}}
+{{- end -}}
+{{- end -}}
+
+{{/* Takes (dict "root" $ "room" ROOM "component" NAME). Arguments are never part of the script. */}}
+{{- define "slipstream.model.init" -}}
+{{- $values := .root.Values -}}
+{{- if ne $values.model.mode "volume" -}}
+- name: model
+  {{- include "slipstream.container.image" . | nindent 2 }}
+  {{- if eq $values.model.mode "warmup" }}
+  command: [tini, -g, --, sh, -c, {{ include "slipstream.model.warmup" . | quote }}, warmup]
+  args:
+    - {{ include "slipstream.model.path" .root }}
+    {{- /* A worker gets its weights from the learner; only the model's shape and its tokenizer matter. */}}
+    {{- if eq .component "rollout" }}
+    - "--steps=0"
+    {{- end }}
+  {{- else }}
+  command: [tini, -g, --, sh, -c, {{ include "slipstream.model.download" . | quote }}, download]
+  args:
+    - {{ include "slipstream.model.path" .root }}
+    - {{ $values.model.download.repository | quote }}
+    - {{ $values.model.download.revision | quote }}
+  {{- end }}
+  env:
+    {{- include "slipstream.env.home" . | nindent 4 }}
+    {{- if and (eq $values.model.mode "download") $values.model.download.tokenSecret.name }}
+    - name: HF_TOKEN
+      valueFrom:
+        secretKeyRef: {name: {{ $values.model.download.tokenSecret.name }}, key: {{ $values.model.download.tokenSecret.key }}}
+    {{- end }}
+  resources:
+    {{- toYaml $values.model.initResources | nindent 4 }}
+  {{- include "slipstream.container.security" . | nindent 2 }}
+  volumeMounts:
+    {{- include "slipstream.mounts.base" . | nindent 4 }}
+    {{- include "slipstream.model.mount" (merge (dict "writable" true) .) | nindent 4 }}
+    {{- with include "slipstream.data.mount" .root }}
+    {{- . | nindent 4 }}
+    {{- end }}
+    {{- with .room.extraVolumeMounts }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+{{- end -}}
+{{- end -}}
+
+{{- define "slipstream.model.warmup" -}}
+output=$1; shift; test -e "$output/config.json" || exec python -m slipstream.cli warmup /etc/slipstream/run.yaml --output "$output" "$@"
+{{- end -}}
+
+{{- define "slipstream.model.download" -}}
+test -e "$1/.complete" || { hf download "$2" --revision "$3" --local-dir "$1" && touch "$1/.complete"; }
+{{- end -}}
+
+{{/* The claim with the run's data files, for the pods that read them. */}}
+{{- define "slipstream.data.volume" -}}
+{{- with .Values.data.existingClaim -}}
+- name: data
+  persistentVolumeClaim: {claimName: {{ . }}, readOnly: true}
+{{- end -}}
+{{- end -}}
+
+{{- define "slipstream.data.mount" -}}
+{{- if .Values.data.existingClaim -}}
+- {name: data, mountPath: {{ .Values.data.mountPath }}, readOnly: true}
+{{- end -}}
+{{- end -}}

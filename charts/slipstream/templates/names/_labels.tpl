@@ -1,0 +1,38 @@
+{{/* Labels and selectors. Takes (dict "root" $ "component" NAME), and "pool" for the pods of a pool. */}}
+
+{{- define "slipstream.labels" -}}
+{{ include "slipstream.selector" . }}
+app.kubernetes.io/part-of: slipstream
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+{{- with .root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "slipstream.selector" -}}
+app.kubernetes.io/name: slipstream
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+{{- with .component }}
+app.kubernetes.io/component: {{ . }}
+{{- end }}
+{{- with .pool }}
+slipstream.dev/pool: {{ . }}
+{{- end }}
+{{- end -}}
+
+{{/* Metadata of an object. Takes the above and "name", and "annotations" (a map) where it has its own. */}}
+{{- define "slipstream.metadata" -}}
+name: {{ .name }}
+namespace: {{ .root.Release.Namespace }}
+labels:
+  {{- include "slipstream.labels" . | nindent 2 }}
+  {{- with .labels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with mergeOverwrite (deepCopy .root.Values.commonAnnotations) (default (dict) .annotations) }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}

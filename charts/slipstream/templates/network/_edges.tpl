@@ -1,0 +1,66 @@
+{{/* The edges of the design, for each room what may come in and what may go out. All take the root. */}}
+
+{{- define "slipstream.network.learner" -}}
+ingress:
+  {{- include "slipstream.network.metrics" . | nindent 2 }}
+  # Weights: NCCL and gloo choose ports as they like, and so do the ranks among each other.
+  {{- include "slipstream.network.any" (list . "from" "rollout" "learner") | nindent 2 }}
+  {{- if .Values.tests.enabled }}
+  {{- include "slipstream.network.edge" (list . "from" "learner" "test") | nindent 2 }}
+  {{- end }}
+egress:
+  {{- include "slipstream.network.dns" . | nindent 2 }}
+  {{- include "slipstream.network.any" (list . "to" "rollout" "learner") | nindent 2 }}
+  {{- include "slipstream.network.edge" (list . "to" "replay" "replay") | nindent 2 }}
+  {{- include "slipstream.network.hub" . | nindent 2 }}
+{{- end -}}
+
+{{- define "slipstream.network.rollout" -}}
+{{- /* A weight group connects all its members, workers among each other included. */}}
+ingress:
+  {{- include "slipstream.network.metrics" . | nindent 2 }}
+  {{- include "slipstream.network.any" (list . "from" "learner" "rollout") | nindent 2 }}
+egress:
+  {{- include "slipstream.network.dns" . | nindent 2 }}
+  {{- include "slipstream.network.any" (list . "to" "learner" "rollout") | nindent 2 }}
+  {{- include "slipstream.network.edge" (list . "to" "replay" "replay") | nindent 2 }}
+  {{- include "slipstream.network.edge" (list . "to" "verifier" "verifier") | nindent 2 }}
+  {{- include "slipstream.network.hub" . | nindent 2 }}
+{{- end -}}
+
+{{/* What it runs is not trusted: nothing goes out. */}}
+{{- define "slipstream.network.verifier" -}}
+ingress:
+  {{- include "slipstream.network.metrics" . | nindent 2 }}
+  {{- include "slipstream.network.served" (list . "verifier" "rollout") | nindent 2 }}
+{{- end -}}
+
+{{- define "slipstream.network.replay" -}}
+ingress:
+  {{- include "slipstream.network.metrics" . | nindent 2 }}
+  {{- include "slipstream.network.served" (list . "replay" "rollout" "learner") | nindent 2 }}
+egress:
+  {{- include "slipstream.network.dns" . | nindent 2 }}
+  {{- if eq .Values.redis.mode "builtIn" }}
+  {{- include "slipstream.network.edge" (list . "to" "redis" "redis") | nindent 2 }}
+  {{- else }}
+  - ports: [{protocol: TCP, port: {{ .Values.redis.external.port }}}]
+    {{- with .Values.redis.external.networkPeers }}
+    to:
+      {{- toYaml . | nindent 6 }}
+    {{- end }}
+  {{- end }}
+{{- end -}}
+
+{{- define "slipstream.network.redis" -}}
+ingress:
+  {{- include "slipstream.network.edge" (list . "from" "redis" "replay") | nindent 2 }}
+{{- end -}}
+
+{{- define "slipstream.network.test" -}}
+egress:
+  {{- include "slipstream.network.dns" . | nindent 2 }}
+  {{- range list "replay" "verifier" "learner" }}
+  {{- include "slipstream.network.edge" (list $ "to" . .) | nindent 2 }}
+  {{- end }}
+{{- end -}}

@@ -1,0 +1,76 @@
+{{/* What the containers of all rooms have in common. All take (dict "root" $ "room" ROOM "component" NAME). */}}
+
+{{- define "slipstream.container.image" -}}
+{{- $image := .room.image -}}
+{{- $own := dict "learner" "learner" "rollout" "rollout" | dig .component "services" | printf "slipstream/%s" -}}
+{{- $repository := default (default $own .root.Values.image.repository) $image.repository -}}
+{{- $registry := default .root.Values.image.registry $image.registry -}}
+{{- $tag := default (default .root.Chart.AppVersion .root.Values.image.tag) $image.tag -}}
+image: {{ with $registry }}{{ . }}/{{ end }}{{ $repository }}{{ if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $tag }}{{ end }}
+imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+{{- end -}}
+
+{{- define "slipstream.container.security" -}}
+securityContext:
+  {{- mergeOverwrite (deepCopy .root.Values.securityContext) .room.securityContext | toYaml | nindent 2 }}
+{{- end -}}
+
+{{/* Requests and limits, with the GPUs among both. */}}
+{{- define "slipstream.container.resources" -}}
+resources:
+  {{- $gpus := dict -}}
+  {{- with .room.gpu -}}
+  {{- if gt (int .count) 0 -}}
+  {{- $gpus = dict .resource (.count | toString) -}}
+  {{- end -}}
+  {{- end -}}
+  {{- mergeOverwrite (deepCopy .room.resources) (dict "requests" $gpus "limits" $gpus) | toYaml | nindent 2 }}
+{{- end -}}
+
+{{/* The three probes of a pod of ours. Takes the above and "startSeconds". */}}
+{{- define "slipstream.container.probes" -}}
+{{- $probes := .root.Values.probes -}}
+startupProbe:
+  httpGet: {path: /startupz, port: metrics}
+  periodSeconds: {{ $probes.startup.periodSeconds }}
+  timeoutSeconds: {{ $probes.startup.timeoutSeconds }}
+  failureThreshold: {{ include "slipstream.container.startTries" . }}
+readinessProbe:
+  httpGet: {path: /readyz, port: metrics}
+  periodSeconds: {{ $probes.readiness.periodSeconds }}
+  timeoutSeconds: {{ $probes.readiness.timeoutSeconds }}
+  failureThreshold: {{ $probes.readiness.failureThreshold }}
+livenessProbe:
+  httpGet: {path: /livez, port: metrics}
+  periodSeconds: {{ $probes.liveness.periodSeconds }}
+  timeoutSeconds: {{ $probes.liveness.timeoutSeconds }}
+  failureThreshold: {{ $probes.liveness.failureThreshold }}
+{{- end -}}
+
+{{- define "slipstream.container.startTries" -}}
+{{- divf .startSeconds .root.Values.probes.startup.periodSeconds | ceil | int -}}
+{{- end -}}
+
+{{- define "slipstream.container.preStop" -}}
+{{- if gt (int .room.preStopSeconds) 0 -}}
+lifecycle:
+  preStop:
+    exec: {command: ["sleep", {{ .room.preStopSeconds | quote }}]}
+{{- end -}}
+{{- end -}}
+
+{{/* The two files that every pod reads, one over the other. */}}
+{{- define "slipstream.container.config" -}}
+- --config=/etc/slipstream/run.yaml
+- --config=/etc/slipstream/cluster.yaml
+{{- end -}}
+
+{{- define "slipstream.env.home" -}}
+- {name: HOME, value: /home/slipstream}
+- {name: USER, value: slipstream}
+{{- end -}}
+
+{{- define "slipstream.env.pod" -}}
+{{ include "slipstream.env.home" . }}
+- {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+{{- end -}}

@@ -1,0 +1,45 @@
+{{/* The pools: each entry laid over rollout.defaults. */}}
+
+{{/* All pools as JSON {pools: [...]}, each whole. */}}
+{{- define "slipstream.rollout.pools" -}}
+{{- $pools := list -}}
+{{- range .Values.rollout.pools -}}
+{{- $pool := mergeOverwrite (deepCopy $.Values.rollout.defaults) (deepCopy .) -}}
+{{- $_ := set $pool "serviceAccount" $.Values.rollout.serviceAccount -}}
+{{- if $pool.spot -}}
+{{- $_ := set $pool "nodeSelector" (mergeOverwrite (deepCopy $.Values.rollout.spot.nodeSelector) $pool.nodeSelector) -}}
+{{- $_ := set $pool "tolerations" (concat $.Values.rollout.spot.tolerations $pool.tolerations) -}}
+{{- end -}}
+{{- $pools = append $pools $pool -}}
+{{- end -}}
+{{- dict "pools" $pools | toJson -}}
+{{- end -}}
+
+{{/* Seconds of draining in a pool. Takes (list $ POOL). */}}
+{{- define "slipstream.rollout.poolDrainSeconds" -}}
+{{- $pool := index . 1 -}}
+{{- if kindIs "invalid" $pool.drainSeconds -}}
+{{- include "slipstream.rollout.drainSeconds" (index . 0) -}}
+{{- else -}}
+{{- $pool.drainSeconds -}}
+{{- end -}}
+{{- end -}}
+
+{{/* From the deletion of a worker to its kill. Takes (list $ POOL). */}}
+{{- define "slipstream.rollout.graceSeconds" -}}
+{{- $pool := index . 1 -}}
+{{- $drain := include "slipstream.rollout.poolDrainSeconds" . | float64 | ceil | int -}}
+{{- add $pool.preStopSeconds $drain (index . 0).Values.rollout.marginSeconds -}}
+{{- end -}}
+
+{{- define "slipstream.rollout.deletionCost" -}}
+{{- if kindIs "invalid" .podDeletionCost -}}{{- ternary -100 0 .spot -}}{{- else -}}{{- .podDeletionCost -}}{{- end -}}
+{{- end -}}
+
+{{/* What asks for workers of a pool; one without workers has no pressure of its own. Takes (list $ POOL NAME). */}}
+{{- define "slipstream.rollout.pressure" -}}
+{{- with index . 0 -}}
+{{- $release := printf `release="%s",namespace="%s"` .Release.Name .Release.Namespace -}}
+max(slipstream:pressure{ {{- $release }},pool="{{ index $ 1 }}"}) or max(slipstream:pressure{ {{- $release }},pool=""})
+{{- end -}}
+{{- end -}}

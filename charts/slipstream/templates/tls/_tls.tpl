@@ -1,0 +1,30 @@
+{{/* Identities and the Secrets that hold their certificates. */}}
+
+{{- define "slipstream.tls.trustDomain" -}}
+{{- default (printf "%s.%s.slipstream" .Release.Name .Release.Namespace) .Values.tls.trustDomain -}}
+{{- end -}}
+
+{{/* Takes (dict "root" $ "role" NAME). */}}
+{{- define "slipstream.tls.secret" -}}
+{{- if eq .root.Values.tls.mode "secrets" -}}
+{{- index .root.Values.tls.secrets .role -}}
+{{- else -}}
+{{- printf "%s-%s-tls" (include "slipstream.fullname" .root) .role -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The roles that need a certificate, separated by blanks. */}}
+{{- define "slipstream.tls.roles" -}}
+learner rollout verifier replay{{ if .Values.tests.enabled }} probe{{ end }}{{ if eq .Values.redis.mode "builtIn" }} redis{{ end }}
+{{- end -}}
+
+{{/* The issuer of the certificates. */}}
+{{- define "slipstream.tls.issuer" -}}
+{{- if .Values.tls.certManager.createAuthority -}}
+name: {{ include "slipstream.fullname" . }}-authority
+kind: Issuer
+group: cert-manager.io
+{{- else -}}
+{{- toYaml .Values.tls.certManager.issuerRef -}}
+{{- end -}}
+{{- end -}}

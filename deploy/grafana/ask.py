@@ -1,0 +1,50 @@
+"""Asks a Prometheus what the panels of a dashboard ask it, as Grafana would."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+from urllib.request import urlopen
+
+TIMEOUT_SECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """One answer to a query: labels, and values at Unix times in seconds."""
+
+    labels: Mapping[str, str]
+    times: Sequence[float]
+    values: Sequence[float]
+
+
+def fill_in(expr: str, variables: Mapping[str, str]) -> str:
+    """The expression with every `$name` in the place of which a value is known. Errors: KeyError."""
+    return re.sub(r"\$(\w+)", lambda found: variables[found[1]], expr)
+
+
+def legend(template: str, series: Series) -> str:
+    """How Grafana calls a series. Errors: KeyError when the template asks for a label that it has not."""
+    return re.sub(r"\{\{\s*(\w+)\s*\}\}", lambda found: series.labels[found[1]], template)
+
+
+def panels_of(board: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The panels of a dashboard's JSON, without its rows."""
+    return [panel for panel in board["panels"] if panel["type"] != "row"]
+
+
+def ask(url: str, expr: str, *, start: float, end: float, step: float) -> list[Series]:
+    """The series of a range query. Errors: OSError, also for an expression that Prometheus refuses."""
+    query = urlencode({"query": expr, "start": start, "end": end, "step": step})
+    with urlopen(f"{url}/api/v1/query_range?{query}", timeout=TIMEOUT_SECONDS) as response:
+        found = json.load(response)["data"]["result"]
+    return [
+        Series(
+            labels=one["metric"],
+            times=[float(time) for time, _ in one["values"]],
+            values=[float(value) for _, value in one["values"]],
+        )
+        for one in found
+    ]

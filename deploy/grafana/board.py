@@ -1,0 +1,149 @@
+"""A dashboard as a whole: its variables, its links to the others, and rows of panels laid out on a grid."""
+
+import json
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from grafana_foundation_sdk.builders import dashboard as builders
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models import dashboard
+from panels import RED, SOURCE, Panel
+
+COLUMNS = 24
+TAG = "slipstream"
+EVERYTHING = dashboard.VariableOption(text=["All"], value=["$__all"], selected=True)
+RELEASES = 'slipstream_announced_version{namespace="$namespace"}'
+WORKERS = 'slipstream_worker_state{namespace="$namespace", release="$release"'
+FIRING = 'ALERTS{alertname=~"Slipstream.*", alertstate="firing", namespace="$namespace", release="$release"}'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """Panels under a heading, from left to right, and further down where they do not fit."""
+
+    title: str
+    panels: Sequence[Panel]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Board:
+    """One dashboard; `name` is that of its file. `workers`: one may choose among them."""
+
+    name: str
+    title: str
+    description: str
+    rows: Sequence[Row]
+    workers: bool = False
+    steps: bool = True
+    """Whether anything in it is averaged over the steps of the learner."""
+
+
+def render(board: Board) -> str:
+    """The dashboard's JSON, the same bytes every time."""
+    builder = (
+        builders.Dashboard(f"Slipstream / {board.title}")
+        .uid(f"slipstream-{board.name}")
+        .description(board.description)
+        .tags([TAG])
+        .timezone("browser")
+        .time("now-3h", "now")
+        .refresh("30s")
+        .readonly()
+        .tooltip(dashboard.DashboardCursorSync.CROSSHAIR)
+        .annotation(_alerts())
+        .link(_links())
+    )
+    for variable in _variables(board):
+        builder.with_variable(variable)
+    built = builder.build()
+    built.panels = _lay_out(board.rows)
+    for shown in (*built.links, *built.annotations.list_val):
+        shown.placement = None  # above the panels; the SDK would put them into a menu
+    return json.dumps(built, cls=JSONEncoder, indent=2, sort_keys=True) + "\n"
+
+
+def _lay_out(rows: Sequence[Row]) -> list[Any]:
+    """Every panel at its place, with an id that follows from its title and so outlives a new neighbour."""
+    placed: list[Any] = []
+    y = 0
+    for row in rows:
+        place = dashboard.GridPos(h=1, w=COLUMNS, x=0, y=y)
+        placed.append(builders.Row(row.title).id(_number(row.title)).grid_pos(place).build())
+        x, y, height = 0, y + 1, 0
+        for panel in row.panels:
+            if x + panel.width > COLUMNS:
+                x, y, height = 0, y + height, 0
+            place = dashboard.GridPos(h=panel.height, w=panel.width, x=x, y=y)
+            placed.append(panel.builder.id(_number(panel.title)).grid_pos(place).build())
+            x, height = x + panel.width, max(height, panel.height)
+        y += height
+    return placed
+
+
+def _number(title: str) -> int:
+    return zlib.crc32(title.encode()) % 1_000_000 + 1
+
+
+def _variables(board: Board) -> list[Any]:
+    found: list[Any] = [
+        builders.DatasourceVariable("datasource").label("Data source").type("prometheus"),
+        _choice("namespace", "label_values(slipstream_announced_version, namespace)"),
+        _choice("release", f"label_values({RELEASES}, release)"),
+    ]
+    if board.workers:
+        found += [
+            _several("pool", f"label_values({WORKERS}}}, pool)"),
+            _several("pod", f'label_values({WORKERS}, pool=~"$pool"}}, pod)'),
+        ]
+    if board.steps:
+        found.append(
+            builders.IntervalVariable("window")
+            .label("Averaged over")
+            .description("Of what the learner counts once a step; choose several steps.")
+            .values("1m,5m,10m,30m,2h")
+            .auto(True)
+            .min_interval("5m")
+            .step_count(60)
+            .current(dashboard.VariableOption(text="auto", value="$__auto_interval_window", selected=True))
+        )
+    return found
+
+
+def _choice(name: str, query: str) -> Any:
+    return (
+        builders.QueryVariable(name)
+        .label(name.capitalize())
+        .datasource(SOURCE)
+        .query(query)
+        .refresh(dashboard.VariableRefresh.ON_TIME_RANGE_CHANGED)
+        .sort(dashboard.VariableSort.ALPHABETICAL_ASC)
+    )
+
+
+def _several(name: str, query: str) -> Any:
+    return _choice(name, query).multi(True).include_all(True).all_value(".*").current(EVERYTHING)
+
+
+def _links() -> Any:
+    return (
+        builders.DashboardLink("Slipstream")
+        .type(dashboard.DashboardLinkType.DASHBOARDS)
+        .tags([TAG])
+        .include_vars(True)
+        .keep_time(True)
+    )
+
+
+def _alerts() -> Any:
+    """A red line wherever an alert begins to fire."""
+    return (
+        builders.AnnotationQuery()
+        .name("Alerts")
+        .datasource(SOURCE)
+        .enable(True)
+        .icon_color(RED)
+        .expr(FIRING)
+        .title_format("{{alertname}}")
+    )

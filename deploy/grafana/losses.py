@@ -1,0 +1,299 @@
+"""Losses: what the objective does with old tokens, how far the policy has moved, whether it learns."""
+
+from board import Board, Row
+from panels import GREEN, RED, Panel, Query, heat, lines, number
+from queries import (
+    SCOPE,
+    STEPS,
+    buckets,
+    largest,
+    metric,
+    quantile,
+    rate,
+    rise,
+    token_mean,
+    token_share,
+)
+
+PODS = "namespace, pod"
+CLIPPED = rate("clipped_tokens_total", by=f"{PODS}, side", over=STEPS)
+TRAINED = rate("tokens_trained_total", by=PODS, over=STEPS)
+OBJECTIVE = f"max by ({PODS}, objective) ({metric('objective_info')})"
+BY_OBJECTIVE = (
+    f"{CLIPPED} / on ({PODS}) group_left () {TRAINED} * on ({PODS}) group_left (objective) {OBJECTIVE}"
+)
+FILTERED = largest("ledger_groups", 'state="filtered"', by="reason")
+INSERTED = largest("ledger_groups", 'state="inserted"')
+
+
+def by_age(title: str, description: str, name: str, *, unit: str = "short", width: int = 8) -> Panel:
+    """A gauge of the loss, a line for each age of the tokens."""
+    query = Query(expr=token_mean(name, by="staleness"), legend="age {{staleness}}")
+    low, high = (0, 1) if unit == "percentunit" else (None, None)
+    return lines(title, description, query, unit=unit, width=width, low=low, high=high)
+
+
+def share_by_age(title: str, description: str, name: str, *, width: int = 8) -> Panel:
+    """A share of the trained tokens, a line for each age."""
+    query = Query(expr=token_share(name, by="staleness"), legend="age {{staleness}}")
+    return lines(title, description, query, unit="percentunit", width=width, low=0)
+
+
+CLIPPING = Row(
+    title="Clipping",
+    panels=[
+        lines(
+            "Clip fraction",
+            "Share of the trained tokens on which an end of the objective's band took effect, and the limit "
+            "of the alert for an objective that has one.",
+            Query(expr=BY_OBJECTIVE, legend="{{objective}}, {{side}}"),
+            Query(expr=f"max(slipstream:clip_fraction_limit{{{SCOPE}}} < 1)", legend="limit"),
+            unit="percentunit",
+            width=12,
+            low=0,
+        ),
+        lines(
+            "Clip fraction by age",
+            "The same by age: old tokens should be clipped more than fresh ones.",
+            Query(
+                expr=token_share("clipped_tokens_total", by="side, staleness"),
+                legend="{{side}}, age {{staleness}}",
+            ),
+            unit="percentunit",
+            width=12,
+            low=0,
+        ),
+        lines(
+            "Out of band",
+            "Share of the trained tokens whose ratio is outside the band, whether or not that took effect.",
+            Query(
+                expr=token_share("out_of_band_tokens_total", by="side, sign"), legend="{{side}}, A {{sign}}"
+            ),
+            unit="percentunit",
+            low=0,
+        ),
+        share_by_age(
+            "Tokens without gradient",
+            "Share of the trained tokens whose gradient is 0: clipped, masked or without an advantage.",
+            "zero_gradient_tokens_total",
+        ),
+        share_by_age(
+            "Masked by corrections",
+            "Share of the trained tokens that a correction or a selection dropped.",
+            "dropped_tokens_total",
+        ),
+    ],
+)
+
+RATIO = Row(
+    title="Ratio to the policy that sampled",
+    panels=[
+        lines(
+            "Ratio, quantiles",
+            "Quantiles of the trained tokens' ratio, to the width of the histogram's buckets.",
+            *(
+                Query(expr=quantile(share, "ratio", over=STEPS), legend=f"p{100 * share:g}")
+                for share in (0.01, 0.1, 0.5, 0.9, 0.99)
+            ),
+            unit="short",
+        ),
+        heat("Ratio", "Trained tokens by their ratio.", buckets("ratio"), unit="none", width=16),
+        by_age("Ratio, mean", "Mean of the ratio that the objective bounds; 1 without drift.", "ratio_mean"),
+        lines(
+            "Ratio, largest",
+            "Largest ratio that the objective bounds, and its 99th percentile, of the last step.",
+            Query(expr=f"max({metric('ratio_max')} > -Inf)", legend="largest"),
+            Query(expr=f"max({metric('ratio_p99')} > -Inf)", legend="p99 of the worst cell"),
+            unit="short",
+            low=1,
+        ),
+        by_age("Log ratio, mean", "Mean log ratio, in nats.", "log_ratio_mean"),
+    ],
+)
+
+DIVERGENCE = Row(
+    title="Divergence",
+    panels=[
+        by_age(
+            "KL to the rollouts",
+            "KL(rollout || current) in nats a token, by age: how far the policy is from what sampled.",
+            "kl_rollout",
+        ),
+        by_age(
+            "KL to the reference",
+            "KL(current || reference) in nats a token; nothing in a run without a reference.",
+            "kl_reference",
+        ),
+        by_age(
+            "Squared log ratio",
+            "Mean squared log ratio, in nats²; half of it is another estimate of the divergence.",
+            "log_ratio_squared_mean",
+        ),
+        by_age(
+            "Effective sample size",
+            "Share of the tokens that the ratios leave effective: 1 on-policy, low when few tokens dominate.",
+            "effective_sample_size",
+            unit="percentunit",
+        ),
+        by_age(
+            "Effective sample size of the corrections",
+            "Share of the tokens that the weights of the corrections leave effective.",
+            "effective_sample_size_correction",
+            unit="percentunit",
+        ),
+        by_age(
+            "Effective weight",
+            "Mean factor of the advantage in the gradient, after ratios, clipping and corrections.",
+            "effective_weight_mean",
+        ),
+        by_age(
+            "Damped tokens",
+            "Share of the tokens whose soft weight is nearly closed; for objectives that close softly.",
+            "damped_fraction",
+            unit="percentunit",
+            width=12,
+        ),
+        by_age(
+            "Router shift",
+            "Weight by the shift of a mixture's routers, 1 where they rest; with the objective rspo only.",
+            "router_shift_mean",
+            width=12,
+        ),
+    ],
+)
+
+POLICY = Row(
+    title="Policy",
+    panels=[
+        number(
+            "Collapse alarm",
+            "Whether token entropy, distinct n-grams and the spread of rewards have fallen together.",
+            largest("collapse_alarm"),
+            unit="none",
+            names={0: ("no", GREEN), 1: ("yes", RED)},
+        ),
+        number(
+            "Zero-variance share",
+            "Share of the last batch's groups whose rewards are all equal: they teach nothing.",
+            largest("diversity", 'metric="zero_variance_share"'),
+            unit="percentunit",
+        ),
+        number(
+            "Filtered groups",
+            "Share of all groups handed in that were filtered instead of trained on, since the run began.",
+            f"(sum({FILTERED}) or vector(0)) / {INSERTED}",
+            unit="percentunit",
+        ),
+        number(
+            "Answer clusters",
+            "Mean number of different answers in a group of the last batch.",
+            largest("diversity", 'metric="answer_cluster_count"'),
+            unit="short",
+            decimals=1,
+        ),
+        number(
+            "Steps skipped",
+            "Optimizer steps skipped because loss or gradient was not finite, within the window.",
+            rise("bad_steps_total"),
+            unit="none",
+            decimals=0,
+            steps=((None, GREEN), (1, RED)),
+        ),
+        number(
+            "Sequences too long",
+            "Sequences left out of training because they do not fit into a row, within the window.",
+            rise("sequences_too_long_total"),
+            unit="none",
+            decimals=0,
+            steps=((None, GREEN), (1, RED)),
+        ),
+        lines(
+            "Token entropy",
+            "Mean entropy of the policy over the tokens of the last batch, in nats.",
+            Query(expr=largest("diversity", 'metric="token_entropy"'), legend="nats a token"),
+            unit="short",
+            low=0,
+        ),
+        lines(
+            "Diversity",
+            "Share of distinct n-grams, and of answers that are in their group twice, in the last batch.",
+            Query(
+                expr=largest("diversity", 'metric=~"distinct_.*|duplicate_share"', by="metric"),
+                legend="{{metric}}",
+            ),
+            unit="percentunit",
+            low=0,
+        ),
+        lines(
+            "Zero-variance groups",
+            "Share of the batch's groups whose rewards are all equal, and the spread of rewards in a group.",
+            Query(
+                expr=largest("diversity", 'metric=~"zero_variance_share|reward_std"', by="metric"),
+                legend="{{metric}}",
+            ),
+            unit="short",
+            low=0,
+        ),
+    ],
+)
+
+REWARDS = Row(
+    title="Reward and optimizer",
+    panels=[
+        lines(
+            "Reward by component",
+            "Mean of each component over all that was generated since the step before, filtered or not.",
+            Query(expr=largest("reward_mean", by="reward"), legend="{{reward}}"),
+            unit="short",
+        ),
+        lines(
+            "Gradient norm",
+            "Global norm before clipping of the last step: of the policy, and of the critic if there is one.",
+            Query(expr=largest("gradient_norm"), legend="policy"),
+            Query(expr=largest("critic_gradient_norm"), legend="critic"),
+            unit="short",
+            low=0,
+        ),
+        lines(
+            "Learning rate",
+            "Learning rate of the last step.",
+            Query(expr=largest("learning_rate"), legend="learning rate"),
+            unit="sci",
+            low=0,
+        ),
+    ],
+)
+
+CRITIC = Row(
+    title="Critic",
+    panels=[
+        lines(
+            "Value loss",
+            "Mean value loss over the trained tokens of the last step.",
+            Query(expr=largest("value_loss"), legend="value loss"),
+            unit="short",
+            low=0,
+        ),
+        lines(
+            "Explained variance",
+            "Share of the variance of returns that the critic had foreseen; 0 is no better than their mean.",
+            Query(expr=largest("explained_variance"), legend="explained variance"),
+            unit="percentunit",
+            high=1,
+        ),
+        lines(
+            "Value clip fraction",
+            "Share of the trained tokens whose value the clip kept still.",
+            Query(expr=largest("value_clip_fraction"), legend="clipped"),
+            unit="percentunit",
+            low=0,
+        ),
+    ],
+)
+
+BOARD = Board(
+    name="losses",
+    title="Losses",
+    description="What the objective does with old tokens, how far the policy has moved, whether it learns.",
+    rows=[CLIPPING, RATIO, DIVERGENCE, POLICY, REWARDS, CRITIC],
+)

@@ -1,0 +1,34 @@
+"""Breaks one place of a rendered release."""
+
+from collections.abc import Iterable
+from copy import deepcopy
+from typing import Any
+
+from chart.manifests import Document, label
+
+ABSENT: Any = object()
+
+
+def broken(documents: Iterable[Document], name: str, path: str, value: Any) -> list[Document]:
+    """A copy in which the object `name` (Kind/name) has `value` at the dotted path; ABSENT removes the key.
+
+    A bracketed last part stands for one key with dots in it. Errors: KeyError when there is no such object.
+    """
+    copy = deepcopy(list(documents))
+    target: Any = next((d for d in copy if label(d) == name), None)
+    if target is None:
+        raise KeyError(name)
+    *above, last = _parts(path)
+    for part in above:
+        target = target[part]
+    if value is ABSENT:
+        del target[last]
+    else:
+        target[last] = value
+    return copy
+
+
+def _parts(path: str) -> list[Any]:
+    dotted, _, bracketed = path.partition("[")
+    parts: list[Any] = [int(part) if part.isdecimal() else part for part in dotted.strip(".").split(".")]
+    return [*parts, bracketed.rstrip("]")] if bracketed else parts

@@ -1,0 +1,148 @@
+"""The chart's important switches, and rows in which every two positions of every two of them meet."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import combinations, product
+from typing import Any
+
+import yaml
+from chart.release_small import NAME, NAMESPACE, SMALL, VALUES
+from chart.rendering import merge
+from render import Release
+
+Row = dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """What one position of a switch adds to the values, and to the run."""
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    run: Mapping[str, Any] = field(default_factory=dict)
+
+
+CPU = {"gpu": {"count": 0}, "resources": SMALL}
+SCRAPED = {"podMonitors": {"enabled": True}, "rules": {"from": "chart"}}
+PROMETHEUS = {"prometheus": {"address": "http://prometheus.monitoring:9090"}}
+MODEL = {"existingClaim": "models"}
+RUN = {
+    "name": "combined",
+    "data": {"kind": "addition", "digits": 1},
+    "rewards": [{"name": "exact_match", "weight": 1.0}],
+    "algorithm": {"preset": "grpo"},
+}
+BASE = {key: VALUES[key] for key in ("redis", "image")}
+
+
+def _scaled(kind: str) -> Position:
+    scaling = {"kind": kind, "minReplicas": 1, "maxReplicas": 4}
+    defaults = {"autoscaling": scaling}
+    return Position(
+        values={"rollout": {"defaults": defaults}, "monitoring": SCRAPED, "autoscaling": PROMETHEUS}
+    )
+
+
+def _download(secret: str) -> Position:
+    source = {"repository": "example/policy", "revision": "4f2c9d1", "tokenSecret": {"name": secret}}
+    network = {"egress": {"huggingface": True}}
+    return Position(values={"model": {"mode": "download", "download": source}, "network": network})
+
+
+SWITCHES: Mapping[str, Mapping[str, Position]] = {
+    "compute": {
+        "cpu": Position(
+            values={"learner": CPU, "rollout": {"defaults": CPU}}, run={"rollout": {"engine": "emulated"}}
+        ),
+        "gpu": Position(),
+    },
+    "model": {
+        "warmup": Position(run={"model": {"tiny": {}}, "warmup": {"steps": 1}}),
+        "download": _download("hub-token"),
+        "volume": Position(values={"model": {"mode": "volume", "volume": MODEL}}),
+    },
+    "tls": {
+        "cert-manager": Position(),
+        "secrets": Position(values={"tls": VALUES["tls"]}),
+        "none": Position(values={"tls": {"mode": "none"}}),
+    },
+    "redis": {
+        "built-in": Position(),
+        "external": Position(
+            values={
+                "redis": {
+                    "mode": "external",
+                    "external": {"host": "redis.example", "existingSecret": "redis"},
+                }
+            }
+        ),
+    },
+    "nodes": {
+        "one": Position(),
+        "two": Position(values={"learner": {"nodes": 2, "checkpoints": {"accessModes": ["ReadWriteMany"]}}}),
+    },
+    "scaling": {"none": Position(), "keda": _scaled("keda"), "hpa": _scaled("hpa")},
+    "pools": {
+        "one": Position(),
+        "two": Position(
+            values={
+                "rollout": {
+                    "pools": [{"name": "a"}, {"name": "b", "spot": True, "drainSeconds": 300}],
+                    "spot": {"nodeSelector": {"example.com/capacity": "spot"}},
+                }
+            }
+        ),
+    },
+    "verifier": {
+        "fixed": Position(),
+        "scaled": Position(values={"verifier": {"autoscaling": {"enabled": True}}}),
+    },
+    "network": {"closed": Position(), "open": Position(values={"network": {"policies": False}})},
+    "tests": {"on": Position(), "off": Position(values={"tests": {"enabled": False}})},
+    "names": {
+        "ours": Position(),
+        "theirs": Position(values={"fullnameOverride": "stream", "commonLabels": {"team": "research"}}),
+    },
+    "operators": {"none": Position(), "role": Position(values={"cluster": {"rbac": {"create": True}}})},
+}
+
+
+def release_of(row: Row) -> Release:
+    """The release with every switch in its position of this row."""
+    values: dict[str, Any] = dict(BASE)
+    run: dict[str, Any] = dict(RUN)
+    for switch, position in row.items():
+        chosen = SWITCHES[switch][position]
+        values, run = merge(values, chosen.values), merge(run, chosen.run)
+    return Release(name=NAME, namespace=NAMESPACE, values={**values, "run": {"config": yaml.safe_dump(run)}})
+
+
+def pairwise(switches: Mapping[str, Mapping[str, Any]]) -> list[Row]:
+    """Rows in which every pair of positions of two switches meets; greedy, always the same."""
+    missing = {
+        ((one, a), (two, b))
+        for one, two in combinations(switches, 2)
+        for a, b in product(switches[one], switches[two])
+    }
+    rows: list[Row] = []
+    while missing:
+        row: Row = {}
+        for switch, positions in switches.items():
+            row[switch] = max(positions, key=lambda p, s=switch: _gain(missing, row, s, p))  # type: ignore[misc]
+        met = set(combinations(row.items(), 2)) & missing
+        if not met:
+            row = dict(sorted(missing)[0])
+            row |= {
+                switch: next(iter(positions)) for switch, positions in switches.items() if switch not in row
+            }
+            row = {switch: row[switch] for switch in switches}
+            met = set(combinations(row.items(), 2)) & missing
+        missing -= met
+        rows.append(row)
+    return rows
+
+
+def _gain(missing: set[Any], row: Row, switch: str, position: str) -> tuple[int, int]:
+    """Pairs that this choice closes with those made, and pairs that it still could."""
+    closed = sum(((other, chosen), (switch, position)) in missing for other, chosen in row.items())
+    open_pairs = sum((switch, position) in pair for pair in missing)
+    return closed, open_pairs

@@ -1,0 +1,26 @@
+"""What the user brings: the Secrets and claims that the values name and the chart does not make."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from render import Release
+
+KEYS = ("existingSecret", "existingClaim")
+
+
+def external_names(release: Release) -> set[str]:
+    """The names under the keys that the chart documents for this, and under no others."""
+    values = release.values
+    token = values.get("model", {}).get("download", {}).get("tokenSecret", {}).get("name")
+    tls = values.get("tls", {}).get("secrets", {}).values()
+    pull = values.get("image", {}).get("pullSecrets", [])
+    return {name for name in (*_under(values), token, *tls, *pull) if name}
+
+
+def _under(tree: Any) -> Iterator[str]:
+    if isinstance(tree, dict):
+        for key, value in tree.items():
+            if key in KEYS:
+                yield value
+            else:
+                yield from _under(value)

@@ -1,0 +1,123 @@
+"""Values that cannot work: what is wrong with them, and what the chart has to say."""
+
+from typing import Any
+
+Values = dict[str, Any]
+
+TINY_RUN = "model: {tiny: {}}\n"
+FILE_RUN = "data: {kind: file, path: /data/train.jsonl}\n"
+GIVEN = dict.fromkeys(("learner", "rollout", "verifier", "replay", "redis"), "a")
+DOWNLOAD = {"mode": "download", "download": {"repository": "example/policy", "revision": "4f2c9d1"}}
+HUB = {"egress": {"huggingface": True}}
+SCRAPED = {"podMonitors": {"enabled": True}, "rules": {"from": "chart"}}
+PROMETHEUS = {"prometheus": {"address": "http://prometheus:9090"}}
+BASE: Values = {"run": {"config": TINY_RUN}, "redis": {"auth": {"existingSecret": "password"}}}
+
+
+def pool(**values: Any) -> Values:
+    """Values with one pool."""
+    return {"rollout": {"pools": [{"name": "a", **values}]}}
+
+
+def scaled(kind: str, **values: Any) -> Values:
+    """Values with one pool that something scales, and all that it needs."""
+    scaling = {"kind": kind, "minReplicas": 1, **values}
+    return {**pool(autoscaling=scaling), "monitoring": SCRAPED, "autoscaling": PROMETHEUS}
+
+
+def run(text: str) -> Values:
+    """Values with another run."""
+    return {"run": {"config": text}}
+
+
+# (values laid over BASE, what the one problem has to say)
+CASES: tuple[tuple[Values, str], ...] = (
+    ({"fullnameOverride": "a" * 41}, "set fullnameOverride to at most 40"),
+    (run(" \n"), "--set-file run.config="),
+    (run("a: ["), "is not a YAML mapping"),
+    (run("- 1"), "is not a YAML mapping"),
+    (run("stages: [{name: a, kind: rl}]"), "has `stages`"),
+    (run("run_dir: /x"), "sets run_dir, which the chart sets"),
+    (run("replay: {redis_url: null}"), "sets replay.redis_url"),
+    (run("rpc: {plaintext: true}"), "sets rpc.plaintext"),
+    (run("weights: {port: 1}"), "sets weights.port"),
+    (run("learner: {ranks: 2}"), "1 × 1 = 1: leave learner.ranks out"),
+    (
+        {**run("learner: {device: cuda}"), **pool(gpu={"count": 0}), "learner": {"gpu": {"count": 0}}},
+        "is cuda",
+    ),
+    (run("learner: {device: cpu}"), "learner.device is cpu"),
+    ({"learner": {"ranksPerNode": 2}}, "learner.ranksPerNode is 2, and a rank is a GPU"),
+    (pool(gpu={"count": 2}), "set the pool's gpu.count to 1"),
+    (run("rollout: {tensor_parallel: 2}"), "set the pool's gpu.count to 2"),
+    (run("rollout: {engine: emulated}"), "set gpu.count to 0"),
+    (
+        {**run("rollout: {tensor_parallel: 2}"), **pool(gpu={"count": 0}), "learner": {"gpu": {"count": 0}}},
+        "has no GPU, and the run's rollout.tensor_parallel is 2",
+    ),
+    (pool(gpu={"count": 0}), "has no GPU and the learner has"),
+    ({"learner": {"gpu": {"count": 0}}}, "has GPUs and the learner has none"),
+    ({"learner": {"nodes": 2}}, "accessModes to [ReadWriteMany]"),
+    (run("model: {path: /models/a}"), "set model.mode to volume"),
+    (
+        {**run("warmup: {steps: 1}"), "model": {"mode": "volume", "volume": {"existingClaim": "models"}}},
+        "leave `warmup` out of the run",
+    ),
+    ({"model": DOWNLOAD, "network": HUB}, "leave model.tiny out of the run"),
+    ({"model": {"mode": "volume"}}, "set one of them"),
+    ({"model": {"mode": "volume", "volume": {"existingClaim": "a", "hostPath": "/a"}}}, "set one of them"),
+    (
+        {**run("seed: 1"), "model": {"mode": "download", "download": {"revision": "a"}}, "network": HUB},
+        "set model.download.repository",
+    ),
+    (
+        {**run("seed: 1"), "model": {"mode": "download", "download": {"repository": "a/b"}}, "network": HUB},
+        "set model.download.revision",
+    ),
+    ({**run("seed: 1"), "model": DOWNLOAD}, "set network.egress.huggingface"),
+    ({"model": {"cache": {"kind": "claim"}}}, "set model.cache.existingClaim"),
+    ({"model": {"cache": {"kind": "hostPath"}}}, "set model.cache.hostPath"),
+    (run(TINY_RUN + FILE_RUN), "set data.existingClaim"),
+    ({**run(TINY_RUN + FILE_RUN), "data": {"existingClaim": "a", "mountPath": "/prompts"}}, "below /prompts"),
+    ({"verifier": {"image": {"tag": "latest"}}}, "verifier.image.digest"),
+    ({"redis": {"image": {"tag": "8.4.1-alpine"}}}, "set 8.6.3 or newer"),
+    ({"tls": {"certManager": {"issuerRef": {"name": "a"}}}}, "set createAuthority to false"),
+    ({"tls": {"certManager": {"createAuthority": False}}}, "set issuerRef.name"),
+    ({"tls": {"certManager": {"duration": "24h", "renewBefore": "24h"}}}, "to a third of the duration"),
+    ({"tls": {"mode": "secrets", "secrets": GIVEN}}, "tls.secrets.probe is empty"),
+    ({"redis": {"mode": "external", "external": {"existingSecret": "a"}}}, "set redis.external.host"),
+    ({"redis": {"mode": "external", "external": {"host": "a"}}}, "set redis.external.existingSecret"),
+    (
+        {"redis": {"mode": "external", "external": {"host": "a", "existingSecret": "a", "tls": False}}},
+        "set it to true, or tls.mode to none",
+    ),
+    ({"redis": {"auth": {"existingSecret": ""}}}, "kubectl create secret generic demo-redis-password"),
+    ({"redis": {"maxMemoryMiB": 3277}}, "set it to 3276 at most"),
+    ({"network": {"dns": {"peers": []}}}, "network.dns.peers is empty"),
+    (
+        {"network": {"prometheus": {"peers": []}}, "monitoring": {"podMonitors": {"enabled": True}}},
+        "network.prometheus.peers is empty",
+    ),
+    ({"replay": {"serviceAccount": {"create": False}}}, "replay.serviceAccount is not made and has no name"),
+    ({"learner": {"extraEnv": [{"name": "POD_IP", "value": "a"}]}}, "learner.extraEnv sets POD_IP"),
+    (pool(extraEnv=[{"name": "SLIPSTREAM_RUN_DIR", "value": "a"}]), "rollout.pools[a].extraEnv sets SLIP"),
+    ({"replay": {"extraVolumes": [{"name": "tmp", "emptyDir": {}}]}}, "has a volume tmp"),
+    ({"rollout": {"pools": [{"name": "a"}, {"name": "a"}]}}, "two pools named a"),
+    (pool(spot=True), "set rollout.spot.nodeSelector"),
+    (scaled("keda", minReplicas=3, maxReplicas=2), "above maxReplicas 2"),
+    ({**scaled("keda"), "monitoring": {}}, "monitoring.rules.from is none"),
+    ({**scaled("hpa"), "monitoring": {"rules": {"from": "chart"}}}, "nothing scrapes the pods"),
+    (scaled("hpa", minReplicas=0), "which cannot leave zero"),
+    ({**scaled("keda"), "autoscaling": {}}, "set autoscaling.prometheus.address"),
+    (
+        {
+            **scaled("keda", maxReplicas=2),
+            "autoscaling": {**PROMETHEUS, "keda": {"fallback": {"replicas": 3}}},
+        },
+        "lower autoscaling.keda.fallback.replicas",
+    ),
+    (
+        {"verifier": {"autoscaling": {"enabled": True, "minReplicas": 9}}},
+        "verifier.autoscaling.minReplicas is 9",
+    ),
+)

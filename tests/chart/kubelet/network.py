@@ -1,0 +1,98 @@
+"""A machine's network in a namespace of its own: a bridge, and for every pod a namespace with an address.
+
+Each namespace is held by a sleeping process that dies with ours, so nothing is left behind. Needs root.
+"""
+
+import ctypes
+import os
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+CLONE_NEWNET = 0x40000000
+SUBNET = "10.77"
+NODE_ADDRESS = f"{SUBNET}.0.1"
+HOLDER = ["sleep", "infinity"]
+DIE_WITH_US = ["setpriv", "--pdeathsig", "KILL"]
+NAMESPACE_SECONDS = 5.0
+
+
+class Network:
+    """The bridge, and who has which address on it."""
+
+    def __init__(self) -> None:
+        self._holders: list[subprocess.Popen[bytes]] = []
+        self.node = self._hold([*DIE_WITH_US, "unshare", "--net"], Path("/proc/self/ns/net"))
+        self._made = 0
+        self._on_node("ip link set lo up")
+        self._on_node("ip link add bridge type bridge")
+        self._on_node(f"ip addr add {NODE_ADDRESS}/16 dev bridge")
+        self._on_node("ip link set bridge up")
+
+    def add(self) -> tuple[int, str]:
+        """A namespace with an address: the process that holds it, and the address."""
+        self._made += 1
+        address = f"{SUBNET}.{1 + self._made // 250}.{1 + self._made % 250}"
+        inside = Path(f"/proc/{self.node}/ns/net")
+        pod = self._hold([*DIE_WITH_US, "nsenter", f"--net={inside}", "unshare", "--net"], inside)
+        link = f"pod{self._made}"
+        self._on_node(f"ip link add {link} type veth peer name eth0 netns {pod}")
+        self._on_node(f"ip link set {link} master bridge up")
+        for command in (
+            "ip link set lo up",
+            f"ip addr add {address}/16 dev eth0",
+            "ip link set eth0 up",
+            f"ip route add default via {NODE_ADDRESS}",
+        ):
+            _run(["nsenter", f"--net=/proc/{pod}/ns/net", *command.split()])
+        return pod, address
+
+    def remove(self, pod: int) -> None:
+        """The namespace goes away, once no process is in it."""
+        for holder in self._holders:
+            if holder.pid == pod:
+                holder.kill()
+                holder.wait()
+
+    def close(self) -> None:
+        """Everything goes away."""
+        for holder in reversed(self._holders):
+            holder.kill()
+            holder.wait()
+
+    def _hold(self, words: Sequence[str], other: Path) -> int:
+        outside = os.readlink(other)
+        holder = subprocess.Popen([*words, *HOLDER])
+        self._holders.append(holder)
+        deadline = time.monotonic() + NAMESPACE_SECONDS
+        own = os.readlink("/proc/self/ns/net")
+        while os.readlink(f"/proc/{holder.pid}/ns/net") in (outside, own):
+            if holder.poll() is not None or time.monotonic() > deadline:
+                raise OSError("cannot make a network namespace: these tests need root and unshare")
+            time.sleep(0.01)
+        return holder.pid
+
+    def _on_node(self, command: str) -> None:
+        _run(["nsenter", f"--net=/proc/{self.node}/ns/net", *command.split()])
+
+
+def _run(words: Sequence[str]) -> None:
+    subprocess.run(words, check=True, capture_output=True, timeout=NAMESPACE_SECONDS)
+
+
+@contextmanager
+def inside_network(process: int) -> Iterator[None]:
+    """What this thread opens meanwhile belongs to the network namespace of that process."""
+    with open("/proc/thread-self/ns/net", "rb") as before, open(f"/proc/{process}/ns/net", "rb") as other:
+        _set_namespace(other.fileno())
+        try:
+            yield
+        finally:
+            _set_namespace(before.fileno())
+
+
+def _set_namespace(descriptor: int) -> None:
+    if ctypes.CDLL(None, use_errno=True).setns(descriptor, CLONE_NEWNET) != 0:
+        raise OSError(ctypes.get_errno(), "setns")

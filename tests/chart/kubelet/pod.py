@@ -1,0 +1,227 @@
+"""The life of one pod: initial containers, containers, probes, restarts, and the end with its grace.
+
+    made -> initial containers, one after the other -> containers -> probes every half second -> stop
+A failed startup or liveness probe ends a container; one that ends is started again unless the pod is a job.
+"""
+
+import signal
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from chart.kubelet.asking import answer
+from chart.kubelet.container import Container
+from chart.kubelet.environment import Facts, Store
+from chart.kubelet.probes import Verdict, fresh
+from chart.kubelet.processes import process_of
+from chart.kubelet.volumes import READ_ONLY_KINDS, Mount, Volumes, container_mounts
+
+TICK_SECONDS = 0.5
+RESTART_SECONDS = 1.0
+PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
+
+
+@dataclass(kw_only=True)
+class Running:
+    """A container of the pod and what its probes say."""
+
+    spec: Mapping[str, Any]
+    container: Container
+    verdicts: dict[str, Verdict]
+    started_at: float
+
+    @property
+    def up(self) -> bool:
+        """The startup probe has said yes, or there is none."""
+        return "startupProbe" not in self.verdicts or self.verdicts["startupProbe"].good
+
+    @property
+    def ready(self) -> bool:
+        """It may get work."""
+        said = self.verdicts.get("readinessProbe")
+        return self.container.exit_status is None and self.up and (said is None or said.good)
+
+
+@dataclass(kw_only=True)
+class Pod:
+    """One pod on the test's machine. Its thread is the kubelet's worker for it."""
+
+    facts: Facts
+    spec: Mapping[str, Any]
+    labels: Mapping[str, str]
+    store: Store
+    volumes: Volumes
+    claim_templates: list[Mapping[str, Any]]
+    holder: int
+    """Process whose network namespace is the pod's."""
+    node: int
+    """Process whose network namespace is the machine's: probes come from there."""
+    log_directory: Path
+    job: bool = False
+    restarts: int = 0
+    exits: list[int] = field(default_factory=list)
+    """Exit statuses of its containers, in order of their ends, initial ones left out."""
+    problem: str = ""
+    """Why it cannot run, or why the last container was ended."""
+    running: list[Running] = field(default_factory=list)
+    _starts: int = 0
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name in the namespace."""
+        return self.facts.pod_name
+
+    @property
+    def ready(self) -> bool:
+        """All containers are ready and none is being stopped."""
+        return bool(self.running) and not self._stop.is_set() and all(c.ready for c in self.running)
+
+    @property
+    def ended(self) -> bool:
+        """It will not run again."""
+        return self._thread is not None and not self._thread.is_alive()
+
+    @property
+    def log(self) -> str:
+        """What its containers wrote, in one text."""
+        return "\n".join(
+            path.read_text(errors="replace") for path in sorted(self.log_directory.glob("*.log"))
+        )
+
+    def start(self) -> None:
+        """Let it live."""
+        self._thread = threading.Thread(target=self._live, name=self.name, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ask it to end with its grace; `wait` for it."""
+        self._stop.set()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it ended within that time."""
+        assert self._thread is not None
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def kill(self) -> None:
+        """SIGKILL to its containers, as when the machine runs out of memory; they are started again."""
+        for container in self.running:
+            container.container.kill()
+
+    def _live(self) -> None:
+        try:
+            self._laid_out = self.volumes.lay_out(self.spec, self.claim_templates)
+            if not self._initialise():
+                return
+            self.running = [self._begin(spec) for spec in self.spec["containers"]]
+            while not self._stop.wait(TICK_SECONDS):
+                self._tick()
+                if self.job and all(c.container.exit_status is not None for c in self.running):
+                    self.exits += [int(c.container.exit_status or 0) for c in self.running]
+                    return
+        except (OSError, KeyError, ValueError) as error:
+            self.problem = f"{type(error).__name__}: {error}"
+        finally:
+            self._end()
+
+    def _initialise(self) -> bool:
+        """Whether all initial containers have ended with 0."""
+        for spec in self.spec.get("initContainers") or []:
+            while (status := self._run_to_end(spec)) not in (0, None):
+                self.problem = f"initial container {spec['name']}: exit {status}"
+                if self.job:
+                    self.exits.append(int(status or 0))
+                    return False
+                self.restarts += 1
+                self._stop.wait(RESTART_SECONDS)
+        return not self._stop.is_set()
+
+    def _run_to_end(self, spec: Mapping[str, Any]) -> int | None:
+        """Its exit status, or None when the pod was stopped meanwhile."""
+        container = self._make(spec)
+        while (status := container.wait(TICK_SECONDS)) is None:
+            if self._stop.is_set():
+                self._end_container(spec, container)
+                return None
+        return status
+
+    def _tick(self) -> None:
+        for index, current in enumerate(self.running):
+            status = current.container.exit_status
+            if status is None:
+                self._ask(current)
+            elif not self.job and time.monotonic() - current.started_at > RESTART_SECONDS:
+                self.exits.append(status)
+                self.restarts += 1
+                self.running[index] = self._begin(current.spec)
+
+    def _ask(self, current: Running) -> None:
+        """The startup probe until it says yes, then the other two; a lost liveness ends the container."""
+        kinds = ("livenessProbe", "readinessProbe") if current.up else ("startupProbe",)
+        for kind in kinds:
+            probe = current.spec.get(kind)
+            if probe is None or time.monotonic() - current.started_at < probe.get("initialDelaySeconds", 0):
+                continue
+            said = current.verdicts[kind].after(self._answer(probe, current), time.monotonic())
+            current.verdicts[kind] = said
+            if said.bad and kind != "readinessProbe":
+                self.problem = f"{kind}: {said.detail}"
+                self._end_container(current.spec, current.container)
+                return
+
+    def _end_container(self, spec: Mapping[str, Any], container: Container) -> None:
+        container.signal(signal.SIGTERM)
+        if container.wait(self._grace_seconds()) is None:
+            self.problem = f"{spec['name']} did not end within its grace"
+        container.kill()
+
+    def _answer(self, probe: Mapping[str, Any], current: Running) -> str | None:
+        return answer(probe, current.spec, current.container, node=self.node, address=self.facts.pod_ip)
+
+    def _begin(self, spec: Mapping[str, Any]) -> Running:
+        verdicts = {kind: fresh(spec[kind]) for kind in PROBES if kind in spec}
+        return Running(spec=spec, container=self._make(spec), verdicts=verdicts, started_at=time.monotonic())
+
+    def _make(self, spec: Mapping[str, Any]) -> Container:
+        self._starts += 1
+        mounts = [self._hosts(), *self._mounts(spec)]
+        process = process_of(spec, self.spec, facts=self.facts, store=self.store, mounts=mounts)
+        directory = self.volumes.pod_directory / f"start-{self._starts}"
+        log = self.log_directory / f"{self.name}.{spec['name']}.log"
+        return Container(process, pod=self.holder, directory=directory, log=log)
+
+    def _mounts(self, spec: Mapping[str, Any]) -> list[Mount]:
+        kinds = {volume["name"]: volume for volume in self.spec.get("volumes") or []}
+        fixed = {name for name, v in kinds.items() if any(kind in v for kind in READ_ONLY_KINDS)}
+        return container_mounts(spec, self._laid_out, always_read_only=fixed)
+
+    def _hosts(self) -> Mount:
+        return Mount(source=self.volumes.pod_directory / "hosts", target="/etc/hosts", read_only=False)
+
+    def _grace_seconds(self) -> float:
+        return float(self.spec.get("terminationGracePeriodSeconds", 30))
+
+    def _end(self) -> None:
+        """preStop, SIGTERM, and SIGKILL when the grace is over."""
+        over = time.monotonic() + self._grace_seconds()
+        living = [c for c in self.running if c.container.exit_status is None]
+        for current in living:
+            self._pre_stop(current, over)
+            current.container.signal(signal.SIGTERM)
+        for current in living:
+            if current.container.wait(over - time.monotonic()) is None:
+                self.problem = f"{current.spec['name']} did not end within its grace"
+            current.container.kill()
+            self.exits.append(int(current.container.exit_status or 0))
+
+    def _pre_stop(self, current: Running, over: float) -> None:
+        hook = (current.spec.get("lifecycle") or {}).get("preStop") or {}
+        if "sleep" in hook:
+            current.container.wait(float(hook["sleep"]["seconds"]))
+        elif "exec" in hook:
+            current.container.run(hook["exec"]["command"], seconds=over - time.monotonic())

@@ -1,0 +1,134 @@
+"""Reads rendered objects: the pods that they make, what selects them, what they mount."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Document = dict[str, Any]
+NAME_LABEL, INSTANCE_LABEL = "app.kubernetes.io/name", "app.kubernetes.io/instance"
+COMPONENT_LABEL = "app.kubernetes.io/component"
+POD_NAME_LABEL = "statefulset.kubernetes.io/pod-name"
+WORKLOADS = ("Deployment", "StatefulSet", "Job", "LeaderWorkerSet", "Pod")
+RUNS_ON = ("Deployment", "StatefulSet", "LeaderWorkerSet")
+SELECTING_BY_LABELS = ("Deployment", "StatefulSet", "PodDisruptionBudget", "PodMonitor")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodTemplate:
+    """The pods of one workload, all alike."""
+
+    owner: Document
+    metadata: Document
+    spec: Document
+
+    @property
+    def name(self) -> str:
+        """Kind/name of what makes it, for messages."""
+        return f"{self.owner['kind']}/{self.owner['metadata']['name']}"
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Its labels; a StatefulSet's pods also bear their own name, of which this is the first."""
+        labels = dict(self.metadata.get("labels") or {})
+        if self.owner["kind"] == "StatefulSet":
+            labels[POD_NAME_LABEL] = f"{self.owner['metadata']['name']}-0"
+        return labels
+
+    @property
+    def component(self) -> str:
+        """Which room of the house it is."""
+        return self.labels.get(COMPONENT_LABEL, "")
+
+    @property
+    def runs_on(self) -> bool:
+        """True for a pod that serves until it is stopped; false for one that ends by itself."""
+        return self.owner["kind"] in RUNS_ON
+
+    @property
+    def containers(self) -> list[Document]:
+        """Its containers without the initial ones."""
+        return list(self.spec.get("containers") or [])
+
+    @property
+    def all_containers(self) -> list[Document]:
+        """Its containers, initial ones first."""
+        return list(self.spec.get("initContainers") or []) + self.containers
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """Container ports by name; one without a name under its number."""
+        found = [port for container in self.containers for port in container.get("ports") or []]
+        return {port.get("name", str(port["containerPort"])): port["containerPort"] for port in found}
+
+
+def pod_templates(documents: Iterable[Document]) -> list[PodTemplate]:
+    """Every pod that the objects make, hooks included."""
+    found = []
+    for document in documents:
+        for template in _templates_of(document):
+            metadata = template.get("metadata") or {}
+            found.append(PodTemplate(owner=document, metadata=metadata, spec=template["spec"]))
+    return found
+
+
+def _templates_of(document: Document) -> Iterator[Document]:
+    kind, spec = document["kind"], document.get("spec") or {}
+    if kind == "Pod":
+        yield document
+    elif kind == "LeaderWorkerSet":
+        template = spec["leaderWorkerTemplate"]
+        yield from (template[key] for key in ("leaderTemplate", "workerTemplate") if key in template)
+    elif kind in WORKLOADS:
+        yield spec["template"]
+
+
+def of_kind(documents: Iterable[Document], *kinds: str) -> list[Document]:
+    """The objects of these kinds."""
+    return [document for document in documents if document["kind"] in kinds]
+
+
+def by_name(documents: Iterable[Document], kind: str) -> dict[str, Document]:
+    """The objects of a kind by name."""
+    return {document["metadata"]["name"]: document for document in of_kind(documents, kind)}
+
+
+def label(document: Document) -> str:
+    """Kind/name, for messages."""
+    return f"{document['kind']}/{document['metadata']['name']}"
+
+
+def selects(selector: Mapping[str, Any] | None, labels: Mapping[str, str]) -> bool:
+    """Whether a label selector (matchLabels and matchExpressions) takes these labels; {} takes all."""
+    if selector is None:
+        return False
+    equal = all(labels.get(key) == value for key, value in (selector.get("matchLabels") or {}).items())
+    return equal and all(_expressed(term, labels) for term in selector.get("matchExpressions") or [])
+
+
+def _expressed(term: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    key, values = term["key"], term.get("values") or []
+    table = {
+        "In": labels.get(key) in values,
+        "NotIn": labels.get(key) not in values,
+        "Exists": key in labels,
+        "DoesNotExist": key not in labels,
+    }
+    return table[term["operator"]]
+
+
+def pod_selector(document: Document) -> dict[str, Any] | None:
+    """What an object selects pods by, as a label selector; None when it selects none."""
+    spec = document.get("spec") or {}
+    if document["kind"] == "Service":
+        return {"matchLabels": spec["selector"]} if spec.get("selector") else None
+    if document["kind"] == "NetworkPolicy":
+        return dict(spec["podSelector"])
+    if document["kind"] in (
+        "Deployment",
+        "StatefulSet",
+        "PodDisruptionBudget",
+        "PodMonitor",
+        "ServiceMonitor",
+    ):
+        return dict(spec["selector"])
+    return None

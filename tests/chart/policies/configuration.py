@@ -1,0 +1,95 @@
+"""What the rendered configuration promises: its checksum, its addresses, its time to drain."""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import yaml
+from chart.manifests import Document, PodTemplate, by_name, of_kind, pod_templates
+from chart.rendering import merge
+
+CHECKSUM = "checksum/config"
+CONFIG_FILES = ("run.yaml", "cluster.yaml")
+DEFAULT_GRACE_SECONDS = 30
+DRAIN_ARGUMENT = "--set=rollout.drain_seconds="
+ADDRESS = re.compile(r"^(?:\w+://)?(?P<host>[a-z][a-z0-9.-]*):(?P<port>\d+)(?:/\d+)?$")
+
+
+def configuration(documents: Iterable[Document]) -> dict[str, Any]:
+    """The configuration as the pods read it: run.yaml below cluster.yaml. Errors: ValueError without one."""
+    for document in of_kind(documents, "ConfigMap"):
+        data = document.get("data") or {}
+        if set(CONFIG_FILES) <= set(data):
+            below, above = (yaml.safe_load(data[name]) or {} for name in CONFIG_FILES)
+            return merge(below, above)
+    raise ValueError(f"no ConfigMap with {' and '.join(CONFIG_FILES)} was rendered")
+
+
+def configured_pods_bear_its_checksum(documents: Iterable[Document]) -> Iterator[str]:
+    """A pod that mounts a rendered ConfigMap is made anew when it changes."""
+    documents = list(documents)
+    maps = by_name(documents, "ConfigMap")
+    for pod in pod_templates(documents):
+        mounted = [(v.get("configMap") or {}).get("name") for v in pod.spec.get("volumes") or []]
+        bears = (pod.metadata.get("annotations") or {}).get(CHECKSUM)
+        if pod.runs_on and any(name in maps for name in mounted) and not bears:
+            yield f"{pod.name}: annotation {CHECKSUM} is missing"
+
+
+def addresses_are_served(documents: Iterable[Document]) -> Iterator[str]:
+    """Every host in the configuration that bears this release's names is a Service with that port."""
+    documents = list(documents)
+    services = by_name(documents, "Service")
+    for where, text in _texts(configuration(documents), ""):
+        found = ADDRESS.match(text)
+        if found is None or found["host"] in ("localhost",):
+            continue
+        name = found["host"].split(".")[0]
+        ports = [port["port"] for port in services.get(name, {}).get("spec", {}).get("ports", [])]
+        if int(found["port"]) not in ports and not where.startswith("replay.redis_url"):
+            yield f"{where}: {text} is no port of a rendered Service"
+        if where.startswith("replay.redis_url") and name in services and int(found["port"]) not in ports:
+            yield f"{where}: Service/{name} has no port {found['port']}"
+
+
+def _texts(tree: Any, where: str) -> Iterator[tuple[str, str]]:
+    if isinstance(tree, dict):
+        for key, value in tree.items():
+            yield from _texts(value, f"{where}.{key}".removeprefix("."))
+    elif isinstance(tree, str):
+        yield where, tree
+
+
+def grace_exceeds_draining(documents: Iterable[Document]) -> Iterator[str]:
+    """terminationGracePeriodSeconds is more than the preStop hook and the draining need."""
+    documents = list(documents)
+    drain = float((configuration(documents).get("rollout") or {}).get("drain_seconds", 0))
+    for pod in pod_templates(documents):
+        if not pod.runs_on:
+            continue
+        grace = pod.spec.get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS)
+        needed = max((pre_stop_seconds(c) for c in pod.containers), default=0)
+        needed += _own_drain_seconds(pod, drain) if pod.component == "rollout" else 0
+        if grace <= needed:
+            yield f"{pod.name}: a grace of {grace} s for {needed:g} s of preStop and draining"
+
+
+def _own_drain_seconds(pod: PodTemplate, of_all: float) -> float:
+    """How long this pod drains: its arguments may say otherwise than the configuration."""
+    words = [str(word) for container in pod.containers for word in container.get("args") or []]
+    own = [word.removeprefix(DRAIN_ARGUMENT) for word in words if word.startswith(DRAIN_ARGUMENT)]
+    return float(own[-1]) if own else of_all
+
+
+def pre_stop_seconds(container: Document) -> float:
+    """How long the preStop hook sleeps. Errors: ValueError for a hook that says no time."""
+    hook = (container.get("lifecycle") or {}).get("preStop") or {}
+    if not hook:
+        return 0
+    if "sleep" in hook:
+        return float(hook["sleep"]["seconds"])
+    words = " ".join((hook.get("exec") or {}).get("command") or [])
+    found = re.search(r"sleep[\s(]+(\d+(?:\.\d+)?)", words)
+    if found is None:
+        raise ValueError(f"preStop of {container['name']} does not say how long it takes: {words}")
+    return float(found[1])

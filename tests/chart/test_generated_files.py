@@ -1,0 +1,76 @@
+"""What `make charts` writes: documentation, copies and examples; and the run goes in byte for byte."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from chart.guard_cases import BASE
+from documentation import entries, tables
+from generate import generate
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from render import CHART, ROOT, Release, examples, lint, read_release, render_objects
+from slipstream.config import parse_config
+
+ROOM = """\
+# -- A room.
+room:
+  # -- How many,
+  # at most.
+  size: 3
+  # -- Any | labels.
+  labels: {a: b}
+"""
+NAMES = [file.stem for file in examples()]
+
+
+def test_what_the_chart_carries_is_up_to_date() -> None:
+    assert [str(path.relative_to(ROOT)) for path in generate(write=False)] == [], "run `make charts`"
+
+
+def test_a_key_is_described_by_the_comment_above_it() -> None:
+    assert [(entry.key, entry.text, entry.default) for entry in entries(ROOM)] == [
+        ("room", "A room.", None),
+        ("room.size", "How many, at most.", "3"),
+        ("room.labels", "Any | labels.", '{"a": "b"}'),
+    ]
+    assert '| `room.labels` | `{"a": "b"}` | Any \\| labels. |' in tables(ROOM)
+
+
+def test_a_key_without_a_description_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"room\.size needs a comment"):
+        entries("room:\n  # -- Its name.\n  name: a\n  size: 3\n")
+
+
+@pytest.mark.chart
+@pytest.mark.parametrize("file", examples(), ids=NAMES)
+def test_an_example_passes_a_strict_lint(file: Path) -> None:
+    assert lint(read_release(file)) == []
+
+
+@pytest.mark.parametrize("file", examples(), ids=NAMES)
+def test_the_run_of_an_example_is_one(file: Path) -> None:
+    run = yaml.safe_load(read_release(file).values["run"]["config"])
+    model = {"path": "/models", **run.get("model", {})}  # which the chart says where the run does not
+    assert parse_config({**run, "model": run["model"] if "tiny" in run["model"] else model})
+
+
+LINES = st.lists(st.text(st.characters(exclude_categories=("Cs", "Cc", "Zl", "Zp")), max_size=12), max_size=6)
+
+
+@pytest.mark.chart
+@settings(max_examples=15, deadline=None)
+@given(lines=LINES, newline=st.sampled_from(["\n", "\r\n"]), end=st.sampled_from(["", "\n", "\n\n\n"]))
+@example(lines=["---", "", "{{ .Values.image }} %s \\n", "\ttab", " trailing  "], newline="\n", end="")
+def test_the_run_goes_in_byte_for_byte(lines: list[str], newline: str, end: str) -> None:
+    config = newline.join(["model: {tiny: {}}", *[f"# {line}" for line in lines]]) + end
+    objects = render_objects(Release(values={**BASE, "run": {"config": config}}))
+    (found,) = [each for each in objects if each["metadata"]["name"].endswith("-config")]
+    assert found["data"]["run.yaml"] == config
+
+
+def test_the_chart_is_named_and_versioned_as_the_package() -> None:
+    from slipstream import __version__
+
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    assert (chart["name"], chart["appVersion"]) == ("slipstream", __version__)

@@ -1,0 +1,88 @@
+"""Every example and every pair of switches renders to objects that a cluster takes and our policies allow."""
+
+from dataclasses import replace
+from functools import cache
+from itertools import combinations, product
+
+import pytest
+from chart.combinations import SWITCHES, Row, pairwise, release_of
+from chart.external import external_names
+from chart.manifests import pod_templates
+from chart.policies.configuration import CHECKSUM
+from chart.policies.selection import releases_are_apart
+from chart.policies.table import violations
+from chart.release_small import RUN, small_release
+from chart.rendering import Document, render
+from chart.schemas import KUBERNETES, custom_problems, kubernetes_problems, strict_problems
+from render import examples, read_release
+
+EXAMPLES = {file.stem.removesuffix("-values"): file for file in examples()}
+PAIRWISE = pairwise(SWITCHES)
+UNCONFIGURED = ("redis",)
+"""It reads a configuration of its own."""
+
+
+@cache
+def example(name: str) -> list[Document]:
+    """The objects of an example."""
+    return render(read_release(EXAMPLES[name]))
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_meets_every_policy(name: str) -> None:
+    release = read_release(EXAMPLES[name])
+    assert violations(example(name), external=external_names(release)) == []
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_is_valid_in_the_oldest_and_the_newest_kubernetes(name: str) -> None:
+    for version in (KUBERNETES[0], KUBERNETES[-1]):
+        assert kubernetes_problems(example(name), version) == []
+    assert strict_problems(example(name)) == []
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_two_releases_of_an_example_in_one_namespace_are_apart(name: str) -> None:
+    other = replace(read_release(EXAMPLES[name]), name="other")
+    assert list(releases_are_apart(example(name), render(other))) == []
+
+
+@pytest.mark.chart
+@pytest.mark.parametrize("version", KUBERNETES)
+def test_every_example_is_valid_in_every_kubernetes(version: str) -> None:
+    assert [problem for name in EXAMPLES for problem in kubernetes_problems(example(name), version)] == []
+
+
+@pytest.mark.chart
+def test_custom_resources_of_all_examples_match_their_schemas() -> None:
+    assert custom_problems([document for name in EXAMPLES for document in example(name)]) == []
+
+
+@pytest.mark.chart
+@pytest.mark.parametrize("row", PAIRWISE, ids=lambda row: "-".join(row.values()))
+def test_a_combination_of_switches_is_valid_and_meets_every_policy(row: Row) -> None:
+    release = release_of(row)
+    documents = render(release)
+    assert violations(documents, external=external_names(release)) == []
+    assert kubernetes_problems(documents, KUBERNETES[-1]) == []
+    assert strict_problems(documents) == []
+
+
+def test_every_pair_of_positions_is_in_some_combination() -> None:
+    for one, two in combinations(SWITCHES, 2):
+        met = {(row[one], row[two]) for row in PAIRWISE}
+        assert met == set(product(SWITCHES[one], SWITCHES[two]))
+
+
+@pytest.mark.parametrize("change", ["run", "cluster"])
+def test_every_pod_that_reads_the_configuration_is_made_anew_when_it_changes(change: str) -> None:
+    changes = {"run": {"run": {"config": RUN + "seed: 7\n"}}, "cluster": {"rollout": {"drainSeconds": 77}}}
+    before, after = checksums(render(small_release())), checksums(render(small_release(**changes[change])))
+    assert before.keys() == after.keys() >= {"learner", "rollout", "verifier", "replay"}
+    assert [name for name in before if before[name] == after[name] and name not in UNCONFIGURED] == []
+
+
+def checksums(documents: list[Document]) -> dict[str, str]:
+    """The checksum that the pods of each component bear."""
+    pods = [pod for pod in pod_templates(documents) if pod.runs_on]
+    return {pod.component: pod.metadata["annotations"][CHECKSUM] for pod in pods}

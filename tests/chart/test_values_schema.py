@@ -1,0 +1,67 @@
+"""values.schema.json takes what the chart understands and refuses the rest, naming the place."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from chart.rendering import default_values, refusals
+from chart.values_cases import BAD, GOOD
+
+FREE = {"global"}
+
+
+@pytest.mark.parametrize("values", GOOD, ids=str)
+def test_good_values_are_taken(values: dict[str, Any]) -> None:
+    assert refusals(values) == []
+
+
+@pytest.mark.parametrize(("values", "path", "text"), BAD, ids=[str(values) for values, _, _ in BAD])
+def test_bad_values_are_refused_at_their_place(values: dict[str, Any], path: str, text: str) -> None:
+    found = refusals(values)
+    assert any(line.startswith(f"at '{path}': ") and text in line for line in found), found
+
+
+def test_there_are_enough_of_both() -> None:
+    assert len(GOOD) >= 10
+    assert len(BAD) >= 40
+
+
+@pytest.mark.chart
+def test_every_value_is_refused_when_it_is_of_another_type() -> None:
+    places = [path for path, value in leaves(default_values()) if path[0] not in FREE]
+    taken = ["/".join(path) for path in places if not refused_at(path, {"surplus": {"surplus": []}})]
+    assert len(places) > 200
+    assert taken == []
+
+
+@pytest.mark.chart
+def test_no_part_of_the_values_takes_a_key_that_does_not_exist() -> None:
+    places = [path for path, _ in mappings(default_values()) if path[:1] and path[0] not in FREE]
+    taken = ["/".join(path) for path in places if not refused_at(path, {"surplus_": {"surplus": []}})]
+    assert len(places) > 60
+    assert taken == []
+
+
+def refused_at(path: tuple[str, ...], value: Any) -> bool:
+    """Whether the value is refused there or below."""
+    values = value
+    for key in reversed(path):
+        values = {key: values}
+    return any(line.startswith(f"at '/{'/'.join(path)}") for line in refusals(values))
+
+
+def leaves(tree: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Everything that is no mapping with keys, and where it is."""
+    for key, value in tree.items():
+        if isinstance(value, dict) and value:
+            yield from leaves(value, (*path, key))
+        else:
+            yield (*path, key), value
+
+
+def mappings(tree: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every mapping, and where it is."""
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            yield (*path, key), value
+            yield from mappings(value, (*path, key))

@@ -1,0 +1,88 @@
+"""Values that the schema takes, and values that it refuses at a place."""
+
+from typing import Any
+
+Values = dict[str, Any]
+KEDA = "/autoscaling/keda"
+DIGEST = "sha256:" + "0" * 64
+GOOD: list[Values] = [
+    {},
+    {"run": {"config": "name: a\nmodel: {tiny: {}}\n", "name": "addition-2"}},
+    {"image": {"registry": "registry.example:5000/mirror", "tag": "1.2.0-rc.1", "pullSecrets": ["a", "b"]}},
+    {"learner": {"image": {"digest": DIGEST}, "nodes": 4, "gpu": {"resource": "amd.com/gpu", "count": 8}}},
+    {"learner": {"resources": {"requests": {"cpu": 2, "memory": "1.5Gi"}, "limits": {"memory": "2Gi"}}}},
+    {"rollout": {"pools": [{"name": "a"}, {"name": "b-2", "spot": True, "gpu": {"count": 0}}]}},
+    {"rollout": {"pools": [{"name": "a", "autoscaling": {"kind": "keda", "minReplicas": 0}}]}},
+    {"rollout": {"defaults": {"podDisruptionBudget": {"maxUnavailable": "50%"}, "drainSeconds": None}}},
+    {"verifier": {"runtimeClassName": "gvisor", "extraEnv": [{"name": "A", "value": "1"}]}},
+    {"verifier": {"tolerations": [{"key": "a", "operator": "Exists", "effect": "NoSchedule"}]}},
+    {"replay": {"extraVolumes": [{"name": "prompts", "persistentVolumeClaim": {"claimName": "p"}}]}},
+    {"redis": {"mode": "external", "external": {"host": "redis.example", "port": 6380, "authorityKey": ""}}},
+    {"network": {"prometheus": {"peers": [{"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16"]}}]}}},
+    {"monitoring": {"podMonitors": {"enabled": True, "interval": "1m30s"}, "rules": {"from": "elsewhere"}}},
+    {"extraObjects": ["kind: {{ .Release.Name }}", {"apiVersion": "v1", "kind": "ConfigMap"}]},
+]
+# (values, where they are refused, what is said)
+BAD: list[tuple[Values, str, str]] = [
+    # a key that does not exist, at every depth
+    ({"replicas": 1}, "", "'replicas' not allowed"),
+    ({"learner": {"replicas": 2}}, "/learner", "'replicas' not allowed"),
+    ({"learner": {"gpu": {"counts": 2}}}, "/learner/gpu", "'counts' not allowed"),
+    ({"rollout": {"replicas": 2}}, "/rollout", "'replicas' not allowed"),
+    ({"rollout": {"pools": [{"name": "a", "gpus": 1}]}}, "/rollout/pools/0", "'gpus' not allowed"),
+    ({"rollout": {"defaults": {"autoscaling": {"max": 1}}}}, "/rollout/defaults/autoscaling", "'max'"),
+    ({"redis": {"auth": {"password": "secret"}}}, "/redis/auth", "'password' not allowed"),
+    ({"redis": {"external": {"password": "secret"}}}, "/redis/external", "'password' not allowed"),
+    ({"tls": {"secrets": {"console": "a"}}}, "/tls/secrets", "'console' not allowed"),
+    ({"securityContext": {"allowPrivilegeEscalations": False}}, "/securityContext", "not allowed"),
+    ({"verifier": {"affinity": {"podAffinities": {}}}}, "/verifier/affinity", "not allowed"),
+    # a value of another type
+    ({"run": {"config": {"name": "a"}}}, "/run/config", "got object, want string"),
+    ({"replay": {"replicas": "2"}}, "/replay/replicas", "got string, want integer"),
+    ({"image": {"tag": 1.0}}, "/image/tag", "want string"),
+    ({"image": {"pullSecrets": [{"name": "a"}]}}, "/image/pullSecrets/0", "got object, want string"),
+    ({"tests": {"enabled": "yes"}}, "/tests/enabled", "want boolean"),
+    ({"rollout": {"pools": {"name": "a"}}}, "/rollout/pools", "want array"),
+    ({"verifier": {"nodeSelector": {"a": 1}}}, "/verifier/nodeSelector/a", "want string"),
+    ({"learner": {"podAnnotations": {"a": True}}}, "/learner/podAnnotations/a", "want string"),
+    ({"verifier": {"extraEnv": [{"name": "A", "value": 1}]}}, "/verifier/extraEnv/0/value", "want string"),
+    # a value that is not among the known ones
+    ({"tls": {"mode": "mtls"}}, "/tls/mode", "one of"),
+    ({"model": {"mode": "hub"}}, "/model/mode", "one of"),
+    ({"model": {"cache": {"kind": "pvc"}}}, "/model/cache/kind", "one of"),
+    ({"redis": {"mode": "cluster"}}, "/redis/mode", "one of"),
+    ({"redis": {"appendFsync": "no"}}, "/redis/appendFsync", "one of"),
+    ({"image": {"pullPolicy": "always"}}, "/image/pullPolicy", "one of"),
+    ({"monitoring": {"rules": {"from": "operator"}}}, "/monitoring/rules/from", "one of"),
+    ({"monitoring": {"podMonitors": {"enabled": "on"}}}, "/monitoring/podMonitors/enabled", "boolean"),
+    ({"autoscaling": {"keda": {"fallback": {"behavior": "zero"}}}}, f"{KEDA}/fallback/behavior", "one of"),
+    # a number out of its bounds
+    ({"learner": {"nodes": 0}}, "/learner/nodes", "minimum"),
+    ({"replay": {"replicas": 0}}, "/replay/replicas", "minimum"),
+    ({"verifier": {"replicas": -1}}, "/verifier/replicas", "minimum"),
+    ({"learner": {"stopSeconds": 0}}, "/learner/stopSeconds", "minimum"),
+    ({"redis": {"external": {"port": 70000}}}, "/redis/external/port", "maximum"),
+    ({"probes": {"liveness": {"failureThreshold": 0}}}, "/probes/liveness/failureThreshold", "minimum"),
+    ({"podSecurityContext": {"runAsUser": 0}}, "/podSecurityContext/runAsUser", "minimum"),
+    ({"rollout": {"pools": []}}, "/rollout/pools", "minItems"),
+    ({"network": {"egress": {"cidrs": []}}}, "/network/egress/cidrs", "minItems"),
+    # a text of another form
+    ({"fullnameOverride": "Slip_Stream"}, "/fullnameOverride", "pattern"),
+    ({"rollout": {"pools": [{"name": "on_demand"}]}}, "/rollout/pools/0/name", "pattern"),
+    ({"learner": {"image": {"digest": "0" * 64}}}, "/learner/image/digest", "pattern"),
+    ({"learner": {"image": {"repository": "Slipstream/Learner"}}}, "/learner/image/repository", "pattern"),
+    ({"learner": {"sharedMemory": "8GB"}}, "/learner/sharedMemory", "pattern"),
+    ({"learner": {"gpu": {"resource": "gpu"}}}, "/learner/gpu/resource", "pattern"),
+    ({"tls": {"trustDomain": "spiffe://a"}}, "/tls/trustDomain", "pattern"),
+    ({"tls": {"certManager": {"duration": "90 days"}}}, "/tls/certManager/duration", "pattern"),
+    ({"run": {"name": "a/b"}}, "/run/name", "pattern"),
+    ({"data": {"mountPath": "data"}}, "/data/mountPath", "pattern"),
+    ({"autoscaling": {"prometheus": {"address": "here:9090"}}}, "/autoscaling/prometheus/address", "pattern"),
+    ({"monitoring": {"podMonitors": {"interval": "10"}}}, "/monitoring/podMonitors/interval", "pattern"),
+    ({"network": {"egress": {"cidrs": ["10.0.0.0"]}}}, "/network/egress/cidrs/0", "pattern"),
+    ({"verifier": {"extraEnv": [{"name": "1A"}]}}, "/verifier/extraEnv/0/name", "pattern"),
+    # what has to be there
+    ({"rollout": {"pools": [{"replicas": 1}]}}, "/rollout/pools/0", "'name'"),
+    ({"verifier": {"extraEnv": [{"value": "1"}]}}, "/verifier/extraEnv/0", "'name'"),
+    ({"extraObjects": [{"kind": "ConfigMap"}]}, "/extraObjects/0", "'apiVersion'"),
+]  # fmt: skip

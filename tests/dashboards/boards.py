@@ -1,0 +1,120 @@
+"""The dashboards as they are committed, and what their queries are made of."""
+
+import importlib.util
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import promql_parser as promql
+import yaml
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "deploy" / "grafana"
+RULES = ROOT / "deploy" / "prometheus"
+NAMES = ("fleet", "losses", "overview", "replay", "staleness", "verifier")
+
+
+def script(name: str) -> ModuleType:
+    """A module of deploy/grafana that imports none of its neighbours."""
+    spec = importlib.util.spec_from_file_location(f"grafana_{name}", FOLDER / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+ask = script("ask")
+BOARDS: dict[str, dict[str, Any]] = {
+    name: json.loads((FOLDER / "dashboards" / f"{name}.json").read_text()) for name in NAMES
+}
+FILLED = {
+    "namespace": "rl",
+    "release": "demo",
+    "pool": ".*",
+    "pod": ".*",
+    "window": "10m",
+    "__rate_interval": "1m",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selector:
+    """A selection of series in an expression, and the function that it is an argument of."""
+
+    name: str
+    matchers: frozenset[str]
+    function: str | None
+
+
+def panels(name: str) -> list[dict[str, Any]]:
+    """The panels of a dashboard, without its rows."""
+    found: list[dict[str, Any]] = ask.panels_of(BOARDS[name])
+    return found
+
+
+def expressions(name: str) -> list[str]:
+    """Every expression of a dashboard, that of its annotation included, as it is written."""
+    targets = [target["expr"] for panel in panels(name) for target in panel["targets"]]
+    return targets + [annotation["expr"] for annotation in BOARDS[name]["annotations"]["list"]]
+
+
+def parsed(expr: str) -> Any:
+    """The syntax tree. Errors: ValueError."""
+    return promql.parse(ask.fill_in(expr, FILLED))
+
+
+def walk(node: Any) -> Iterator[Any]:
+    """A node and all below it."""
+    found: list[Any] = []
+
+    def visit(each: Any) -> bool:
+        found.append(each)
+        return True
+
+    promql.walk(node, visit)
+    return iter(found)
+
+
+def selectors(expr: str) -> list[Selector]:
+    """What an expression selects."""
+    tree = parsed(expr)
+    functions = {
+        id_of(argument): node.func.name
+        for node in walk(tree)
+        if isinstance(node, promql.Call)
+        for argument in node.args
+    }
+    return [
+        Selector(
+            name=node.name,
+            matchers=frozenset(matcher.name for matcher in node.matchers.matchers),
+            function=functions.get(id_of(node)),
+        )
+        for node in walk(tree)
+        if isinstance(node, promql.VectorSelector)
+    ]
+
+
+def id_of(node: Any) -> str:
+    """What a selector is called whether or not it has a range; the tree's nodes are copies."""
+    inner = node.vector_selector if isinstance(node, promql.MatrixSelector) else node
+    return str(inner)
+
+
+def recorded() -> set[str]:
+    """Names of the recording rules."""
+    return {rule["record"] for rule in rules() if "record" in rule}
+
+
+@cache
+def rules() -> list[dict[str, Any]]:
+    """Recording and alerting rules."""
+    files = [yaml.safe_load(file.read_text()) for file in sorted(RULES.glob("*.yaml"))]
+    return [rule for file in files for group in file["groups"] for rule in group["rules"]]

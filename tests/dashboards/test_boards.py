@@ -1,0 +1,118 @@
+"""The committed dashboards are what deploy/grafana builds, and fit together as pages."""
+
+import re
+import subprocess
+import sys
+from itertools import combinations
+
+import pytest
+from dashboards.boards import BOARDS, FOLDER, NAMES, ROOT, expressions, panels
+
+KINDS = {"heatmap", "stat", "state-timeline", "timeseries"}
+"""What a panel may be; Grafana has taken out graph, singlestat and table-old, and goes on without Angular."""
+BUILT_IN = {"__rate_interval"}
+
+
+def overlap(one: dict[str, int], other: dict[str, int]) -> bool:
+    across = one["x"] < other["x"] + other["w"] and other["x"] < one["x"] + one["w"]
+    return across and one["y"] < other["y"] + other["h"] and other["y"] < one["y"] + one["h"]
+
+
+def test_the_files_are_byte_for_byte_what_is_built() -> None:
+    built = subprocess.run(
+        [sys.executable, str(FOLDER / "build.py"), "--check"], capture_output=True, text=True, check=False
+    )
+    assert (built.returncode, built.stderr) == (0, "")
+
+
+def test_there_are_the_six_dashboards_and_no_other_file() -> None:
+    assert sorted(file.name for file in (FOLDER / "dashboards").iterdir()) == [f"{n}.json" for n in NAMES]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_dashboard_can_be_linked_to_by_what_it_is_called(name: str) -> None:
+    board = BOARDS[name]
+    assert board["uid"] == f"slipstream-{name}"
+    assert board["description"]
+    (link,) = board["links"]
+    assert (link["type"], link["tags"], link["includeVars"], link["keepTime"]) == (
+        "dashboards",
+        board["tags"],
+        True,
+        True,
+    )
+    everything = board["panels"]
+    for key in ("id", "title"):
+        seen = [panel[key] for panel in everything]
+        assert len(set(seen)) == len(seen), f"{name}: two panels have one {key}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_panels_lie_on_the_grid_without_overlap_each_below_a_heading(name: str) -> None:
+    everything = BOARDS[name]["panels"]
+    places = [panel["gridPos"] for panel in everything]
+    assert all(place["x"] >= 0 and place["x"] + place["w"] <= 24 and place["w"] > 0 for place in places)
+    assert not [pair for pair in combinations(places, 2) if overlap(*pair)]
+    assert everything[0]["type"] == "row"
+    headings = [i for i, panel in enumerate(everything) if panel["type"] == "row"]
+    assert all(
+        below - above > 1 for above, below in zip(headings, [*headings[1:], len(everything)], strict=True)
+    )
+    order = [(place["y"], place["x"]) for place in places]
+    assert order == sorted(order)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_lines_of_panels_are_filled_to_the_right_edge(name: str) -> None:
+    ends: dict[int, int] = {}
+    for panel in BOARDS[name]["panels"]:
+        place = panel["gridPos"]
+        ends[place["y"]] = max(ends.get(place["y"], 0), place["x"] + place["w"])
+    assert {y: end for y, end in ends.items() if end != 24} == {}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_panel_says_what_it_shows_in_which_unit_from_which_source(name: str) -> None:
+    for panel in panels(name):
+        title = panel["title"]
+        assert panel["type"] in KINDS, title
+        assert len(panel["description"]) > len(title), title
+        assert panel["description"].endswith("."), title
+        assert panel["fieldConfig"]["defaults"]["unit"], title
+        assert panel["type"] != "heatmap" or panel["options"]["yAxis"]["unit"], title
+        assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}, title
+        letters = [target["refId"] for target in panel["targets"]]
+        assert letters == list("ABCDEFGHIJ")[: len(letters)] != [], title
+        if panel["type"] != "stat":
+            assert all(target["legendFormat"] for target in panel["targets"]), title
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_variable_is_used_and_every_one_used_is_declared(name: str) -> None:
+    variables = BOARDS[name]["templating"]["list"]
+    declared = [variable["name"] for variable in variables]
+    assert declared[:3] == ["datasource", "namespace", "release"]
+    queries = [str(variable["query"]) for variable in variables]
+    used = set(re.findall(r"\$(\w+)", " ".join([*expressions(name), *queries])))
+    assert used - BUILT_IN == set(declared) - {"datasource"}
+
+
+@pytest.mark.parametrize("name", ["fleet", "staleness"])
+def test_one_may_choose_among_pools_and_workers(name: str) -> None:
+    variables = {variable["name"]: variable for variable in BOARDS[name]["templating"]["list"]}
+    for each in ("pool", "pod"):
+        assert variables[each]["multi"]
+        assert variables[each]["allValue"] == ".*"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_documents_explain_every_dashboard_beside_a_picture(name: str) -> None:
+    text = (ROOT / "docs" / "dashboards.md").read_text()
+    title = BOARDS[name]["title"].removeprefix("Slipstream / ")
+    section = text.split(f"\n## {title}\n")[1].split("\n## ")[0]
+    assert f"![{title}](dashboards/{name}.png)" in section
+    picture = ROOT / "docs" / "dashboards" / f"{name}.png"
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert picture.stat().st_size < 300_000
+    bold = set(re.findall(r"\*\*([A-Z][^*]+)\*\*", section.replace("\n", " ")))
+    assert {re.sub(r"\s+", " ", word) for word in bold} <= {panel["title"] for panel in panels(name)}

@@ -1,0 +1,103 @@
+"""Every query of every panel answers with data from live runs, through a real Prometheus."""
+
+import math
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dashboards.boards import FOLDER, NAMES, ask, panels
+from dashboards.live import NAMESPACE, RELEASES, Scraped, scraped
+
+pytestmark = pytest.mark.chart
+STEPS = 12
+"""Steps of each run before its panels are read: some evaluations, and filtered groups."""
+RECORDED = (
+    "count(slipstream:demand_groups_per_second and on (release) slipstream:active_share "
+    'and on (release) slipstream:pressure{pool="spot"} and on (release) slipstream:clip_fraction_limit)'
+)
+"""Of how many runs the recording rules have values; they are evaluated every 15 or 30 seconds."""
+SILENT = {
+    "fleet": {
+        ("Key-value cache", "A"): "the emulated engine has no cache",
+        ("Replicas", "A"): "nobody runs kube-state-metrics here",
+        ("Replicas", "B"): "nobody runs kube-state-metrics here",
+    },
+    "replay": {("Memory used", "A"): "the embedded Redis has no limit"},
+}
+"""Queries without data in such runs, by dashboard: panel and letter, and why."""
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
+    with scraped(tmp_path_factory.mktemp("live")) as found:
+        for run in found.runs.values():
+            run.wait_until("steps", lambda run=run: run.version() >= STEPS, seconds=400)
+            run.wait_until(
+                "recorded rules", lambda: a_while_ago(found, RECORDED) == {len(RELEASES)}, seconds=90
+            )
+        yield found
+
+
+def a_while_ago(watched: Scraped, expr: str) -> set[float]:
+    """The values that a query had some seconds ago: a range query up to now has points where it has them."""
+    end = time.time() - 5.0
+    found = ask.ask(watched.url, expr, start=end, end=end, step=1.0)
+    return {value for series in found for value in series.values}
+
+
+def answers(watched: Scraped, target: Mapping[str, Any]) -> list[Any]:
+    """The series that a target has, of all runs."""
+    found: list[Any] = []
+    for release in RELEASES:
+        expr = ask.fill_in(target["expr"], variables(release))
+        found += ask.ask(watched.url, expr, start=watched.start, end=time.time(), step=1.0)
+    return found
+
+
+def variables(release: str) -> dict[str, str]:
+    chosen = {"namespace": NAMESPACE, "release": release, "pool": ".*", "pod": ".*"}
+    return {**chosen, "window": "1m", "__rate_interval": "10s"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_query_answers_with_numbers_and_with_the_labels_of_its_legend(
+    watched: Scraped, name: str
+) -> None:
+    silent = set()
+    for panel in panels(name):
+        for target in panel["targets"]:
+            found = answers(watched, target)
+            for series in found:
+                ask.legend(target["legendFormat"], series)
+            if not any(math.isfinite(value) for series in found for value in series.values):
+                silent.add((panel["title"], target["refId"]))
+    assert silent == set(SILENT.get(name, {}))
+
+
+def test_the_previews_are_drawn_from_that_run(watched: Scraped, tmp_path: Path) -> None:
+    script = [
+        sys.executable,
+        str(FOLDER / "preview.py"),
+        watched.url,
+        "--minutes",
+        "2",
+        "--scrape-seconds",
+        "1",
+    ]
+    choice = ["--namespace", NAMESPACE, "--release", "critic", "--output", str(tmp_path)]
+    subprocess.run([*script, *choice], check=True, timeout=300)
+    assert {file.name for file in tmp_path.iterdir()} == {f"{name}.png" for name in NAMES}
+
+
+def test_the_choices_of_a_dashboard_are_what_runs(watched: Scraped) -> None:
+    def values(expr: str, label: str) -> set[str]:
+        end = time.time()
+        return {one.labels[label] for one in ask.ask(watched.url, expr, start=end, end=end, step=1.0)}
+
+    assert values("slipstream_announced_version", "namespace") == {NAMESPACE}
+    assert values("slipstream_announced_version", "release") == set(RELEASES)
+    assert values('slipstream_worker_state{release="critic"}', "pool") == {"on-demand", "spot"}

@@ -1,0 +1,170 @@
+"""Rules speak of metrics that exist, and every alert says what it means, what to do, and when it fires."""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import promql_parser as promql
+import pytest
+import yaml
+from prometheus.promtool import DEPLOY, promtool
+from slipstream.config import RunConfig
+from slipstream.telemetry.metrics import TABLE
+
+FILES = sorted(DEPLOY.glob("*.yaml"))
+TESTS = sorted((DEPLOY / "tests").glob("*.yaml"))
+RUNBOOKS = DEPLOY.parents[1] / "docs" / "alerts.md"
+SCRAPED = {"namespace", "release", "component", "pool", "pod"}
+OTHERS = {
+    "up": set(),
+    "kube_horizontalpodautoscaler_status_current_replicas": {"horizontalpodautoscaler"},
+    "kube_horizontalpodautoscaler_spec_max_replicas": {"horizontalpodautoscaler"},
+}
+"""Series that are not ours, and their labels beside those of scraping."""
+
+FOR_PEOPLE = {"slipstream:active_share", "slipstream:supply_groups_per_second", "slipstream:pressure"}
+"""Recorded for the dashboards and the autoscalers; every other name is read by a rule."""
+
+
+@cache
+def rules() -> list[dict[str, Any]]:
+    """All rules of all files."""
+    return [
+        rule
+        for file in FILES
+        for group in yaml.safe_load(file.read_text(encoding="utf-8"))["groups"]
+        for rule in group["rules"]
+    ]
+
+
+def alerts() -> list[dict[str, Any]]:
+    """Those of them that are alerts."""
+    return [rule for rule in rules() if "alert" in rule]
+
+
+def nodes(node: Any) -> Iterator[Any]:
+    """An expression and all its parts."""
+    yield node
+    children = [getattr(node, name, None) for name in ("lhs", "rhs", "expr", "vector_selector")]
+    for child in (*children, *getattr(node, "args", ())):
+        if child is not None:
+            yield from nodes(child)
+
+
+def selectors(expr: str) -> list[tuple[str, set[str]]]:
+    """Names of the series in an expression, each with the labels that are asked of it."""
+    return [
+        (node.name, {matcher.name for matcher in node.matchers.matchers})
+        for node in nodes(promql.parse(expr))
+        if isinstance(node, promql.VectorSelector)
+    ]
+
+
+def grouping(expr: str) -> set[str]:
+    """Labels by which an expression aggregates or matches."""
+    found: set[str] = set()
+    for node in nodes(promql.parse(expr)):
+        modifier = getattr(node, "modifier", None)
+        for part in (modifier, getattr(modifier, "matching", None)):
+            found |= set(getattr(part, "labels", ()) or ())
+        found |= set(getattr(getattr(modifier, "group_labels", None), "labels", ()) or ())
+    return found
+
+
+def exported() -> dict[str, set[str]]:
+    """Series of the table, and their labels."""
+    found: dict[str, set[str]] = {}
+    for name, row in TABLE.items():
+        histogram = row.kind in ("histogram", "tally")
+        for suffix in ("_bucket", "_sum", "_count") if histogram else ("",):
+            found[f"slipstream_{name}{suffix}"] = set(row.labels) | ({"le"} if suffix == "_bucket" else set())
+    return found
+
+
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule.get("alert", rule.get("record")))
+def test_a_rule_reads_series_that_exist_by_labels_that_they_have(rule: dict[str, Any]) -> None:
+    known = exported() | OTHERS | {other["record"]: set() for other in rules() if "record" in other}
+    labels = SCRAPED.union(*(known.get(name, set()) for name, _ in selectors(rule["expr"])))
+    recorded = [name for name, _ in selectors(rule["expr"]) if ":" in name]
+    for name in recorded:
+        labels = labels.union(*(grouping(other["expr"]) for other in rules() if other.get("record") == name))
+    for name, asked in selectors(rule["expr"]):
+        assert name in known, f"{name} is neither in TABLE nor recorded"
+        assert asked <= known[name] | SCRAPED, f"{name} has no label {asked - known[name] - SCRAPED}"
+    assert grouping(rule["expr"]) <= labels, f"nothing here has {grouping(rule['expr']) - labels}"
+
+
+def test_a_counter_is_read_by_its_growth_only() -> None:
+    counters = {f"slipstream_{name}" for name, row in TABLE.items() if row.kind == "counter"}
+    for rule in rules():
+        read = [name for name, _ in selectors(rule["expr"]) if name in counters]
+        grown = [
+            node.args[0].vector_selector.name
+            for node in nodes(promql.parse(rule["expr"]))
+            if isinstance(node, promql.Call) and node.func.name in ("rate", "increase")
+        ]
+        assert sorted(read) == sorted(name for name in grown if name in counters), rule
+
+
+def test_what_is_recorded_is_read() -> None:
+    read = {name for rule in rules() for name, _ in selectors(rule["expr"])}
+    recorded = [rule["record"] for rule in rules() if "record" in rule]
+    assert len(recorded) == len(set(recorded))
+    assert set(recorded) - read == FOR_PEOPLE
+
+
+@pytest.mark.parametrize("alert", alerts(), ids=lambda alert: alert["alert"])
+def test_an_alert_says_how_bad_it_is_what_happened_and_where_to_read_on(alert: dict[str, Any]) -> None:
+    assert re.fullmatch(r"Slipstream[A-Z]\w+", alert["alert"])
+    assert alert["labels"]["severity"] in ("warning", "critical")
+    notes = alert["annotations"]
+    assert set(notes) == {"summary", "description", "runbook_url"}
+    assert notes["runbook_url"].endswith(f"docs/alerts.md#{alert['alert'].lower()}")
+    said = notes["summary"] + notes["description"]
+    assert "$labels.namespace" in said
+    assert "$labels.release" in said or "$labels.horizontalpodautoscaler" in said
+
+
+def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
+    text = RUNBOOKS.read_text(encoding="utf-8")
+    parts = dict(re.findall(r"^## (Slipstream\w+)\n(.*?)(?=^## |\Z)", text, flags=re.M | re.S))
+    assert sorted(parts) == sorted(alert["alert"] for alert in alerts())
+    for name, part in parts.items():
+        for heading in ("Means", "See it", "Causes", "Do"):
+            assert f"**{heading}.**" in part, f"{name} does not say «{heading}»"
+        assert "`" in part, f"{name} names no command, query or key"
+
+
+def test_every_alert_is_seen_to_fire_and_seen_to_be_quiet() -> None:
+    checks = [
+        check
+        for file in TESTS
+        for test in yaml.safe_load(file.read_text(encoding="utf-8"))["tests"]
+        for check in test.get("alert_rule_test", ())
+    ]
+    for alert in alerts():
+        fires = ["exp_alerts" in check for check in checks if check["alertname"] == alert["alert"]]
+        assert set(fires) == {True, False}, alert["alert"]
+
+
+def test_keys_that_an_alert_or_a_runbook_speaks_of_exist() -> None:
+    text = str([alert["annotations"] for alert in alerts()]) + RUNBOOKS.read_text(encoding="utf-8")
+    spoken = re.findall(r"\b(staleness|learner|weights|replay|verifier|rollout)\.([a-z_]+)\b(?!\.)", text)
+    assert spoken
+    for section, key in spoken:
+        fields: Any = RunConfig.model_fields[section].annotation
+        assert key in fields.model_fields, f"{section}.{key} is no key"
+
+
+@pytest.mark.chart
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_promtool_finds_nothing_wrong_with_a_file(file: Path) -> None:
+    promtool("check", "rules", file)
+
+
+@pytest.mark.chart
+@pytest.mark.parametrize("file", TESTS, ids=lambda file: file.stem)
+def test_alerts_fire_when_they_should(file: Path) -> None:
+    promtool("test", "rules", file)

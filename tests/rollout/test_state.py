@@ -1,0 +1,61 @@
+"""A worker says on its metrics page what it is doing: one state, and never two."""
+
+from types import SimpleNamespace
+
+import pytest
+from dashboards.boards import script
+from slipstream.rollout.fleet import ServedVersion
+from slipstream.rollout.state import STATES, State, show_state, state_of
+from slipstream.rollout.vllm_stats import CacheUse
+from slipstream.telemetry.metrics import Metrics
+
+
+def served(*, version: int | None = None, suspended: bool = False) -> ServedVersion:
+    made = ServedVersion()
+    if version is not None:
+        made.serve(version)
+    if suspended:
+        made.suspend()
+    return made
+
+
+@pytest.mark.parametrize(
+    ("version", "suspended", "groups", "stopping", "state"),
+    [
+        (None, False, 0, False, "waiting_for_version"),
+        (None, True, 0, False, "waiting_for_version"),  # the first update is on its way
+        (0, False, 0, False, "waiting_for_admission"),
+        (0, False, 3, False, "generating"),
+        (7, True, 3, False, "updating"),
+        (7, True, 0, False, "updating"),
+        (7, False, 3, True, "draining"),
+        (7, True, 3, True, "draining"),
+        (None, False, 0, True, "draining"),
+    ],
+)
+def test_the_state_follows_from_what_the_worker_holds(
+    version: int | None, suspended: bool, groups: int, stopping: bool, state: State
+) -> None:
+    found = state_of(served(version=version, suspended=suspended), groups_running=groups, stopping=stopping)
+    assert found == state
+
+
+def test_the_dashboards_have_a_colour_for_every_state() -> None:
+    assert list(script("workers").STATE_COLORS) == list(STATES)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_the_page_has_every_state_and_one_of_them_is_true(state: State) -> None:
+    metrics = Metrics()
+    show_state(metrics, lambda: state)
+    read = metrics.registry.get_sample_value
+    shown = {name: read("slipstream_worker_state", {"state": name}) for name in STATES}
+    assert shown == {name: float(name == state) for name in STATES}
+
+
+def test_the_cache_use_is_that_of_the_last_step_that_scheduled_anything() -> None:
+    metrics = Metrics()
+    use = CacheUse(metrics)
+    use.record(SimpleNamespace(kv_cache_usage=0.25), object(), mm_cache_stats=None, engine_idx=0)
+    use.record(None, object(), mm_cache_stats=None, engine_idx=0)
+    assert metrics.registry.get_sample_value("slipstream_kv_cache_usage") == 0.25
