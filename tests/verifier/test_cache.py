@@ -91,7 +91,7 @@ def test_an_error_is_never_remembered() -> None:
     assert [v.outcome for v in first] == [Outcome.ERROR, Outcome.ERROR]
     assert first[1].detail == "OSError: disk on fire"
     assert bench.costly.asked == ["error", "raise"] * 2
-    assert bench.hits() is None
+    assert bench.hits() == 0
 
 
 def test_the_least_recently_used_verdict_is_forgotten_first() -> None:

@@ -1,5 +1,6 @@
 """Reward functions: golden answers, hostile answers, and failures that are never a score."""
 
+import asyncio
 import time
 
 import pytest
@@ -109,6 +110,15 @@ def test_quick_and_slow_matches_of_a_group_keep_their_order() -> None:
     given = scores(pattern("(a|a)+b|x"), addition(), *map(answer, ("x", "a" * 5_000, "y", "x")))
     assert [g.outcome for g in given] == [SCORE, INVALID, SCORE, SCORE]
     assert [g.value for g in given] == [1, 0, 0, 1]
+
+
+def test_a_match_that_is_given_up_is_counted() -> None:
+    async def play() -> Bench:
+        bench = Bench([pattern("(a|a)+b|x")])
+        await bench.scorer.score(addition(), [answer("x"), answer("a" * 5_000)])
+        return bench
+
+    assert asyncio.run(play()).sample("reward_overruns_total", reward="format") == 1
 
 
 def test_a_text_too_long_to_match_is_an_invalid_answer() -> None:

@@ -212,7 +212,7 @@ class VerifierConfig(Section):
     """Further tries after an infrastructure error, before a completion is withheld."""
     workers: int | None = Field(None, ge=1, le=1024)
     """Child processes for rewards that compute; null: one for each core that the verifier may use."""
-    worker_memory_mib: int = Field(2048, ge=256)
+    worker_memory_mib: int = Field(768, ge=128)
     """Address space of such a child in MiB; an answer that needs more of it is an invalid one."""
     queue: int = Field(1024, ge=1)
     """Answers in work or waiting, beyond which a group is refused with a hint when to come again."""

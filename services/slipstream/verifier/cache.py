@@ -34,6 +34,10 @@ class VerdictCache:
             self._metrics.count("verdict_cache_hits_total", reward=reward)
         return known
 
+    def expect(self, reward: str) -> None:
+        """Count the hits of a reward from 0."""
+        self._metrics.count("verdict_cache_hits_total", 0, reward=reward)
+
     def put(self, key: bytes, verdict: Verdict) -> None:
         """Remember a verdict."""
         assert verdict.outcome is not Outcome.ERROR, "an error is worth another try"
@@ -51,6 +55,7 @@ class Memory:
     def __init__(self, cache: VerdictCache, config: RewardSection, *, reads: Reads) -> None:
         self._cache = cache
         self._reward = config.name
+        cache.expect(config.name)
         self._reads = reads
         judged_by = config.model_dump(mode="json", exclude={"name", "weight", "timeout_seconds"})
         self._prefix = json.dumps(judged_by, sort_keys=True)

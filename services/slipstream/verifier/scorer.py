@@ -45,6 +45,7 @@ class Scorer:
         self._waiting = 0
         self._mean_seconds = 0.0
         self._unusable: dict[str, None] = {}
+        metrics.count("answers_refused_total", 0)
         for name in rewards:
             for outcome in Outcome:  # so that a rate sees the first error
                 metrics.count("scores_total", 0, reward=name, outcome=outcome.value)

@@ -7,13 +7,16 @@ at once for a moment, which is enough for nearly all, and then in a thread.
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import regex  # type: ignore[import-untyped, unused-ignore]
 
-from slipstream.types import Prompt
+from slipstream.config.rewards import FormatConfig
+from slipstream.types import Outcome, Prompt
 from slipstream.verifier.adapters import Concurrently
-from slipstream.verifier.reward import Answer, Verdict, failed, invalid
+from slipstream.verifier.reward import Answer, Reward, Verdict, failed, invalid
+from slipstream.verifier.surroundings import Surroundings
 
 MAX_CHARACTERS = 65_536
 MOMENT_SECONDS = 0.002
@@ -24,15 +27,23 @@ OWN_SHARE = 0.5
 """A match that has had this share of its seconds as time of a core is slow by its own fault."""
 
 
+def format_match(config: FormatConfig, surroundings: Surroundings) -> Reward:
+    """The reward of a configured pattern. Errors: ValueError when it is not a regular expression."""
+    overran = partial(surroundings.metrics.count, "reward_overruns_total", reward=config.name)
+    overran(0)
+    return Format(config.pattern, overran=overran)
+
+
 class Format:
     """1 when the whole completion, as it is, matches; one too long or too slow to match is invalid."""
 
-    def __init__(self, pattern: str) -> None:
-        """Errors: ValueError when it is not a regular expression."""
+    def __init__(self, pattern: str, *, overran: Callable[[], None]) -> None:
+        """`overran` is called for a match that is given up. Errors: ValueError for no regular expression."""
         try:
             self._pattern = regex.compile(pattern)
         except (regex.error, MemoryError, RecursionError, OverflowError) as error:
             raise ValueError(f"not a usable regular expression: {error or type(error).__name__}") from error
+        self._overran = overran
         self._concurrently = Concurrently(self._one)
 
     async def score(self, prompt: Prompt, answers: Sequence[Answer]) -> list[Verdict]:
@@ -56,7 +67,10 @@ class Format:
             return None
 
     async def _one(self, prompt: Prompt, answer: Answer) -> Verdict:
-        return await asyncio.to_thread(self._patiently, answer.text)
+        verdict = await asyncio.to_thread(self._patiently, answer.text)
+        if verdict.outcome is not Outcome.SCORE:
+            self._overran()
+        return verdict
 
     def _patiently(self, text: str) -> Verdict:
         for patience in PATIENCE:

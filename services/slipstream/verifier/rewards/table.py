@@ -10,7 +10,7 @@ from slipstream.verifier.reward import Reward
 from slipstream.verifier.rewards.countdown import countdown
 from slipstream.verifier.rewards.custom import custom
 from slipstream.verifier.rewards.exact_match import exact_match
-from slipstream.verifier.rewards.format import Format
+from slipstream.verifier.rewards.format import format_match
 from slipstream.verifier.surroundings import Surroundings
 
 # kind → the reward of one configured component. A factory starts nothing and imports nothing heavy.
@@ -18,7 +18,7 @@ from slipstream.verifier.surroundings import Surroundings
 REWARDS: Mapping[str, Callable[[Any, Surroundings], Reward]] = {
     "exact_match": lambda config, with_: EachAnswer(exact_match),
     "countdown": lambda config, with_: EachAnswer(countdown),
-    "format": lambda config, with_: Format(config.pattern),
+    "format": format_match,
     "custom": custom,
 }
 

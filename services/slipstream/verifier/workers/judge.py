@@ -36,6 +36,7 @@ class InWorkers:
         self._arguments = arguments or {}
         self._overrun = overrun
         surroundings.workers.prepare(function)
+        surroundings.metrics.count("reward_overruns_total", 0, reward=name)
 
     def each(self, *, memory: Memory | None = None) -> Concurrently:
         """A reward that calls function(prompt, answer, **arguments), the answers spread over the children."""

@@ -22,6 +22,8 @@ from slipstream.verifier.workers.worker import Overrun, Worker, WorkerLost
 
 WAIT_SECONDS = 60.0
 PAUSE_AFTER_FAILED_START_SECONDS = 1.0
+FATES = ("overrun", "lost", "worn", "cancelled")
+"""Why a child is replaced."""
 
 
 class JobFailed(Exception):
@@ -51,6 +53,8 @@ class Workers:
         """Start the children, if any reward asked for one. Errors: WorkerLost when they cannot start."""
         if not self._functions:
             return
+        for reason in FATES:
+            self._metrics.count("workers_killed_total", 0, reason=reason)
         starts = [self._begin() for _ in range(self._number or usable_cores())]
         begun = await asyncio.gather(*starts, return_exceptions=True)
         lost = [failure for failure in begun if isinstance(failure, BaseException)]
