@@ -2,7 +2,6 @@
 
 import importlib
 from collections.abc import Callable
-from importlib.metadata import entry_points
 from typing import Any
 
 ENTRY_POINTS = "slipstream.rewards"
@@ -13,6 +12,8 @@ def named_function(function: str | None, *, entry_point: str | None) -> str:
     """`module:function` of a function that is given so, or by its entry point. Errors: ValueError."""
     if function is not None:
         return function
+    from importlib.metadata import entry_points  # a third of the start of a child that does not need it
+
     found = entry_points(group=ENTRY_POINTS)
     for point in found:
         if point.name == entry_point:

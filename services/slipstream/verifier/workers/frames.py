@@ -1,6 +1,5 @@
 """Messages between the verifier and its children: a length, then JSON; never code (invariant 14)."""
 
-import asyncio
 import json
 import socket
 import struct
@@ -23,17 +22,11 @@ def to_frame(message: Any) -> bytes:
     return LENGTH.pack(len(body)) + body
 
 
-async def read_frame(reader: asyncio.StreamReader) -> dict[str, Any]:
-    """The next message. Errors: IncompleteReadError at the end of the stream, BadFrame."""
-    length = _checked(await reader.readexactly(LENGTH.size))
-    return _message(await reader.readexactly(length))
-
-
 def receive_frame(connection: socket.socket) -> dict[str, Any] | None:
     """The next message, or None at the end of the stream; waits for it. Errors: BadFrame."""
     head = _receive(connection, LENGTH.size)
-    body = _receive(connection, _checked(head)) if head is not None else None
-    return None if body is None else _message(body)
+    body = _receive(connection, body_length(head)) if head is not None else None
+    return None if body is None else from_body(body)
 
 
 def prompt_to_json(prompt: Prompt) -> dict[str, Any]:
@@ -76,14 +69,16 @@ def verdict_from_json(value: list[Any]) -> Verdict:
     return Verdict(value=number, outcome=Outcome(outcome), detail=detail)
 
 
-def _checked(head: bytes) -> int:
+def body_length(head: bytes) -> int:
+    """How long the message behind its first bytes is. Errors: BadFrame when it is longer than one may be."""
     (length,) = LENGTH.unpack(head)
     if length > MAX_BYTES:
         raise BadFrame(f"a message of {length} bytes; at most {MAX_BYTES} are read")
     return int(length)
 
 
-def _message(body: bytes) -> dict[str, Any]:
+def from_body(body: bytes) -> dict[str, Any]:
+    """Bytes as a message. Errors: BadFrame, JSONDecodeError."""
     message = json.loads(body)
     if not isinstance(message, dict):
         raise BadFrame(f"needs an object, got {type(message).__name__}")

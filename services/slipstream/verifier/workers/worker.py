@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from slipstream.verifier.workers.frames import BadFrame, read_frame
+from slipstream.verifier.workers.frames import LENGTH, BadFrame, body_length, from_body
 
 CHILD = "slipstream.verifier.workers.child"
 START_SECONDS = 120.0
@@ -81,7 +81,7 @@ class Worker:
     async def _until_ready(self) -> None:
         try:
             async with asyncio.timeout(START_SECONDS):
-                ready = await read_frame(self._reader)
+                ready = await self._receive()
         except (EOFError, OSError, TimeoutError, BadFrame) as error:
             raise WorkerLost(f"a child did not start: {type(error).__name__}: {error}") from error
         if "unprepared" in ready:
@@ -90,7 +90,11 @@ class Worker:
     async def _exchange(self, frame: bytes) -> dict[str, Any]:
         self._writer.write(frame)
         await self._writer.drain()
-        return await read_frame(self._reader)
+        return await self._receive()
+
+    async def _receive(self) -> dict[str, Any]:
+        length = body_length(await self._reader.readexactly(LENGTH.size))
+        return from_body(await self._reader.readexactly(length))
 
     def _check_share(self, used: float, seconds: float, patience: int) -> None:
         """What to think of a job that is late and has had `used` seconds of a core."""
