@@ -24,7 +24,7 @@ class CustomConfig(RewardSection):
     """Whether the function sees all answers to a prompt at a time, and returns as many scores."""
     arguments: dict[str, Any] = Field(default_factory=dict)
     """Further arguments by name; what YAML can say."""
-    timeout_seconds: float = Field(10.0, gt=0, le=3600)
+    timeout_seconds: float = Field(5.0, gt=0, le=3600)
     """Deadline of a call: of one answer, or with `group` of all answers to a prompt."""
 
     @model_validator(mode="after")
