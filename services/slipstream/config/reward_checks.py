@@ -57,8 +57,8 @@ def _deadline(config: RunConfig, reward: RewardConfig, key: str) -> Iterator[Pro
     if seconds is not None and seconds >= patience:
         yield Problem(
             key=f"{key}.timeout_seconds",
-            reason=f"is {seconds:g}, and a rollout waits {patience:g} s for a group: it would ask again before "
-            "a slow answer is judged",
+            reason=f"is {seconds:g}, and a rollout waits {patience:g} s for a group: it would ask again "
+            "before a slow answer is judged",
             remedy="set it well below verifier.timeout_seconds, or raise that",
             severity="note",
         )
