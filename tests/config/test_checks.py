@@ -90,9 +90,7 @@ def test_an_impossible_combination_is_an_error(overrides: list[str], key: str, r
         (["data.kind=countdown"], "rewards.0.name"),
         (["replay.redis_url=redis://h", "replay.redis_dir=x"], "replay.redis_dir"),
         (
-            [
-                "rewards=[{name: exact_match}, {name: own, kind: custom, function: 'a:b', timeout_seconds: 10}]"
-            ],
+            ["rewards=[{name: exact_match}, {name: a, kind: custom, function: 'a:b', timeout_seconds: 10}]"],
             "rewards.1.timeout_seconds",
         ),
     ],
