@@ -87,6 +87,24 @@ def test_a_reward_that_fails_is_an_error_of_every_answer_and_leaves_the_others(
     assert "reward failed prompt=p1 reward=bad" in bench.lines.getvalue()
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_a_score_that_is_no_finite_number_is_an_error(value: float) -> None:
+    bench = Bench(rewards={"a": Returns([Verdict(value=value)])})
+    ((component,),) = asyncio.run(bench.scorer.score(PROMPT, [answer("x")]))
+    assert (component.value, component.outcome) == (0, Outcome.ERROR)
+    assert f"its score is {value}" in component.detail
+
+
+def test_words_that_utf8_cannot_say_do_not_break_the_answer() -> None:
+    bench = Bench(rewards={"a": Returns([Verdict(value=1.0, detail="odd \udcff")])})
+
+    async def play() -> str:
+        async with serve(bench) as score:
+            return str((await score(request("x"))).vectors[0].rewards[0].detail)
+
+    assert asyncio.run(play()) == "odd ?"
+
+
 def test_a_prompt_that_cannot_be_judged_is_refused_each_time_and_reported_once() -> None:
     bench = Bench(rewards={"a": Returns(UnusableGroundTruth("prompt p1: no `answer`"))})
     for _ in range(3):

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from math import isfinite
 
 from slipstream.rpc.errors import Busy, InvalidRequest
 from slipstream.telemetry.logs import Log
@@ -88,10 +89,7 @@ class Scorer:
         started = time.monotonic()
         verdicts = await _verdicts(reward, prompt, answers)
         self._metrics.observe("reward_seconds", time.monotonic() - started, reward=name)
-        return [
-            Component(name=name, value=v.value, outcome=v.outcome, detail=v.detail[:MAX_DETAIL])
-            for v in verdicts
-        ]
+        return [_component(name, verdict) for verdict in verdicts]
 
     def _check_room(self, answers: int) -> None:
         if self._waiting and self._waiting + answers > self._queue:
@@ -126,6 +124,14 @@ class Scorer:
         if len(self._unusable) > REPORTED_PROMPTS:
             del self._unusable[next(iter(self._unusable))]
         self._log.error("prompt cannot be judged", prompt=prompt.prompt_id, reason=str(error))
+
+
+def _component(name: str, verdict: Verdict) -> Component:
+    """A verdict as it crosses the wire: a finite number, and words that UTF-8 can say."""
+    if not isfinite(verdict.value):
+        verdict = failed(f"its score is {verdict.value}")
+    detail = verdict.detail[:MAX_DETAIL].encode("utf-8", "replace").decode() if verdict.detail else ""
+    return Component(name=name, value=verdict.value, outcome=verdict.outcome, detail=detail)
 
 
 async def _verdicts(reward: Reward, prompt: Prompt, answers: Sequence[Answer]) -> Sequence[Verdict]:
