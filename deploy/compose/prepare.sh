@@ -10,7 +10,6 @@ mkdir -p $state/{certs,data,models,prometheus,redis,runs,secrets}
 for secret in redis-password grafana-password; do
   [ -s "$state/secrets/$secret" ] || head -c 32 /dev/urandom | sha256sum | cut -c 1-48 >"$state/secrets/$secret"
 done
-# Redis shows the certificate of replay, which alone talks to it.
-"$slipstream" certs $state/certs --san replay=redis
+"$slipstream" certs $state/certs --san redis=redis
 # The containers run as you, so that they can read your secrets and write your folders.
 echo "SLIPSTREAM_USER=$(id -u):$(id -g)" >.env

@@ -10,7 +10,7 @@ from render import Release
 
 NAME, NAMESPACE = "demo", "training"
 FULLNAME = f"{NAME}-slipstream"
-ROLES = ("learner", "rollout", "verifier", "replay", "probe")
+ROLES = ("learner", "rollout", "verifier", "replay", "redis", "probe")
 CERTS_SECONDS = 60
 RUN = """\
 name: small
@@ -34,9 +34,9 @@ VALUES: dict[str, Any] = {
     "learner": {"gpu": {"count": 0}, "resources": SMALL},
     "rollout": {"drainSeconds": 5, "defaults": {"gpu": {"count": 0}, "replicas": 2, "resources": SMALL}},
     "redis": {"auth": {"existingSecret": "redis-password"}},
-    "tls": {"mode": "secrets", "secrets": {role: f"tls-{role}" for role in (*ROLES, "redis")}},
+    "tls": {"mode": "secrets", "secrets": {role: f"tls-{role}" for role in ROLES}},
 }
-SECRETS = ("redis-password", *(f"tls-{role}" for role in (*ROLES, "redis")))
+SECRETS = ("redis-password", *(f"tls-{role}" for role in ROLES))
 
 
 def small_release(**values: Any) -> Release:
@@ -45,9 +45,8 @@ def small_release(**values: Any) -> Release:
 
 
 def given_secrets(directory: Path) -> dict[str, dict[str, bytes]]:
-    """The Secrets that a user brings, made by `slipstream certs`; Redis shows the certificate of replay."""
-    names = [f"--san={role}={FULLNAME}-{role}" for role in ("replay", "verifier", "learner")]
-    names += [f"--san=replay={FULLNAME}-redis"]
+    """The Secrets that a user brings, made by `slipstream certs`."""
+    names = [f"--san={role}={FULLNAME}-{role}" for role in ("replay", "verifier", "learner", "redis")]
     domain = f"{NAME}.{NAMESPACE}.slipstream"
     subprocess.run(
         [sys.executable, "-m", "slipstream.cli", "certs", directory, f"--trust-domain={domain}", *names],
@@ -56,7 +55,7 @@ def given_secrets(directory: Path) -> dict[str, dict[str, bytes]]:
         timeout=CERTS_SECONDS,
     )
     found = {f"tls-{role}": _files(directory / role) for role in ROLES}
-    return {**found, "tls-redis": found["tls-replay"], "redis-password": {"password": b"correct horse\n"}}
+    return {**found, "redis-password": {"password": b"correct horse\n"}}
 
 
 def _files(folder: Path) -> dict[str, bytes]:

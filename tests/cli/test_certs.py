@@ -111,12 +111,17 @@ def test_an_authority_that_is_not_ours_is_not_used(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--roles", "redis"], "--roles redis: the roles are learner, rollout"),
+        (["--roles", "nginx"], "--roles nginx: the roles are learner, rollout"),
         (["--san", "replay"], "write role=name"),
-        (["--san", "redis=name"], "write role=name"),
+        (["--san", "nginx=name"], "write role=name"),
         (["--san", "replay=not a name"], "write role=name"),
         (["--roles", "probe", "--san", "replay=x"], "for a role of probe"),
-        (["--days", "0"], "--days 0: must be 1 or more"),
+        (["--san", "replay=a..b"], "write role=name"),
+        (["--san", "replay=10.0.0.999"], "write role=name"),
+        (["--san", "replay=:::"], "write role=name"),
+        (["--san", "replay=*"], "write role=name"),
+        (["--days", "0"], "--days 0: must be from 1 to 3650"),
+        (["--days", "99999999"], "must be from 1 to 3650, which is as long as the authority lasts"),
         (["--trust-domain", "Not/This"], "--trust-domain Not/This: lower-case"),
     ],
 )

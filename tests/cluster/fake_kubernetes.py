@@ -37,6 +37,7 @@ class FakeKubernetes:
     patches: list[str] = field(default_factory=list)
     patches_before_crash: int | None = None
     stubborn: set[str] = field(default_factory=set)
+    page: str | None = None  # answers every call, as something that stands before the cluster
     url: str = ""
 
     def named(self, plural: str, name: str) -> Json:
@@ -68,6 +69,8 @@ class FakeKubernetes:
     async def _guard(self, request: web.Request, handler: Any) -> web.StreamResponse:
         if request.headers.get("Authorization") != f"Bearer {TOKEN}":
             return _status(401, "Unauthorized")
+        if self.page is not None:
+            return web.Response(text=self.page, content_type="text/html")
         rights = _rights(request)
         everywhere = "namespace" not in request.match_info
         if self.allowed is not None and (everywhere or not rights <= self.allowed):

@@ -79,6 +79,33 @@ def test_expired_credentials(cluster: FakeKubernetes, tmp_path: Path, capsys: Ou
     assert "does not accept the credentials of context lab: log in again (Unauthorized)" in one_line(capsys)
 
 
+@pytest.mark.parametrize("page", ["<html>\nlog in\n</html>", "", "{}", "[]", '{"items": null}'])
+def test_an_answer_that_is_no_list(
+    cluster: FakeKubernetes, command: Command, capsys: Output, page: str
+) -> None:
+    cluster.page = page
+    assert command("status") == 2
+    assert "answers, but not with a list of deployments: is it an API server" in one_line(capsys)
+
+
+def test_a_credential_plugin_that_fails(cluster: FakeKubernetes, tmp_path: Path, capsys: Output) -> None:
+    path, tree = tmp_path / "plugin", json.loads(kubeconfig(cluster))
+    script = "echo expired >&2; echo log in again >&2; exit 3"
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "sh", "args": ["-c", script]}
+    tree["users"][0]["user"] = {"exec": plugin}
+    path.write_text(json.dumps(tree), encoding="utf-8")
+    assert main(["cluster", "status", "--kubeconfig", str(path)]) == 2
+    assert "no credentials for context lab: exec: process returned 3. expired log in" in one_line(capsys)
+
+
+def test_a_server_without_a_scheme(cluster: FakeKubernetes, tmp_path: Path, capsys: Output) -> None:
+    path, tree = tmp_path / "bare", json.loads(kubeconfig(cluster))
+    tree["clusters"][0]["cluster"]["server"] = "127.0.0.1:1"
+    path.write_text(json.dumps(tree), encoding="utf-8")
+    assert main(["cluster", "status", "--kubeconfig", str(path)]) == 2
+    assert "the server of context lab is '127.0.0.1:1', and no https:// address" in one_line(capsys)
+
+
 @pytest.mark.parametrize(
     ("right", "arguments", "said"),
     [

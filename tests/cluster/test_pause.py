@@ -138,3 +138,9 @@ def test_a_release_without_its_memory_is_not_paused(
     assert command("pause") == 2
     assert f"no ConfigMap {MEMORY}: upgrade it" in capsys.readouterr().err
     assert not cluster.patches
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "-1", "soon"])
+def test_a_wait_that_is_no_time_is_refused(command: Command, seconds: str) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        command("pause", f"--wait={seconds}")

@@ -37,7 +37,7 @@ def test_the_default_run_has_no_problem() -> None:
         ),
         (["rollout.tensor_parallel=2", "learner.device=cpu"], "rollout.tensor_parallel", "on CPUs"),
         (["rollout.max_new_tokens=128"], "rollout.max_new_tokens", "no room for a prompt"),
-        (["replay.redis_url=http://here:6379"], "replay.redis_url", "does not start with"),
+        (["replay.redis_url=http://here:6379"], "replay.redis_url", "does not start with one of redis://"),
         (["replay.redis_password_file=p"], "replay.redis_password_file", "is not set"),
         (
             ["replay.redis_url=redis://a:b@h", "replay.redis_password_file=p"],
@@ -89,14 +89,25 @@ def test_an_impossible_combination_is_an_error(overrides: list[str], key: str, r
         (["learner.schedule.warmup_steps=201"], "learner.schedule.warmup_steps"),
         (["data.kind=countdown"], "rewards.0.name"),
         (["replay.redis_url=redis://h", "replay.redis_dir=x"], "replay.redis_dir"),
+<<<<<<< HEAD
         (
             ["rewards=[{name: exact_match}, {name: a, kind: custom, function: 'a:b', timeout_seconds: 10}]"],
             "rewards.1.timeout_seconds",
         ),
+=======
+        (["replay.redis_url=redis://u:secret@h"], "replay.redis_url"),
+>>>>>>> main
     ],
 )
 def test_a_doubtful_combination_is_a_note(overrides: list[str], key: str) -> None:
     assert [(problem.key, problem.severity) for problem in problems(*overrides)] == [(key, "note")]
+
+
+@pytest.mark.parametrize("url", ["redis+tls://u:secret@h", "u:secret@h:6379/0"])
+def test_a_mistaken_address_of_redis_is_not_shown_with_its_password(url: str) -> None:
+    found = problems(f"replay.redis_url={url}")
+    assert found
+    assert "secret" not in "".join(map(str, found))
 
 
 def test_the_emulated_engine_chooses_no_experts_to_replay() -> None:

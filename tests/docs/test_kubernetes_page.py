@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from chart.policies.pod_security import pods_are_restricted
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/kubernetes.md").read_text(encoding="utf-8")
@@ -74,6 +75,18 @@ def test_the_values_of_the_trial_render_with_the_example():
 @pytest.mark.parametrize("key", ["mode: secrets", "lifecycle: spot"])
 def test_every_further_block_of_values_renders_over_the_first(key):
     assert rendered({**values_with("registry: registry.example.com"), **values_with(key)}, RUN)
+
+
+def test_the_pod_that_fills_the_claims_may_run_and_fills_those_of_the_first_release():
+    (block,) = [block for block in blocks("yaml") if "kind: Pod" in block]
+    *claims, pod = yaml.safe_load_all(block)
+    assert list(pods_are_restricted([*claims, pod])) == []
+    first = values_with("registry: registry.example.com")
+    used = {first["model"]["volume"]["existingClaim"], first["data"]["existingClaim"]}
+    assert {claim["metadata"]["name"] for claim in claims} == used
+    assert {v["persistentVolumeClaim"]["claimName"] for v in pod["spec"]["volumes"]} == used
+    downloads = "".join(commands("kubectl exec"))
+    assert f"/models/{first['model']['volume']['directory']}" in downloads
 
 
 @pytest.mark.chart

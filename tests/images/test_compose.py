@@ -86,7 +86,7 @@ def test_every_mounted_file_is_in_the_repository_or_made_by_the_preparation(tmp_
     for name, service in services("compose.yaml").items():
         for inside, outside in mounts(service).items():
             if outside.startswith("./compose/state/certs/"):
-                assert "certs compose/state/certs --san replay=redis" in (made / "asked").read_text()
+                assert "certs compose/state/certs --san redis=redis" in (made / "asked").read_text()
             elif outside.startswith("./compose/state/"):
                 assert (made / outside).exists(), f"{name}: {outside}"
             else:

@@ -13,6 +13,7 @@ from slipstream.learner.ranks import Alone
 from slipstream.learner.record import StepResult
 from slipstream.learner.state import collect
 from slipstream.learner.step import TrainingStep
+from slipstream.rpc.errors import Unreachable
 from slipstream.telemetry.logs import Log
 from slipstream.types import (
     Completion,
@@ -157,13 +158,22 @@ class Events(list[str]):
 
 
 class FakeReplay:
-    """Gives made-up batches, as many as it is told to; then it lets the learner wait."""
+    """Gives made-up batches, as many as it is told to; then it lets the learner wait.
+
+    Calls in `away` find nobody.
+    """
 
     def __init__(self, events: Events, *, batches: int) -> None:
         self._events = events
         self.left = batches
+        self.away: set[str] = set()
+
+    def _answer(self, call: str) -> None:
+        if call in self.away:
+            raise Unreachable(f"{call}: nobody there")
 
     async def sample(self, version: int) -> list[Group]:
+        self._answer("sample")
         if not self.left:
             await asyncio.sleep(0.01)
             return []
@@ -172,16 +182,20 @@ class FakeReplay:
         return [contrast(f"{version}-{i}", version=version) for i in range(2)]
 
     async def ack(self, groups: Sequence[Group], version: int) -> tuple[Generated, Cursor]:
+        self._answer("ack")
         self._events.note(f"ack {names(groups)} as {version}")
         return Generated(groups=len(groups)), Cursor(dispatched=version * len(groups))
 
     async def release(self, groups: Sequence[Group]) -> None:
+        self._answer("release")
         self._events.note(f"release {names(groups)}")
 
     async def announce(self, version: int) -> None:
+        self._answer("announce")
         self._events.note(f"announce {version}")
 
     async def confirm_checkpoint(self, version: int) -> None:
+        self._answer("confirm")
         self._events.note(f"confirm {version}")
 
 

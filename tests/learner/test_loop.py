@@ -30,9 +30,17 @@ from slipstream.learner.report import Report
 from slipstream.learner.saving import Saver
 from slipstream.learner.snapshot import Snapshot
 from slipstream.learner.step import Abandoned, TrainingStep
+from slipstream.rpc.errors import Unreachable
 from slipstream.telemetry.metrics import Metrics
 from slipstream.types import START, Group
 from transformers import AutoModelForCausalLM
+
+
+def stored_version(scene: "Scene") -> int:
+    """The version of the run's newest checkpoint."""
+    newest = latest_checkpoint(scene.run_dir / "checkpoints")
+    assert newest is not None
+    return read_state(newest, model_fingerprint="f").version
 
 
 class FakeTraining:
@@ -289,6 +297,44 @@ def test_a_full_disk_at_a_checkpoint_keeps_the_run_going(policy: Policy, tmp_pat
     assert "announce 3" in scene.done
     assert not [event for event in scene.done if event.startswith("confirm")]
     assert said(scene.log).count("checkpoint not written; the last one stays") >= 3
+
+
+def test_without_replay_the_run_ends_with_that_error_and_a_checkpoint(policy: Policy, tmp_path: Path) -> None:
+    scene = Scene(policy, tmp_path, version=2)
+    scene.replay.away = {"sample", "confirm"}
+    with pytest.raises(Unreachable, match="sample: nobody there"):
+        scene.run()
+    assert said(scene.log).count("checkpoint not confirmed; the next one is") == 0
+    scene = Scene(policy, tmp_path / "later", "learner.steps=9", batches=2)
+    scene.replay.away = {"announce", "confirm"}
+    with pytest.raises(Unreachable, match="announce: nobody there"):
+        scene.run()
+    assert stored_version(scene) == 1
+    assert said(scene.log).count("checkpoint not confirmed; the next one is") == 1
+
+
+def test_a_replay_that_goes_while_the_run_is_stopped_is_no_error(policy: Policy, tmp_path: Path) -> None:
+    scene = Scene(policy, tmp_path, "learner.least_step_seconds=0.3", "learner.steps=9")
+
+    async def run() -> None:
+        running = asyncio.create_task(scene.loop.run(scene.stop))
+        await scene.events.wait_for("announce 1")
+        await asyncio.sleep(0.1)
+        scene.replay.away = {"release", "confirm"}
+        scene.stop.set()
+        await asyncio.wait_for(running, 10)
+
+    asyncio.run(run())
+    assert stored_version(scene) == scene.loop.version == 1
+    assert "stopped without replay" in said(scene.log)
+
+
+def test_weights_whose_step_replay_has_not_heard_of_are_not_saved(policy: Policy, tmp_path: Path) -> None:
+    scene = Scene(policy, tmp_path)
+    scene.replay.away = {"ack"}
+    with pytest.raises(Unreachable, match="ack: nobody there"):
+        scene.run()
+    assert latest_checkpoint(tmp_path / "checkpoints") is None
 
 
 def test_a_resumed_run_starts_at_the_version_of_its_checkpoint(policy: Policy, tmp_path: Path) -> None:

@@ -121,3 +121,20 @@ def test_a_full_redis_and_a_fault_of_a_script_stay_what_they_are() -> None:
         raise exceptions.ResponseError("OOM command not allowed when used memory > 'maxmemory'")
     with pytest.raises(exceptions.ResponseError, match="our own fault"), translated_errors(access):
         raise exceptions.ResponseError("ERR our own fault")
+
+
+@pytest.mark.parametrize(
+    ("url", "plaintext"),
+    [
+        ("redis://redis:6379/0", True),
+        ("redis://u:p@10.0.0.1", True),
+        ("redis://[fd00::1]:6379", True),
+        ("rediss://redis:6379/0", False),
+        ("redis://127.0.0.1:6379/0", False),
+        ("redis://[::1]:6379", False),
+        ("redis://u:p@localhost/0", False),
+        ("unix:///run/redis.sock", False),
+    ],
+)
+def test_only_redis_beyond_loopback_without_tls_is_plaintext(url: str, plaintext: bool) -> None:
+    assert Access(url=url).plaintext is plaintext

@@ -156,12 +156,15 @@ class FakeReplay(ReplayServicer):
     asked: list[replay_pb2.LeasePromptsRequest] = field(default_factory=list)
     refusals: dict[str, list[grpc.StatusCode]] = field(default_factory=dict)
     outcome: int = replay_pb2.INSERT_OUTCOME_ACCEPTED
-    inserts_open: asyncio.Event = field(default_factory=asyncio.Event)
+    late: asyncio.Event | None = None
+    """Leases that are asked for are given once this is set."""
 
     async def LeasePrompts(
         self, request: replay_pb2.LeasePromptsRequest, context: Any
     ) -> replay_pb2.LeasePromptsResponse:
         self.asked.append(request)
+        if self.late is not None:
+            await self.late.wait()
         await self._refuse("lease", context)
         if not self.leases:
             await asyncio.sleep(min(request.wait_seconds, 0.02))

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import grpc
 import pytest
@@ -323,6 +323,21 @@ async def test_a_stopped_worker_leases_no_more_and_finishes_what_it_holds() -> N
 
 
 @scenario
+async def test_leases_that_arrive_after_the_stop_are_returned() -> None:
+    async with room(drain_seconds=20) as here:
+        here.replay.late = asyncio.Event()
+        asked = len(here.replay.asked)
+        await until(lambda: len(here.replay.asked) > asked)
+        here.replay.leases.append(lease(7))
+        here.stop_event.set()
+        await asyncio.sleep(0.05)
+        here.replay.late.set()
+        await asyncio.wait_for(here.running, 5)
+        assert here.replay.returned == ["g7"]
+        assert here.engine.requests == []
+
+
+@scenario
 async def test_what_a_drain_does_not_finish_in_time_is_returned() -> None:
     async with room([lease(0), lease(1)], drain_seconds=0.2) as here:
         slow = here.engine.hold(ids(0))
@@ -340,22 +355,53 @@ async def test_what_a_drain_does_not_finish_in_time_is_returned() -> None:
 
 @scenario
 async def test_stopping_while_replay_is_away_ends_all_the_same() -> None:
-    async with room([lease(0)]) as here:
+    async with room([lease(0)], rpc={"timeout_seconds": 0.4}) as here:
         here.engine.hold(ids(0))
         await until(lambda: here.engine.requests)
-        here.replay.refusals["return"] = [UNAVAILABLE]
+        here.replay.refusals["return"] = [UNAVAILABLE] * 20
         await asyncio.wait_for(here.stop(), 5)
         assert here.replay.returned == []
 
 
 @scenario
-async def test_an_engine_that_died_ends_the_actor_with_that_error_and_returns_the_rest() -> None:
+async def test_leases_are_returned_to_a_replay_that_is_away_for_a_moment() -> None:
+    async with room([lease(0)]) as here:
+        here.engine.hold(ids(0))
+        await until(lambda: here.engine.requests)
+        here.replay.refusals["return"] = [UNAVAILABLE] * 2
+        await asyncio.wait_for(here.stop(), 5)
+        assert here.replay.returned == ["g0"]
+
+
+class Deadly(asyncio.Event):
+    """A gate behind which the engine is dead."""
+
+    async def wait(self) -> Literal[True]:
+        await super().wait()
+        raise EngineDied("the engine is gone")
+
+
+@scenario
+async def test_leases_are_returned_when_the_engine_dies_during_a_drain() -> None:
+    async with room([lease(0), lease(1)], drain_seconds=20) as here:
+        gates = [here.engine.gates.setdefault(ids(index), Deadly()) for index in range(2)]
+        await until(lambda: len(here.engine.requests) == 4)
+        here.stop_event.set()
+        await asyncio.sleep(0.05)
+        for gate in gates:
+            gate.set()
+        await asyncio.wait_for(here.running, 5)
+        assert sorted(here.replay.returned) == ["g0", "g1"]
+
+
+@scenario
+async def test_an_engine_that_died_ends_the_actor_with_that_error_and_all_leases_are_returned() -> None:
     async with room([lease(0), lease(1)], max_groups=2) as here:
         here.engine.hold(ids(1))
         here.engine.fail("sample", EngineDied("the engine is gone"))
         with pytest.raises(EngineDied, match="the engine is gone"):
             await here.running
-        assert here.replay.returned == ["g1"]
+        assert sorted(here.replay.returned) == ["g0", "g1"]
 
 
 @scenario

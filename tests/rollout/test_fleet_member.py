@@ -1,6 +1,7 @@
 """A worker serves verified versions only, and comes back to the fleet whatever happens to its stream."""
 
 import asyncio
+import io
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -41,13 +42,15 @@ class Worker:
         return self.served.serving, self.served.version
 
 
-def member(engine: FakeEngine, served: ServedVersion, metrics: Metrics) -> FleetMember:
+def member(
+    engine: FakeEngine, served: ServedVersion, metrics: Metrics, log: Log | None = None
+) -> FleetMember:
     return FleetMember(
         engine=engine,
         identity=Identity(worker_id="w", model_fingerprint="print", backend="gloo", ranks=2),
         served=served,
         metrics=metrics,
-        log=Log(pod="w"),
+        log=log or Log(pod="w"),
         rejoin_seconds=0.05,
     )
 
@@ -382,3 +385,16 @@ async def test_waiting_for_a_version_ends_with_the_first_commit() -> None:
         assert not waiting.done()
         await update(stream, version=0, epoch=2)
         await asyncio.wait_for(waiting, 1)
+
+
+@scenario
+async def test_a_learner_that_is_not_there_is_asked_for_again_and_spoken_of_once() -> None:
+    lines, config = io.StringIO(), small_config()
+    async with open_channel("127.0.0.1:1", config.rpc) as channel:
+        alone = member(FakeEngine(), ServedVersion(), Metrics(), Log(pod="w", stream=lines))
+        running = asyncio.create_task(alone.run(channel))
+        await asyncio.sleep(0.6)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert lines.getvalue().count("lost the learner") == 1
+    assert "UNAVAILABLE" in lines.getvalue()

@@ -1,5 +1,6 @@
 """The files of rpc.tls are checked before they are used, and each fault names its key and its file."""
 
+import os
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -11,9 +12,9 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     load_pem_private_key,
 )
-from rpc.mutual_tls import DOMAIN, a_pod, an_authority
+from rpc.mutual_tls import DOMAIN, HOUR, LOCAL, Written, a_pod, an_authority
 from slipstream.config import ConfigError, TlsConfig, parse_config
-from slipstream.rpc.security.certificates import read_material
+from slipstream.rpc.security.certificates import RETRY_SECONDS, Certificates, read_material
 
 Spoil = Callable[[Path], object]
 
@@ -125,3 +126,24 @@ def test_a_section_that_cannot_be_right_names_its_key(rpc: dict[str, object], sa
     with pytest.raises(ConfigError) as caught:
         parse_config({"rpc": rpc})
     assert says in str(caught.value)
+
+
+def test_a_renewal_that_becomes_usable_without_a_change_of_its_files_is_taken_up(tmp_path: Path) -> None:
+    authority, written, now = an_authority(), Written(), [0.0]
+    config = a_pod(tmp_path, authority, "probe").tls
+    assert config is not None
+    certificates = Certificates(config, written.log, clock=lambda: now[0])
+    first, pair = certificates.current(), authority.issue("probe", LOCAL, valid=HOUR)
+    (tmp_path / "tls.key").write_bytes(pair.key)
+    (tmp_path / "tls.crt").write_bytes(pair.certificate.replace(b"CERT", b"CARD"))
+    before = (tmp_path / "tls.crt").stat()
+    assert certificates.current() is first
+    (tmp_path / "tls.crt").write_bytes(pair.certificate)
+    os.utime(tmp_path / "tls.crt", ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert certificates.current() is first
+    now[0] = RETRY_SECONDS
+    assert certificates.current().certificate == pair.certificate
+    assert [line.split(" it: ")[1].split(" ")[:2] for line in written.lines] == [
+        ["renewed", "certificate"],
+        ["certificate", "renewed"],
+    ]

@@ -64,7 +64,7 @@ def test_the_role_is_the_last_part_of_the_one_uri() -> None:
         (["https://d/replay"], "its URI is https://d/replay"),
         (["spiffe://e/replay"], "it is of the trust domain e, and ours is d"),
         (["spiffe://d/"], "its role is ''"),
-        (["spiffe://d/redis"], "its role is 'redis'"),
+        (["spiffe://d/nginx"], "its role is 'nginx'"),
         (["spiffe://d/replay/learner"], "its role is 'replay/learner'"),
         (["spiffe://d.evil/learner"], "it is of the trust domain d.evil"),
     ],

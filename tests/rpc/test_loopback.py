@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from rpc.mutual_tls import Written
+from rpc.mutual_tls import Written, answering, call, calling
 from slipstream.config import ConfigError, RpcConfig
 from slipstream.config.loopback import is_loopback
 from slipstream.rpc.channel import open_channel
@@ -58,3 +58,13 @@ def test_without_the_flag_nothing_is_said() -> None:
     written = Written()
     warn_of_plaintext(RpcConfig(), written.log)
     assert written.lines == []
+
+
+def test_no_proxy_of_the_environment_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+
+    async def ask() -> bytes:
+        async with answering(RpcConfig()) as address, calling(address, RpcConfig()) as channel:
+            return await call(channel)
+
+    assert asyncio.run(ask())

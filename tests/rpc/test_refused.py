@@ -4,6 +4,8 @@ import asyncio
 import json
 import os
 import signal
+import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -29,6 +31,7 @@ from rpc.mutual_tls import (
     raw_channel,
 )
 from slipstream.config import RpcConfig
+from slipstream.rpc.security.handshake import client_context
 
 SCORE = "/slipstream.v1.Verifier/Score"
 EXPIRED = timedelta(minutes=-1)
@@ -116,6 +119,22 @@ def test_a_client_says_that_the_server_refused_it_and_why(tmp_path: Path) -> Non
     code, lines = client_says(tmp_path, served, client)
     assert (code, len(lines)) == ("UNAVAILABLE", 1)
     assert "it refused our certificate, and its log says why: compare rpc.tls.authority" in lines[0]
+
+
+def test_many_calls_that_fail_at_once_are_explained_once(tmp_path: Path) -> None:
+    ours, theirs, written = an_authority(), an_authority(), Written()
+
+    async def ask() -> None:
+        served = a_pod(tmp_path / "s", theirs, "learner", trusted=(ours, theirs))
+        client = a_pod(tmp_path / "c", ours, "probe")
+        async with answering(served) as address, calling(address, client, log=written.log) as channel:
+            failed = await asyncio.gather(*(call(channel) for _ in range(100)), return_exceptions=True)
+            assert all(isinstance(each, grpc.aio.AioRpcError) for each in failed)
+            await wait_for(lambda: bool(written.lines))
+            await asyncio.sleep(0.3)
+
+    asyncio.run(ask())
+    assert len(written.lines) == 1, written.lines
 
 
 def test_a_client_says_that_the_server_speaks_no_tls(tmp_path: Path) -> None:
@@ -284,3 +303,26 @@ def test_a_pod_without_its_files_does_not_start(tmp_path: Path) -> None:
     assert (status, len(said)) == (2, 1)
     assert "rpc.tls.certificate: " in said[0]
     assert "tls.crt cannot be read: No such file or directory; `slipstream certs` makes" in said[0]
+
+
+def test_a_session_is_not_resumed_which_an_expired_certificate_could_be_hidden_behind(tmp_path: Path) -> None:
+    authority = an_authority()
+    client = a_pod(tmp_path / "c", authority, "probe").tls
+    assert client is not None
+    context = client_context(client, check_name=True)
+
+    def connect(address: str, session: ssl.SSLSession | None) -> ssl.SSLSocket:
+        host, port = address.rsplit(":", 1)
+        plain = socket.create_connection((host, int(port)), timeout=5)
+        secure = context.wrap_socket(plain, server_hostname=host, session=session)
+        secure.recv(1)  # tickets come after the handshake
+        return secure
+
+    async def reused() -> bool | None:
+        async with answering(a_pod(tmp_path / "s", authority, "learner")) as address:
+            with await asyncio.to_thread(connect, address, None) as first:
+                assert first.session is not None
+                with await asyncio.to_thread(connect, address, first.session) as second:
+                    return second.session_reused
+
+    assert asyncio.run(reused()) is False

@@ -3,6 +3,7 @@
 DIR/ca/{ca.crt,ca.key}   DIR/<role>/{tls.crt,tls.key,ca.crt}, the names that cert-manager uses
 """
 
+import ipaddress
 import os
 import re
 import shlex
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
 
 TRUST_DOMAIN = "slipstream"
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
-NAME = re.compile(r"[A-Za-z0-9*]([A-Za-z0-9.*-]*[A-Za-z0-9])?|[0-9a-fA-F:.]+")
+LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+NAME = re.compile(rf"(?=.{{1,253}}$)(\*\.)?({LABEL}\.)*(?![0-9]+$){LABEL}")
+"""A DNS name; one whose last part is a number would be a mistaken IP address."""
+LONGEST_DAYS = 3650  # those of the authority
 DOMAIN = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?")
 SECRET_MODE, PUBLIC_MODE = 0o600, 0o644
 
@@ -32,8 +36,10 @@ def certs_command(
     Each `sans` is role=name. Names that a certificate has already are kept.
     Errors: UsageError, before anything is written, for what cannot be and for files that are not ours.
     """
-    if days < 1:
-        raise UsageError(f"--days {days}: must be 1 or more")
+    if not 1 <= days <= LONGEST_DAYS:
+        raise UsageError(
+            f"--days {days}: must be from 1 to {LONGEST_DAYS}, which is as long as the authority lasts"
+        )
     wanted = _roles(roles)
     given = _names(sans, wanted)
     authority = _authority(directory / "ca", trust_domain)
@@ -60,13 +66,22 @@ def _names(sans: Sequence[str], roles: Sequence[str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {role: [] for role in roles}
     for san in sans:
         role, separator, name = san.partition("=")
-        if not separator or role not in found or not NAME.fullmatch(name):
+        if not separator or role not in found or not _is_name(name):
             raise UsageError(
                 f"--san {san}: write role=name, with a DNS name or an IP address, for a role of "
                 f"{', '.join(roles)}"
             )
         found[role].append(name)
     return found
+
+
+def _is_name(name: str) -> bool:
+    """Whether it is a DNS name or an IP address."""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return NAME.fullmatch(name) is not None
+    return True
 
 
 def _authority(folder: Path, trust_domain: str | None) -> "Authority":

@@ -45,7 +45,7 @@ def add_cluster(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     pause = _add(own, "pause", _pause, "stop learner and rollouts, so that their GPUs are free")
     pause.add_argument(
         "--wait",
-        type=float,
+        type=_patience,
         metavar="SECONDS",
         help="for the pods to end; default: their grace period, and a minute",
     )
@@ -150,6 +150,13 @@ def _resume(api: "Api", release: "Release", arguments: argparse.Namespace) -> in
 
 def _say(text: str) -> None:
     print(text, flush=True)
+
+
+def _patience(text: str) -> float:
+    seconds = float(text)
+    if not 0 <= seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r}: write a number of seconds from 0")
+    return seconds
 
 
 def _seconds(text: str) -> int:

@@ -55,13 +55,12 @@ class Api:
                 self.namespace, label_selector=selector, _preload_content=False, _request_timeout=_timeout()
             ),
         )
-        items: list[Json] = json.loads(response.data)["items"]
-        return items
+        return self._items("pods", _decoded(response.data))
 
     def objects(self, kind: Kind, selector: str = "") -> list[Json]:
         """The objects of a kind with these labels; none where the cluster does not know the kind."""
         try:
-            found: Json = self._ask(
+            found = self._ask(
                 "list",
                 kind.plural,
                 lambda: self._objects.list_namespaced_custom_object(
@@ -75,13 +74,12 @@ class Api:
             )
         except Missing:
             return []
-        items: list[Json] = found["items"]
-        return items
+        return self._items(kind.plural, found)
 
     def objects_everywhere(self, kind: Kind, selector: str) -> list[Json]:
         """The objects of all namespaces; none for who may not look so far."""
         try:
-            found: Json = self._ask(
+            found = self._ask(
                 "list",
                 kind.plural,
                 lambda: self._objects.list_cluster_custom_object(
@@ -94,8 +92,7 @@ class Api:
             )
         except ClusterUsageError:
             return []
-        items: list[Json] = found["items"]
-        return items
+        return self._items(kind.plural, found)
 
     def scale(self, kind: Kind, name: str, replicas: int) -> None:
         """Set the number of replicas through the scale subresource."""
@@ -140,7 +137,8 @@ class Api:
                 name, self.namespace, _preload_content=False, _request_timeout=_timeout()
             ),
         )
-        return dict(json.loads(response.data).get("data") or {})
+        found = _decoded(response.data)
+        return dict(found.get("data") or {}) if isinstance(found, dict) else {}
 
     def write_map(self, name: str, data: Mapping[str, str | None]) -> None:
         """Set keys of a ConfigMap; None removes one."""
@@ -179,6 +177,16 @@ class Api:
         stream: Iterator[bytes] = response.stream(amt=None, decode_content=False)
         return stream
 
+    def _items(self, resource: str, found: Any) -> list[Json]:
+        """The objects of a list. Errors: ClusterUsageError for what is none, such as a login page."""
+        items = found.get("items") if isinstance(found, dict) else None
+        if not isinstance(items, list):
+            raise ClusterUsageError(
+                f"{self.connection.configuration.host} (context {self.connection.context}) answers, but not "
+                f"with a list of {resource}: is it an API server of Kubernetes, or does a proxy answer?"
+            )
+        return items
+
     def _ask(self, verb: str, resource: str, call: Callable[[], T]) -> T:
         from kubernetes.client.exceptions import ApiException
         from urllib3.exceptions import HTTPError
@@ -207,6 +215,14 @@ class Api:
         if error.status == 400 and resource == "pods/log":
             return NotStarted(message)
         return ClusterError(f"{verb} {resource}: the API server answered {error.status}: {message}")
+
+
+def _decoded(body: bytes) -> Any:
+    """The JSON of a body; None for one that is none."""
+    try:
+        return json.loads(body)
+    except ValueError:
+        return None
 
 
 def _timeout(read: float = READ_SECONDS) -> tuple[float, float]:

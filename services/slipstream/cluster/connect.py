@@ -1,5 +1,8 @@
 """From a kubeconfig, or the service account of the pod that this runs in, to a connection."""
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,9 +66,17 @@ def _from_file(
     try:
         contexts, current = list_kube_config_contexts(config_file=source)
         chosen = _choose(contexts, current, context)
-        load_kube_config(config_file=source, context=chosen["name"], client_configuration=configuration)
-    except (ConfigException, YAMLError, AttributeError, KeyError, TypeError) as error:
+        with _told() as faults:
+            load_kube_config(config_file=source, context=chosen["name"], client_configuration=configuration)
+    except (ConfigException, YAMLError, AttributeError, KeyError, TypeError, ValueError, OSError) as error:
         raise ClusterUsageError(f"{source}: not a usable kubeconfig: {_one_line(error)}") from error
+    if faults:
+        raise ClusterUsageError(f"{source}: no credentials for context {chosen['name']}: {'; '.join(faults)}")
+    if not configuration.host.startswith(("https://", "http://")):
+        raise ClusterUsageError(
+            f"{source}: the server of context {chosen['name']} is {configuration.host!r}, and no https:// "
+            "address"
+        )
     own = chosen["context"].get("namespace")
     return Connection(
         configuration=configuration, namespace=namespace or own or "default", context=chosen["name"]
@@ -94,6 +105,23 @@ def _from_pod(configuration: Any, namespace: str | None) -> Connection:
         ) from error
     own = OWN_NAMESPACE.read_text(encoding="utf-8").strip() if OWN_NAMESPACE.is_file() else "default"
     return Connection(configuration=configuration, namespace=namespace or own, context=IN_CLUSTER)
+
+
+@contextmanager
+def _told() -> Iterator[list[str]]:
+    """Why a credential plugin gave nothing, which the client logs and does not raise; a line each."""
+    found: list[str] = []
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            found.append(" ".join(record.getMessage().split()))
+
+    root, keep = logging.getLogger(), Keep(logging.ERROR)
+    root.addHandler(keep)
+    try:
+        yield found
+    finally:
+        root.removeHandler(keep)
 
 
 def _one_line(error: Exception) -> str:

@@ -196,7 +196,7 @@ def _redis(config: RunConfig) -> Iterator[Problem]:
     if url is not None and not url.startswith(REDIS_SCHEMES):
         yield Problem(
             key="replay.redis_url",
-            reason=f"is {url!r}, which does not start with one of {', '.join(REDIS_SCHEMES)}",
+            reason=f"does not start with one of {', '.join(REDIS_SCHEMES)}",
             remedy="write it as redis://host:port/database or unix:///path",
         )
     if url is not None and config.replay.redis_dir is not None:

@@ -18,6 +18,13 @@ def redis_access(config: RunConfig) -> Iterator[Problem]:
         )
         remedy = "give the address without credentials in replay.redis_url"
         yield Problem(key="replay.redis_password_file", reason=reason, remedy=remedy)
+    if credentials and replay.redis_password_file is None:
+        yield Problem(
+            key="replay.redis_url",
+            reason="has a password, which every copy of the configuration shows, such as the run directory's",
+            remedy="put it into a file, and name that in replay.redis_password_file",
+            severity="note",
+        )
     if replay.redis_username is not None and replay.redis_password_file is None:
         reason, remedy = "needs a password", "name the file that has it in replay.redis_password_file"
         yield Problem(key="replay.redis_username", reason=reason, remedy=remedy)

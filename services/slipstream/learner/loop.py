@@ -29,7 +29,7 @@ from slipstream.learner.record import StepResult
 from slipstream.learner.report import Report, Timing
 from slipstream.learner.saving import Saver
 from slipstream.learner.step import Abandoned
-from slipstream.rpc.errors import SlipstreamError
+from slipstream.rpc.errors import SlipstreamError, Unreachable
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.types import Cursor, Generated, Group
@@ -86,25 +86,36 @@ class Loop:
         self._clock = Clock()
         self._cursor = cursor
         self._unvaried_share = unvaried_share
+        self._settled = True  # the weights are those of `version`; not so between a step and its ack
         self.version = version
         metrics.set("trained_version", version)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Train until the configured steps are done or `stop` is set; leaves a checkpoint either way.
 
+        A replay that goes while the run is being stopped is no error once the checkpoint is durable.
         Errors: Starved, Diverged, Unreachable.
         """
+        try:
+            await self._run(stop)
+        except Unreachable as error:
+            if not stop.is_set() or self._saver.durable != self.version:
+                raise
+            self._log.warning("stopped without replay", step=self.version, error=str(error))
+
+    async def _run(self, stop: asyncio.Event) -> None:
         if self.version == 0 and not stop.is_set():
             await self._evaluator.evaluate(0, stop)
         self._clock = Clock(started=time.monotonic())
         try:
             while self.version < self._config.learner.steps and not stop.is_set():
                 await self._step(stop)
-        except (Starved, Diverged):
-            await self._saver.save(self.version, self._cursor, self._unvaried_share)
+        except (Starved, Diverged, Unreachable):
+            if self._settled:
+                await self._saver.save(self.version, self._cursor, self._unvaried_share)
             raise
         finally:
-            await self._prefetch.drop()
+            await self._put_back()
         seconds = time.monotonic() - self._clock.started
         await self._saver.save(self.version, self._cursor, self._unvaried_share)
         await self._publishing.settle()
@@ -118,6 +129,13 @@ class Loop:
             loop_seconds=seconds,
             idle_seconds=self._clock.idle,
         )
+
+    async def _put_back(self) -> None:
+        """Return a batch that will not be trained on; replay does it, too, when a learner attaches."""
+        try:
+            await self._prefetch.drop()
+        except Unreachable as error:
+            self._log.warning("batch not put back", error=str(error))
 
     async def _evaluate_last(self, stop: asyncio.Event) -> bool:
         """Evaluate what training ended with; False when the run is not at its end."""
@@ -150,9 +168,11 @@ class Loop:
         except Abandoned:
             await self._replay.release(groups)
             return
+        self._settled = False
         generated, self._cursor = await self._replay.ack(groups, self.version + 1)
         self._unvaried_share = generated.unvaried_share
         self.version += 1
+        self._settled = True
         self._metrics.set("trained_version", self.version)
         trained = time.monotonic()
         published = await self._publishing.publish(self.version)

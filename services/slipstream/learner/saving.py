@@ -9,6 +9,7 @@ from slipstream.config import CheckpointConfig
 from slipstream.learner.checkpoint import State, prune
 from slipstream.learner.clients import ReplayClient
 from slipstream.learner.lockstep import Lockstep
+from slipstream.rpc.errors import Unreachable
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.types import Cursor
@@ -49,7 +50,7 @@ class Saver:
         return version % self._config.every_steps == 0
 
     async def begin(self, version: int, cursor: Cursor, unvaried_share: float | None) -> None:
-        """Copy the state at `version`; it is written in the background. Errors: RankLost, Unreachable."""
+        """Copy the state at `version`; it is written in the background. Errors: RankLost."""
         if version in (self.durable, self._begun):
             return
         await self.settle()
@@ -71,14 +72,14 @@ class Saver:
         self._writing = asyncio.create_task(self._finish(version))
 
     async def settle(self) -> None:
-        """Wait until nothing is being written. Errors: RankLost, Unreachable."""
+        """Wait until nothing is being written. Errors: RankLost."""
         writing, self._writing = self._writing, None
         if writing is not None:
             await writing
         self._begun = None
 
     async def save(self, version: int, cursor: Cursor, unvaried_share: float | None) -> None:
-        """Make `version` durable, and wait for it. Errors: RankLost, Unreachable."""
+        """Make `version` durable, and wait for it. Errors: RankLost."""
         await self.begin(version, cursor, unvaried_share)
         await self.settle()
 
@@ -91,7 +92,10 @@ class Saver:
         self.durable = version
         with suppress(OSError):
             await asyncio.to_thread(prune, self._root, keep=self._config.keep)
-        await self._replay.confirm_checkpoint(version)
+        try:
+            await self._replay.confirm_checkpoint(version)
+        except Unreachable as error:
+            self._log.warning("checkpoint not confirmed; the next one is", step=version, error=str(error))
 
     def _say(self, version: int, error: OSError) -> None:
         self._log.error("checkpoint not written; the last one stays", step=version, error=str(error))

@@ -29,6 +29,7 @@ from slipstream.v1.replay_pb2_grpc import add_ReplayServicer_to_server
 REDIS_SECONDS = 30.0
 REDIS_PAUSE_SECONDS = 0.2
 GRACE_SECONDS = 5.0
+PLAINTEXT = "PLAINTEXT: the password of Redis, and all that is said to it, is readable on the network"
 CONNECTION_SECONDS = 60.0
 """After which a client connects anew, and finds replicas that were added."""
 
@@ -47,6 +48,10 @@ async def main(pod: Pod) -> None:
 
 async def run(pod: Pod, url: str, *, embedded: RedisServer | None) -> None:
     """Serve the state found in the Redis at `url`. Errors: the first that any of the tasks met."""
+    if Access.of(url, pod.config.replay).plaintext:
+        pod.log.warning(
+            PLAINTEXT, redis=without_credentials(url), remedy="write replay.redis_url as rediss://"
+        )
     async with connected(url, pod.config) as scripts:
         store = ReplayStore(scripts, limits_of(pod.config))
         stats = await _wait_for_redis(store, pod)

@@ -10,6 +10,7 @@ from redis import exceptions
 from redis.credentials import CredentialProvider
 
 from slipstream.config import ReplayConfig
+from slipstream.config.loopback import is_loopback
 
 DEFAULT_USER = "default"
 
@@ -41,6 +42,13 @@ class Access:
     def shown_url(self) -> str:
         """The address, fit for logs and errors."""
         return without_credentials(self.url)
+
+    @property
+    def plaintext(self) -> bool:
+        """Whether what is said to Redis, the password included, leaves this machine unencrypted."""
+        parts = urlsplit(self.url)
+        host = f"[{parts.hostname}]" if parts.hostname and ":" in parts.hostname else parts.hostname
+        return parts.scheme == "redis" and not is_loopback(f"{host or 'localhost'}:0")
 
     @property
     def shown_user(self) -> str:

@@ -11,6 +11,7 @@ which aborts their requests, and their leases are returned.
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 import grpc
@@ -20,14 +21,16 @@ from slipstream.rollout.engine import Engine, Sampling, Turn
 from slipstream.rollout.environment import Environment
 from slipstream.rollout.fleet import ServedVersion
 from slipstream.rollout.verbalized import Client, Plain
-from slipstream.rpc.errors import Unreachable
+from slipstream.rpc.errors import SlipstreamError, Unreachable
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import PromptTooLong, Tokens
 from slipstream.types import Completion, Group, Lease, Purpose
 
-LEASE_WAIT_SECONDS = 2.0
+LEASE_WAIT_SECONDS = 1.0
 PAUSE_AFTER_FAILURE_SECONDS = 0.5
+ANSWER_SECONDS = 1.0
+"""Longest that a stop waits for leases whose answer may be under way, beyond the wait for admission."""
 PLAIN = Plain()
 LOST = ("lease_expired", "unreachable")
 DRAINED = ("finished", "returned")
@@ -68,6 +71,7 @@ class Actor:
         self._log = log
         self._evaluating = evaluating
         self._running: dict[asyncio.Task[None], Lease] = {}
+        self._asking: asyncio.Task[list[Lease]] | None = None
         for reason in LOST:  # a counter that begins at its first event hides that event from a rate
             metrics.count("groups_lost_total", 0, reason=reason)
         for outcome in DRAINED:
@@ -90,7 +94,7 @@ class Actor:
             if leasing.done():
                 leasing.result()
             leasing.cancel()
-            await self._drain(drain_seconds)
+            await asyncio.gather(self._drain(drain_seconds), self._return_late())
         finally:
             for task in (leasing, stopping):
                 task.cancel()
@@ -104,6 +108,7 @@ class Actor:
                 await self._free_place()
                 for lease in await self._lease():
                     self._running[asyncio.create_task(self._work(lease))] = lease
+                self._asking = None
                 self._metrics.set("groups_running", len(self._running))
         finally:
             self._metrics.set("places", 0)
@@ -132,9 +137,14 @@ class Actor:
         self._metrics.set("places_waiting", free)
         try:
             with self._metrics.waiting("admission"):
-                return await self._replay.lease(
-                    max_prompts=free, wait_seconds=LEASE_WAIT_SECONDS, serving_version=self._served.version
+                self._asking = asyncio.create_task(
+                    self._replay.lease(
+                        max_prompts=free,
+                        wait_seconds=LEASE_WAIT_SECONDS,
+                        serving_version=self._served.version,
+                    )
                 )
+                return await asyncio.shield(self._asking)
         except grpc.aio.AioRpcError as error:
             self._log.warning("no leases", code=error.code().name, detail=error.details())
             await asyncio.sleep(PAUSE_AFTER_FAILURE_SECONDS)
@@ -146,8 +156,8 @@ class Actor:
         """Forget finished tasks, and wait for one when there is no room. Errors: those of a task."""
         while True:
             for task in [task for task in self._running if task.done()]:
-                del self._running[task]
                 task.result()
+                del self._running[task]
             self._metrics.set("groups_running", len(self._running))
             if len(self._running) < self._max_groups:
                 return
@@ -221,19 +231,44 @@ class Actor:
         self._log.warning("group lost", group=lease.group_id, reason=reason, detail=detail)
 
     async def _hand_back(self) -> None:
-        """Cancel what runs and return its leases, so that other workers get them at once."""
-        unfinished = [lease for task, lease in self._running.items() if not task.done()]
+        """Cancel what runs and return its leases, and those of what failed: others get them at once."""
+        unfinished = [lease for task, lease in self._running.items() if not _worked(task)]
+        unfinished += await self._leased_too_late()
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
-        if not unfinished:
+        await self._return(unfinished)
+
+    async def _return(self, leases: Sequence[Lease]) -> None:
+        if not leases:
             return
         try:
-            returned = await self._replay.give_back(unfinished)
-        except grpc.aio.AioRpcError as error:
-            self._log.warning(
-                "leases not returned; they expire", leases=len(unfinished), error=error.details()
-            )
+            returned = await self._replay.give_back(leases)
+        except (SlipstreamError, grpc.aio.AioRpcError) as error:
+            self._log.warning("leases not returned; they expire", leases=len(leases), error=_said(error))
         else:
             self._metrics.count("drained_groups_total", returned, outcome="returned")
             self._log.info("leases returned", leases=returned)
+
+    async def _return_late(self) -> None:
+        await self._return(await self._leased_too_late())
+
+    async def _leased_too_late(self) -> list[Lease]:
+        """What the call brings that was under way when the leasing ended; it has a bound of its own."""
+        asking, self._asking = self._asking, None
+        if asking is None:
+            return []
+        await asyncio.wait((asking,), timeout=LEASE_WAIT_SECONDS + ANSWER_SECONDS)
+        if asking.done() and asking.exception() is None:
+            return asking.result()
+        asking.cancel()
+        return []
+
+
+def _worked(task: asyncio.Task[None]) -> bool:
+    """Whether a group's task has come to its end."""
+    return task.done() and not task.cancelled() and task.exception() is None
+
+
+def _said(error: SlipstreamError | grpc.aio.AioRpcError) -> str:
+    return str(error.details()) if isinstance(error, grpc.aio.AioRpcError) else str(error)

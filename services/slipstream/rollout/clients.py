@@ -39,10 +39,17 @@ class ReplayClient:
         return [codec.lease_from_proto(lease) for lease in response.leases]
 
     async def give_back(self, leases: Sequence[Lease]) -> int:
-        """Return leases unworked; returns how many were still ours."""
+        """Return leases unworked; returns how many were still ours.
+
+        Takes rpc.timeout_seconds at most. Errors: Unreachable.
+        """
         refs = [replay_pb2.LeaseRef(group_id=x.group_id, lease_epoch=x.lease_epoch) for x in leases]
         request = replay_pb2.ReturnPromptsRequest(worker_id=self._worker_id, leases=refs)
-        response = await self._stub.ReturnPrompts(request, timeout=self._timeout)
+        response = await call_again(
+            f"return of {len(refs)} leases",
+            lambda: self._stub.ReturnPrompts(request, timeout=self._timeout / 2),
+            give_up_after=self._timeout / 2,
+        )
         return int(response.returned)
 
     async def insert(self, group: Group) -> InsertOutcome:

@@ -28,6 +28,7 @@ from slipstream.weights.manifest import Manifest, manifest_from_proto
 
 REJOIN_SECONDS = 1.0
 LEAVE_SECONDS = 0.5
+LOST_AGAIN_SECONDS = 60.0
 NO_VERSION = -1
 NO_EPOCH = 0
 
@@ -104,6 +105,8 @@ class FleetMember:
         self._received: Update | None = None
         self._joined_epoch: int | None = None
         self._paused_at = 0.0
+        self._lost: tuple[str, str] | None = None
+        self._lost_again = 0.0
 
     async def run(self, channel: grpc.aio.Channel) -> None:
         """Stay in the fleet until cancelled. Errors: Refused, EngineDied."""
@@ -115,15 +118,23 @@ class FleetMember:
             except grpc.aio.AioRpcError as error:
                 if error.code() in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INVALID_ARGUMENT):
                     raise Refused(error.details()) from error
-                self._log.warning("lost the learner", code=error.code().name, detail=error.details())
+                self._say_lost(error)
             self._update = self._received = self._joined_epoch = None
             await asyncio.sleep(self._rejoin_seconds)
+
+    def _say_lost(self, error: grpc.aio.AioRpcError) -> None:
+        """Once for each reason, and again after a while: it is tried every second."""
+        lost = (error.code().name, error.details() or "")
+        if lost != self._lost or time.monotonic() > self._lost_again:
+            self._lost, self._lost_again = lost, time.monotonic() + LOST_AGAIN_SECONDS
+            self._log.warning("lost the learner", code=lost[0], detail=lost[1])
 
     async def _stay(self, stub: FleetStub) -> None:
         call = stub.Join()
         try:
             await call.write(pb.WorkerMessage(join=self._join_message()))
             async for message in call:
+                self._lost = None
                 answer = await self._answer(message)
                 if answer is not None and not call.done():  # a stream that ended says why in the next read
                     await call.write(answer)

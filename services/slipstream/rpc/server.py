@@ -94,6 +94,7 @@ def channel_options(config: RpcConfig) -> list[tuple[str, int]]:
         ("grpc.max_send_message_length", limit),
         ("grpc.max_receive_message_length", limit),
         ("grpc.so_reuseport", 0),
+        ("grpc.enable_http_proxy", 0),
         ("grpc.keepalive_time_ms", 20_000),
         ("grpc.keepalive_timeout_ms", 10_000),
         ("grpc.http2.max_pings_without_data", 0),

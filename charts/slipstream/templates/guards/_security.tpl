@@ -73,7 +73,7 @@ network.prometheus.peers is empty, and Prometheus could scrape no pod: set where
 {{- end -}}
 {{- range $where, $room := $rooms -}}
 {{- range $room.extraEnv -}}
-{{- if or (has .name (list "HOME" "USER" "POD_NAME" "POD_IP" "NODE_RANK" "HF_HUB_OFFLINE")) (hasPrefix "SLIPSTREAM_" .name) }}
+{{- if or (has .name (list "HOME" "USER" "POD_NAME" "POD_IP" "NODE_RANK" "HF_HUB_OFFLINE" "NVIDIA_VISIBLE_DEVICES")) (hasPrefix "SLIPSTREAM_" .name) }}
 {{ $where }}.extraEnv sets {{ .name }}, which the chart sets: leave it out
 {{- end }}
 {{- end -}}

@@ -21,22 +21,7 @@ args:
   - --name=$(POD_NAME)
 {{- end -}}
 
-{{/* The claim that all of its pods share; empty where the one pod has one of its own. */}}
+{{/* The claim that all of its pods share: an object of its own, since a StatefulSet's template never changes. */}}
 {{- define "slipstream.learner.claim" -}}
-{{- if .Values.learner.checkpoints.existingClaim -}}
-{{- .Values.learner.checkpoints.existingClaim -}}
-{{- else if gt (int .Values.learner.nodes) 1 -}}
-{{- include "slipstream.fullname" . }}-checkpoints
-{{- end -}}
-{{- end -}}
-
-{{- define "slipstream.learner.claimSpec" -}}
-{{- with .Values.learner.checkpoints -}}
-accessModes: {{ toJson .accessModes }}
-{{- with .storageClassName }}
-storageClassName: {{ . }}
-{{- end }}
-resources:
-  requests: {storage: {{ .size }}}
-{{- end -}}
+{{- default (printf "%s-checkpoints" (include "slipstream.fullname" .)) .Values.learner.checkpoints.existingClaim -}}
 {{- end -}}

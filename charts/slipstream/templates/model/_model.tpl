@@ -31,7 +31,7 @@
   persistentVolumeClaim: {claimName: {{ $model.cache.existingClaim }}}
 {{- else if eq $model.cache.kind "hostPath" -}}
 - name: models
-  hostPath: {path: {{ $model.cache.hostPath | quote }}, type: DirectoryOrCreate}
+  hostPath: {path: {{ $model.cache.hostPath | quote }}, type: Directory}
 {{- else -}}
 - name: models
   emptyDir: {sizeLimit: {{ $model.cache.sizeLimit }}}
@@ -70,6 +70,7 @@
   {{- end }}
   env:
     {{- include "slipstream.env.home" . | nindent 4 }}
+    {{- include "slipstream.env.withoutGpu" . | nindent 4 }}
     {{- if and (eq $values.model.mode "download") $values.model.download.tokenSecret.name }}
     - name: HF_TOKEN
       valueFrom:
@@ -91,7 +92,7 @@
 {{- end -}}
 
 {{- define "slipstream.model.warmup" -}}
-output=$1; shift; test -e "$output/config.json" || exec python -m slipstream.cli warmup /etc/slipstream/run.yaml --output "$output" "$@"
+output=$1; shift; test -e "$output/config.json" || exec python -m slipstream.cli warmup /etc/slipstream/run.yaml --output "$output" --set learner.device=cpu "$@"
 {{- end -}}
 
 {{- define "slipstream.model.download" -}}

@@ -70,7 +70,17 @@ lifecycle:
 - {name: USER, value: slipstream}
 {{- end -}}
 
+{{/* Images made on CUDA's ask for all GPUs of the node, and where the runtime lets them, they get those of other pods. */}}
+{{- define "slipstream.env.withoutGpu" -}}
+- {name: NVIDIA_VISIBLE_DEVICES, value: void}
+{{- end -}}
+
 {{- define "slipstream.env.pod" -}}
 {{ include "slipstream.env.home" . }}
 - {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+{{- with .room.gpu }}
+{{- if eq (int .count) 0 }}
+{{ include "slipstream.env.withoutGpu" $ }}
+{{- end }}
+{{- end }}
 {{- end -}}

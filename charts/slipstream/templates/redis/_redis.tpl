@@ -51,3 +51,8 @@
 - {{ include "slipstream.ports.redis" . | quote }}
 {{- end }}
 {{- end -}}
+
+{{/* The claim with its append-only file: an object of its own, since a StatefulSet's template never changes. */}}
+{{- define "slipstream.redis.claim" -}}
+{{- default (printf "%s-redis" (include "slipstream.fullname" .)) .Values.redis.persistence.existingClaim -}}
+{{- end -}}

@@ -2,6 +2,8 @@
 
 import ssl
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +16,8 @@ from slipstream.telemetry.logs import Log
 FILES = {"certificate": "CERTIFICATE", "key": "PRIVATE KEY", "authority": "CERTIFICATE"}
 """Fields of TlsConfig, and the PEM block that each file must hold."""
 MADE_BY = "`slipstream certs` makes a set for development"
+RETRY_SECONDS = 5.0
+"""A renewal that could not be used may become usable without a change of its files: a mode, a clock."""
 FileState = tuple[int, int, int, int] | None
 
 
@@ -33,13 +37,18 @@ class Certificates:
     """What the files hold now. A renewal that cannot be used leaves the last good set, and a warning.
 
     Files are often renewed one by one, or by the swap of a directory above them: whatever changed is taken
-    only once it is consistent. May be asked from any thread.
+    only once it is consistent, and looked at again until it is. May be asked from any thread.
     """
 
-    def __init__(self, config: TlsConfig, log: Log | None = None) -> None:
+    def __init__(
+        self, config: TlsConfig, log: Log | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """Errors: ConfigError naming the key and the file that cannot be used."""
         self._config = config
         self._log = log
+        self._clock = clock
+        self._fault = ""
+        self._retry_at = 0.0
         self._lock = threading.Lock()
         self._seen = _state(config)
         self._material = read_material(config)
@@ -55,20 +64,26 @@ class Certificates:
             try:
                 self._look()
             except ConfigError as error:
-                if self._log is not None:
-                    self._log.warning("renewed certificate cannot be used, keeping the old", error=str(error))
+                self._keep(str(error))
             return self._material
+
+    def _keep(self, fault: str) -> None:
+        """Go on with what we have; each reason is said once."""
+        self._retry_at = self._clock() + RETRY_SECONDS
+        if self._log is not None and fault != self._fault:
+            self._log.warning("renewed certificate cannot be used, keeping the old", error=fault)
+        self._fault = fault
 
     def _look(self) -> None:
         state = _state(self._config)
-        if state == self._seen:
+        if state == self._seen and not (self._fault and self._clock() >= self._retry_at):
             return
         self._seen = state
         material = read_material(self._config)
         if _state(self._config) != state:
             self._seen = ()  # it changed while it was read: the next call reads it again
             return
-        self._material = material
+        self._material, self._fault = material, ""
         if self._log is not None:
             self._log.info("certificate renewed", role=material.role, expires=material.expires)
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-ROLES = ("learner", "rollout", "verifier", "replay", "probe", "console")
-"""`probe` looks whether a deployment works, `console` looks on; neither changes a run."""
+ROLES = ("learner", "rollout", "verifier", "replay", "redis", "probe", "console")
+"""`redis` shows itself to replay and calls nobody. `probe` looks whether a deployment works, `console`
+looks on; neither changes a run."""
 
 _REPLAY, _FLEET, _VERIFIER, _HEALTH = (
     "/slipstream.v1.Replay/",
