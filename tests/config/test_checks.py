@@ -89,14 +89,11 @@ def test_an_impossible_combination_is_an_error(overrides: list[str], key: str, r
         (["learner.schedule.warmup_steps=201"], "learner.schedule.warmup_steps"),
         (["data.kind=countdown"], "rewards.0.name"),
         (["replay.redis_url=redis://h", "replay.redis_dir=x"], "replay.redis_dir"),
-<<<<<<< HEAD
         (
             ["rewards=[{name: exact_match}, {name: a, kind: custom, function: 'a:b', timeout_seconds: 10}]"],
             "rewards.1.timeout_seconds",
         ),
-=======
         (["replay.redis_url=redis://u:secret@h"], "replay.redis_url"),
->>>>>>> main
     ],
 )
 def test_a_doubtful_combination_is_a_note(overrides: list[str], key: str) -> None:
