@@ -89,6 +89,10 @@ def test_an_impossible_combination_is_an_error(overrides: list[str], key: str, r
         (["learner.schedule.warmup_steps=201"], "learner.schedule.warmup_steps"),
         (["data.kind=countdown"], "rewards.0.name"),
         (["replay.redis_url=redis://h", "replay.redis_dir=x"], "replay.redis_dir"),
+        (
+            ["rewards=[{name: exact_match}, {name: a, kind: custom, function: 'a:b', timeout_seconds: 10}]"],
+            "rewards.1.timeout_seconds",
+        ),
         (["replay.redis_url=redis://u:secret@h"], "replay.redis_url"),
     ],
 )
@@ -113,6 +117,10 @@ def test_the_emulated_engine_chooses_no_experts_to_replay() -> None:
 def test_a_tiny_mixture_needs_more_experts_than_a_token_uses() -> None:
     with pytest.raises(ConfigError, match="experts is 2, and a token goes through 2"):
         problems("model.tiny.experts=2")
+
+
+def test_a_deadline_below_the_wait_of_a_rollout_is_no_problem() -> None:
+    assert problems("rewards=[{name: exact_match}, {name: own, kind: custom, function: 'a:b'}]") == []
 
 
 def test_a_pattern_is_checked_as_the_verifier_compiles_it() -> None:

@@ -72,7 +72,7 @@ def _held_out(config: RunConfig, source: PromptSource) -> Iterator[Problem]:
 
 def _puzzles(config: RunConfig, prompts: Iterable[Prompt]) -> Iterator[Problem]:
     """The first row of a file that the countdown reward cannot judge."""
-    rewarded = any(reward.name == "countdown" for reward in config.rewards)
+    rewarded = any(reward.kind == "countdown" for reward in config.rewards)
     if not rewarded or not any(part.kind == "file" for part in parts(config.data)):
         return
     for prompt in prompts:

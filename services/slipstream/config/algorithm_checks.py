@@ -147,7 +147,7 @@ def _sequence_band(config: RunConfig) -> Iterator[Problem]:
 def _rewards(config: RunConfig) -> Iterator[Problem]:
     advantage = config.algorithm.resolved_advantage()
     rewards = [reward for reward in config.rewards if reward.weight]
-    if isinstance(advantage, Gopo) and all(reward.name in BINARY_REWARDS for reward in rewards):
+    if isinstance(advantage, Gopo) and all(reward.kind in BINARY_REWARDS for reward in rewards):
         names = ", ".join(reward.name for reward in rewards)
         yield Problem(
             key="algorithm.advantage",

@@ -2,34 +2,36 @@
 
 import re
 
-from slipstream.rpc.errors import InvalidRequest
 from slipstream.types import Prompt
+from slipstream.verifier.reward import UnusableGroundTruth
 
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,18}")
 MAX_NUMBERS = 64
 
 
 def expected_answer(prompt: Prompt) -> str:
-    """The ground truth without surrounding white space. Errors: InvalidRequest when there is none."""
+    """The ground truth without surrounding white space. Errors: UnusableGroundTruth when there is none."""
     expected = prompt.answer.strip()
     if not expected:
-        raise InvalidRequest(f"prompt {prompt.prompt_id}: no `answer`; the ground truth is needed")
+        raise UnusableGroundTruth(f"prompt {prompt.prompt_id}: no `answer`; the ground truth is needed")
     return expected
 
 
 def countdown_puzzle(prompt: Prompt) -> tuple[tuple[int, ...], int]:
     """The given numbers (field `numbers`: "3 8 1" or "[3, 8, 1]") and the target (`answer`).
 
-    Errors: InvalidRequest naming what is missing or is not a whole number.
+    Errors: UnusableGroundTruth naming what is missing or is not a whole number.
     """
     written = prompt.fields.get("numbers", "").strip("[] ").replace(",", " ").split()
     if not written or len(written) > MAX_NUMBERS:
-        raise InvalidRequest(f"prompt {prompt.prompt_id}: field `numbers` needs 1 to {MAX_NUMBERS} numbers")
+        raise UnusableGroundTruth(
+            f"prompt {prompt.prompt_id}: field `numbers` needs 1 to {MAX_NUMBERS} numbers"
+        )
     target = _whole(expected_answer(prompt), f"prompt {prompt.prompt_id}: `answer`")
     return tuple(_whole(word, f"prompt {prompt.prompt_id}: field `numbers`") for word in written), target
 
 
 def _whole(word: str, where: str) -> int:
     if not _WHOLE_NUMBER.fullmatch(word):
-        raise InvalidRequest(f"{where}: {word[:40]!a} is not a whole number of at most 18 digits")
+        raise UnusableGroundTruth(f"{where}: {word[:40]!a} is not a whole number of at most 18 digits")
     return int(word)

@@ -1,0 +1,28 @@
+"""Rewards by simple rules on the text of an answer."""
+
+from typing import Literal
+
+from slipstream.config.rewards.base import RewardSection
+
+
+class ExactMatchConfig(RewardSection):
+    """1 when the answer is the ground truth, white space around it aside; else 0."""
+
+    kind: Literal["exact_match"] = "exact_match"
+    """Name of the kind."""
+
+
+class CountdownConfig(RewardSection):
+    """1 when the expression reaches the target with the given numbers, each at most once; else 0."""
+
+    kind: Literal["countdown"] = "countdown"
+    """Name of the kind."""
+
+
+class FormatConfig(RewardSection):
+    """1 when the whole completion matches a pattern; else 0."""
+
+    kind: Literal["format"] = "format"
+    """Name of the kind."""
+    pattern: str
+    """Regular expression that the whole completion must match."""
