@@ -4,9 +4,10 @@ from typing import Annotated, Any
 
 from pydantic import Discriminator, Tag
 
+from slipstream.config.rewards.answers import ExactMatchConfig, MathConfig, NumericMatchConfig
 from slipstream.config.rewards.base import ComponentName, RewardSection
 from slipstream.config.rewards.custom import CustomConfig
-from slipstream.config.rewards.rules import CountdownConfig, ExactMatchConfig, FormatConfig
+from slipstream.config.rewards.rules import CountdownConfig, FormatConfig
 
 __all__ = [
     "ComponentName",
@@ -14,6 +15,8 @@ __all__ = [
     "CustomConfig",
     "ExactMatchConfig",
     "FormatConfig",
+    "MathConfig",
+    "NumericMatchConfig",
     "RewardConfig",
     "RewardSection",
 ]
@@ -30,6 +33,8 @@ RewardConfig = Annotated[
     Annotated[ExactMatchConfig, Tag("exact_match")]
     | Annotated[FormatConfig, Tag("format")]
     | Annotated[CountdownConfig, Tag("countdown")]
-    | Annotated[CustomConfig, Tag("custom")],
+    | Annotated[CustomConfig, Tag("custom")]
+    | Annotated[NumericMatchConfig, Tag("numeric_match")]
+    | Annotated[MathConfig, Tag("math")],
     Discriminator(reward_kind),
 ]

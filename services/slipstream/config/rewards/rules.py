@@ -5,13 +5,6 @@ from typing import Literal
 from slipstream.config.rewards.base import RewardSection
 
 
-class ExactMatchConfig(RewardSection):
-    """1 when the answer is the ground truth, white space around it aside; else 0."""
-
-    kind: Literal["exact_match"] = "exact_match"
-    """Name of the kind."""
-
-
 class CountdownConfig(RewardSection):
     """1 when the expression reaches the target with the given numbers, each at most once; else 0."""
 
