@@ -8,15 +8,29 @@ from slipstream.config.rewards.answers import ExactMatchConfig, MathConfig, Nume
 from slipstream.config.rewards.base import ComponentName, RewardSection
 from slipstream.config.rewards.custom import CustomConfig
 from slipstream.config.rewards.rules import CountdownConfig, FormatConfig
+from slipstream.config.rewards.shapes import (
+    DiversityConfig,
+    JsonSchemaConfig,
+    LanguageConsistencyConfig,
+    LengthConfig,
+    NoRepeatConfig,
+    RepetitionConfig,
+)
 
 __all__ = [
     "ComponentName",
     "CountdownConfig",
     "CustomConfig",
     "ExactMatchConfig",
+    "DiversityConfig",
     "FormatConfig",
+    "JsonSchemaConfig",
+    "LanguageConsistencyConfig",
+    "LengthConfig",
     "MathConfig",
+    "NoRepeatConfig",
     "NumericMatchConfig",
+    "RepetitionConfig",
     "RewardConfig",
     "RewardSection",
 ]
@@ -35,6 +49,12 @@ RewardConfig = Annotated[
     | Annotated[CountdownConfig, Tag("countdown")]
     | Annotated[CustomConfig, Tag("custom")]
     | Annotated[NumericMatchConfig, Tag("numeric_match")]
-    | Annotated[MathConfig, Tag("math")],
+    | Annotated[MathConfig, Tag("math")]
+    | Annotated[JsonSchemaConfig, Tag("json_schema")]
+    | Annotated[LengthConfig, Tag("length")]
+    | Annotated[LanguageConsistencyConfig, Tag("language_consistency")]
+    | Annotated[RepetitionConfig, Tag("repetition")]
+    | Annotated[NoRepeatConfig, Tag("no_repeat")]
+    | Annotated[DiversityConfig, Tag("diversity")],
     Discriminator(reward_kind),
 ]

@@ -14,14 +14,14 @@ class AnswerSection(RewardSection):
 
     extract: Place = "whole"
     """Where the answer stands: the whole completion, the last \\boxed{}, the last <answer></answer>, or what
-    the first group (or all) of the last match of `pattern` is."""
-    pattern: str | None = None
+    the first group (or all) of the last match of `extract_pattern` is."""
+    extract_pattern: str | None = None
     """With `extract: pattern`: a regular expression, searched for 0.1 s at most."""
 
     @model_validator(mode="after")
     def pattern_where_it_is_used(self) -> "AnswerSection":
-        if (self.extract == "pattern") != (self.pattern is not None):
-            raise ValueError("extract: pattern and a pattern go together; give both or neither")
+        if (self.extract == "pattern") != (self.extract_pattern is not None):
+            raise ValueError("extract: pattern and extract_pattern go together; give both or neither")
         return self
 
 

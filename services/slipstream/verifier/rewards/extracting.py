@@ -26,8 +26,10 @@ def extracting(config: AnswerSection, inner: Reward) -> Reward:
     """`inner`, asked about the part that the configuration names. Errors: ValueError for a bad pattern."""
     if config.extract == "whole":
         return inner
-    if config.pattern is not None:
-        return Extracting(inner, last_match(config.pattern), missing="no match of the pattern", slow=True)
+    if config.extract_pattern is not None:
+        return Extracting(
+            inner, last_match(config.extract_pattern), missing="no match of the pattern", slow=True
+        )
     if config.extract == "boxed":
         return Extracting(inner, last_boxed, missing="no \\boxed{} that closes")
     return Extracting(inner, last_tag, missing="no <answer></answer>")
@@ -88,7 +90,9 @@ def last_match(pattern: str) -> Extract:
     try:
         compiled = regex.compile(pattern)
     except (regex.error, MemoryError, RecursionError, OverflowError) as error:
-        raise ValueError(f"pattern: not a usable regular expression: {error or type(error).__name__}") from error
+        raise ValueError(
+            f"extract_pattern: not a usable regular expression: {error or type(error).__name__}"
+        ) from error
 
     def search(text: str) -> str | None:
         before = time.thread_time()

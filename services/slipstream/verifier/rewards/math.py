@@ -15,8 +15,8 @@ from slipstream.verifier.surroundings import Surroundings
 from slipstream.verifier.workers.judge import InWorkers
 
 FUNCTION = "slipstream.verifier.rewards.math_child:judge"
-CPU_SHARE = 0.8
-"""Of its seconds, after which a child gives a computation up itself, and lives on."""
+CLOCK = 2.0
+"""Seconds of a clock to a second of a core, after which a child is killed that did not give up by itself."""
 
 
 def math(config: MathConfig, surroundings: Surroundings) -> Reward:
@@ -26,9 +26,9 @@ def math(config: MathConfig, surroundings: Surroundings) -> Reward:
     workers = InWorkers(
         FUNCTION,
         name=config.name,
-        seconds=config.timeout_seconds,
+        seconds=CLOCK * config.timeout_seconds,
         surroundings=surroundings,
-        arguments={"digits": config.digits, "seconds": CPU_SHARE * config.timeout_seconds},
+        arguments={"digits": config.digits, "seconds": 0.9 * config.timeout_seconds},
     )
 
     async def judge(prompt: Prompt, answer: Answer) -> Verdict:
