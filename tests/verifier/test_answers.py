@@ -12,7 +12,17 @@ from slipstream.verifier.reward import UnusableGroundTruth
 from verifier.scoring import Bench, answer, scores
 
 SCORE, INVALID = Outcome.SCORE, Outcome.INVALID_ANSWER
-HOSTILE = ("", "\0", "4" * 1_000_000, "{" * 1_000_000, "\ud800", "\u202e64", "1e999999999", "9" * 5_000, "(" * 9_999)
+HOSTILE = (
+    "",
+    "\0",
+    "4" * 1_000_000,
+    "{" * 1_000_000,
+    "\ud800",
+    "\u202e64",
+    "1e999999999",
+    "9" * 5_000,
+    "(" * 9_999,
+)
 
 
 def prompt(truth: str) -> Prompt:
@@ -51,7 +61,9 @@ def test_another_number_is_no_match(wrong: str) -> None:
     assert (reward(numeric(), "46", wrong).value, reward(numeric(), "46", wrong).outcome) == (0, SCORE)
 
 
-@pytest.mark.parametrize("text", ["it is 46", "46 47", "4 6", "1,23", "46 apples", "1/0", "٤٦", "０46", *HOSTILE])
+@pytest.mark.parametrize(
+    "text", ["it is 46", "46 47", "4 6", "1,23", "46 apples", "1/0", "٤٦", "０46", *HOSTILE]
+)
 def test_what_is_not_one_number_is_invalid_and_never_a_match_by_a_part(text: str) -> None:
     given = reward(numeric(), "46", text)
     if text not in ("9" * 5_000, "4" * 1_000_000):
@@ -61,7 +73,11 @@ def test_what_is_not_one_number_is_invalid_and_never_a_match_by_a_part(text: str
 
 def test_a_tolerance_holds_at_its_edge_and_not_beyond() -> None:
     absolute, relative = numeric(absolute_tolerance=0.5), numeric(relative_tolerance=0.25)
-    assert [g.value for g in scores(absolute, prompt("10"), *map(answer, ("10.5", "10.51", "9.5")))] == [1, 0, 1]
+    assert [g.value for g in scores(absolute, prompt("10"), *map(answer, ("10.5", "10.51", "9.5")))] == [
+        1,
+        0,
+        1,
+    ]
     assert [g.value for g in scores(relative, prompt("8"), *map(answer, ("10", "10.01", "6")))] == [1, 0, 1]
 
 
@@ -103,7 +119,9 @@ def test_a_pattern_that_is_none_is_a_configuration_error() -> None:
 
 def test_exact_match_can_overlook_case_and_spaces() -> None:
     loose = ExactMatchConfig(name="exact_match", ignore_case=True, ignore_spaces=True)
-    assert [g.value for g in scores(loose, prompt("New York"), *map(answer, ("new  york", "NewYork", "York")))] == [
+    assert [
+        g.value for g in scores(loose, prompt("New York"), *map(answer, ("new  york", "NewYork", "York")))
+    ] == [
         1,
         1,
         0,
@@ -124,7 +142,15 @@ RIGHT = [
     ("3", "x=3"),
     (r"\boxed{7}", "7."),
 ]
-WRONG = [("42", "43"), ("5", "5,6"), ("5", r"\{5,6\}"), ("(1,2)", "[1,2]"), ("5", "x"), ("2", "1e2"), ("1/3", "0.33")]
+WRONG = [
+    ("42", "43"),
+    ("5", "5,6"),
+    ("5", r"\{5,6\}"),
+    ("(1,2)", "[1,2]"),
+    ("5", "x"),
+    ("2", "1e2"),
+    ("1/3", "0.33"),
+]
 REFUSED = [
     "5 6",
     "it is 5 3",

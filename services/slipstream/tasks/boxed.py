@@ -7,7 +7,7 @@ _BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
 
 
 def last_boxed(text: str) -> str | None:
-    """What stands in the last \\boxed{...} whose braces close; None when the last one does not, or none is."""
+    """What stands in the last \\boxed{...}; None when its braces do not close, or there is none."""
     start = text.rfind(_OPEN)
     if start < 0:
         return None

@@ -29,9 +29,11 @@ WARM: Final = (
 
 
 def equal(expected: str, given: str, *, digits: int) -> bool:
-    """Whether two readable expressions are equal, floats to `digits` decimals. Errors: Refused for `given`."""
+    """Whether two readable expressions are equal, floats to `digits` decimals. Errors: Refused."""
     right, answer = parsed(expected), parsed(given)
-    return bool(verify(right, answer, float_rounding=digits, allow_set_relation_comp=True, timeout_seconds=None))
+    return bool(
+        verify(right, answer, float_rounding=digits, allow_set_relation_comp=True, timeout_seconds=None)
+    )
 
 
 @lru_cache(maxsize=1024)

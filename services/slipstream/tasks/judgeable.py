@@ -1,4 +1,4 @@
-"""Can a prompt be judged at all? What each kind of reward needs of it, as far as is cheap to say beforehand."""
+"""Can a prompt be judged at all? What each kind of reward needs of it, as far as is cheap to say."""
 
 import re
 from collections.abc import Callable, Mapping

@@ -8,7 +8,8 @@ MAX_CHARACTERS: Final = 200
 MAX_EXPONENT: Final = 400
 
 _PLAIN = r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]*)?|\.[0-9]+"
-_POWER = r"(?:[eE](?P<e>[+-]?[0-9]{1,4})|\s*(?:\*|×|\\times|\\cdot)\s*10(?:\^|\*\*)\{?(?P<p>[+-]?[0-9]{1,4})\}?)"
+_TIMES = r"\s*(?:\*|×|\\times|\\cdot)\s*"
+_POWER = rf"(?:[eE](?P<e>[+-]?[0-9]{{1,4}})|{_TIMES}10(?:\^|\*\*)\{{?(?P<p>[+-]?[0-9]{{1,4}})\}}?)"
 _DECIMAL = re.compile(rf"(?P<digits>{_PLAIN}){_POWER}?")
 _RATIO = re.compile(r"(?:(?P<whole>[0-9]+)\s+)?(?P<above>[0-9]+)\s*/\s*(?P<below>[0-9]+)")
 _LATEX = re.compile(r"(?P<whole>[0-9]+)?\s*\\[dt]?frac\{(?P<above>[0-9]+)\}\{(?P<below>[0-9]+)\}")
@@ -20,7 +21,7 @@ class NoNumber(ValueError):
 
 
 def read_number(text: str) -> tuple[Fraction, bool]:
-    """The exact value of a text that is one number and nothing else, and whether it is in percent (50% is 1/2).
+    """The exact value of a text that is one number, and whether it is in percent (50% is 1/2).
 
     It may have a sign, a currency sign, thousands separators (1,234), an exponent (1e5, 1.2 × 10^{5}), or be
     a fraction (3/4, 1 3/4, \\frac{3}{4}). Digits are ASCII. Errors: NoNumber.

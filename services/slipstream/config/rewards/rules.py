@@ -6,7 +6,6 @@ from pydantic import Field, model_validator
 
 from slipstream.config.rewards.base import RewardSection
 
-
 TagName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,31}$")]
 
 

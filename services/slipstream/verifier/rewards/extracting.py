@@ -98,7 +98,8 @@ def last_match(pattern: str) -> Extract:
         before = time.thread_time()
         try:
             last = None
-            for last in compiled.finditer(text, timeout=PATIENCE * SEARCH_SECONDS, concurrent=True):
+            for match in compiled.finditer(text, timeout=PATIENCE * SEARCH_SECONDS, concurrent=True):
+                last = match
                 if time.thread_time() - before > SEARCH_SECONDS:
                     raise _Late(invalid(f"the search took longer than {SEARCH_SECONDS:g} s"))
         except TimeoutError:

@@ -1,4 +1,4 @@
-"""Is the answer JSON of the wanted form? Judged in the pool's children: a schema's pattern can take for ever."""
+"""Is the answer JSON of the wanted form? Judged in the children: a schema's pattern can take for ever."""
 
 from importlib.util import find_spec
 

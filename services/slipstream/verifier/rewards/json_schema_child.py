@@ -16,7 +16,7 @@ from slipstream.verifier.reward import Answer, UnusableGroundTruth, Verdict, inv
 def judge(
     prompt: Prompt, answer: Answer, *, schema: dict[str, Any] | None, field: str | None, fenced: bool
 ) -> Verdict:
-    """1 when the schema accepts the answer. Errors: UnusableGroundTruth for a prompt's field without a schema."""
+    """1 when the schema accepts the answer. Errors: UnusableGroundTruth for a field without one."""
     written = json.dumps(schema) if field is None else prompt.fields.get(field, "")
     try:
         validator = _validator(written)

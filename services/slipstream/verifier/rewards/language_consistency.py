@@ -13,7 +13,7 @@ from slipstream.verifier.adapters import EachAnswer
 from slipstream.verifier.reward import Answer, Reward, Verdict, invalid
 
 MAX_CHARACTERS = 262_144
-# What opens and does not close goes on to the end, so that each character is looked at a bounded number of times.
+# What opens and does not close goes on to the end, so that no character is looked at again and again.
 ASIDE = regex.compile(
     r"```.*?(?:```|\Z)|`[^`\n]*+`?|\$\$.*?(?:\$\$|\Z)|\$[^$\n]*+\$?|\\\(.*?(?:\\\)|\Z)|\\\[.*?(?:\\\]|\Z)"
     r"|\\[A-Za-z]++|https?://\S*+|</?[A-Za-z_]{1,32}>",
@@ -23,7 +23,7 @@ LETTER = regex.compile(r"\p{L}")
 
 
 def language_consistency(config: LanguageConsistencyConfig) -> Reward:
-    """Letters of the target scripts over all letters; an answer without a letter outside of code is invalid."""
+    """Letters of the target scripts over all letters; without a letter outside of code it is invalid."""
     wanted = regex.compile(r"[" + "".join(rf"\p{{Script={script}}}" for script in config.scripts) + "]")
 
     def judge(prompt: Prompt, answer: Answer) -> Verdict:

@@ -5,7 +5,7 @@ LONGEST_WORD = 32
 
 
 def ngrams(text: str, size: int) -> list[tuple[str, ...]]:
-    """All n-grams in order; a word of more than 32 characters is several, so that no text is one long word."""
+    """All n-grams in order; a word of more than 32 characters is several, so no text is one long word."""
     words = [
         word[start : start + LONGEST_WORD]
         for word in text.lower().split()

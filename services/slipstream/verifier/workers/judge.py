@@ -50,7 +50,7 @@ class InWorkers:
         """The children belong to the surroundings."""
 
     async def one(self, prompt: Prompt, answer: Answer) -> Verdict:
-        """function(prompt, answer, **arguments) of one answer. Errors: those of `Workers.judge`, but Overrun."""
+        """function(prompt, answer, **arguments) of one answer. Errors: of `Workers.judge`, but Overrun."""
         (verdict,) = await self._ask(prompt, [answer], group=False)
         return verdict
 
