@@ -1,7 +1,11 @@
 """What each reward needs to know of the right answer, read from a prompt."""
 
 import re
+from fractions import Fraction
+from functools import lru_cache
 
+from slipstream.tasks.mathematics import Refused, readable
+from slipstream.tasks.number import NoNumber, read_number
 from slipstream.types import Prompt
 from slipstream.verifier.reward import UnusableGroundTruth
 
@@ -15,6 +19,26 @@ def expected_answer(prompt: Prompt) -> str:
     if not expected:
         raise UnusableGroundTruth(f"prompt {prompt.prompt_id}: no `answer`; the ground truth is needed")
     return expected
+
+
+def expected_number(prompt: Prompt) -> tuple[Fraction, bool]:
+    """The ground truth as a number, and whether it is in percent. Errors: UnusableGroundTruth."""
+    try:
+        return _number(expected_answer(prompt))
+    except NoNumber as error:
+        raise UnusableGroundTruth(f"prompt {prompt.prompt_id}: `answer`: {error}") from error
+
+
+def expected_expression(prompt: Prompt) -> str:
+    """The ground truth as an expression that may be computed with. Errors: UnusableGroundTruth."""
+    try:
+        return _expression(expected_answer(prompt))
+    except Refused as error:
+        raise UnusableGroundTruth(f"prompt {prompt.prompt_id}: `answer`: {error}") from error
+
+
+_number = lru_cache(maxsize=256)(read_number)
+_expression = lru_cache(maxsize=256)(readable)
 
 
 def countdown_puzzle(prompt: Prompt) -> tuple[tuple[int, ...], int]:

@@ -1,15 +1,12 @@
 """Rewards by simple rules on the text of an answer."""
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
 
 from slipstream.config.rewards.base import RewardSection
 
-
-class ExactMatchConfig(RewardSection):
-    """1 when the answer is the ground truth, white space around it aside; else 0."""
-
-    kind: Literal["exact_match"] = "exact_match"
-    """Name of the kind."""
+TagName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,31}$")]
 
 
 class CountdownConfig(RewardSection):
@@ -20,9 +17,19 @@ class CountdownConfig(RewardSection):
 
 
 class FormatConfig(RewardSection):
-    """1 when the whole completion matches a pattern; else 0."""
+    """1 when the completion has the wanted form in all that is asked; else 0."""
 
     kind: Literal["format"] = "format"
     """Name of the kind."""
-    pattern: str
+    pattern: str | None = None
     """Regular expression that the whole completion must match."""
+    tags: tuple[TagName, ...] = ()
+    """Tags that enclose something, each exactly once and one after the other: [think, answer]."""
+    boxed: bool = False
+    """Whether there has to be exactly one \\boxed{}, not empty, that closes."""
+
+    @model_validator(mode="after")
+    def something_asked(self) -> "FormatConfig":
+        if self.pattern is None and not self.tags and not self.boxed:
+            raise ValueError("pattern: Field required, or tags, or boxed: nothing is asked of the form")
+        return self

@@ -16,6 +16,7 @@ from slipstream.config.rewards import FormatConfig
 from slipstream.types import Outcome, Prompt
 from slipstream.verifier.adapters import Concurrently
 from slipstream.verifier.reward import Answer, Reward, Verdict, failed, invalid
+from slipstream.verifier.rewards.form import Form
 from slipstream.verifier.surroundings import Surroundings
 
 MAX_CHARACTERS = 65_536
@@ -31,18 +32,20 @@ def format_match(config: FormatConfig, surroundings: Surroundings) -> Reward:
     """The reward of a configured pattern. Errors: ValueError when it is not a regular expression."""
     overran = partial(surroundings.metrics.count, "reward_overruns_total", reward=config.name)
     overran(0)
-    return Format(config.pattern, overran=overran)
+    form = Form(tags=config.tags, boxed=config.boxed)
+    return Format(config.pattern or "(?s).*", form=form, overran=overran)
 
 
 class Format:
     """1 when the whole completion, as it is, matches; one too long or too slow to match is invalid."""
 
-    def __init__(self, pattern: str, *, overran: Callable[[], None]) -> None:
+    def __init__(self, pattern: str, *, form: Form, overran: Callable[[], None]) -> None:
         """`overran` is called for a match that is given up. Errors: ValueError for no regular expression."""
         try:
             self._pattern = regex.compile(pattern)
         except (regex.error, MemoryError, RecursionError, OverflowError) as error:
             raise ValueError(f"not a usable regular expression: {error or type(error).__name__}") from error
+        self._form = form
         self._overran = overran
         self._concurrently = Concurrently(self._one)
 
@@ -62,7 +65,7 @@ class Format:
         if len(text) > MAX_CHARACTERS:
             return invalid(f"{len(text)} characters; at most {MAX_CHARACTERS} are matched")
         try:
-            return Verdict(value=float(self._matches(text, MOMENT_SECONDS)))
+            return Verdict(value=float(self._form.holds(text) and self._matches(text, MOMENT_SECONDS)))
         except TimeoutError:
             return None
 

@@ -11,15 +11,30 @@ from slipstream.verifier.rewards.countdown import countdown
 from slipstream.verifier.rewards.custom import custom
 from slipstream.verifier.rewards.exact_match import exact_match
 from slipstream.verifier.rewards.format import format_match
+from slipstream.verifier.rewards.groups import diversity, no_repeat
+from slipstream.verifier.rewards.json_schema import json_schema
+from slipstream.verifier.rewards.language_consistency import language_consistency
+from slipstream.verifier.rewards.length import length
+from slipstream.verifier.rewards.math import math
+from slipstream.verifier.rewards.numeric_match import numeric_match
+from slipstream.verifier.rewards.repetition import repetition
 from slipstream.verifier.surroundings import Surroundings
 
 # kind → the reward of one configured component. A factory starts nothing and imports nothing heavy.
 # Errors of a factory: ValueError, `key: what is wrong` for one key or what is wrong.
 REWARDS: Mapping[str, Callable[[Any, Surroundings], Reward]] = {
-    "exact_match": lambda config, with_: EachAnswer(exact_match),
+    "exact_match": lambda config, with_: exact_match(config),
     "countdown": lambda config, with_: EachAnswer(countdown),
     "format": format_match,
     "custom": custom,
+    "numeric_match": lambda config, with_: numeric_match(config),
+    "math": math,
+    "json_schema": json_schema,
+    "length": lambda config, with_: length(config),
+    "language_consistency": lambda config, with_: language_consistency(config),
+    "repetition": lambda config, with_: repetition(config),
+    "no_repeat": lambda config, with_: no_repeat(config),
+    "diversity": lambda config, with_: diversity(config),
 }
 
 

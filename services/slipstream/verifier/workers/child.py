@@ -14,6 +14,7 @@ from typing import Any
 
 from slipstream.functions import load_function
 from slipstream.rpc.parent import die_with_parent
+from slipstream.tasks.cpu_limit import TooSlow
 from slipstream.verifier.reward import UnusableGroundTruth, Verdict
 from slipstream.verifier.workers.frames import (
     answer_from_json,
@@ -46,7 +47,7 @@ def run_job(job: dict[str, Any]) -> dict[str, Any]:
         return {"verdicts": [verdict_to_json(verdict) for verdict in _verdicts(job)]}
     except UnusableGroundTruth as error:
         return {"unusable": str(error)}
-    except (MemoryError, RecursionError) as error:
+    except (MemoryError, RecursionError, TooSlow) as error:
         return {"overrun": f"{type(error).__name__}: {error}"}
     except Exception as error:
         return {"failed": f"{type(error).__name__}: {error}"}

@@ -40,7 +40,7 @@ class InWorkers:
 
     def each(self, *, memory: Memory | None = None) -> Concurrently:
         """A reward that calls function(prompt, answer, **arguments), the answers spread over the children."""
-        return Concurrently(self._one, memory=memory)
+        return Concurrently(self.one, memory=memory)
 
     async def score(self, prompt: Prompt, answers: Sequence[Answer]) -> list[Verdict]:
         """As a reward itself it calls function(prompt, answers, **arguments), once a group."""
@@ -49,7 +49,8 @@ class InWorkers:
     async def close(self) -> None:
         """The children belong to the surroundings."""
 
-    async def _one(self, prompt: Prompt, answer: Answer) -> Verdict:
+    async def one(self, prompt: Prompt, answer: Answer) -> Verdict:
+        """function(prompt, answer, **arguments) of one answer. Errors: of `Workers.judge`, but Overrun."""
         (verdict,) = await self._ask(prompt, [answer], group=False)
         return verdict
 
