@@ -173,3 +173,10 @@ def test_addresses_beyond_loopback_are_right_with_tls_and_with_the_plaintext_fla
         "rollout.address",
     }
     assert problems(*far, "rpc.plaintext=true") == problems(*far, tls) == []
+
+
+def test_length_is_not_punished_by_a_reward_and_by_the_shaping() -> None:
+    length = "rewards=[{name: exact_match}, {name: length, safe_tokens: 8, max_tokens: 16}]"
+    twice = problems(length, "algorithm.preset=dapo")
+    assert any(p.key == "rewards.1" and "soft_overlong" in p.reason for p in twice)
+    assert not any(p.key == "rewards.1" for p in problems(length, "algorithm.preset=grpo"))

@@ -66,9 +66,7 @@ def test_another_number_is_no_match(wrong: str) -> None:
 )
 def test_what_is_not_one_number_is_invalid_and_never_a_match_by_a_part(text: str) -> None:
     given = reward(numeric(), "46", text)
-    if text not in ("9" * 5_000, "4" * 1_000_000):
-        assert given.outcome is INVALID
-    assert given.value == 0
+    assert (given.value, given.outcome) == (0, INVALID)
 
 
 def test_a_tolerance_holds_at_its_edge_and_not_beyond() -> None:
@@ -119,13 +117,8 @@ def test_a_pattern_that_is_none_is_a_configuration_error() -> None:
 
 def test_exact_match_can_overlook_case_and_spaces() -> None:
     loose = ExactMatchConfig(name="exact_match", ignore_case=True, ignore_spaces=True)
-    assert [
-        g.value for g in scores(loose, prompt("New York"), *map(answer, ("new  york", "NewYork", "York")))
-    ] == [
-        1,
-        1,
-        0,
-    ]
+    given = scores(loose, prompt("New York"), *map(answer, ("new  york", "NewYork", "York")))
+    assert [g.value for g in given] == [1, 1, 0]
 
 
 RIGHT = [
@@ -143,6 +136,8 @@ RIGHT = [
     (r"\boxed{7}", "7."),
 ]
 WRONG = [
+    ("(1,2)", "(1,3)"),
+    ("1/2", "2/3"),
     ("42", "43"),
     ("5", "5,6"),
     ("5", r"\{5,6\}"),
@@ -164,7 +159,7 @@ REFUSED = [
     r"\frac12" * 70,
     *HOSTILE,
 ]
-SLOW = [r"(x+1)^{4000}", "(" * 11 + "x" * 10 + ")" * 11, r"\int_0^1 e^{-x^2} \sin(x^7) dx"]
+SLOW = r"(x+1)^{4000}"
 
 
 def test_math_tells_right_from_wrong_from_refused_from_slow() -> None:
@@ -186,7 +181,7 @@ def test_math_tells_right_from_wrong_from_refused_from_slow() -> None:
                 given = await judged("5", text)
                 assert (given.value, given.outcome) == (0, INVALID), text[:40]
             assert time.monotonic() - started < 2  # no child was asked
-            given = await judged("5", SLOW[0])
+            given = await judged("5", SLOW)
             assert (given.value, given.outcome) == (0, INVALID)
             assert (await judged("0.5", r"\frac{1}{2}")).value == 1
             with pytest.raises(UnusableGroundTruth, match="prompt row-7: `answer`: not an expression"):

@@ -23,7 +23,8 @@ from verifier.scoring import Bench, answer, scores
 SCORE, INVALID = Outcome.SCORE, Outcome.INVALID_ANSWER
 PROMPT = Prompt(prompt_id="row-7", task="t", text="?", answer="")
 HOSTILE = (
-    "", "\0", "a" * 1_000_000, "a " * 500_000, "\ud800", "\u202e46", r"\(" * 100_000, "```" * 80_000, "$" * 250_000,
+    "", "\0", "a" * 1_000_000, "a " * 500_000,
+    "\ud800", "\u202e46", r"\(" * 100_000, "```" * 80_000, "$" * 250_000,
     "<think>" * 30_000, "\\boxed{" * 30_000, "[" * 60_000, "9" * 5_000,
 )  # fmt: skip
 

@@ -75,7 +75,7 @@ def _unjudgeable(config: RunConfig, prompts: Iterable[Prompt]) -> Iterator[Probl
     for reward in config.rewards:
         bad = [(prompt, reason) for prompt in rows if (reason := why_not(reward, prompt))]
         if bad:
-            named = ", ".join(f"prompt {prompt.prompt_id}: {reason}" for prompt, reason in bad[:SHOWN])
+            named = ", ".join(f"prompt {prompt.prompt_id} {reason}" for prompt, reason in bad[:SHOWN])
             more = f", and {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""
             yield Problem(
                 key="data",

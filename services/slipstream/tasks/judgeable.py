@@ -34,12 +34,16 @@ def _nothing(reward: Any, prompt: Prompt) -> None:
 def _answer(reward: Any, prompt: Prompt) -> str:
     answer = prompt.answer.strip()
     if not answer:
-        raise ValueError("it has no `answer`, and the ground truth is needed")
+        raise ValueError("has no `answer`, and the ground truth is needed")
     return answer
 
 
 def _number(reward: Any, prompt: Prompt) -> None:
-    read_number(_answer(reward, prompt))
+    answer = _answer(reward, prompt)
+    try:
+        read_number(answer)
+    except ValueError as error:
+        raise ValueError(f"has the answer {answer[:40]!r}, which is not read: {error}") from error
 
 
 def _expression(reward: Any, prompt: Prompt) -> None:
@@ -47,15 +51,15 @@ def _expression(reward: Any, prompt: Prompt) -> None:
     try:
         readable(answer)
     except ValueError as error:
-        raise ValueError(f"the answer {answer[:40]!r} is not read as an expression: {error}") from error
+        raise ValueError(f"has the answer {answer[:40]!r}, which is not read: {error}") from error
 
 
 def _puzzle(reward: Any, prompt: Prompt) -> None:
     numbers, answer = prompt.fields.get("numbers", ""), prompt.answer.strip()
     if not _NUMBERS.fullmatch(numbers):
-        raise ValueError(f"it has the numbers {numbers[:40]!r}, and needs whole numbers")
+        raise ValueError(f"has the numbers {numbers[:40]!r}, and needs whole numbers")
     if not _WHOLE.fullmatch(answer):
-        raise ValueError(f"it has the answer {answer[:40]!r}, and needs a whole number")
+        raise ValueError(f"has the answer {answer[:40]!r}, and needs a whole number")
 
 
 def _schema(reward: Any, prompt: Prompt) -> None:
@@ -66,7 +70,7 @@ def _schema(reward: Any, prompt: Prompt) -> None:
     except ImportError:  # the verifier has it
         return
     except ValueError as error:
-        raise ValueError(f"field `{reward.schema_field}`: {error}") from error
+        raise ValueError(f"has in field `{reward.schema_field}`: {error}") from error
 
 
 NEEDS: Final[Mapping[str, Callable[[Any, Prompt], object]]] = {

@@ -18,7 +18,7 @@ class NoJson(ValueError):
 
 
 def read_json(text: str) -> Any:
-    """The value. Errors: NoJson, also for NaN, a key that comes twice, and what is too long, deep or large."""
+    """The value. Errors: NoJson, also for NaN, a key that comes twice, and too much of it."""
     if len(text) > MAX_CHARACTERS:
         raise NoJson(f"{len(text)} characters; at most {MAX_CHARACTERS} are read")
     _check_depth(text)

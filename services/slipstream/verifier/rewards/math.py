@@ -4,8 +4,8 @@ from dataclasses import replace
 from importlib.util import find_spec
 
 from slipstream.config.rewards.answers import MathConfig
+from slipstream.tasks.exact import exactly_equal
 from slipstream.tasks.mathematics import Refused, readable
-from slipstream.tasks.number import NoNumber, read_number
 from slipstream.types import Prompt
 from slipstream.verifier.adapters import Concurrently
 from slipstream.verifier.ground_truth import expected_expression
@@ -32,23 +32,16 @@ def math(config: MathConfig, surroundings: Surroundings) -> Reward:
     )
 
     async def judge(prompt: Prompt, answer: Answer) -> Verdict:
-        """Refuse what could take for ever, and compare whole numbers, without asking a child."""
+        """Refuse what could take for ever, and compare what needs no algebra, without asking a child."""
         expected = expected_expression(prompt)
         try:
             given = readable(answer.text)
         except Refused as error:
             return invalid(str(error))
-        if _is_whole(expected) and _is_whole(given):
-            return Verdict(value=float(read_number(given) == read_number(expected)))
+        same = exactly_equal(expected, given)
+        if same is not None:
+            return Verdict(value=float(same))
         return await workers.one(replace(prompt, answer=expected), replace(answer, text=given))
 
     memory = surroundings.memory(config, reads=lambda prompt: (prompt.answer,))
     return extracting(config, Concurrently(judge, memory=memory))
-
-
-def _is_whole(expression: str) -> bool:
-    """Whether it is a whole number in digits, with which no question of form arises."""
-    try:
-        return expression.lstrip("-").isdecimal() and expression.isascii() and bool(read_number(expression))
-    except NoNumber:
-        return False
