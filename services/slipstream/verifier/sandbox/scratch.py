@@ -1,0 +1,55 @@
+"""The scratch folder of a program: made for it, watched while it runs, and gone afterwards.
+
+The program may fill it with anything (folders deeper than a path may be long, folders that nobody may read,
+links), so nothing here recurses or follows a link.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+
+MAX_ENTRIES = 256
+BLOCK_BYTES = 512
+
+
+def over(folder: str, *, max_bytes: int) -> bool:
+    """Whether it holds more than it may, in bytes on the disk or in files and folders."""
+    entries = total = 0
+    open_folders = [folder]
+    while open_folders:
+        for entry in _entries(open_folders.pop()):
+            entries += 1
+            with suppress(OSError):
+                total += entry.stat(follow_symlinks=False).st_blocks * BLOCK_BYTES
+            if entries > MAX_ENTRIES or total > max_bytes:
+                return True
+            if entry.is_dir(follow_symlinks=False):
+                open_folders.append(entry.path)
+    return False
+
+
+def clear(folder: str) -> None:
+    """Empty it, once no program uses it. What lies deep is first moved up, so that no path grows long."""
+    moved = 0
+    while entries := list(_entries(folder)):
+        for entry in entries:
+            if not entry.is_dir(follow_symlinks=False):
+                os.unlink(entry.path)
+                continue
+            os.chmod(entry.path, 0o700)
+            for inner in _entries(entry.path):
+                moved += 1
+                if inner.is_dir(follow_symlinks=False):
+                    os.chmod(inner.path, 0o700)
+                    os.rename(inner.path, os.path.join(folder, f".moved-{os.urandom(8).hex()}-{moved}"))
+                else:
+                    os.unlink(inner.path)
+            os.rmdir(entry.path)
+
+
+def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            yield from entries
+    except OSError:
+        return
