@@ -5,10 +5,12 @@ from typing import Annotated, Any
 from pydantic import Discriminator, Tag
 
 from slipstream.config.rewards.base import ComponentName, RewardSection
+from slipstream.config.rewards.code import CodeTestsConfig
 from slipstream.config.rewards.custom import CustomConfig
 from slipstream.config.rewards.rules import CountdownConfig, ExactMatchConfig, FormatConfig
 
 __all__ = [
+    "CodeTestsConfig",
     "ComponentName",
     "CountdownConfig",
     "CustomConfig",
@@ -30,6 +32,7 @@ RewardConfig = Annotated[
     Annotated[ExactMatchConfig, Tag("exact_match")]
     | Annotated[FormatConfig, Tag("format")]
     | Annotated[CountdownConfig, Tag("countdown")]
-    | Annotated[CustomConfig, Tag("custom")],
+    | Annotated[CustomConfig, Tag("custom")]
+    | Annotated[CodeTestsConfig, Tag("code_tests")],
     Discriminator(reward_kind),
 ]

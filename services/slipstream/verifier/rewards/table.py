@@ -7,6 +7,7 @@ from slipstream.config import ConfigError
 from slipstream.config.rewards import RewardSection
 from slipstream.verifier.adapters import EachAnswer
 from slipstream.verifier.reward import Reward
+from slipstream.verifier.rewards.code_tests import code_tests
 from slipstream.verifier.rewards.countdown import countdown
 from slipstream.verifier.rewards.custom import custom
 from slipstream.verifier.rewards.exact_match import exact_match
@@ -20,6 +21,7 @@ REWARDS: Mapping[str, Callable[[Any, Surroundings], Reward]] = {
     "countdown": lambda config, with_: EachAnswer(countdown),
     "format": format_match,
     "custom": custom,
+    "code_tests": code_tests,
 }
 
 

@@ -52,13 +52,13 @@ def library_folders() -> list[str]:
     return sorted({os.path.realpath(path) for path in candidates if os.path.exists(path)})
 
 
-def confine(walls: Walls, folder: str, *, seconds: float) -> None:
+def confine(walls: Walls, folder: str, *, seconds: float, memory_mib: int) -> None:
     """Bound this process and lock it into a folder. Errors: OSError, ValueError."""
     os.setsid()
     die_with_parent()
     os.chdir(folder)
     os.umask(0o077)
-    _limit(walls, seconds)
+    _limit(walls, seconds, memory_mib)
     if walls.switch_user:
         os.setgroups([])
         os.setresgid(NOBODY, NOBODY, NOBODY)
@@ -74,14 +74,14 @@ def confine(walls: Walls, folder: str, *, seconds: float) -> None:
     gc.enable()
 
 
-def _limit(walls: Walls, seconds: float) -> None:
-    bounds, cpu = walls.bounds, ceil(seconds) + 1
+def _limit(walls: Walls, seconds: float, memory_mib: int) -> None:
+    cpu = ceil(seconds) + 1
     if walls.filter is None:  # seccomp forbids processes; the kernel counts those of all of a user
         resource.setrlimit(resource.RLIMIT_NPROC, (PROCESSES, PROCESSES))
     for kind, limit in (
-        (resource.RLIMIT_AS, bounds.memory_mib * MIB),
+        (resource.RLIMIT_AS, memory_mib * MIB),
         (resource.RLIMIT_CPU, cpu),
-        (resource.RLIMIT_FSIZE, min(LARGEST_FILE_MIB, bounds.scratch_mib) * MIB),
+        (resource.RLIMIT_FSIZE, min(LARGEST_FILE_MIB, walls.bounds.scratch_mib) * MIB),
         (resource.RLIMIT_NOFILE, OPEN_FILES),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_MEMLOCK, 0),

@@ -9,8 +9,6 @@ from typing import Any
 class Bounds:
     """What a program may use."""
 
-    memory_mib: int
-    """Address space in MiB, the interpreter's included."""
     output_bytes: int
     """Longest standard output; what a call returns may be as long."""
     scratch_mib: int
@@ -28,6 +26,10 @@ class Run:
     arguments: str | None = None
     """JSON list of arguments for what `call` evaluates to; None: `call` is the value."""
     seconds: float
+    """Deadline by the clock; waiting for a core does not count."""
+    memory_mib: int
+    """Address space in MiB, the interpreter's included; the only bound of memory there need be, since a program
+    is one process."""
 
     def to_json(self) -> dict[str, Any]:
         """Run → JSON."""
@@ -45,11 +47,13 @@ class Ran:
     stdout: str
     value: str | None
     """JSON of what the call returned, as the program's process wrote it: not to be trusted."""
+    seconds: float
+    """How long it took by the clock."""
 
 
 def ran_from_json(message: dict[str, Any]) -> Ran:
     """JSON → Ran. Errors: KeyError."""
-    return Ran(**{name: message[name] for name in ("end", "status", "stdout", "value")})
+    return Ran(**{name: message[name] for name in ("end", "status", "stdout", "value", "seconds")})
 
 
 def run_from_json(message: dict[str, Any]) -> Run:

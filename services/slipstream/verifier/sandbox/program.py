@@ -30,7 +30,7 @@ def become(run: Run, walls: Walls, folder: str, *, descriptors: Mapping[int, int
     """Turn this process into the program. `descriptors`: 0 to 3 → what it reads, says, throws away, returns."""
     try:
         _arrange(descriptors)
-        confine(walls, folder, seconds=run.seconds)
+        confine(walls, folder, seconds=run.seconds, memory_mib=run.memory_mib)
         os.write(VALUE_DESCRIPTOR, CONFINED)
     except BaseException as error:
         os.write(VALUE_DESCRIPTOR, f"{type(error).__name__}: {error}".encode())

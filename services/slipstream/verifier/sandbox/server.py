@@ -1,4 +1,4 @@
-"""The fork server: `python -s -P -S -B .../server.py SOURCE_ROOT SOCKET HOME MEMORY_MIB OUTPUT_BYTES SCRATCH_MIB`.
+"""The fork server: `python -s -P -S -B .../server.py SOURCE_ROOT SOCKET HOME OUTPUT_BYTES SCRATCH_MIB`.
 
     namespaces ─▶ trials ─▶ ready ─▶ a run waits ─▶ fork a warden ─▶ its end ─┐
                                          ▲                                    │
@@ -30,7 +30,7 @@ def main(argv: Sequence[str]) -> None:
     from slipstream.verifier.workers.frames import to_frame
 
     descriptor, home = int(argv[0]), argv[1]
-    memory_mib, output_bytes, scratch_mib = map(int, argv[2:5])
+    output_bytes, scratch_mib = map(int, argv[2:4])
     os.environ.clear()
     die_with_parent()
     missing = enter()
@@ -40,9 +40,7 @@ def main(argv: Sequence[str]) -> None:
         __import__(name)
     sys.path.pop(0)  # our own source
     with socket.socket(fileno=descriptor) as connection:
-        walls, report = find_walls(
-            home, missing, memory_mib=memory_mib, output_bytes=output_bytes, scratch_mib=scratch_mib
-        )
+        walls, report = find_walls(home, missing, output_bytes=output_bytes, scratch_mib=scratch_mib)
         connection.sendall(to_frame({"active": list(report.active), "missing": dict(report.missing)}))
         gc.collect()
         gc.freeze()

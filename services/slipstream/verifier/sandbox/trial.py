@@ -12,6 +12,7 @@ from slipstream.verifier.sandbox.namespaces import PROCESSES
 from slipstream.verifier.sandbox.warden import Unjudged, have
 
 TRIAL_SECONDS = 10.0
+TRIAL_MEMORY_MIB = 512
 WORKS = """
 def refused(action, *arguments):
     try:
@@ -32,12 +33,12 @@ PROBES: Mapping[str, str] = {
 
 
 def find_walls(
-    home: str, missing: Mapping[str, str], *, memory_mib: int, output_bytes: int, scratch_mib: int
+    home: str, missing: Mapping[str, str], *, output_bytes: int, scratch_mib: int
 ) -> tuple[Walls, Report]:
     """The strongest walls that stand, and which they are. `missing`: namespaces that are not there."""
     lacking = dict(missing)
     walls = Walls(
-        bounds=Bounds(memory_mib=memory_mib, output_bytes=output_bytes, scratch_mib=scratch_mib),
+        bounds=Bounds(output_bytes=output_bytes, scratch_mib=scratch_mib),
         library=library_folders(),
         landlock_version=None,
         filter=None,
@@ -78,10 +79,10 @@ def _as_nobody(home: str) -> Callable[[Walls], Walls]:
 def _refuted(name: str, walls: Walls, home: str) -> str:
     """Why a wall does not stand, or nothing."""
     probe = PROBES[name].format(
-        memory_bytes=walls.bounds.memory_mib * 1024 * 1024, source=os.path.abspath(__file__)
+        memory_bytes=TRIAL_MEMORY_MIB * 1024 * 1024, source=os.path.abspath(__file__)
     )
     try:
-        ran = have(Run(code=WORKS, call=probe, seconds=TRIAL_SECONDS), walls, home)
+        ran = have(Run(code=WORKS, call=probe, seconds=TRIAL_SECONDS, memory_mib=TRIAL_MEMORY_MIB), walls, home)
     except Unjudged as error:
         return str(error)
     if ran.value == "true":

@@ -66,13 +66,14 @@ def _supervised(run: Run, walls: Walls, folder: str) -> Ran:
         pid = os.fork()
         if pid == 0:
             become(run, walls, folder, descriptors=streams.theirs)
+        started = time.monotonic()
         try:
             streams.close_theirs()
             end = _watch(pid, run.seconds, streams, folder, walls.bounds.scratch_mib * MIB)
         finally:
             status = _end(pid, walls)
         streams.drain()
-        return _ran(end, status, streams)
+        return _ran(end, status, streams, time.monotonic() - started)
     finally:
         streams.close()
 
@@ -139,7 +140,7 @@ def _kill_orphans(walls: Walls) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def _ran(end: str, status: int, streams: Streams) -> Ran:
+def _ran(end: str, status: int, streams: Streams, seconds: float) -> Ran:
     value = bytes(streams.value)
     if not value.startswith(CONFINED):
         said = value.decode(errors="replace") or f"it ended with status {status}"
@@ -153,4 +154,5 @@ def _ran(end: str, status: int, streams: Streams) -> Ran:
         status=os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status),
         stdout=streams.stdout.decode(errors="replace"),
         value=value[len(CONFINED) :].decode(errors="replace") or None,
+        seconds=seconds,
     )
