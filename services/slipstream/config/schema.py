@@ -210,7 +210,7 @@ class IsolationConfig(Section):
     """What stands between programs that a model wrote and everything else."""
 
     require: tuple[Layer, ...] = ("rlimits", "seccomp", "landlock")
-    """Layers without which a verifier that runs code refuses to start; `slipstream doctor` lists what there is."""
+    """Layers without which a verifier that runs code refuses to start; `slipstream doctor` lists them."""
 
 
 class VerifierConfig(Section):

@@ -84,11 +84,13 @@ def wrong(programs: Mapping[str, str], kind: str) -> list[str]:
                         found.append(f"{name}: {reward}")
                     if not await settled(before):
                         found.append(f"{name}: processes stayed")
-                ((reward,),) = await bench.scorer.score(prompt(kind), [answer(f"```python\n{RIGHT[kind]}\n```")])
+                ((reward,),) = await bench.scorer.score(
+                    prompt(kind), [answer(f"```python\n{RIGHT[kind]}\n```")]
+                )
                 assert reward.value == 1, "the sandbox does not work any more"
                 assert resident(before) - memory < 16 * MIB
                 assert bench.sample("sandbox_servers_lost_total") == 0
-                assert not list(Path(str(things["outside_folder"])).glob("file*"))
+                assert os.listdir(str(things["outside_folder"])) == ["unix"]
         return found
 
     return asyncio.run(play())

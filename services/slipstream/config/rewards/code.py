@@ -8,7 +8,7 @@ from slipstream.config.rewards.base import RewardSection
 
 
 class CodeTestsConfig(RewardSection):
-    """Does the Python program of the answer pass the prompt's tests? 1 when it passes all; else 0, or a share.
+    """Does the Python program of the answer pass the prompt's tests? 1 when all; else 0, or a share.
 
     The prompt's field `tests` holds them: a JSON list of {"input", "output"} (standard input and output), of
     {"call", "args", "expected"}, or of assertions; or the assertions as a text.

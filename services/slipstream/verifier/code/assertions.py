@@ -1,6 +1,6 @@
 """Assertions as they stand in MBPP and HumanEval, split: the program's process evaluates only the call.
 
-Forms, with the value on either side:  assert f(1) == [2]   assert f(1) is None   assert f(1)   assert not f(1)
+Forms, a value on either side:  assert f(1) == [2]   assert f(1) is None   assert f(1)   assert not f(1)
 assert abs(f(1) - 0.5) < 1e-6   assert math.isclose(f(1), 0.5, abs_tol=1e-6)   and these joined by `and`;
 at the top of the text or in `def check(candidate)`, for which the entry point is given or called by the text.
 Anything else would have the program's process judge itself, and is refused.
@@ -75,7 +75,9 @@ def _split(test: ast.expr) -> tuple[ast.expr, Check]:
     match test:
         case ast.Compare(left=left, ops=[ast.Eq()], comparators=[right]):
             return _equal(left, right)
-        case ast.Compare(left=left, ops=[ast.Is()], comparators=[ast.Constant(value=None | True | False as value)]):
+        case ast.Compare(
+            left=left, ops=[ast.Is()], comparators=[ast.Constant(value=None | True | False as value)]
+        ):
             return left, lambda sent: sent is value
         case ast.Compare(
             left=ast.Call(func=ast.Name(id="abs"), args=[ast.BinOp(left=left, op=ast.Sub(), right=right)]),

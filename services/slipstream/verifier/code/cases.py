@@ -83,7 +83,9 @@ def _case(test: Any, where: str) -> Case:
             raise UnusableTest(f"{where}: input and output are texts")
         return Case(stdin=test["input"], output=test["output"])
     if not isinstance(test, dict) or set(test) != {"call", "args", "expected"}:
-        raise UnusableTest(f"{where}: an object of input and output, or of call, args and expected, is needed")
+        raise UnusableTest(
+            f"{where}: an object of input and output, or of call, args and expected, is needed"
+        )
     if not isinstance(test["call"], str) or not isinstance(test["args"], list):
         raise UnusableTest(f"{where}: call is a text and args a list")
     try:

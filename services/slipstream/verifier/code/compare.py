@@ -47,8 +47,8 @@ def scalar(sent: Any) -> Any:
 
 
 _FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
-_TAGS_OF_PYTHON = {list: ("l",), tuple: ("t",)}
-_TAGS_OF_JSON = {list: ("l", "t"), tuple: ("l", "t")}
+_TAGS_OF_PYTHON: dict[type, tuple[str, ...]] = {list: ("l",), tuple: ("t",)}
+_TAGS_OF_JSON: dict[type, tuple[str, ...]] = {list: ("l", "t"), tuple: ("l", "t")}
 
 
 def _equals(

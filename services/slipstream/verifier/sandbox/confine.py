@@ -47,7 +47,15 @@ class Walls:
 
 def library_folders() -> list[str]:
     """Where the interpreter finds its modules and the shared libraries that they need."""
-    candidates = [*sys.path, "/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/share/zoneinfo", "/etc/ld.so.cache"]
+    candidates = [
+        *sys.path,
+        "/lib",
+        "/lib64",
+        "/usr/lib",
+        "/usr/lib64",
+        "/usr/share/zoneinfo",
+        "/etc/ld.so.cache",
+    ]
     candidates += ["/etc/localtime", "/dev/null", "/dev/urandom", "/dev/zero"]
     return sorted({os.path.realpath(path) for path in candidates if os.path.exists(path)})
 

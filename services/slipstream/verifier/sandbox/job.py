@@ -28,8 +28,7 @@ class Run:
     seconds: float
     """Deadline by the clock; waiting for a core does not count."""
     memory_mib: int
-    """Address space in MiB, the interpreter's included; the only bound of memory there need be, since a program
-    is one process."""
+    """Address space in MiB, the interpreter's included; it bounds all, since a program is one process."""
 
     def to_json(self) -> dict[str, Any]:
         """Run → JSON."""

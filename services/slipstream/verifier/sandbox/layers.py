@@ -32,6 +32,6 @@ class Report:
         lacking = [f"{name} ({self.missing[name]})" for name in required if name not in self.active]
         if lacking:
             raise TooFewLayers(
-                f"verifier.isolation.require: not on this machine: {'; '.join(lacking)}; run code on one that "
-                "has them, or demand less (`slipstream doctor` lists what there is)"
+                f"verifier.isolation.require: not on this machine: {'; '.join(lacking)}; run code on one "
+                "that has them, or demand less (`slipstream doctor` lists what there is)"
             )

@@ -39,5 +39,9 @@ def _enter_user() -> None:
         return
     unshare(CLONE_NEWUSER)
     own = Path("/proc/self")
-    for file, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
+    for file, text in (
+        ("setgroups", "deny"),
+        ("uid_map", f"{user} {user} 1"),
+        ("gid_map", f"{group} {group} 1"),
+    ):
         (own / file).write_text(text, encoding="ascii")

@@ -27,7 +27,7 @@ VALUE_DESCRIPTOR = 3
 
 
 def become(run: Run, walls: Walls, folder: str, *, descriptors: Mapping[int, int]) -> NoReturn:
-    """Turn this process into the program. `descriptors`: 0 to 3 → what it reads, says, throws away, returns."""
+    """Make this process the program. `descriptors`: 0 to 3 → what it reads, says, throws away, returns."""
     try:
         _arrange(descriptors)
         confine(walls, folder, seconds=run.seconds, memory_mib=run.memory_mib)

@@ -22,9 +22,7 @@ SCRATCH_MIB = 16
 class Sandbox:
     """Runs programs of a model. To make one starts nothing; `start` does, if `prepare` asked for it."""
 
-    def __init__(
-        self, *, number: int | None, require: Sequence[str], metrics: Metrics, log: Log
-    ) -> None:
+    def __init__(self, *, number: int | None, require: Sequence[str], metrics: Metrics, log: Log) -> None:
         self._number = number or usable_cores()
         self._bounds = Bounds(output_bytes=OUTPUT_BYTES, scratch_mib=SCRATCH_MIB)
         self._require = require
@@ -50,7 +48,7 @@ class Sandbox:
             self._places.put_nowait(await self._begin())
 
     async def run(self, run: Run) -> Ran:
-        """What became of a run, which goes on to its end when the caller is cancelled. Errors: SandboxLost."""
+        """What became of a run, which goes on when the caller is cancelled. Errors: SandboxLost."""
         task = asyncio.create_task(self._run(run))
         self._runs.add(task)
         task.add_done_callback(self._runs.discard)

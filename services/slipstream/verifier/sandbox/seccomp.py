@@ -1,6 +1,6 @@
 """A seccomp filter: the program of classic BPF that lets a few system calls pass.
 
-See linux/seccomp.h and linux/filter.h. It is laid out as   arch? → x32? → calls with arguments → calls → EPERM.
+See linux/seccomp.h and linux/filter.h. Its layout:  arch? → x32? → calls with arguments → calls → EPERM.
 """
 
 import ctypes

@@ -4,8 +4,8 @@
                                          ▲                                    │
                                          └────────────────────────────────────┘
 
-It has an empty environment and no packages, has imported what programs use, and never reads a run itself: so a
-program is a copy of a memory in which no other program was. It waits for its parent, which closes the socket.
+It has an empty environment and no packages, has imported what programs use, and never reads a run itself: so
+a program is a copy of a memory in which no other program was. It waits for its parent, which closes the socket.
 """
 
 import gc
@@ -15,11 +15,40 @@ import socket
 import sys
 from collections.abc import Sequence
 
-USED_BY_PROGRAMS = (
-    "abc array bisect cmath collections collections.abc contextlib copy dataclasses datetime decimal enum fractions "
-    "functools hashlib heapq io itertools json math operator queue random re statistics string struct textwrap time "
-    "types typing unicodedata"
-).split()
+USED_BY_PROGRAMS = [
+    "abc",
+    "array",
+    "bisect",
+    "cmath",
+    "collections",
+    "collections.abc",
+    "contextlib",
+    "copy",
+    "dataclasses",
+    "datetime",
+    "decimal",
+    "enum",
+    "fractions",
+    "functools",
+    "hashlib",
+    "heapq",
+    "io",
+    "itertools",
+    "json",
+    "math",
+    "operator",
+    "queue",
+    "random",
+    "re",
+    "statistics",
+    "string",
+    "struct",
+    "textwrap",
+    "time",
+    "types",
+    "typing",
+    "unicodedata",
+]
 
 
 def main(argv: Sequence[str]) -> None:

@@ -50,7 +50,7 @@ class Streams:
             os.close(self.theirs.popitem()[1])
 
     def wait(self, ender: int, seconds: float) -> bool:
-        """Carry bytes for at most some seconds; whether the process behind the descriptor `ender` has ended."""
+        """Carry bytes for at most some seconds; whether the process behind the descriptor `ender` ended."""
         readable = [ender, *(source for source in self.sources if source not in self.ended)]
         ready, writable, _ = select.select(readable, [] if self.feed is None else [self.feed], [], seconds)
         if writable:

@@ -1,8 +1,8 @@
 """The system calls that a program may make; whatever is not in these tables fails with EPERM.
 
 Not among them, on purpose: fork and exec (one process a program: no descendants), signals to others, sockets,
-ptrace and process_vm_*, chmod, chown and utime (which Landlock does not govern), mount, namespaces, bpf, keys,
-io_uring, memfd, shared memory, priorities.
+ptrace and process_vm_*, chmod, chown and utime (which Landlock does not govern), mount, namespaces, bpf,
+keys, io_uring, memfd, shared memory, priorities.
 """
 
 from collections.abc import Mapping

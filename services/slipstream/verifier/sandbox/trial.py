@@ -30,6 +30,9 @@ PROBES: Mapping[str, str] = {
     "landlock": "refused(open, {source!r}) and refused(open, '/proc/self/status')",
     "seccomp": "refused(socket.socket) and refused(os.fork) and refused(os.kill, os.getppid(), 0)",
 }
+HINTS: Mapping[str, str] = {
+    "user": "; run the verifier as another user than root, or let nobody read the library"
+}
 
 
 def find_walls(
@@ -58,7 +61,7 @@ def find_walls(
         except OSError as error:
             reason = str(error.strerror or error)
         if reason:
-            lacking[name] = reason
+            lacking[name] = f"{reason}{HINTS.get(name, '')}"
         else:
             walls = stronger
     lacking |= {"cgroup": outer.cgroup_missing(), "gvisor": outer.gvisor_missing()}
@@ -78,11 +81,11 @@ def _as_nobody(home: str) -> Callable[[Walls], Walls]:
 
 def _refuted(name: str, walls: Walls, home: str) -> str:
     """Why a wall does not stand, or nothing."""
-    probe = PROBES[name].format(
-        memory_bytes=TRIAL_MEMORY_MIB * 1024 * 1024, source=os.path.abspath(__file__)
-    )
+    probe = PROBES[name].format(memory_bytes=TRIAL_MEMORY_MIB * 1024 * 1024, source=os.path.abspath(__file__))
     try:
-        ran = have(Run(code=WORKS, call=probe, seconds=TRIAL_SECONDS, memory_mib=TRIAL_MEMORY_MIB), walls, home)
+        ran = have(
+            Run(code=WORKS, call=probe, seconds=TRIAL_SECONDS, memory_mib=TRIAL_MEMORY_MIB), walls, home
+        )
     except Unjudged as error:
         return str(error)
     if ran.value == "true":
