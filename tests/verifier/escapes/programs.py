@@ -102,6 +102,14 @@ CALLED: Mapping[str, str] = {
         "def answer():\n for n in range(10 ** 9): open(f'f{{n}}', 'wb').write(b'x' * (1 << 20))"
     ),
     "bombs the disk with folders": "def answer():\n while True:\n  os.mkdir('d'); os.chdir('d')",
+    "hides what it writes beyond the longest path": (
+        "def answer():\n for _ in range(40): os.mkdir('d' * 250); os.chdir('d' * 250)\n"
+        " for n in range(200): open(f'f{{n}}', 'wb').write(b'x' * (1 << 20))\n time.sleep(1)\n return 42"
+    ),
+    "hides what it writes in a folder that cannot be listed": (
+        "def answer():\n os.mkdir('d', 0o300)\n for n in range(200): open(f'd/{{n}}', 'wb').write(b'x' * (1 << 20))\n"
+        " time.sleep(1)\n return 42"
+    ),
     "bombs the value": "def answer(): return 'x' * (1 << 22)",
     "bombs the output": "def answer():\n while True: print('x' * (1 << 16))",
     "bombs with threads": (

@@ -91,9 +91,9 @@ def _split(test: ast.expr) -> tuple[ast.expr, Check]:
                 left, right, absolute=tolerances.get("abs_tol", 0.0), relative=tolerances.get("rel_tol", 1e-9)
             )
         case ast.UnaryOp(op=ast.Not(), operand=ast.Call() as call) if _of_program(call):
-            return call, lambda sent: not truth(sent)
+            return call, lambda sent: truth(sent) is False
         case ast.Call() if _of_program(test):
-            return test, truth
+            return test, lambda sent: truth(sent) is True
     raise UnusableTest(f"an assertion that the program itself would judge: {_quoted(test)}")
 
 
@@ -139,6 +139,12 @@ def _value(node: ast.expr) -> Any:
                 return PLAIN[name](_value(inner))
             case ast.Call(func=ast.Name(id=name), args=[], keywords=[]) if name in PLAIN and name != "sorted":
                 return PLAIN[name](())
+            case ast.Set(elts=elements):
+                return {_value(element) for element in elements}
+            case ast.List(elts=elements):
+                return [_value(element) for element in elements]
+            case ast.Tuple(elts=elements):
+                return tuple(_value(element) for element in elements)
         return ast.literal_eval(node)
     except (ValueError, TypeError) as error:
         raise UnusableTest(f"not a plain value: {_quoted(node)}") from error

@@ -25,11 +25,12 @@ def equals_json(expected: Any, sent: Any) -> bool:
     return _equals(expected, sent, _same_scalar, _TAGS_OF_JSON, _text_key)
 
 
-def truth(sent: Any) -> bool:
-    """Whether what was sent counts as true; an object of another type does not."""
-    if isinstance(sent, dict):
-        return any(bool(content) for tag, content in sent.items() if tag != "o")
-    return bool(sent)
+def truth(sent: Any) -> bool | None:
+    """Whether what was sent counts as true; None for an object of another type."""
+    if not isinstance(sent, dict):
+        return bool(sent)
+    ((tag, content),) = sent.items() if len(sent) == 1 else (("o", ""),)
+    return None if tag == "o" else bool(content)
 
 
 def scalar(sent: Any) -> Any:

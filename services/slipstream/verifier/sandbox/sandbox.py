@@ -44,8 +44,8 @@ class Sandbox:
         first = await self._begin()
         self._places.put_nowait(first)
         self._tell(first.report)
-        for _ in range(self._number - 1):
-            self._places.put_nowait(await self._begin())
+        for server in await asyncio.gather(*(self._begin() for _ in range(self._number - 1))):
+            self._places.put_nowait(server)
 
     async def run(self, run: Run) -> Ran:
         """What became of a run, which goes on when the caller is cancelled. Errors: SandboxLost."""

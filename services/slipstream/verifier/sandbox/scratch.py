@@ -1,11 +1,10 @@
 """The scratch folder of a program: made for it, watched while it runs, and gone afterwards.
 
 The program may fill it with anything (folders deeper than a path may be long, folders that nobody may read,
-links), so nothing here recurses or follows a link.
+links), so nothing here recurses or follows a link, and what cannot be seen counts as too much.
 """
 
 import os
-from collections.abc import Iterator
 from contextlib import suppress
 
 MAX_ENTRIES = 256
@@ -13,25 +12,31 @@ BLOCK_BYTES = 512
 
 
 def over(folder: str, *, max_bytes: int) -> bool:
-    """Whether it holds more than it may, in bytes on the disk or in files and folders."""
+    """Whether it holds more than it may, in bytes on the disk or in files and folders, or hides something."""
     entries = total = 0
     open_folders = [folder]
     while open_folders:
-        for entry in _entries(open_folders.pop()):
-            entries += 1
-            with suppress(OSError):
+        try:
+            found = _entries(open_folders.pop())
+        except (FileNotFoundError, NotADirectoryError):  # the program has removed it
+            continue
+        except OSError:
+            return True
+        for entry in found:
+            with suppress(FileNotFoundError):
                 total += entry.stat(follow_symlinks=False).st_blocks * BLOCK_BYTES
-            if entries > MAX_ENTRIES or total > max_bytes:
-                return True
             if entry.is_dir(follow_symlinks=False):
                 open_folders.append(entry.path)
+        entries += len(found)
+        if entries > MAX_ENTRIES or total > max_bytes:
+            return True
     return False
 
 
 def clear(folder: str) -> None:
     """Empty it, once no program uses it. What lies deep is first moved up, so that no path grows long."""
     moved = 0
-    while entries := list(_entries(folder)):
+    while entries := _entries(folder):
         for entry in entries:
             if not entry.is_dir(follow_symlinks=False):
                 os.unlink(entry.path)
@@ -47,9 +52,6 @@ def clear(folder: str) -> None:
             os.rmdir(entry.path)
 
 
-def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            yield from entries
-    except OSError:
-        return
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        return list(entries)

@@ -5,7 +5,7 @@
                                          └────────────────────────────────────┘
 
 It has an empty environment and no packages, has imported what programs use, and never reads a run itself: so
-a program is a copy of a memory in which no other program was. It waits for its parent, which closes the socket.
+a program is a copy of a memory in which no other program was.
 """
 
 import gc

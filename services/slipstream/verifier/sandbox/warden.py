@@ -1,8 +1,8 @@
 """The warden of one run: a trusted process between the server and the program.
 
 It reads the run from the server's socket, starts the program in a process of its own without that socket,
-feeds and bounds it, ends it, and answers. Only then it reads the nonce of the answer: it was in no memory that the
-program had a copy of.
+feeds and bounds it, ends it, and answers. Only then it reads the nonce of the answer: the program had no copy
+of a memory in which it was.
 """
 
 import os
