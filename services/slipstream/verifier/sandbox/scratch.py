@@ -5,7 +5,6 @@ links), so nothing here recurses or follows a link, and what cannot be seen coun
 """
 
 import os
-from contextlib import suppress
 
 MAX_ENTRIES = 256
 BLOCK_BYTES = 512
@@ -18,15 +17,12 @@ def over(folder: str, *, max_bytes: int) -> bool:
     while open_folders:
         try:
             found = _entries(open_folders.pop())
-        except (FileNotFoundError, NotADirectoryError):  # the program has removed it
+            total += sum(map(_bytes, found))
+            open_folders += [entry.path for entry in found if entry.is_dir(follow_symlinks=False)]
+        except (FileNotFoundError, NotADirectoryError):  # the program has just removed it
             continue
         except OSError:
             return True
-        for entry in found:
-            with suppress(FileNotFoundError):
-                total += entry.stat(follow_symlinks=False).st_blocks * BLOCK_BYTES
-            if entry.is_dir(follow_symlinks=False):
-                open_folders.append(entry.path)
         entries += len(found)
         if entries > MAX_ENTRIES or total > max_bytes:
             return True
@@ -50,6 +46,14 @@ def clear(folder: str) -> None:
                 else:
                     os.unlink(inner.path)
             os.rmdir(entry.path)
+
+
+def _bytes(entry: os.DirEntry[str]) -> int:
+    """What it takes on the disk; nothing when the program has just removed it."""
+    try:
+        return entry.stat(follow_symlinks=False).st_blocks * BLOCK_BYTES
+    except FileNotFoundError:
+        return 0
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:

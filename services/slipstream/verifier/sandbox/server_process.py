@@ -3,7 +3,6 @@
 import asyncio
 import os
 import secrets
-import shutil
 import signal
 import socket
 import sys
@@ -12,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from slipstream.verifier.sandbox import scratch
 from slipstream.verifier.sandbox.job import Bounds, Ran, Run, ran_from_json
 from slipstream.verifier.sandbox.layers import Report
 from slipstream.verifier.sandbox.warden import PATIENCE
@@ -89,11 +89,18 @@ class ServerProcess:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         await self._process.wait()
-        await asyncio.to_thread(shutil.rmtree, self._home, ignore_errors=True)
+        await asyncio.to_thread(_remove, self._home)
 
     async def _receive(self) -> dict[str, Any]:
         length = body_length(await self._reader.readexactly(LENGTH.size))
         return from_body(await self._reader.readexactly(length))
+
+
+def _remove(home: str) -> None:
+    """Remove a folder that a killed program may have filled with anything."""
+    with suppress(OSError):
+        scratch.clear(home)
+        os.rmdir(home)
 
 
 async def _start(descriptor: int, home: str, bounds: Bounds) -> asyncio.subprocess.Process:
