@@ -16,7 +16,7 @@ from slipstream.verifier.sandbox import sandbox
 from verifier.escapes.programs import CALLED, PRINTED, SHARED
 from verifier.scoring import Bench, answer
 
-REWARD = CodeTestsConfig(name="code_tests", test_seconds=0.4, timeout_seconds=0.4, memory_mib=256)
+REWARD = CodeTestsConfig(name="code_tests", test_seconds=0.25, timeout_seconds=0.25, memory_mib=256)
 TESTS = {"call": [{"call": "answer", "args": [], "expected": 42}], "print": [{"input": "", "output": "42\n"}]}
 RIGHT = {"call": "def answer(): return 42", "print": "print(42)"}
 MIB = 1024 * 1024

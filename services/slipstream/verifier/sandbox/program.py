@@ -29,6 +29,7 @@ VALUE_DESCRIPTOR = 3
 def become(run: Run, walls: Walls, folder: str, *, descriptors: Mapping[int, int]) -> NoReturn:
     """Make this process the program. `descriptors`: 0 to 3 → what it reads, says, throws away, returns."""
     try:
+        atexit._clear()  # of the server's own
         _arrange(descriptors)
         confine(walls, folder, seconds=run.seconds, memory_mib=run.memory_mib)
         os.write(VALUE_DESCRIPTOR, CONFINED)
