@@ -192,6 +192,7 @@ COST = Row(
             "Verifiers with each layer of isolation around the programs that they run (code_tests).",
             Query(expr=total("isolation_layer", by="layer"), legend="{{layer}}"),
             unit="none",
+            width=12,
             low=0,
         ),
         lines(
@@ -199,6 +200,7 @@ COST = Row(
             "Fork servers of the sandbox that were lost with a run, a second.",
             Query(expr=rate("sandbox_servers_lost_total"), legend="lost"),
             unit="suffix: /s",
+            width=12,
             low=0,
         ),
     ],

@@ -6,7 +6,7 @@ import os
 import socket
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from slipstream.config import VerifierConfig
@@ -46,10 +46,20 @@ def surroundings() -> Iterator[dict[str, object]]:
 def descendants(pid: int) -> list[int]:
     """Process ids below a process."""
     found = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in map(int, task.read_text(encoding="ascii").split()):
-            found += [child, *descendants(child)]
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for task in Path(f"/proc/{pid}/task").glob("*/children"):
+            for child in map(int, task.read_text(encoding="ascii").split()):
+                found += [child, *descendants(child)]
     return found
+
+
+async def steady() -> list[int]:
+    """The processes below this one, once they stay the same: the wardens of the trials have ended."""
+    before: list[int] = []
+    while before != (now := descendants(os.getpid())) or not now:
+        before = now
+        await asyncio.sleep(0.1)
+    return before
 
 
 async def settled(before: list[int]) -> bool:
@@ -74,7 +84,7 @@ def wrong(programs: Mapping[str, str], kind: str) -> list[str]:
         config = VerifierConfig(workers=2, cache_entries=0)
         with surroundings() as things:
             async with Bench([REWARD], config=config) as bench:
-                before = descendants(os.getpid())
+                before = await steady()
                 memory = resident(before)
                 for name, template in programs.items():
                     program = SHARED + template.format(**things) if kind == "call" else template
