@@ -187,6 +187,22 @@ COST = Row(
             unit="suffix: /s",
             low=0,
         ),
+        lines(
+            "Layers of isolation",
+            "Verifiers with each layer of isolation around the programs that they run (code_tests).",
+            Query(expr=total("isolation_layer", by="layer"), legend="{{layer}}"),
+            unit="none",
+            width=12,
+            low=0,
+        ),
+        lines(
+            "Fork servers lost",
+            "Fork servers of the sandbox that were lost with a run, a second.",
+            Query(expr=rate("sandbox_servers_lost_total"), legend="lost"),
+            unit="suffix: /s",
+            width=12,
+            low=0,
+        ),
     ],
 )
 

@@ -7,6 +7,7 @@
     slipstream export CHECKPOINT OUTPUT [--dtype float32|bfloat16]
     slipstream cluster status|scale|logs|pause|resume [--release NAME] [--namespace NAME] [--context NAME]
     slipstream probe replay|verifier|learner|circle --config FILE ... [--deadline SECONDS]
+    slipstream doctor
     slipstream certs DIR [--roles ROLE ...] [--san ROLE=NAME ...] [--trust-domain NAME] [--days N]
 
 Exit status: 0 done (or stopped in order by one Ctrl-C), 1 failed, 2 wrong usage or configuration, 130 killed.
@@ -20,6 +21,7 @@ from pathlib import Path
 
 from slipstream import __version__
 from slipstream.cli.cluster import add_cluster
+from slipstream.cli.doctor import add_doctor
 from slipstream.cli.errors import CommandError
 from slipstream.cli.probe import add_probe
 
@@ -120,6 +122,7 @@ def _parser() -> argparse.ArgumentParser:
     export.set_defaults(command=_export)
     add_cluster(commands)
     add_probe(commands)
+    add_doctor(commands)
     _add_certs(commands)
     return parser
 

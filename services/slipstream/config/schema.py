@@ -201,6 +201,18 @@ class ReplayConfig(Section):
     """Deadline of a lease, after which the prompt goes to another worker."""
 
 
+Layer = Literal[
+    "rlimits", "seccomp", "landlock", "network_namespace", "pid_namespace", "user", "cgroup", "gvisor"
+]
+
+
+class IsolationConfig(Section):
+    """What stands between programs that a model wrote and everything else."""
+
+    require: tuple[Layer, ...] = ("rlimits", "seccomp", "landlock")
+    """Layers without which a verifier that runs code refuses to start; `slipstream doctor` lists them."""
+
+
 class VerifierConfig(Section):
     """The verifier service."""
 
@@ -218,6 +230,8 @@ class VerifierConfig(Section):
     """Answers in work or waiting, beyond which a group is refused with a hint when to come again."""
     cache_entries: int = Field(65_536, ge=0)
     """Verdicts of costly rewards that are remembered, some 300 bytes each; 0 remembers none."""
+    isolation: IsolationConfig = IsolationConfig()
+    """Of programs that a model wrote."""
 
 
 class ScheduleConfig(Section):

@@ -188,6 +188,12 @@ TABLE: dict[str, Metric] = {
     "workers_killed_total": Metric(
         kind="counter", help="Children of the verifier that were replaced, by reason.", labels=("reason",)
     ),
+    "sandbox_servers_lost_total": Metric(
+        kind="counter", help="Fork servers of the sandbox that were lost with a run, and replaced."
+    ),
+    "isolation_layer": Metric(
+        kind="gauge", help="1 for each layer of isolation that is active around programs.", labels=("layer",)
+    ),
     "answers_waiting": Metric(kind="gauge", help="Answers that the verifier judges or that wait for it."),
     "answers_refused_total": Metric(
         kind="counter", help="Answers refused because the queue of the verifier was full."

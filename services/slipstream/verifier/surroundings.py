@@ -7,6 +7,7 @@ from slipstream.config.rewards import RewardSection
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.verifier.cache import Memory, Reads, VerdictCache
+from slipstream.verifier.sandbox.sandbox import Sandbox
 from slipstream.verifier.workers.pool import Workers
 
 
@@ -19,6 +20,7 @@ class Surroundings:
     log: Log
     workers: Workers
     cache: VerdictCache
+    sandbox: Sandbox
 
     @classmethod
     def make(cls, config: VerifierConfig, *, metrics: Metrics, log: Log) -> "Surroundings":
@@ -27,16 +29,20 @@ class Surroundings:
             number=config.workers, memory_mib=config.worker_memory_mib, metrics=metrics, log=log
         )
         cache = VerdictCache(config.cache_entries, metrics=metrics)
-        return cls(config=config, metrics=metrics, log=log, workers=workers, cache=cache)
+        sandbox = Sandbox(number=config.workers, require=config.isolation.require, metrics=metrics, log=log)
+        return cls(config=config, metrics=metrics, log=log, workers=workers, cache=cache, sandbox=sandbox)
 
     def memory(self, config: RewardSection, *, reads: Reads) -> Memory | None:
         """What a costly reward remembers its verdicts in; None when the configuration wants no memory."""
         return Memory(self.cache, config, reads=reads) if self.config.cache_entries else None
 
     async def start(self) -> None:
-        """Start what the rewards need. Errors: WorkerLost when a child process cannot start."""
+        """Start what the rewards need. Errors: WorkerLost or SandboxLost when a child process
+        cannot start, TooFewLayers."""
         await self.workers.start()
+        await self.sandbox.start()
 
     async def close(self) -> None:
         """Stop it, when no call runs."""
+        await self.sandbox.close()
         await self.workers.close()

@@ -6,6 +6,7 @@ from pydantic import Discriminator, Tag
 
 from slipstream.config.rewards.answers import ExactMatchConfig, MathConfig, NumericMatchConfig
 from slipstream.config.rewards.base import ComponentName, RewardSection
+from slipstream.config.rewards.code import CodeTestsConfig
 from slipstream.config.rewards.custom import CustomConfig
 from slipstream.config.rewards.rules import CountdownConfig, FormatConfig
 from slipstream.config.rewards.shapes import (
@@ -18,6 +19,7 @@ from slipstream.config.rewards.shapes import (
 )
 
 __all__ = [
+    "CodeTestsConfig",
     "ComponentName",
     "CountdownConfig",
     "CustomConfig",
@@ -55,6 +57,7 @@ RewardConfig = Annotated[
     | Annotated[LanguageConsistencyConfig, Tag("language_consistency")]
     | Annotated[RepetitionConfig, Tag("repetition")]
     | Annotated[NoRepeatConfig, Tag("no_repeat")]
-    | Annotated[DiversityConfig, Tag("diversity")],
+    | Annotated[DiversityConfig, Tag("diversity")]
+    | Annotated[CodeTestsConfig, Tag("code_tests")],
     Discriminator(reward_kind),
 ]

@@ -7,6 +7,7 @@ from slipstream.config import ConfigError
 from slipstream.config.rewards import RewardSection
 from slipstream.verifier.adapters import EachAnswer
 from slipstream.verifier.reward import Reward
+from slipstream.verifier.rewards.code_tests import code_tests
 from slipstream.verifier.rewards.countdown import countdown
 from slipstream.verifier.rewards.custom import custom
 from slipstream.verifier.rewards.exact_match import exact_match
@@ -35,6 +36,7 @@ REWARDS: Mapping[str, Callable[[Any, Surroundings], Reward]] = {
     "repetition": lambda config, with_: repetition(config),
     "no_repeat": lambda config, with_: no_repeat(config),
     "diversity": lambda config, with_: diversity(config),
+    "code_tests": code_tests,
 }
 
 

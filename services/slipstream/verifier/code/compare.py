@@ -1,0 +1,115 @@
+"""Is what a program sent the expected value? Decided here, far from the program, on plain JSON.
+
+What was sent (sandbox/values.py) is hostile: it is never made into an object that is larger than the expected
+one, and never asked whether it is equal.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+RELATIVE_TOLERANCE = 1e-9
+"""Of numbers that are expected as JSON and have a fraction."""
+MAX_DEPTH = 64
+_NOTHING = object()
+"""What is sent of a type that does not travel; equal to nothing that is expected."""
+
+
+def equals_python(expected: Any, sent: Any) -> bool:
+    """As `==` of Python says of plain values: 1 == 1.0 == True, (1,) != [1]."""
+    return _equals(expected, sent, lambda one, other: bool(one == other), _TAGS_OF_PYTHON, _key)
+
+
+def equals_json(expected: Any, sent: Any) -> bool:
+    """As JSON says: true is not 1, a tuple is a list, keys are texts; numbers within RELATIVE_TOLERANCE."""
+    return _equals(expected, sent, _same_scalar, _TAGS_OF_JSON, _text_key)
+
+
+def truth(sent: Any) -> bool | None:
+    """Whether what was sent counts as true; None for an object of another type."""
+    if not isinstance(sent, dict):
+        return bool(sent)
+    ((tag, content),) = sent.items() if len(sent) == 1 else (("o", ""),)
+    return None if tag == "o" else bool(content)
+
+
+def scalar(sent: Any) -> Any:
+    """A number, text, truth value, bytes or None that was sent; for anything else what equals nothing."""
+    if not isinstance(sent, dict):
+        return _NOTHING if isinstance(sent, list) else sent
+    try:
+        if set(sent) == {"i"}:
+            return int(sent["i"], 16)
+        if set(sent) == {"f"}:
+            return _FLOATS[sent["f"]]
+        return bytes.fromhex(sent["b"]) if set(sent) == {"b"} else _NOTHING
+    except (TypeError, ValueError, KeyError):
+        return _NOTHING
+
+
+_FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+_TAGS_OF_PYTHON: dict[type, tuple[str, ...]] = {list: ("l",), tuple: ("t",)}
+_TAGS_OF_JSON: dict[type, tuple[str, ...]] = {list: ("l", "t"), tuple: ("l", "t")}
+
+
+def _equals(
+    expected: Any,
+    sent: Any,
+    same: Callable[[Any, Any], bool],
+    tags: dict[type, tuple[str, ...]],
+    key_of: Callable[[Any], Any],
+) -> bool:
+    def go(expected: Any, sent: Any) -> bool:
+        if isinstance(expected, list | tuple):
+            content = _content(sent, tags[type(expected)], len(expected))
+            return content is not None and all(map(go, expected, content))
+        if isinstance(expected, set | frozenset):
+            content = _content(sent, ("s",), len(expected))
+            return content is not None and {_key(item) for item in content} == expected
+        if isinstance(expected, dict):
+            content = _content(sent, ("d",), len(expected))
+            if content is None or not all(isinstance(pair, list) and len(pair) == 2 for pair in content):
+                return False
+            given = {key_of(key): value for key, value in content}
+            return all(key in given and go(value, given[key]) for key, value in expected.items())
+        found = scalar(sent)
+        return found is not _NOTHING and same(expected, found)
+
+    return go(expected, sent)
+
+
+def _content(sent: Any, tags: tuple[str, ...], length: int) -> list[Any] | None:
+    """The members of a collection of one of the types and just this length."""
+    if not isinstance(sent, dict) or len(sent) != 1:
+        return None
+    ((tag, content),) = sent.items()
+    return content if tag in tags and isinstance(content, list) and len(content) == length else None
+
+
+def _same_scalar(expected: Any, found: Any) -> bool:
+    if isinstance(expected, bool) or isinstance(found, bool) or expected is None:
+        return expected is found
+    if isinstance(expected, int | float) and isinstance(found, int | float):
+        if isinstance(expected, int) and isinstance(found, int):
+            return expected == found
+        try:
+            return math.isclose(expected, found, rel_tol=RELATIVE_TOLERANCE)
+        except OverflowError:
+            return False
+    return type(expected) is type(found) and bool(expected == found)
+
+
+def _key(sent: Any, depth: int = 0) -> Any:
+    """A member of a set or a key of a dict: a scalar, or a tuple or a frozen set of them."""
+    if isinstance(sent, dict) and len(sent) == 1 and depth < MAX_DEPTH:
+        ((tag, content),) = sent.items()
+        if tag in ("t", "s") and isinstance(content, list):
+            items = [_key(item, depth + 1) for item in content]
+            return tuple(items) if tag == "t" else frozenset(items)
+    return scalar(sent)
+
+
+def _text_key(sent: Any) -> Any:
+    """A key as JSON would write it."""
+    key = scalar(sent)
+    return str(key) if isinstance(key, int) and not isinstance(key, bool) and abs(key) < 1 << 64 else key

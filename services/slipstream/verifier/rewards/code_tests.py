@@ -1,0 +1,77 @@
+"""Does the Python program of an answer pass the tests of its prompt?"""
+
+from collections.abc import Iterable, Sequence
+
+from slipstream.config.rewards import CodeTestsConfig
+from slipstream.types import Prompt
+from slipstream.verifier.adapters import Concurrently
+from slipstream.verifier.code.cases import Case, cases_of
+from slipstream.verifier.code.extract import last_block
+from slipstream.verifier.reward import Answer, Reward, Verdict, invalid
+from slipstream.verifier.sandbox.job import Run
+from slipstream.verifier.sandbox.sandbox import Sandbox
+from slipstream.verifier.surroundings import Surroundings
+
+MAX_CHARACTERS = 65_536
+READ_FIELDS = ("tests", "setup", "entry_point")
+
+
+def code_tests(config: CodeTestsConfig, surroundings: Surroundings) -> Reward:
+    """The reward of a configured component; the sandbox starts with the verifier."""
+    surroundings.sandbox.prepare()
+    judge = CodeTests(config, surroundings.sandbox)
+    return Concurrently(judge.judge, memory=surroundings.memory(config, reads=_reads))
+
+
+class CodeTests:
+    """The share of tests that pass, or with all of them 1. Invariant: each test is a run of its own."""
+
+    def __init__(self, config: CodeTestsConfig, sandbox: Sandbox) -> None:
+        self._config = config
+        self._sandbox = sandbox
+
+    async def judge(self, prompt: Prompt, answer: Answer) -> Verdict:
+        """The verdict on one answer. Errors: UnusableGroundTruth, SandboxLost."""
+        cases = cases_of(prompt)
+        program = self._program(answer)
+        if program is None:
+            return invalid("no closed block of Python in the answer")
+        if len(program) > MAX_CHARACTERS:
+            return invalid(f"a program of {len(program)} characters; at most {MAX_CHARACTERS} are run")
+        setup = prompt.fields.get("setup", "")
+        passed = await self._passed(f"{setup}\n{program}" if setup else program, cases)
+        if self._config.partial_credit:
+            return Verdict(value=passed / len(cases), detail=f"{passed} of {len(cases)} tests")
+        return Verdict(value=float(passed == len(cases)))
+
+    def _program(self, answer: Answer) -> str | None:
+        block = last_block(answer.text)
+        whole = answer.text if self._config.whole_text and answer.text.strip() else None
+        return whole if block is None else block
+
+    async def _passed(self, program: str, cases: Sequence[Case]) -> int:
+        """How many tests pass; without partial credit the first that fails ends it."""
+        left, passed = self._config.timeout_seconds, 0
+        for case in cases:
+            if left <= 0:
+                break
+            ran = await self._sandbox.run(
+                Run(
+                    code=program,
+                    stdin=case.stdin,
+                    call=case.call,
+                    arguments=case.arguments,
+                    seconds=min(left, self._config.test_seconds),
+                    memory_mib=self._config.memory_mib,
+                )
+            )
+            left -= ran.seconds
+            if case.passed(ran):
+                passed += 1
+            elif not self._config.partial_credit:
+                break
+        return passed
+
+
+def _reads(prompt: Prompt) -> Iterable[str]:
+    return (prompt.fields.get(name, "") for name in READ_FIELDS)

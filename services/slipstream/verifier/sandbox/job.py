@@ -1,0 +1,65 @@
+"""What a fork server is told: the bounds that hold for all programs, and one run of a program."""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What a program may use."""
+
+    output_bytes: int
+    """Longest standard output; what a call returns may be as long."""
+    scratch_mib: int
+    """Files in its scratch folder, in MiB."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One run of a program in a process of its own. It carries inputs, never what is expected."""
+
+    code: str
+    stdin: str = ""
+    call: str | None = None
+    """An expression to evaluate once the program has run; None: run it as a script."""
+    arguments: str | None = None
+    """JSON list of arguments for what `call` evaluates to; None: `call` is the value."""
+    seconds: float
+    """Deadline by the clock; waiting for a core does not count."""
+    memory_mib: int
+    """Address space in MiB, the interpreter's included; it bounds all, since a program is one process."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Run → JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """What became of a run, as its warden saw it."""
+
+    end: str
+    """`exited`, `killed` (by a signal), `late`, `output` or `disk` (more than it may)."""
+    status: int
+    """Exit status or number of the signal."""
+    stdout: str
+    value: str | None
+    """JSON of what the call returned, as the program's process wrote it: not to be trusted."""
+    seconds: float
+    """How long it took by the clock."""
+
+
+def ran_from_json(message: dict[str, Any]) -> Ran:
+    """JSON → Ran. Errors: KeyError."""
+    return Ran(**{name: message[name] for name in ("end", "status", "stdout", "value", "seconds")})
+
+
+def run_from_json(message: dict[str, Any]) -> Run:
+    """JSON → Run."""
+    return Run(**message)
+
+
+def compact(value: Any) -> str:
+    """JSON without spaces."""
+    return json.dumps(value, separators=(",", ":"))

@@ -1,0 +1,55 @@
+"""The few calls of the Linux kernel that Python does not offer, by ctypes."""
+
+import ctypes
+import os
+import signal
+
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = (
+    1,
+    4,
+    22,
+    36,
+    38,
+)
+CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x08000000, 0x10000000, 0x20000000, 0x40000000
+CAPABILITY_VERSION_3 = 0x20080522
+CAPSET = {"x86_64": 126, "aarch64": 91}
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def check(result: int) -> int:
+    """The result of a call. Errors: OSError when it is negative."""
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
+
+
+def syscall(number: int, *arguments: object) -> int:
+    """A call by number; integers are passed as 64 bits. Errors: OSError."""
+    whole = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
+    return check(_libc.syscall(ctypes.c_long(number), *whole))
+
+
+def prctl(option: int, value: object = 0, third: object = 0) -> None:
+    """One operation on this process. Errors: OSError."""
+    arguments = [ctypes.c_ulong(item) if isinstance(item, int) else item for item in (value, third, 0, 0)]
+    check(_libc.prctl(option, *arguments))
+
+
+def unshare(flags: int) -> None:
+    """Leave namespaces for new ones. Errors: OSError, often PermissionError in a pod."""
+    check(_libc.unshare(flags))
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent dies."""
+    prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+
+
+def drop_capabilities() -> None:
+    """Give up every capability. Errors: OSError."""
+    header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
+    nothing = (ctypes.c_uint32 * 6)()
+    syscall(CAPSET[os.uname().machine], header, nothing)

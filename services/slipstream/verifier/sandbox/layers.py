@@ -1,0 +1,37 @@
+"""The walls around a program, by name, and which of them stand on this machine."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+LAYERS: Mapping[str, str] = {
+    "rlimits": "bounds of memory, time of a core, file size, open files; no core dump",
+    "seccomp": "a list of allowed system calls: no sockets, processes, signals to others, tracing",
+    "landlock": "reads the interpreter's library, writes its scratch folder, nothing else",
+    "network_namespace": "a network of its own that is empty",
+    "pid_namespace": "sees no process but its server's",
+    "user": "a user without privileges or capabilities",
+    "cgroup": "the whole pod's memory is bounded by its cgroup",
+    "gvisor": "gVisor is the kernel of the whole pod",
+}
+"""Every layer, inner ones first, and what it is."""
+
+
+class TooFewLayers(ValueError):
+    """This machine cannot give the isolation that the configuration demands."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Invariant: every layer is either active, as a trial has shown, or missing with the reason."""
+
+    active: Sequence[str]
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+    def demand(self, required: Sequence[str]) -> None:
+        """Errors: TooFewLayers when one of the required layers is missing."""
+        lacking = [f"{name} ({self.missing[name]})" for name in required if name not in self.active]
+        if lacking:
+            raise TooFewLayers(
+                f"verifier.isolation.require: not on this machine: {'; '.join(lacking)}; run code on one "
+                "that has them, or demand less (`slipstream doctor` lists what there is)"
+            )

@@ -1,0 +1,91 @@
+"""A program's process: confined, it runs the code, and writes the value of a call into a pipe.
+
+Nothing in here is trusted once the code has begun: it knows its own inputs and can write into its own pipes,
+and has no means to reach anything else. So all that it can forge is what its own answer is.
+"""
+
+import atexit
+import json
+import os
+import random
+import resource
+import sys
+import threading
+import traceback
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from slipstream.verifier.sandbox.confine import Walls, confine
+from slipstream.verifier.sandbox.job import Run, compact
+from slipstream.verifier.sandbox.values import to_plain
+
+CONFINED = b"\x06"
+"""The first byte in the pipe of the value: the walls are up, and the code begins."""
+UNCONFINED_STATUS = 70
+FIRST_OWN_DESCRIPTOR = 4
+VALUE_DESCRIPTOR = 3
+
+
+def become(run: Run, walls: Walls, folder: str, *, descriptors: Mapping[int, int]) -> NoReturn:
+    """Make this process the program. `descriptors`: 0 to 3 → what it reads, says, throws away, returns."""
+    try:
+        atexit._clear()  # of the server's own
+        _arrange(descriptors)
+        confine(walls, folder, seconds=run.seconds, memory_mib=run.memory_mib)
+        os.write(VALUE_DESCRIPTOR, CONFINED)
+    except BaseException as error:
+        os.write(VALUE_DESCRIPTOR, f"{type(error).__name__}: {error}".encode())
+        os._exit(UNCONFINED_STATUS)
+    _finish(_status(run))
+
+
+def _arrange(descriptors: Mapping[int, int]) -> None:
+    """Standard streams and the pipe, and nothing else that the server had open."""
+    high = {target: os.dup(source) for target, source in descriptors.items()}
+    for target, source in high.items():
+        os.dup2(source, target, inheritable=True)
+    os.closerange(FIRST_OWN_DESCRIPTOR, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    sys.stdin = open(0, encoding="utf-8", errors="replace")  # noqa: SIM115
+    sys.stdout = open(1, "w", encoding="utf-8", errors="replace")  # noqa: SIM115
+    sys.stderr = open(2, "w", encoding="utf-8", errors="replace")  # noqa: SIM115
+
+
+def _status(run: Run) -> int:
+    try:
+        _execute(run)
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else int(error.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def _execute(run: Run) -> None:
+    random.seed(0)  # so that a verdict can be had again
+    sys.argv = ["program.py"]
+    script = run.call is None
+    names: dict[str, Any] = {"__name__": "__main__" if script else "program", "__builtins__": __builtins__}
+    exec(compile(run.code, "program.py", "exec", dont_inherit=True), names)
+    if run.call is None:
+        return
+    value = eval(compile(run.call, "call", "eval", dont_inherit=True), names)
+    if run.arguments is not None:
+        value = value(*json.loads(run.arguments))
+    _send(compact(to_plain(value)).encode())
+
+
+def _send(data: bytes) -> None:
+    while data:
+        data = data[os.write(VALUE_DESCRIPTOR, data) :]
+
+
+def _finish(status: int) -> NoReturn:
+    """What the interpreter does at its end, without its long clean-up."""
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+    except BaseException:
+        os._exit(1)
+    os._exit(status & 0xFF)

@@ -1,0 +1,20 @@
+"""`python -m slipstream.verifier.sandbox.report`: which layers are active on this machine, as JSON."""
+
+import asyncio
+import json
+from dataclasses import asdict
+
+from slipstream.verifier.sandbox.job import Bounds
+from slipstream.verifier.sandbox.layers import Report
+from slipstream.verifier.sandbox.server_process import ServerProcess
+
+
+async def report() -> Report:
+    """What a server started for this purpose finds. Errors: SandboxLost."""
+    server = await ServerProcess.start(Bounds(output_bytes=65_536, scratch_mib=1))
+    await server.kill()
+    return server.report
+
+
+if __name__ == "__main__":
+    print(json.dumps(asdict(asyncio.run(report()))))

@@ -1,0 +1,122 @@
+"""The fork server: `python -s -P -S -B .../server.py SOURCE_ROOT SOCKET HOME OUTPUT_BYTES SCRATCH_MIB`.
+
+    namespaces ─▶ trials ─▶ ready ─▶ a run waits ─▶ fork a warden ─▶ its end ─┐
+                                         ▲                                    │
+                                         └────────────────────────────────────┘
+
+It has an empty environment and no packages, has imported what programs use, and never reads a run itself: so
+a program is a copy of a memory in which no other program was.
+"""
+
+import gc
+import os
+import select
+import socket
+import sys
+from collections.abc import Sequence
+
+USED_BY_PROGRAMS = [
+    "abc",
+    "array",
+    "bisect",
+    "cmath",
+    "collections",
+    "collections.abc",
+    "contextlib",
+    "copy",
+    "dataclasses",
+    "datetime",
+    "decimal",
+    "enum",
+    "fractions",
+    "functools",
+    "hashlib",
+    "heapq",
+    "io",
+    "itertools",
+    "json",
+    "math",
+    "operator",
+    "queue",
+    "random",
+    "re",
+    "statistics",
+    "string",
+    "struct",
+    "textwrap",
+    "time",
+    "types",
+    "typing",
+    "unicodedata",
+]
+
+
+def main(argv: Sequence[str]) -> None:
+    """Serve until the parent is gone."""
+    from slipstream.verifier.sandbox.kernel import die_with_parent
+    from slipstream.verifier.sandbox.namespaces import PROCESSES, enter
+    from slipstream.verifier.sandbox.trial import find_walls
+    from slipstream.verifier.workers.frames import to_frame
+
+    descriptor, home = int(argv[0]), argv[1]
+    output_bytes, scratch_mib = map(int, argv[2:4])
+    os.environ.clear()
+    die_with_parent()
+    missing = enter()
+    if PROCESSES not in missing:
+        _continue_as_first_process()
+    for name in USED_BY_PROGRAMS:
+        __import__(name)
+    sys.path.pop(0)  # our own source
+    with socket.socket(fileno=descriptor) as connection:
+        walls, report = find_walls(home, missing, output_bytes=output_bytes, scratch_mib=scratch_mib)
+        connection.sendall(to_frame({"active": list(report.active), "missing": dict(report.missing)}))
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        while _next_waits(connection):
+            _fork_warden(connection, walls, home)
+
+
+def _continue_as_first_process() -> None:
+    """Go on in a child, with which the kernel ends every process of its namespace."""
+    from slipstream.verifier.sandbox.kernel import die_with_parent
+
+    child = os.fork()
+    if child:
+        os.closerange(3, 256)
+        os.waitpid(child, 0)
+        os._exit(0)
+    die_with_parent()
+
+
+def _next_waits(connection: socket.socket) -> bool:
+    """Wait for a run; False when the parent is gone."""
+    select.select([connection], [], [])
+    return bool(connection.recv(1, socket.MSG_PEEK))
+
+
+def _fork_warden(connection: socket.socket, walls: "Walls", home: str) -> None:
+    """Have one run; without an answer the server ends, so that its parent learns of it."""
+    from slipstream.verifier.sandbox.kernel import die_with_parent
+    from slipstream.verifier.sandbox.warden import serve_one
+
+    warden = os.fork()
+    if warden == 0:
+        status = 1
+        try:
+            die_with_parent()
+            serve_one(connection, walls, home)
+            status = 0
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(warden, 0)
+    if status:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, sys.argv[1])
+    from slipstream.verifier.sandbox.confine import Walls
+
+    main(sys.argv[2:])

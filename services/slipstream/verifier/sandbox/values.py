@@ -1,0 +1,31 @@
+"""A program's value as plain JSON, tagged by type: what runs beside the program, and is not trusted."""
+
+import math
+from typing import Any
+
+MAX_DEPTH = 64
+EXACT_INTEGER = 2**53
+
+
+def to_plain(value: Any, depth: int = 0) -> Any:
+    """A value as JSON; of an object of another type only that it is one. Runs beside the program."""
+    if depth > MAX_DEPTH:
+        return {"o": "deep"}
+    if value is None or value is True or value is False:
+        return value
+    if isinstance(value, int):
+        number = int.__index__(value)
+        return number if abs(number) < EXACT_INTEGER else {"i": format(number, "x")}
+    if isinstance(value, float):
+        return float.__float__(value) if math.isfinite(value) else {"f": float.__repr__(value)}
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, bytes | bytearray):
+        return {"b": value.hex()}
+    if isinstance(value, dict):
+        pairs = [[to_plain(key, depth + 1), to_plain(item, depth + 1)] for key, item in dict.items(value)]
+        return {"d": pairs}
+    for tag, kind in (("l", list), ("t", tuple), ("s", set), ("s", frozenset)):
+        if isinstance(value, kind):
+            return {tag: [to_plain(item, depth + 1) for item in kind.__iter__(value)]}  # type: ignore[arg-type]
+    return {"o": type(value).__name__}

@@ -1,0 +1,114 @@
+"""Nothing in the corpus is rewarded, and after each the sandbox is as it was before."""
+
+import asyncio
+import json
+import os
+import socket
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from slipstream.config import VerifierConfig
+from slipstream.config.rewards import CodeTestsConfig
+from slipstream.types import Outcome, Prompt
+from slipstream.verifier.sandbox import sandbox
+from verifier.escapes.programs import CALLED, PRINTED, SHARED
+from verifier.scoring import Bench, answer
+
+REWARD = CodeTestsConfig(name="code_tests", test_seconds=0.25, timeout_seconds=0.25, memory_mib=256)
+TESTS = {"call": [{"call": "answer", "args": [], "expected": 42}], "print": [{"input": "", "output": "42\n"}]}
+RIGHT = {"call": "def answer(): return 42", "print": "print(42)"}
+MIB = 1024 * 1024
+
+
+def prompt(tests: str) -> Prompt:
+    return Prompt(prompt_id="p", task="t", answer="", text="?", fields={"tests": json.dumps(TESTS[tests])})
+
+
+@contextmanager
+def surroundings() -> Iterator[dict[str, object]]:
+    """Things outside that a program would like to reach, and that would answer."""
+    with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as tcp:
+        unix = socket.socket(socket.AF_UNIX)
+        unix.bind(f"{folder}/unix")
+        unix.listen()
+        with unix:
+            yield {
+                "source": sandbox.__file__,
+                "outside": f"{folder}/file",
+                "outside_folder": folder,
+                "port": tcp.getsockname()[1],
+                "unix": f"{folder}/unix",
+            }
+
+
+def descendants(pid: int) -> list[int]:
+    """Process ids below a process."""
+    found = []
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for task in Path(f"/proc/{pid}/task").glob("*/children"):
+            for child in map(int, task.read_text(encoding="ascii").split()):
+                found += [child, *descendants(child)]
+    return found
+
+
+async def steady() -> list[int]:
+    """The processes below this one, once they stay the same: the wardens of the trials have ended."""
+    before: list[int] = []
+    while before != (now := descendants(os.getpid())) or not now:
+        before = now
+        await asyncio.sleep(0.1)
+    return before
+
+
+async def settled(before: list[int]) -> bool:
+    """Whether the same processes are there as before, once the warden of the last run has ended."""
+    for _ in range(200):
+        if descendants(os.getpid()) == before:
+            return True
+        await asyncio.sleep(0.005)
+    return False
+
+
+def resident(pids: list[int]) -> int:
+    pages = [int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) for pid in pids]
+    return sum(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def wrong(programs: Mapping[str, str], kind: str) -> list[str]:
+    """The programs of the corpus that were rewarded, were no answer of the model's, or left something."""
+
+    async def play() -> list[str]:
+        found = []
+        config = VerifierConfig(workers=2, cache_entries=0)
+        with surroundings() as things:
+            async with Bench([REWARD], config=config) as bench:
+                before = await steady()
+                memory = resident(before)
+                for name, template in programs.items():
+                    program = SHARED + template.format(**things) if kind == "call" else template
+                    text = f"```python\n{program}\n```"
+                    ((reward,),) = await bench.scorer.score(prompt(kind), [answer(text)])
+                    if reward.value != 0 or reward.outcome is Outcome.ERROR:
+                        found.append(f"{name}: {reward}")
+                    if not await settled(before):
+                        found.append(f"{name}: processes stayed")
+                ((reward,),) = await bench.scorer.score(
+                    prompt(kind), [answer(f"```python\n{RIGHT[kind]}\n```")]
+                )
+                assert reward.value == 1, "the sandbox does not work any more"
+                assert resident(before) - memory < 16 * MIB
+                assert bench.sample("sandbox_servers_lost_total") == 0
+                assert os.listdir(str(things["outside_folder"])) == ["unix"]
+        return found
+
+    return asyncio.run(play())
+
+
+def test_no_program_of_the_corpus_that_is_called_is_rewarded() -> None:
+    assert wrong(CALLED, "call") == []
+
+
+def test_no_program_of_the_corpus_that_prints_is_rewarded() -> None:
+    assert wrong(PRINTED, "print") == []

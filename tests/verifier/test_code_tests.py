@@ -1,0 +1,187 @@
+"""The reward `code_tests`: what is right, what is wrong, and which tests are refused."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from slipstream.config import VerifierConfig
+from slipstream.config.rewards import CodeTestsConfig
+from slipstream.types import Outcome, Prompt
+from slipstream.verifier.code.assertions import assertions
+from slipstream.verifier.code.cases import cases_of
+from slipstream.verifier.code.compare import equals_json, equals_python, truth
+from slipstream.verifier.code.extract import last_block
+from slipstream.verifier.reward import UnusableGroundTruth
+from slipstream.verifier.sandbox.values import to_plain
+from verifier.scoring import Bench, answer
+
+ALONE = VerifierConfig(workers=1)
+ADDS = "def add(a, b):\n    return a + b"
+
+
+def prompt(tests: Any, **fields: str) -> Prompt:
+    written = tests if isinstance(tests, str) else json.dumps(tests)
+    return Prompt(prompt_id="p7", task="t", answer="", text="?", fields={"tests": written, **fields})
+
+
+def fenced(code: str) -> str:
+    return f"Here it is:\n```python\n{code}\n```\nDone."
+
+
+def values(cases: list[tuple[Prompt, str]], **settings: Any) -> list[float]:
+    """The reward of each answer by its prompt."""
+
+    async def once() -> list[float]:
+        found = []
+        async with Bench([CodeTestsConfig(name="code_tests", **settings)], config=ALONE) as bench:
+            for asked, text in cases:
+                ((reward,),) = await bench.scorer.score(asked, [answer(text)])
+                assert reward.outcome is Outcome.SCORE, reward
+                found.append(reward.value)
+        return found
+
+    return asyncio.run(once())
+
+
+def test_right_programs_score_one_and_wrong_ones_nothing() -> None:
+    printed = prompt([{"input": "3 4\n", "output": "7\n"}, {"input": "0 0", "output": "0"}])
+    called = prompt([{"call": "add", "args": [3, 4], "expected": 7}])
+    asserted = prompt("assert add(3, 4) == 7\nassert add([1], [2]) == [1, 2]")
+    human = prompt(
+        "def check(candidate):\n    assert candidate(0.1, 0.2) - 0 == 0.30000000000000004", entry_point="add"
+    )
+    assert values(
+        [
+            (printed, fenced("print(sum(map(int, input().split())))")),
+            (printed, fenced("print(7)")),
+            (called, fenced(ADDS)),
+            (called, fenced("def add(a, b): return True")),
+            (called, fenced("class Add:\n def __call__(self, a, b): return a + b\nadd = Add()")),
+            (asserted, fenced(ADDS)),
+            (asserted, fenced("def add(a, b): return 7")),
+            (asserted, fenced("def add(a, b): return (1, 2) if a == [1] else 7")),
+            (human, fenced(ADDS)),
+            (prompt("assert add(1) == 2", setup="ONE = 1"), fenced("def add(a): return a + ONE")),
+            (
+                printed,
+                fenced(
+                    "import asyncio\nasync def f(): print(sum(map(int, input().split())))\nasyncio.run(f())"
+                ),
+            ),
+            (
+                printed,
+                fenced("import atexit\natexit.register(lambda: print(sum(map(int, input().split()))))"),
+            ),
+        ]
+    ) == [1, 0, 1, 0, 1, 1, 0, 0, 1, 1, 1, 1]
+
+
+def test_partial_credit_is_the_share_of_tests_that_pass() -> None:
+    half = prompt("assert f(1) == 1\nassert f(2) == 3\nassert f(3) == 3\nassert f(4) == 5")
+    assert values([(half, fenced("def f(x): return x"))], partial_credit=True) == [0.5]
+    assert values([(half, fenced("def f(x): return x"))]) == [0]
+
+
+def test_an_answer_that_hangs_loses_only_the_tests_it_hangs_in() -> None:
+    asked = prompt("assert f(1) == 1\nassert f(2) == 2\nassert f(3) == 3\nassert f(4) == 4")
+    code = fenced("def f(x):\n    while x == 2: pass\n    return x")
+    assert values([(asked, code)], partial_credit=True, test_seconds=0.2) == [0.75]
+    assert values([(asked, code)], partial_credit=True, test_seconds=0.2, timeout_seconds=0.15) == [0.25]
+
+
+def test_an_answer_without_a_program_is_invalid() -> None:
+    texts = ["", "no code", "```python\nprint(1)", "```js\n1\n```", "```python\n" + "1" * 70_000 + "\n```"]
+
+    async def once() -> None:
+        async with Bench([CodeTestsConfig(name="code_tests")], config=ALONE) as bench:
+            for (reward,) in await bench.scorer.score(prompt("assert f() == 1"), list(map(answer, texts))):
+                assert (reward.outcome, reward.value) == (Outcome.INVALID_ANSWER, 0)
+
+    asyncio.run(once())
+
+
+def test_the_last_closed_block_of_python_is_the_program() -> None:
+    assert last_block("```python\na\n```\n```py\nb\nc\n```\n```json\nd\n```") == "b\nc"
+    assert last_block("```python\na\n```\n```python\nb") == "a"
+    assert last_block("```\na\n```") is None
+
+
+def test_the_whole_text_is_a_program_only_where_configured() -> None:
+    asked = prompt("assert add(1, 2) == 3")
+    assert values([(asked, ADDS), (asked, fenced(ADDS))], whole_text=True) == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [
+        "",
+        "[]",
+        "{}",
+        "7",
+        "not python",
+        "assert True",
+        "assert f(1) != 2",
+        "assert f(1) == g(1)",
+        "assert f(1) in (1, 2)",
+        "assert 1 == 1",
+        "assert f(1) == (2 if f(2) else 3)",
+        "assert isinstance(f(1), int)",
+        "assert all(f(x) for x in [1])",
+        "for x in [1]:\n    assert f(x) == x",
+        "def check(candidate):\n    assert candidate(1) == 1",
+        '[{"input": "1"}]',
+        '[{"input": 1, "output": "1"}]',
+        '[{"call": "f(", "args": [], "expected": 1}]',
+        '[{"call": "f", "args": 1, "expected": 1}]',
+        '["assert f(1) == 1", 7]',
+        "assert f() == " + "(" * 500 + ")" * 500,
+    ],
+)
+def test_tests_that_cannot_be_had_are_refused_with_the_prompt(tests: str) -> None:
+    with pytest.raises(UnusableGroundTruth, match="p7"):
+        cases_of(prompt(tests))
+
+
+@pytest.mark.parametrize(
+    ("assertion", "right", "wrong"),
+    [
+        ("assert f(1) == {'a': (1, 2)}", {"a": (1, 2)}, {"a": [1, 2]}),
+        ("assert [3] == f(1)", [3], [3, 3]),
+        ("assert set(f(1)) == set((4, 5))", {4, 5}, {4}),
+        ("assert f(1) == {frozenset([1]), (2, 3)}", {frozenset([1]), (2, 3)}, {(2, 3), (1,)}),
+        ("assert f(1) is True", True, 1),
+        ("assert f(1) is None", None, 0),
+        ("assert f(1)", [0], []),
+        ("assert not f(1)", {}, {0: 0}),
+        ("assert abs(f(1) - 0.5) < 1e-3", 0.5004, 0.6),
+        ("assert math.isclose(f(1), 0.5, rel_tol=0.01)", 0.501, float("nan")),
+        ("assert f(1) == -3", -3, 3),
+        ("assert f(1) == 10000000000000000000000", 10**22, 10**22 + 1),
+        ("assert f(1) == b'x'", b"x", "x"),
+        ("assert f(1) == True", 1, 2),
+    ],
+)
+def test_an_assertion_is_split_into_a_call_and_its_value(assertion: str, right: Any, wrong: Any) -> None:
+    ((call, check),) = assertions(assertion)
+    assert "f(1)" in call
+    assert check(json.loads(json.dumps(to_plain(right))))
+    assert not check(json.loads(json.dumps(to_plain(wrong))))
+    assert not check({"o": "Everything"})
+
+
+def test_json_values_are_compared_by_their_types() -> None:
+    for expected, value in (([1, "a"], (1, "a")), ({"1": None}, {1: None}), (0.3, 0.1 + 0.2), (1.0, 1)):
+        assert equals_json(expected, to_plain(value)), (expected, value)
+    for expected, value in ((1, True), (True, 1), ("1", 1), (None, False), ([1], {1}), ({}, []), (0.3, 0.31)):
+        assert not equals_json(expected, to_plain(value)), (expected, value)
+
+
+@pytest.mark.parametrize(
+    "sent", [{}, [], {"l": 7}, {"i": []}, {"f": {}}, {"d": [[1]]}, {"d": [1]}, {"b": "x"}, {"z": 1}]
+)
+def test_what_is_no_value_equals_nothing(sent: Any) -> None:
+    for expected in ([], {}, 7, None, "", [7], {1: 2}, {7}):
+        assert not equals_python(expected, sent)
+        assert not equals_json(expected, sent)
+    assert truth({"o": "Everything"}) is None
