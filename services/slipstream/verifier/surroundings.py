@@ -1,6 +1,7 @@
 """What the rewards of one verifier share: its children, its memory, its metrics and its log."""
 
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 
 from slipstream.config import VerifierConfig
 from slipstream.config.rewards import RewardSection
@@ -19,6 +20,8 @@ class Surroundings:
     log: Log
     workers: Workers
     cache: VerdictCache
+    starting: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
+    """What else begins with `start`; a reward that needs it adds to it when it is made, and ends it itself."""
 
     @classmethod
     def make(cls, config: VerifierConfig, *, metrics: Metrics, log: Log) -> "Surroundings":
@@ -36,6 +39,8 @@ class Surroundings:
     async def start(self) -> None:
         """Start what the rewards need. Errors: WorkerLost when a child process cannot start."""
         await self.workers.start()
+        for start in self.starting:
+            await start()
 
     async def close(self) -> None:
         """Stop it, when no call runs."""

@@ -6,6 +6,8 @@ from pydantic import Discriminator, Tag
 
 from slipstream.config.rewards.base import ComponentName, RewardSection
 from slipstream.config.rewards.custom import CustomConfig
+from slipstream.config.rewards.judge import JudgeConfig
+from slipstream.config.rewards.models import ProcessRewardConfig, RewardModelConfig
 from slipstream.config.rewards.rules import CountdownConfig, ExactMatchConfig, FormatConfig
 
 __all__ = [
@@ -14,7 +16,10 @@ __all__ = [
     "CustomConfig",
     "ExactMatchConfig",
     "FormatConfig",
+    "JudgeConfig",
+    "ProcessRewardConfig",
     "RewardConfig",
+    "RewardModelConfig",
     "RewardSection",
 ]
 
@@ -30,6 +35,9 @@ RewardConfig = Annotated[
     Annotated[ExactMatchConfig, Tag("exact_match")]
     | Annotated[FormatConfig, Tag("format")]
     | Annotated[CountdownConfig, Tag("countdown")]
-    | Annotated[CustomConfig, Tag("custom")],
+    | Annotated[CustomConfig, Tag("custom")]
+    | Annotated[JudgeConfig, Tag("judge")]
+    | Annotated[RewardModelConfig, Tag("reward_model")]
+    | Annotated[ProcessRewardConfig, Tag("process_reward")],
     Discriminator(reward_kind),
 ]

@@ -11,6 +11,8 @@ from slipstream.verifier.rewards.countdown import countdown
 from slipstream.verifier.rewards.custom import custom
 from slipstream.verifier.rewards.exact_match import exact_match
 from slipstream.verifier.rewards.format import format_match
+from slipstream.verifier.rewards.judge import judge
+from slipstream.verifier.rewards.models import process_reward, reward_model
 from slipstream.verifier.surroundings import Surroundings
 
 # kind → the reward of one configured component. A factory starts nothing and imports nothing heavy.
@@ -20,6 +22,9 @@ REWARDS: Mapping[str, Callable[[Any, Surroundings], Reward]] = {
     "countdown": lambda config, with_: EachAnswer(countdown),
     "format": format_match,
     "custom": custom,
+    "judge": judge,
+    "reward_model": reward_model,
+    "process_reward": process_reward,
 }
 
 
