@@ -18,3 +18,6 @@ def plaintext_beyond_loopback(config: RunConfig) -> Iterator[Problem]:
         address = getattr(config, name).address
         if not is_loopback(address):
             yield Problem(key=f"{name}.address", reason=f"{address} {REASON}", remedy=REMEDY)
+    if config.verifier.http_address is not None and not is_loopback(config.verifier.http_address):
+        reason = f"{config.verifier.http_address} {REASON}"
+        yield Problem(key="verifier.http_address", reason=reason.replace("gRPC", "HTTP"), remedy=REMEDY)
