@@ -16,6 +16,7 @@ class Loaded:
 
     def __init__(self, config: ScoringModel, *, architecture: str) -> None:
         """Load by the Auto class `architecture`. Errors: OSError and ValueError of transformers."""
+        transformers.utils.logging.disable_progress_bar()
         self.config = config
         self.device = _device(config.device)
         auto = getattr(transformers, architecture)
@@ -25,17 +26,18 @@ class Loaded:
         )
         if report["missing_keys"]:
             missing = ", ".join(sorted(report["missing_keys"])[:3])
-            raise ValueError(f"path: {config.path} is no trained {architecture[13:]}: it lacks {missing}")
+            raise ValueError(f"path: {config.path} is no trained {architecture.removeprefix("AutoModelFor")}: it lacks {missing}")
         self.tokenizer = transformers.AutoTokenizer.from_pretrained(config.path, local_files_only=True)
         self.form = form_of(self.tokenizer, config.input)
-        self.pad_id = _pad_id(self.tokenizer)
-        model.config.pad_token_id = self.pad_id
+        self._pad: int | None = model.config.pad_token_id
+        self._vocabulary = model.get_input_embeddings().num_embeddings
         self.model = model.to(self.device).eval()
 
     def logits(self, rows: Sequence[Sequence[int]]) -> Tensor:
         """The model's logits of the rows, padded on the right, in float32 on the CPU."""
         width = max(map(len, rows))
-        ids_BL = [[*row, *[self.pad_id] * (width - len(row))] for row in rows]
+        pad = self._padding(rows)
+        ids_BL = [[*row, *[pad] * (width - len(row))] for row in rows]
         mask_BL = [[1] * len(row) + [0] * (width - len(row)) for row in rows]
         with torch.inference_mode():
             output: Any = self.model(
@@ -45,15 +47,20 @@ class Loaded:
         logits: Tensor = output.logits.float().cpu()
         return logits
 
+    def _padding(self, rows: Sequence[Sequence[int]]) -> int:
+        """What the model was trained to see as padding, or else what no row has: where padding and the end of
+        a text are the same token, a classifier would read its score one token too early."""
+        used = {token for row in rows for token in row}
+        if max(used) >= self._vocabulary:
+            raise ValueError(f"path: the tokenizer knows the token {max(used)}, and the model does not")
+        if self._pad is not None and 0 <= self._pad < self._vocabulary:
+            return self._pad
+        unused = next(token for token in range(self._vocabulary) if token not in used)
+        self.model.config.pad_token_id = unused
+        return unused
+
 
 def _device(name: str) -> torch.device:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device(name)
-
-
-def _pad_id(tokenizer: Any) -> int:
-    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-    if pad is None:
-        raise ValueError("path: the tokenizer has neither a padding nor an end token")
-    return int(pad)
