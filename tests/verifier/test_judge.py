@@ -3,6 +3,7 @@
 import asyncio
 import re
 import socket
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -180,7 +181,7 @@ def test_retry_after_is_honoured() -> None:
 
 def test_pauses_grow_are_jittered_and_are_never_shorter_than_asked_for() -> None:
     pauses = [[pause_seconds(attempt, wanted=None) or 0 for _ in range(50)] for attempt in range(4)]
-    assert all(max(earlier) < min(later) * 1.5 for earlier, later in zip(pauses, pauses[1:], strict=False))
+    assert all(max(earlier) < min(later) * 1.5 for earlier, later in pairwise(pauses))
     assert len(set(pauses[0])) > 1
     assert all((pause_seconds(0, wanted=2.0) or 0) >= 2 for _ in range(50))
     assert pause_seconds(0, wanted=3600) is None

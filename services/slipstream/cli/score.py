@@ -23,7 +23,7 @@ def add_score(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         action="extend",
         default=[],
         metavar="USE=NAME",
-        help="name of the column for prompt, answer (the ground truth), completion or id",
+        help="name of the column for prompt, answer (the ground truth), completion, tokens or id",
     )
     score.add_argument("--output", type=Path, metavar="FILE", help="where the scores go; default: stdout")
     score.set_defaults(command=_score)

@@ -219,7 +219,7 @@ class VerifierConfig(Section):
     cache_entries: int = Field(65_536, ge=0)
     """Verdicts of costly rewards that are remembered, some 300 bytes each; 0 remembers none."""
     http_address: Address | None = None
-    """host:port of POST /v1/score over HTTP, with rpc.tls over HTTPS; port 0 takes a free one, null has none."""
+    """host:port of POST /v1/score over HTTP, HTTPS with rpc.tls; port 0 takes a free one, null has none."""
 
 
 class ScheduleConfig(Section):

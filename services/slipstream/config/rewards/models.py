@@ -53,7 +53,7 @@ class ProcessRewardConfig(ScoringModel):
     label: int = Field(1, ge=0)
     """Of a token classifier: the output that means that a step is right; one with one output needs 0."""
     verdicts: tuple[str, str] | None = None
-    """Of a causal model: the tokens for a right and for a wrong step; null: the model is a token classifier."""
+    """Of a causal model: the tokens for a right and a wrong step; null: the model is a token classifier."""
     aggregation: Literal["mean", "last", "min", "product"] = "min"
     """How the scores of the steps become one."""
     max_steps: int = Field(256, ge=1)

@@ -1,1 +1,1 @@
-"""The scorer over HTTP, for users who score offline or from another language; only here is FastAPI imported."""
+"""The scorer over HTTP, for users who score offline or from another language; FastAPI is imported here."""

@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -100,7 +100,7 @@ def _renewing(certificates: Certificates) -> ssl.SSLContext:
         connection.context = newest[1]
 
     outer = _context(certificates.config)
-    outer.sni_callback = renew  # type: ignore[assignment]
+    outer.sni_callback = renew
     return outer
 
 
@@ -115,7 +115,7 @@ def _context(config: TlsConfig) -> ssl.SSLContext:
     return context
 
 
-def _protocol(trust_domain: str, log: Log) -> Callable[..., asyncio.Protocol]:
+def _protocol(trust_domain: str, log: Log) -> type[H11Protocol]:
     """A protocol that puts the role of the caller's certificate into the state of each request."""
 
     class WithRole(H11Protocol):

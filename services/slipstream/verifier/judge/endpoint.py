@@ -148,7 +148,8 @@ def retry_after(header: str | None) -> float | None:
         until = parsedate_to_datetime(header)
     except ValueError:
         return None
-    return max(0.0, (until.replace(tzinfo=until.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
+    left = until.replace(tzinfo=until.tzinfo or UTC) - datetime.now(UTC)
+    return max(0.0, float(left.total_seconds()))
 
 
 def _refusal(status: int, body: bytes, wait: str | None) -> JudgeFailed:
@@ -166,7 +167,9 @@ def _content(body: bytes) -> str:
     except (ValueError, RecursionError, LookupError, TypeError) as error:
         raise ValueError(f"the endpoint sent no chat completion: {body[:80]!a}") from error
     if not isinstance(content, str) or choice.get("finish_reason") == "length":
-        raise ValueError("the judge's reply was cut off before its end (max_tokens)" if content else "no text")
+        raise ValueError(
+            f"the judge's reply has no text, or was cut off by max_tokens: {str(content)[-60:]!a}"
+        )
     return content
 
 

@@ -131,7 +131,7 @@ class Batches:
 
     def _next(self) -> list[tuple[list[Any], asyncio.Future[Verdict]]]:
         """The oldest that still wait for a verdict, as many as fit into a batch."""
-        batch = []
+        batch: list[tuple[list[Any], asyncio.Future[Verdict]]] = []
         while self._waiting and len(batch) < self._config.batch_size:
             entry = self._waiting.popleft()
             if not entry[1].done():

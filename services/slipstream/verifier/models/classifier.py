@@ -31,10 +31,13 @@ class Classifier:
         limit = self._loaded.config.max_tokens
         fitting = [row for row in rows if 0 < len(row) <= limit]
         scores = iter(self._scores(fitting) if fitting else ())
-        return [
-            _verdict(next(scores)) if 0 < len(row) <= limit else invalid(f"{len(row)} tokens, not 1 to {limit}")
-            for row in rows
-        ]
+        verdicts = []
+        for row in rows:
+            fits = 0 < len(row) <= limit
+            verdicts.append(
+                _verdict(next(scores)) if fits else invalid(f"{len(row)} tokens, not 1 to {limit}")
+            )
+        return verdicts
 
     def _scores(self, rows: Sequence[Sequence[int]]) -> list[float]:
         logits_BC = self._loaded.logits(rows)

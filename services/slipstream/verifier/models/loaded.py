@@ -12,7 +12,7 @@ from slipstream.verifier.models.text import form_of
 
 
 class Loaded:
-    """A model on its device. Invariant: a score does not depend on what else is in the batch, rounding aside."""
+    """A model on its device. Invariant: no score depends on what else is in the batch, rounding aside."""
 
     def __init__(self, config: ScoringModel, *, architecture: str) -> None:
         """Load by the Auto class `architecture`. Errors: OSError and ValueError of transformers."""
@@ -26,7 +26,8 @@ class Loaded:
         )
         if report["missing_keys"]:
             missing = ", ".join(sorted(report["missing_keys"])[:3])
-            raise ValueError(f"path: {config.path} is no trained {architecture.removeprefix("AutoModelFor")}: it lacks {missing}")
+            what = architecture.removeprefix("AutoModelFor")
+            raise ValueError(f"path: {config.path} is no trained {what}: it lacks {missing}")
         self.tokenizer = transformers.AutoTokenizer.from_pretrained(config.path, local_files_only=True)
         self.form = form_of(self.tokenizer, config.input)
         self._pad: int | None = model.config.pad_token_id

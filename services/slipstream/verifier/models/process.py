@@ -1,8 +1,8 @@
 """A process reward model as the judge of the steps of an answer.
 
 Let's Verify Step by Step, arXiv:2305.20050, takes the product of the steps' probabilities, and Math-Shepherd,
-arXiv:2312.08935, their minimum; there a step token follows each step, and the probability that the step is right
-is that of one verdict against the other at this token. Token classifiers have an output for it.
+arXiv:2312.08935, their minimum; there a step token follows each step, and the probability that the step is
+right is that of one verdict against the other at this token. Token classifiers have an output for it.
 """
 
 from collections.abc import Sequence

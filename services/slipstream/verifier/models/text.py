@@ -1,7 +1,7 @@
 """Prompt and answer as the token ids that a scoring model reads; an answer's text is never a special token.
 
-An answer that spells the tokens by which a template marks its turns would speak in another's name, so they are
-broken up before the template sees them.
+An answer that spells the tokens by which a template marks its turns would speak in another's name, so they
+are broken up before the template sees them.
 """
 
 from typing import Any

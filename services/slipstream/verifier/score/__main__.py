@@ -56,7 +56,8 @@ def scoring_config(options: dict[str, Any]) -> RunConfig:
     if options["config"] is None:
         if not names:
             raise ValueError("which reward? --reward NAME, or --config RUN.yaml for those of a run")
-        return parse_config({"rewards": [{"name": name} for name in names]}, options["set"], source="--reward")
+        tree = {"rewards": [{"name": name} for name in names]}
+        return parse_config(tree, options["set"], source="--reward")
     config = load_config(Path(options["config"]), options["set"])
     known = [reward.name for reward in config.rewards]
     for name in names:

@@ -9,7 +9,7 @@ from typing import Any
 from slipstream.types import ChatMessage, FinishReason, Prompt
 from slipstream.verifier.reward import Answer
 
-COLUMNS = {"prompt": "prompt", "answer": "answer", "completion": "completion", "id": "id"}
+COLUMNS = {"prompt": "prompt", "answer": "answer", "completion": "completion", "tokens": "tokens", "id": "id"}
 """What a column is for → its name, unless --column names another."""
 LISTS = {"completion": "completions"}
 """Name of a column whose list holds several."""
@@ -103,7 +103,19 @@ def _answers(row: Mapping[str, Any], columns: Mapping[str, str]) -> tuple[Answer
     texts = value if isinstance(value, list) else [value]
     if not texts or not all(isinstance(text, str) for text in texts):
         raise ValueError(f"`{name}` must be a text, or a list of at least one, got {json.dumps(value)[:60]}")
-    return tuple(Answer(text=text, tokens=0, finish_reason=FinishReason.STOP) for text in texts)
+    lengths = _lengths(row.get(columns["tokens"], 0), columns["tokens"], len(texts))
+    return tuple(
+        Answer(text=text, tokens=tokens, finish_reason=FinishReason.STOP)
+        for text, tokens in zip(texts, lengths, strict=True)
+    )
+
+
+def _lengths(value: Any, name: str, number: int) -> list[int]:
+    """Tokens of each completion; 0 where the row does not say."""
+    lengths = value if isinstance(value, list) else [value] * number
+    if len(lengths) != number or not all(type(length) is int and length >= 0 for length in lengths):
+        raise ValueError(f"`{name}` must be a whole number, or one for each of {number} completions")
+    return lengths
 
 
 def _scalar(value: Any, name: str) -> str:
