@@ -21,7 +21,7 @@ class Surroundings:
     workers: Workers
     cache: VerdictCache
     starting: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
-    """What else begins with `start`; a reward adds to it when it is made, and ends by itself what it began."""
+    """What else begins with `start`; a reward adds to it when it is made, and ends what it began."""
 
     @classmethod
     def make(cls, config: VerifierConfig, *, metrics: Metrics, log: Log) -> "Surroundings":

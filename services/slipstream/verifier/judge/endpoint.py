@@ -134,7 +134,7 @@ def pause_seconds(attempt: int, *, wanted: float | None) -> float | None:
     as long again at most by chance, so that callers part. None when it asks for longer than we wait."""
     if wanted is not None and wanted > LONGEST_PAUSE_SECONDS:
         return None
-    pause = min(FIRST_PAUSE_SECONDS * 2**attempt, LONGEST_PAUSE_SECONDS)
+    pause = min(FIRST_PAUSE_SECONDS * 2.0 ** min(attempt, 16), LONGEST_PAUSE_SECONDS)
     return max(pause, wanted or 0.0) * random.uniform(1.0, 1.5)
 
 
@@ -167,9 +167,7 @@ def _content(body: bytes) -> str:
     except (ValueError, RecursionError, LookupError, TypeError) as error:
         raise ValueError(f"the endpoint sent no chat completion: {body[:80]!a}") from error
     if not isinstance(content, str) or choice.get("finish_reason") == "length":
-        raise ValueError(
-            f"the judge's reply has no text, or was cut off by max_tokens: {str(content)[-60:]!a}"
-        )
+        raise ValueError(f"the judge's reply has no text, or max_tokens cut it off: {str(content)[-60:]!a}")
     return content
 
 
