@@ -30,10 +30,10 @@ class Image:
 
 
 IMAGES = {
-    "services": Image(extras=("parquet",)),
+    "services": Image(extras=("parquet", "verifier")),
     "learner": Image(extras=("learner",), base=("torch",)),
     "rollout": Image(base=("torch", "vllm")),
-    "cpu": Image(extras=("learner", "rollout-cpu", "console", "cluster")),
+    "cpu": Image(extras=("learner", "rollout-cpu", "verifier", "console", "cluster")),
 }
 BUILD = ("setuptools",)
 

@@ -15,9 +15,9 @@ pip() { "$venv/bin/python" -m pip --quiet --disable-pip-version-check "$@"; }
 
 if command -v nvidia-smi >/dev/null && nvidia-smi >/dev/null 2>&1; then
   echo "setup: a GPU was found; installing the CUDA build (several gigabytes)"
-  pip install --editable '.[learner,rollout-gpu,console,cluster,dev]'
+  pip install --editable '.[learner,rollout-gpu,verifier,console,cluster,dev]'
   exit 0
 fi
 
 echo "setup: no GPU was found; installing the CPU build (3.5 GB, some minutes)"
-bash docker/cpu-wheels.sh "$venv/bin/python" --editable '.[learner,rollout-cpu,console,cluster,dev]'
+bash docker/cpu-wheels.sh "$venv/bin/python" --editable '.[learner,rollout-cpu,verifier,console,cluster,dev]'

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from rpc.mutual_tls import Written, answering, call, calling
 from slipstream.config import ConfigError, RpcConfig
-from slipstream.config.loopback import is_loopback
+from slipstream.config.addresses import is_loopback
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.security.loopback import WARNING, warn_of_plaintext
 from slipstream.rpc.server import start_server

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import grpc
+import httpx
 import pytest
 from slipstream.v1 import types_pb2 as types
 from slipstream.v1 import verifier_pb2 as pb
@@ -108,3 +110,21 @@ def test_the_verifier_needs_neither_torch_nor_vllm_nor_pyarrow() -> None:
         [sys.executable, "-c", program], env=ENVIRONMENT, capture_output=True, check=True, text=True
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_the_pod_scores_over_http_beside_grpc_and_stops_both_on_sigterm(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    process, ready = start(tmp_path, f"verifier: {{http_address: '{address}'}}")
+    try:
+        wait_for(ready)
+        body = {"prompt": {"text": "1+1=", "answer": "2"}, "answers": [{"text": "2"}]}
+        with httpx.Client() as client:
+            response = client.post(f"http://{address}/v1/score", json=body, timeout=10)
+            assert response.json()["vectors"][0][0]["value"] == 1
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(timeout=15) == 0
+    finally:
+        process.kill()
+        process.communicate()

@@ -8,6 +8,7 @@
     slipstream cluster status|scale|logs|pause|resume [--release NAME] [--namespace NAME] [--context NAME]
     slipstream probe replay|verifier|learner|circle --config FILE ... [--deadline SECONDS]
     slipstream doctor
+    slipstream score FILE [--reward NAME ...] [--config RUN] [--set KEY=VALUE ...] [--column USE=NAME ...]
     slipstream certs DIR [--roles ROLE ...] [--san ROLE=NAME ...] [--trust-domain NAME] [--days N]
 
 Exit status: 0 done (or stopped in order by one Ctrl-C), 1 failed, 2 wrong usage or configuration, 130 killed.
@@ -24,6 +25,7 @@ from slipstream.cli.cluster import add_cluster
 from slipstream.cli.doctor import add_doctor
 from slipstream.cli.errors import CommandError
 from slipstream.cli.probe import add_probe
+from slipstream.cli.score import add_score
 
 USAGE_ERROR, FAILED, KILLED = 2, 1, 130
 
@@ -123,6 +125,7 @@ def _parser() -> argparse.ArgumentParser:
     add_cluster(commands)
     add_probe(commands)
     add_doctor(commands)
+    add_score(commands)
     _add_certs(commands)
     return parser
 
@@ -162,7 +165,7 @@ def _command(
 
 def _sort_out(arguments: argparse.Namespace) -> None:
     """An option with optional values takes a CONFIG that follows it: give it back."""
-    if not hasattr(arguments, "config") or isinstance(arguments.config, list):
+    if not hasattr(arguments, "parser"):
         return
     if arguments.config is None and arguments.set and "=" not in arguments.set[-1]:
         arguments.config = Path(arguments.set.pop())

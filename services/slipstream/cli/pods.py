@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from slipstream.config import RunConfig
+from slipstream.config.rewards.models import ScoringModel
 from slipstream.config.stages import DistillationStage, SampledStage
 
 REPLAY, VERIFIER, LEARNER, ROLLOUT = "replay", "verifier", "learner", "rollout"
@@ -49,7 +50,7 @@ class PodSpec:
 def local_pods(config: RunConfig) -> tuple[PodSpec, ...]:
     """The pods of a run on this machine, in the order of starting."""
     engine, workers = config.rollout.start_timeout_seconds, range(config.rollout.workers)
-    services = [_pod(REPLAY), _pod(VERIFIER)]
+    services = [_pod(REPLAY), _pod(VERIFIER, start_seconds=_verifier_start_seconds(config))]
     stage = next((stage for stage in config.stages if isinstance(stage, SampledStage)), None)
     module = f"{LEARNER}.stage" if stage else LEARNER
     learner = _pod(module, name=LEARNER, needs=(REPLAY,), start_seconds=engine, restarts=0)
@@ -68,6 +69,12 @@ def address_environment(addresses: Mapping[str, str]) -> dict[str, str]:
     return {
         ADDRESS_VARIABLES[name]: address for name, address in addresses.items() if name in ADDRESS_VARIABLES
     }
+
+
+def _verifier_start_seconds(config: RunConfig) -> float:
+    """Its models are loaded one after the other before it is ready."""
+    models = (reward for reward in config.rewards if isinstance(reward, ScoringModel))
+    return SERVICE_START_SECONDS + sum(model.start_timeout_seconds for model in models)
 
 
 def _pod(

@@ -1,25 +1,13 @@
-"""Which addresses can be reached from this machine only, and what is wrong with plaintext on others."""
+"""What is wrong with plaintext on addresses that can be reached from other machines."""
 
-import ipaddress
 from collections.abc import Iterator
 
+from slipstream.config.addresses import is_loopback
 from slipstream.config.problem import Problem
 from slipstream.config.schema import RunConfig
 
 REASON = "is beyond loopback, and gRPC would speak plaintext there"
 REMEDY = "set rpc.tls (`slipstream certs` makes some), or rpc.plaintext to true to let anybody read and call"
-
-
-def is_loopback(address: str) -> bool:
-    """Whether host:port or unix:path can be reached from this machine only; a name other than localhost may
-    be anybody's."""
-    if address.startswith("unix:"):
-        return True
-    host = address.rpartition(":")[0].strip("[]")
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def plaintext_beyond_loopback(config: RunConfig) -> Iterator[Problem]:
@@ -30,3 +18,6 @@ def plaintext_beyond_loopback(config: RunConfig) -> Iterator[Problem]:
         address = getattr(config, name).address
         if not is_loopback(address):
             yield Problem(key=f"{name}.address", reason=f"{address} {REASON}", remedy=REMEDY)
+    if config.verifier.http_address is not None and not is_loopback(config.verifier.http_address):
+        reason = f"{config.verifier.http_address} {REASON}"
+        yield Problem(key="verifier.http_address", reason=reason.replace("gRPC", "HTTP"), remedy=REMEDY)

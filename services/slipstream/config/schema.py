@@ -232,6 +232,8 @@ class VerifierConfig(Section):
     """Verdicts of costly rewards that are remembered, some 300 bytes each; 0 remembers none."""
     isolation: IsolationConfig = IsolationConfig()
     """Of programs that a model wrote."""
+    http_address: Address | None = None
+    """host:port of POST /v1/score over HTTP, HTTPS with rpc.tls; port 0 takes a free one, null has none."""
 
 
 class ScheduleConfig(Section):

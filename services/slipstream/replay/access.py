@@ -10,7 +10,7 @@ from redis import exceptions
 from redis.credentials import CredentialProvider
 
 from slipstream.config import ReplayConfig
-from slipstream.config.loopback import is_loopback
+from slipstream.config.addresses import is_loopback
 
 DEFAULT_USER = "default"
 

@@ -1,8 +1,11 @@
 """The verifier pod: serves scores until it is told to stop, then lets running calls finish."""
 
+import asyncio
 import sys
 from functools import partial
+from typing import TYPE_CHECKING
 
+from slipstream.config import ConfigError
 from slipstream.rpc.pod import Pod, run_pod
 from slipstream.rpc.server import start_server
 from slipstream.v1.verifier_pb2_grpc import add_VerifierServicer_to_server
@@ -10,6 +13,9 @@ from slipstream.verifier.rewards.table import bind_rewards
 from slipstream.verifier.scorer import Scorer
 from slipstream.verifier.servicer import VerifierServicer
 from slipstream.verifier.surroundings import Surroundings
+
+if TYPE_CHECKING:
+    from slipstream.verifier.http.listener import HttpServer
 
 GRACE_SECONDS = 5
 CONNECTION_SECONDS = 60.0
@@ -40,10 +46,30 @@ async def _serve(pod: Pod, scorer: Scorer) -> None:
         log=pod.log,
         connection_seconds=CONNECTION_SECONDS,
     )
+    http = await _start_http(pod, scorer)
     await server.set_serving(True)
     pod.announce(server.address)
     await pod.stop.wait()
-    await server.stop(grace=GRACE_SECONDS)
+    await asyncio.gather(server.stop(grace=GRACE_SECONDS), *([http.stop()] if http else []))
+
+
+async def _start_http(pod: Pod, scorer: Scorer) -> "HttpServer | None":
+    """HTTP beside gRPC, where it is configured. Errors: ConfigError when FastAPI is not installed."""
+    address = pod.config.verifier.http_address
+    if address is None:
+        return None
+    try:
+        from slipstream.verifier.http.app import make_app
+        from slipstream.verifier.http.listener import start_http
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"verifier.http_address: needs {error.name}: pip install 'slipstream[verifier]'"
+        ) from error
+    http = await start_http(
+        make_app(scorer), address, config=pod.config.rpc, log=pod.log, grace=GRACE_SECONDS
+    )
+    pod.log.info("http ready", address=http.address)
+    return http
 
 
 if __name__ == "__main__":

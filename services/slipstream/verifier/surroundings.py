@@ -1,6 +1,7 @@
 """What the rewards of one verifier share: its children, its memory, its metrics and its log."""
 
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 
 from slipstream.config import VerifierConfig
 from slipstream.config.rewards import RewardSection
@@ -21,6 +22,8 @@ class Surroundings:
     workers: Workers
     cache: VerdictCache
     sandbox: Sandbox
+    starting: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
+    """What else begins with `start`; a reward adds to it when it is made, and ends what it began."""
 
     @classmethod
     def make(cls, config: VerifierConfig, *, metrics: Metrics, log: Log) -> "Surroundings":
@@ -41,6 +44,8 @@ class Surroundings:
         cannot start, TooFewLayers."""
         await self.workers.start()
         await self.sandbox.start()
+        for start in self.starting:
+            await start()
 
     async def close(self) -> None:
         """Stop it, when no call runs."""

@@ -8,6 +8,8 @@ from slipstream.config.rewards.answers import ExactMatchConfig, MathConfig, Nume
 from slipstream.config.rewards.base import ComponentName, RewardSection
 from slipstream.config.rewards.code import CodeTestsConfig
 from slipstream.config.rewards.custom import CustomConfig
+from slipstream.config.rewards.judge import JudgeConfig
+from slipstream.config.rewards.models import ProcessRewardConfig, RewardModelConfig
 from slipstream.config.rewards.rules import CountdownConfig, FormatConfig
 from slipstream.config.rewards.shapes import (
     DiversityConfig,
@@ -27,13 +29,16 @@ __all__ = [
     "ExactMatchConfig",
     "FormatConfig",
     "JsonSchemaConfig",
+    "JudgeConfig",
     "LanguageConsistencyConfig",
     "LengthConfig",
     "MathConfig",
     "NoRepeatConfig",
     "NumericMatchConfig",
+    "ProcessRewardConfig",
     "RepetitionConfig",
     "RewardConfig",
+    "RewardModelConfig",
     "RewardSection",
 ]
 
@@ -58,6 +63,9 @@ RewardConfig = Annotated[
     | Annotated[RepetitionConfig, Tag("repetition")]
     | Annotated[NoRepeatConfig, Tag("no_repeat")]
     | Annotated[DiversityConfig, Tag("diversity")]
-    | Annotated[CodeTestsConfig, Tag("code_tests")],
+    | Annotated[CodeTestsConfig, Tag("code_tests")]
+    | Annotated[JudgeConfig, Tag("judge")]
+    | Annotated[RewardModelConfig, Tag("reward_model")]
+    | Annotated[ProcessRewardConfig, Tag("process_reward")],
     Discriminator(reward_kind),
 ]

@@ -14,9 +14,11 @@ from slipstream.verifier.rewards.exact_match import exact_match
 from slipstream.verifier.rewards.format import format_match
 from slipstream.verifier.rewards.groups import diversity, no_repeat
 from slipstream.verifier.rewards.json_schema import json_schema
+from slipstream.verifier.rewards.judge import judge
 from slipstream.verifier.rewards.language_consistency import language_consistency
 from slipstream.verifier.rewards.length import length
 from slipstream.verifier.rewards.math import math
+from slipstream.verifier.rewards.models import process_reward, reward_model
 from slipstream.verifier.rewards.numeric_match import numeric_match
 from slipstream.verifier.rewards.repetition import repetition
 from slipstream.verifier.surroundings import Surroundings
@@ -37,6 +39,9 @@ REWARDS: Mapping[str, Callable[[Any, Surroundings], Reward]] = {
     "no_repeat": lambda config, with_: no_repeat(config),
     "diversity": lambda config, with_: diversity(config),
     "code_tests": code_tests,
+    "judge": judge,
+    "reward_model": reward_model,
+    "process_reward": process_reward,
 }
 
 

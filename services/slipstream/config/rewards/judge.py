@@ -1,0 +1,83 @@
+"""A reward that another model gives: one behind an endpoint that speaks OpenAI's chat protocol."""
+
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, model_validator
+
+from slipstream.config.addresses import is_loopback
+from slipstream.config.rewards.base import RewardSection
+
+RUBRIC = """\
+Judge an answer to a task, by how right and how complete it is.
+
+The task:
+{prompt}
+
+A right answer, for comparison (empty when none is known):
+{reference}
+
+The answer to judge:
+{answer}
+"""
+
+
+class JudgeConfig(RewardSection):
+    """A score from 0 to 1 by a language model that reads a rubric, the prompt and the answer.
+
+    What cannot be asked or does not say a score is an infrastructure error, never a 0.
+    """
+
+    kind: Literal["judge"] = "judge"
+    """Name of the kind."""
+    url: str = Field(pattern=r"^https?://[^/?#]+")
+    """Base of the endpoint, as `https://host/v1`; `/chat/completions` is added to it."""
+    model: str = Field(min_length=1)
+    """Name of the model, as the endpoint knows it."""
+    rubric: str = RUBRIC
+    """What the judge is told, with the places {prompt}, {answer} and {reference} (the prompt's `answer`)."""
+    reply: Literal["line", "json"] = "line"
+    """How the score is said: `SCORE: number` on the last line, or as `score` of a JSON object, for which the
+    endpoint is asked by response_format."""
+    lowest: float = 0.0
+    """Score of the worst answer; it becomes 0."""
+    highest: float = 10.0
+    """Score of the best answer; it becomes 1. A number beyond the two is no score."""
+    api_key_file: Path | None = None
+    """File with the key that is sent as bearer token, read anew for every call; null sends none."""
+    authority: Path | None = None
+    """PEM file with the certificates that may sign the endpoint's; null: those that Python trusts."""
+    plaintext: bool = False
+    """Whether plain http may go beyond this machine, key and answers with it."""
+    temperature: float | None = Field(0.0, ge=0, le=2)
+    """Temperature of the judge; null leaves it to the endpoint. A verdict is remembered all the same."""
+    max_tokens: int = Field(1024, ge=1)
+    """Longest reply, in tokens."""
+    max_characters: int = Field(32_768, ge=1)
+    """A longer answer is an invalid one, and the judge is not asked."""
+    timeout_seconds: float = Field(60.0, gt=0, le=3600)
+    """Deadline of one call, each try."""
+    retries: int = Field(3, ge=0)
+    """Further tries after no reply, 408, 429, 5xx, or a reply without a score."""
+    concurrency: int = Field(16, ge=1)
+    """Calls at the same time, of this reward on this verifier."""
+
+    @model_validator(mode="after")
+    def usable(self) -> "JudgeConfig":
+        """Errors: ValueError for a rubric without an answer, an empty range, or plaintext beyond loopback."""
+        if "{answer}" not in self.rubric:
+            raise ValueError("rubric: has no place for the {answer}")
+        if self.lowest >= self.highest:
+            raise ValueError(f"lowest: {self.lowest:g} is not below highest, {self.highest:g}")
+        _check_url(self.url, plaintext=self.plaintext)
+        return self
+
+
+def _check_url(url: str, *, plaintext: bool) -> None:
+    parts = urlsplit(url)
+    if "@" in parts.netloc:
+        raise ValueError("url: carries a password; put the key into api_key_file")
+    address = f"{parts.netloc}:0" if parts.port is None else parts.netloc
+    if parts.scheme == "http" and not plaintext and not is_loopback(address):
+        raise ValueError(f"url: {url} is plain http beyond this machine; use https, or set plaintext to true")

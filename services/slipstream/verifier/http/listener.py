@@ -1,0 +1,135 @@
+"""The HTTP server of the verifier: uvicorn on a socket of ours, with mutual TLS where gRPC has it."""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from slipstream.config import RpcConfig, TlsConfig
+from slipstream.rpc.security.certificates import Certificates
+from slipstream.rpc.security.identity import Stranger, role_of
+from slipstream.rpc.security.loopback import refuse_plaintext
+from slipstream.telemetry.logs import Log
+from slipstream.verifier.http.access import App, Guard
+
+MIB = 1024 * 1024
+MAX_CONNECTIONS = 512
+IDLE_SECONDS = 60
+
+
+class HttpServer:
+    """A running server."""
+
+    def __init__(self, server: "_Server", task: asyncio.Task[None], address: str) -> None:
+        self.address = address
+        self._server = server
+        self._task = task
+
+    async def stop(self) -> None:
+        """Take no new requests, and let running ones finish for the time that was given at the start."""
+        self._server.should_exit = True
+        await self._task
+
+
+async def start_http(app: App, address: str, *, config: RpcConfig, log: Log, grace: int) -> HttpServer:
+    """Listen on host:port; port 0 takes a free one. `grace` is in seconds.
+
+    With rpc.tls a caller needs a certificate of our trust domain, and renewed files serve from the next
+    connection on.
+    Errors: OSError when the port is in use; ConfigError for plaintext beyond loopback, and for certificates
+    that cannot be used.
+    """
+    refuse_plaintext(address, config)
+    secure = config.tls is not None
+    guarded = Guard(app, max_bytes=config.max_message_mib * MIB, secure=secure)
+    settings = uvicorn.Config(
+        guarded,
+        http=_protocol(config.tls.trust_domain, log) if config.tls is not None else H11Protocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=MAX_CONNECTIONS,
+        timeout_keep_alive=IDLE_SECONDS,
+        timeout_graceful_shutdown=grace,
+    )
+    settings.load()
+    if config.tls is not None:
+        settings.ssl = _renewing(Certificates(config.tls, log))
+    listening = _listen(address)
+    server = _Server(settings)
+    task = asyncio.create_task(server.serve(sockets=[listening]))
+    return HttpServer(server, task, f"{address.rpartition(':')[0]}:{listening.getsockname()[1]}")
+
+
+class _Server(uvicorn.Server):
+    """SIGTERM belongs to the pod."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _listen(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host.strip("[]"), int(port)), family=family, backlog=MAX_CONNECTIONS)
+    except OSError as error:
+        raise OSError(
+            f"cannot listen on {address}: is the port in use? Set another verifier.http_address ({error})"
+        ) from error
+
+
+def _renewing(certificates: Certificates) -> ssl.SSLContext:
+    """A context that hands every connection to one made of the files as they are now."""
+    newest = (certificates.current(), _context(certificates.config))
+
+    def renew(connection: ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> None:
+        nonlocal newest
+        material = certificates.current()
+        if material is not newest[0]:
+            newest = (material, _context(certificates.config))
+        connection.context = newest[1]
+
+    outer = _context(certificates.config)
+    outer.sni_callback = renew
+    return outer
+
+
+def _context(config: TlsConfig) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.num_tickets = 0  # a resumed session would outlive the authority that let it in
+    context.set_alpn_protocols(["http/1.1"])
+    context.load_verify_locations(config.authority)
+    context.load_cert_chain(config.certificate, config.key)
+    return context
+
+
+def _protocol(trust_domain: str, log: Log) -> type[H11Protocol]:
+    """A protocol that puts the role of the caller's certificate into the state of each request."""
+
+    class WithRole(H11Protocol):
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self.app_state = {**self.app_state, "role": self._role(transport)}
+
+        def _role(self, transport: Any) -> str:
+            certificate = transport.get_extra_info("peercert") or {}
+            uris = [value for kind, value in certificate.get("subjectAltName", ()) if kind == "URI"]
+            try:
+                return role_of(uris, trust_domain=trust_domain)
+            except Stranger as error:
+                log.warning("call refused", peer=str(self.client), who=",".join(uris), reason=str(error))
+                return "stranger"
+
+    return WithRole

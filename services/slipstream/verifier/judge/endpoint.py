@@ -1,0 +1,192 @@
+"""Calls of an endpoint that speaks OpenAI's chat protocol: bounded in number, time and size, tried again.
+
+    a place ─▶ call ─┬─▶ reply
+       ▲             └─▶ no reply, 408, 429, 5xx ─▶ wait (jitter, Retry-After) ─┐
+       └────────────────────────────────────────────────────────────────────────┘
+
+A call waits for a free place; the wait between two tries holds none.
+"""
+
+import asyncio
+import json
+import random
+import ssl
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from slipstream.config.rewards import JudgeConfig
+
+if TYPE_CHECKING:
+    import httpx
+
+FIRST_PAUSE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 60.0
+MAX_REPLY_BYTES = 4 * 1024 * 1024
+WORTH_ANOTHER_TRY = frozenset({408, 409, 425, 429})
+Result = TypeVar("Result")
+
+
+class JudgeFailed(Exception):
+    """The endpoint gave no usable reply; the message says what it did. Another try would not help."""
+
+
+class TryAgain(JudgeFailed):
+    """It may give one later: after `seconds` if it said so."""
+
+    def __init__(self, message: str, *, seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.seconds = seconds
+
+
+class ChatEndpoint:
+    """One model behind one endpoint."""
+
+    def __init__(self, config: JudgeConfig) -> None:
+        """Errors: ValueError when httpx is not installed, or a file cannot be read."""
+        if find_spec("httpx") is None:
+            raise ValueError("needs httpx: pip install 'slipstream[verifier]'")
+        self._config = config
+        self._trust = _trust(config)
+        self._places = asyncio.Semaphore(config.concurrency)
+        self._client: httpx.AsyncClient | None = None
+        _bearer(config)
+
+    async def ask(self, messages: list[dict[str, str]], read: Callable[[str], Result]) -> Result:
+        """What `read` makes of the reply; a ValueError of it is worth another try. Errors: JudgeFailed."""
+        return await with_retries(lambda: self._once(messages, read), retries=self._config.retries)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._client is not None:
+            await self._client.aclose()
+
+    async def _once(self, messages: list[dict[str, str]], read: Callable[[str], Result]) -> Result:
+        import httpx
+
+        async with self._places:
+            try:
+                async with asyncio.timeout(self._config.timeout_seconds):
+                    body = await self._post(messages)
+            except TimeoutError as error:
+                raise TryAgain(f"no reply within {self._config.timeout_seconds:g} s") from error
+            except httpx.HTTPError as error:
+                raise TryAgain(f"{self._config.url}: {type(error).__name__}: {error}") from error
+        try:
+            return read(_content(body))
+        except ValueError as error:
+            raise TryAgain(str(error)) from error
+
+    async def _post(self, messages: list[dict[str, str]]) -> bytes:
+        """The body of a reply that is OK."""
+        url, body = f"{self._config.url.rstrip('/')}/chat/completions", self._body(messages)
+        headers = {"content-type": "application/json", **_bearer(self._config)}
+        async with self._connected().stream("POST", url, content=body, headers=headers) as reply:
+            parts, size = [], 0
+            async for part in reply.aiter_bytes():
+                size += len(part)
+                if size > MAX_REPLY_BYTES:
+                    raise JudgeFailed(f"a reply of more than {MAX_REPLY_BYTES} bytes")
+                parts.append(part)
+        text = b"".join(parts)
+        if reply.status_code != 200:
+            raise _refusal(reply.status_code, text, reply.headers.get("retry-after"))
+        return text
+
+    def _body(self, messages: list[dict[str, str]]) -> bytes:
+        request: dict[str, Any] = {
+            "model": self._config.model,
+            "messages": messages,
+            "max_tokens": self._config.max_tokens,
+        }
+        if self._config.temperature is not None:
+            request["temperature"] = self._config.temperature
+        if self._config.reply == "json":
+            request["response_format"] = {"type": "json_object"}
+        return json.dumps(request).encode()
+
+    def _connected(self) -> "httpx.AsyncClient":
+        import httpx
+
+        if self._client is None:
+            limits = httpx.Limits(max_connections=self._config.concurrency)
+            self._client = httpx.AsyncClient(verify=self._trust, timeout=None, limits=limits, trust_env=False)
+        return self._client
+
+
+async def with_retries(once: Callable[[], Awaitable[Result]], *, retries: int) -> Result:
+    """The result of the first try that succeeds, of 1 + `retries`. Errors: JudgeFailed of the last."""
+    for attempt in range(retries + 1):
+        try:
+            return await once()
+        except TryAgain as error:
+            pause = pause_seconds(attempt, wanted=error.seconds)
+            if attempt == retries or pause is None:
+                raise JudgeFailed(f"{error} (try {attempt + 1} of {retries + 1})") from error
+        await asyncio.sleep(pause)
+    raise AssertionError("the last try returns or raises")
+
+
+def pause_seconds(attempt: int, *, wanted: float | None) -> float | None:
+    """How long to wait after try number `attempt`, from 0: never less than the endpoint asked for, and half
+    as long again at most by chance, so that callers part. None when it asks for longer than we wait."""
+    if wanted is not None and wanted > LONGEST_PAUSE_SECONDS:
+        return None
+    pause = min(FIRST_PAUSE_SECONDS * 2.0 ** min(attempt, 16), LONGEST_PAUSE_SECONDS)
+    return max(pause, wanted or 0.0) * random.uniform(1.0, 1.5)
+
+
+def retry_after(header: str | None) -> float | None:
+    """The seconds that a Retry-After header asks for: a number, or a date; None for anything else."""
+    if header is None:
+        return None
+    if header.strip().isdecimal():
+        return float(header)
+    try:
+        until = parsedate_to_datetime(header)
+    except ValueError:
+        return None
+    left = until.replace(tzinfo=until.tzinfo or UTC) - datetime.now(UTC)
+    return max(0.0, float(left.total_seconds()))
+
+
+def _refusal(status: int, body: bytes, wait: str | None) -> JudgeFailed:
+    said = f"the endpoint answered {status}: {body[:120].decode('utf-8', 'replace')}"
+    if status in WORTH_ANOTHER_TRY or status >= 500:
+        return TryAgain(said, seconds=retry_after(wait))
+    return JudgeFailed(said)
+
+
+def _content(body: bytes) -> str:
+    """The text of the reply in a chat completion. Errors: ValueError."""
+    try:
+        choice = json.loads(body)["choices"][0]
+        content = choice["message"]["content"]
+    except (ValueError, RecursionError, LookupError, TypeError) as error:
+        raise ValueError(f"the endpoint sent no chat completion: {body[:80]!a}") from error
+    if not isinstance(content, str) or choice.get("finish_reason") == "length":
+        raise ValueError(f"the judge's reply has no text, or max_tokens cut it off: {str(content)[-60:]!a}")
+    return content
+
+
+def _bearer(config: JudgeConfig) -> dict[str, str]:
+    """The header with the key. Errors: ValueError when the file cannot be read or is empty."""
+    if config.api_key_file is None:
+        return {}
+    try:
+        key = config.api_key_file.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"api_key_file: {config.api_key_file} cannot be read: {error}") from error
+    if not key or not key.isprintable():
+        raise ValueError(f"api_key_file: {config.api_key_file} holds no key on one line")
+    return {"authorization": f"Bearer {key}"}
+
+
+def _trust(config: JudgeConfig) -> ssl.SSLContext:
+    """Errors: ValueError when the authority cannot be read."""
+    try:
+        return ssl.create_default_context(cafile=config.authority)
+    except OSError as error:
+        raise ValueError(f"authority: {config.authority} cannot be read: {error}") from error

@@ -1,0 +1,154 @@
+"""A scoring model as its parent sees it: what waits is scored in batches, by one process at a time.
+
+    score ─▶ waiting ─▶ batch ─▶ process ─┬─▶ verdicts
+                                          └─▶ late or dead: errors, and a new process for the next batch
+
+`score` waits for the batches of its answers. The loop waits for something to score, and for the process, at
+most its deadline.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from slipstream.config.rewards.models import ScoringModel
+from slipstream.telemetry.logs import Log
+from slipstream.types import Prompt
+from slipstream.verifier.reward import Verdict, failed
+from slipstream.verifier.workers.frames import LENGTH, body_length, from_body, prompt_to_json, to_frame
+from slipstream.verifier.workers.frames import verdict_from_json as read_verdict
+from slipstream.verifier.workers.worker import WorkerLost
+
+CHILD = "slipstream.verifier.models.child"
+
+
+class ModelProcess:
+    """A process that has loaded the model. It is of no use after WorkerLost."""
+
+    def __init__(self, process: asyncio.subprocess.Process, ours: socket.socket) -> None:
+        self._process = process
+        self._socket = ours
+        self._reader: asyncio.StreamReader
+        self._writer: asyncio.StreamWriter
+
+    @classmethod
+    async def start(cls, config: ScoringModel) -> "ModelProcess":
+        """A process with the model. Errors: WorkerLost, with the reason that the process gave."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            arguments = [str(theirs.fileno()), str(os.getpid()), config.model_dump_json()]
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", CHILD, *arguments),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        started = cls(process, ours)
+        started._reader, started._writer = await asyncio.open_connection(sock=ours)
+        try:
+            ready = await started._receive(config.start_timeout_seconds)
+            if "unprepared" in ready:
+                raise WorkerLost(f"{config.path}: {ready['unprepared']}")
+        except BaseException:
+            await started.kill()
+            raise
+        return started
+
+    async def ask(self, message: dict[str, Any], *, seconds: float) -> dict[str, Any]:
+        """The answer to a message. Errors: WorkerLost."""
+        try:
+            self._writer.write(to_frame(message))
+        except OSError as error:
+            raise WorkerLost(f"the model's process is gone: {error}") from error
+        return await self._receive(seconds)
+
+    async def kill(self) -> None:
+        """End it and wait for it."""
+        self._writer.close()
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        await self._process.wait()
+
+    async def _receive(self, seconds: float) -> dict[str, Any]:
+        try:
+            async with asyncio.timeout(seconds):
+                length = body_length(await self._reader.readexactly(LENGTH.size))
+                return from_body(await self._reader.readexactly(length))
+        except TimeoutError as error:
+            raise WorkerLost(f"the model said nothing within {seconds:g} s") from error
+        except (EOFError, OSError, ValueError) as error:
+            raise WorkerLost(f"the model's process is gone: {type(error).__name__}: {error}") from error
+
+
+class Batches:
+    """Scores answers by one model. Invariant: an answer waits for those before it, never for more to come."""
+
+    def __init__(self, config: ScoringModel, *, log: Log) -> None:
+        self._config = config
+        self._log = log
+        self._waiting: deque[tuple[list[Any], asyncio.Future[Verdict]]] = deque()
+        self._wake = asyncio.Event()
+        self._process: ModelProcess | None = None
+        self._loop: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Load the model. Errors: WorkerLost."""
+        self._process = await ModelProcess.start(self._config)
+        self._loop = asyncio.create_task(self._work())
+
+    async def one(self, prompt: Prompt, answer: str) -> Verdict:
+        """The verdict on one answer."""
+        assert self._loop is not None, "start first"
+        future: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
+        self._waiting.append(([prompt_to_json(prompt), answer], future))
+        self._wake.set()
+        return await future
+
+    async def close(self) -> None:
+        """End the process, and with it whatever waits."""
+        if self._loop is not None:
+            self._loop.cancel()
+            await asyncio.gather(self._loop, return_exceptions=True)
+        if self._process is not None:
+            await self._process.kill()
+
+    async def _work(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while batch := self._next():
+                verdicts = await self._judged([pair for pair, _ in batch])
+                for (_, future), verdict in zip(batch, verdicts, strict=True):
+                    if not future.done():
+                        future.set_result(verdict)
+
+    def _next(self) -> list[tuple[list[Any], asyncio.Future[Verdict]]]:
+        """The oldest that still wait for a verdict, as many as fit into a batch."""
+        batch: list[tuple[list[Any], asyncio.Future[Verdict]]] = []
+        while self._waiting and len(batch) < self._config.batch_size:
+            entry = self._waiting.popleft()
+            if not entry[1].done():
+                batch.append(entry)
+        return batch
+
+    async def _judged(self, pairs: Sequence[list[Any]]) -> list[Verdict]:
+        try:
+            if self._process is None:
+                self._process = await ModelProcess.start(self._config)
+            reply = await self._process.ask({"pairs": pairs}, seconds=self._config.timeout_seconds)
+        except (WorkerLost, OSError) as error:
+            self._log.error("reward model lost", reward=self._config.name, error=str(error))
+            lost, self._process = self._process, None
+            if lost is not None:
+                await lost.kill()
+            return [failed(str(error)) for _ in pairs]
+        if "failed" in reply:
+            return [failed(str(reply["failed"])) for _ in pairs]
+        return [read_verdict(value) for value in reply["verdicts"]]

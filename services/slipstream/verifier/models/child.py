@@ -1,0 +1,55 @@
+"""The process of one scoring model: `python -m slipstream.verifier.models.child SOCKET PARENT CONFIG`.
+
+It loads the model, says that it is ready, and answers one batch after the other until its parent closes the
+socket or dies.
+"""
+
+import socket
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from slipstream.config.rewards import ProcessRewardConfig, RewardConfig, RewardModelConfig
+from slipstream.rpc.parent import die_with_parent
+from slipstream.verifier.models.classifier import Classifier
+from slipstream.verifier.models.process import StepScorer
+from slipstream.verifier.workers.frames import prompt_from_json, receive_frame, to_frame, verdict_to_json
+
+Model = Classifier | StepScorer
+
+
+def main(argv: Sequence[str]) -> None:
+    """Work until the parent is gone."""
+    die_with_parent(int(argv[1]))
+    with socket.socket(fileno=int(argv[0])) as connection:
+        try:
+            model = make_model(argv[2])
+        except Exception as error:
+            connection.sendall(to_frame({"unprepared": f"{type(error).__name__}: {error}"}))
+            return
+        connection.sendall(to_frame({"ready": True}))
+        while (job := receive_frame(connection)) is not None:
+            connection.sendall(to_frame(_scored(model, job)))
+
+
+def make_model(config: str) -> Model:
+    """The model of a reward's configuration in JSON. Errors: ValueError, OSError."""
+    wanted = TypeAdapter(RewardConfig).validate_json(config)
+    if isinstance(wanted, ProcessRewardConfig):
+        return StepScorer(wanted)
+    assert isinstance(wanted, RewardModelConfig), f"{wanted.kind} has no model"
+    return Classifier(wanted)
+
+
+def _scored(model: Model, job: dict[str, Any]) -> dict[str, Any]:
+    pairs = [(prompt_from_json(prompt), answer) for prompt, answer in job["pairs"]]
+    try:
+        return {"verdicts": [verdict_to_json(verdict) for verdict in model.score(pairs)]}
+    except Exception as error:
+        return {"failed": f"{type(error).__name__}: {error}"}
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

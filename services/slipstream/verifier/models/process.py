@@ -1,0 +1,89 @@
+"""A process reward model as the judge of the steps of an answer.
+
+Let's Verify Step by Step, arXiv:2305.20050, takes the product of the steps' probabilities, and Math-Shepherd,
+arXiv:2312.08935, their minimum; there a step token follows each step, and the probability that the step is
+right is that of one verdict against the other at this token. Token classifiers have an output for it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from slipstream.config.rewards.models import ProcessRewardConfig
+from slipstream.types import Prompt
+from slipstream.verifier.models.loaded import Loaded
+from slipstream.verifier.models.steps import AGGREGATIONS, split_steps
+from slipstream.verifier.models.text import harmless, opening_ids
+from slipstream.verifier.reward import Verdict, failed, invalid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marked:
+    """Token ids of prompt and steps, and where each step ends."""
+
+    ids: list[int]
+    ends: list[int]
+
+
+class StepScorer:
+    """Scores pairs of prompt and answer, a batch at a time."""
+
+    def __init__(self, config: ProcessRewardConfig) -> None:
+        """Load it. Errors: ValueError for tokens or outputs that it does not have; OSError."""
+        causal = config.verdicts is not None
+        architecture = "AutoModelForCausalLM" if causal else "AutoModelForTokenClassification"
+        self._config = config
+        self._loaded = Loaded(config, architecture=architecture)
+        self._mark = self._encode(config.step_token)
+        if not self._mark:
+            raise ValueError(f"step_token: {config.step_token!r} has no tokens")
+        self._verdicts = [self._one_token(verdict) for verdict in config.verdicts or ()]
+        outputs = self._loaded.model.config.num_labels
+        if not causal and config.label >= outputs:
+            raise ValueError(f"label: is {config.label}, and the model has {outputs} outputs")
+
+    def score(self, pairs: Sequence[tuple[Prompt, str]]) -> list[Verdict]:
+        """The verdicts, in order; the scores of the steps are in their words."""
+        rows = [self._marked(*pair) for pair in pairs]
+        usable = [row for row in rows if isinstance(row, Marked)]
+        logits = iter(self._loaded.logits([row.ids for row in usable]) if usable else ())
+        return [self._verdict(next(logits)[row.ends]) if isinstance(row, Marked) else row for row in rows]
+
+    def _marked(self, prompt: Prompt, answer: str) -> Marked | Verdict:
+        steps = split_steps(harmless(self._loaded.tokenizer, answer), self._config.separator)
+        if not 0 < len(steps) <= self._config.max_steps:
+            return invalid(f"{len(steps)} steps, not 1 to {self._config.max_steps}")
+        ids, ends = opening_ids(self._loaded.tokenizer, self._loaded.form, prompt), []
+        for step in steps:
+            ids += self._encode(step) + self._mark
+            ends.append(len(ids) - 1)
+        if len(ids) > self._config.max_tokens:
+            return invalid(f"{len(ids)} tokens; at most {self._config.max_tokens} are read")
+        return Marked(ids=ids, ends=ends)
+
+    def _verdict(self, logits_SV: Tensor) -> Verdict:
+        scores = self._probabilities(logits_SV)
+        if not all(map(torch.isfinite, scores)):
+            return failed("the model said what is not a number")
+        values = [float(score) for score in scores]
+        shown = " ".join(f"{value:.3f}" for value in values)
+        return Verdict(value=AGGREGATIONS[self._config.aggregation](values), detail=f"steps {shown}")
+
+    def _probabilities(self, logits_SV: Tensor) -> Tensor:
+        """Of each step, that it is right."""
+        if self._verdicts:
+            return logits_SV[:, self._verdicts].softmax(dim=-1)[:, 0]
+        if logits_SV.shape[-1] == 1:
+            return logits_SV[:, 0].sigmoid()
+        return logits_SV.softmax(dim=-1)[:, self._config.label]
+
+    def _encode(self, text: str) -> list[int]:
+        return list(self._loaded.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def _one_token(self, verdict: str) -> int:
+        ids = self._encode(verdict)
+        if len(ids) != 1:
+            raise ValueError(f"verdicts: {verdict!r} is {len(ids)} tokens, and must be one")
+        return ids[0]

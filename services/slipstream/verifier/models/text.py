@@ -1,0 +1,56 @@
+"""Prompt and answer as the token ids that a scoring model reads; an answer's text is never a special token.
+
+An answer that spells the tokens by which a template marks its turns would speak in another's name, so they
+are broken up before the template sees them.
+"""
+
+from typing import Any
+
+from slipstream.types import Prompt
+
+
+def form_of(tokenizer: Any, wanted: str) -> str:
+    """How prompt and answer are put together: `chat`, `text` or `pair`. Errors: ValueError."""
+    has_template = bool(getattr(tokenizer, "chat_template", None))
+    if wanted == "chat" and not has_template:
+        raise ValueError("input: is chat, and the tokenizer has no chat template; use text or pair")
+    return ("chat" if has_template else "text") if wanted == "auto" else wanted
+
+
+def joined_ids(tokenizer: Any, form: str, prompt: Prompt, answer: str) -> list[int]:
+    """The ids of prompt and answer in the form `chat`, `text` or `pair`."""
+    said = harmless(tokenizer, answer)
+    if form == "chat":
+        turns = [*_turns(prompt), {"role": "assistant", "content": said}]
+        written = tokenizer.apply_chat_template(turns, tokenize=False)
+        return list(tokenizer(written, add_special_tokens=False)["input_ids"])
+    if form == "pair":
+        return list(tokenizer(as_text(prompt), said)["input_ids"])
+    return list(tokenizer(as_text(prompt) + said)["input_ids"])
+
+
+def opening_ids(tokenizer: Any, form: str, prompt: Prompt) -> list[int]:
+    """The ids of what stands before an answer."""
+    if form == "chat":
+        written = tokenizer.apply_chat_template(_turns(prompt), tokenize=False, add_generation_prompt=True)
+        return list(tokenizer(written, add_special_tokens=False)["input_ids"])
+    return list(tokenizer(as_text(prompt))["input_ids"])
+
+
+def harmless(tokenizer: Any, text: str) -> str:
+    """The text with every special token of the tokenizer broken up."""
+    added = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
+    for token in sorted(added | set(tokenizer.all_special_tokens), key=len, reverse=True):
+        text = text.replace(token, f"{token[0]} {token[1:]}" if token[1:] else "")
+    return text
+
+
+def as_text(prompt: Prompt) -> str:
+    """A prompt as plain text."""
+    return prompt.text or "\n\n".join(turn.content for turn in prompt.messages)
+
+
+def _turns(prompt: Prompt) -> list[dict[str, str]]:
+    if prompt.messages:
+        return [{"role": turn.role, "content": turn.content} for turn in prompt.messages]
+    return [{"role": "user", "content": prompt.text}]
