@@ -17,19 +17,27 @@ from rollout.live_engine import Live, difference, perturbed, start_live
 from slipstream.rollout.engine import EngineDied
 from slipstream.rollout.place import Place
 
-pytestmark = pytest.mark.vllm
+pytestmark = [pytest.mark.vllm, pytest.mark.long]
 CLOSE = 2e-4
 SECONDS = 60.0
 SPAN = ("rollout.tensor_parallel=2", "rollout.nodes=2")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Engine:
     """The head in this process, and the other node."""
 
     live: Live
     node: subprocess.Popen[bytes]
     metrics_port: int
+    ended: bool = False
+
+    def end(self) -> None:
+        """End the head, once."""
+        if not self.ended:
+            self.ended = True
+            self.live.play(self.live.engine.close())
+            self.live.learner.close()
 
     def answer(self, path: str) -> int:
         try:
@@ -67,9 +75,9 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
     try:
         place = Place(rank=0, master_addr="127.0.0.1", master_port=port)
         live = start_live(tmp_path / "model", *SPAN, place=place)
-        yield Engine(live=live, node=node, metrics_port=metrics_port)
-        live.play(live.engine.close())
-        live.learner.close()
+        started = Engine(live=live, node=node, metrics_port=metrics_port)
+        yield started
+        started.end()
     finally:
         node.kill()
         node.wait()
@@ -86,7 +94,7 @@ def test_ranks_on_two_nodes_sample_what_the_learner_computes_and_end_together(en
         assert difference(policy, turn) < CLOSE
         assert [span.version for span in turn.spans] == [live.version]
     assert [engine.answer(path) for path in ("/startupz", "/livez", "/readyz")] == [200, 200, 200]
-    live.play(live.engine.close())
+    engine.end()
     assert engine.node.wait(SECONDS) == 1
 
 
