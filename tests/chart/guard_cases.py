@@ -59,7 +59,7 @@ CASES: tuple[tuple[Values, str], ...] = (
     (pool(gpu={"count": 2}), "set the pool's gpu.count to 1"),
     (run("rollout: {tensor_parallel: 2}"), "set the pool's gpu.count to 2"),
     (run("rollout: {engine: emulated}"), "set gpu.count to 0"),
-    (pool(nodes=2), "2 × 1 = 2 GPUs a worker, and the run's rollout.tensor_parallel is 1: set the run's to 2"),
+    (pool(nodes=2), "2 × 1 = 2 GPUs a worker, and the run's rollout.tensor_parallel is 1: set"),
     (
         {**run("rollout: {tensor_parallel: 2}"), **pool(nodes=2, gpu={"count": 2})},
         "2 × 2 = 4 GPUs a worker, and the run's rollout.tensor_parallel is 2",

@@ -57,10 +57,9 @@ class LearnerEnd:
         world_size = 1 + self._ranks + peers
         self._nonce = self._store.gate.issue(connections=self._ranks + peers)
         engine_joins = asyncio.create_task(engine.form_group(self.rendezvous(1, world_size)))
+        own = (0, *range(1 + self._ranks, world_size))
         self.groups = list(
-            await asyncio.gather(
-                *(asyncio.to_thread(self._join, rank, world_size) for rank in (0, *range(1 + self._ranks, world_size)))
-            )
+            await asyncio.gather(*(asyncio.to_thread(self._join, rank, world_size) for rank in own))
         )
         await engine_joins
 

@@ -27,7 +27,7 @@ class Named(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A Deployment, StatefulSet or LeaderWorkerSet of the release, with how many replicas it wants and has ready.
+    """A Deployment, StatefulSet or LeaderWorkerSet of the release: how many replicas it wants and has ready.
 
     A replica is a pod; of a LeaderWorkerSet it is a group of pods.
     """

@@ -1,6 +1,6 @@
 """The rollout pod: `python -m slipstream.rollout --config FILE --name WORKER`.
 
-As the head of an engine over several nodes it takes `--node-rank 0 --master-addr HOST [--master-port PORT]` too.
+As the head of an engine over several nodes it takes `--node-rank 0 --master-addr HOST` too.
 """
 
 import asyncio

@@ -3,13 +3,12 @@
     python -m slipstream.rollout.node --config FILE --node-rank K --master-addr HOST [--master-port PORT]
 
 The head, node 0, is the rollout pod itself with the same arguments; this process lives as long as the head
-does. Exit status: 0 after SIGTERM; 1 when the head or a rank here has gone, because the whole engine has then to
-start again; the start ends after rollout.start_timeout_seconds.
+does. Exit status: 0 after SIGTERM; 1 when the head or a rank here has gone, because the whole engine has then
+to start again, and when the nodes have not met within rollout.start_timeout_seconds.
 """
 
 import asyncio
 import os
-import signal
 import socket
 import sys
 import threading
@@ -95,7 +94,7 @@ def _bounded(pod: Pod) -> Iterator[None]:
 
     def give_up() -> None:
         pod.log.error("stopped", error=f"the engine's nodes did not meet within {seconds:g} s")
-        os.kill(os.getpid(), signal.SIGKILL)  # its ranks die with it
+        os._exit(1)  # its ranks die with it
 
     seconds = pod.config.rollout.start_timeout_seconds
     timer = threading.Timer(seconds, give_up)

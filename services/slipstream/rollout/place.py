@@ -33,9 +33,7 @@ def parse_place(name: str, argv: Sequence[str]) -> tuple[Place | None, list[str]
         parser.error("--node-rank and --master-addr belong together: give both")
     if given.node_rank < 0 or not 0 < given.master_port <= LARGEST_PORT:
         parser.error(f"--node-rank {given.node_rank} --master-port {given.master_port} cannot be")
-    return Place(
-        rank=given.node_rank, master_addr=given.master_addr, master_port=given.master_port
-    ), rest
+    return Place(rank=given.node_rank, master_addr=given.master_addr, master_port=given.master_port), rest
 
 
 def check_place(place: Place | None, *, nodes: int) -> None:
@@ -43,7 +41,7 @@ def check_place(place: Place | None, *, nodes: int) -> None:
     if nodes > 1 and place is None:
         raise ValueError(
             f"rollout.nodes is {nodes}, and this process was not told which of them it is: start it with "
-            "--node-rank and --master-addr (the chart does, for a pool with `nodes`), or set rollout.nodes to 1"
+            "--node-rank and --master-addr (as the chart does for a pool's `nodes`), or set rollout.nodes to 1"
         )
     if place is not None and place.rank >= nodes:
         raise ValueError(f"--node-rank is {place.rank}, and rollout.nodes {nodes}: ranks go to {nodes - 1}")
