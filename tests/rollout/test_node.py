@@ -2,7 +2,10 @@
 
 import asyncio
 import socket
+import subprocess
+import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,12 +14,24 @@ from slipstream.config import parse_config
 from slipstream.rollout import node
 from slipstream.rollout.engine import EngineDied
 from slipstream.rollout.place import Place
+from slipstream.rpc.errors import Unreachable
 from slipstream.rpc.pod import Pod
 from slipstream.telemetry.health import Health
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 
 SECONDS = 10.0
+HANGS = """
+import time
+from types import SimpleNamespace
+from slipstream.config import parse_config
+from slipstream.rollout.node import _bounded
+from slipstream.telemetry.logs import Log
+
+config = parse_config({}, ("rollout.start_timeout_seconds=0.2",))
+with _bounded(SimpleNamespace(config=config, log=Log(pod="test"))):
+    time.sleep(50)
+"""
 
 
 @dataclass
@@ -142,13 +157,33 @@ def test_a_stopped_node_does_not_wait_longer_than_the_head_may_take(monkeypatch:
     asyncio.run(play())
 
 
-def test_a_head_that_cannot_be_reached_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def nowhere() -> Place:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return Place(rank=1, master_addr="127.0.0.1", master_port=listening.getsockname()[1])
+
+
+def test_a_head_that_never_comes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node, "HEAD_SECONDS", 0.1)
+    with pytest.raises(Unreachable, match=r"was not there in 0\.1 s"):
+        asyncio.run(node.main(pod_of(), place=nowhere()))
+
+
+def test_a_node_that_waits_for_its_head_can_be_stopped() -> None:
     async def play() -> None:
-        with socket.create_server(("127.0.0.1", 0)) as listening:
-            port = listening.getsockname()[1]
-        monkeypatch.setattr(node, "start_ranks", lambda _config, _place: Ranks())
-        place = Place(rank=1, master_addr="127.0.0.1", master_port=port)
-        with pytest.raises(EngineDied):
-            await asyncio.wait_for(node.main(pod_of(), place=place), SECONDS)
+        pod = pod_of()
+        running = asyncio.create_task(node.main(pod, place=nowhere()))
+        await asyncio.sleep(0.1)
+        assert not pod.health.started
+        pod.stop.set()
+        await asyncio.wait_for(running, SECONDS)
 
     asyncio.run(play())
+
+
+def test_a_start_that_hangs_ends_the_process(tmp_path: Path) -> None:
+    """The start blocks the loop, so nothing else could end it."""
+    program = tmp_path / "hang.py"
+    program.write_text(HANGS, encoding="utf-8")
+    ended = subprocess.run([sys.executable, program], timeout=60, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert "the engine's nodes did not meet within 0.2 s" in ended.stdout + ended.stderr

@@ -12,31 +12,58 @@ import os
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
 from slipstream.config import RunConfig
 from slipstream.rollout.engine import EngineDied
 from slipstream.rollout.place import Place, parse_place
+from slipstream.rpc.errors import Unreachable
 from slipstream.rpc.pod import USAGE_ERROR, Pod, run_pod
 
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 LOOK_SECONDS = 0.5
+CONNECT_SECONDS = 10.0
+HEAD_SECONDS = 3600.0  # the head may wait for a machine of its own; the pod's startup probe is shorter
 # A head whose machine is lost sends nothing: it counts as gone after 10 + 3 * 5 s.
 KEEPALIVE = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3))
 
 
 async def main(pod: Pod, *, place: Place) -> None:
     """Start the ranks of this node, and hold them until the pod is stopped or the engine ends."""
+    connection = await reach_head(pod, place)
+    if connection is None:
+        return
     with pod.unstoppable(), _bounded(pod):
         executor = start_ranks(pod.config, place)
     try:
-        head = asyncio.create_task(_until_gone(place))
+        head = asyncio.create_task(_until_gone(*connection))
         pod.announce(f"node {place.rank} of {pod.config.rollout.nodes}")
         await hold(pod, head, executor)
     finally:
         executor.shutdown()
+
+
+async def reach_head(pod: Pod, place: Place) -> Connection | None:
+    """A connection to the head, which may come up long after this node; None once stopped.
+
+    Errors: Unreachable after HEAD_SECONDS.
+    """
+    pod.log.info("waiting for the head", address=f"{place.master_addr}:{place.master_port}")
+    deadline = time.monotonic() + HEAD_SECONDS
+    while not pod.stop.is_set():
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                return await asyncio.open_connection(place.master_addr, place.master_port)
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise Unreachable(f"the head of the engine was not there in {HEAD_SECONDS:g} s") from error
+        with suppress(TimeoutError):
+            await asyncio.wait_for(pod.stop.wait(), LOOK_SECONDS)
+    return None
 
 
 def start_ranks(config: RunConfig, place: Place) -> Any:
@@ -69,13 +96,8 @@ async def hold(pod: Pod, head: asyncio.Task[None], executor: Any) -> None:
             task.cancel()
 
 
-async def _until_gone(place: Place) -> None:
+async def _until_gone(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Return when the head has gone. It keeps the port, where its ranks met the others, for all its life."""
-    try:
-        async with asyncio.timeout(KEEPALIVE[0][1]):
-            reader, writer = await asyncio.open_connection(place.master_addr, place.master_port)
-    except OSError:
-        return
     connection = writer.get_extra_info("socket")
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, seconds in KEEPALIVE:

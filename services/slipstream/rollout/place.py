@@ -41,7 +41,7 @@ def check_place(place: Place | None, *, nodes: int) -> None:
     if nodes > 1 and place is None:
         raise ValueError(
             f"rollout.nodes is {nodes}, and this process was not told which of them it is: start it with "
-            "--node-rank and --master-addr (as the chart does for a pool's `nodes`), or set rollout.nodes to 1"
+            "--node-rank and --master-addr (the chart does, for a pool's `nodes`), or set rollout.nodes: 1"
         )
     if place is not None and place.rank >= nodes:
         raise ValueError(f"--node-rank is {place.rank}, and rollout.nodes {nodes}: ranks go to {nodes - 1}")

@@ -49,6 +49,10 @@ max(slipstream:pressure{ {{- $release }},pool="{{ index $ 1 }}"}) or max(slipstr
 {{- with index . 0 -}}
 {{- $start := include "slipstream.run.value" (list . "rollout.start_timeout_seconds" 300) | float64 | ceil | int -}}
 {{- $pool := (index $ 1).name -}}
+{{- if gt (int (index $ 1).nodes) 1 -}}
+{{- /* Those that are there wait for those whose machine comes later. */}}
+{{- $start = add $start .Values.rollout.meetSeconds -}}
+{{- end -}}
 {{- $name := printf "%s-rollout-%s" (include "slipstream.fullname" .) $pool -}}
 {{- dict "component" "rollout" "pool" $pool "name" $name "startSeconds" (add $start 60) | toJson -}}
 {{- end -}}
