@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CONFIG ?= examples/addition.yaml
 
-.PHONY: help quickstart test test-long test-chart test-presets test-trl test-mutants test-gpu lint format proto dashboards charts bench bench-staleness bench-learner bench-autoscaling clean
+.PHONY: help quickstart test test-long test-chart test-presets test-trl test-mutants test-gpu lint format proto dashboards charts bench bench-staleness bench-learner bench-autoscaling bench-verifier clean
 
 help:  ## Show this list.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
@@ -72,6 +72,9 @@ bench-learner: $(READY)  ## A step of the learner against padded ones, into docs
 
 bench-autoscaling: $(READY)  ## Simulated fleets under autoscalers, into docs/benchmarks.md: five minutes.
 	$(BIN)/python benchmarks/autoscaling.py --docs
+
+bench-verifier: $(READY)  ## Completions a second that the verifier scores, by reward: two minutes.
+	$(BIN)/python benchmarks/verifier.py
 
 clean:  ## Remove the environment and what runs have left.
 	rm -rf $(VENV) runs build *.egg-info services/*.egg-info

@@ -4,15 +4,22 @@ Shape suffixes: P prompts, L tokens of a prompt, A completions that have not end
 V vocabulary.
 """
 
+import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from slipstream.config import RunConfig
 from slipstream.learner.model import Policy
+from slipstream.telemetry.logs import Log
+from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import Tokens
 from slipstream.types import Completion, FinishReason, Group, Prompt, VersionSpan
-from slipstream.verifier.rewards import Answer, bind_rewards, judge
+from slipstream.verifier.reward import Answer
+from slipstream.verifier.rewards.table import bind_rewards
+from slipstream.verifier.scorer import Scorer
+from slipstream.verifier.surroundings import Surroundings
 
 PROMPTS_AT_ONCE = 64
 
@@ -27,7 +34,9 @@ class Sampler:
         self._policy = policy
         self._tokens = tokens
         self._rollout = config.rollout
-        self._rewards = bind_rewards(config.rewards)
+        metrics, log = Metrics(), Log(pod="sampler")
+        rewards = bind_rewards(config.rewards, Surroundings.make(config.verifier, metrics=metrics, log=log))
+        self._scorer = Scorer(rewards, queue=config.verifier.queue, metrics=metrics, log=log)
 
     def groups(self, prompts: Sequence[Prompt], *, version: int, size: int, seed: int) -> list[Group]:
         """`size` scored completions of each prompt. Errors: ValueError for prompts of several lengths."""
@@ -38,8 +47,8 @@ class Sampler:
             ids = [self._tokens.encode(prompt) for prompt in some]
             drawn = iter(self._draw(ids, size, generator))
             for prompt, prompt_ids in zip(some, ids, strict=True):
-                completions = tuple(self._completion(prompt, *next(drawn), version) for _ in range(size))
-                made.append(_group(prompt, prompt_ids, completions, version, len(made)))
+                completions = [self._completion(*next(drawn), version) for _ in range(size)]
+                made.append(_group(prompt, prompt_ids, self._scored(prompt, completions), version, len(made)))
         return made
 
     @torch.no_grad()
@@ -78,19 +87,26 @@ class Sampler:
         last_AH: torch.Tensor = found.last_hidden_state[:, -1]
         return last_AH
 
-    def _completion(self, prompt: Prompt, ids: list[int], logprobs: list[float], version: int) -> Completion:
+    def _completion(self, ids: list[int], logprobs: list[float], version: int) -> Completion:
         stopped = ids[-1] == self._policy.model.config.eos_token_id
         reason = FinishReason.STOP if stopped else FinishReason.LENGTH
-        text = self._tokens.decode(ids)
-        answer = Answer(text=text, tokens=len(ids), finish_reason=reason)
         return Completion(
             token_ids=tuple(ids),
             logprobs=tuple(logprobs),
             mask=(1,) * len(ids),
             spans=(VersionSpan(version=version, start=0, end=len(ids)),),
             finish_reason=reason,
-            text=text,
-            rewards=tuple(judge(name, function, prompt, answer) for name, function in self._rewards.items()),
+            text=self._tokens.decode(ids),
+        )
+
+    def _scored(self, prompt: Prompt, completions: Sequence[Completion]) -> tuple[Completion, ...]:
+        answers = [
+            Answer(text=made.text, tokens=len(made.token_ids), finish_reason=made.finish_reason)
+            for made in completions
+        ]
+        vectors = asyncio.run(self._scorer.score(prompt, answers))
+        return tuple(
+            replace(made, rewards=tuple(vector)) for made, vector in zip(completions, vectors, strict=True)
         )
 
 

@@ -2,7 +2,7 @@
 
 from board import Board, Row
 from panels import GREEN, RED, YELLOW, Query, heat, lines, number
-from queries import SCOPE, buckets, mean, quantile, rate, rise
+from queries import SCOPE, buckets, mean, quantile, rate, rise, total
 
 VERIFIER = f'{SCOPE}, component="verifier"'
 ROLLOUTS = f'{SCOPE}, component="rollout"'
@@ -140,10 +140,60 @@ TIME = Row(
     ],
 )
 
+COST = Row(
+    title="Cost",
+    panels=[
+        lines(
+            "Time by reward, p99",
+            "99th percentile of the time that each reward takes for a group, waiting for a child included.",
+            Query(expr=quantile(0.99, "reward_seconds", by="reward"), legend="{{reward}}"),
+            unit="s",
+            low=0,
+        ),
+        lines(
+            "Answers in work",
+            "Answers that each verifier judges or has waiting; beyond verifier.queue groups are refused.",
+            Query(expr=total("answers_waiting", by="pod"), legend="{{pod}}"),
+            unit="none",
+            stacked=True,
+            low=0,
+        ),
+        lines(
+            "Answers refused",
+            "Answers a second that were sent away because the queue was full; their client comes again.",
+            Query(expr=rate("answers_refused_total", by="pod"), legend="{{pod}}"),
+            unit="suffix: /s",
+            low=0,
+        ),
+        lines(
+            "Overruns",
+            "Answers a second that cost a reward more time or memory than one may.",
+            Query(expr=rate("reward_overruns_total", by="reward"), legend="{{reward}}"),
+            unit="suffix: /s",
+            low=0,
+        ),
+        lines(
+            "Known verdicts",
+            "Verdicts a second that were remembered from an equal answer to the same prompt.",
+            Query(expr=rate("verdict_cache_hits_total", by="reward"), legend="{{reward}}"),
+            unit="suffix: /s",
+            low=0,
+        ),
+        lines(
+            "Children replaced",
+            "Child processes a second that ended with a job, by reason: the job overran, the child was lost "
+            "or worn, or the verifier stopped.",
+            Query(expr=rate("workers_killed_total", by="reason"), legend="{{reason}}"),
+            unit="suffix: /s",
+            low=0,
+        ),
+    ],
+)
+
 BOARD = Board(
     name="verifier",
     title="Verifier",
     description="How much is scored, how long it takes, and what fails.",
-    rows=[NOW, SCORING, TIME],
+    rows=[NOW, SCORING, TIME, COST],
     steps=False,
 )

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,10 @@ from slipstream.telemetry.metrics import Metrics
 from slipstream.types import Prompt
 from slipstream.v1 import learner_pb2, learner_pb2_grpc, replay_pb2, replay_pb2_grpc
 from slipstream.v1.verifier_pb2_grpc import add_VerifierServicer_to_server
-from slipstream.verifier.rewards import Answer, RewardFunction, Verdict, bind_rewards
+from slipstream.verifier.adapters import EachAnswer
+from slipstream.verifier.reward import Answer, RewardFunction, Verdict
+from slipstream.verifier.rewards.exact_match import exact_match
+from slipstream.verifier.scorer import Scorer
 from slipstream.verifier.servicer import VerifierServicer
 
 Output = pytest.CaptureFixture[str]
@@ -61,11 +64,13 @@ async def server(register: Any, *, healthy: bool = True) -> AsyncIterator[str]:
         await started.stop(grace=0)
 
 
-def verifier(rewards: dict[Any, RewardFunction] | None = None) -> contextlib.AbstractAsyncContextManager[str]:
-    """A verifier with these reward functions, or those of the configuration."""
-    functions = bind_rewards(RunConfig().rewards) if rewards is None else rewards
-    servicer = VerifierServicer(functions, metrics=Metrics(), log=Log(pod="verifier"))
-    return server(partial(add_VerifierServicer_to_server, servicer))
+def verifier(
+    functions: Mapping[str, RewardFunction] | None = None,
+) -> contextlib.AbstractAsyncContextManager[str]:
+    """A verifier with these reward functions, or that of the configuration."""
+    rewards = {name: EachAnswer(f) for name, f in (functions or {"exact_match": exact_match}).items()}
+    scorer = Scorer(rewards, queue=64, metrics=Metrics(), log=Log(pod="verifier"))
+    return server(partial(add_VerifierServicer_to_server, VerifierServicer(scorer)))
 
 
 def found_at(config: RunConfig, **addresses: str) -> RunConfig:
@@ -77,7 +82,7 @@ def found_at(config: RunConfig, **addresses: str) -> RunConfig:
 
 @contextlib.asynccontextmanager
 async def circle(
-    redis: RedisServer, rewards: dict[Any, RewardFunction] | None = None
+    redis: RedisServer, rewards: dict[str, RewardFunction] | None = None
 ) -> AsyncIterator[tuple[Driver, RunConfig]]:
     """Replay and verifier, and the configuration to find them by."""
     config = run_config()
@@ -179,7 +184,7 @@ def test_a_verifier_of_another_configuration_fails_the_circle(
     redis_server: RedisServer, capsys: Output
 ) -> None:
     async def play() -> bool:
-        rewards: dict[Any, RewardFunction] = {"countdown": lambda *_: Verdict(value=1.0)}
+        rewards: dict[str, RewardFunction] = {"countdown": lambda *_: Verdict(value=1.0)}
         async with circle(redis_server, rewards) as (_, config):
             return await run_probe("circle", config, deadline_seconds=5)
 

@@ -96,6 +96,10 @@ def test_an_impossible_combination_is_an_error(overrides: list[str], key: str, r
         (["learner.schedule.warmup_steps=201"], "learner.schedule.warmup_steps"),
         (["data.kind=countdown"], "rewards.0.name"),
         (["replay.redis_url=redis://h", "replay.redis_dir=x"], "replay.redis_dir"),
+        (
+            ["rewards=[{name: exact_match}, {name: a, kind: custom, function: 'a:b', timeout_seconds: 10}]"],
+            "rewards.1.timeout_seconds",
+        ),
         (["replay.redis_url=redis://u:secret@h"], "replay.redis_url"),
     ],
 )
@@ -127,6 +131,10 @@ def test_the_emulated_engine_chooses_no_experts_to_replay() -> None:
 def test_a_tiny_mixture_needs_more_experts_than_a_token_uses() -> None:
     with pytest.raises(ConfigError, match="experts is 2, and a token goes through 2"):
         problems("model.tiny.experts=2")
+
+
+def test_a_deadline_below_the_wait_of_a_rollout_is_no_problem() -> None:
+    assert problems("rewards=[{name: exact_match}, {name: own, kind: custom, function: 'a:b'}]") == []
 
 
 def test_a_pattern_is_checked_as_the_verifier_compiles_it() -> None:
@@ -179,3 +187,10 @@ def test_addresses_beyond_loopback_are_right_with_tls_and_with_the_plaintext_fla
         "rollout.address",
     }
     assert problems(*far, "rpc.plaintext=true") == problems(*far, tls) == []
+
+
+def test_length_is_not_punished_by_a_reward_and_by_the_shaping() -> None:
+    length = "rewards=[{name: exact_match}, {name: length, safe_tokens: 8, max_tokens: 16}]"
+    twice = problems(length, "algorithm.preset=dapo")
+    assert any(p.key == "rewards.1" and "soft_overlong" in p.reason for p in twice)
+    assert not any(p.key == "rewards.1" for p in problems(length, "algorithm.preset=grpo"))

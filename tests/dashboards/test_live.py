@@ -26,6 +26,10 @@ SILENT = {
         ("Replicas", "A"): "nobody runs kube-state-metrics here",
         ("Replicas", "B"): "nobody runs kube-state-metrics here",
     },
+    "verifier": {
+        ("Known verdicts", "A"): "its rewards are too cheap to remember",
+        ("Children replaced", "A"): "its rewards need no children",
+    },
     "replay": {("Memory used", "A"): "the embedded Redis has no limit"},
 }
 """Queries without data in such runs, by dashboard: panel and letter, and why."""

@@ -166,7 +166,7 @@ async def _learner(
     try:
         await replay.attach(loaded.version, loaded.cursor)
         await _until_one_ends(
-            asyncio.create_task(train(loop, (catch_up(publisher, fleet, weights),), script.stop)),
+            asyncio.create_task(train(loop, (catch_up(publisher, fleet, weights),), script.stop, stay=False)),
             asyncio.create_task(worker.run(server.address)),
             asyncio.create_task(SmallActor(worker, actors, client).run()),
         )

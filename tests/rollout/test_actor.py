@@ -240,12 +240,25 @@ async def test_only_completions_whose_score_was_an_error_are_scored_again() -> N
 
 
 @scenario
-async def test_a_request_that_the_verifier_calls_wrong_loses_the_group_and_nothing_else() -> None:
+async def test_a_prompt_that_the_verifier_cannot_judge_is_handed_in_withheld_after_one_try() -> None:
     async with room([lease(0), lease(1)], max_groups=1) as here:
         here.verifier.refusals.append(INVALID)
+        await until(lambda: len(here.replay.inserted) == 2)
+        assert here.inserted() == ["g0", "g1"]
+        assert len(here.verifier.requests) == 2
+        first, second = here.replay.inserted
+        assert all(completion.withheld for completion in first.completions)
+        assert first.completions[0].rewards[0].detail == "score refused by the test"
+        assert not any(completion.withheld for completion in second.completions)
+
+
+@scenario
+async def test_a_verifier_that_refuses_the_caller_loses_the_group_and_nothing_else() -> None:
+    async with room([lease(0), lease(1)], max_groups=1) as here:
+        here.verifier.refusals.append(grpc.StatusCode.UNIMPLEMENTED)
         await until(lambda: here.replay.inserted)
         assert here.inserted() == ["g1"]
-        assert metric(here.metrics, "groups_lost_total", reason="invalid_argument") == 1
+        assert metric(here.metrics, "groups_lost_total", reason="unimplemented") == 1
 
 
 @scenario

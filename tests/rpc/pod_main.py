@@ -6,7 +6,8 @@ import sys
 import time
 
 from slipstream.rpc.errors import SlipstreamError
-from slipstream.rpc.pod import Pod, die_with_parent, run_pod
+from slipstream.rpc.parent import die_with_parent
+from slipstream.rpc.pod import Pod, run_pod
 
 
 async def serve(pod: Pod) -> None:

@@ -1,13 +1,16 @@
 """The verifier as a process: ready file, score, SIGTERM, and a wrong pattern at start."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import grpc
+import pytest
 from slipstream.v1 import types_pb2 as types
 from slipstream.v1 import verifier_pb2 as pb
 from slipstream.v1.verifier_pb2_grpc import VerifierStub
@@ -15,12 +18,14 @@ from slipstream.v1.verifier_pb2_grpc import VerifierStub
 ENVIRONMENT = {"PYTHONPATH": "services"}
 
 
-def start(folder: Path, config: str) -> tuple[subprocess.Popen[str], Path]:
+def start(
+    folder: Path, config: str, environment: Mapping[str, str] = ENVIRONMENT
+) -> tuple[subprocess.Popen[str], Path]:
     (folder / "run.yaml").write_text(config)
     ready = folder / "ready.json"
     command = [sys.executable, "-m", "slipstream.verifier", "--config", str(folder / "run.yaml")]
     command += ["--ready-file", str(ready)]
-    return subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True), ready
+    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True), ready
 
 
 def wait_for(path: Path, seconds: float = 30) -> None:
@@ -44,6 +49,43 @@ def test_the_pod_scores_and_exits_with_zero_on_sigterm(tmp_path: Path) -> None:
         assert response.vectors[0].rewards[0].value == 1
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=15) == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def processes_of(pid: int) -> list[int]:
+    """The process and its children that live."""
+    listed = subprocess.run(["ps", "-eo", "pid=,ppid=,stat="], capture_output=True, text=True, check=True)
+    rows = [line.split() for line in listed.stdout.splitlines()]
+    return [int(row[0]) for row in rows if str(pid) in row[:2] and not row[2].startswith("Z")]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_users_reward_runs_in_children_that_end_with_the_pod(tmp_path: Path, number: int) -> None:
+    config = """
+rewards: [{name: mine, kind: custom, function: "verifier.custom_rewards:length"}]
+evaluation: {reward: mine}
+verifier: {workers: 2}
+"""
+    process, ready = start(tmp_path, config, {"PYTHONPATH": "services:tests", "PATH": os.environ["PATH"]})
+    try:
+        wait_for(ready)
+        request = pb.ScoreRequest(
+            prompt=types.Prompt(prompt_id="p", text="?", answer="2"),
+            answers=[pb.Answer(text="four", finish_reason=types.FINISH_REASON_STOP)],
+        )
+        with grpc.insecure_channel(json.loads(ready.read_text())["address"]) as channel:
+            stub = VerifierStub(channel)  # type: ignore[no-untyped-call, unused-ignore]
+            assert stub.Score(request, timeout=10).vectors[0].rewards[0].value == 4
+        family = processes_of(process.pid)
+        assert len(family) == 3
+        process.send_signal(number)
+        assert process.wait(timeout=15) == (0 if number == signal.SIGTERM else -number)
+        deadline = time.monotonic() + 10
+        while left := [pid for pid in family if pid in processes_of(pid)]:
+            assert time.monotonic() < deadline, f"{left} live on"
+            time.sleep(0.05)
     finally:
         process.kill()
         process.communicate()

@@ -1,19 +1,20 @@
 """Reward functions: golden answers, hostile answers, and failures that are never a score."""
 
+import asyncio
 import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from slipstream.config import ConfigError
-from slipstream.config.data import RewardConfig
-from slipstream.rpc.errors import InvalidRequest
+from slipstream.config.rewards import CountdownConfig, ExactMatchConfig, FormatConfig, RewardSection
 from slipstream.types import FinishReason, Outcome, Prompt, Reward
-from slipstream.verifier.rewards import MAX_DETAIL, Answer, Verdict, bind_rewards, judge
+from slipstream.verifier.reward import UnusableGroundTruth
+from verifier.scoring import Bench, answer, scores
 
-SCORE, INVALID, ERROR = Outcome.SCORE, Outcome.INVALID_ANSWER, Outcome.ERROR
-EXACT = RewardConfig(name="exact_match")
-COUNTDOWN = RewardConfig(name="countdown")
+SCORE, INVALID = Outcome.SCORE, Outcome.INVALID_ANSWER
+EXACT = ExactMatchConfig(name="exact_match")
+COUNTDOWN = CountdownConfig(name="countdown")
 
 
 def addition() -> Prompt:
@@ -25,14 +26,14 @@ def countdown(answer: str = "24", numbers: str = "3 8 1") -> Prompt:
 
 
 def reward(
-    config: RewardConfig, prompt: Prompt, text: str, finish: FinishReason = FinishReason.STOP
+    config: RewardSection, prompt: Prompt, text: str, finish: FinishReason = FinishReason.STOP
 ) -> Reward:
-    function = bind_rewards([config])[config.name]
-    return judge(config.name, function, prompt, Answer(text=text, tokens=1, finish_reason=finish))
+    (component,) = scores(config, prompt, answer(text, finish))
+    return component
 
 
-def pattern(text: str) -> RewardConfig:
-    return RewardConfig(name="format", pattern=text)
+def pattern(text: str) -> FormatConfig:
+    return FormatConfig(name="format", pattern=text)
 
 
 @pytest.mark.parametrize(
@@ -97,50 +98,51 @@ def test_format_matches_the_whole_completion_as_it_is(text: str, value: float) -
 
 
 @pytest.mark.parametrize("hostile", ["(a|a)+b", "(?:a|aa)+b", "(x+x+)+y|(a|a?)+b"])
-def test_a_match_that_would_take_forever_is_an_error_and_not_a_score(hostile: str) -> None:
+def test_a_match_that_would_take_forever_is_an_invalid_answer_and_soon_given_up(hostile: str) -> None:
     started = time.monotonic()
     given = reward(pattern(hostile), addition(), "a" * 5_000)
-    assert given.outcome is ERROR
+    assert (given.value, given.outcome) == (0, INVALID)
     assert "took longer than 0.1 s" in given.detail
     assert time.monotonic() - started < 2
 
 
-def test_a_text_too_long_to_match_is_an_error_and_not_a_score() -> None:
+def test_quick_and_slow_matches_of_a_group_keep_their_order() -> None:
+    given = scores(pattern("(a|a)+b|x"), addition(), *map(answer, ("x", "a" * 5_000, "y", "x")))
+    assert [g.outcome for g in given] == [SCORE, INVALID, SCORE, SCORE]
+    assert [g.value for g in given] == [1, 0, 0, 1]
+
+
+def test_a_match_that_is_given_up_is_counted() -> None:
+    async def play() -> Bench:
+        bench = Bench([pattern("(a|a)+b|x")])
+        await bench.scorer.score(addition(), [answer("x"), answer("a" * 5_000)])
+        return bench
+
+    assert asyncio.run(play()).sample("reward_overruns_total", reward="format") == 1
+
+
+def test_a_text_too_long_to_match_is_an_invalid_answer() -> None:
     given = reward(pattern(".*"), addition(), "a" * 1_000_000)
-    assert given.outcome is ERROR
+    assert (given.value, given.outcome) == (0, INVALID)
     assert "1000000 characters; at most 65536" in given.detail
 
 
 @pytest.mark.parametrize("bad", ["(", "[a", "(?P<n", "*a"])
 def test_an_invalid_pattern_is_a_configuration_error_at_start(bad: str) -> None:
-    with pytest.raises(ConfigError, match=r"rewards\.1\.pattern: not a usable regular expression"):
-        bind_rewards([EXACT, pattern(bad)])
+    with pytest.raises(ConfigError, match=r"rewards\.1: format: not a usable regular expression"):
+        Bench([EXACT, pattern(bad)])
 
 
 def test_a_reward_configured_twice_is_a_configuration_error() -> None:
     with pytest.raises(ConfigError, match=r"rewards\.1\.name: `exact_match` is configured twice"):
-        bind_rewards([EXACT, EXACT])
-
-
-def test_rewards_keep_the_order_of_the_configuration() -> None:
-    assert list(bind_rewards([COUNTDOWN, pattern("a"), EXACT])) == ["countdown", "format", "exact_match"]
+        Bench([EXACT, EXACT])
 
 
 @pytest.mark.parametrize("config", [EXACT, COUNTDOWN, pattern(r"\S+")])
-def test_a_completion_cut_off_by_length_is_scored_like_any_other(config: RewardConfig) -> None:
+def test_a_completion_cut_off_by_length_is_scored_like_any_other(config: RewardSection) -> None:
     prompt, text = (countdown(), "3*8") if config is COUNTDOWN else (addition(), "46")
     assert reward(config, prompt, text, FinishReason.LENGTH) == reward(config, prompt, text)
     assert reward(config, prompt, text).value == 1
-
-
-def test_whatever_a_reward_raises_is_an_error_with_its_detail() -> None:
-    def broken(prompt: Prompt, answer: Answer) -> Verdict:
-        raise ZeroDivisionError("x" * 10_000)
-
-    given = judge("broken", broken, addition(), Answer(text="", tokens=0, finish_reason=FinishReason.STOP))
-    assert given.outcome is ERROR
-    assert given.detail.startswith("ZeroDivisionError: xxx")
-    assert len(given.detail) == MAX_DETAIL
 
 
 @pytest.mark.parametrize(
@@ -157,9 +159,9 @@ def test_whatever_a_reward_raises_is_an_error_with_its_detail() -> None:
     ],
 )
 def test_a_prompt_without_its_ground_truth_is_an_invalid_request(
-    config: RewardConfig, prompt: Prompt, reason: str
+    config: RewardSection, prompt: Prompt, reason: str
 ) -> None:
-    with pytest.raises(InvalidRequest, match=reason):
+    with pytest.raises(UnusableGroundTruth, match=reason):
         reward(config, prompt, "46")
 
 

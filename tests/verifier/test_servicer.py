@@ -1,58 +1,45 @@
 """The Verifier service over real gRPC on port 0."""
 
 import asyncio
-import io
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
 import grpc
 import pytest
-from slipstream.config import RpcConfig
-from slipstream.config.data import RewardConfig, RewardName
+from slipstream.config import RpcConfig, VerifierConfig
+from slipstream.config.rewards import CountdownConfig, ExactMatchConfig, FormatConfig, RewardSection
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.server import start_server
-from slipstream.telemetry.logs import Log
-from slipstream.telemetry.metrics import Metrics
 from slipstream.types import Prompt
 from slipstream.v1 import types_pb2 as types
 from slipstream.v1 import verifier_pb2 as pb
 from slipstream.v1.verifier_pb2_grpc import VerifierStub, add_VerifierServicer_to_server
-from slipstream.verifier.rewards import Answer, RewardFunction, Verdict, bind_rewards
+from slipstream.verifier.adapters import EachAnswer
+from slipstream.verifier.reward import Answer, Verdict
 from slipstream.verifier.servicer import VerifierServicer
+from verifier.scoring import Bench
 
 RPC = RpcConfig()
-EXACT = (RewardConfig(name="exact_match"),)
-COUNTDOWN = RewardConfig(name="countdown")
+EXACT = (ExactMatchConfig(name="exact_match"),)
+COUNTDOWN = CountdownConfig(name="countdown")
 Client = Callable[[pb.ScoreRequest], Awaitable[pb.ScoreResponse]]
 
 
-class Bench:
-    """A servicer with its metrics and its log."""
-
-    def __init__(self, rewards: Mapping[RewardName, RewardFunction]) -> None:
-        self.metrics = Metrics()
-        self.lines = io.StringIO()
-        log = Log(pod="verifier", stream=self.lines)
-        self.servicer = VerifierServicer(rewards, metrics=self.metrics, log=log)
-
-    def scored(self, reward: str, outcome: str) -> float | None:
-        labels = {"reward": reward, "outcome": outcome}
-        return self.metrics.registry.get_sample_value("slipstream_scores_total", labels)
-
-    @asynccontextmanager
-    async def serve(self) -> AsyncIterator[Client]:
-        register = partial(add_VerifierServicer_to_server, self.servicer)
-        server = await start_server("127.0.0.1:0", register, config=RPC)
-        async with open_channel(server.address, RPC) as channel:
-            stub = VerifierStub(channel)  # type: ignore[no-untyped-call, unused-ignore]
-            yield partial(stub.Score, timeout=20)
-        await server.stop(grace=0)
+@asynccontextmanager
+async def serve(bench: Bench) -> AsyncIterator[Client]:
+    """The bench behind a gRPC server, and a client of it."""
+    register = partial(add_VerifierServicer_to_server, VerifierServicer(bench.scorer))
+    server = await start_server("127.0.0.1:0", register, config=RPC)
+    async with bench, open_channel(server.address, RPC) as channel:
+        stub = VerifierStub(channel)  # type: ignore[no-untyped-call, unused-ignore]
+        yield partial(stub.Score, timeout=20)
+    await server.stop(grace=0)
 
 
-def bench(configs: Sequence[RewardConfig] = EXACT) -> Bench:
-    return Bench(bind_rewards(configs))
+def bench(configs: Sequence[RewardSection] = EXACT, **verifier: int) -> Bench:
+    return Bench(configs, config=VerifierConfig(**{"workers": 1, **verifier}))
 
 
 def request(*texts: str, answer: str = "46", text: str = "12+34=", **fields: str) -> pb.ScoreRequest:
@@ -64,10 +51,14 @@ def request(*texts: str, answer: str = "46", text: str = "12+34=", **fields: str
 
 def call(server: Bench, message: pb.ScoreRequest) -> pb.ScoreResponse:
     async def once() -> pb.ScoreResponse:
-        async with server.serve() as score:
+        async with serve(server) as score:
             return await score(message)
 
     return asyncio.run(once())
+
+
+def scored(server: Bench, outcome: str) -> float | None:
+    return server.sample("scores_total", reward="exact_match", outcome=outcome)
 
 
 def values(response: pb.ScoreResponse) -> list[list[float]]:
@@ -75,7 +66,7 @@ def values(response: pb.ScoreResponse) -> list[list[float]]:
 
 
 def test_every_answer_gets_every_configured_reward_in_order() -> None:
-    server = bench([COUNTDOWN, *EXACT, RewardConfig(name="format", pattern=r"\d\*\d")])
+    server = bench([COUNTDOWN, *EXACT, FormatConfig(name="format", pattern=r"\d\*\d")])
     response = call(server, request("3*8", "24", "12*2", answer="24", text="?", numbers="3 8"))
     assert [[r.name for r in vector.rewards] for vector in response.vectors] == [
         ["countdown", "exact_match", "format"]
@@ -98,12 +89,12 @@ def test_an_error_of_one_answer_leaves_the_others_scored_and_is_counted_and_logg
             raise OSError("disk on fire")
         return Verdict(value=1.0)
 
-    server = Bench({"exact_match": fragile})
+    server = Bench(rewards={"exact_match": EachAnswer(fragile)})
     response = call(server, request("ok", "bad", "ok"))
     outcomes = [vector.rewards[0].outcome for vector in response.vectors]
     assert outcomes == [types.OUTCOME_SCORE, types.OUTCOME_ERROR, types.OUTCOME_SCORE]
     assert response.vectors[1].rewards[0].detail == "OSError: disk on fire"
-    assert (server.scored("exact_match", "score"), server.scored("exact_match", "error")) == (2, 1)
+    assert tuple(scored(server, outcome) for outcome in ("score", "error")) == (2, 1)
     assert 'reward failed prompt=p1 reward=exact_match detail="OSError: disk on fire"' in (
         server.lines.getvalue()
     )
@@ -111,11 +102,13 @@ def test_an_error_of_one_answer_leaves_the_others_scored_and_is_counted_and_logg
 
 def test_outcomes_and_time_are_measured() -> None:
     server = bench()
-    assert server.scored("exact_match", "error") == 0  # from the start, so that the first one is a rise
+    assert scored(server, "error") == 0  # from the start, so that the first one is a rise
     call(server, request("46", "47", ""))
-    assert server.scored("exact_match", "score") == 2
-    assert server.scored("exact_match", "invalid_answer") == 1
-    assert server.metrics.registry.get_sample_value("slipstream_score_seconds_count") == 1
+    assert scored(server, "score") == 2
+    assert scored(server, "invalid_answer") == 1
+    assert server.sample("score_seconds_count") == 1
+    assert server.sample("reward_seconds_count", reward="exact_match") == 1
+    assert server.sample("answers_waiting") == 0
 
 
 @pytest.mark.parametrize(
@@ -139,10 +132,10 @@ def test_a_missing_countdown_field_is_named() -> None:
 
 
 def test_other_calls_are_answered_while_a_slow_pattern_runs() -> None:
-    server = bench([RewardConfig(name="format", pattern="(a|a)+b|x")])
+    server = bench([FormatConfig(name="format", pattern="(a|a)+b|x")])
 
     async def slow_had_ended_before_the_quick_one() -> bool:
-        async with server.serve() as score:
+        async with serve(server) as score:
             await score(request("x"))
             slow = asyncio.ensure_future(score(request(*["a" * 5_000] * 8)))
             await asyncio.sleep(0.1)
@@ -158,10 +151,11 @@ def test_a_group_of_eight_exact_matches_costs_well_under_a_millisecond() -> None
     server, message = bench(), request(*["46"] * 8)
 
     async def many() -> float:
-        await server.servicer.Score(message, None)
+        servicer = VerifierServicer(server.scorer)
+        await servicer.Score(message, None)
         started = time.process_time()
         for _ in range(300):
-            await server.servicer.Score(message, None)
+            await servicer.Score(message, None)
         return (time.process_time() - started) / 300
 
     assert asyncio.run(many()) < 0.001

@@ -1,6 +1,5 @@
 """Do the rows parse, can they be rewarded, and does each prompt with its completion fit into the context?"""
 
-import re
 import string
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
@@ -12,14 +11,12 @@ from slipstream.config.checks import Problem
 from slipstream.config.data import parts
 from slipstream.tasks import PromptSource, make_source
 from slipstream.tasks.file import FileSource
+from slipstream.tasks.judgeable import why_not
 from slipstream.types import Prompt
 
 PROMPTS = 1000
-# What the countdown reward reads: the given numbers as "3 8 1" or "[3, 8, 1]", and the target.
-PUZZLE = {
-    "numbers": re.compile(r"[\[\],\s]*[0-9]{1,18}([,\s]+[0-9]{1,18}){0,63}[\[\],\s]*"),
-    "answer": re.compile(r"[0-9]{1,18}"),
-}
+SHOWN = 3
+"""Rows named of those that a reward cannot judge."""
 TINY_CHARACTERS = frozenset(string.digits + string.ascii_letters + string.punctuation + " \n")
 
 
@@ -32,7 +29,7 @@ def check_prompts(config: RunConfig, model: ModelFiles | None) -> list[Problem]:
     except ImportError as error:
         return [Problem(key="data", reason=str(error), remedy="pip install 'slipstream[learner]'")]
     prompts = list(_prompts(config, source))
-    problems = [*_held_out(config, source), *_puzzles(config, prompts), *_conversations(config, prompts)]
+    problems = [*_held_out(config, source), *_unjudgeable(config, prompts), *_conversations(config, prompts)]
     if config.model.tiny is not None:
         return [*problems, *_spelling(prompts), *_context(config, prompts, config.model.tiny.max_tokens, len)]
     if model is None or model.tokenizer is None or model.context is None or config.model.path is None:
@@ -70,21 +67,22 @@ def _held_out(config: RunConfig, source: PromptSource) -> Iterator[Problem]:
         )
 
 
-def _puzzles(config: RunConfig, prompts: Iterable[Prompt]) -> Iterator[Problem]:
-    """The first row of a file that the countdown reward cannot judge."""
-    rewarded = any(reward.name == "countdown" for reward in config.rewards)
-    if not rewarded or not any(part.kind == "file" for part in parts(config.data)):
+def _unjudgeable(config: RunConfig, prompts: Iterable[Prompt]) -> Iterator[Problem]:
+    """The first rows of a file that a reward cannot judge, and how many there are."""
+    if not any(part.kind == "file" for part in parts(config.data)):
         return
-    for prompt in prompts:
-        for name, text in (("numbers", prompt.fields.get("numbers", "")), ("answer", prompt.answer.strip())):
-            if not PUZZLE[name].fullmatch(text):
-                yield Problem(
-                    key="data",
-                    reason=f"prompt {prompt.prompt_id} has the {name} {text[:40]!r}, and the reward "
-                    f"`countdown` needs {'whole numbers' if name == 'numbers' else 'a whole number'}",
-                    remedy="correct the row, or leave the reward `countdown` out",
-                )
-                return
+    rows = list(prompts)
+    for reward in config.rewards:
+        bad = [(prompt, reason) for prompt in rows if (reason := why_not(reward, prompt))]
+        if bad:
+            named = ", ".join(f"prompt {prompt.prompt_id} {reason}" for prompt, reason in bad[:SHOWN])
+            more = f", and {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""
+            yield Problem(
+                key="data",
+                reason=f"{named}{more}; the reward `{reward.name}` cannot judge "
+                f"{'it' if len(bad) == 1 else 'them'}",
+                remedy=f"correct the row, or leave the reward `{reward.name}` out",
+            )
 
 
 def _conversations(config: RunConfig, prompts: Iterable[Prompt]) -> Iterator[Problem]:

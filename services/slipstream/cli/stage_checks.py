@@ -40,7 +40,7 @@ def _demonstrations(stage: Stage, config: RunConfig) -> Iterator[Problem]:
     needed = isinstance(stage, SupervisedStage) or (
         isinstance(stage, PreferenceStage) and stage.ranked_by == "demonstrations"
     )
-    judged = any(reward.name == "countdown" for reward in config.rewards)
+    judged = any(reward.kind == "countdown" for reward in config.rewards)
     if needed and judged and any(part.kind == "file" for part in parts(config.data)):
         yield Problem(
             key="data",

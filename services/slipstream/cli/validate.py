@@ -11,6 +11,7 @@ from slipstream.cli.lora_checks import check_lora
 from slipstream.cli.machine_checks import check_machine
 from slipstream.cli.model_checks import ModelFiles, read_model
 from slipstream.cli.prompt_checks import check_prompts
+from slipstream.cli.reward_checks import check_rewards
 from slipstream.cli.stage_checks import check_stage, stage_line
 from slipstream.cli.verbalized_checks import check_verbalized
 from slipstream.config import RunConfig
@@ -45,6 +46,7 @@ def _find(config: RunConfig, *, gpus: Literal["error", "note"]) -> list[Problem]
         *(model.problems if model else ()),
         *check_prompts(config, model),
         *check_verbalized(config, model),
+        *check_rewards(config),
         *check_machine(config, gpus=gpus),
     ]
     return list(dict.fromkeys(found))

@@ -27,7 +27,8 @@ from slipstream.config.schema import RunConfig
 
 WIDEST_SEQUENCE_CLIP: Final = 0.05
 """A geometric mean over a sequence hardly ever leaves a band wider than this."""
-BINARY_REWARDS: Final = ("exact_match", "format", "countdown")
+BINARY_REWARDS: Final = ("exact_match", "format", "countdown", "numeric_match", "math", "json_schema")
+PUNISHMENTS: Final = ("length", "repetition")
 KEYS: Final = {"max_staleness": "algorithm.objective", "token_weight": "algorithm.token_weight"}
 
 
@@ -147,7 +148,7 @@ def _sequence_band(config: RunConfig) -> Iterator[Problem]:
 def _rewards(config: RunConfig) -> Iterator[Problem]:
     advantage = config.algorithm.resolved_advantage()
     rewards = [reward for reward in config.rewards if reward.weight]
-    if isinstance(advantage, Gopo) and all(reward.name in BINARY_REWARDS for reward in rewards):
+    if isinstance(advantage, Gopo) and all(reward.kind in BINARY_REWARDS for reward in rewards):
         names = ", ".join(reward.name for reward in rewards)
         yield Problem(
             key="algorithm.advantage",
@@ -157,7 +158,9 @@ def _rewards(config: RunConfig) -> Iterator[Problem]:
             severity="note",
         )
     punished = config.algorithm.declared_shaping().soft_overlong is not None
-    if isinstance(advantage, MaxRl) and (punished or any(reward.weight < 0 for reward in rewards)):
+    if isinstance(advantage, MaxRl) and (
+        punished or any(reward.weight < 0 or reward.kind in PUNISHMENTS for reward in rewards)
+    ):
         yield Problem(
             key="algorithm.advantage",
             reason="maxrl divides by the mean reward of a group, and this run's rewards can be below 0",

@@ -1,19 +1,16 @@
 """What is wrong with a configuration that its schema lets pass, and the numbers that follow from it. Pure."""
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-import regex  # type: ignore[import-untyped, unused-ignore]
-
 from slipstream.algorithms.spec import band
 from slipstream.config.algorithm_checks import ALGORITHM_CHECKS
-from slipstream.config.data import RewardConfig, parts
 from slipstream.config.loopback import plaintext_beyond_loopback
 from slipstream.config.lora_checks import LORA_CHECKS
 from slipstream.config.node_checks import nodes
 from slipstream.config.problem import Problem
 from slipstream.config.redis_checks import redis_access
+from slipstream.config.reward_checks import REWARD_CHECKS
 from slipstream.config.schema import RunConfig
 from slipstream.config.shaping_checks import SHAPING_CHECKS
 
@@ -167,45 +164,6 @@ def _optimizer(config: RunConfig) -> Iterator[Problem]:
         )
 
 
-def _rewards(config: RunConfig) -> Iterator[Problem]:
-    names = [reward.name for reward in config.rewards]
-    if not any(reward.weight for reward in config.rewards):
-        reason = "has no reward with a weight other than 0, so there is nothing to learn from"
-        yield Problem(key="rewards", reason=reason, remedy="give a reward a weight")
-    for name, times in Counter(names).items():
-        if times > 1:
-            reason = f"`{name}` is there {times} times, and a reward vector has one entry a name"
-            yield Problem(key="rewards", reason=reason, remedy="keep one of them")
-    if config.evaluation.reward not in names:
-        yield Problem(
-            key="evaluation.reward",
-            reason=f"is `{config.evaluation.reward}`, which is not among the rewards ({', '.join(names)})",
-            remedy="name one of them",
-        )
-    for position, reward in enumerate(config.rewards):
-        yield from _reward(config, reward, f"rewards.{position}")
-
-
-def _reward(config: RunConfig, reward: RewardConfig, key: str) -> Iterator[Problem]:
-    kinds = [part.kind for part in parts(config.data)]
-    strange = [kind for kind in kinds if kind not in ("countdown", "file")]
-    if reward.name == "countdown" and strange:
-        reason = f"`countdown` cannot judge answers of the data `{strange[0]}`"
-        yield Problem(
-            key=f"{key}.name", reason=reason, remedy="set `exact_match`, or data.kind to `countdown`"
-        )
-    if reward.name == "exact_match" and "countdown" in kinds:
-        reason = "`exact_match` accepts one expression, and countdown has many right ones"
-        remedy = "use the reward `countdown`"
-        yield Problem(key=f"{key}.name", reason=reason, remedy=remedy, severity="note")
-    if reward.pattern is not None:
-        try:
-            regex.compile(reward.pattern)
-        except (regex.error, MemoryError, RecursionError, OverflowError) as error:
-            reason = f"is not a usable regular expression: {error or type(error).__name__}"
-            yield Problem(key=f"{key}.pattern", reason=reason, remedy="correct it")
-
-
 def _context(config: RunConfig) -> Iterator[Problem]:
     tiny, budget = config.model.tiny, config.rollout.max_new_tokens
     if tiny is not None and budget >= tiny.max_tokens:
@@ -287,7 +245,7 @@ CHECKS: tuple[Callable[[RunConfig], Iterator[Problem]], ...] = (
     *SHAPING_CHECKS,
     *LORA_CHECKS,
     _optimizer,
-    _rewards,
+    *REWARD_CHECKS,
     _context,
     _replayed_experts,
     _redis,

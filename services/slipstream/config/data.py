@@ -1,9 +1,9 @@
-"""The data and reward sections of a run's configuration."""
+"""The data section of a run's configuration."""
 
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class _Strict(BaseModel):
@@ -87,23 +87,3 @@ DataConfig = Annotated[TaskData | MixtureData, Field(discriminator="kind")]
 def parts(data: DataConfig) -> tuple[TaskData, ...]:
     """The tasks of a mixture, or the one task that there is."""
     return data.of if isinstance(data, MixtureData) else (data,)
-
-
-RewardName = Literal["exact_match", "format", "countdown"]
-
-
-class RewardConfig(_Strict):
-    """One component of the reward vector."""
-
-    name: RewardName
-    """Reward function, and name of the component."""
-    weight: float = 1.0
-    """Factor of the component in the total that the advantage is computed from."""
-    pattern: str | None = None
-    """For `format`: regular expression that the whole completion must match."""
-
-    @model_validator(mode="after")
-    def pattern_belongs_to_format(self) -> "RewardConfig":
-        if (self.name == "format") != (self.pattern is not None):
-            raise ValueError("`format` needs a pattern, and no other reward takes one")
-        return self

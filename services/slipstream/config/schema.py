@@ -9,8 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from slipstream.algorithms.spec import Gae
 from slipstream.config.algorithm import AlgorithmConfig
 from slipstream.config.critic import CriticConfig
-from slipstream.config.data import AdditionData, DataConfig, RewardConfig
+from slipstream.config.data import AdditionData, DataConfig
 from slipstream.config.lora import LoraConfig
+from slipstream.config.rewards import ExactMatchConfig, RewardConfig
 from slipstream.config.stages import StagesConfig
 from slipstream.config.tls import TlsConfig
 
@@ -211,6 +212,14 @@ class VerifierConfig(Section):
     """Longest wait of a rollout for one group's scores, each try."""
     retries: int = Field(3, ge=0)
     """Further tries after an infrastructure error, before a completion is withheld."""
+    workers: int | None = Field(None, ge=1, le=1024)
+    """Child processes for rewards that compute; null: one for each core that the verifier may use."""
+    worker_memory_mib: int = Field(768, ge=128)
+    """Address space of such a child in MiB; an answer that needs more of it is an invalid one."""
+    queue: int = Field(1024, ge=1)
+    """Answers in work or waiting, beyond which a group is refused with a hint when to come again."""
+    cache_entries: int = Field(65_536, ge=0)
+    """Verdicts of costly rewards that are remembered, some 300 bytes each; 0 remembers none."""
 
 
 class ScheduleConfig(Section):
@@ -355,7 +364,7 @@ class RunConfig(Section):
     """Supervised cold start of a tiny model; null starts from the model as it is."""
     data: DataConfig = AdditionData()
     """Prompts and answers."""
-    rewards: tuple[RewardConfig, ...] = (RewardConfig(name="exact_match"),)
+    rewards: tuple[RewardConfig, ...] = (ExactMatchConfig(name="exact_match"),)
     """Components of the reward vector."""
     algorithm: AlgorithmConfig = AlgorithmConfig()
     """Advantage, objective, correction, regularisers, aggregation and shaping."""

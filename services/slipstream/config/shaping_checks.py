@@ -81,8 +81,19 @@ def _distinct_prompts(config: RunConfig) -> int | None:
     return int(data.largest**data.numbers) if isinstance(data, CountdownData) else None
 
 
+def _length_punished_twice(config: RunConfig) -> Iterator[Problem]:
+    for position, reward in enumerate(config.rewards):
+        if reward.kind == "length" and config.algorithm.declared_shaping().soft_overlong is not None:
+            yield Problem(
+                key=f"rewards.{position}",
+                reason="punishes length, and algorithm.shaping.soft_overlong of this run does so too",
+                remedy="leave the reward out, or set algorithm.shaping to one without soft_overlong",
+            )
+
+
 SHAPING_CHECKS: Final[tuple[Callable[[RunConfig], Iterator[Problem]], ...]] = (
     _adaptive_group,
     _dynamic_sampling,
     _pass_rates,
+    _length_punished_twice,
 )

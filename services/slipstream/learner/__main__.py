@@ -34,7 +34,8 @@ from slipstream.learner.state import restore
 from slipstream.learner.step import TrainingStep
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.errors import SlipstreamError
-from slipstream.rpc.pod import Pod, die_with_parent, parse_arguments, run_pod
+from slipstream.rpc.parent import die_with_parent
+from slipstream.rpc.pod import Pod, parse_arguments, run_pod
 from slipstream.rpc.server import start_server
 from slipstream.telemetry.health import Health
 from slipstream.telemetry.logs import Log

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from slipstream.rpc.pod import die_with_parent
+from slipstream.rpc.parent import die_with_parent
 
 LEARNER = "slipstream.learner"
 

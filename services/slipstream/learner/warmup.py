@@ -20,7 +20,7 @@ from slipstream.learner.loading import load_policy, pick_device, without_progres
 from slipstream.learner.model import Policy
 from slipstream.learner.supervised import Fitting, Pair, fit, written
 from slipstream.learner.tiny import make_tiny_model
-from slipstream.rpc.pod import die_with_parent
+from slipstream.rpc.parent import die_with_parent
 from slipstream.tasks import InvalidExpression, PromptSource, check_countdown, make_source
 from slipstream.tokens import Tokens, load_tokens
 from slipstream.types import Prompt

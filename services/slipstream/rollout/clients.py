@@ -72,7 +72,10 @@ class VerifierClient:
         self._tries = config.verifier.retries + 1
 
     async def score(self, prompt: Prompt, completions: Sequence[Completion]) -> list[Completion]:
-        """The completions with their reward vectors. Errors: grpc.aio.AioRpcError for a wrong request."""
+        """The completions with their reward vectors; all are withheld when no answer to it can be judged.
+
+        Errors: grpc.aio.AioRpcError for a status that no later call will change.
+        """
         scored = list(completions)
         for attempt in range(self._tries):
             open_places = [index for index, c in enumerate(scored) if not c.rewards or c.withheld]
@@ -80,7 +83,12 @@ class VerifierClient:
                 break
             if attempt:
                 await asyncio.sleep(0.1 * 2**attempt)
-            vectors = await self._try(prompt, [scored[index] for index in open_places])
+            try:
+                vectors = await self._try(prompt, [scored[index] for index in open_places])
+            except grpc.aio.AioRpcError as error:
+                if error.code() is not grpc.StatusCode.INVALID_ARGUMENT:
+                    raise
+                return [replace(c, rewards=_withheld(error.details() or "")) for c in scored]
             for index, rewards in zip(open_places, vectors, strict=True):
                 scored[index] = replace(scored[index], rewards=rewards)
         return scored
@@ -102,6 +110,9 @@ class VerifierClient:
                 give_up_after=self._timeout,
             )
         except Unreachable as error:
-            failed = Reward(name=WITHHELD, value=0.0, outcome=Outcome.ERROR, detail=str(error))
-            return [(failed,) for _ in completions]
+            return [_withheld(str(error)) for _ in completions]
         return [tuple(codec.reward_from_proto(r) for r in vector.rewards) for vector in response.vectors]
+
+
+def _withheld(detail: str) -> tuple[Reward, ...]:
+    return (Reward(name=WITHHELD, value=0.0, outcome=Outcome.ERROR, detail=detail),)

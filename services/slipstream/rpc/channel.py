@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import grpc
 
 from slipstream.config import RpcConfig
-from slipstream.rpc.errors import PermissionDenied, Unreachable
+from slipstream.rpc.errors import RETRY_AFTER, PermissionDenied, Unreachable
 from slipstream.rpc.security.certificates import Certificates
 from slipstream.rpc.security.channel import TlsChannel
 from slipstream.rpc.security.loopback import refuse_plaintext
@@ -47,6 +47,7 @@ def open_channel(address: str, config: RpcConfig, *, log: Log | None = None) -> 
 async def call_again(what: str, call: Callable[[], Awaitable[T]], *, give_up_after: float) -> T:
     """Call until it succeeds, with jittered pauses, for at most `give_up_after` seconds.
 
+    A pause is no shorter than the server asked for.
     Only for idempotent calls, and only after a status that may pass (unavailable, deadline, exhausted).
     Errors: Unreachable with the last status when the time is up; PermissionDenied, and any other
     AioRpcError, at once.
@@ -61,7 +62,15 @@ async def call_again(what: str, call: Callable[[], Awaitable[T]], *, give_up_aft
                 raise PermissionDenied(f"{what}: {error.details()}") from error
             if error.code() not in PASSING:
                 raise
+            pause = max(pause, retry_after(error))
             if asyncio.get_running_loop().time() + pause > deadline:
                 raise Unreachable(f"{what}: gave up after {give_up_after:g} s: {error.details()}") from error
         await asyncio.sleep(pause * random.uniform(0.5, 1.5))
         pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+
+def retry_after(error: grpc.aio.AioRpcError) -> float:
+    """Seconds for which a server that refused a call has enough to do; 0 when it does not say."""
+    trailing: Any = error.trailing_metadata()  # its stubs know only the synchronous form
+    asked = str(trailing.get(RETRY_AFTER, "")) if trailing else ""
+    return int(asked) / 1000 if asked.isdecimal() else 0.0

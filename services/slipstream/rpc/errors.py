@@ -8,11 +8,19 @@ import grpc
 
 from slipstream.telemetry.logs import Log
 
+RETRY_AFTER = "retry-after-ms"
+"""Trailing metadata of a refusal: for how long the server has enough to do."""
+
 
 class SlipstreamError(Exception):
     """Base of every error that crosses a service boundary."""
 
     status = grpc.StatusCode.INTERNAL
+
+    @property
+    def trailing(self) -> tuple[tuple[str, str], ...]:
+        """Trailing metadata of the answer to the call."""
+        return ()
 
 
 class InvalidRequest(SlipstreamError):
@@ -37,6 +45,21 @@ class OutOfMemory(SlipstreamError):
     """The store is full; freeing memory makes the same request succeed."""
 
     status = grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+class Busy(SlipstreamError):
+    """There is as much to do as may wait; the same request succeeds when it comes again later."""
+
+    status = grpc.StatusCode.RESOURCE_EXHAUSTED
+
+    def __init__(self, message: str, *, retry_after_seconds: float) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+
+    @property
+    def trailing(self) -> tuple[tuple[str, str], ...]:
+        """When to come again, in milliseconds."""
+        return ((RETRY_AFTER, str(round(1000 * self.retry_after_seconds))),)
 
 
 class Unreachable(SlipstreamError):
@@ -72,7 +95,7 @@ def _guard_unary(behavior: Callable[..., Awaitable[Any]], log: Log | None) -> Ca
         try:
             return await behavior(request, context)
         except (SlipstreamError, ValueError) as error:
-            await context.abort(_status(error, log), str(error))
+            await context.abort(_status(error, log), str(error), _trailing(error))
 
     return guarded
 
@@ -85,9 +108,13 @@ def _guard_stream(
             async for response in behavior(request, context):
                 yield response
         except (SlipstreamError, ValueError) as error:
-            await context.abort(_status(error, log), str(error))
+            await context.abort(_status(error, log), str(error), _trailing(error))
 
     return guarded
+
+
+def _trailing(error: Exception) -> tuple[tuple[str, str], ...]:
+    return error.trailing if isinstance(error, SlipstreamError) else ()
 
 
 def _status(error: Exception, log: Log | None) -> grpc.StatusCode:

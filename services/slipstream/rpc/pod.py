@@ -7,7 +7,6 @@ Exit status: 0 after SIGTERM, SIGINT or a finished job; 2 for a wrong configurat
 
 import argparse
 import asyncio
-import ctypes
 import json
 import os
 import signal
@@ -20,13 +19,13 @@ from pathlib import Path
 from slipstream.config import ConfigError, RunConfig, apply_environment, load_config
 from slipstream.config.checks import check_config
 from slipstream.rpc.errors import SlipstreamError
+from slipstream.rpc.parent import die_with_parent
 from slipstream.rpc.security.pod import check_certificate, secure_log
 from slipstream.telemetry.health import Health
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.telemetry.page import serve_page
 
-PR_SET_PDEATHSIG = 1
 USAGE_ERROR = 2
 BEAT_SECONDS = 1.0
 
@@ -106,15 +105,6 @@ def _leaves(group: BaseExceptionGroup[Exception]) -> list[Exception]:
     for error in group.exceptions:
         found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
     return found
-
-
-def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent dies; exit at once when it already has (Linux)."""
-    if sys.platform != "linux":
-        return
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 async def _run(

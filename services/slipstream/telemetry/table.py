@@ -171,6 +171,27 @@ TABLE: dict[str, Metric] = {
     "score_seconds": Metric(
         kind="histogram", help="Time to score one group.", buckets=(0.0005, 0.001, 0.0025, *SECONDS)
     ),
+    "reward_seconds": Metric(
+        kind="histogram",
+        help="Time of one reward to judge the answers of a group, waiting included.",
+        labels=("reward",),
+        buckets=(0.0005, 0.001, 0.0025, *SECONDS),
+    ),
+    "reward_overruns_total": Metric(
+        kind="counter",
+        help="Calls of a reward that an answer made last too long, or need too much memory.",
+        labels=("reward",),
+    ),
+    "verdict_cache_hits_total": Metric(
+        kind="counter", help="Verdicts that were known already, by reward.", labels=("reward",)
+    ),
+    "workers_killed_total": Metric(
+        kind="counter", help="Children of the verifier that were replaced, by reason.", labels=("reason",)
+    ),
+    "answers_waiting": Metric(kind="gauge", help="Answers that the verifier judges or that wait for it."),
+    "answers_refused_total": Metric(
+        kind="counter", help="Answers refused because the queue of the verifier was full."
+    ),
     # replay
     "ledger_groups": Metric(
         kind="gauge", help="Groups in the ledger, by state and reason.", labels=("state", "reason")

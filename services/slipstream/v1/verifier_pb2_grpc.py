@@ -48,7 +48,9 @@ class VerifierServicer(object):
 
     def Score(self, request, context):
         """Score all completions of one prompt. A failing reward is an OUTCOME_ERROR
-        in the answer, never a score of 0 and never a failed call.
+        in the answer, never a score of 0 and never a failed call. A full queue is
+        RESOURCE_EXHAUSTED, with `retry-after-ms` in the trailing metadata; a prompt
+        without a usable ground truth is INVALID_ARGUMENT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -6,8 +6,10 @@ from functools import partial
 from slipstream.rpc.pod import Pod, run_pod
 from slipstream.rpc.server import start_server
 from slipstream.v1.verifier_pb2_grpc import add_VerifierServicer_to_server
-from slipstream.verifier.rewards import bind_rewards
+from slipstream.verifier.rewards.table import bind_rewards
+from slipstream.verifier.scorer import Scorer
 from slipstream.verifier.servicer import VerifierServicer
+from slipstream.verifier.surroundings import Surroundings
 
 GRACE_SECONDS = 5
 CONNECTION_SECONDS = 60.0
@@ -15,9 +17,21 @@ CONNECTION_SECONDS = 60.0
 
 
 async def main(pod: Pod) -> None:
-    """Serve until SIGTERM. Errors: ConfigError for a pattern that is not a regular expression."""
-    servicer = VerifierServicer(bind_rewards(pod.config.rewards), metrics=pod.metrics, log=pod.log)
-    register = partial(add_VerifierServicer_to_server, servicer)
+    """Serve until SIGTERM. Errors: ConfigError for a reward that cannot be made of its arguments."""
+    config = pod.config.verifier
+    surroundings = Surroundings.make(config, metrics=pod.metrics, log=pod.log)
+    rewards = bind_rewards(pod.config.rewards, surroundings)
+    scorer = Scorer(rewards, queue=config.queue, metrics=pod.metrics, log=pod.log)
+    await surroundings.start()
+    try:
+        await _serve(pod, scorer)
+    finally:
+        await scorer.close()
+        await surroundings.close()
+
+
+async def _serve(pod: Pod, scorer: Scorer) -> None:
+    register = partial(add_VerifierServicer_to_server, VerifierServicer(scorer))
     server = await start_server(
         pod.config.verifier.address,
         register,

@@ -1,35 +1,61 @@
 """What each reward needs to know of the right answer, read from a prompt."""
 
 import re
+from fractions import Fraction
+from functools import lru_cache
 
-from slipstream.rpc.errors import InvalidRequest
+from slipstream.tasks.mathematics import Refused, readable
+from slipstream.tasks.number import NoNumber, read_number
 from slipstream.types import Prompt
+from slipstream.verifier.reward import UnusableGroundTruth
 
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,18}")
 MAX_NUMBERS = 64
 
 
 def expected_answer(prompt: Prompt) -> str:
-    """The ground truth without surrounding white space. Errors: InvalidRequest when there is none."""
+    """The ground truth without surrounding white space. Errors: UnusableGroundTruth when there is none."""
     expected = prompt.answer.strip()
     if not expected:
-        raise InvalidRequest(f"prompt {prompt.prompt_id}: no `answer`; the ground truth is needed")
+        raise UnusableGroundTruth(f"prompt {prompt.prompt_id}: no `answer`; the ground truth is needed")
     return expected
+
+
+def expected_number(prompt: Prompt) -> tuple[Fraction, bool]:
+    """The ground truth as a number, and whether it is in percent. Errors: UnusableGroundTruth."""
+    try:
+        return _number(expected_answer(prompt))
+    except NoNumber as error:
+        raise UnusableGroundTruth(f"prompt {prompt.prompt_id}: `answer`: {error}") from error
+
+
+def expected_expression(prompt: Prompt) -> str:
+    """The ground truth as an expression that may be computed with. Errors: UnusableGroundTruth."""
+    try:
+        return _expression(expected_answer(prompt))
+    except Refused as error:
+        raise UnusableGroundTruth(f"prompt {prompt.prompt_id}: `answer`: {error}") from error
+
+
+_number = lru_cache(maxsize=256)(read_number)
+_expression = lru_cache(maxsize=256)(readable)
 
 
 def countdown_puzzle(prompt: Prompt) -> tuple[tuple[int, ...], int]:
     """The given numbers (field `numbers`: "3 8 1" or "[3, 8, 1]") and the target (`answer`).
 
-    Errors: InvalidRequest naming what is missing or is not a whole number.
+    Errors: UnusableGroundTruth naming what is missing or is not a whole number.
     """
     written = prompt.fields.get("numbers", "").strip("[] ").replace(",", " ").split()
     if not written or len(written) > MAX_NUMBERS:
-        raise InvalidRequest(f"prompt {prompt.prompt_id}: field `numbers` needs 1 to {MAX_NUMBERS} numbers")
+        raise UnusableGroundTruth(
+            f"prompt {prompt.prompt_id}: field `numbers` needs 1 to {MAX_NUMBERS} numbers"
+        )
     target = _whole(expected_answer(prompt), f"prompt {prompt.prompt_id}: `answer`")
     return tuple(_whole(word, f"prompt {prompt.prompt_id}: field `numbers`") for word in written), target
 
 
 def _whole(word: str, where: str) -> int:
     if not _WHOLE_NUMBER.fullmatch(word):
-        raise InvalidRequest(f"{where}: {word[:40]!a} is not a whole number of at most 18 digits")
+        raise UnusableGroundTruth(f"{where}: {word[:40]!a} is not a whole number of at most 18 digits")
     return int(word)

@@ -1,0 +1,75 @@
+"""What is wrong with rewards beside each other and beside the rest of a run."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import regex  # type: ignore[import-untyped, unused-ignore]
+
+from slipstream.config.data import parts
+from slipstream.config.problem import Problem
+from slipstream.config.rewards import FormatConfig, RewardConfig
+from slipstream.config.schema import RunConfig
+
+
+def _rewards(config: RunConfig) -> Iterator[Problem]:
+    names = [reward.name for reward in config.rewards]
+    if not any(reward.weight for reward in config.rewards):
+        reason = "has no reward with a weight other than 0, so there is nothing to learn from"
+        yield Problem(key="rewards", reason=reason, remedy="give a reward a weight")
+    for name, times in Counter(names).items():
+        if times > 1:
+            reason = f"`{name}` is there {times} times, and a reward vector has one entry a name"
+            yield Problem(key="rewards", reason=reason, remedy="keep one of them")
+    if config.evaluation.reward not in names:
+        yield Problem(
+            key="evaluation.reward",
+            reason=f"is `{config.evaluation.reward}`, which is not among the rewards ({', '.join(names)})",
+            remedy="name one of them",
+        )
+
+
+def _of_each(config: RunConfig) -> Iterator[Problem]:
+    for position, reward in enumerate(config.rewards):
+        key = f"rewards.{position}"
+        yield from _fits_the_data(config, reward, key)
+        yield from _deadline(config, reward, key)
+        if isinstance(reward, FormatConfig):
+            yield from _pattern(reward, key)
+
+
+def _fits_the_data(config: RunConfig, reward: RewardConfig, key: str) -> Iterator[Problem]:
+    kinds = [part.kind for part in parts(config.data)]
+    strange = [kind for kind in kinds if kind not in ("countdown", "file")]
+    if reward.kind == "countdown" and strange:
+        reason = f"`countdown` cannot judge answers of the data `{strange[0]}`"
+        yield Problem(
+            key=f"{key}.name", reason=reason, remedy="set `exact_match`, or data.kind to `countdown`"
+        )
+    if reward.kind == "exact_match" and "countdown" in kinds:
+        reason = "`exact_match` accepts one expression, and countdown has many right ones"
+        remedy = "use the reward `countdown`"
+        yield Problem(key=f"{key}.name", reason=reason, remedy=remedy, severity="note")
+
+
+def _deadline(config: RunConfig, reward: RewardConfig, key: str) -> Iterator[Problem]:
+    seconds, patience = getattr(reward, "timeout_seconds", None), config.verifier.timeout_seconds
+    if seconds is not None and seconds >= patience:
+        yield Problem(
+            key=f"{key}.timeout_seconds",
+            reason=f"is {seconds:g}, and a rollout waits {patience:g} s for a group: it would ask again "
+            "before a slow answer is judged",
+            remedy="set it well below verifier.timeout_seconds, or raise that",
+            severity="note",
+        )
+
+
+def _pattern(reward: FormatConfig, key: str) -> Iterator[Problem]:
+    try:
+        regex.compile(reward.pattern)
+    except (regex.error, MemoryError, RecursionError, OverflowError) as error:
+        reason = f"is not a usable regular expression: {error or type(error).__name__}"
+        yield Problem(key=f"{key}.pattern", reason=reason, remedy="correct it")
+
+
+REWARD_CHECKS: Final[tuple[Callable[[RunConfig], Iterator[Problem]], ...]] = (_rewards, _of_each)

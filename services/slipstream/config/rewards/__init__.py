@@ -1,0 +1,60 @@
+"""The rewards of a run: components of the reward vector, each of a kind with arguments of its own."""
+
+from typing import Annotated, Any
+
+from pydantic import Discriminator, Tag
+
+from slipstream.config.rewards.answers import ExactMatchConfig, MathConfig, NumericMatchConfig
+from slipstream.config.rewards.base import ComponentName, RewardSection
+from slipstream.config.rewards.custom import CustomConfig
+from slipstream.config.rewards.rules import CountdownConfig, FormatConfig
+from slipstream.config.rewards.shapes import (
+    DiversityConfig,
+    JsonSchemaConfig,
+    LanguageConsistencyConfig,
+    LengthConfig,
+    NoRepeatConfig,
+    RepetitionConfig,
+)
+
+__all__ = [
+    "ComponentName",
+    "CountdownConfig",
+    "CustomConfig",
+    "DiversityConfig",
+    "ExactMatchConfig",
+    "FormatConfig",
+    "JsonSchemaConfig",
+    "LanguageConsistencyConfig",
+    "LengthConfig",
+    "MathConfig",
+    "NoRepeatConfig",
+    "NumericMatchConfig",
+    "RepetitionConfig",
+    "RewardConfig",
+    "RewardSection",
+]
+
+
+def reward_kind(value: Any) -> Any:
+    """What kind a reward is: its `kind`, or else its `name`; for pydantic."""
+    if isinstance(value, RewardSection):
+        return value.kind
+    return value.get("kind", value.get("name")) if isinstance(value, dict) else None
+
+
+RewardConfig = Annotated[
+    Annotated[ExactMatchConfig, Tag("exact_match")]
+    | Annotated[FormatConfig, Tag("format")]
+    | Annotated[CountdownConfig, Tag("countdown")]
+    | Annotated[CustomConfig, Tag("custom")]
+    | Annotated[NumericMatchConfig, Tag("numeric_match")]
+    | Annotated[MathConfig, Tag("math")]
+    | Annotated[JsonSchemaConfig, Tag("json_schema")]
+    | Annotated[LengthConfig, Tag("length")]
+    | Annotated[LanguageConsistencyConfig, Tag("language_consistency")]
+    | Annotated[RepetitionConfig, Tag("repetition")]
+    | Annotated[NoRepeatConfig, Tag("no_repeat")]
+    | Annotated[DiversityConfig, Tag("diversity")],
+    Discriminator(reward_kind),
+]

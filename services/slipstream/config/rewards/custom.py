@@ -1,0 +1,34 @@
+"""A reward that the user wrote."""
+
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from slipstream.config.rewards.base import RewardSection
+
+
+class CustomConfig(RewardSection):
+    """A user's own function: what it returns is the score.
+
+    It is called as function(prompt, answer, **arguments), or with `group` as function(prompt, answers,
+    **arguments), in a child process of the verifier.
+    """
+
+    kind: Literal["custom"] = "custom"
+    """Name of the kind."""
+    function: str | None = Field(None, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$")
+    """Where the function is: `package.module:function`."""
+    entry_point: str | None = Field(None, min_length=1)
+    """Instead of `function`: name of an entry point of the group `slipstream.rewards`."""
+    group: bool = False
+    """Whether the function sees all answers to a prompt at a time, and returns as many scores."""
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    """Further arguments by name; what YAML can say."""
+    timeout_seconds: float = Field(5.0, gt=0, le=3600)
+    """Deadline of a call: of one answer, or with `group` of all answers to a prompt."""
+
+    @model_validator(mode="after")
+    def one_function(self) -> "CustomConfig":
+        if (self.function is None) == (self.entry_point is None):
+            raise ValueError("give either function (`module:function`) or entry_point, and not both")
+        return self

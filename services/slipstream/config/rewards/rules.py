@@ -1,0 +1,35 @@
+"""Rewards by simple rules on the text of an answer."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from slipstream.config.rewards.base import RewardSection
+
+TagName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,31}$")]
+
+
+class CountdownConfig(RewardSection):
+    """1 when the expression reaches the target with the given numbers, each at most once; else 0."""
+
+    kind: Literal["countdown"] = "countdown"
+    """Name of the kind."""
+
+
+class FormatConfig(RewardSection):
+    """1 when the completion has the wanted form in all that is asked; else 0."""
+
+    kind: Literal["format"] = "format"
+    """Name of the kind."""
+    pattern: str | None = None
+    """Regular expression that the whole completion must match."""
+    tags: tuple[TagName, ...] = ()
+    """Tags that enclose something, each exactly once and one after the other: [think, answer]."""
+    boxed: bool = False
+    """Whether there has to be exactly one \\boxed{}, not empty, that closes."""
+
+    @model_validator(mode="after")
+    def something_asked(self) -> "FormatConfig":
+        if self.pattern is None and not self.tags and not self.boxed:
+            raise ValueError("pattern: Field required, or tags, or boxed: nothing is asked of the form")
+        return self

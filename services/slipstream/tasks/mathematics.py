@@ -1,0 +1,117 @@
+"""Mathematical expressions before any of them is computed: what is refused because it could take for ever.
+
+What is left to compute can still be slow; it is for `equality`, under a limit.
+"""
+
+import re
+from typing import Final
+
+from slipstream.tasks.boxed import last_boxed
+
+MAX_CHARACTERS: Final = 500
+MAX_DEPTH: Final = 12
+MAX_COMMANDS: Final = 60
+MAX_DIGITS: Final = 60
+MAX_EXPONENT: Final = 5_000
+MAX_FACTORIAL: Final = 500
+
+_NUMBER = re.compile(r"[0-9]+")
+_COMMAND = re.compile(r"\\[A-Za-z]+")
+_POWER = re.compile(r"\^|\*\*")
+_FACTORIAL = re.compile(r"([0-9]+|[)\]}])\s*!|\\(?:binom|dbinom|tbinom|Gamma|prod|sum|int|uparrow)")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+_SPACED_THOUSANDS = re.compile(r"(?<![0-9.])([0-9]{1,3})((?:(?:\\[,;! ]|\{,\}|~)[0-9]{3})+)(?![0-9])")
+_SEPARATOR = re.compile(r"\\[,;! ]|\{,\}|~")
+_MIXED = re.compile(r"(?<![0-9.])([0-9]+)\s+([0-9]+)/([0-9]+)(?![0-9.])")
+_SCIENTIFIC = re.compile(r"(?<![A-Za-z0-9.])([0-9]+(?:\.[0-9]+)?)[eE]([+-]?[0-9]+)(?![A-Za-z0-9.])")
+_TWO_NUMBERS = re.compile(r"[0-9.](?:\s|\\[,;:! ]|~)+[0-9.]")
+
+
+class Refused(ValueError):
+    """The expression is not read; the message says why."""
+
+
+def readable(text: str) -> str:
+    """A short expression in LaTeX, its delimiters taken off and its numbers unambiguous. Errors: Refused."""
+    if len(text) > 2 * MAX_CHARACTERS:
+        raise Refused(f"{len(text)} characters; at most {MAX_CHARACTERS} are read")
+    expression = _plain(_bare(text))
+    if not expression:
+        raise Refused("empty")
+    _check_size(expression)
+    _check_powers(expression)
+    if _TWO_NUMBERS.search(expression):
+        raise Refused("two numbers side by side")
+    return expression
+
+
+def _bare(text: str) -> str:
+    """Without a box, dollar signs, brackets of LaTeX and a full stop around it."""
+    body = text.strip()
+    if body.startswith("\\boxed{") and body.endswith("}"):
+        body = last_boxed(body) or body
+    for opening, closing in (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]")):
+        if body.startswith(opening) and body.endswith(closing) and len(body) >= 2 * len(opening):
+            body = body[len(opening) : len(body) - len(closing)]
+            break
+    return body.strip().rstrip(".").strip()
+
+
+def _plain(body: str) -> str:
+    body = body.replace("−", "-").replace("**", "^").replace("×", "\\times ").replace("·", "\\cdot ")
+    body = body.replace("π", "\\pi ").replace("∞", "\\infty ").replace("≤", "\\le ").replace("≥", "\\ge ")
+    body = body.replace("∪", "\\cup ").replace("√", "\\sqrt ")
+    body = _SPACED_THOUSANDS.sub(lambda match: match[1] + _SEPARATOR.sub("", match[2]), body)
+    body = _MIXED.sub(r"\1\\frac{\2}{\3}", body)
+    return _SCIENTIFIC.sub(r"\1\\times 10^{\2}", body)
+
+
+def _check_size(expression: str) -> None:
+    if len(expression) > MAX_CHARACTERS:
+        raise Refused(f"{len(expression)} characters; at most {MAX_CHARACTERS} are read")
+    if _CONTROL.search(expression):
+        raise Refused("a character that cannot be seen")
+    if len(_COMMAND.findall(expression)) > MAX_COMMANDS:
+        raise Refused(f"more than {MAX_COMMANDS} commands of LaTeX")
+    if any(len(digits) > MAX_DIGITS for digits in _NUMBER.findall(expression)):
+        raise Refused(f"a number of more than {MAX_DIGITS} digits")
+    depth = deepest = 0
+    for character in expression:
+        depth += (character in "{([") - (character in "})]")
+        deepest = max(deepest, depth)
+    if deepest > MAX_DEPTH:
+        raise Refused(f"nested more than {MAX_DEPTH} deep")
+
+
+def _check_powers(expression: str) -> None:
+    """Exponents and factorials that are small numbers; no towers of numbers."""
+    for power in _POWER.finditer(expression):
+        exponent = _argument(expression[power.end() :])
+        largest = max(map(int, _NUMBER.findall(exponent)), default=0)
+        if largest > MAX_EXPONENT:
+            raise Refused(f"an exponent of more than {MAX_EXPONENT}")
+        if ("^" in exponent or "!" in exponent) and largest > 5:
+            raise Refused("a power of a power of numbers")
+    for factorial in _FACTORIAL.finditer(expression):
+        operand = factorial[1]
+        if operand is not None and (not operand.isdigit() or int(operand) > MAX_FACTORIAL):
+            raise Refused(f"a factorial of what is not a number up to {MAX_FACTORIAL}")
+        if operand is None and any(int(number) > 1_000 for number in _NUMBER.findall(expression)):
+            raise Refused(f"{factorial[0]} of numbers over 1000")
+    if len(_POWER.findall(expression)) > 1 and re.search(r"\)\s*\^|\}\s*\^", expression):
+        numbers = [int(number) for number in _NUMBER.findall(expression)]
+        if max(numbers, default=0) > 1_000:
+            raise Refused("a power of a power of numbers")
+
+
+def _argument(text: str) -> str:
+    """What an exponent sign raises to: a group in braces or brackets, or what comes up to the next space."""
+    text = text.lstrip()
+    if text[:1] not in ("{", "("):
+        return re.split(r"[\s,;)}\]]", text, maxsplit=1)[0]
+    depth = 0
+    for position, character in enumerate(text):
+        depth += (character in "{(") - (character in "})")
+        if not depth:
+            return text[: position + 1]
+    return text

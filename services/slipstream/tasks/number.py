@@ -1,0 +1,56 @@
+"""One number as people and models write it: thousands separators, fractions, percent, scientific notation."""
+
+import re
+from fractions import Fraction
+from typing import Final
+
+MAX_CHARACTERS: Final = 200
+MAX_EXPONENT: Final = 400
+
+_PLAIN = r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]*)?|\.[0-9]+"
+_TIMES = r"\s*(?:\*|×|\\times|\\cdot)\s*"
+_POWER = rf"(?:[eE](?P<e>[+-]?[0-9]{{1,4}})|{_TIMES}10(?:\^|\*\*)\{{?(?P<p>[+-]?[0-9]{{1,4}})\}}?)"
+_DECIMAL = re.compile(rf"(?P<digits>{_PLAIN}){_POWER}?")
+_RATIO = re.compile(r"(?:(?P<whole>[0-9]+)\s+)?(?P<above>[0-9]+)\s*/\s*(?P<below>[0-9]+)")
+_LATEX = re.compile(r"(?P<whole>[0-9]+)?\s*\\[dt]?frac\{(?P<above>[0-9]+)\}\{(?P<below>[0-9]+)\}")
+_PERCENT = re.compile(r"\s*\\?%")
+
+
+class NoNumber(ValueError):
+    """The text is not one number; the message says what it is instead."""
+
+
+def read_number(text: str) -> tuple[Fraction, bool]:
+    """The exact value of a text that is one number, and whether it is in percent (50% is 1/2).
+
+    It may have a sign, a currency sign, thousands separators (1,234), an exponent (1e5, 1.2 × 10^{5}), or be
+    a fraction (3/4, 1 3/4, \\frac{3}{4}). Digits are ASCII. Errors: NoNumber.
+    """
+    if len(text) > MAX_CHARACTERS:
+        raise NoNumber(f"{len(text)} characters; a number has at most {MAX_CHARACTERS}")
+    body = text.strip().strip("$").replace("\\$", "").replace("−", "-").replace("{,}", ",").strip()
+    percent = _PERCENT.search(body)
+    if percent and percent.end() == len(body):
+        body = body[: percent.start()]
+    else:
+        percent = None
+    sign = -1 if body.startswith("-") else 1
+    body = body[1:].strip() if body[:1] in ("-", "+") else body
+    value = _unsigned(body.lstrip("$€£¥"))
+    return (sign * value / 100 if percent else sign * value), percent is not None
+
+
+def _unsigned(body: str) -> Fraction:
+    ratio = _RATIO.fullmatch(body) or _LATEX.fullmatch(body)
+    if ratio:
+        below = int(ratio["below"])
+        if not below:
+            raise NoNumber("a division by zero")
+        return int(ratio["whole"] or 0) + Fraction(int(ratio["above"]), below)
+    decimal = _DECIMAL.fullmatch(body)
+    if not decimal:
+        raise NoNumber(f"{body[:40]!a} is not one number")
+    exponent = int(decimal["e"] or decimal["p"] or 0)
+    if abs(exponent) > MAX_EXPONENT:
+        raise NoNumber(f"an exponent of {exponent}; at most {MAX_EXPONENT} is read")
+    return Fraction(decimal["digits"].replace(",", "")) * Fraction(10) ** exponent

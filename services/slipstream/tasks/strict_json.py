@@ -1,0 +1,88 @@
+"""JSON that is nothing but JSON, and schemas that stay where they are."""
+
+import json
+import re
+from typing import Any, Final
+
+MAX_CHARACTERS: Final = 65_536
+MAX_DEPTH: Final = 64
+MAX_DIGITS: Final = 400
+
+_TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+_FENCE = re.compile(r"```(?:json)?[ \t]*\n(.*?)\n?```", re.DOTALL)
+_REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
+
+
+class NoJson(ValueError):
+    """The text is no JSON, or more of it than is read; the message says which."""
+
+
+def read_json(text: str) -> Any:
+    """The value. Errors: NoJson, also for NaN, a key that comes twice, and too much of it."""
+    if len(text) > MAX_CHARACTERS:
+        raise NoJson(f"{len(text)} characters; at most {MAX_CHARACTERS} are read")
+    _check_depth(text)
+    try:
+        return json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_int=_int)
+    except NoJson:
+        raise
+    except ValueError as error:
+        raise NoJson(f"no JSON: {error}") from error
+
+
+def only_block(text: str) -> str:
+    """The content of the one ``` block of a text. Errors: NoJson when there is none, or more than one."""
+    if len(text) > MAX_CHARACTERS:
+        raise NoJson(f"{len(text)} characters; at most {MAX_CHARACTERS} are read")
+    found = _FENCE.search(text) if text.count("```") == 2 else None
+    if found is None:
+        raise NoJson("needs exactly one ``` block")
+    return found[1]
+
+
+def check_schema(schema: Any) -> None:
+    """Errors: ValueError for no schema, and for a reference that leads out of it."""
+    from jsonschema.validators import validator_for  # a tenth of a second that few need
+
+    if not isinstance(schema, dict):
+        raise ValueError(f"a schema is an object, got {type(schema).__name__}")
+    open_values: list[Any] = [schema]
+    while open_values:
+        value = open_values.pop()
+        if isinstance(value, dict):
+            for key in _REFERENCES & value.keys():
+                if not str(value[key]).startswith("#"):
+                    raise ValueError(f"{key}: {str(value[key])[:80]!r} leads out of the schema")
+        open_values.extend(
+            value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        )
+    try:
+        validator_for(schema).check_schema(schema)
+    except Exception as error:
+        raise ValueError(f"not a JSON schema: {getattr(error, 'message', error)}") from error
+
+
+def _check_depth(text: str) -> None:
+    depth = 0
+    for token in _TOKENS.finditer(text):
+        mark = token.group()
+        depth += (mark in "[{") - (mark in "]}") if len(mark) == 1 else 0
+        if depth > MAX_DEPTH:
+            raise NoJson(f"nested more than {MAX_DEPTH} deep")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise NoJson("a key comes twice")
+    return found
+
+
+def _constant(name: str) -> Any:
+    raise NoJson(f"{name} is no JSON")
+
+
+def _int(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise NoJson(f"a number of {len(digits)} digits")
+    return int(digits)

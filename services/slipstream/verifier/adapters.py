@@ -1,0 +1,90 @@
+"""From a judge of one answer to a Reward of a group."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from slipstream.types import Outcome, Prompt
+from slipstream.verifier.cache import Memory
+from slipstream.verifier.reward import Answer, RewardFunction, UnusableGroundTruth, Verdict, failed
+
+Judge = Callable[[Prompt, Answer], Awaitable[Verdict]]
+"""A judge of one answer by itself that has to wait: for a child process, for a service."""
+
+
+class EachAnswer:
+    """A cheap pure function of one answer, called at once: to hand it on would cost more than it does."""
+
+    def __init__(self, function: RewardFunction) -> None:
+        self._function = function
+
+    async def score(self, prompt: Prompt, answers: Sequence[Answer]) -> list[Verdict]:
+        """The verdicts, in order. Errors: UnusableGroundTruth."""
+        return [self._one(prompt, answer) for answer in answers]
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    def _one(self, prompt: Prompt, answer: Answer) -> Verdict:
+        try:
+            return self._function(prompt, answer)
+        except UnusableGroundTruth:
+            raise
+        except Exception as error:
+            return failed(said(error))
+
+
+class Concurrently:
+    """A judge that has to wait, asked about all answers of a group at the same time.
+
+    Invariant: with a memory, equal answers to a prompt are judged once, errors aside, and a verdict that was
+    under way when the caller gave up is remembered for its next try.
+    """
+
+    def __init__(self, judge: Judge, *, memory: Memory | None = None) -> None:
+        self._judge = judge
+        self._memory = memory
+        self._running: dict[bytes, asyncio.Task[Verdict]] = {}
+
+    async def score(self, prompt: Prompt, answers: Sequence[Answer]) -> list[Verdict]:
+        """The verdicts, in order. Errors: UnusableGroundTruth."""
+        one = self._guarded if self._memory is None else self._remembered
+        return list(await asyncio.gather(*(one(prompt, answer) for answer in answers)))
+
+    async def close(self) -> None:
+        """End what is under way for nobody."""
+        for task in self._running.values():
+            task.cancel()
+        await asyncio.gather(*self._running.values(), return_exceptions=True)
+
+    async def _remembered(self, prompt: Prompt, answer: Answer) -> Verdict:
+        assert self._memory is not None
+        key = self._memory.key(prompt, answer)
+        known = self._memory.get(key)
+        if known is not None:
+            return known
+        task = self._running.get(key)
+        if task is None:
+            task = asyncio.create_task(self._judged(key, prompt, answer))
+            self._running[key] = task
+            task.add_done_callback(lambda _: self._running.pop(key, None))
+        return await asyncio.shield(task)
+
+    async def _judged(self, key: bytes, prompt: Prompt, answer: Answer) -> Verdict:
+        assert self._memory is not None
+        verdict = await self._guarded(prompt, answer)
+        if verdict.outcome is not Outcome.ERROR:
+            self._memory.put(key, verdict)
+        return verdict
+
+    async def _guarded(self, prompt: Prompt, answer: Answer) -> Verdict:
+        try:
+            return await self._judge(prompt, answer)
+        except UnusableGroundTruth:
+            raise
+        except Exception as error:
+            return failed(said(error))
+
+
+def said(error: BaseException) -> str:
+    """An exception in words."""
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,89 @@
+"""Does the whole completion match a configured pattern? Answered in bounded time.
+
+The text is a model's, and a pattern can need time exponential in it. Python's `re` holds the interpreter
+lock and cannot be interrupted; the `regex` package releases it and stops at a deadline. A match is tried
+at once for a moment, which is enough for nearly all, and then in a thread.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import regex  # type: ignore[import-untyped, unused-ignore]
+
+from slipstream.config.rewards import FormatConfig
+from slipstream.types import Outcome, Prompt
+from slipstream.verifier.adapters import Concurrently
+from slipstream.verifier.reward import Answer, Reward, Verdict, failed, invalid
+from slipstream.verifier.rewards.form import Form
+from slipstream.verifier.surroundings import Surroundings
+
+MAX_CHARACTERS = 65_536
+MOMENT_SECONDS = 0.002
+MATCH_SECONDS = 0.1
+PATIENCE = (1, 2, 4, 8)
+"""Times as long that a match may take which gets too little of a core, on a machine that is too busy."""
+OWN_SHARE = 0.5
+"""A match that has had this share of its seconds as time of a core is slow by its own fault."""
+
+
+def format_match(config: FormatConfig, surroundings: Surroundings) -> Reward:
+    """The reward of a configured pattern. Errors: ValueError when it is not a regular expression."""
+    overran = partial(surroundings.metrics.count, "reward_overruns_total", reward=config.name)
+    overran(0)
+    form = Form(tags=config.tags, boxed=config.boxed)
+    return Format(config.pattern or "(?s).*", form=form, overran=overran)
+
+
+class Format:
+    """1 when the whole completion, as it is, matches; one too long or too slow to match is invalid."""
+
+    def __init__(self, pattern: str, *, form: Form, overran: Callable[[], None]) -> None:
+        """`overran` is called for a match that is given up. Errors: ValueError for no regular expression."""
+        try:
+            self._pattern = regex.compile(pattern)
+        except (regex.error, MemoryError, RecursionError, OverflowError) as error:
+            raise ValueError(f"not a usable regular expression: {error or type(error).__name__}") from error
+        self._form = form
+        self._overran = overran
+        self._concurrently = Concurrently(self._one)
+
+    async def score(self, prompt: Prompt, answers: Sequence[Answer]) -> list[Verdict]:
+        """The verdicts, in order."""
+        quick = [self._at_once(answer.text) for answer in answers]
+        slow = [answer for answer, verdict in zip(answers, quick, strict=True) if verdict is None]
+        if not slow:
+            return [verdict for verdict in quick if verdict is not None]
+        verdicts = iter(await self._concurrently.score(prompt, slow))
+        return [next(verdicts) if verdict is None else verdict for verdict in quick]
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    def _at_once(self, text: str) -> Verdict | None:
+        if len(text) > MAX_CHARACTERS:
+            return invalid(f"{len(text)} characters; at most {MAX_CHARACTERS} are matched")
+        try:
+            return Verdict(value=float(self._form.holds(text) and self._matches(text, MOMENT_SECONDS)))
+        except TimeoutError:
+            return None
+
+    async def _one(self, prompt: Prompt, answer: Answer) -> Verdict:
+        verdict = await asyncio.to_thread(self._patiently, answer.text)
+        if verdict.outcome is not Outcome.SCORE:
+            self._overran()
+        return verdict
+
+    def _patiently(self, text: str) -> Verdict:
+        for patience in PATIENCE:
+            before = time.thread_time()
+            try:
+                return Verdict(value=float(self._matches(text, patience * MATCH_SECONDS)))
+            except TimeoutError:
+                if time.thread_time() - before >= OWN_SHARE * MATCH_SECONDS:
+                    return invalid(f"the match took longer than {MATCH_SECONDS:g} s")
+        return failed(f"no match within {patience * MATCH_SECONDS:g} s on a busy machine")
+
+    def _matches(self, text: str, seconds: float) -> bool:
+        return self._pattern.fullmatch(text, timeout=seconds, concurrent=True) is not None

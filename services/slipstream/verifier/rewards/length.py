@@ -1,0 +1,20 @@
+"""How much too long is a completion?"""
+
+from slipstream.config.rewards.shapes import LengthConfig
+from slipstream.types import Prompt
+from slipstream.verifier.adapters import EachAnswer
+from slipstream.verifier.reward import Answer, Reward, Verdict
+
+
+def length(config: LengthConfig) -> Reward:
+    """DAPO's soft overlong punishment, or the variant without a floor.
+
+    -max(0, (n - safe) / (max - safe)), and never below -1 unless linear. See DAPO, arXiv:2503.14476, eq. 13.
+    """
+    span = config.max_tokens - config.safe_tokens
+
+    def judge(prompt: Prompt, answer: Answer) -> Verdict:
+        excess = max(0.0, (answer.tokens - config.safe_tokens) / span)
+        return Verdict(value=-(excess if config.shape == "linear" else min(1.0, excess)) or 0.0)
+
+    return EachAnswer(judge)

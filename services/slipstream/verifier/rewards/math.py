@@ -1,0 +1,47 @@
+"""Is the answer a mathematical expression equal to the ground truth? Judged in the pool's children."""
+
+from dataclasses import replace
+from importlib.util import find_spec
+
+from slipstream.config.rewards.answers import MathConfig
+from slipstream.tasks.exact import exactly_equal
+from slipstream.tasks.mathematics import Refused, readable
+from slipstream.types import Prompt
+from slipstream.verifier.adapters import Concurrently
+from slipstream.verifier.ground_truth import expected_expression
+from slipstream.verifier.reward import Answer, Reward, Verdict, invalid
+from slipstream.verifier.rewards.extracting import extracting
+from slipstream.verifier.surroundings import Surroundings
+from slipstream.verifier.workers.judge import InWorkers
+
+FUNCTION = "slipstream.verifier.rewards.math_child:judge"
+CLOCK = 2.0
+"""Seconds of a clock to a second of a core, after which a child is killed that did not give up by itself."""
+
+
+def math(config: MathConfig, surroundings: Surroundings) -> Reward:
+    """The reward by math-verify. Errors: ValueError when it is not installed."""
+    if find_spec("math_verify") is None:
+        raise ValueError("needs math-verify: pip install 'slipstream[verifier]'")
+    workers = InWorkers(
+        FUNCTION,
+        name=config.name,
+        seconds=CLOCK * config.timeout_seconds,
+        surroundings=surroundings,
+        arguments={"digits": config.digits, "seconds": 0.9 * config.timeout_seconds},
+    )
+
+    async def judge(prompt: Prompt, answer: Answer) -> Verdict:
+        """Refuse what could take for ever, and compare what needs no algebra, without asking a child."""
+        expected = expected_expression(prompt)
+        try:
+            given = readable(answer.text)
+        except Refused as error:
+            return invalid(str(error))
+        same = exactly_equal(expected, given)
+        if same is not None:
+            return Verdict(value=float(same))
+        return await workers.one(replace(prompt, answer=expected), replace(answer, text=given))
+
+    memory = surroundings.memory(config, reads=lambda prompt: (prompt.answer,))
+    return extracting(config, Concurrently(judge, memory=memory))

@@ -1,0 +1,26 @@
+"""The reward `math` in a child process, where math-verify may be slow, and is ended when it is."""
+
+from slipstream.tasks.cpu_limit import cpu_limit
+from slipstream.tasks.equality import equal, parsed, warm_up
+from slipstream.tasks.mathematics import Refused
+from slipstream.types import Prompt
+from slipstream.verifier.reward import Answer, UnusableGroundTruth, Verdict, invalid
+
+
+def judge(prompt: Prompt, answer: Answer, *, digits: int, seconds: float) -> Verdict:
+    """1 when the readable answer is equal to the readable ground truth.
+
+    Errors: UnusableGroundTruth; TooSlow after `seconds` of a core.
+    """
+    with cpu_limit(seconds):
+        try:
+            parsed(prompt.answer)
+        except Refused as error:
+            raise UnusableGroundTruth(f"prompt {prompt.prompt_id}: `answer`: {error}") from error
+        try:
+            return Verdict(value=float(equal(prompt.answer, answer.text, digits=digits)))
+        except Refused as error:
+            return invalid(str(error))
+
+
+warm_up()  # once a child, before it says that it is ready

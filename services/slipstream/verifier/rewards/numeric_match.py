@@ -1,0 +1,30 @@
+"""Is the answer the number that the ground truth is?"""
+
+from fractions import Fraction
+
+from slipstream.config.rewards.answers import NumericMatchConfig
+from slipstream.tasks.number import NoNumber, read_number
+from slipstream.types import Prompt
+from slipstream.verifier.adapters import EachAnswer
+from slipstream.verifier.ground_truth import expected_number
+from slipstream.verifier.reward import Answer, Reward, Verdict, invalid
+from slipstream.verifier.rewards.extracting import extracting
+
+
+def numeric_match(config: NumericMatchConfig) -> Reward:
+    """1 when both are the same number within the tolerances, compared as fractions; no number is invalid."""
+    absolute, relative = Fraction(config.absolute_tolerance), Fraction(config.relative_tolerance)
+
+    def judge(prompt: Prompt, answer: Answer) -> Verdict:
+        expected, of_hundred = expected_number(prompt)
+        try:
+            given, percent = read_number(answer.text)
+        except NoNumber as error:
+            return invalid(str(error))
+        allowed = max(absolute, relative * abs(expected))
+        near = abs(given - expected) <= allowed
+        if config.percent == "either" and percent is not of_hundred:
+            near = near or abs(given * (100 if percent else Fraction(1, 100)) - expected) <= allowed
+        return Verdict(value=float(near))
+
+    return extracting(config, EachAnswer(judge))

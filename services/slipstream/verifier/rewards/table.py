@@ -1,0 +1,52 @@
+"""Every kind of reward, and how one is made of its configuration."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from slipstream.config import ConfigError
+from slipstream.config.rewards import RewardSection
+from slipstream.verifier.adapters import EachAnswer
+from slipstream.verifier.reward import Reward
+from slipstream.verifier.rewards.countdown import countdown
+from slipstream.verifier.rewards.custom import custom
+from slipstream.verifier.rewards.exact_match import exact_match
+from slipstream.verifier.rewards.format import format_match
+from slipstream.verifier.rewards.groups import diversity, no_repeat
+from slipstream.verifier.rewards.json_schema import json_schema
+from slipstream.verifier.rewards.language_consistency import language_consistency
+from slipstream.verifier.rewards.length import length
+from slipstream.verifier.rewards.math import math
+from slipstream.verifier.rewards.numeric_match import numeric_match
+from slipstream.verifier.rewards.repetition import repetition
+from slipstream.verifier.surroundings import Surroundings
+
+# kind → the reward of one configured component. A factory starts nothing and imports nothing heavy.
+# Errors of a factory: ValueError, `key: what is wrong` for one key or what is wrong.
+REWARDS: Mapping[str, Callable[[Any, Surroundings], Reward]] = {
+    "exact_match": lambda config, with_: exact_match(config),
+    "countdown": lambda config, with_: EachAnswer(countdown),
+    "format": format_match,
+    "custom": custom,
+    "numeric_match": lambda config, with_: numeric_match(config),
+    "math": math,
+    "json_schema": json_schema,
+    "length": lambda config, with_: length(config),
+    "language_consistency": lambda config, with_: language_consistency(config),
+    "repetition": lambda config, with_: repetition(config),
+    "no_repeat": lambda config, with_: no_repeat(config),
+    "diversity": lambda config, with_: diversity(config),
+}
+
+
+def bind_rewards(configs: Sequence[RewardSection], surroundings: Surroundings) -> dict[str, Reward]:
+    """The configured rewards by name, in order. Errors: ConfigError naming the reward at fault."""
+    bound: dict[str, Reward] = {}
+    for position, config in enumerate(configs):
+        key = f"rewards.{position}"
+        if config.name in bound:
+            raise ConfigError(f"{key}.name: `{config.name}` is configured twice")
+        try:
+            bound[config.name] = REWARDS[config.kind](config, surroundings)
+        except ValueError as error:
+            raise ConfigError(f"{key}: {config.name}: {error}") from error
+    return bound

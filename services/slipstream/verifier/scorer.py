@@ -1,0 +1,145 @@
+"""From a group of answers to their reward vectors: every component at the same time, whoever asks.
+
+score ─▶ room in the queue? ─┬─▶ no:  Busy, with a hint when to come again
+                             └─▶ yes: reward 1 ┐
+                                      reward 2 ├─▶ a vector an answer
+                                      reward 3 ┘
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from math import isfinite
+
+from slipstream.rpc.errors import Busy, InvalidRequest
+from slipstream.telemetry.logs import Log
+from slipstream.telemetry.metrics import Metrics
+from slipstream.types import Outcome, Prompt
+from slipstream.types import Reward as Component
+from slipstream.verifier.adapters import said
+from slipstream.verifier.reward import Answer, Reward, UnusableGroundTruth, Verdict, failed
+
+MAX_DETAIL = 300
+SMOOTHING = 0.1
+"""Weight of the newest group in the mean time of a group."""
+RETRY_SECONDS = (0.05, 5.0)
+"""Bounds of the hint."""
+
+REPORTED_PROMPTS = 10_000
+
+Vectors = list[list[Component]]
+
+
+class Scorer:
+    """Judges groups.
+
+    Invariants: each answer gets one entry a reward, in order; whatever fails is an Outcome.ERROR, never a
+    score of 0 (invariant 11); at most `queue` answers are in work or wait, or one group.
+    """
+
+    def __init__(self, rewards: Mapping[str, Reward], *, queue: int, metrics: Metrics, log: Log) -> None:
+        self._rewards = rewards
+        self._queue = queue
+        self._metrics = metrics
+        self._log = log
+        self._waiting = 0
+        self._mean_seconds = 0.0
+        self._unusable: dict[str, None] = {}
+        metrics.count("answers_refused_total", 0)
+        for name in rewards:
+            for outcome in Outcome:  # so that a rate sees the first error
+                metrics.count("scores_total", 0, reward=name, outcome=outcome.value)
+
+    async def score(self, prompt: Prompt, answers: Sequence[Answer]) -> Vectors:
+        """The reward vectors, in order.
+
+        Errors: Busy when the queue is full; InvalidRequest for no answers; UnusableGroundTruth.
+        """
+        if not answers:
+            raise InvalidRequest("Score: no answers; at least one is needed")
+        self._check_room(len(answers))
+        started = time.monotonic()
+        self._enter(len(answers))
+        try:
+            columns = await self._columns(prompt, answers)
+        except UnusableGroundTruth as error:
+            self._report_unusable(prompt, error)
+            raise
+        finally:
+            self._enter(-len(answers))
+            self._remember(time.monotonic() - started)
+        vectors = [list(vector) for vector in zip(*columns, strict=True)]
+        self._report(prompt, columns)
+        return vectors
+
+    async def close(self) -> None:
+        """Close every reward, when no call runs."""
+        for reward in self._rewards.values():
+            await reward.close()
+
+    async def _columns(self, prompt: Prompt, answers: Sequence[Answer]) -> Vectors:
+        """The components, a reward a row; one reward alone needs no task of its own."""
+        calls = [self._column(name, reward, prompt, answers) for name, reward in self._rewards.items()]
+        return [await calls[0]] if len(calls) == 1 else list(await asyncio.gather(*calls))
+
+    async def _column(
+        self, name: str, reward: Reward, prompt: Prompt, answers: Sequence[Answer]
+    ) -> list[Component]:
+        started = time.monotonic()
+        verdicts = await _verdicts(reward, prompt, answers)
+        self._metrics.observe("reward_seconds", time.monotonic() - started, reward=name)
+        return [_component(name, verdict) for verdict in verdicts]
+
+    def _check_room(self, answers: int) -> None:
+        if self._waiting and self._waiting + answers > self._queue:
+            self._metrics.count("answers_refused_total", answers)
+            least, most = RETRY_SECONDS
+            raise Busy(
+                f"{self._waiting} answers are in work or wait, and verifier.queue is {self._queue}",
+                retry_after_seconds=min(max(self._mean_seconds, least), most),
+            )
+
+    def _enter(self, answers: int) -> None:
+        self._waiting += answers
+        self._metrics.set("answers_waiting", self._waiting)
+
+    def _remember(self, seconds: float) -> None:
+        self._metrics.observe("score_seconds", seconds)
+        self._mean_seconds += SMOOTHING * (seconds - self._mean_seconds)
+
+    def _report(self, prompt: Prompt, columns: Vectors) -> None:
+        components = [component for column in columns for component in column]
+        for (name, outcome), number in Counter((c.name, c.outcome.value) for c in components).items():
+            self._metrics.count("scores_total", number, reward=name, outcome=outcome)
+        bad = next((component for component in components if component.outcome is Outcome.ERROR), None)
+        if bad is not None:
+            self._log.warning("reward failed", prompt=prompt.prompt_id, reward=bad.name, detail=bad.detail)
+
+    def _report_unusable(self, prompt: Prompt, error: UnusableGroundTruth) -> None:
+        """Once a prompt, of the last so many that were reported."""
+        if prompt.prompt_id in self._unusable:
+            return
+        self._unusable[prompt.prompt_id] = None
+        if len(self._unusable) > REPORTED_PROMPTS:
+            del self._unusable[next(iter(self._unusable))]
+        self._log.error("prompt cannot be judged", prompt=prompt.prompt_id, reason=str(error))
+
+
+def _component(name: str, verdict: Verdict) -> Component:
+    """A verdict as it crosses the wire: a finite number, and words that UTF-8 can say."""
+    if not isfinite(verdict.value):
+        verdict = failed(f"its score is {verdict.value}")
+    detail = verdict.detail[:MAX_DETAIL].encode("utf-8", "replace").decode() if verdict.detail else ""
+    return Component(name=name, value=verdict.value, outcome=verdict.outcome, detail=detail)
+
+
+async def _verdicts(reward: Reward, prompt: Prompt, answers: Sequence[Answer]) -> Sequence[Verdict]:
+    try:
+        verdicts = await reward.score(prompt, answers)
+        assert len(verdicts) == len(answers), f"{len(verdicts)} verdicts for {len(answers)} answers"
+    except UnusableGroundTruth:
+        raise
+    except Exception as error:
+        return [failed(said(error))] * len(answers)
+    return verdicts

@@ -1,0 +1,42 @@
+"""What the rewards of one verifier share: its children, its memory, its metrics and its log."""
+
+from dataclasses import dataclass
+
+from slipstream.config import VerifierConfig
+from slipstream.config.rewards import RewardSection
+from slipstream.telemetry.logs import Log
+from slipstream.telemetry.metrics import Metrics
+from slipstream.verifier.cache import Memory, Reads, VerdictCache
+from slipstream.verifier.workers.pool import Workers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """Collaborators of rewards. To make it starts nothing: `start` does, and only what a reward asked for."""
+
+    config: VerifierConfig
+    metrics: Metrics
+    log: Log
+    workers: Workers
+    cache: VerdictCache
+
+    @classmethod
+    def make(cls, config: VerifierConfig, *, metrics: Metrics, log: Log) -> "Surroundings":
+        """The surroundings that a configuration asks for."""
+        workers = Workers(
+            number=config.workers, memory_mib=config.worker_memory_mib, metrics=metrics, log=log
+        )
+        cache = VerdictCache(config.cache_entries, metrics=metrics)
+        return cls(config=config, metrics=metrics, log=log, workers=workers, cache=cache)
+
+    def memory(self, config: RewardSection, *, reads: Reads) -> Memory | None:
+        """What a costly reward remembers its verdicts in; None when the configuration wants no memory."""
+        return Memory(self.cache, config, reads=reads) if self.config.cache_entries else None
+
+    async def start(self) -> None:
+        """Start what the rewards need. Errors: WorkerLost when a child process cannot start."""
+        await self.workers.start()
+
+    async def close(self) -> None:
+        """Stop it, when no call runs."""
+        await self.workers.close()

@@ -1,0 +1,101 @@
+"""A child of the pool: `python -m slipstream.verifier.workers.child SOCKET PARENT MEMORY_MIB [FUNCTION ...]`.
+
+It imports the functions' modules, says that it is ready, and answers one job after the other until its
+parent closes the socket or dies. A job that needs more memory than there is fails, and the child lives.
+"""
+
+import resource
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from slipstream.functions import load_function
+from slipstream.rpc.parent import die_with_parent
+from slipstream.tasks.cpu_limit import TooSlow
+from slipstream.verifier.reward import UnusableGroundTruth, Verdict
+from slipstream.verifier.workers.frames import (
+    answer_from_json,
+    prompt_from_json,
+    receive_frame,
+    to_frame,
+    verdict_to_json,
+)
+
+MIB = 1024 * 1024
+STATM = Path("/proc/self/statm")
+
+
+def main(argv: Sequence[str]) -> None:
+    """Work until the parent is gone."""
+    descriptor, parent, memory_mib = map(int, argv[:3])
+    die_with_parent(parent)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (memory_mib * MIB, memory_mib * MIB))
+    with socket.socket(fileno=descriptor) as connection:
+        connection.sendall(to_frame(_prepared(argv[3:])))
+        while (job := receive_frame(connection)) is not None:
+            reply = run_job(job)
+            connection.sendall(to_frame({**reply, "worn": _worn(memory_mib)}))
+
+
+def run_job(job: dict[str, Any]) -> dict[str, Any]:
+    """What became of a job: its verdicts, or why there are none and whose fault it is."""
+    try:
+        return {"verdicts": [verdict_to_json(verdict) for verdict in _verdicts(job)]}
+    except UnusableGroundTruth as error:
+        return {"unusable": str(error)}
+    except (MemoryError, RecursionError, TooSlow) as error:
+        return {"overrun": f"{type(error).__name__}: {error}"}
+    except Exception as error:
+        return {"failed": f"{type(error).__name__}: {error}"}
+
+
+def as_verdict(result: object) -> Verdict:
+    """What a reward's function returned, as a verdict. Errors: TypeError, ValueError."""
+    if isinstance(result, Verdict):
+        return Verdict(value=_number(result.value), outcome=result.outcome, detail=str(result.detail))
+    return Verdict(value=_number(result))
+
+
+def _verdicts(job: dict[str, Any]) -> list[Verdict]:
+    function: Callable[..., Any] = load_function(job["function"])
+    prompt, answers = prompt_from_json(job["prompt"]), [answer_from_json(value) for value in job["answers"]]
+    if not job["group"]:
+        return [as_verdict(function(prompt, answer, **job["arguments"])) for answer in answers]
+    results = list(function(prompt, answers, **job["arguments"]))
+    if len(results) != len(answers):
+        raise ValueError(f"{job['function']} returned {len(results)} scores for {len(answers)} answers")
+    return [as_verdict(result) for result in results]
+
+
+def _number(value: object) -> float:
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"a score is a number, a bool or a Verdict, got {type(value).__name__}") from error
+    if isinstance(value, str) or not isfinite(number):
+        raise ValueError(f"a score is a finite number, got {value!r}")
+    return number
+
+
+def _prepared(functions: Sequence[str]) -> dict[str, Any]:
+    """Import now, so that no job pays for it; what cannot be imported is said."""
+    for name in functions:
+        try:
+            load_function(name)
+        except Exception as error:
+            return {"unprepared": f"{name}: {type(error).__name__}: {error}"}
+    return {"ready": True}
+
+
+def _worn(memory_mib: int) -> bool:
+    """Whether its resident size is over half of the limit between two jobs: it is fragmented, or leaks."""
+    resident_pages = int(STATM.read_text(encoding="ascii").split()[1])
+    return resident_pages * resource.getpagesize() > memory_mib * MIB // 2
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

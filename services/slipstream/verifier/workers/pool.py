@@ -1,0 +1,161 @@
+"""The pool: as many children as cores, each replaced when a job has ended it.
+
+    start ─▶ import ─▶ idle ─▶ job ─┬─▶ idle
+                                    └─▶ killed ─▶ start
+
+`judge` waits for an idle child, at most WAIT_SECONDS; a slot waits for the end of its child, and starts anew.
+Invariant: a slow or dead child costs one job, never the service. Nothing starts before `start`, and then only
+when a reward has asked for a function.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from slipstream.telemetry.logs import Log
+from slipstream.telemetry.metrics import Metrics
+from slipstream.types import Prompt
+from slipstream.verifier.reward import Answer, UnusableGroundTruth, Verdict
+from slipstream.verifier.workers.cores import usable_cores
+from slipstream.verifier.workers.frames import answer_to_json, prompt_to_json, to_frame, verdict_from_json
+from slipstream.verifier.workers.worker import Overrun, Worker, WorkerLost
+
+WAIT_SECONDS = 60.0
+PAUSE_AFTER_FAILED_START_SECONDS = 1.0
+FATES = ("overrun", "lost", "worn", "cancelled")
+"""Why a child is replaced."""
+
+
+class JobFailed(Exception):
+    """The function of a job raised; the message says what."""
+
+
+class Workers:
+    """Child processes that judge answers, one job at a time each."""
+
+    def __init__(self, *, number: int | None, memory_mib: int, metrics: Metrics, log: Log) -> None:
+        self._number = number
+        self._memory_mib = memory_mib
+        self._metrics = metrics
+        self._log = log
+        self._functions: dict[str, None] = {}
+        self._idle: asyncio.Queue[Worker] = asyncio.Queue()
+        self._ended: dict[Worker, asyncio.Event] = {}
+        self._slots: list[asyncio.Task[None]] = []
+        self._jobs: set[asyncio.Task[list[Verdict]]] = set()
+
+    def prepare(self, function: str) -> None:
+        """Ask for children that have imported `module:function`; before `start`."""
+        assert not self._slots, "ask before the pool starts"
+        self._functions[function] = None
+
+    async def start(self) -> None:
+        """Start the children, if any reward asked for one. Errors: WorkerLost when they cannot start."""
+        if not self._functions:
+            return
+        for reason in FATES:
+            self._metrics.count("workers_killed_total", 0, reason=reason)
+        starts = [self._begin() for _ in range(self._number or usable_cores())]
+        begun = await asyncio.gather(*starts, return_exceptions=True)
+        lost = [failure for failure in begun if isinstance(failure, BaseException)]
+        alive = [worker for worker in begun if isinstance(worker, Worker)]
+        if lost:
+            await asyncio.gather(*(worker.kill() for worker in alive))
+            raise lost[0]
+        self._slots = [asyncio.create_task(self._keep(worker)) for worker in alive]
+
+    async def judge(
+        self,
+        function: str,
+        arguments: dict[str, Any],
+        prompt: Prompt,
+        answers: Sequence[Answer],
+        *,
+        seconds: float,
+        group: bool = False,
+    ) -> list[Verdict]:
+        """function(prompt, answer, **arguments) of each answer in one child, or with `group` of all at once.
+
+        A job that runs when its caller is cancelled runs to its end. Errors: Overrun when the job is over
+        `seconds` or its memory by its own fault, JobFailed, UnusableGroundTruth, WorkerLost.
+        """
+        message = {
+            "function": function,
+            "arguments": arguments,
+            "prompt": prompt_to_json(prompt),
+            "answers": [answer_to_json(answer) for answer in answers],
+            "group": group,
+        }
+        frame = to_frame(message)
+        worker = await self._free_worker()
+        job = asyncio.create_task(self._run(worker, frame, seconds))
+        self._jobs.add(job)
+        job.add_done_callback(self._jobs.discard)
+        return await asyncio.shield(job)
+
+    async def close(self) -> None:
+        """Kill every child."""
+        for task in (*self._slots, *self._jobs):
+            task.cancel()
+        await asyncio.gather(*self._slots, *self._jobs, return_exceptions=True)
+
+    async def _free_worker(self) -> Worker:
+        try:
+            with self._metrics.waiting("worker"):
+                async with asyncio.timeout(WAIT_SECONDS):
+                    return await self._idle.get()
+        except TimeoutError as error:
+            raise WorkerLost(f"no child was free within {WAIT_SECONDS:g} s") from error
+
+    async def _run(self, worker: Worker, frame: bytes, seconds: float) -> list[Verdict]:
+        """One job on one child, which is idle again or has ended afterwards."""
+        fate = "cancelled"
+        try:
+            reply = await worker.ask(frame, seconds=seconds)
+            fate = "worn" if reply["worn"] else ""
+        except Overrun:
+            fate = "overrun"
+            raise
+        except WorkerLost:
+            fate = "lost"
+            raise
+        finally:
+            if fate:
+                self._metrics.count("workers_killed_total", reason=fate)
+                self._ended[worker].set()
+            else:
+                self._idle.put_nowait(worker)
+        return _verdicts(reply)
+
+    async def _keep(self, worker: Worker) -> None:
+        """Until cancelled: one child of this slot after the other."""
+        while True:
+            ended = self._ended[worker] = asyncio.Event()
+            self._idle.put_nowait(worker)
+            try:
+                await ended.wait()
+            finally:
+                del self._ended[worker]
+                await worker.kill()
+            worker = await self._begin_again()
+
+    async def _begin(self) -> Worker:
+        return await Worker.start(tuple(self._functions), memory_mib=self._memory_mib)
+
+    async def _begin_again(self) -> Worker:
+        while True:
+            try:
+                return await self._begin()
+            except (WorkerLost, OSError) as error:
+                self._log.error("worker not started", error=str(error))
+                await asyncio.sleep(PAUSE_AFTER_FAILED_START_SECONDS)
+
+
+def _verdicts(reply: dict[str, Any]) -> list[Verdict]:
+    if "unusable" in reply:
+        raise UnusableGroundTruth(reply["unusable"])
+    if "overrun" in reply:
+        raise Overrun(reply["overrun"])
+    if "failed" in reply:
+        raise JobFailed(reply["failed"])
+    return [verdict_from_json(value) for value in reply["verdicts"]]

@@ -1,0 +1,141 @@
+"""One child of the pool, as its parent sees it."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from slipstream.verifier.workers.frames import LENGTH, BadFrame, body_length, from_body
+
+CHILD = "slipstream.verifier.workers.child"
+START_SECONDS = 120.0
+"""Longest wait for a child to have imported its functions."""
+OWN_FAULT = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE})
+"""Signals by which a job that overran its stack, or its memory, ends a process."""
+OWN_SHARE = 0.5
+"""A job that is late and has had this share of its deadline as time of a core is late by its own fault."""
+BLOCKED_SHARE = 0.02
+"""One that has had less than this waits for something else than a core."""
+PATIENCE = 5
+"""Deadlines that a job may take that gets too little of a core, on a machine that is too busy."""
+
+
+class WorkerLost(Exception):
+    """The infrastructure failed a job: its child was killed, could not start, or got no time of a core."""
+
+
+class Overrun(Exception):
+    """A job needed more time, memory or stack than it may have; it would do so again."""
+
+
+class Worker:
+    """A child process that answers one message at a time. It is of no use after WorkerLost or Overrun."""
+
+    def __init__(
+        self, process: asyncio.subprocess.Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self._process = process
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def start(cls, functions: Sequence[str], *, memory_mib: int) -> "Worker":
+        """A child that has imported `functions`. Errors: WorkerLost."""
+        ours, theirs = socket.socketpair()
+        reader, writer = await asyncio.open_connection(sock=ours)
+        try:
+            with theirs:
+                process = await _start(theirs, functions, memory_mib)
+        except BaseException:
+            writer.close()
+            raise
+        worker = cls(process, reader, writer)
+        try:
+            await worker._until_ready()
+        except BaseException:
+            await worker.kill()
+            raise
+        return worker
+
+    async def ask(self, frame: bytes, *, seconds: float) -> dict[str, Any]:
+        """The answer to a message, within `seconds`. Errors: Overrun, WorkerLost."""
+        reading = asyncio.create_task(self._exchange(frame))
+        before = self._cpu_seconds()
+        try:
+            for patience in range(1, PATIENCE + 1):
+                await asyncio.wait([reading], timeout=seconds)
+                if reading.done():
+                    return reading.result()
+                self._check_share(self._cpu_seconds() - before, seconds, patience)
+            raise WorkerLost(f"no verdict within {PATIENCE * seconds:g} s on a busy machine")
+        except (EOFError, OSError, ValueError) as error:
+            raise await self._ended() from error
+        finally:
+            reading.cancel()
+
+    async def _until_ready(self) -> None:
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                ready = await self._receive()
+        except (EOFError, OSError, TimeoutError, BadFrame) as error:
+            raise WorkerLost(f"a child did not start: {type(error).__name__}: {error}") from error
+        if "unprepared" in ready:
+            raise WorkerLost(ready["unprepared"])
+
+    async def _exchange(self, frame: bytes) -> dict[str, Any]:
+        self._writer.write(frame)
+        await self._writer.drain()
+        return await self._receive()
+
+    async def _receive(self) -> dict[str, Any]:
+        length = body_length(await self._reader.readexactly(LENGTH.size))
+        return from_body(await self._reader.readexactly(length))
+
+    def _check_share(self, used: float, seconds: float, patience: int) -> None:
+        """What to think of a job that is late and has had `used` seconds of a core."""
+        if used >= OWN_SHARE * seconds:
+            raise Overrun(f"no verdict within {seconds:g} s")
+        if used < BLOCKED_SHARE * seconds * patience:
+            raise WorkerLost(f"no verdict within {patience * seconds:g} s, and it does not compute")
+
+    async def kill(self) -> None:
+        """End the child and all of its session, and wait for it."""
+        self._writer.close()
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        await self._process.wait()
+
+    async def _ended(self) -> Exception:
+        """Why a child ended in the middle of a job."""
+        await self.kill()
+        status = self._process.returncode
+        if status is not None and -status in OWN_FAULT:
+            return Overrun(f"it ended its process by {signal.Signals(-status).name}")
+        return WorkerLost(f"the child ended with status {status}")
+
+    def _cpu_seconds(self) -> float:
+        """Time of a core that the child has had (clock_getcpuclockid of Linux)."""
+        try:
+            return time.clock_gettime(~self._process.pid << 3 | 2)
+        except OSError:
+            return 0.0
+
+
+async def _start(
+    connection: socket.socket, functions: Sequence[str], memory_mib: int
+) -> asyncio.subprocess.Process:
+    """A child in a session of its own, so that all that it starts can be ended with it."""
+    arguments = [str(connection.fileno()), str(os.getpid()), str(memory_mib), *functions]
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", CHILD, *arguments),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        pass_fds=[connection.fileno()],
+        start_new_session=True,
+    )

@@ -1,0 +1,62 @@
+"""What the tests of the verifier share: a scorer with its metrics and its log, and single answers."""
+
+import asyncio
+import io
+from collections.abc import Mapping, Sequence
+
+from slipstream.config import VerifierConfig
+from slipstream.config.rewards import RewardSection
+from slipstream.telemetry.logs import Log
+from slipstream.telemetry.metrics import Metrics
+from slipstream.types import FinishReason, Prompt
+from slipstream.types import Reward as Component
+from slipstream.verifier.reward import Answer, Reward
+from slipstream.verifier.rewards.table import bind_rewards
+from slipstream.verifier.scorer import Scorer
+from slipstream.verifier.surroundings import Surroundings
+
+
+class Bench:
+    """Rewards with their surroundings; `lines` is the log."""
+
+    def __init__(
+        self,
+        configs: Sequence[RewardSection] = (),
+        *,
+        rewards: Mapping[str, Reward] | None = None,
+        config: VerifierConfig | None = None,
+    ) -> None:
+        self.config = config or VerifierConfig(workers=2)
+        self.metrics = Metrics()
+        self.lines = io.StringIO()
+        log = Log(pod="verifier", stream=self.lines)
+        self.surroundings = Surroundings.make(self.config, metrics=self.metrics, log=log)
+        bound = bind_rewards(configs, self.surroundings) if rewards is None else rewards
+        self.scorer = Scorer(bound, queue=self.config.queue, metrics=self.metrics, log=log)
+
+    async def __aenter__(self) -> "Bench":
+        await self.surroundings.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.scorer.close()
+        await self.surroundings.close()
+
+    def sample(self, name: str, **labels: str) -> float | None:
+        """The value of a metric, without the prefix of its name."""
+        return self.metrics.registry.get_sample_value(f"slipstream_{name}", labels)
+
+
+def answer(text: str, finish: FinishReason = FinishReason.STOP) -> Answer:
+    """An answer of one token."""
+    return Answer(text=text, tokens=1, finish_reason=finish)
+
+
+def scores(config: RewardSection, prompt: Prompt, *answers: Answer) -> list[Component]:
+    """The component of each answer of one group, by one reward of a configuration."""
+
+    async def once() -> list[Component]:
+        async with Bench([config]) as bench:
+            return [vector[0] for vector in await bench.scorer.score(prompt, answers)]
+
+    return asyncio.run(once())
