@@ -59,6 +59,29 @@ CASES: tuple[tuple[Values, str], ...] = (
     (pool(gpu={"count": 2}), "set the pool's gpu.count to 1"),
     (run("rollout: {tensor_parallel: 2}"), "set the pool's gpu.count to 2"),
     (run("rollout: {engine: emulated}"), "set gpu.count to 0"),
+    (pool(nodes=2), "2 × 1 = 2 GPUs a worker, and the run's rollout.tensor_parallel is 1: set"),
+    (
+        {**run("rollout: {tensor_parallel: 2}"), **pool(nodes=2, gpu={"count": 2})},
+        "2 × 2 = 4 GPUs a worker, and the run's rollout.tensor_parallel is 2",
+    ),
+    (
+        {**run("rollout: {tensor_parallel: 2}"), "rollout": {"pools": [{"name": "a", "nodes": 3}]}},
+        "3 × 1 = 3 GPUs a worker",
+    ),
+    (
+        {**pool(nodes=2, gpu={"count": 0}), "learner": {"gpu": {"count": 0}}},
+        "2 nodes and no GPU",
+    ),
+    ({**run("rollout: {engine: emulated}"), **pool(nodes=2)}, "emulated, which stays in one pod"),
+    ({**run("rollout: {tensor_parallel: 1, nodes: 1}")}, "leave it out of the run, and set nodes in"),
+    (
+        {**run("rollout: {tensor_parallel: 2}\nlearner: {lora: {serve: adapter}}"), **pool(nodes=2)},
+        "serve is adapter, which works in one pod",
+    ),
+    (
+        {**run("rollout: {tensor_parallel: 2}"), **pool(nodes=2), "fullnameOverride": "a" * 40},
+        "is longer than 48: shorten the pool's name",
+    ),
     (
         {**run("rollout: {tensor_parallel: 2}"), **pool(gpu={"count": 0}), "learner": {"gpu": {"count": 0}}},
         "has no GPU, and the run's rollout.tensor_parallel is 2",

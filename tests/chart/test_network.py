@@ -12,9 +12,10 @@ from render import Release
 
 TCP = "TCP"
 SERVED = {"replay": 50051, "verifier": 50052, "learner": 50053, "rollout": 50054, "redis": 6379}
-METRICS, WEIGHTS, RANKS, ANY = 9464, 29500, 29400, 45678
-"""ANY is a port that only a rule for all ports lets through, as NCCL and gloo choose them."""
-PORTS = [*((port, TCP) for port in (*SERVED.values(), METRICS, WEIGHTS, RANKS, ANY, 53, 443)), (53, "UDP")]
+METRICS, WEIGHTS, RANKS, ENGINE, ANY = 9464, 29500, 29400, 29600, 45678
+"""Nodes of one engine meet at ENGINE; only a rule for all ports lets ANY through, as NCCL and gloo need."""
+NUMBERS = (*SERVED.values(), METRICS, WEIGHTS, RANKS, ENGINE, ANY, 53, 443)
+PORTS = [*((port, TCP) for port in NUMBERS), (53, "UDP")]
 ALL_TCP = [port for port, protocol in PORTS if protocol == TCP]
 COMPUTING = ("learner", "other learner", "rollout", "other rollout")
 

@@ -12,6 +12,7 @@ GOOD: list[Values] = [
     {"learner": {"image": {"digest": DIGEST}, "nodes": 4, "gpu": {"resource": "amd.com/gpu", "count": 8}}},
     {"learner": {"resources": {"requests": {"cpu": 2, "memory": "1.5Gi"}, "limits": {"memory": "2Gi"}}}},
     {"rollout": {"pools": [{"name": "a"}, {"name": "b-2", "spot": True, "gpu": {"count": 0}}]}},
+    {"rollout": {"defaults": {"nodes": 2}, "pools": [{"name": "a", "nodes": 4}]}},
     {"rollout": {"pools": [{"name": "a", "autoscaling": {"kind": "keda", "minReplicas": 0}}]}},
     {"rollout": {"defaults": {"podDisruptionBudget": {"maxUnavailable": "50%"}, "drainSeconds": None}}},
     {"verifier": {"runtimeClassName": "gvisor", "extraEnv": [{"name": "A", "value": "1"}]}},
@@ -59,6 +60,7 @@ BAD: list[tuple[Values, str, str]] = [
     # a number out of its bounds
     ({"learner": {"nodes": 0}}, "/learner/nodes", "minimum"),
     ({"replay": {"replicas": 0}}, "/replay/replicas", "minimum"),
+    ({"rollout": {"pools": [{"name": "a", "nodes": 0}]}}, "/rollout/pools/0/nodes", "minimum"),
     ({"verifier": {"replicas": -1}}, "/verifier/replicas", "minimum"),
     ({"learner": {"stopSeconds": 0}}, "/learner/stopSeconds", "minimum"),
     ({"redis": {"external": {"port": 70000}}}, "/redis/external/port", "maximum"),

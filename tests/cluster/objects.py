@@ -45,6 +45,14 @@ def release(*, instance: str = "run1", namespace: str = "team") -> dict[str, lis
     return objects
 
 
+def spanning(cluster_objects: dict[str, list[Json]]) -> str:
+    """Make the pool that nothing scales one whose workers are groups of pods; its name."""
+    (plain,) = [d for d in cluster_objects["deployments"] if d["metadata"]["name"] == PLAIN]
+    cluster_objects["deployments"].remove(plain)
+    cluster_objects["leaderworkersets"] = [plain]
+    return PLAIN
+
+
 def labels(component: str, pool: str = "") -> dict[str, str]:
     """As the chart puts them on everything."""
     common = {"app.kubernetes.io/name": "slipstream", "app.kubernetes.io/component": component}

@@ -5,7 +5,7 @@ import threading
 import pytest
 from cluster.conftest import Command
 from cluster.fake_kubernetes import KEDA_HOLDS, FakeKubernetes
-from cluster.objects import FULL, KEDA, PLAIN, PODS
+from cluster.objects import FULL, KEDA, PLAIN, PODS, spanning
 
 Output = pytest.CaptureFixture[str]
 LEARNER, MEMORY = f"{FULL}-learner", f"{FULL}-paused"
@@ -32,6 +32,15 @@ def test_a_pause_frees_the_gpus_and_leaves_the_services(
     printed = capsys.readouterr().out
     assert "rollout/steady: 2 → 0" in printed
     assert printed.endswith("`slipstream cluster resume` goes on\n")
+
+
+def test_groups_of_pods_are_paused_and_come_back(cluster: FakeKubernetes, command: Command) -> None:
+    name = spanning(cluster.objects)
+    assert command("pause") == 0
+    assert cluster.named("leaderworkersets", name)["spec"]["replicas"] == 0
+    assert not [pod for pod in cluster.objects["pods"] if pod["metadata"]["name"].startswith(f"{name}-")]
+    assert command("resume") == 0
+    assert cluster.named("leaderworkersets", name)["spec"]["replicas"] == 2
 
 
 def test_a_pause_waits_until_its_pods_have_ended(

@@ -2,6 +2,7 @@
 
 from cluster.conftest import ROLE, Command
 from cluster.fake_kubernetes import FakeKubernetes
+from cluster.objects import spanning
 from cluster.pages import circle
 
 
@@ -11,6 +12,8 @@ def test_all_commands_together_use_every_right_of_the_role_and_no_other(
     cluster.allowed = None
     with circle(cluster):
         assert command("status") == 0
+    assert command("scale", "rollout/steady", "2") == 0
+    spanning(cluster.objects)
     for arguments in (
         ("scale", "rollout/steady", "3"),
         ("scale", "rollout/spot", "3", "--override"),

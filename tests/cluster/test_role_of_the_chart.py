@@ -4,12 +4,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from cluster.conftest import ROLE
 
 RUN = Path(__file__).parents[2] / "examples" / "addition.yaml"
-POOLS = [{"name": "steady"}, {"name": "spot", "autoscaling": {"kind": "keda"}}]
+WIDE = {"rollout": {"tensor_parallel": 2}}
+GPUS = {"gpu": {"count": 2}}
+POOLS = [
+    {"name": "steady", **GPUS},
+    {"name": "spot", "autoscaling": {"kind": "keda"}, **GPUS},
+    {"name": "wide", "nodes": 2},
+]
 VALUES = {
-    "run": {"config": RUN.read_text(encoding="utf-8")},
+    "run": {"config": yaml.safe_dump(yaml.safe_load(RUN.read_text(encoding="utf-8")) | WIDE)},
     "rollout": {"pools": POOLS},
     "redis": {"auth": {"existingSecret": "redis-password"}},
     "monitoring": {"rules": {"from": "elsewhere"}},
@@ -46,6 +53,7 @@ def test_whatever_the_role_lets_change_it_names(rules: list[dict[str, Any]]) -> 
     assert changing == {
         "configmaps": ["run1-slipstream-paused"],
         "deployments/scale": ["run1-slipstream-rollout-steady", "run1-slipstream-rollout-spot"],
+        "leaderworkersets/scale": ["run1-slipstream-rollout-wide"],
         "statefulsets/scale": ["run1-slipstream-learner"],
         "scaledobjects": ["run1-slipstream-rollout-spot"],
     }

@@ -3,7 +3,7 @@
 import pytest
 from cluster.conftest import Command
 from cluster.fake_kubernetes import KEDA_HOLDS, FakeKubernetes
-from cluster.objects import FULL, KEDA, PLAIN, autoscaler
+from cluster.objects import FULL, KEDA, PLAIN, autoscaler, spanning
 
 Output = pytest.CaptureFixture[str]
 
@@ -14,6 +14,16 @@ def test_a_pool_is_scaled_through_the_scale_subresource(
     assert command("scale", "rollout/steady", "5") == 0
     assert cluster.replicas()[PLAIN] == 5
     assert cluster.patches == [f"deployments/{PLAIN}/scale"]
+    assert capsys.readouterr().out == "rollout/steady: 2 → 5\n"
+
+
+def test_a_pool_of_groups_of_pods_is_scaled_by_groups(
+    cluster: FakeKubernetes, command: Command, capsys: Output
+) -> None:
+    name = spanning(cluster.objects)
+    assert command("scale", "rollout/steady", "5") == 0
+    assert cluster.named("leaderworkersets", name)["spec"]["replicas"] == 5
+    assert cluster.patches == [f"leaderworkersets/{name}/scale"]
     assert capsys.readouterr().out == "rollout/steady: 2 → 5\n"
 
 

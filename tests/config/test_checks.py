@@ -36,6 +36,13 @@ def test_the_default_run_has_no_problem() -> None:
             "not a usable regular expression",
         ),
         (["rollout.tensor_parallel=2", "learner.device=cpu"], "rollout.tensor_parallel", "on CPUs"),
+        (["rollout.nodes=2"], "rollout.nodes", "does not divide rollout.tensor_parallel (1)"),
+        (["rollout.nodes=2", "rollout.tensor_parallel=3"], "rollout.nodes", "does not divide"),
+        (
+            ["rollout.nodes=2", "rollout.tensor_parallel=2", "learner.lora={serve: adapter}"],
+            "rollout.nodes",
+            "a directory of one node",
+        ),
         (["rollout.max_new_tokens=128"], "rollout.max_new_tokens", "no room for a prompt"),
         (["replay.redis_url=http://here:6379"], "replay.redis_url", "does not start with one of redis://"),
         (["replay.redis_password_file=p"], "replay.redis_password_file", "is not set"),
@@ -105,6 +112,13 @@ def test_a_mistaken_address_of_redis_is_not_shown_with_its_password(url: str) ->
     found = problems(f"replay.redis_url={url}")
     assert found
     assert "secret" not in "".join(map(str, found))
+
+
+def test_the_emulated_engine_stays_on_one_node() -> None:
+    found = problems("rollout.nodes=2", "rollout.tensor_parallel=2", "rollout.engine=emulated")
+    (problem,) = [problem for problem in found if problem.severity == "error"]
+    assert problem.key == "rollout.nodes"
+    assert "`emulated` stays on one" in problem.reason
 
 
 def test_the_emulated_engine_chooses_no_experts_to_replay() -> None:

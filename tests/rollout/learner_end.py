@@ -31,8 +31,9 @@ class Damaging:
 class LearnerEnd:
     """Forms groups with one worker (and made-up peers) and sends weights to it."""
 
-    def __init__(self, *, timeout_seconds: float = 20.0) -> None:
+    def __init__(self, *, timeout_seconds: float = 20.0, ranks: int = 1) -> None:
         self._timeout = timeout_seconds
+        self._ranks = ranks
         self._store = RendezvousStore("127.0.0.1", 0, timeout_seconds=timeout_seconds, log=Log(pod="test"))
         self.epoch = 0
         self._nonce = b""
@@ -53,13 +54,12 @@ class LearnerEnd:
         """A new epoch: the learner, the engine, and further workers that live in this process."""
         self.close()
         self.epoch += 1
-        world_size = 2 + peers
-        self._nonce = self._store.gate.issue(connections=1 + peers)
+        world_size = 1 + self._ranks + peers
+        self._nonce = self._store.gate.issue(connections=self._ranks + peers)
         engine_joins = asyncio.create_task(engine.form_group(self.rendezvous(1, world_size)))
+        own = (0, *range(1 + self._ranks, world_size))
         self.groups = list(
-            await asyncio.gather(
-                *(asyncio.to_thread(self._join, rank, world_size) for rank in (0, *range(2, world_size)))
-            )
+            await asyncio.gather(*(asyncio.to_thread(self._join, rank, world_size) for rank in own))
         )
         await engine_joins
 

@@ -18,6 +18,7 @@ from slipstream.learner.model import UNWATCHED, Policy
 from slipstream.learner.routing import Watch
 from slipstream.learner.tiny import make_tiny_model
 from slipstream.rollout.engine import Sampling, Turn
+from slipstream.rollout.place import Place
 from slipstream.rollout.vllm_engine import VllmEngine, start_vllm
 from slipstream.telemetry.metrics import Metrics
 from slipstream.weights.manifest import Manifest, plan
@@ -91,21 +92,22 @@ class Live:
         return await self.engine.sample(prompt, Sampling(temperature=temperature, max_tokens=max_tokens))
 
 
-def start_live(directory: Path, *overrides: str, experts: int = 0) -> Live:
+def start_live(directory: Path, *overrides: str, experts: int = 0, place: Place | None = None) -> Live:
     """Start the engine in a loop of its own thread, at version 1 of the model in the directory."""
     config = tiny_config(directory, *overrides, experts=experts)
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, daemon=True).start()
 
     async def start() -> VllmEngine:
-        return start_vllm(config, directory, metrics)
+        return start_vllm(config, directory, metrics, place=place)
 
     metrics = Metrics()
     engine = asyncio.run_coroutine_threadsafe(start(), loop).result(LIMIT_SECONDS)
     llm = Recording(engine._llm)
     engine._llm = llm
     policy = load_trained(config, device=CPU)
-    live = Live(engine=engine, llm=llm, policy=policy, loop=loop, learner=LearnerEnd(), metrics=metrics)
+    learner = LearnerEnd(ranks=config.rollout.tensor_parallel)
+    live = Live(engine=engine, llm=llm, policy=policy, loop=loop, learner=learner, metrics=metrics)
     live.play(live.serve(policy))
     live.play(live.sample())
     return live

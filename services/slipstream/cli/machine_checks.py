@@ -88,7 +88,11 @@ def _gpus(config: RunConfig, severity: Literal["error", "note"]) -> Iterator[Pro
             remedy="leave it out, or use GPUs",
             severity="note",
         )
-    wanted = config.rollout.tensor_parallel
+    if config.rollout.nodes > 1 and config.rollout.workers:
+        reason = f"is {config.rollout.nodes}, and the workers of `slipstream run` are one process each"
+        remedy = "set it to 1, or rollout.workers to 0 and start the nodes yourself"
+        yield Problem(key="rollout.nodes", reason=reason, remedy=remedy, severity=severity)
+    wanted = config.rollout.tensor_parallel // config.rollout.nodes
     if wanted > 1 and wanted > found and config.learner.device != "cpu":
-        reason = f"is {wanted}, and this machine has {found} GPUs"
+        reason = f"takes {wanted} GPUs, and this machine has {found}"
         yield Problem(key="rollout.tensor_parallel", reason=reason, remedy="lower it", severity=severity)

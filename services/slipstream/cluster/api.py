@@ -27,6 +27,7 @@ class Kind:
 
 DEPLOYMENT = Kind(group="apps", version="v1", plural="deployments")
 STATEFUL_SET = Kind(group="apps", version="v1", plural="statefulsets")
+LEADER_WORKER_SET = Kind(group="leaderworkerset.x-k8s.io", version="v1", plural="leaderworkersets")
 AUTOSCALER = Kind(group="autoscaling", version="v2", plural="horizontalpodautoscalers")
 SCALED_OBJECT = Kind(group="keda.sh", version="v1alpha1", plural="scaledobjects")
 

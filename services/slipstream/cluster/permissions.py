@@ -19,6 +19,8 @@ PERMISSIONS: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("apps", "deployments/scale"): ("patch",),
     ("apps", "statefulsets"): ("list",),
     ("apps", "statefulsets/scale"): ("patch",),
+    ("leaderworkerset.x-k8s.io", "leaderworkersets"): ("list",),
+    ("leaderworkerset.x-k8s.io", "leaderworkersets/scale"): ("patch",),
     ("autoscaling", "horizontalpodautoscalers"): ("list",),
     ("keda.sh", "scaledobjects"): ("list", "patch"),
 }

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from slipstream.cluster.api import DEPLOYMENT, STATEFUL_SET, Api, Json, Kind
+from slipstream.cluster.api import DEPLOYMENT, LEADER_WORKER_SET, STATEFUL_SET, Api, Json, Kind
 from slipstream.cluster.errors import ClusterUsageError
 
 NAME, INSTANCE = "app.kubernetes.io/name", "app.kubernetes.io/instance"
 COMPONENT, POOL = "app.kubernetes.io/component", "slipstream.dev/pool"
 OURS = f"{NAME}=slipstream"
 COMPONENTS = ("learner", "rollout", "verifier", "replay", "redis")
-KINDS = {"Deployment": DEPLOYMENT, "StatefulSet": STATEFUL_SET}
+KINDS = {"Deployment": DEPLOYMENT, "StatefulSet": STATEFUL_SET, "LeaderWorkerSet": LEADER_WORKER_SET}
 
 
 class Named(Protocol):
@@ -27,7 +27,10 @@ class Named(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A Deployment or StatefulSet of the release, with how many pods it wants and has ready."""
+    """A Deployment, StatefulSet or LeaderWorkerSet of the release: how many replicas it wants and has ready.
+
+    A replica is a pod; of a LeaderWorkerSet it is a group of pods.
+    """
 
     kind: str
     name: str

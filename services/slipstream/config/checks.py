@@ -7,6 +7,7 @@ from slipstream.algorithms.spec import band
 from slipstream.config.algorithm_checks import ALGORITHM_CHECKS
 from slipstream.config.loopback import plaintext_beyond_loopback
 from slipstream.config.lora_checks import LORA_CHECKS
+from slipstream.config.node_checks import nodes
 from slipstream.config.problem import Problem
 from slipstream.config.redis_checks import redis_access
 from slipstream.config.reward_checks import REWARD_CHECKS
@@ -237,6 +238,7 @@ def _split_address(address: str) -> tuple[str, int]:
 
 CHECKS: tuple[Callable[[RunConfig], Iterator[Problem]], ...] = (
     _sampling,
+    nodes,
     _minibatches,
     _staleness,
     *ALGORITHM_CHECKS,

@@ -156,6 +156,8 @@ class RolloutConfig(Section):
     """Share of a GPU's memory that the engine may take."""
     tensor_parallel: int = Field(1, ge=1)
     """GPUs of one engine."""
+    nodes: int = Field(1, ge=1)
+    """Machines that share one engine's GPUs evenly; the chart sets it, for a pool with `nodes`."""
     recompute_kv: bool = False
     """Recompute the key-value cache of running requests after an update, instead of keeping it."""
     start_timeout_seconds: float = Field(300.0, gt=0)

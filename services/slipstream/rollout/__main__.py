@@ -1,7 +1,11 @@
-"""The rollout pod: `python -m slipstream.rollout --config FILE --name WORKER`."""
+"""The rollout pod: `python -m slipstream.rollout --config FILE --name WORKER`.
+
+As the head of an engine over several nodes it takes `--node-rank 0 --master-addr HOST` too.
+"""
 
 import asyncio
 import sys
+from functools import partial
 from random import Random
 
 from slipstream.config import RunConfig
@@ -11,6 +15,7 @@ from slipstream.rollout.emulated_engine import EmulatedEngine
 from slipstream.rollout.engine import Engine, Sampling
 from slipstream.rollout.environment import ENVIRONMENTS
 from slipstream.rollout.fleet import FleetMember, Identity, ServedVersion
+from slipstream.rollout.place import Place, parse_place
 from slipstream.rollout.state import show_state, state_of
 from slipstream.rollout.verbalized import Client, Plain, Verbalized
 from slipstream.rpc.channel import open_channel
@@ -21,12 +26,12 @@ from slipstream.tokens import load_tokens
 from slipstream.weights.manifest import model_fingerprint
 
 
-async def main(pod: Pod) -> None:
+async def main(pod: Pod, *, place: Place | None = None) -> None:
     """Start the engine, join the fleet, and work until the pod is stopped."""
     config = pod.config
     show_state(pod.metrics, lambda: "starting")
     with pod.unstoppable():
-        engine = start_engine(config, pod.metrics)
+        engine = start_engine(config, pod.metrics, place=place)
     served = ServedVersion()
     server = await start_server(config.rollout.address, lambda _: None, config=config.rpc, log=pod.log)
     channels = [
@@ -77,13 +82,13 @@ async def main(pod: Pod) -> None:
         await engine.close()
 
 
-def start_engine(config: RunConfig, metrics: Metrics) -> Engine:
+def start_engine(config: RunConfig, metrics: Metrics, *, place: Place | None = None) -> Engine:
     """The configured engine, started. Blocks while a real one loads."""
     if config.rollout.engine == "emulated":
         return EmulatedEngine(config)
     from slipstream.rollout.vllm_engine import start_vllm
 
-    return start_vllm(config, config.model.directory(), metrics)
+    return start_vllm(config, config.model.directory(), metrics, place=place)
 
 
 def evaluation_client(pod: Pod) -> Client:
@@ -115,4 +120,5 @@ async def _tell_health(server: Server, served: ServedVersion) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_pod("rollout", main))
+    own_place, arguments = parse_place("rollout", sys.argv[1:])
+    sys.exit(run_pod("rollout", partial(main, place=own_place), arguments))

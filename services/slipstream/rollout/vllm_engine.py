@@ -1,7 +1,6 @@
 """vLLM's AsyncLLM in the process, through its own reinforcement learning surface."""
 
 import asyncio
-import os
 import uuid
 from collections.abc import Awaitable
 from pathlib import Path
@@ -10,15 +9,14 @@ from typing import Any
 from slipstream.config import RunConfig
 from slipstream.rollout.adapter import ServedAdapter
 from slipstream.rollout.engine import EngineDied, Sampling, Turn
-from slipstream.rollout.plugin import TRANSFER_BACKEND, register
+from slipstream.rollout.place import Place
+from slipstream.rollout.vllm_arguments import prepare_arguments
 from slipstream.rollout.vllm_stats import CacheUse
 from slipstream.telemetry.metrics import Metrics
 from slipstream.types import FinishReason, RoutedExperts, VersionSpan
 from slipstream.weights.group import Rendezvous, TransferError
 from slipstream.weights.manifest import Manifest, manifest_to_proto
 
-GIB = 1024**3
-CPU_BLOCK_SIZE = 32  # the CPU kernels want multiples of 32; smaller blocks share more of a short prompt
 FINISH_REASONS = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
 
 
@@ -126,78 +124,22 @@ class VllmEngine:
             self._adapter.close()
 
 
-def start_vllm(config: RunConfig, model_dir: Path, metrics: Metrics | None = None) -> VllmEngine:
+def start_vllm(
+    config: RunConfig, model_dir: Path, metrics: Metrics | None = None, *, place: Place | None = None
+) -> VllmEngine:
     """Start the engine on a model directory, and show how full its cache is where `metrics` are given.
 
-    Blocks for half a minute. Errors: whatever vLLM raises.
+    With a `place` it is the head of an engine over several nodes, and waits for the others. Blocks for half a
+    minute. Errors: whatever vLLM raises.
     """
-    on_gpu = _set_environment(config)
-    register()
-    if config.learner.replay_experts:
-        _require_model_runner_v2()
-    from vllm.config.weight_transfer import WeightTransferConfig
-    from vllm.engine.arg_utils import AsyncEngineArgs
-    from vllm.v1.engine.async_llm import AsyncLLM
-
-    rollout = config.rollout
-    placement: dict[str, Any] = (
-        {
-            "gpu_memory_utilization": rollout.gpu_memory_utilization,
-            "tensor_parallel_size": rollout.tensor_parallel,
-        }
-        if on_gpu
-        else {
-            "enforce_eager": True,
-            "kv_cache_memory_bytes": int(rollout.kv_cache_gib * GIB),
-            "block_size": CPU_BLOCK_SIZE,
-        }
-    )
     lora = config.learner.lora
     adapter = ServedAdapter(lora) if lora is not None and lora.serve == "adapter" else None
-    arguments = AsyncEngineArgs(
-        model=str(model_dir),
-        dtype=config.model.dtype,
-        seed=config.seed,
-        enable_prefix_caching=True,
-        logprobs_mode="processed_logprobs",
-        generation_config="vllm",
-        max_num_seqs=rollout.max_groups * rollout.group_size,
-        weight_transfer_config=WeightTransferConfig(backend=TRANSFER_BACKEND),
-        disable_log_stats=True,
-        enable_return_routed_experts=config.learner.replay_experts,
-        **placement,
-        **({} if adapter is None else adapter.engine_arguments()),
-    )
+    arguments = prepare_arguments(config, model_dir, adapter=adapter, place=place)
+    from vllm.v1.engine.async_llm import AsyncLLM
+
     loggers = [] if metrics is None else [lambda _config, _engine: CacheUse(metrics)]
     llm = AsyncLLM.from_engine_args(arguments, stat_loggers=loggers)
-    return VllmEngine(llm, recompute_kv=rollout.recompute_kv, adapter=adapter)
-
-
-def _set_environment(config: RunConfig) -> bool:
-    """Settings that vLLM reads from the environment only; returns whether there is a GPU."""
-    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    import torch
-
-    if torch.cuda.is_available():
-        return True
-    os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
-    os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # else the first request compiles with g++ for 15 s
-    os.environ["OMP_NUM_THREADS"] = str(config.rollout.threads)
-    return False
-
-
-def _require_model_runner_v2() -> None:
-    """Errors: ValueError where vLLM cannot return the experts it chose."""
-    from vllm.triton_utils import HAS_TRITON
-
-    if not HAS_TRITON:
-        raise ValueError(
-            "learner.replay_experts is on, and vLLM returns chosen experts from its model runner V2 only, "
-            "which needs Triton: a GPU, or vLLM's CPU build with triton-cpu; set learner.replay_experts to "
-            "false"
-        )
+    return VllmEngine(llm, recompute_kv=config.rollout.recompute_kv, adapter=adapter)
 
 
 def _turn(output: Any) -> Turn:

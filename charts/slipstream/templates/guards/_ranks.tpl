@@ -19,12 +19,18 @@ learner.ranksPerNode is {{ .Values.learner.ranksPerNode }}, and a rank is a GPU:
 {{- end }}
 {{- $engine := include "slipstream.run.value" (list . "rollout.engine" "vllm") -}}
 {{- $parallel := include "slipstream.run.value" (list . "rollout.tensor_parallel" 1) -}}
+{{- with (include "slipstream.run.look" (list . "rollout.nodes") | fromJson).value }}
+the run's rollout.nodes is {{ . }}, which the chart says to each pool: leave it out of the run, and set nodes in rollout.defaults or in a pool
+{{- end }}
 {{- range (include "slipstream.rollout.pools" . | fromJson).pools -}}
 {{- $count := int .gpu.count -}}
-{{- if and (gt $count 0) (ne $engine "vllm") }}
+{{- $nodes := int .nodes -}}
+{{- if gt $nodes 1 -}}
+{{- include "slipstream.guards.spanning" (list $ .) }}
+{{- else if and (gt $count 0) (ne $engine "vllm") }}
 pool {{ .name }} has {{ $count }} GPUs, and the run's rollout.engine is {{ $engine }}, which uses none: set gpu.count to 0 in rollout.defaults or in the pool
 {{- else if and (gt $count 0) (ne (toString $count) $parallel) }}
-pool {{ .name }} has {{ $count }} GPUs a worker, and the run's rollout.tensor_parallel is {{ $parallel }}: set the pool's gpu.count to {{ $parallel }} (an engine stays in one pod)
+pool {{ .name }} has {{ $count }} GPUs a worker, and the run's rollout.tensor_parallel is {{ $parallel }}: set the pool's gpu.count to {{ $parallel }}, or share it out over pods with the pool's nodes
 {{- else if and (eq $count 0) (ne $parallel "1") }}
 pool {{ .name }} has no GPU, and the run's rollout.tensor_parallel is {{ $parallel }}: set the pool's gpu.count to {{ $parallel }}, or the run's rollout.tensor_parallel to 1
 {{- end }}
@@ -33,6 +39,28 @@ pool {{ .name }} has no GPU and the learner has: weights go between GPUs or betw
 {{- else if and (eq $gpus 0) (gt $count 0) }}
 pool {{ .name }} has GPUs and the learner has none: weights go between GPUs or between CPUs; set the pool's gpu.count to 0, or learner.gpu.count to the GPUs of a node
 {{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* A pool whose workers are several pods. Takes (list $ POOL). */}}
+{{- define "slipstream.guards.spanning" -}}
+{{- $pool := index . 1 -}}
+{{- $engine := include "slipstream.run.value" (list (index . 0) "rollout.engine" "vllm") -}}
+{{- $parallel := include "slipstream.run.value" (list (index . 0) "rollout.tensor_parallel" 1) -}}
+{{- $gpus := mul $pool.nodes $pool.gpu.count -}}
+{{- if ne $engine "vllm" }}
+pool {{ $pool.name }} has {{ $pool.nodes }} nodes, and the run's rollout.engine is {{ $engine }}, which stays in one pod: set the pool's nodes to 1
+{{- else if eq (int $pool.gpu.count) 0 }}
+pool {{ $pool.name }} has {{ $pool.nodes }} nodes and no GPU: set the pool's nodes to 1, or its gpu.count to the GPUs of a node
+{{- else if ne (toString $gpus) $parallel }}
+pool {{ $pool.name }} has {{ $pool.nodes }} × {{ $pool.gpu.count }} = {{ $gpus }} GPUs a worker, and the run's rollout.tensor_parallel is {{ $parallel }}: set the run's to {{ $gpus }}, or the pool's nodes and gpu.count
+{{- end }}
+{{- $name := printf "%s-rollout-%s" (include "slipstream.fullname" (index . 0)) $pool.name -}}
+{{- if gt (len $name) 48 }}
+pool {{ $pool.name }} has {{ $pool.nodes }} nodes, and the name of its LeaderWorkerSet, {{ $name }}, is longer than 48: shorten the pool's name or set fullnameOverride
+{{- end }}
+{{- if eq (include "slipstream.run.value" (list (index . 0) "learner.lora.serve" "merged")) "adapter" }}
+pool {{ $pool.name }} has {{ $pool.nodes }} nodes, and the run's learner.lora.serve is adapter, which works in one pod: set it to merged, or the pool's nodes to 1
 {{- end }}
 {{- end -}}
 

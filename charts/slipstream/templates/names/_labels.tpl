@@ -1,4 +1,4 @@
-{{/* Labels and selectors. Takes (dict "root" $ "component" NAME), and "pool" for the pods of a pool. */}}
+{{/* Labels and selectors. Takes (dict "root" $ "component" NAME), and "pool" for the pods of a pool, "node" for one kind of them. */}}
 
 {{- define "slipstream.labels" -}}
 {{ include "slipstream.selector" . }}
@@ -19,6 +19,9 @@ app.kubernetes.io/component: {{ . }}
 {{- end }}
 {{- with .pool }}
 slipstream.dev/pool: {{ . }}
+{{- end }}
+{{- with .node }}
+slipstream.dev/node: {{ . }}
 {{- end }}
 {{- end -}}
 

@@ -5,5 +5,6 @@
 {{- define "slipstream.ports.rollout" -}}50054{{- end -}}
 {{- define "slipstream.ports.weights" -}}29500{{- end -}}
 {{- define "slipstream.ports.ranks" -}}29400{{- end -}}
+{{- define "slipstream.ports.engine" -}}29600{{- end -}}
 {{- define "slipstream.ports.redis" -}}6379{{- end -}}
 {{- define "slipstream.ports.metrics" -}}9464{{- end -}}

@@ -43,3 +43,26 @@
 max(slipstream:pressure{ {{- $release }},pool="{{ index $ 1 }}"}) or max(slipstream:pressure{ {{- $release }},pool=""})
 {{- end -}}
 {{- end -}}
+
+{{/* What the templates of a pool's pods take, but for root and room, as JSON. Takes (list $ POOL). */}}
+{{- define "slipstream.rollout.described" -}}
+{{- with index . 0 -}}
+{{- $start := include "slipstream.run.value" (list . "rollout.start_timeout_seconds" 300) | float64 | ceil | int -}}
+{{- $pool := (index $ 1).name -}}
+{{- if gt (int (index $ 1).nodes) 1 -}}
+{{- /* Those that are there wait for those whose machine comes later. */}}
+{{- $start = add $start .Values.rollout.meetSeconds -}}
+{{- end -}}
+{{- $name := printf "%s-rollout-%s" (include "slipstream.fullname" .) $pool -}}
+{{- dict "component" "rollout" "pool" $pool "name" $name "startSeconds" (add $start 60) | toJson -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What scales: a pool's workers, each a pod or a group of pods. Takes (dict "room" POOL "name" NAME). */}}
+{{- define "slipstream.rollout.scaleTarget" -}}
+{{- if gt (int .room.nodes) 1 -}}
+{apiVersion: leaderworkerset.x-k8s.io/v1, kind: LeaderWorkerSet, name: {{ .name }}}
+{{- else -}}
+{apiVersion: apps/v1, kind: Deployment, name: {{ .name }}}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,141 @@
+"""A further node of an engine that spans several: it runs its share of the ranks, and takes no leases.
+
+    python -m slipstream.rollout.node --config FILE --node-rank K --master-addr HOST [--master-port PORT]
+
+The head, node 0, is the rollout pod itself with the same arguments; this process lives as long as the head
+does. Exit status: 0 after SIGTERM; 1 when the head or a rank here has gone, because the whole engine has then
+to start again, and when the nodes have not met within rollout.start_timeout_seconds.
+"""
+
+import asyncio
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any
+
+from slipstream.config import RunConfig
+from slipstream.rollout.engine import EngineDied
+from slipstream.rollout.place import Place, parse_place
+from slipstream.rpc.errors import Unreachable
+from slipstream.rpc.pod import USAGE_ERROR, Pod, run_pod
+
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+LOOK_SECONDS = 0.5
+CONNECT_SECONDS = 10.0
+HEAD_SECONDS = 3600.0  # the head may wait for a machine of its own; the pod's startup probe is shorter
+# A head whose machine is lost sends nothing: it counts as gone after 10 + 3 * 5 s.
+KEEPALIVE = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3))
+
+
+async def main(pod: Pod, *, place: Place) -> None:
+    """Start the ranks of this node, and hold them until the pod is stopped or the engine ends."""
+    connection = await reach_head(pod, place)
+    if connection is None:
+        return
+    with pod.unstoppable(), _bounded(pod):
+        executor = start_ranks(pod.config, place)
+    try:
+        head = asyncio.create_task(_until_gone(*connection))
+        pod.announce(f"node {place.rank} of {pod.config.rollout.nodes}")
+        await hold(pod, head, executor)
+    finally:
+        executor.shutdown()
+
+
+async def reach_head(pod: Pod, place: Place) -> Connection | None:
+    """A connection to the head, which may come up long after this node; None once stopped.
+
+    Errors: Unreachable after HEAD_SECONDS.
+    """
+    pod.log.info("waiting for the head", address=f"{place.master_addr}:{place.master_port}")
+    deadline = time.monotonic() + HEAD_SECONDS
+    while not pod.stop.is_set():
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                return await asyncio.open_connection(place.master_addr, place.master_port)
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise Unreachable(f"the head of the engine was not there in {HEAD_SECONDS:g} s") from error
+        with suppress(TimeoutError):
+            await asyncio.wait_for(pod.stop.wait(), LOOK_SECONDS)
+    return None
+
+
+def start_ranks(config: RunConfig, place: Place) -> Any:
+    """vLLM's executor with this node's ranks. Blocks until all nodes have met. Errors: those of vLLM."""
+    from slipstream.rollout.vllm_arguments import prepare_arguments
+
+    arguments = prepare_arguments(config, config.model.directory(), place=place)
+    from vllm.v1.executor.multiproc_executor import MultiprocExecutor
+
+    return MultiprocExecutor(arguments.create_engine_config(headless=True), monitor_workers=False)
+
+
+async def hold(pod: Pod, head: asyncio.Task[None], executor: Any) -> None:
+    """Return after SIGTERM, once the head has gone or could have finished its groups.
+
+    Errors: EngineDied when the head or a rank goes before.
+    """
+    stopping = asyncio.create_task(pod.stop.wait())
+    try:
+        while not (head.done() or stopping.done()):
+            await asyncio.wait((head, stopping), timeout=LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            died = [worker.rank for worker in executor.workers if not worker.proc.is_alive()]
+            if died and not stopping.done():
+                raise EngineDied(f"rank {died[0]} of the engine ended; its log says why")
+        if not stopping.done():
+            raise EngineDied("the head of the engine has gone, and its ranks cannot go on without it")
+        await asyncio.wait((head,), timeout=pod.config.rollout.drain_seconds)
+    finally:
+        for task in (head, stopping):
+            task.cancel()
+
+
+async def _until_gone(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Return when the head has gone. It keeps the port, where its ranks met the others, for all its life."""
+    connection = writer.get_extra_info("socket")
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, seconds in KEEPALIVE:
+        connection.setsockopt(socket.IPPROTO_TCP, option, seconds)
+    try:
+        await reader.read(1)
+    except OSError:
+        pass
+    finally:
+        writer.close()
+
+
+@contextmanager
+def _bounded(pod: Pod) -> Iterator[None]:
+    """Around the start, which blocks: end the process when it takes too long."""
+
+    def give_up() -> None:
+        pod.log.error("stopped", error=f"the engine's nodes did not meet within {seconds:g} s")
+        os._exit(1)  # its ranks die with it
+
+    seconds = pod.config.rollout.start_timeout_seconds
+    timer = threading.Timer(seconds, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def run(argv: list[str]) -> int:
+    """The process from its arguments to its exit status."""
+    place, rest = parse_place("rollout.node", argv)
+    if place is None or place.rank == 0:
+        print("slipstream.rollout.node: give --node-rank K from 1 on, and --master-addr", file=sys.stderr)
+        return USAGE_ERROR
+    return run_pod("rollout", partial(main, place=place), rest)
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1:]))

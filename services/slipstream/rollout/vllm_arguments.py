@@ -1,0 +1,95 @@
+"""What vLLM is started with: the same on every node of an engine, but for the node's place."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from slipstream.config import RunConfig
+from slipstream.rollout.adapter import ServedAdapter
+from slipstream.rollout.place import Place, check_place
+from slipstream.rollout.plugin import TRANSFER_BACKEND, register
+
+GIB = 1024**3
+CPU_BLOCK_SIZE = 32  # the CPU kernels want multiples of 32; smaller blocks share more of a short prompt
+
+
+def prepare_arguments(
+    config: RunConfig, model_dir: Path, *, adapter: ServedAdapter | None = None, place: Place | None = None
+) -> Any:
+    """Set up this process for vLLM and return its AsyncEngineArgs.
+
+    Errors: ValueError where this vLLM or this place cannot do what the configuration asks for.
+    """
+    check_place(place, nodes=config.rollout.nodes)
+    on_gpu = set_environment(config)
+    register()
+    if config.learner.replay_experts:
+        _require_model_runner_v2()
+    from vllm.config.weight_transfer import WeightTransferConfig
+    from vllm.engine.arg_utils import AsyncEngineArgs
+
+    rollout = config.rollout
+    return AsyncEngineArgs(
+        model=str(model_dir),
+        dtype=config.model.dtype,
+        seed=config.seed,
+        enable_prefix_caching=True,
+        logprobs_mode="processed_logprobs",
+        generation_config="vllm",
+        max_num_seqs=rollout.max_groups * rollout.group_size,
+        weight_transfer_config=WeightTransferConfig(backend=TRANSFER_BACKEND),
+        disable_log_stats=True,
+        enable_return_routed_experts=config.learner.replay_experts,
+        tensor_parallel_size=rollout.tensor_parallel,
+        **_memory(config, on_gpu=on_gpu),
+        **({} if adapter is None else adapter.engine_arguments()),
+        **({} if place is None else _span(place, nodes=rollout.nodes)),
+    )
+
+
+def set_environment(config: RunConfig) -> bool:
+    """Settings that vLLM reads from the environment only; returns whether there is a GPU."""
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    import torch
+
+    if torch.cuda.is_available():
+        return True
+    os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+    os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # else the first request compiles with g++ for 15 s
+    os.environ["OMP_NUM_THREADS"] = str(config.rollout.threads)
+    return False
+
+
+def _memory(config: RunConfig, *, on_gpu: bool) -> dict[str, Any]:
+    if on_gpu:
+        return {"gpu_memory_utilization": config.rollout.gpu_memory_utilization}
+    return {
+        "enforce_eager": True,
+        "kv_cache_memory_bytes": int(config.rollout.kv_cache_gib * GIB),
+        "block_size": CPU_BLOCK_SIZE,
+    }
+
+
+def _span(place: Place, *, nodes: int) -> dict[str, Any]:
+    """vLLM's own processes on several nodes, without Ray."""
+    return {
+        "nnodes": nodes,
+        "node_rank": place.rank,
+        "master_addr": place.master_addr,
+        "master_port": place.master_port,
+        "distributed_executor_backend": "mp",
+    }
+
+
+def _require_model_runner_v2() -> None:
+    """Errors: ValueError where vLLM cannot return the experts it chose."""
+    from vllm.triton_utils import HAS_TRITON
+
+    if not HAS_TRITON:
+        raise ValueError(
+            "learner.replay_experts is on, and vLLM returns chosen experts from its model runner V2 only, "
+            "which needs Triton: a GPU, or vLLM's CPU build with triton-cpu; set learner.replay_experts to "
+            "false"
+        )
