@@ -15,6 +15,7 @@ from slipstream.cli.__main__ import main
 from slipstream.cli.probe_checks import run_probe
 from slipstream.config import RunConfig, parse_config
 from slipstream.config.load import given_tree
+from slipstream.config.rewards import ExactMatchConfig
 from slipstream.replay.redis_server import RedisServer
 from slipstream.rpc.server import start_server
 from slipstream.telemetry.logs import Log
@@ -23,7 +24,7 @@ from slipstream.types import Prompt
 from slipstream.v1 import learner_pb2, learner_pb2_grpc, replay_pb2, replay_pb2_grpc
 from slipstream.v1.verifier_pb2_grpc import add_VerifierServicer_to_server
 from slipstream.verifier.adapters import EachAnswer
-from slipstream.verifier.reward import Answer, RewardFunction, Verdict
+from slipstream.verifier.reward import Answer, Reward, RewardFunction, Verdict
 from slipstream.verifier.rewards.exact_match import exact_match
 from slipstream.verifier.scorer import Scorer
 from slipstream.verifier.servicer import VerifierServicer
@@ -68,7 +69,8 @@ def verifier(
     functions: Mapping[str, RewardFunction] | None = None,
 ) -> contextlib.AbstractAsyncContextManager[str]:
     """A verifier with these reward functions, or that of the configuration."""
-    rewards = {name: EachAnswer(f) for name, f in (functions or {"exact_match": exact_match}).items()}
+    rewards: dict[str, Reward] = {name: EachAnswer(f) for name, f in (functions or {}).items()}
+    rewards = rewards or {"exact_match": exact_match(ExactMatchConfig(name="exact_match"))}
     scorer = Scorer(rewards, queue=64, metrics=Metrics(), log=Log(pod="verifier"))
     return server(partial(add_VerifierServicer_to_server, VerifierServicer(scorer)))
 

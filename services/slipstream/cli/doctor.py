@@ -13,7 +13,6 @@ from typing import Any
 
 from slipstream import __version__
 from slipstream.cli.errors import CommandError
-from slipstream.config import VerifierConfig
 
 REPORT = "slipstream.verifier.sandbox.report"
 REPORT_SECONDS = 90.0
@@ -82,6 +81,8 @@ def described(layers: dict[str, Any]) -> Iterator[str]:
 
 def lacking(layers: dict[str, Any]) -> list[str]:
     """Layers that are demanded by default and missing."""
+    from slipstream.config import VerifierConfig
+
     return [name for name in VerifierConfig().isolation.require if name not in layers["active"]]
 
 
