@@ -29,6 +29,8 @@ SILENT = {
     "verifier": {
         ("Known verdicts", "A"): "its rewards are too cheap to remember",
         ("Children replaced", "A"): "its rewards need no children",
+        ("Layers of isolation", "A"): "its rewards run no programs",
+        ("Fork servers lost", "A"): "its rewards run no programs",
     },
     "replay": {("Memory used", "A"): "the embedded Redis has no limit"},
 }
