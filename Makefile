@@ -20,7 +20,7 @@ quickstart: $(READY)  ## Train the million-parameter model on two-digit addition
 test: $(READY)  ## The default suite, vLLM included: a quarter of an hour on two cores.
 	$(BIN)/python -m pytest -m "not (gpu or long or presets or chart or trl or mutants)"
 
-test-long: $(READY)  ## Adapters, experts and stages on the real engine: ten minutes.
+test-long: $(READY)  ## Adapters, experts, stages and several engines, for real: a quarter of an hour.
 	$(BIN)/python -m pytest -m "long and not gpu"
 
 test-chart: $(READY)  ## The chart without a cluster: renders, policies, alerts, and its pods as local processes.

@@ -11,7 +11,12 @@ from system.driver import Run, running
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 EMULATED = ("rollout.engine=emulated", "rollout.emulated.median_seconds=0.1")
-ENGINES = [pytest.param(EMULATED, id="emulated"), pytest.param((), id="vllm", marks=pytest.mark.vllm)]
+VLLM = pytest.mark.vllm
+ENGINES = [pytest.param(EMULATED, id="emulated"), pytest.param((), id="vllm", marks=VLLM)]
+TWO_ENGINES = [
+    pytest.param(EMULATED, id="emulated"),
+    pytest.param((), id="vllm", marks=[VLLM, pytest.mark.long]),
+]
 STOP_SECONDS = 15
 
 
@@ -53,7 +58,7 @@ def test_a_run_trains_to_its_end_and_leaves_everything_that_it_promises(
     AutoTokenizer.from_pretrained(run.run_dir / "model")
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", TWO_ENGINES)
 def test_a_second_worker_joins_in_the_middle_and_goes_on_when_the_first_is_killed(
     tmp_path: Path, engine: tuple[str, ...]
 ) -> None:

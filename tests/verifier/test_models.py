@@ -20,6 +20,8 @@ from slipstream.verifier.workers.worker import WorkerLost
 from verifier.scoring import Bench, answer
 from verifier.tiny_models import a_model, logits_of
 
+pytestmark = pytest.mark.long  # models are made and loaded in it
+
 PROMPT = Prompt(prompt_id="p", task="t", text="1 + 2 = ", answer="3")
 TURNS = Prompt(prompt_id="p", task="t", messages=(ChatMessage(role="user", content="1 + 2 ="),), answer="3")
 
@@ -156,7 +158,6 @@ def test_a_missing_model_or_library_stops_the_verifier_at_start(
         Bench([config])
 
 
-@pytest.mark.chart
 def test_the_verifier_scores_in_a_process_that_is_started_anew_when_it_dies(tmp_path: Path) -> None:
     path = a_model(tmp_path, "sequence")
     config = RewardModelConfig(name="reward_model", path=path, device="cpu", batch_size=2)
@@ -179,7 +180,6 @@ def test_the_verifier_scores_in_a_process_that_is_started_anew_when_it_dies(tmp_
     assert again[0].value == pytest.approx(expected[3], abs=1e-5)
 
 
-@pytest.mark.chart
 def test_a_model_that_cannot_be_loaded_says_why_at_start(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
 
