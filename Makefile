@@ -73,8 +73,9 @@ bench-learner: $(READY)  ## A step of the learner against padded ones, into docs
 bench-autoscaling: $(READY)  ## Simulated fleets under autoscalers, into docs/benchmarks.md: five minutes.
 	$(BIN)/python benchmarks/autoscaling.py --docs
 
-bench-verifier: $(READY)  ## Completions a second that the verifier scores, by reward: two minutes.
+bench-verifier: $(READY)  ## Completions a second that the verifier scores, by reward, and what isolation costs: four minutes.
 	$(BIN)/python benchmarks/verifier.py
+	$(BIN)/python benchmarks/isolation.py
 
 clean:  ## Remove the environment and what runs have left.
 	rm -rf $(VENV) runs build *.egg-info services/*.egg-info

@@ -37,6 +37,14 @@ START_SECONDS = 120
 WARM_UP_SECONDS = 1.0
 MILLISECONDS = 1000
 Score = Callable[[pb.ScoreRequest], Awaitable[pb.ScoreResponse]]
+Form = tuple[Callable[[int], str], Callable[[int, int], str]]
+"""How a number's ground truth is written, and how an answer is, by the number and a factor."""
+WHOLE: Form = (lambda n: f"{n}", lambda n, k: f"\\frac{{{k * n}}}{{{k}}}")
+FRACTION: Form = (lambda n: f"\\frac{{{n}}}{{7}}", lambda n, k: f"{k * n}/{7 * k}")
+DECIMAL: Form = (lambda n: f"{n}.5", lambda n, k: f"\\frac{{{k * (2 * n + 1)}}}{{{2 * k}}}")
+SURD: Form = (lambda n: f"{n}\\sqrt{{3}}", lambda n, k: f"{k}\\sqrt{{3}}\\cdot\\frac{{{n}}}{{{k}}}")
+CIRCLE: Form = (lambda n: f"{n}\\pi", lambda n, k: f"\\frac{{{k * n}\\pi}}{{{k}}}")
+FORMS = (WHOLE, FRACTION, WHOLE, DECIMAL, WHOLE, SURD, WHOLE, CIRCLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +96,33 @@ def tagged(number: int) -> tuple[pb.ScoreRequest, list[float]]:
     return _request("?", "4", texts), [1.0, 0.0] * (GROUP_SIZE // 2)
 
 
+def mathematics(number: int) -> tuple[pb.ScoreRequest, list[float]]:
+    """By turns the forms below, of which half are whole numbers; no answer is written as the truth is."""
+    return _forms(FORMS[number % len(FORMS)], number % 9_000 + 2)
+
+
+def algebra(number: int) -> tuple[pb.ScoreRequest, list[float]]:
+    """Surds: every answer takes the parser and the algebra."""
+    return _forms(SURD, number % 9_000 + 2)
+
+
+def program(number: int) -> tuple[pb.ScoreRequest, list[float]]:
+    """A sum to be read and printed, and programs of which every second one is right."""
+    texts = [
+        f"```python\na, b = map(int, input().split())\nprint(a + b + {shift % 2})  # {number}.{shift}\n```"
+        for shift in range(GROUP_SIZE)
+    ]
+    tests = json.dumps([{"input": f"{number} 4", "output": str(number + 4)}])
+    return _request("?", "", texts, tests=tests), [1.0, 0.0] * (GROUP_SIZE // 2)
+
+
+def _forms(form: Form, size: int) -> tuple[pb.ScoreRequest, list[float]]:
+    """A truth, and eight writings of it and of its successor by turns."""
+    truth, write = form
+    texts = [f"so \\boxed{{{write(size + shift % 2, shift + 2)}}}" for shift in range(GROUP_SIZE)]
+    return _request("?", truth(size), texts), [1.0, 0.0] * (GROUP_SIZE // 2)
+
+
 def _request(text: str, answer: str, texts: list[str], **fields: str) -> pb.ScoreRequest:
     return pb.ScoreRequest(
         prompt=types.Prompt(prompt_id="p", task="load", text=text, answer=answer, fields=fields),
@@ -102,9 +137,13 @@ LOADS: Mapping[str, Load] = {
         reward={"pattern": r"<think>.*</think><answer>[^<>]*</answer>"},
         request=tagged,
     ),
+    "math": Load(reward={}, request=mathematics, least_rate=500),
+    "math_algebra": Load(reward={"kind": "math"}, request=algebra, most_p99_ms=None),
+    "code_tests": Load(reward={}, request=program, least_rate=60, most_p99_ms=None),
     "custom": Load(
-        reward={"function": "slipstream.verifier.rewards.exact_match:exact_match"},
-        request=addition,
+        reward={"function": "slipstream.verifier.rewards.countdown:countdown"},
+        request=puzzle,
+        data={"kind": "countdown"},
     ),
 }
 

@@ -24,6 +24,9 @@ _SPACED_THOUSANDS = re.compile(r"(?<![0-9.])([0-9]{1,3})((?:(?:\\[,;! ]|\{,\}|~)
 _SEPARATOR = re.compile(r"\\[,;! ]|\{,\}|~")
 _MIXED = re.compile(r"(?<![0-9.])([0-9]+)\s+([0-9]+)/([0-9]+)(?![0-9.])")
 _SCIENTIFIC = re.compile(r"(?<![A-Za-z0-9.])([0-9]+(?:\.[0-9]+)?)[eE]([+-]?[0-9]+)(?![A-Za-z0-9.])")
+_SIGNS = re.compile(r"[\s+-]*")
+_ATOM = re.compile(r"\\[A-Za-z]+\s*|[A-Za-z]|[0-9]+(?:\.[0-9]+)?")
+_HIGHER = re.compile(r"\s*(?:\^|!)")
 _TWO_NUMBERS = re.compile(r"[0-9.](?:\s|\\[,;:! ]|~)+[0-9.]")
 
 
@@ -105,13 +108,28 @@ def _check_powers(expression: str) -> None:
 
 
 def _argument(text: str) -> str:
-    """What an exponent sign raises to: a group in braces or brackets, or what comes up to the next space."""
-    text = text.lstrip()
-    if text[:1] not in ("{", "("):
-        return re.split(r"[\s,;)}\]]", text, maxsplit=1)[0]
+    """What an exponent sign raises to: a group, a command with its groups, a number or a letter, with the
+    signs before it and with the powers and factorials of it."""
+    end = _SIGNS.match(text).end()  # type: ignore[union-attr]
+    end = _after_groups(text, end) if text[end : end + 1] in ("{", "(") else _after_atom(text, end)
+    higher = _HIGHER.match(text, end)
+    if higher is None:
+        return text[:end]
+    return text[: higher.end()] + (_argument(text[higher.end() :]) if higher[0].endswith("^") else "")
+
+
+def _after_atom(text: str, start: int) -> int:
+    atom = _ATOM.match(text, start)
+    if atom is None:  # bars, or nothing: all that could belong to it
+        return start + len(re.split(r"[\s,;)}\]]", text[start:], maxsplit=1)[0])
+    return _after_groups(text, atom.end()) if atom[0].startswith("\\") else atom.end()
+
+
+def _after_groups(text: str, start: int) -> int:
+    """Where the groups that begin at `start` end; the end of the text for one that does not close."""
     depth = 0
-    for position, character in enumerate(text):
-        depth += (character in "{(") - (character in "})")
-        if not depth:
-            return text[: position + 1]
-    return text
+    for position in range(start, len(text)):
+        if not depth and text[position] not in "{([":
+            return position
+        depth += (text[position] in "{([") - (text[position] in "})]")
+    return len(text)

@@ -1,7 +1,8 @@
 """The reward `math` in a child process, where math-verify may be slow, and is ended when it is."""
 
 from slipstream.tasks.cpu_limit import cpu_limit
-from slipstream.tasks.equality import equal, parsed, warm_up
+from slipstream.tasks.equality import equal, warm_up
+from slipstream.tasks.latex import parsed
 from slipstream.tasks.mathematics import Refused
 from slipstream.types import Prompt
 from slipstream.verifier.reward import Answer, UnusableGroundTruth, Verdict, invalid
