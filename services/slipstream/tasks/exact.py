@@ -18,7 +18,8 @@ _QUOTED = re.compile(r"\\(?:text|mathrm|textbf|textit|textrm|mbox)\{([^{}]*)\}")
 _WORDS = re.compile(r"[A-Za-z][A-Za-z0-9 ,.'-]*")
 _PRODUCT = re.compile(r"[a-z]*(?:sin|cos|tan|cot|sec|csc|log|ln|exp|sqrt|pi)[a-z]*|[a-z]{1,4}")
 _IN_BASE = re.compile(r"\(?([0-9][0-9A-Z]{0,59})\)?_(?:\{([1-9][0-9]?)\}|([2-9]))")
-_LIST = re.compile(r"[0-9],\s")
+_TIME = re.compile(r"(?:\\text\{)?([0-9]{1,2}):([0-9]{2})(?:\\text\{)?\s*(?:([ap])\.?m\.?)?\}?", re.IGNORECASE)
+_LIST = re.compile(r"[^(\[{\\]*[0-9],\s")
 
 
 def exactly_equal(one: str, other: str, *, digits: int) -> bool | None:
@@ -26,7 +27,7 @@ def exactly_equal(one: str, other: str, *, digits: int) -> bool | None:
 
     Percentages with a decimal point are compared to `digits` decimals.
     """
-    if _LIST.search(one + " | " + other) is None:
+    if not _LIST.match(one) and not _LIST.match(other):
         return _same(_plain(one), _plain(other), digits)
     return True if _plain(one) == _plain(other) else None  # 100, 200 is no number with thousands
 
@@ -34,7 +35,7 @@ def exactly_equal(one: str, other: str, *, digits: int) -> bool | None:
 def _same(one: str, other: str, digits: int) -> bool | None:
     if one == other:
         return True
-    for compare in (_percentages, _in_base, _words):
+    for compare in (_percentages, _in_base, _words, _times):
         known = compare(one, other, digits)
         if known is not None:
             return known
@@ -92,9 +93,20 @@ def _words(one: str, other: str, _digits: int) -> bool | None:
         return None
     if min(sum(map(str.isalpha, text)) for text in spelled) < FEWEST_LETTERS:
         return None
-    if not (first or second) and any(_PRODUCT.fullmatch(text) for text in spelled):
+    if not (first or second) and any("," in text or _PRODUCT.fullmatch(text) for text in spelled):
         return True if spelled[0] == spelled[1] else None
     return "".join(spelled[0].split()).casefold() == "".join(spelled[1].split()).casefold()
+
+
+def _times(one: str, other: str, _digits: int) -> bool | None:
+    """Of a clock, which is known by :00 or a.m.; 3:4 is a ratio."""
+    first, second = _TIME.fullmatch(one), _TIME.fullmatch(other)
+    if not any(time is not None and (time[2] == "00" or time[3]) for time in (first, second)):
+        return None
+    if first is None or second is None:
+        return False
+    halves = {half.lower() for half in (first[3], second[3]) if half}
+    return (int(first[1]), first[2]) == (int(second[1]), second[2]) and len(halves) < 2
 
 
 def _exact(expression: str) -> Exact | None:

@@ -5,23 +5,30 @@ time of a parse. See latex2sympy2_extended 1.11, https://github.com/huggingface/
 """
 
 import re
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
 import sympy
 from latex2sympy2_extended.latex2sympy2 import ConversionConfig, _Latex2Sympy, normalize_latex
+from latex2sympy2_extended.math_normalization import units_regex
 from math_verify import LatexExtractionConfig
 from math_verify.grader import should_treat_as_complex
 
 from slipstream.tasks.mathematics import Refused
 
-NORMALIZATION: Final = LatexExtractionConfig().normalization_config
+NORMALIZATION: Final = replace(LatexExtractionConfig().normalization_config, units=False, boxed="none")
+"""Units are taken off here: the normalisation drops all between the first words and a brace at the end."""
 TWO_CASES: Final = ConversionConfig(lowercase_symbols=False)
 ONE_CASE: Final = ConversionConfig()
 
 _PART = re.compile(r"\\[dt]?frac(?:\{[0-9]+\}|[0-9])(?:\{[0-9]+\}|[0-9])")
 _BARE_NUMBER = re.compile(r"[{\s]*[0-9.,]+[}\s]*")
 _EQUALS = re.compile(r"(?<![\\<>!])=")
+_UNIT = re.compile(
+    r"([0-9A-Za-z})\]!%|])\s*(?:\\[,;: ])?\\(?:text|mbox|mathrm|textrm|textbf|textit)\s*\{(?!\s*(?:and|or)\s*\})[^{}]*\}"
+    r"\s*(?:\^\s*(?:[0-9]|\{[0-9]\}))?(?=\s*(?:$|[,;]))"
+)
 _NO_SYMBOL = re.compile(r"\\(?:text|mbox|mathrm|textbf|textit|textrm)\s*\{[^{}]*\}|\\[A-Za-z]+")
 _OR = re.compile(r"\s*\\(?:text|mbox|mathrm)\s*\{\s*or\s*\}\s*|\s+or\s+|\\lor(?![A-Za-z])|\\vee(?![A-Za-z])")
 _FRACTION_OF_HUNDRED = re.compile(r"([0-9]+)?\\[dt]?frac\{([0-9]+)\}\{([0-9]+)\}\s*\\?%")
@@ -78,6 +85,8 @@ def parsed(expression: str) -> Any:
         raise Refused(f"not an expression: {' '.join(str(error).split())[:80]!a}") from error
     if found is None:
         raise Refused("not an expression")
+    if isinstance(found, sympy.Basic) and found.has(sympy.zoo, sympy.nan):
+        raise Refused("a division by zero")
     return found
 
 
@@ -89,13 +98,20 @@ def _fraction(found: re.Match[str]) -> str:
 
 def _alternatives(latex: str) -> Any:
     """Inequalities of one letter with `or` between them are the union of what they allow."""
-    parts = [_read(normalize_latex(part, config=NORMALIZATION)) for part in _OR.split(latex)]
+    parts = [_read(_normal(part)) for part in _OR.split(latex)]
     if len(parts) > 1 and all(
         isinstance(part, sympy.core.relational._Inequality | sympy.And) and len(part.free_symbols) == 1
         for part in parts
     ):
         return sympy.Union(*(part.as_set() for part in parts))
-    return parts[0] if len(parts) == 1 else _read(normalize_latex(latex, config=NORMALIZATION))
+    return parts[0] if len(parts) == 1 else _read(_normal(latex))
+
+
+def _normal(latex: str) -> str:
+    """In the one form that the parser knows, without units of numbers."""
+    for _ in range(2):
+        latex = units_regex.sub(r"\1", _UNIT.sub(r"\1", latex))
+    return str(normalize_latex(latex, config=NORMALIZATION))
 
 
 def _read(latex: str) -> Any:

@@ -28,8 +28,9 @@ _SCIENTIFIC = re.compile(r"(?<![A-Za-z0-9.])([0-9]+(?:\.[0-9]+)?)[eE]([+-]?[0-9]
 _SIGNS = re.compile(r"[\s+-]*")
 _ATOM = re.compile(r"\\[A-Za-z]+\s*|[A-Za-z]|[0-9]+(?:\.[0-9]+)?")
 _HIGHER = re.compile(r"\s*(?:\^|!)")
-_TWO_NUMBERS = re.compile(r"[0-9.](?:\s|\\[,;:! ]|~|\\q?quad|\\space|')+[0-9.]")
-_ENDING = re.compile(r"(?:\s|\\[,;:! ]|\\\\|\\q?quad|(?<!\\)[.,;])+$")
+_TWO_NUMBERS = re.compile(r"[0-9.](?:\s|\\[,;:! ]|~|\\q?quad|\\space|['\"]|\\?\$)+[0-9.]")
+_ENDING = re.compile(r"(?:\s|\\[,;:! ]|\\\\|\\q?quad|(?<!\\)[.,;])$")
+LONGEST_ENDING: Final = 6
 _WORDS = re.compile(r"\\(?:text|mbox|textrm|textbf|textit)\s*\{([^{}]*)\}")
 _BOX = re.compile(r"\\(?:boxed|fbox)")
 _SYMBOLIC = re.compile(
@@ -71,7 +72,9 @@ def _bare(text: str) -> str:
         if body.startswith(opening) and body.endswith(closing) and len(body) >= 2 * len(opening):
             body = body[len(opening) : len(body) - len(closing)]
             break
-    return _ENDING.sub("", body).strip()
+    while ending := _ENDING.search(body[-LONGEST_ENDING:]):
+        body = body[: len(body) - len(ending[0])]
+    return body.strip()
 
 
 def _plain(body: str) -> str:
