@@ -20,6 +20,7 @@ _NUMBER = re.compile(r"[0-9]+")
 _COMMAND = re.compile(r"\\[A-Za-z]+")
 _POWER = re.compile(r"\^|\*\*")
 _FACTORIAL = re.compile(r"([0-9]+|[)\]}])\s*!|\\(?:binom|dbinom|tbinom|Gamma|prod|sum|int|uparrow)")
+_FACTORIALS = re.compile(r"!\s*!\s*!")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 _SPACED_THOUSANDS = re.compile(r"(?<![0-9.])([0-9]{1,3})((?:(?:\\[,;! ]|\{,\}|~)[0-9]{3})+)(?![0-9])")
 _SEPARATOR = re.compile(r"\\[,;! ]|\{,\}|~")
@@ -109,6 +110,8 @@ def _check_powers(expression: str) -> None:
             raise Refused(f"an exponent of more than {MAX_EXPONENT}")
         if ("^" in exponent or "!" in exponent) and largest > 5:
             raise Refused("a power of a power of numbers")
+    if _FACTORIALS.search(expression):
+        raise Refused("a factorial of a factorial of a factorial")
     for factorial in _FACTORIAL.finditer(_SYMBOLIC.sub("n!", expression)):
         operand = factorial[1]
         if operand is not None and (not operand.isdigit() or int(operand) > MAX_FACTORIAL):
