@@ -20,6 +20,7 @@ from slipstream.verifier.sandbox.job import Ran, Run, run_from_json
 from slipstream.verifier.sandbox.kernel import PR_SET_CHILD_SUBREAPER, prctl
 from slipstream.verifier.sandbox.program import CONFINED, become
 from slipstream.verifier.sandbox.streams import Streams
+from slipstream.verifier.workers.core_time import core_seconds
 from slipstream.verifier.workers.frames import receive_frame, to_frame
 
 TICK_SECONDS = 0.02
@@ -91,7 +92,7 @@ def _watch(pid: int, seconds: float, streams: Streams, folder: str, scratch_byte
             if scratch.over(folder, max_bytes=scratch_bytes):
                 return "disk"
             late = time.monotonic() - started - seconds
-            if late > 0 and late > _waited_for_core(pid):
+            if late > 0 and (late > _waited_for_core(pid) or core_seconds(pid) >= seconds):
                 return "late"
             if late > (PATIENCE - 1) * seconds:
                 raise Unjudged(f"no end within {PATIENCE * seconds:g} s on a busy machine")
@@ -100,7 +101,10 @@ def _watch(pid: int, seconds: float, streams: Streams, folder: str, scratch_byte
 
 
 def _waited_for_core(pid: int) -> float:
-    """Seconds for which the program was ready and got no core; 0 where the kernel does not say."""
+    """Seconds for which the program was ready and got no core; 0 where the kernel does not say.
+
+    It says so of the first thread only, which may have waited for others of the same program.
+    """
     with suppress(OSError, ValueError, IndexError):
         outer = _own_children()[0]  # as /proc counts, which may be mounted in another namespace
         with open(f"/proc/{outer}/schedstat", encoding="ascii") as file:
