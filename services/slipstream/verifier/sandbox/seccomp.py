@@ -98,7 +98,7 @@ def _threads_only() -> list[Instruction]:
 
 
 def _pair_of_streams() -> list[Instruction]:
-    """Allow a pair of streams of this machine; to ask for another family can load a module into the kernel."""
+    """Allow a pair of streams of this machine; to ask for another family may load a kernel module."""
     return [
         *_load(ARGUMENTS_OFFSET),
         (JUMP_IF_EQUAL, 1, 0, UNIX),
