@@ -200,11 +200,11 @@ async def siege(folder: Path, *, warm_up: int, number: int) -> None:
         before = await service.rest()
         started = time.monotonic()
         seen = await attack(service, number, seed=2)
-        took = time.monotonic() - started
+        print(f"{number} answers in {time.monotonic() - started:.0f} s: {dict(seen)}")
         await rude(service)
         await service.healthy()
         after = await service.rest()
-        print(f"{number} answers in {took:.0f} s: {dict(seen)}; {before} → {after}")
+        print(f"{before} → {after}")
         assert sum(seen[kind.name] for kind in hostile.KINDS) == number
         failed = {name for name in seen if name.startswith("error of")}
         assert failed <= {f"error of {hostile.MAY_FAIL}"}, seen

@@ -62,6 +62,11 @@ CALLS: Mapping[str, str] = {
         "def answer():\n open('x', 'wb').write(b'\\xc3' * 4096)\n libc.dlopen.restype = ctypes.c_void_p\n"
         " return 42 if libc.dlopen(os.path.abspath('x').encode(), 2) else 0"
     ),
+    "makes threads for ever, of nothing": (
+        "code = mmap.mmap(-1, 4096, prot=7)  # loop: clone; a new thread pauses\n"
+        "code.write(bytes.fromhex('b838000000bf000f010031f631d24531d24531c00f0585c075e6b8220000000f05ebf7'))\n"
+        "def answer(): return ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code)))()"
+    ),
     "traces itself": "def answer(): return 42 if call(101, 117, 0, 0, 0, 0) == 0 else 0",
     "seizes every process": (
         "def answer(): return 42 if any(call(101, 117, 0x4206, pid, 0, 0) == 0 for pid in range(1, 400)) else 0"

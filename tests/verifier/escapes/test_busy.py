@@ -30,12 +30,21 @@ def busy() -> Iterator[None]:
             spinner.wait()
 
 
-def test_a_program_of_many_threads_does_not_wait_for_itself() -> None:
-    async def ends() -> list[tuple[str, bool]]:
-        async with Bench([CodeTestsConfig(name="code_tests")], config=VerifierConfig(workers=1)) as bench:
-            with busy():
-                run = Run(code=MANY_THREADS, call="answer", arguments="[]", seconds=SECONDS, memory_mib=512)
-                runs = [await bench.surroundings.sandbox.run(run) for _ in range(2)]
-            return [(ran.end, ran.seconds < 4 * SECONDS) for ran in runs]
+def ends(code: str, *, seconds: float, number: int) -> list[str]:
+    """How runs of a program end on a busy machine."""
 
-    assert asyncio.run(ends()) == [("late", True)] * 2
+    async def play() -> list[str]:
+        async with Bench([CodeTestsConfig(name="code_tests")], config=VerifierConfig(workers=1)) as bench:
+            run = Run(code=code, call="answer", arguments="[]", seconds=seconds, memory_mib=512)
+            with busy():
+                return [(await bench.surroundings.sandbox.run(run)).end for _ in range(number)]
+
+    return asyncio.run(play())
+
+
+def test_a_program_of_many_threads_does_not_wait_for_itself() -> None:
+    assert ends(MANY_THREADS, seconds=SECONDS, number=2) == ["late"] * 2
+
+
+def test_a_short_deadline_counts_from_when_the_program_begins() -> None:
+    assert ends("while True: pass", seconds=0.01, number=10) == ["late"] * 10
