@@ -24,7 +24,7 @@ INTERPRETER_FLAGS = ("-s", "-P", "-S", "-B", "-X", "utf8")
 ENVIRONMENT = {"PYTHONHASHSEED": "0"}
 """The order of a set is part of what a program does, and a verdict is to be the same again."""
 START_SECONDS = 60.0
-MARGIN_SECONDS = 10.0
+MARGIN_SECONDS = 20.0
 
 
 class SandboxLost(Exception):
