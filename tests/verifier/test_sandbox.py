@@ -21,13 +21,13 @@ from slipstream.config.schema import IsolationConfig
 from slipstream.verifier.sandbox import kernel, scratch, seccomp
 from slipstream.verifier.sandbox.job import Run
 from slipstream.verifier.sandbox.layers import LAYERS, Report, TooFewLayers
-from slipstream.verifier.sandbox.server_process import (
+from slipstream.verifier.sandbox.interpreter import (
     ENVIRONMENT,
     INTERPRETER_FLAGS,
     SCRIPT,
     SOURCE_ROOT,
-    SandboxLost,
 )
+from slipstream.verifier.sandbox.server_process import SandboxLost
 from slipstream.verifier.workers.frames import receive_frame, to_frame
 from verifier.scoring import Bench
 
@@ -177,7 +177,7 @@ def server_as_pod(prepare: Callable[[], None] | None) -> Iterator[Callable[..., 
         ]
         with theirs:
             process = subprocess.Popen(
-                [*command, "65536", "4"],
+                [*command, "65536", "4", "none"],
                 env=ENVIRONMENT,
                 pass_fds=[theirs.fileno()],
                 user=POD_USER,

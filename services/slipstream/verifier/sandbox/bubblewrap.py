@@ -18,6 +18,7 @@ from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from slipstream.verifier.sandbox.confine import DEVICES, SYSTEM
 from slipstream.verifier.sandbox.interpreter import (
@@ -80,6 +81,7 @@ class Bubblewrap:
         return [
             *(self.program, *OPTIONS),
             *(rights if root else USER_NAMESPACE),
+            *_folders([*self.readable, *DEVICES, home]),
             *_bound("--ro-bind", self.readable),
             *_bound("--dev-bind", DEVICES),
             *("--proc", "/proc"),
@@ -141,6 +143,12 @@ def _outermost(paths: Sequence[str]) -> list[str]:
         if not any(path.startswith(f"{folder}/") for folder in kept):
             kept.append(path)
     return kept
+
+
+def _folders(paths: Sequence[str]) -> list[str]:
+    """Options that make the folders above some paths such that every user may pass through them."""
+    above = {str(folder) for path in paths for folder in Path(path).parents}
+    return [word for folder in sorted(above - {"/"}) for word in ("--perms", "0755", "--dir", folder)]
 
 
 def _bound(option: str, paths: Sequence[str]) -> list[str]:

@@ -100,11 +100,11 @@ def _remove(home: str) -> None:
         os.rmdir(home)
 
 
-async def _start(
-    descriptor: int, home: str, bounds: Bounds, outer: Outer
-) -> asyncio.subprocess.Process:
+async def _start(descriptor: int, home: str, bounds: Bounds, outer: Outer) -> asyncio.subprocess.Process:
     wall = outer.bubblewrap
-    before = [*wall.command(home, scratch_mib=bounds.scratch_mib), wall.interpreter] if wall else [sys.executable]
+    before = (
+        [*wall.command(home, scratch_mib=bounds.scratch_mib), wall.interpreter] if wall else [sys.executable]
+    )
     limits = (bounds.output_bytes, bounds.scratch_mib)
     return await asyncio.create_subprocess_exec(
         *before,
