@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import pytest
 from slipstream.config import VerifierConfig
 from slipstream.config.rewards import CodeTestsConfig
 from slipstream.types import Outcome, Prompt
@@ -16,6 +17,7 @@ from slipstream.verifier.sandbox import sandbox
 from verifier.escapes.programs import CALLED, PRINTED, SHARED
 from verifier.scoring import Bench, answer
 
+pytestmark = pytest.mark.usefixtures("outer_wall")
 REWARD = CodeTestsConfig(name="code_tests", test_seconds=0.25, timeout_seconds=0.25, memory_mib=256)
 TESTS = {"call": [{"call": "answer", "args": [], "expected": 42}], "print": [{"input": "", "output": "42\n"}]}
 RIGHT = {"call": "def answer(): return 42", "print": "print(42)"}

@@ -24,7 +24,6 @@ from slipstream.verifier.sandbox.confine import DEVICES, SYSTEM
 from slipstream.verifier.sandbox.interpreter import (
     ENVIRONMENT,
     INTERPRETER_FLAGS,
-    SOURCE_FOLDERS,
     SOURCE_ROOT,
     SOURCES,
 )
@@ -95,14 +94,19 @@ async def find() -> Bubblewrap:
     program = shutil.which("bwrap")
     if program is None:
         raise Refused("no `bwrap` on the PATH (Debian's package is `bubblewrap`)")
-    interpreter = os.path.realpath(sys.executable)
-    needed = json.loads(await _said([interpreter, *INTERPRETER_FLAGS, "-c", NEEDED]))
-    sources = [str(SOURCE_ROOT / "slipstream" / name) for name in (*SOURCES, *SOURCE_FOLDERS)]
-    system = [path for path in SYSTEM if os.path.exists(path)]
-    readable = _outermost([*system, *map(os.path.realpath, [*needed, interpreter]), *sources])
-    found = Bubblewrap(program=program, interpreter=interpreter, readable=readable)
+    needed = json.loads(await _said([sys.executable, *INTERPRETER_FLAGS, "-c", NEEDED]))
+    found = _around(program, needed)
     await _try(found)
     return found
+
+
+def _around(program: str, needed: Sequence[str]) -> Bubblewrap:
+    """The view that holds what the interpreter needs."""
+    interpreter = os.path.realpath(sys.executable)
+    system = [path for path in SYSTEM if os.path.exists(path)]
+    sources = [str(SOURCE_ROOT / "slipstream" / name) for name in SOURCES]
+    readable = _outermost([*system, *map(os.path.realpath, [*needed, interpreter]), *sources])
+    return Bubblewrap(program=program, interpreter=interpreter, readable=readable)
 
 
 async def _try(wall: Bubblewrap) -> None:
@@ -110,7 +114,10 @@ async def _try(wall: Bubblewrap) -> None:
     with tempfile.TemporaryDirectory() as home, tempfile.NamedTemporaryFile() as outside:
         start = [wall.interpreter, *INTERPRETER_FLAGS, "-c", TRIAL, str(SOURCE_ROOT), home, outside.name]
         said = await _said([*wall.command(home, scratch_mib=1), *start])
-    pid, seen, namespaces = json.loads(said)
+    try:
+        pid, seen, namespaces = json.loads(said)
+    except ValueError as error:
+        raise Refused(f"a trial said {said[:80]!r}") from error
     shared = [name for name in NAMESPACES if namespaces[name] == os.readlink(f"/proc/self/ns/{name}")]
     if pid != 1 or seen or shared:
         raise Refused(f"a trial saw through it: process {pid}, files {seen}, namespaces {shared}")

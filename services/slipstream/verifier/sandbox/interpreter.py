@@ -3,8 +3,10 @@
 from pathlib import Path
 
 SOURCE_ROOT = Path(__file__).resolve().parents[3]
-SOURCES = ("__init__.py", "types.py", "verifier/__init__.py", "verifier/reward.py")
-SOURCE_FOLDERS = ("verifier/workers", "verifier/sandbox")
+SOURCES = (
+    *("__init__.py", "types.py", "verifier/__init__.py", "verifier/reward.py"),
+    *("verifier/workers", "verifier/sandbox"),
+)
 """What a server imports of this package."""
 SCRIPT = Path(__file__).with_name("server.py")
 INTERPRETER_FLAGS = ("-s", "-P", "-S", "-B", "-X", "utf8")

@@ -32,7 +32,7 @@ async def find(use: Use) -> Outer:
         if use == "off":
             raise Refused("verifier.isolation.bubblewrap is off")
         bubblewrap = await find_bubblewrap()
-    except (Refused, OSError, ValueError) as error:
+    except (Refused, OSError) as error:
         missing["bubblewrap"] = str(error)
     return Outer(bubblewrap=bubblewrap, missing={name: why for name, why in missing.items() if why})
 
