@@ -17,6 +17,7 @@ from slipstream.config import VerifierConfig
 from slipstream.config.rewards import CodeTestsConfig
 from slipstream.config.schema import IsolationConfig
 from slipstream.verifier.sandbox import bubblewrap
+from slipstream.verifier.sandbox.confine import DEVICES
 from slipstream.verifier.sandbox.interpreter import SOURCE_ROOT
 from slipstream.verifier.sandbox.job import Bounds, Ran, Run
 from slipstream.verifier.sandbox.layers import Report, TooFewLayers
@@ -104,6 +105,14 @@ def status_and_shared_namespaces(pid: int) -> tuple[dict[str, str], list[str]]:
     return dict(line.split(":\t", 1) for line in lines), shared
 
 
+def writable_mounts(pid: int) -> tuple[set[str], str]:
+    """Where a process may write as far as its mounts go, and the folder of its scratch disk."""
+    lines = Path(f"/proc/{pid}/mounts").read_text(encoding="utf-8").splitlines()
+    mounts = {line.split()[1]: line.split()[3].split(",") for line in lines}
+    (scratch,) = [place for place in mounts if "/slipstream-sandbox-" in place]
+    return {place for place, options in mounts.items() if "rw" in options}, scratch
+
+
 @pytest.fixture
 def put_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Puts a program of ours on the PATH as `bwrap`."""
@@ -147,6 +156,19 @@ def test_a_server_has_namespaces_of_its_own_and_few_capabilities() -> None:
     assert int(status["CapEff"], 16).bit_count() == (
         0 if os.geteuid() else len(bubblewrap.CAPABILITIES_OF_ROOT)
     )
+
+
+@WORKING
+def test_only_the_scratch_disk_can_be_written_in_the_view() -> None:
+    async def once() -> tuple[set[str], str]:
+        server = await ServerProcess.start(BOUNDS, await find("auto"))
+        try:
+            return writable_mounts(descendants(os.getpid())[1])
+        finally:
+            await server.kill()
+
+    writable, scratch = asyncio.run(once())
+    assert writable - {*DEVICES, "/proc"} == {scratch}
 
 
 @WORKING
