@@ -11,6 +11,8 @@ from slipstream.verifier.sandbox.bubblewrap import find as find_bubblewrap
 Use = Literal["auto", "off"]
 
 KERNEL_VERSION = Path("/proc/version")
+GVISOR_VERSIONS = ("-gvisor ", "#1 SMP Sun Jan 10 15:06:54 PST 2016")
+"""The suffix of its release since 2026, and the date of a build that every release of it claims."""
 MEMORY_MAX = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 UNBOUNDED_BYTES = 1 << 60
 
@@ -55,4 +57,5 @@ def gvisor_missing(file: Path = KERNEL_VERSION) -> str:
         version = file.read_text(encoding="utf-8", errors="replace")
     except OSError:
         version = ""
-    return "" if "gvisor" in version.lower() else "the pod runs on the node's own kernel"
+    found = any(mark in version for mark in GVISOR_VERSIONS)
+    return "" if found else "the pod runs on the node's own kernel"
