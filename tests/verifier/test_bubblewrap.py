@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from pydantic import ValidationError
@@ -26,6 +26,7 @@ from slipstream.verifier.sandbox.server_process import ServerProcess
 from verifier.escapes.test_escapes import descendants
 from verifier.scoring import Bench
 
+Seen = TypeVar("Seen")
 WORKING = pytest.mark.usefixtures("working_bubblewrap")
 BOUNDS = Bounds(output_bytes=65_536, scratch_mib=4)
 SECRET = "the key of the pod"
@@ -93,6 +94,21 @@ def known(paths: list[str], use: Use) -> list[str]:
     return [path for path in paths if repr(path) in program.stdout]
 
 
+def of_a_server(look: Callable[[int], Seen]) -> Seen:
+    """What is seen of a server within bubblewrap, by its process id."""
+
+    async def once() -> Seen:
+        others = descendants(os.getpid())
+        server = await ServerProcess.start(BOUNDS, await find("auto"))
+        try:
+            _, first, *_ = [pid for pid in descendants(os.getpid()) if pid not in others]
+            return look(first)
+        finally:
+            await server.kill()
+
+    return asyncio.run(once())
+
+
 def status_and_shared_namespaces(pid: int) -> tuple[dict[str, str], list[str]]:
     """/proc/PID/status, and the namespaces that a process has in common with this one."""
     lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
@@ -142,14 +158,7 @@ def test_nothing_of_the_pod_exists_for_a_program(tmp_path: Path) -> None:
 
 @WORKING
 def test_a_server_has_namespaces_of_its_own_and_few_capabilities() -> None:
-    async def once() -> tuple[dict[str, str], list[str]]:
-        server = await ServerProcess.start(BOUNDS, await find("auto"))
-        try:
-            return status_and_shared_namespaces(descendants(os.getpid())[1])
-        finally:
-            await server.kill()
-
-    status, shared = asyncio.run(once())
+    status, shared = of_a_server(status_and_shared_namespaces)
     assert shared == []
     assert status["NoNewPrivs"] == "1"
     assert status["NSpid"].split()[1:] == ["1"]
@@ -160,14 +169,7 @@ def test_a_server_has_namespaces_of_its_own_and_few_capabilities() -> None:
 
 @WORKING
 def test_only_the_scratch_disk_can_be_written_in_the_view() -> None:
-    async def once() -> tuple[set[str], str]:
-        server = await ServerProcess.start(BOUNDS, await find("auto"))
-        try:
-            return writable_mounts(descendants(os.getpid())[1])
-        finally:
-            await server.kill()
-
-    writable, scratch = asyncio.run(once())
+    writable, scratch = of_a_server(writable_mounts)
     assert writable - {*DEVICES, "/proc"} == {scratch}
 
 
@@ -207,7 +209,7 @@ def test_nothing_within_outlives_a_verifier_that_is_killed() -> None:
     with verifier:
         assert verifier.stdout is not None
         assert verifier.stdout.readline() == b"runs\n"
-        for _ in range(200):
+        for _ in range(1000):
             if len(below := descendants(verifier.pid)) >= 4:  # bwrap, the server, a warden, the program
                 break
             time.sleep(0.01)
