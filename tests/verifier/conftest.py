@@ -4,15 +4,15 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from slipstream.verifier.sandbox import bubblewrap
+from slipstream.verifier.sandbox import bubblewrap_trial
 
 
 @pytest.fixture(scope="session")
 def working_bubblewrap() -> None:
     """Skips where there is none, or it does not work."""
     try:
-        asyncio.run(bubblewrap.find())
-    except bubblewrap.Refused as reason:
+        asyncio.run(bubblewrap_trial.find())
+    except bubblewrap_trial.Refused as reason:
         pytest.skip(f"no bubblewrap here: {reason}")
 
 

@@ -17,6 +17,7 @@ from slipstream.config import VerifierConfig
 from slipstream.config.rewards import CodeTestsConfig
 from slipstream.config.schema import IsolationConfig
 from slipstream.verifier.sandbox import bubblewrap
+from slipstream.verifier.sandbox.bubblewrap_trial import NAMESPACES
 from slipstream.verifier.sandbox.confine import DEVICES
 from slipstream.verifier.sandbox.interpreter import SOURCE_ROOT
 from slipstream.verifier.sandbox.job import Bounds, Ran, Run
@@ -112,7 +113,7 @@ def of_a_server(look: Callable[[int], Seen]) -> Seen:
 def status_and_shared_namespaces(pid: int) -> tuple[dict[str, str], list[str]]:
     """/proc/PID/status, and the namespaces that a process has in common with this one."""
     lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
-    names = [*bubblewrap.NAMESPACES, *(["user"] if os.geteuid() else [])]
+    names = [*NAMESPACES, *(["user"] if os.geteuid() else [])]
     shared = [
         name
         for name in names

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from slipstream.verifier.sandbox.bubblewrap import Bubblewrap, Refused
-from slipstream.verifier.sandbox.bubblewrap import find as find_bubblewrap
+from slipstream.verifier.sandbox import bubblewrap_trial
+from slipstream.verifier.sandbox.bubblewrap import Bubblewrap
+from slipstream.verifier.sandbox.bubblewrap_trial import Refused
 
 Use = Literal["auto", "off"]
 
@@ -33,7 +34,7 @@ async def find(use: Use) -> Outer:
     try:
         if use == "off":
             raise Refused("verifier.isolation.bubblewrap is off")
-        bubblewrap = await find_bubblewrap()
+        bubblewrap = await bubblewrap_trial.find()
     except (Refused, OSError) as error:
         missing["bubblewrap"] = str(error)
     return Outer(bubblewrap=bubblewrap, missing={name: why for name, why in missing.items() if why})
