@@ -13,6 +13,7 @@ import sys
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
+from io import StringIO
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -38,6 +39,13 @@ READ_LENGTHS = frozenset({"length"})
 ARGUMENTS = "--reward makes rewards.0, rewards.1, …; --set rewards.0.KEY=VALUE gives the first its arguments"
 FAILED, USAGE_ERROR, INTERRUPTED = 1, 2, 130
 Scored = tuple[Row, Vectors] | BadRow
+
+
+class _Nowhere(StringIO):
+    """What the scorer would log is said of the row."""
+
+    def write(self, text: str) -> int:
+        return len(text)
 
 
 def main(options: dict[str, Any]) -> int:
@@ -89,17 +97,15 @@ async def _score(config: RunConfig, options: dict[str, Any]) -> int:
     surroundings = Surroundings.make(config.verifier, metrics=metrics, log=log)
     tally = Tally({reward.name: reward.weight for reward in config.rewards})
     output = Path(options["output"]) if options["output"] else None
-    with open(os.devnull, "w") as nowhere:  # what the scorer would log is said of the row
-        quiet = Log(pod="score", stream=nowhere)
-        rewards = bind_rewards(config.rewards, surroundings)
-        scorer = Scorer(rewards, queue=sys.maxsize, metrics=metrics, log=quiet)
-        try:
-            await surroundings.start()
-            with _written_to(output, file) as scores:
-                await _write(scorer, read_rows(file, columns, lengths=lengths), tally, scores)
-        finally:
-            await scorer.close()
-            await surroundings.close()
+    rewards = bind_rewards(config.rewards, surroundings)
+    scorer = Scorer(rewards, queue=sys.maxsize, metrics=metrics, log=Log(pod="score", stream=_Nowhere()))
+    try:
+        await surroundings.start()
+        with _written_to(output, file) as scores:
+            await _write(scorer, read_rows(file, columns, lengths=lengths), tally, scores)
+    finally:
+        await scorer.close()
+        await surroundings.close()
     return 0 if tally.whole else FAILED
 
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, BinaryIO, cast
 
 from slipstream.tasks.reading import kind_of
 from slipstream.tasks.reading import read_rows as read_parquet
@@ -30,15 +30,15 @@ def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any] | str]]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
+def _opened(path: Path) -> Iterator[BinaryIO]:
     if path == STDIN:
         yield sys.stdin.buffer
         return
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
+    with cast(BinaryIO, gzip.open(path)) if path.suffix == ".gz" else path.open("rb") as lines:
         yield lines
 
 
-def _bounded(lines: IO[bytes]) -> Iterator[bytes]:
+def _bounded(lines: BinaryIO) -> Iterator[bytes]:
     """Lines of which no more than one byte too many is read into memory."""
     while line := lines.readline(MAX_LINE_BYTES + 1):
         rest = line
