@@ -12,9 +12,9 @@ import torch
 from slipstream.learner.answer_logprobs import answer_logprobs
 from slipstream.learner.model import Policy
 from slipstream.learner.supervised import Pair, written
-from slipstream.tasks.judging import question
+from slipstream.tasks.judging import judgement
 from slipstream.tokens import PromptTooLong, Tokens
-from slipstream.types import ChatMessage, Completion, Group, Prompt
+from slipstream.types import Completion, Group
 
 VERDICTS = ("yes", "no")
 
@@ -49,7 +49,7 @@ class Judge:
         if answer.withheld or not any(answer.mask):
             return None
         try:
-            return self._tokens.encode(_question(self._template, group.prompt, answer.text))
+            return self._tokens.encode(judgement(self._template, group.prompt, answer=answer.text))
         except PromptTooLong:
             return None
 
@@ -66,13 +66,3 @@ class Judge:
         for ids in questions:
             for verdict in self._verdicts:
                 yield Pair(prompt_token_ids=ids, answer=written(verdict))
-
-
-def _question(template: str, prompt: Prompt, answer: str) -> Prompt:
-    """The question in the form of the prompt: plain text, or one message of a user."""
-    asked = prompt.text or "\n\n".join(turn.content for turn in prompt.messages)
-    text = question(template, prompt=asked, answer=answer)
-    if prompt.messages:
-        message = ChatMessage(role="user", content=text)
-        return Prompt(prompt_id=prompt.prompt_id, task=prompt.task, answer=prompt.answer, messages=(message,))
-    return Prompt(prompt_id=prompt.prompt_id, task=prompt.task, answer=prompt.answer, text=text)

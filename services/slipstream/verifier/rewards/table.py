@@ -46,9 +46,14 @@ REWARDS: Mapping[str, Callable[[Any, Surroundings], Reward]] = {
 
 
 def bind_rewards(configs: Sequence[RewardSection], surroundings: Surroundings) -> dict[str, Reward]:
-    """The configured rewards by name, in order. Errors: ConfigError naming the reward at fault."""
+    """The configured rewards by name, in order, those aside that the policy gives itself in a rollout.
+
+    Errors: ConfigError naming the reward at fault.
+    """
     bound: dict[str, Reward] = {}
     for position, config in enumerate(configs):
+        if config.judged_by_policy:
+            continue
         key = f"rewards.{position}"
         if config.name in bound:
             raise ConfigError(f"{key}.name: `{config.name}` is configured twice")
