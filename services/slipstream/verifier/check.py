@@ -1,4 +1,4 @@
-"""What a verifier would refuse to start with, for `slipstream validate`: `python -m slipstream.verifier.check`.
+"""What a verifier would refuse to start with: `python -m slipstream.verifier.check`; validation asks it.
 
 Reads {"config", "truths": ground truth → prompt} from standard input, in JSON; writes {"refusals": [{key,
 reason, here}], "unread": [[prompt, reason]], "left": truths for which there was no time}.
