@@ -14,6 +14,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 from slipstream.types import Outcome, Reward
+from slipstream.verifier.score.__main__ import main
 from slipstream.verifier.score.rows import BadRow, Row, column_names, read_rows
 from slipstream.verifier.score.summary import Summary, histogram
 
@@ -73,15 +74,27 @@ def test_a_run_and_an_output_may_be_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ((), "which reward? --reward NAME"),
-        (("--reward", "exactmatch"), "got the kind 'exactmatch'"),
-        (("--reward", "exact_match", "--column", "question=q"), "USE one of prompt, answer"),
+        ({"rewards": []}, "which reward? --reward NAME"),
+        ({"rewards": ["exactmatch"]}, "got the kind 'exactmatch'"),
+        ({"rewards": ["judge"]}, "rewards.0.judge.url: Field required"),
+        ({"rewards": ["judge"]}, "--set rewards.0.KEY=VALUE gives the first its arguments"),
+        ({"set": ["rewards.1.ignore_case=true"]}, "1 is no place in a list of 1"),
+        ({"rewards": ["math", "math"]}, "`math` is configured twice"),
+        ({"rewards": ["self_judge"]}, "the policy gives this reward, in a rollout"),
+        ({"columns": ["question=q"]}, "USE one of prompt, answer"),
     ],
 )
-def test_wrong_usage_ends_with_two(tmp_path: Path, options: tuple[str, ...], said: str) -> None:
-    done = score(a_file(tmp_path, {"prompt": "?", "answer": "a", "completion": "a"}), *options)
-    assert said in done.stderr
-    assert done.returncode == 2
+def test_wrong_usage_ends_with_two(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: dict[str, Any], said: str
+) -> None:
+    file = a_file(tmp_path, {"prompt": "?", "answer": "a", "completion": "a"})
+    usual = {"rewards": ["exact_match"], "config": None, "set": [], "columns": [], "output": None}
+    assert main({**usual, "file": str(file), **options}) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_wrong_usage_of_the_command_ends_with_two(tmp_path: Path) -> None:
+    assert score(a_file(tmp_path)).returncode == 2
 
 
 @pytest.mark.parametrize(

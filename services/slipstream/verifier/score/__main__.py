@@ -72,6 +72,20 @@ def scoring_config(options: dict[str, Any]) -> RunConfig:
 
     Errors: ConfigError, or ValueError for a reward that the configuration does not have.
     """
+    config = _all_rewards(options)
+    names = options["rewards"] or [reward.name for reward in config.rewards]
+    chosen = tuple(reward for reward in config.rewards if reward.name in names)
+    for reward in chosen:
+        if reward.judged_by_policy:
+            others = ", ".join(each.name for each in config.rewards if not each.judged_by_policy)
+            raise ValueError(
+                f"{reward.name}: the policy gives this reward, in a rollout; "
+                + (f"name others by --reward: {others}" if others else "use a `judge` behind an endpoint")
+            )
+    return config.model_copy(update={"rewards": chosen})
+
+
+def _all_rewards(options: dict[str, Any]) -> RunConfig:
     names: list[str] = options["rewards"]
     if options["config"] is None:
         if not names:
@@ -86,8 +100,7 @@ def scoring_config(options: dict[str, Any]) -> RunConfig:
     for name in names:
         if name not in known:
             raise ValueError(f"--reward {name}: {options['config']} has {', '.join(known)}")
-    chosen = tuple(reward for reward in config.rewards if not names or reward.name in names)
-    return config.model_copy(update={"rewards": chosen})
+    return config
 
 
 async def _score(config: RunConfig, options: dict[str, Any]) -> int:
