@@ -44,4 +44,4 @@ def math(config: MathConfig, surroundings: Surroundings) -> Reward:
         return await workers.one(replace(prompt, answer=expected), replace(answer, text=given))
 
     memory = surroundings.memory(config, reads=lambda prompt: (prompt.answer,))
-    return extracting(config, Concurrently(judge, memory=memory))
+    return extracting(config, Concurrently(judge, memory=memory), truth=expected_expression)
