@@ -8,7 +8,7 @@ import pytest
 from rollout.fakes import FakeEngine, metric, scenario, turn
 from slipstream.config import ConfigError, RunConfig, parse_config
 from slipstream.config.checks import check_config
-from slipstream.learner.tiny import make_tokenizer
+from slipstream.learner.policy.tiny import make_tokenizer
 from slipstream.rollout.engine import EngineDied
 from slipstream.rollout.environment import Episode
 from slipstream.rollout.self_judge import Scores, with_self_judges

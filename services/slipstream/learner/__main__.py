@@ -12,26 +12,26 @@ from typing import Any
 import torch
 
 from slipstream.config import RunConfig, apply_environment, load_config
-from slipstream.learner.checkpoint import CheckpointWriter, latest_checkpoint, read_state
+from slipstream.learner.broadcast.fleet import Fleet
+from slipstream.learner.broadcast.publisher import Publisher, catch_up
+from slipstream.learner.broadcast.snapshot import Snapshot
+from slipstream.learner.checkpoints.checkpoint import CheckpointWriter, latest_checkpoint, read_state
 from slipstream.learner.clients import ReplayClient
-from slipstream.learner.critic import load_critic
 from slipstream.learner.evaluation import Evaluator
-from slipstream.learner.fleet import Fleet
-from slipstream.learner.loading import choose_attention, pick_device, without_progress_bars
 from slipstream.learner.lockstep import Lockstep, follow
 from slipstream.learner.loop import Loop
-from slipstream.learner.lora import load_trained
-from slipstream.learner.publisher import Publisher, catch_up
+from slipstream.learner.policy.loading import choose_attention, pick_device, without_progress_bars
+from slipstream.learner.policy.lora import load_trained
+from slipstream.learner.policy.reference import load_reference
 from slipstream.learner.publishing import Publishing, overlaps
-from slipstream.learner.ranks import Alone, TorchRanks, local_rank, own_rank, started_by_torchrun
-from slipstream.learner.reference import load_reference
+from slipstream.learner.ranks.ranks import Alone, TorchRanks, local_rank, own_rank, started_by_torchrun
+from slipstream.learner.ranks.sharding import checkpoint_activations, shard
 from slipstream.learner.report import Report
 from slipstream.learner.run_gauges import show_run
 from slipstream.learner.saving import Saver
-from slipstream.learner.sharding import checkpoint_activations, shard
-from slipstream.learner.snapshot import Snapshot
-from slipstream.learner.state import restore
-from slipstream.learner.step import TrainingStep
+from slipstream.learner.training.critic import load_critic
+from slipstream.learner.training.state import restore
+from slipstream.learner.training.step import TrainingStep
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.errors import SlipstreamError
 from slipstream.rpc.parent import die_with_parent

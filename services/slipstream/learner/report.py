@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slipstream.learner.loss_metrics import DIVERSITY, observe_critic, observe_loss
-from slipstream.learner.publisher import Published
-from slipstream.learner.record import StepResult
+from slipstream.learner.broadcast.publisher import Published
+from slipstream.learner.training.loss_metrics import DIVERSITY, observe_critic, observe_loss
+from slipstream.learner.training.record import StepResult
 from slipstream.telemetry.metrics import Metrics
 from slipstream.types import Completion, Evaluation, FinishReason, Generated, Group
 

@@ -13,19 +13,19 @@ import torch
 from slipstream.config import RunConfig
 from slipstream.config.stages import DistillationStage, PreferenceStage, SampledStage
 from slipstream.learner.__main__ import run_directory
+from slipstream.learner.broadcast.fleet import Fleet
+from slipstream.learner.broadcast.publisher import Publisher, catch_up
+from slipstream.learner.broadcast.snapshot import Snapshot
 from slipstream.learner.clients import ReplayClient
-from slipstream.learner.delivery import Apart, Served
 from slipstream.learner.evaluation import Evaluator
-from slipstream.learner.fleet import Fleet
-from slipstream.learner.loading import load_policy, pick_device, without_progress_bars
-from slipstream.learner.model import Policy
-from slipstream.learner.preference import PreferenceTraining
-from slipstream.learner.publisher import Publisher, catch_up
-from slipstream.learner.ranks import Alone
+from slipstream.learner.policy.loading import load_policy, pick_device, without_progress_bars
+from slipstream.learner.policy.model import Policy
+from slipstream.learner.ranks.ranks import Alone
 from slipstream.learner.report import Report
-from slipstream.learner.rounds import Delivery, Rounds, Training, number_of, rounds_of
-from slipstream.learner.snapshot import Snapshot
-from slipstream.learner.verified import VerifiedTraining, translation
+from slipstream.learner.stages.delivery import Apart, Served
+from slipstream.learner.stages.preference import PreferenceTraining
+from slipstream.learner.stages.rounds import Delivery, Rounds, Training, number_of, rounds_of
+from slipstream.learner.stages.verified import VerifiedTraining, translation
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.pod import Pod, run_pod
 from slipstream.rpc.server import start_server
