@@ -14,7 +14,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 from slipstream.types import Outcome, Reward
-from slipstream.verifier.score.__main__ import main
+from slipstream.verifier.score.__main__ import main, scoring_config
 from slipstream.verifier.score.rows import BadRow, Row, column_names, read_rows
 from slipstream.verifier.score.summary import Summary, histogram
 
@@ -91,6 +91,16 @@ def test_wrong_usage_ends_with_two(
     usual = {"rewards": ["exact_match"], "config": None, "set": [], "columns": [], "output": None}
     assert main({**usual, "file": str(file), **options}) == 2
     assert said in capsys.readouterr().err
+
+
+def test_what_the_policy_judges_is_left_out_and_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run.yaml"
+    run.write_text("rewards: [{name: exact_match}, {name: self_judge, weight: 0.1}]")
+    options = {"rewards": [], "config": str(run), "set": []}
+    assert [reward.name for reward in scoring_config(options).rewards] == ["exact_match"]
+    assert capsys.readouterr().err == "self_judge is left out: the policy gives it, in a rollout\n"
 
 
 def test_wrong_usage_of_the_command_ends_with_two(tmp_path: Path) -> None:

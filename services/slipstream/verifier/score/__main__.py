@@ -72,16 +72,22 @@ def scoring_config(options: dict[str, Any]) -> RunConfig:
 
     Errors: ConfigError, or ValueError for a reward that the configuration does not have.
     """
-    config = _all_rewards(options)
-    names = options["rewards"] or [reward.name for reward in config.rewards]
-    chosen = tuple(reward for reward in config.rewards if reward.name in names)
-    for reward in chosen:
-        if reward.judged_by_policy:
-            others = ", ".join(each.name for each in config.rewards if not each.judged_by_policy)
-            raise ValueError(
-                f"{reward.name}: the policy gives this reward, in a rollout; "
-                + (f"name others by --reward: {others}" if others else "use a `judge` behind an endpoint")
-            )
+    config, names = _all_rewards(options), options["rewards"]
+    policys = {reward.name for reward in config.rewards if reward.judged_by_policy}
+    for name in names:
+        if name in policys:
+            raise ValueError(f"{name}: the policy gives this reward, in a rollout; name another")
+    chosen = tuple(
+        reward
+        for reward in config.rewards
+        if (not names or reward.name in names) and reward.name not in policys
+    )
+    if not chosen:
+        raise ValueError(
+            f"{', '.join(policys)}: the policy gives this reward, in a rollout; there is no other"
+        )
+    if policys and not names:
+        print(f"{', '.join(policys)} is left out: the policy gives it, in a rollout", file=sys.stderr)
     return config.model_copy(update={"rewards": chosen})
 
 
