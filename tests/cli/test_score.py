@@ -51,7 +51,7 @@ def test_scores_go_to_standard_output_and_the_summary_beside_them(tmp_path: Path
     assert "exact_match: mean 0.5000 of 2 (score 2, invalid_answer 0, error 0)" in done.stderr
     assert "rows.jsonl:2: is not JSON" in done.stderr
     assert done.stderr.count("no `answer`; the ground truth is needed") == 1
-    assert "rows.jsonl:3: no `answer`" in done.stderr
+    assert "rows.jsonl:3: no `answer`; the ground truth is needed (reward `exact_match`)" in done.stderr
     assert "2 bad rows were left out" in done.stderr
     assert done.returncode == 1
 
@@ -113,7 +113,7 @@ def test_wrong_usage_of_the_command_ends_with_two(tmp_path: Path) -> None:
         ([], "needs an object, got a list"),
         ({"completion": "a"}, "has no `prompt`"),
         ({"question": "?", "completion": "a"}, "has no `prompt` or `messages`, but `question`, `completion`"),
-        ({"prompt": 7, "completion": "a"}, "`prompt` must be a text or a list of messages, got int"),
+        ({"prompt": 7, "completion": "a"}, "`prompt` must be a text or a list of messages, got a int"),
         ({"prompt": [{"role": "user"}], "completion": "a"}, "every message needs the texts"),
         ({"prompt": "?"}, "has no `completion` or `completions`, but `prompt`"),
         ({"prompt": "?", "completion": [{"role": "assistant", "content": "a"}] * 2}, "a text or one message"),
@@ -121,6 +121,7 @@ def test_wrong_usage_of_the_command_ends_with_two(tmp_path: Path) -> None:
         ({"prompt": "?", "completions": []}, "a list of at least one, got []"),
         ({"prompt": "?", "completion": None}, "must be a text or one message"),
         ({"prompt": "?", "completion": "a", "answer": ["a"]}, "`answer` must be a text or a number"),
+        ('{"prompt": "?", "completion": "a", "answer": NaN}', "`answer` must be a text or a number, got nan"),
         ({"prompt": "?", "completions": ["a", "b"], "tokens": [1]}, "one for each of 2 completions"),
     ],
 )
@@ -291,7 +292,7 @@ def test_a_judge_that_is_not_there_is_an_error_and_no_score(tmp_path: Path) -> N
     done = score(file, "--reward", "judge", "--set", *arguments)
     line = json.loads(done.stdout)
     assert (line["total"], line["scores"], line["outcomes"]) == (None, {"judge": None}, {"judge": "error"})
-    assert "judge: no mean of 0 (score 0, invalid_answer 0, error 1)" in done.stderr
+    assert "judge: no scores (score 0, invalid_answer 0, error 1)" in done.stderr
     assert "the first error: http://127.0.0.1:9/v1: ConnectError" in done.stderr
     assert done.returncode == 1
 

@@ -3,9 +3,11 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from slipstream.tasks.reading import kind_of
 from slipstream.types import ChatMessage, FinishReason, Prompt
 from slipstream.verifier.reward import Answer
 from slipstream.verifier.score.reading import read_objects
@@ -98,7 +100,7 @@ def _prompt(row: Mapping[str, Any], columns: Mapping[str, str], line: int) -> Pr
 
 def _messages(value: Any, name: str) -> tuple[ChatMessage, ...]:
     if not isinstance(value, list):
-        raise ValueError(f"`{name}` must be a text or a list of messages, got {type(value).__name__}")
+        raise ValueError(f"`{name}` must be a text or a list of messages, got {kind_of(value)}")
     if not all(map(_is_message, value)):
         raise ValueError(f"`{name}`: every message needs the texts `role` and `content`")
     return tuple(ChatMessage(role=turn["role"], content=turn["content"]) for turn in value)
@@ -152,7 +154,9 @@ def _scalar(value: Any, name: str) -> str:
     if value is None:
         return ""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"`{name}` must be a text or a number, got {type(value).__name__}")
+        raise ValueError(f"`{name}` must be a text or a number, got {kind_of(value)}")
+    if isinstance(value, float) and not isfinite(value):
+        raise ValueError(f"`{name}` must be a text or a number, got {value}")
     return str(value)
 
 

@@ -83,7 +83,7 @@ class Tally:
 
 
 def _mean(values: Sequence[float]) -> str:
-    return f"mean {fsum(values) / len(values):.4f} of {len(values)}" if values else "no mean of 0"
+    return f"mean {fsum(values) / len(values):.4f} of {len(values)}" if values else "no scores"
 
 
 def histogram(values: Sequence[float]) -> list[tuple[str, int]]:
