@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 import pytest
+from slipstream.config.data import FileData
 from slipstream.types import Outcome, Reward
 from slipstream.verifier.score.__main__ import main, scoring_config
 from slipstream.verifier.score.rows import BadRow, Row, column_names, read_rows
@@ -91,6 +92,12 @@ def test_wrong_usage_ends_with_two(
     usual = {"rewards": ["exact_match"], "config": None, "set": [], "columns": [], "output": None}
     assert main({**usual, "file": str(file), **options}) == 2
     assert said in capsys.readouterr().err
+
+
+def test_the_columns_of_a_run_are_known_and_an_option_goes_before() -> None:
+    data = FileData(kind="file", path=Path("train.jsonl"), prompt_column="question", answer_column="truth")
+    names = column_names(["answer=solution"], data)
+    assert (names["prompt"], names["answer"], names["completion"]) == ("question", "solution", "completion")
 
 
 def test_what_the_policy_judges_is_left_out_and_said(

@@ -110,7 +110,7 @@ def _all_rewards(options: dict[str, Any]) -> RunConfig:
 
 
 async def _score(config: RunConfig, options: dict[str, Any]) -> int:
-    columns, file = column_names(options["columns"]), Path(options["file"])
+    columns, file = column_names(options["columns"], config.data), Path(options["file"])
     lengths = any(reward.kind in READ_LENGTHS for reward in config.rewards)
     metrics, log = Metrics(), Log(pod="score", level="error")
     surroundings = Surroundings.make(config.verifier, metrics=metrics, log=log)

@@ -7,6 +7,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from slipstream.config.data import FileData
 from slipstream.tasks.reading import kind_of
 from slipstream.types import ChatMessage, FinishReason, Prompt
 from slipstream.verifier.reward import Answer
@@ -36,9 +37,11 @@ class Row:
     answers: tuple[Answer, ...]
 
 
-def column_names(given: list[str]) -> dict[str, str]:
-    """The columns after `--column USE=NAME`. Errors: ValueError."""
+def column_names(given: list[str], data: object = None) -> dict[str, str]:
+    """The columns: after `--column USE=NAME`, or else of a run's data. Errors: ValueError."""
     names = dict(COLUMNS)
+    if isinstance(data, FileData):
+        names |= {"prompt": data.prompt_column, "answer": data.answer_column}
     for option in given:
         use, separator, name = option.partition("=")
         if not separator or not name or use not in COLUMNS:
