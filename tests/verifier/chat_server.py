@@ -35,7 +35,7 @@ class Chat:
 
 
 @contextmanager
-def chat_server(answer: Callable[[int], Reply]) -> Iterator[Chat]:
+def chat_server(answer: Callable[[int], Reply], *, host: str = "127.0.0.1") -> Iterator[Chat]:
     """`answer` makes the reply to request number 0, 1, …"""
     chat, lock = Chat(), threading.Lock()
 
@@ -69,9 +69,9 @@ def chat_server(answer: Callable[[int], Reply]) -> Iterator[Chat]:
         def log_message(self, format: str, *args: Any) -> None:
             """Nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer((host, 0), Handler)
     server.daemon_threads = True
-    chat.url = f"http://127.0.0.1:{server.server_port}/v1"
+    chat.url = f"http://{host}:{server.server_port}/v1"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:

@@ -90,7 +90,7 @@ the run's reward {{ $reward.name }} is the entry point {{ $reward.entry_point }}
 
 {{/* Whether a path of the verifier is below a mount. Takes (list $ PATH). */}}
 {{- define "slipstream.verifier.mounted" -}}
-{{- $path := index . 1 | toString -}}
+{{- $path := printf "%v/" (index . 1) -}}
 {{- $mounts := concat (include "slipstream.verifier.mounts" (index . 0) | fromYamlArray) (index . 0).Values.verifier.extraVolumeMounts -}}
 {{- $there := false -}}
 {{- range $mounts -}}{{- if hasPrefix (printf "%s/" (trimSuffix "/" .mountPath)) $path -}}{{- $there = true -}}{{- end -}}{{- end -}}
