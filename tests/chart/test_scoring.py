@@ -1,4 +1,4 @@
-"""The verifier's pod as it is rendered: own rewards, a judge with a key, programs; scores by curl over mTLS."""
+"""The verifier as a rendered pod: own rewards, a judge with a key, programs; asked by curl over mTLS."""
 
 import json
 import subprocess
