@@ -29,6 +29,7 @@ def served(
     *,
     config: RpcConfig | None = None,
     address: str = "127.0.0.1:0",
+    request_seconds: float = 30.0,
 ) -> Any:
     """What `ask` makes of a server with the bench's scorer, given its address."""
 
@@ -36,7 +37,14 @@ def served(
         async with bench:
             log = Log(pod="verifier", stream=bench.lines)
             app = make_app(bench.scorer)
-            server = await start_http(app, address, config=config or RpcConfig(), log=log, grace=1)
+            server = await start_http(
+                app,
+                address,
+                config=config or RpcConfig(),
+                log=log,
+                grace=1,
+                request_seconds=request_seconds,
+            )
             try:
                 return await ask(server.address)
             finally:
@@ -146,6 +154,46 @@ def test_a_full_queue_says_when_to_come_again() -> None:
     assert first.status_code == 200
 
 
+HALF_A_HEADER = b"POST /v1/score HTTP/1.1\r\nhost: a\r\ncontent-le"
+HALF_A_BODY = b"POST /v1/score HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\n{"
+
+
+@pytest.mark.parametrize("said", [b"", HALF_A_HEADER, HALF_A_BODY])
+def test_who_does_not_send_a_whole_request_loses_the_connection(said: bytes) -> None:
+    async def ask(address: str) -> bytes:
+        host, _, port = address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(said)
+        async with asyncio.timeout(5):
+            try:
+                return await reader.read()
+            except ConnectionResetError:
+                return b""
+            finally:
+                writer.close()
+
+    assert served(Bench(REWARDS), ask, request_seconds=0.2) == b""
+
+
+def test_an_answer_and_a_pause_may_take_longer_than_a_request() -> None:
+    class Slow:
+        async def score(self, prompt: Prompt, answers: list[Answer]) -> list[Verdict]:
+            await asyncio.sleep(0.4)
+            return [Verdict(value=1.0) for _ in answers]
+
+        async def close(self) -> None:
+            """Nothing."""
+
+    async def ask(address: str) -> list[int]:
+        async with httpx.AsyncClient(base_url=f"http://{address}") as client:
+            first = await client.post("/v1/score", json=GROUP)
+            await asyncio.sleep(0.4)
+            second = await client.post("/v1/score", json=GROUP)
+            return [first.status_code, second.status_code]
+
+    assert served(Bench(rewards={"slow": Slow()}), ask, request_seconds=0.2) == [200, 200]
+
+
 def test_a_body_that_is_too_large_is_refused() -> None:
     response = posted(Bench(REWARDS), b" " * (4 * 1024 * 1024 + 1), config=RpcConfig(max_message_mib=4))
     assert response.status_code == 413
@@ -190,8 +238,10 @@ def test_a_certificate_of_the_right_role_is_needed(tmp_path: Path, role: str, st
     async def ask(address: str) -> httpx.Response:
         return await over_tls(address, trusting(tmp_path / role))
 
-    response = served(Bench(REWARDS), ask, config=config)
+    bench = Bench(REWARDS)
+    response = served(bench, ask, config=config)
     assert response.status_code == status
+    assert ("call refused" in bench.lines.getvalue()) == (status == 403)
     if status == 403:
         assert response.json()["error"] == f"a {role} may not score; those who may: console, probe, rollout"
 

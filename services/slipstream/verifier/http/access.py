@@ -4,6 +4,8 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from slipstream.telemetry.logs import Log
+
 Scope = dict[str, Any]
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -20,10 +22,11 @@ class Guard:
     A server with mutual TLS puts the caller's role into the state of the connection (see listener.py).
     """
 
-    def __init__(self, app: App, *, max_bytes: int, secure: bool) -> None:
+    def __init__(self, app: App, *, max_bytes: int, secure: bool, log: Log) -> None:
         self._app = app
         self._max_bytes = max_bytes
         self._secure = secure
+        self._log = log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -31,8 +34,11 @@ class Guard:
             return
         role = scope.get("state", {}).get("role", "nobody")
         if self._secure and role not in SCORERS:
-            may = ", ".join(sorted(SCORERS))
-            await _refuse(send, 403, f"a {role} may not score; those who may: {may}")
+            reason = f"a {role} may not score; those who may: {', '.join(sorted(SCORERS))}"
+            self._log.warning(
+                "call refused", peer=str(scope.get("client")), method=scope["path"], reason=reason
+            )
+            await _refuse(send, 403, reason)
             return
         body = await self._whole(receive)
         if body is None:

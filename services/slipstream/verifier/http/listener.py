@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from slipstream.config import RpcConfig, TlsConfig
 from slipstream.rpc.security.certificates import Certificates
@@ -16,10 +15,12 @@ from slipstream.rpc.security.identity import Stranger, role_of
 from slipstream.rpc.security.loopback import refuse_plaintext
 from slipstream.telemetry.logs import Log
 from slipstream.verifier.http.access import App, Guard
+from slipstream.verifier.http.deadline import InTime
 
 MIB = 1024 * 1024
 MAX_CONNECTIONS = 512
 IDLE_SECONDS = 60
+REQUEST_SECONDS = 30.0
 
 
 class HttpServer:
@@ -36,8 +37,17 @@ class HttpServer:
         await self._task
 
 
-async def start_http(app: App, address: str, *, config: RpcConfig, log: Log, grace: int) -> HttpServer:
-    """Listen on host:port; port 0 takes a free one. `grace` is in seconds.
+async def start_http(
+    app: App,
+    address: str,
+    *,
+    config: RpcConfig,
+    log: Log,
+    grace: int,
+    request_seconds: float = REQUEST_SECONDS,
+) -> HttpServer:
+    """Listen on host:port; port 0 takes a free one. `grace` and `request_seconds`, in which a whole request
+    must have come, are in seconds.
 
     With rpc.tls a caller needs a certificate of our trust domain, and renewed files serve from the next
     connection on.
@@ -46,10 +56,10 @@ async def start_http(app: App, address: str, *, config: RpcConfig, log: Log, gra
     """
     refuse_plaintext(address, config)
     secure = config.tls is not None
-    guarded = Guard(app, max_bytes=config.max_message_mib * MIB, secure=secure)
+    guarded = Guard(app, max_bytes=config.max_message_mib * MIB, secure=secure, log=log)
     settings = uvicorn.Config(
         guarded,
-        http=_protocol(config.tls.trust_domain, log) if config.tls is not None else H11Protocol,
+        http=_protocol(config.tls.trust_domain if config.tls else None, request_seconds, log),
         ws="none",
         lifespan="off",
         log_config=None,
@@ -115,19 +125,23 @@ def _context(config: TlsConfig) -> ssl.SSLContext:
     return context
 
 
-def _protocol(trust_domain: str, log: Log) -> type[H11Protocol]:
-    """A protocol that puts the role of the caller's certificate into the state of each request."""
+def _protocol(trust_domain: str | None, request_seconds: float, log: Log) -> type[InTime]:
+    """A protocol with that deadline, which puts the role of the caller's certificate into the state of each
+    request; without a trust domain there are no roles."""
 
-    class WithRole(H11Protocol):
+    class WithRole(InTime):
+        seconds = request_seconds
+
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
-            self.app_state = {**self.app_state, "role": self._role(transport)}
+            if trust_domain is not None:
+                self.app_state = {**self.app_state, "role": self._role(transport, trust_domain)}
 
-        def _role(self, transport: Any) -> str:
+        def _role(self, transport: Any, domain: str) -> str:
             certificate = transport.get_extra_info("peercert") or {}
             uris = [value for kind, value in certificate.get("subjectAltName", ()) if kind == "URI"]
             try:
-                return role_of(uris, trust_domain=trust_domain)
+                return role_of(uris, trust_domain=domain)
             except Stranger as error:
                 log.warning("call refused", peer=str(self.client), who=",".join(uris), reason=str(error))
                 return "stranger"
