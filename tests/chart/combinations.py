@@ -95,6 +95,12 @@ SWITCHES: Mapping[str, Mapping[str, Position]] = {
     "verifier": {
         "fixed": Position(),
         "scaled": Position(values={"verifier": {"autoscaling": {"enabled": True}}}),
+        "by-answers": Position(
+            values={
+                "verifier": {"autoscaling": {"enabled": True, "by": "answers"}},
+                "autoscaling": PROMETHEUS,
+            }
+        ),
     },
     "rewards": {
         "by-rules": Position(),

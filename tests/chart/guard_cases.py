@@ -180,6 +180,7 @@ CASES: tuple[tuple[Values, str], ...] = (
         {"verifier": {"autoscaling": {"enabled": True, "minReplicas": 9}}},
         "verifier.autoscaling.minReplicas is 9",
     ),
+    ({"verifier": {"autoscaling": {"enabled": True, "by": "answers"}}}, "is answers, and KEDA does not know"),
     (run("verifier: {http_address: '0.0.0.0:1'}"), "sets verifier.http_address"),
     (
         {"verifier": {"http": {"enabled": True, "port": 9464, "peers": ANYWHERE}}},

@@ -90,6 +90,7 @@ BAD: list[tuple[Values, str, str]] = [
     ({"monitoring": {"podMonitors": {"interval": "10"}}}, "/monitoring/podMonitors/interval", "pattern"),
     ({"network": {"egress": {"cidrs": ["10.0.0.0"]}}}, "/network/egress/cidrs/0", "pattern"),
     ({"verifier": {"extraEnv": [{"name": "1A"}]}}, "/verifier/extraEnv/0/name", "pattern"),
+    ({"verifier": {"autoscaling": {"by": "queue"}}}, "/verifier/autoscaling/by", "one of"),
     ({"verifier": {"http": {"port": 443}}}, "/verifier/http/port", "minimum"),
     ({"verifier": {"code": {"mine": "a = 1"}}}, "/verifier/code", "'mine' not allowed"),
     ({"verifier": {"code": {"../mine.py": "a = 1"}}}, "/verifier/code", "not allowed"),
