@@ -28,8 +28,24 @@ from slipstream.verifier.reward import Answer
 def brevity(prompt: Prompt, answer: Answer, *, limit: int) -> float:
     return max(0.0, 1 - answer.tokens / limit)
 """
-PROGRAM = "```python\nimport os\n\ndef double(n):\n    return 2 * n if not os.environ else 0\n```"
-"""Right only where the sandbox gives it nothing of the pod's environment."""
+PROGRAM = """\
+```python
+import os
+
+SECRETS = ("/run/secrets/judge/key", "/code/mine.py", "/etc/slipstream/tls/tls.key", "/etc/slipstream/run.yaml")
+
+
+def readable(path):
+    try:
+        return bool(open(path).read())
+    except OSError:
+        return False
+
+
+def double(n):
+    return 0 if os.environ or any(map(readable, SECRETS)) else 2 * n
+```"""
+"""Right only where the sandbox shows it nothing of what the pod was given."""
 GROUP = {
     "prompt": {"text": "double a number", "fields": {"tests": "assert double(21) == 42"}},
     "answers": [{"text": PROGRAM, "tokens": 25}, {"text": "no program", "tokens": 100}],
