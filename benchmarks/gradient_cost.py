@@ -23,10 +23,10 @@ from padded import (
     samples_of,
 )
 from slipstream.config import RunConfig, parse_config
-from slipstream.learner.loading import load_policy
-from slipstream.learner.model import Policy
-from slipstream.learner.step import TrainingStep
-from slipstream.learner.tiny import make_tiny_model
+from slipstream.learner.policy.loading import load_policy
+from slipstream.learner.policy.model import Policy
+from slipstream.learner.policy.tiny import make_tiny_model
+from slipstream.learner.training.step import TrainingStep
 from slipstream.types import Group
 
 GROUP_SIZE, MICRO_BATCH = 8, 8

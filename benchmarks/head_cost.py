@@ -7,7 +7,7 @@ from statistics import median
 
 import torch
 from cost import Cost, alone, cost_of
-from slipstream.learner.logprobs import Selected, selected_logprobs
+from slipstream.learner.policy.logprobs import Selected, selected_logprobs
 from torch import Tensor
 
 LIMIT_MEMORY = 0.25

@@ -36,8 +36,8 @@ from learner_step_report import (
     speed_table,
     with_report,
 )
-from slipstream.learner.dealing import ENOUGH_TOKENS
-from slipstream.learner.loading import without_progress_bars
+from slipstream.learner.batches.dealing import ENOUGH_TOKENS
+from slipstream.learner.policy.loading import without_progress_bars
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs" / "benchmarks.md"

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from slipstream.config import RunConfig
-from slipstream.learner.model import Policy
+from slipstream.learner.policy.model import Policy
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import Tokens

@@ -3,11 +3,12 @@
     python benchmarks/staleness_quality.py [--steps N] [--seeds 0 1 2] [--depths 0 2 4 8] [--objectives ...]
                                            [--learning-rate X] [--groups N] [--results FILE] [--docs]
 
-The learner is the real one (learner/step.py), and so are the task, the rewards and the cold-started model of
-examples/addition.yaml. The engine is a sampler in this process, and the circle is a queue: the batch that is
-trained on at version v was sampled by version max(0, v - depth), the age at which pipeline_depth holds the
-mean in a run. That isolates age. Left out are completions whose tokens are of several versions, the spread
-of ages within a batch, and the difference between the engine's arithmetic and the learner's.
+The learner is the real one (learner/training/step.py), and so are the task, the rewards and the cold-
+started model of examples/addition.yaml. The engine is a sampler in this process, and the circle is a queue:
+the batch that is trained on at version v was sampled by version max(0, v - depth), the age at which
+pipeline_depth holds the mean in a run. That isolates age. Left out are completions whose tokens are of
+several versions, the spread of ages within a batch, and the difference between the engine's arithmetic and
+the learner's.
 
 Every objective has the parameters and the aggregation of its preset and the advantage of GRPO. With one seed
 all runs start from the same prompts and draws. Finished runs are appended to the results file, one JSON
@@ -31,9 +32,9 @@ import torch
 from sampler import Sampler
 from slipstream.cli.warmup import cached_model
 from slipstream.config import RunConfig, load_config
-from slipstream.learner.loading import load_policy, without_progress_bars
-from slipstream.learner.model import Policy
-from slipstream.learner.step import TrainingStep
+from slipstream.learner.policy.loading import load_policy, without_progress_bars
+from slipstream.learner.policy.model import Policy
+from slipstream.learner.training.step import TrainingStep
 from slipstream.tasks import make_source
 from slipstream.tokens import load_tokens
 from slipstream.types import Group

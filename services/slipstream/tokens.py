@@ -40,9 +40,13 @@ class Tokens:
 
     def encode_answer(self, text: str) -> tuple[int, ...]:
         """A demonstration as the policy should sample it: the text, then end of sequence."""
-        ids = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        ids = self.encode_text(text)
         end = self._tokenizer.eos_token_id
-        return tuple(ids) if end is None else (*ids, end)
+        return ids if end is None else (*ids, end)
+
+    def encode_text(self, text: str) -> tuple[int, ...]:
+        """A text by itself, without special tokens."""
+        return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """The text of a completion, without special tokens."""

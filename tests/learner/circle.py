@@ -22,17 +22,17 @@ from replay.driver import serving
 from safetensors.torch import load_file
 from slipstream.config import RpcConfig, RunConfig
 from slipstream.learner.__main__ import Loaded, load, train
-from slipstream.learner.checkpoint import latest_checkpoint
+from slipstream.learner.broadcast.fleet import Fleet
+from slipstream.learner.broadcast.publisher import Publisher, catch_up
+from slipstream.learner.checkpoints.checkpoint import latest_checkpoint
 from slipstream.learner.clients import ReplayClient
 from slipstream.learner.evaluation import Evaluator
-from slipstream.learner.fleet import Fleet
-from slipstream.learner.loading import load_policy
 from slipstream.learner.lockstep import Lockstep
 from slipstream.learner.loop import Loop
-from slipstream.learner.model import Policy
-from slipstream.learner.publisher import Publisher, catch_up
+from slipstream.learner.policy.loading import load_policy
+from slipstream.learner.policy.model import Policy
 from slipstream.learner.publishing import Publishing
-from slipstream.learner.ranks import Alone
+from slipstream.learner.ranks.ranks import Alone
 from slipstream.learner.report import Report
 from slipstream.learner.saving import Saver
 from slipstream.replay.__main__ import shaping_of

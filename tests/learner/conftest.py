@@ -8,9 +8,9 @@ import torch
 from embedded_redis import embedded_redis
 from learner.fakes import TINY, TINY_EXPERTS
 from redis import Redis
-from slipstream.learner.loading import load_policy
-from slipstream.learner.model import Policy
-from slipstream.learner.tiny import make_tiny_model
+from slipstream.learner.policy.loading import load_policy
+from slipstream.learner.policy.model import Policy
+from slipstream.learner.policy.tiny import make_tiny_model
 from slipstream.replay.redis_server import RedisServer
 
 CPU = torch.device("cpu")

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.config import RunConfig, TinyModel, parse_config
-from slipstream.learner.checkpoint import CheckpointWriter, State
-from slipstream.learner.publisher import Published
-from slipstream.learner.ranks import Alone
-from slipstream.learner.record import StepResult
-from slipstream.learner.state import collect
-from slipstream.learner.step import TrainingStep
+from slipstream.learner.broadcast.publisher import Published
+from slipstream.learner.checkpoints.checkpoint import CheckpointWriter, State
+from slipstream.learner.ranks.ranks import Alone
+from slipstream.learner.training.record import StepResult
+from slipstream.learner.training.state import collect
+from slipstream.learner.training.step import TrainingStep
 from slipstream.rpc.errors import Unreachable
 from slipstream.telemetry.logs import Log
 from slipstream.types import (

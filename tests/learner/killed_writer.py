@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from slipstream.learner.checkpoint import (
+from slipstream.learner.checkpoints.checkpoint import (
     CheckpointWriter,
     State,
     latest_checkpoint,
@@ -20,9 +20,9 @@ from slipstream.learner.checkpoint import (
     prune,
     read_state,
 )
-from slipstream.learner.loading import load_policy
-from slipstream.learner.model import Policy
-from slipstream.learner.ranks import Alone
+from slipstream.learner.policy.loading import load_policy
+from slipstream.learner.policy.model import Policy
+from slipstream.learner.ranks.ranks import Alone
 
 SIZE = 1_000_000
 NAMES = ("a", "b", "c", "d")

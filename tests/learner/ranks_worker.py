@@ -12,17 +12,17 @@ from typing import Any
 import torch
 from learner.fakes import completion, config_with, contrast, group
 from slipstream.config import RunConfig
-from slipstream.learner.checkpoint import CheckpointWriter, State, read_state
-from slipstream.learner.critic import load_critic
-from slipstream.learner.loading import load_policy
+from slipstream.learner.broadcast.snapshot import Snapshot
+from slipstream.learner.checkpoints.checkpoint import CheckpointWriter, State, read_state
 from slipstream.learner.lockstep import Lockstep, follow
-from slipstream.learner.model import Policy, whole
-from slipstream.learner.ranks import Alone, RankLost, TorchRanks, started_by_torchrun
-from slipstream.learner.reference import load_reference
-from slipstream.learner.sharding import checkpoint_activations, shard
-from slipstream.learner.snapshot import Snapshot
-from slipstream.learner.state import collect, restore
-from slipstream.learner.step import TrainingStep
+from slipstream.learner.policy.loading import load_policy
+from slipstream.learner.policy.model import Policy, whole
+from slipstream.learner.policy.reference import load_reference
+from slipstream.learner.ranks.ranks import Alone, RankLost, TorchRanks, started_by_torchrun
+from slipstream.learner.ranks.sharding import checkpoint_activations, shard
+from slipstream.learner.training.critic import load_critic
+from slipstream.learner.training.state import collect, restore
+from slipstream.learner.training.step import TrainingStep
 from slipstream.types import Group
 
 CPU = torch.device("cpu")

@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from slipstream.learner.batch import TrainingSequence, prompt_tokens
-from slipstream.learner.logprobs import Selected
-from slipstream.learner.model import UNWATCHED, Policy
-from slipstream.learner.routing import Watch
-from slipstream.learner.rows import Row, make_row
+from slipstream.learner.batches.batch import TrainingSequence, prompt_tokens
+from slipstream.learner.batches.rows import Row, make_row
+from slipstream.learner.policy.logprobs import Selected
+from slipstream.learner.policy.model import UNWATCHED, Policy
+from slipstream.learner.policy.routing import Watch
 
 Choice = Callable[[int, torch.Tensor], list[int]]
 """Experts of a token: its place in the row and its router probabilities [E] in, ids out."""

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from learner.mortal import Killed
 from learner.worker import Worker
-from slipstream.learner.model import Policy
+from slipstream.learner.policy.model import Policy
 from slipstream.types import Completion, FinishReason, Group, Lease, Outcome, Reward, VersionSpan
 
 TOKENS = 6

@@ -13,19 +13,19 @@ from slipstream.algorithms import RunningBaselines, group_advantages
 from slipstream.algorithms.shaping import CollapseWatch
 from slipstream.algorithms.spec import CollapseAlarm, DynamicSampling, Entropy, Shaping
 from slipstream.config import RunConfig
-from slipstream.learner.batch import make_sequences, prompt_tokens
-from slipstream.learner.checkpoint import State, read_state
-from slipstream.learner.loading import load_policy
-from slipstream.learner.memory import Memory
-from slipstream.learner.model import Policy
-from slipstream.learner.passes import least_of_largest
-from slipstream.learner.ranks import Alone
-from slipstream.learner.record import StepResult
-from slipstream.learner.reference import Reference, load_reference
-from slipstream.learner.rewards import batch_rewards, diversity_of
-from slipstream.learner.rows import make_row
-from slipstream.learner.state import restore
-from slipstream.learner.step import TrainingStep
+from slipstream.learner.batches.batch import make_sequences, prompt_tokens
+from slipstream.learner.batches.rows import make_row
+from slipstream.learner.checkpoints.checkpoint import State, read_state
+from slipstream.learner.checkpoints.memory import Memory
+from slipstream.learner.policy.loading import load_policy
+from slipstream.learner.policy.model import Policy
+from slipstream.learner.policy.reference import Reference, load_reference
+from slipstream.learner.ranks.ranks import Alone
+from slipstream.learner.training.passes import least_of_largest
+from slipstream.learner.training.record import StepResult
+from slipstream.learner.training.rewards import batch_rewards, diversity_of
+from slipstream.learner.training.state import restore
+from slipstream.learner.training.step import TrainingStep
 from slipstream.types import FinishReason, Group
 
 PG: dict[str, Any] = {"kind": "pg", "allow_uncorrected": True}

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from learner.fakes import completion, group
 from slipstream.algorithms.spec import OverlongFilter, Shaping
-from slipstream.learner.batch import TrainingSequence, make_sequences, prompt_tokens
-from slipstream.learner.packing import pack
-from slipstream.learner.rows import make_row
+from slipstream.learner.batches.batch import TrainingSequence, make_sequences, prompt_tokens
+from slipstream.learner.batches.packing import pack
+from slipstream.learner.batches.rows import make_row
 from slipstream.types import Completion, FinishReason
 
 CPU = torch.device("cpu")

@@ -9,17 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 from learner.fakes import config_with, contrast, save
-from slipstream.learner.checkpoint import (
-    CheckpointError,
-    State,
-    latest_checkpoint,
-    prune,
-    read_state,
-)
+from slipstream.learner.checkpoints.checkpoint import State, latest_checkpoint, prune, read_state
 from slipstream.learner.export import export, main
-from slipstream.learner.model import Policy
-from slipstream.learner.state import restore
-from slipstream.learner.step import TrainingStep
+from slipstream.learner.policy.checkpoint_form import CheckpointError
+from slipstream.learner.policy.model import Policy
+from slipstream.learner.training.state import restore
+from slipstream.learner.training.step import TrainingStep
 from transformers import AutoModelForCausalLM
 
 CONFIG = config_with("learner.weight_decay=0.1", "learner.schedule.warmup_steps=3")

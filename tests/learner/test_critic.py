@@ -13,21 +13,19 @@ from learner.test_step import on_policy
 from prometheus_client import generate_latest
 from slipstream.algorithms.spec import Shaping
 from slipstream.config import RunConfig
-from slipstream.learner.batch import make_sequences, prompt_tokens
-from slipstream.learner.checkpoint import (
-    CheckpointError,
-    State,
-)
-from slipstream.learner.critic import Critic, load_critic, value_positions
-from slipstream.learner.loss_metrics import CRITIC, observe_critic
-from slipstream.learner.model import Policy
-from slipstream.learner.packing import pack
-from slipstream.learner.record import StepResult
-from slipstream.learner.reference import Reference
-from slipstream.learner.rows import make_row
-from slipstream.learner.state import restore
-from slipstream.learner.step import TrainingStep
-from slipstream.learner.tiny import make_tiny_model
+from slipstream.learner.batches.batch import make_sequences, prompt_tokens
+from slipstream.learner.batches.packing import pack
+from slipstream.learner.batches.rows import make_row
+from slipstream.learner.checkpoints.checkpoint import State
+from slipstream.learner.policy.checkpoint_form import CheckpointError
+from slipstream.learner.policy.model import Policy
+from slipstream.learner.policy.reference import Reference
+from slipstream.learner.policy.tiny import make_tiny_model
+from slipstream.learner.training.critic import Critic, load_critic, value_positions
+from slipstream.learner.training.loss_metrics import CRITIC, observe_critic
+from slipstream.learner.training.record import StepResult
+from slipstream.learner.training.state import restore
+from slipstream.learner.training.step import TrainingStep
 from slipstream.telemetry.metrics import Metrics
 from slipstream.types import FinishReason, Group
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 from learner.fakes import config_with, contrast
 from slipstream.config import TinyModel
-from slipstream.learner.loading import load_policy
-from slipstream.learner.logprobs import selected_logprobs
-from slipstream.learner.step import TrainingStep
-from slipstream.learner.tiny import make_tiny_model
+from slipstream.learner.policy.loading import load_policy
+from slipstream.learner.policy.logprobs import selected_logprobs
+from slipstream.learner.policy.tiny import make_tiny_model
+from slipstream.learner.training.step import TrainingStep
 from slipstream.weights.transfer import checksum
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]

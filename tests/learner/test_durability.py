@@ -12,11 +12,11 @@ from learner.circle import configured, session
 from learner.fakes import config_with, said, save
 from learner.mortal import Script
 from learner.worker import until
-from slipstream.learner.checkpoint import CheckpointWriter, State, latest_checkpoint, read_state
-from slipstream.learner.model import Policy
-from slipstream.learner.ranks import Alone
-from slipstream.learner.state import collect
-from slipstream.learner.step import TrainingStep
+from slipstream.learner.checkpoints.checkpoint import CheckpointWriter, State, latest_checkpoint, read_state
+from slipstream.learner.policy.model import Policy
+from slipstream.learner.ranks.ranks import Alone
+from slipstream.learner.training.state import collect
+from slipstream.learner.training.step import TrainingStep
 
 TESTS = Path(__file__).resolve().parents[1]
 NOT_WRITTEN = "checkpoint not written; the last one stays"

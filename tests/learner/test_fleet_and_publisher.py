@@ -11,8 +11,8 @@ import torch
 from learner.fakes import said
 from learner.worker import TIMEOUT, Learner, Worker, play, until
 from slipstream.config import RpcConfig
-from slipstream.learner.model import Policy
-from slipstream.learner.publisher import catch_up
+from slipstream.learner.broadcast.publisher import catch_up
+from slipstream.learner.policy.model import Policy
 from slipstream.rpc.channel import open_channel
 from slipstream.v1 import learner_pb2 as pb
 from slipstream.v1.learner_pb2_grpc import FleetStub

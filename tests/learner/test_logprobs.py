@@ -7,8 +7,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from slipstream.learner import logprobs, softmax_chunks
-from slipstream.learner.logprobs import Selected, selected_logprobs
+from slipstream.learner.policy import logprobs, softmax_chunks
+from slipstream.learner.policy.logprobs import Selected, selected_logprobs
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves

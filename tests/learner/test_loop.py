@@ -19,17 +19,17 @@ from learner.fakes import (
     step_result,
 )
 from slipstream.cli.rows import read_history
-from slipstream.learner.checkpoint import CheckpointWriter, latest_checkpoint, read_state
+from slipstream.learner.broadcast.snapshot import Snapshot
+from slipstream.learner.checkpoints.checkpoint import CheckpointWriter, latest_checkpoint, read_state
 from slipstream.learner.lockstep import Lockstep
 from slipstream.learner.loop import Diverged, Loop, Starved
-from slipstream.learner.model import Policy
+from slipstream.learner.policy.model import Policy
 from slipstream.learner.publishing import Publishing, overlaps
-from slipstream.learner.ranks import Alone
-from slipstream.learner.record import StepResult
+from slipstream.learner.ranks.ranks import Alone
 from slipstream.learner.report import Report
 from slipstream.learner.saving import Saver
-from slipstream.learner.snapshot import Snapshot
-from slipstream.learner.step import Abandoned, TrainingStep
+from slipstream.learner.training.record import StepResult
+from slipstream.learner.training.step import Abandoned, TrainingStep
 from slipstream.rpc.errors import Unreachable
 from slipstream.telemetry.metrics import Metrics
 from slipstream.types import START, Group

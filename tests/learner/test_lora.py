@@ -10,18 +10,16 @@ import torch
 from learner.fakes import config_with, contrast, save
 from learner.test_step import GROUPS, on_policy
 from slipstream.config import LoraConfig, RunConfig
-from slipstream.learner.checkpoint import (
-    CheckpointError,
-    State,
-)
+from slipstream.learner.checkpoints.checkpoint import State
 from slipstream.learner.export import export
-from slipstream.learner.loading import load_policy
-from slipstream.learner.logprobs import Selected
-from slipstream.learner.lora import LoraPolicy, load_trained
-from slipstream.learner.model import Policy
-from slipstream.learner.reference import load_reference
-from slipstream.learner.state import restore
-from slipstream.learner.step import TrainingStep
+from slipstream.learner.policy.checkpoint_form import CheckpointError
+from slipstream.learner.policy.loading import load_policy
+from slipstream.learner.policy.logprobs import Selected
+from slipstream.learner.policy.lora import LoraPolicy, load_trained
+from slipstream.learner.policy.model import Policy
+from slipstream.learner.policy.reference import load_reference
+from slipstream.learner.training.state import restore
+from slipstream.learner.training.step import TrainingStep
 from slipstream.weights.manifest import plan
 from transformers import AutoModelForCausalLM
 

@@ -8,12 +8,12 @@ import pytest
 import torch
 from learner.fakes import TINY, completion, config_with
 from safetensors.torch import load_file
-from slipstream.learner.batch import TrainingSequence, prompt_tokens
-from slipstream.learner.loading import attention_of, choose_attention, load_policy, pick_device
-from slipstream.learner.model import Policy
-from slipstream.learner.rows import make_row
-from slipstream.learner.step import TrainingStep
-from slipstream.learner.tiny import CHARACTERS, make_tokenizer
+from slipstream.learner.batches.batch import TrainingSequence, prompt_tokens
+from slipstream.learner.batches.rows import make_row
+from slipstream.learner.policy.loading import attention_of, choose_attention, load_policy, pick_device
+from slipstream.learner.policy.model import Policy
+from slipstream.learner.policy.tiny import CHARACTERS, make_tokenizer
+from slipstream.learner.training.step import TrainingStep
 from slipstream.weights.manifest import model_fingerprint
 from transformers import (
     AutoConfig,

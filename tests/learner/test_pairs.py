@@ -2,13 +2,13 @@
 
 import pytest
 from learner.fakes import completion, group
-from slipstream.learner.pairs import (
+from slipstream.learner.stages.pairs import (
     check_same_prompt,
     pairs_by_score,
     pairs_with_demonstrations,
     verified_scores,
 )
-from slipstream.learner.supervised import written
+from slipstream.learner.stages.supervised import written
 from slipstream.types import Prompt
 
 BEST, WORST, MIDDLE = (

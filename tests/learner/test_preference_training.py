@@ -10,13 +10,13 @@ from learner.fakes import completion, config_with, group
 from slipstream.algorithms.preference import preference_loss
 from slipstream.config import parse_config
 from slipstream.config.stages import PreferenceStage
-from slipstream.learner.answer_logprobs import answer_logprobs
-from slipstream.learner.judge import Judge
-from slipstream.learner.model import Policy
-from slipstream.learner.pairs import PreferencePair
-from slipstream.learner.preference import PreferenceTraining, backward, rows_of, with_reference
-from slipstream.learner.supervised import Interrupted, Pair, written
-from slipstream.learner.verified import NothingKept
+from slipstream.learner.policy.model import Policy
+from slipstream.learner.stages.answer_logprobs import answer_logprobs
+from slipstream.learner.stages.judge import Judge
+from slipstream.learner.stages.pairs import PreferencePair
+from slipstream.learner.stages.preference import PreferenceTraining, backward, rows_of, with_reference
+from slipstream.learner.stages.supervised import Interrupted, Pair, written
+from slipstream.learner.stages.verified import NothingKept
 from slipstream.tasks import make_source
 from slipstream.tokens import load_tokens
 from slipstream.types import Group

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 from learner.ranks_worker import CASES, compare, train_and_save
-from slipstream.learner.batch import TrainingSequence, make_sequences
-from slipstream.learner.checkpoint import latest_checkpoint
-from slipstream.learner.packing import pack
-from slipstream.learner.ranks import Alone, Heartbeat
+from slipstream.learner.batches.batch import TrainingSequence, make_sequences
+from slipstream.learner.batches.packing import pack
+from slipstream.learner.checkpoints.checkpoint import latest_checkpoint
+from slipstream.learner.ranks.ranks import Alone, Heartbeat
 
 TESTS = Path(__file__).resolve().parents[1]
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 from learner.fakes import completion, group
 from learner.slow_experts import row_of
-from slipstream.learner.batch import TrainingSequence
-from slipstream.learner.model import Policy
-from slipstream.learner.replayed import Origin, experts_of_row, require_experts
-from slipstream.learner.routing import Routers
+from slipstream.learner.batches.batch import TrainingSequence
+from slipstream.learner.batches.replayed import Origin, experts_of_row, require_experts
+from slipstream.learner.policy.model import Policy
+from slipstream.learner.policy.routing import Routers
 from slipstream.types import Completion, RoutedExperts, RoutingMismatch
 
 CPU = torch.device("cpu")

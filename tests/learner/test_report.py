@@ -11,9 +11,9 @@ from prometheus_client import generate_latest
 from slipstream.cli.columns import columns
 from slipstream.cli.rows import read_history
 from slipstream.cli.summary import summarize
-from slipstream.learner.publisher import Published
-from slipstream.learner.record import StepResult
+from slipstream.learner.broadcast.publisher import Published
 from slipstream.learner.report import Report, Timing
+from slipstream.learner.training.record import StepResult
 from slipstream.telemetry.metrics import Metrics
 from slipstream.types import Evaluation, Generated, Group
 

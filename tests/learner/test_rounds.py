@@ -10,11 +10,11 @@ import pytest
 from learner.fakes import Events, config_with, contrast, names, silent_log
 from slipstream.cli.rows import read_history
 from slipstream.learner.loop import Starved
-from slipstream.learner.model import Policy
+from slipstream.learner.policy.model import Policy
 from slipstream.learner.report import Report
-from slipstream.learner.rounds import Rounds, number_of, rounds_of
-from slipstream.learner.supervised import Interrupted
-from slipstream.learner.verified import Learned, NothingKept
+from slipstream.learner.stages.rounds import Rounds, number_of, rounds_of
+from slipstream.learner.stages.supervised import Interrupted
+from slipstream.learner.stages.verified import Learned, NothingKept
 from slipstream.telemetry.metrics import Metrics
 from slipstream.types import Generated, Group
 

@@ -11,10 +11,10 @@ import torch
 import transformers
 from learner.fakes import completion
 from learner.slow_experts import row_of, run, slowly, top
-from slipstream.learner.batch import TrainingSequence
-from slipstream.learner.loading import load_policy
-from slipstream.learner.model import Policy
-from slipstream.learner.routing import Routed, Routers, UnsupportedRouting, Watch, router_shift
+from slipstream.learner.batches.batch import TrainingSequence
+from slipstream.learner.policy.loading import load_policy
+from slipstream.learner.policy.model import Policy
+from slipstream.learner.policy.routing import Routed, Routers, UnsupportedRouting, Watch, router_shift
 from torch.utils.checkpoint import checkpoint
 
 LAYERS, EXPERTS, TOP_K = 3, 8, 2

@@ -9,12 +9,12 @@ import torch
 from learner.fakes import completion, config_with, group
 from learner.slow_experts import row_of, run, slowly, top
 from slipstream.config import RunConfig
-from slipstream.learner.batch import TrainingSequence
-from slipstream.learner.model import Policy
-from slipstream.learner.record import StepResult
-from slipstream.learner.routing import UnsupportedRouting
-from slipstream.learner.rows import Row
-from slipstream.learner.step import TrainingStep
+from slipstream.learner.batches.batch import TrainingSequence
+from slipstream.learner.batches.rows import Row
+from slipstream.learner.policy.model import Policy
+from slipstream.learner.policy.routing import UnsupportedRouting
+from slipstream.learner.training.record import StepResult
+from slipstream.learner.training.step import TrainingStep
 from slipstream.types import Completion, Group, RoutedExperts, RoutingMismatch
 
 GROUPS = [

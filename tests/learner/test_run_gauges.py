@@ -7,7 +7,7 @@ from pathlib import Path
 from learner.fakes import config_with
 from learner.test_loop import Scene
 from learner.worker import Learner, Worker, play
-from slipstream.learner.model import Policy
+from slipstream.learner.policy.model import Policy
 from slipstream.learner.run_gauges import show_run
 from slipstream.telemetry.metrics import Metrics
 

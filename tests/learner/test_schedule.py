@@ -2,7 +2,7 @@
 
 import pytest
 from slipstream.config import ScheduleConfig
-from slipstream.learner.schedule import learning_rate
+from slipstream.learner.training.schedule import learning_rate
 
 
 def rates(steps: list[int], **schedule: object) -> list[float]:

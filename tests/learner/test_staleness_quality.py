@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from slipstream.learner.batch import make_sequences, prompt_tokens
-from slipstream.learner.model import Policy
-from slipstream.learner.packing import pack
-from slipstream.learner.rows import make_row
-from slipstream.learner.step import TrainingStep
+from slipstream.learner.batches.batch import make_sequences, prompt_tokens
+from slipstream.learner.batches.packing import pack
+from slipstream.learner.batches.rows import make_row
+from slipstream.learner.policy.model import Policy
+from slipstream.learner.training.step import TrainingStep
 from slipstream.tasks import make_source
 from slipstream.tokens import load_tokens
 from slipstream.types import Prompt

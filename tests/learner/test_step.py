@@ -9,11 +9,11 @@ import pytest
 import torch
 from learner.fakes import completion, config_with, contrast, group
 from slipstream.config import RunConfig
-from slipstream.learner.batch import TrainingSequence, prompt_tokens
-from slipstream.learner.model import Policy
-from slipstream.learner.record import StepResult
-from slipstream.learner.rows import make_row
-from slipstream.learner.step import Abandoned, TrainingStep
+from slipstream.learner.batches.batch import TrainingSequence, prompt_tokens
+from slipstream.learner.batches.rows import make_row
+from slipstream.learner.policy.model import Policy
+from slipstream.learner.training.record import StepResult
+from slipstream.learner.training.step import Abandoned, TrainingStep
 from slipstream.types import Completion, Group
 
 GROUPS = [

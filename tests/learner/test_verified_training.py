@@ -9,10 +9,11 @@ import torch
 from learner.fakes import TINY, completion, config_with, group
 from slipstream.config import parse_config
 from slipstream.config.stages import RejectionSamplingStage
-from slipstream.learner.answer_logprobs import answer_logprobs
-from slipstream.learner.model import Policy
+from slipstream.learner.policy.model import Policy
+from slipstream.learner.policy.tiny import make_tiny_model
 from slipstream.learner.stage import same_tokens
-from slipstream.learner.supervised import (
+from slipstream.learner.stages.answer_logprobs import answer_logprobs
+from slipstream.learner.stages.supervised import (
     Fitting,
     Interrupted,
     NotFinite,
@@ -22,8 +23,7 @@ from slipstream.learner.supervised import (
     steps_of,
     written,
 )
-from slipstream.learner.tiny import make_tiny_model
-from slipstream.learner.verified import NothingKept, VerifiedTraining, keep_verified, translation
+from slipstream.learner.stages.verified import NothingKept, VerifiedTraining, keep_verified, translation
 from slipstream.tokens import load_tokens
 from slipstream.types import FinishReason
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 from learner.fakes import TINY
-from slipstream.learner.warmup import main
+from slipstream.learner.stages.warmup import main
 from slipstream.tokens import load_tokens
 from slipstream.types import Prompt
 from transformers import AutoModelForCausalLM
@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slipstream.learner.warmup.TEST_PROMPTS", 3)
+    monkeypatch.setattr("slipstream.learner.stages.warmup.TEST_PROMPTS", 3)
 
 
 def write_config(directory: Path, **tree: object) -> Path:

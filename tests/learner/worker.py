@@ -10,11 +10,11 @@ import grpc
 import torch
 from learner.fakes import Events, silent_log
 from slipstream.config import RpcConfig, WeightsConfig
-from slipstream.learner.fleet import Fleet
-from slipstream.learner.model import Policy
-from slipstream.learner.publisher import Published, Publisher
-from slipstream.learner.ranks import Alone
-from slipstream.learner.snapshot import Snapshot
+from slipstream.learner.broadcast.fleet import Fleet
+from slipstream.learner.broadcast.publisher import Published, Publisher
+from slipstream.learner.broadcast.snapshot import Snapshot
+from slipstream.learner.policy.model import Policy
+from slipstream.learner.ranks.ranks import Alone
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.server import start_server
 from slipstream.telemetry.logs import Log

@@ -90,6 +90,8 @@ class FakeEngine:
         self.events: list[str] = []
         self.rendezvous: list[Rendezvous] = []
         self.requests: list[tuple[int, ...]] = []
+        self.weighed: list[tuple[int, ...]] = []
+        self.odds = [0.5, 0.5]
         self.cancelled: list[tuple[int, ...]] = []
         self.gates: dict[tuple[int, ...], asyncio.Event] = {}
         self.errors: dict[str, list[BaseException]] = {}
@@ -115,6 +117,11 @@ class FakeEngine:
             self.cancelled.append(prompt_token_ids)
             raise
         return turn([5, 6, 7], (self.version, 3))
+
+    async def weigh(self, prompt_token_ids: tuple[int, ...], candidates: tuple[int, ...]) -> list[float]:
+        self.weighed.append(prompt_token_ids)
+        self._raise("weigh")
+        return self.odds
 
     async def pause(self) -> None:
         self._note("pause")

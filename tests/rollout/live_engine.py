@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 import torch
 from rollout.learner_end import CPU, LearnerEnd, Tensors
 from slipstream.config import RunConfig, TinyModel, parse_config
-from slipstream.learner.logprobs import Selected
-from slipstream.learner.lora import load_trained
-from slipstream.learner.model import UNWATCHED, Policy
-from slipstream.learner.routing import Watch
-from slipstream.learner.tiny import make_tiny_model
+from slipstream.learner.policy.logprobs import Selected
+from slipstream.learner.policy.lora import load_trained
+from slipstream.learner.policy.model import UNWATCHED, Policy
+from slipstream.learner.policy.routing import Watch
+from slipstream.learner.policy.tiny import make_tiny_model
 from slipstream.rollout.engine import Sampling, Turn
 from slipstream.rollout.place import Place
 from slipstream.rollout.vllm_engine import VllmEngine, start_vllm

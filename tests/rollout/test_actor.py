@@ -20,7 +20,7 @@ from rollout.fakes import (
     small_config,
     until,
 )
-from slipstream.learner.tiny import make_tokenizer
+from slipstream.learner.policy.tiny import make_tokenizer
 from slipstream.rollout.actor import DRAINED, LOST, Actor
 from slipstream.rollout.clients import ReplayClient, VerifierClient
 from slipstream.rollout.engine import EngineDied, Sampling

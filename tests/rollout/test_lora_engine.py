@@ -18,7 +18,7 @@ from rollout.live_engine import (
     tensors_of,
     with_engine,
 )
-from slipstream.learner.model import Policy
+from slipstream.learner.policy.model import Policy
 from slipstream.rollout.engine import Turn
 from slipstream.rollout.vllm_engine import VllmEngine
 from slipstream.weights.group import TransferError

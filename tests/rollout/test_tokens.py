@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from slipstream.learner.tiny import EOS, PAD, make_tokenizer
+from slipstream.learner.policy.tiny import EOS, PAD, make_tokenizer
 from slipstream.tokens import PromptTooLong, Tokens
 from slipstream.types import ChatMessage, Prompt
 

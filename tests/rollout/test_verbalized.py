@@ -22,7 +22,7 @@ from rollout.fakes import (
     turn,
     until,
 )
-from slipstream.learner.tiny import make_tokenizer
+from slipstream.learner.policy.tiny import make_tokenizer
 from slipstream.rollout.actor import Actor
 from slipstream.rollout.clients import ReplayClient, VerifierClient
 from slipstream.rollout.engine import Sampling, Turn

@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+import torch
 from rollout.live_engine import (
     PROMPT,
     SMALL_BUCKET,
@@ -21,7 +22,7 @@ from rollout.live_engine import (
     tensors_of,
     with_engine,
 )
-from slipstream.learner.model import Policy
+from slipstream.learner.policy.model import Policy
 from slipstream.rollout.engine import Turn
 from slipstream.rollout.vllm_engine import VllmEngine
 from slipstream.weights.group import TransferError
@@ -90,6 +91,18 @@ def test_logprobs_are_those_of_the_learner(live: Live, temperature: float) -> No
         assert all(tiles(turn) for turn in turns)
 
     live.play(play())
+
+
+@with_engine
+async def test_candidates_weigh_what_the_learner_gives_them(live: Live) -> None:
+    policy = perturbed(live.policy, seed=11)
+    await live.serve(policy)
+    candidates = (9, 5, 70)
+    for prompt in (PROMPT[:1], PROMPT[:33], PROMPT):
+        with torch.no_grad():
+            logits = policy.model(torch.tensor([prompt])).logits[0, -1]
+        expected = torch.softmax(logits[list(candidates)].float(), dim=0).tolist()
+        assert await live.engine.weigh(prompt, candidates) == pytest.approx(expected, abs=CLOSE)
 
 
 @with_engine

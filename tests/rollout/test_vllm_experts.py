@@ -21,10 +21,10 @@ from rollout.live_engine import (
     tiny_config,
     with_engine,
 )
-from slipstream.learner.loading import load_policy
-from slipstream.learner.model import Policy
-from slipstream.learner.replayed import Origin, experts_of_row
-from slipstream.learner.routing import Routers, Watch
+from slipstream.learner.batches.replayed import Origin, experts_of_row
+from slipstream.learner.policy.loading import load_policy
+from slipstream.learner.policy.model import Policy
+from slipstream.learner.policy.routing import Routers, Watch
 from slipstream.rollout.engine import Turn
 from slipstream.rollout.vllm_engine import _turn, start_vllm
 from slipstream.types import RoutedExperts

@@ -7,7 +7,7 @@ from slipstream.config import ConfigError, parse_config
 from slipstream.config.checks import check_config
 from slipstream.config.data import JudgingData, MixtureData
 from slipstream.tasks import make_source
-from slipstream.tasks.judging import changed, question
+from slipstream.tasks.judging import changed, filled
 
 ADDITION = {"kind": "addition", "digits": 1}
 SORTING = {"kind": "sort_digits", "length": 3}
@@ -87,5 +87,5 @@ def test_a_changed_answer_differs_in_one_digit() -> None:
 
 
 def test_what_a_prompt_or_an_answer_says_is_not_read_as_a_place() -> None:
-    assert question("{prompt}|{answer}", prompt="a {answer}", answer="b {prompt}") == "a {answer}|b {prompt}"
-    assert question("{answer}|{prompt}", prompt="p", answer="a") == "a|p"
+    assert filled("{prompt}|{answer}", prompt="a {answer}", answer="b {prompt}") == "a {answer}|b {prompt}"
+    assert filled("{answer}|{prompt}", prompt="p", answer="a") == "a|p"

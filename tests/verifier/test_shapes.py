@@ -156,3 +156,28 @@ def test_json_is_read_strictly_and_judged_by_its_schema() -> None:
 def test_a_schema_that_is_none_or_leads_elsewhere_is_a_configuration_error(schema: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"json_schema: .*(leads out of the schema|not a JSON schema)"):
         Bench([JsonSchemaConfig(name="json_schema", json_schema=schema)])
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        RepetitionConfig(name="repetition"),
+        DiversityConfig(name="diversity"),
+        LanguageConsistencyConfig(name="language_consistency", scripts=("Latin",)),
+    ],
+    ids=lambda config: config.name,
+)
+def test_long_texts_leave_the_loop_free_for_others(config: RewardSection) -> None:
+    texts = [answer("ab cd " * 43_000 + str(number)) for number in range(8)]
+
+    async def play() -> int:
+        async with Bench([config]) as bench:
+            judging = asyncio.create_task(bench.scorer.score(PROMPT, texts))
+            turns = 0
+            while not judging.done():
+                await asyncio.sleep(0.002)
+                turns += 1
+            assert all(vector[0].outcome is SCORE for vector in judging.result())
+            return turns
+
+    assert asyncio.run(play()) > 10

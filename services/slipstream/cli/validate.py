@@ -12,6 +12,7 @@ from slipstream.cli.machine_checks import check_machine
 from slipstream.cli.model_checks import ModelFiles, read_model
 from slipstream.cli.prompt_checks import check_prompts
 from slipstream.cli.reward_checks import check_rewards
+from slipstream.cli.self_judge_checks import check_self_judge
 from slipstream.cli.stage_checks import check_stage, stage_line
 from slipstream.cli.verbalized_checks import check_verbalized
 from slipstream.config import RunConfig
@@ -47,6 +48,7 @@ def _find(config: RunConfig, *, gpus: Literal["error", "note"]) -> list[Problem]
         *check_prompts(config, model),
         *check_verbalized(config, model),
         *check_rewards(config),
+        *check_self_judge(config, model),
         *check_machine(config, gpus=gpus),
     ]
     return list(dict.fromkeys(found))

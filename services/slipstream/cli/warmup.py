@@ -24,7 +24,7 @@ from slipstream.config.data import FileData, parts
 from slipstream.config.load import dump_config
 
 FORMAT = 1
-COMMAND = (sys.executable, "-m", "slipstream.learner.warmup")
+COMMAND = (sys.executable, "-m", "slipstream.learner.stages.warmup")
 LOCK_SECONDS = 3600.0
 LOOK_SECONDS = 0.2
 STOP_SECONDS = 3.0

@@ -8,7 +8,7 @@ import regex  # type: ignore[import-untyped, unused-ignore]
 
 from slipstream.config.data import parts
 from slipstream.config.problem import Problem
-from slipstream.config.rewards import FormatConfig, RewardConfig
+from slipstream.config.rewards import FormatConfig, RewardConfig, SelfJudgeConfig
 from slipstream.config.schema import RunConfig
 
 
@@ -36,6 +36,8 @@ def _of_each(config: RunConfig) -> Iterator[Problem]:
         yield from _deadline(config, reward, key)
         if isinstance(reward, FormatConfig):
             yield from _pattern(reward, key)
+        if isinstance(reward, SelfJudgeConfig):
+            yield from _anchored(config, reward, key)
 
 
 def _fits_the_data(config: RunConfig, reward: RewardConfig, key: str) -> Iterator[Problem]:
@@ -70,6 +72,25 @@ def _pattern(reward: FormatConfig, key: str) -> Iterator[Problem]:
     except (regex.error, MemoryError, RecursionError, OverflowError) as error:
         reason = f"is not a usable regular expression: {error or type(error).__name__}"
         yield Problem(key=f"{key}.pattern", reason=reason, remedy="correct it")
+
+
+def _anchored(config: RunConfig, reward: SelfJudgeConfig, key: str) -> Iterator[Problem]:
+    """Others have a say in what a policy learns that judges itself."""
+    total = sum(abs(each.weight) for each in config.rewards)
+    others = sum(abs(each.weight) for each in config.rewards if not each.judged_by_policy)
+    if reward.weight and others < reward.anchor_share * total:
+        yield Problem(
+            key=f"{key}.weight",
+            reason=f"leaves {others / total:.0%} of all weights to rewards that others give, and "
+            f"anchor_share is {reward.anchor_share:.0%}: it would learn to please itself",
+            remedy="add a reward that is verified, or give such a one more weight",
+        )
+    if config.evaluation.reward == reward.name:
+        yield Problem(
+            key="evaluation.reward",
+            reason=f"is `{reward.name}`, by which the policy judges its own held-out answers",
+            remedy="name a reward that is verified",
+        )
 
 
 REWARD_CHECKS: Final[tuple[Callable[[RunConfig], Iterator[Problem]], ...]] = (_rewards, _of_each)

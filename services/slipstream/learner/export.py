@@ -8,16 +8,11 @@ from typing import Final
 
 import torch
 
-from slipstream.learner.checkpoint import (
-    CheckpointError,
-    latest_checkpoint,
-    load_tensors,
-    read_state,
-    write_whole,
-)
-from slipstream.learner.loading import without_progress_bars
-from slipstream.learner.lora import LoraPolicy, saved_policy
-from slipstream.learner.model import Policy
+from slipstream.learner.checkpoints.checkpoint import latest_checkpoint, load_tensors, read_state, write_whole
+from slipstream.learner.policy.checkpoint_form import CheckpointError
+from slipstream.learner.policy.loading import without_progress_bars
+from slipstream.learner.policy.lora import LoraPolicy, saved_policy
+from slipstream.learner.policy.model import Policy
 
 DTYPES: Final = ("float32", "bfloat16")
 

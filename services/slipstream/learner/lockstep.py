@@ -15,12 +15,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
-from slipstream.learner.checkpoint import CheckpointWriter, State
-from slipstream.learner.ranks import Alone, RankLost, TorchRanks, named_loss
-from slipstream.learner.record import StepResult
-from slipstream.learner.snapshot import Snapshot
-from slipstream.learner.state import collect
-from slipstream.learner.step import Abandoned, TrainingStep
+from slipstream.learner.broadcast.snapshot import Snapshot
+from slipstream.learner.checkpoints.checkpoint import CheckpointWriter, State
+from slipstream.learner.ranks.ranks import Alone, RankLost, TorchRanks, named_loss
+from slipstream.learner.training.record import StepResult
+from slipstream.learner.training.state import collect
+from slipstream.learner.training.step import Abandoned, TrainingStep
 from slipstream.rpc import codec
 from slipstream.types import Group
 from slipstream.v1 import learner_pb2 as pb

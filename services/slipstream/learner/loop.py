@@ -17,18 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slipstream.config import RunConfig
-from slipstream.learner.checkpoint import latest_checkpoint
+from slipstream.learner.broadcast.publisher import Published
+from slipstream.learner.checkpoints.checkpoint import latest_checkpoint
 from slipstream.learner.clients import ReplayClient
 from slipstream.learner.evaluation import Evaluator
 from slipstream.learner.export import export
 from slipstream.learner.lockstep import Lockstep
 from slipstream.learner.prefetch import Prefetch
-from slipstream.learner.publisher import Published
 from slipstream.learner.publishing import Publishing
-from slipstream.learner.record import StepResult
 from slipstream.learner.report import Report, Timing
 from slipstream.learner.saving import Saver
-from slipstream.learner.step import Abandoned
+from slipstream.learner.training.record import StepResult
+from slipstream.learner.training.step import Abandoned
 from slipstream.rpc.errors import SlipstreamError, Unreachable
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 import torch
 
 from slipstream.config import RunConfig
+from slipstream.learner.broadcast.publisher import Published, Publisher
 from slipstream.learner.clients import ReplayClient
 from slipstream.learner.lockstep import Lockstep
-from slipstream.learner.publisher import Published, Publisher
 
 T = TypeVar("T")
 NOTHING = Published(workers=0, seconds=0.0, pause_seconds=0.0, transfer_seconds=0.0)

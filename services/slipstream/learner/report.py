@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slipstream.learner.loss_metrics import DIVERSITY, observe_critic, observe_loss
-from slipstream.learner.publisher import Published
-from slipstream.learner.record import StepResult
+from slipstream.learner.broadcast.publisher import Published
+from slipstream.learner.training.loss_metrics import DIVERSITY, observe_critic, observe_loss
+from slipstream.learner.training.record import StepResult
 from slipstream.telemetry.metrics import Metrics
 from slipstream.types import Completion, Evaluation, FinishReason, Generated, Group
 
@@ -35,8 +35,8 @@ class Report:
 
     def __init__(self, run_dir: Path, metrics: Metrics) -> None:
         run_dir.mkdir(parents=True, exist_ok=True)
-        self.continues = (run_dir / "metrics.jsonl").exists()
         self._rows = (run_dir / "metrics.jsonl").open("a", encoding="utf-8", buffering=1)
+        self.continues = self._rows.tell() > 0
         self._samples = (run_dir / "samples.jsonl").open("a", encoding="utf-8", buffering=1)
         self._metrics = metrics
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from slipstream.config import CheckpointConfig
-from slipstream.learner.checkpoint import State, prune
+from slipstream.learner.checkpoints.checkpoint import State, prune
 from slipstream.learner.clients import ReplayClient
 from slipstream.learner.lockstep import Lockstep
 from slipstream.rpc.errors import Unreachable

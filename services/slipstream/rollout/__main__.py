@@ -16,6 +16,7 @@ from slipstream.rollout.engine import Engine, Sampling
 from slipstream.rollout.environment import ENVIRONMENTS
 from slipstream.rollout.fleet import FleetMember, Identity, ServedVersion
 from slipstream.rollout.place import Place, parse_place
+from slipstream.rollout.self_judge import with_self_judges
 from slipstream.rollout.state import show_state, state_of
 from slipstream.rollout.verbalized import Client, Plain, Verbalized
 from slipstream.rpc.channel import open_channel
@@ -46,13 +47,16 @@ async def main(pod: Pod, *, place: Place | None = None) -> None:
         metrics=pod.metrics,
         log=pod.log,
     )
+    tokens = load_tokens(config.model.directory(), max_new_tokens=config.rollout.max_new_tokens)
     actor = Actor(
         worker_id=pod.name,
         engine=engine,
         environment=ENVIRONMENTS[config.rollout.environment](),
-        tokens=load_tokens(config.model.directory(), max_new_tokens=config.rollout.max_new_tokens),
+        tokens=tokens,
         replay=ReplayClient(replay, config, worker_id=pod.name),
-        verifier=VerifierClient(verifier, config),
+        verifier=with_self_judges(
+            VerifierClient(verifier, config), config, engine=engine, tokens=tokens, metrics=pod.metrics
+        ),
         served=served,
         sampling=Sampling(temperature=config.rollout.temperature, max_tokens=config.rollout.max_new_tokens),
         max_groups=config.rollout.max_groups,

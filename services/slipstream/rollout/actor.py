@@ -16,10 +16,11 @@ from dataclasses import replace
 
 import grpc
 
-from slipstream.rollout.clients import ReplayClient, VerifierClient
+from slipstream.rollout.clients import ReplayClient
 from slipstream.rollout.engine import Engine, Sampling, Turn
 from slipstream.rollout.environment import Environment
 from slipstream.rollout.fleet import ServedVersion
+from slipstream.rollout.self_judge import Scores
 from slipstream.rollout.verbalized import Client, Plain
 from slipstream.rpc.errors import SlipstreamError, Unreachable
 from slipstream.telemetry.logs import Log
@@ -50,7 +51,7 @@ class Actor:
         environment: Environment,
         tokens: Tokens,
         replay: ReplayClient,
-        verifier: VerifierClient,
+        verifier: Scores,
         served: ServedVersion,
         sampling: Sampling,
         max_groups: int,

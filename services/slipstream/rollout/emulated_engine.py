@@ -54,6 +54,11 @@ class EmulatedEngine:
             finish_reason=FinishReason.LENGTH,
         )
 
+    async def weigh(self, prompt_token_ids: tuple[int, ...], candidates: tuple[int, ...]) -> list[float]:
+        """See Engine; as for sampling, the choice is uniform."""
+        await self._running.wait()
+        return [1 / len(candidates)] * len(candidates)
+
     async def pause(self) -> None:
         """See Engine."""
         self._running.clear()

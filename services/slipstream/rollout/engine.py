@@ -39,6 +39,12 @@ class Engine(Protocol):
     async def sample(self, prompt_token_ids: tuple[int, ...], sampling: Sampling) -> Turn:
         """Sample one turn; cancelling the call aborts the request. Errors: EngineDied."""
 
+    async def weigh(self, prompt_token_ids: tuple[int, ...], candidates: tuple[int, ...]) -> list[float]:
+        """How likely each of the candidates is to be the next token, given that one of them is; in order.
+
+        At temperature 1. Errors: EngineDied.
+        """
+
     async def pause(self) -> None:
         """Stop sampling and keep running requests. Pausing a paused engine changes nothing."""
 

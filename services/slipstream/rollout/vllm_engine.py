@@ -1,6 +1,7 @@
 """vLLM's AsyncLLM in the process, through its own reinforcement learning surface."""
 
 import asyncio
+import math
 import uuid
 from collections.abc import Awaitable
 from pathlib import Path
@@ -41,17 +42,37 @@ class VllmEngine:
 
     async def sample(self, prompt_token_ids: tuple[int, ...], sampling: Sampling) -> Turn:
         """See Engine."""
+        output = await self._finished(
+            prompt_token_ids,
+            temperature=sampling.temperature,
+            max_tokens=sampling.max_tokens,
+            logprobs=0,
+        )
+        return _turn(output)
+
+    async def weigh(self, prompt_token_ids: tuple[int, ...], candidates: tuple[int, ...]) -> list[float]:
+        """See Engine."""
+        output = await self._finished(
+            prompt_token_ids,
+            temperature=1.0,
+            max_tokens=1,
+            logprobs=len(candidates),
+            allowed_token_ids=list(candidates),
+        )
+        found = dict(zip(output.logprobs.token_ids, output.logprobs.logprobs, strict=True))
+        return [math.exp(found[token]) for token in candidates]
+
+    async def _finished(self, prompt_token_ids: tuple[int, ...], **sampling: Any) -> Any:
+        """vLLM's output of one request, submitted when no update is under way. Errors: EngineDied."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
         from vllm.v1.engine.exceptions import EngineDeadError
 
         parameters = SamplingParams(
-            temperature=sampling.temperature,
-            max_tokens=sampling.max_tokens,
-            logprobs=0,
             flat_logprobs=True,
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
+            **sampling,
         )
         await self._running.wait()
         request = {"prompt_token_ids": list(prompt_token_ids), "cache_salt": self._salt}
@@ -59,7 +80,7 @@ class VllmEngine:
         try:
             async for output in self._llm.generate(request, parameters, uuid.uuid4().hex, **options):
                 if output.finished:
-                    return _turn(output.outputs[0])
+                    return output.outputs[0]
         except EngineDeadError as error:
             raise EngineDied("vLLM's engine process died; its log says why") from error
         raise EngineDied("vLLM ended a request without an output")

@@ -11,6 +11,7 @@ from slipstream.config.rewards.custom import CustomConfig
 from slipstream.config.rewards.judge import JudgeConfig
 from slipstream.config.rewards.models import ProcessRewardConfig, RewardModelConfig
 from slipstream.config.rewards.rules import CountdownConfig, FormatConfig
+from slipstream.config.rewards.self_judge import SelfJudgeConfig
 from slipstream.config.rewards.shapes import (
     DiversityConfig,
     JsonSchemaConfig,
@@ -40,6 +41,7 @@ __all__ = [
     "RewardConfig",
     "RewardModelConfig",
     "RewardSection",
+    "SelfJudgeConfig",
 ]
 
 
@@ -66,6 +68,7 @@ RewardConfig = Annotated[
     | Annotated[CodeTestsConfig, Tag("code_tests")]
     | Annotated[JudgeConfig, Tag("judge")]
     | Annotated[RewardModelConfig, Tag("reward_model")]
-    | Annotated[ProcessRewardConfig, Tag("process_reward")],
+    | Annotated[ProcessRewardConfig, Tag("process_reward")]
+    | Annotated[SelfJudgeConfig, Tag("self_judge")],
     Discriminator(reward_kind),
 ]

@@ -1,6 +1,6 @@
 """What every reward has, whatever its kind."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -12,6 +12,8 @@ class RewardSection(BaseModel):
     """One component of the reward vector. A subclass has a `kind` with one value, which is its default."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
+    judged_by_policy: ClassVar[bool] = False
+    """Whether a rollout worker computes it with its engine; else the verifier does."""
 
     name: ComponentName
     """Name of the component everywhere else; it is the kind too, where no `kind` is given."""

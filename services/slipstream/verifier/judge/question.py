@@ -10,6 +10,7 @@ import re
 from typing import Any
 
 from slipstream.config.rewards import JudgeConfig
+from slipstream.tasks.judging import filled, shown
 from slipstream.types import Prompt
 
 LINE = re.compile(r"SCORE: ?([+-]?[0-9]{1,9}(?:\.[0-9]{1,9})?)")
@@ -25,7 +26,6 @@ FORMS = {
     "json": 'Reply with one JSON object and nothing else: {{"reason": "...", "score": NUMBER}}, the number '
     "from {lowest:g} (worst) to {highest:g} (best).",
 }
-PLACES = re.compile(r"\{(prompt|answer|reference)\}")
 
 
 class NoScore(ValueError):
@@ -35,12 +35,8 @@ class NoScore(ValueError):
 def messages(config: JudgeConfig, prompt: Prompt, answer: str, *, marker: str) -> list[dict[str, str]]:
     """The two turns that the judge sees; nothing in prompt or answer is read as a place."""
     form = FORMS[config.reply].format(lowest=config.lowest, highest=config.highest)
-    contents = {
-        "prompt": prompt.text or "\n\n".join(f"{turn.role}: {turn.content}" for turn in prompt.messages),
-        "reference": prompt.answer,
-        "answer": f"{marker}\n{answer}\n{marker}",
-    }
-    asked = PLACES.sub(lambda place: contents[place[1]], config.rubric)
+    marked = f"{marker}\n{answer}\n{marker}"
+    asked = filled(config.rubric, prompt=shown(prompt), answer=marked, reference=prompt.answer)
     return [
         {"role": "system", "content": RULES.format(marker=marker, form=form)},
         {"role": "user", "content": asked},

@@ -5,12 +5,13 @@ languages (DeepSeek-R1, arXiv:2501.12948, section 2.3.2), mostly of different sc
 single words, and can be led by a few of them. Languages of one script are not told apart.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 import regex  # type: ignore[import-untyped, unused-ignore]
 
-from slipstream.config.rewards.shapes import LanguageConsistencyConfig
 from slipstream.types import Prompt
-from slipstream.verifier.adapters import EachAnswer
-from slipstream.verifier.reward import Answer, Reward, Verdict, invalid
+from slipstream.verifier.reward import Answer, Verdict, invalid
 
 MAX_CHARACTERS = 262_144
 # What opens and does not close goes on to the end, so that no character is looked at again and again.
@@ -22,16 +23,16 @@ ASIDE = regex.compile(
 LETTER = regex.compile(r"\p{L}")
 
 
-def language_consistency(config: LanguageConsistencyConfig) -> Reward:
+def judge(prompt: Prompt, answers: Sequence[Answer], *, scripts: Sequence[str]) -> list[Verdict]:
     """Letters of the target scripts over all letters; without a letter outside of code it is invalid."""
-    wanted = regex.compile(r"[" + "".join(rf"\p{{Script={script}}}" for script in config.scripts) + "]")
+    wanted = regex.compile(r"[" + "".join(rf"\p{{Script={script}}}" for script in scripts) + "]")
+    return [_one(answer.text, wanted) for answer in answers]
 
-    def judge(prompt: Prompt, answer: Answer) -> Verdict:
-        if len(answer.text) > MAX_CHARACTERS:
-            return invalid(f"{len(answer.text)} characters; at most {MAX_CHARACTERS} are read")
-        letters = LETTER.findall(ASIDE.sub(" ", answer.text))
-        if not letters:
-            return invalid("no letters outside of code, LaTeX and links")
-        return Verdict(value=len(wanted.findall("".join(letters))) / len(letters))
 
-    return EachAnswer(judge)
+def _one(text: str, wanted: Any) -> Verdict:
+    if len(text) > MAX_CHARACTERS:
+        return invalid(f"{len(text)} characters; at most {MAX_CHARACTERS} are read")
+    letters = LETTER.findall(ASIDE.sub(" ", text))
+    if not letters:
+        return invalid("no letters outside of code, LaTeX and links")
+    return Verdict(value=len(wanted.findall("".join(letters))) / len(letters))

@@ -12,15 +12,14 @@ from slipstream.verifier.rewards.countdown import countdown
 from slipstream.verifier.rewards.custom import custom
 from slipstream.verifier.rewards.exact_match import exact_match
 from slipstream.verifier.rewards.format import format_match
-from slipstream.verifier.rewards.groups import diversity, no_repeat
 from slipstream.verifier.rewards.json_schema import json_schema
 from slipstream.verifier.rewards.judge import judge
-from slipstream.verifier.rewards.language_consistency import language_consistency
 from slipstream.verifier.rewards.length import length
 from slipstream.verifier.rewards.math import math
 from slipstream.verifier.rewards.models import process_reward, reward_model
+from slipstream.verifier.rewards.no_repeat import NoRepeat
 from slipstream.verifier.rewards.numeric_match import numeric_match
-from slipstream.verifier.rewards.repetition import repetition
+from slipstream.verifier.rewards.texts import of_texts
 from slipstream.verifier.surroundings import Surroundings
 
 # kind → the reward of one configured component. A factory starts nothing and imports nothing heavy.
@@ -34,10 +33,12 @@ REWARDS: Mapping[str, Callable[[Any, Surroundings], Reward]] = {
     "math": math,
     "json_schema": json_schema,
     "length": lambda config, with_: length(config),
-    "language_consistency": lambda config, with_: language_consistency(config),
-    "repetition": lambda config, with_: repetition(config),
-    "no_repeat": lambda config, with_: no_repeat(config),
-    "diversity": lambda config, with_: diversity(config),
+    "language_consistency": lambda config, with_: of_texts(
+        "language_consistency", config, with_, scripts=list(config.scripts)
+    ),
+    "repetition": lambda config, with_: of_texts("repetition", config, with_, ngram=config.ngram),
+    "no_repeat": lambda config, with_: NoRepeat(config),
+    "diversity": lambda config, with_: of_texts("diversity", config, with_, ngram=config.ngram),
     "code_tests": code_tests,
     "judge": judge,
     "reward_model": reward_model,
@@ -46,9 +47,14 @@ REWARDS: Mapping[str, Callable[[Any, Surroundings], Reward]] = {
 
 
 def bind_rewards(configs: Sequence[RewardSection], surroundings: Surroundings) -> dict[str, Reward]:
-    """The configured rewards by name, in order. Errors: ConfigError naming the reward at fault."""
+    """The configured rewards by name, in order, those aside that the policy gives itself in a rollout.
+
+    Errors: ConfigError naming the reward at fault.
+    """
     bound: dict[str, Reward] = {}
     for position, config in enumerate(configs):
+        if config.judged_by_policy:
+            continue
         key = f"rewards.{position}"
         if config.name in bound:
             raise ConfigError(f"{key}.name: `{config.name}` is configured twice")

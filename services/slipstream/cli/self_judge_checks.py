@@ -1,0 +1,80 @@
+"""Can the policy be asked about its own answers, as the reward `self_judge` does?"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from slipstream.cli.chat import read_chat_template
+from slipstream.cli.model_checks import ModelFiles
+from slipstream.cli.prompt_checks import prompt_text
+from slipstream.config import RunConfig
+from slipstream.config.checks import Problem
+from slipstream.config.rewards import SelfJudgeConfig
+from slipstream.tasks import make_source
+from slipstream.tasks.judging import judgement
+
+PROMPTS = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """How a model reads text, and how much of it."""
+
+    tokens: Callable[[str], list[int]]
+    context: int | None
+
+
+def check_self_judge(config: RunConfig, model: ModelFiles | None) -> Iterator[Problem]:
+    """Verdicts that begin alike, and a question that leaves no room for an answer."""
+    reading = _reading(config, model)
+    for position, reward in enumerate(config.rewards):
+        if isinstance(reward, SelfJudgeConfig) and reading is not None:
+            yield from _verdicts(reward, reading, f"rewards.{position}.verdicts")
+            yield from _room(config, reward, reading, f"rewards.{position}.question")
+
+
+def _reading(config: RunConfig, model: ModelFiles | None) -> Reading | None:
+    if config.model.tiny is not None:
+        return Reading(tokens=lambda text: list(map(ord, text)), context=config.model.tiny.max_tokens)
+    if model is None or model.tokenizer is None:
+        return None
+    tokenizer = model.tokenizer
+    return Reading(
+        tokens=lambda text: list(tokenizer.encode(text, add_special_tokens=False).ids), context=model.context
+    )
+
+
+def _verdicts(reward: SelfJudgeConfig, reading: Reading, key: str) -> Iterator[Problem]:
+    right, wrong = (reading.tokens(verdict)[:1] for verdict in reward.verdicts)
+    if not right or not wrong or right == wrong:
+        reason = f"are {reward.verdicts[0]!r} and {reward.verdicts[1]!r}, which begin with the same token"
+        yield Problem(key=key, reason=reason, remedy="choose verdicts that differ from their first token on")
+
+
+def _room(config: RunConfig, reward: SelfJudgeConfig, reading: Reading, key: str) -> Iterator[Problem]:
+    """The first training prompts, with no answer in the question."""
+    try:
+        source = make_source(config.data, seed=config.seed)
+        prompts = [source.training(index) for index in range(PROMPTS)]
+    except (ValueError, OSError, ImportError, IndexError):
+        return  # check_prompts says so
+    if reading.context is None:
+        return
+    template = None if config.model.path is None else read_chat_template(config.model.path)
+    asked = (prompt_text(judgement(reward.question, prompt, answer=""), template) for prompt in prompts)
+    longest = max(len(reading.tokens(text)) for text in asked)
+    room = reading.context - config.rollout.max_new_tokens - longest
+    if room < 1:
+        yield Problem(
+            key=key,
+            reason=f"has up to {longest} tokens with a prompt in it; with rollout.max_new_tokens of "
+            f"{config.rollout.max_new_tokens} no answer fits the model's context of {reading.context}",
+            remedy="shorten it, or give model a larger context",
+        )
+    elif room < config.rollout.max_new_tokens:
+        yield Problem(
+            key=key,
+            reason=f"leaves {room} tokens for an answer, and rollout.max_new_tokens is "
+            f"{config.rollout.max_new_tokens}: longer answers are invalid",
+            remedy="shorten it, or give model a larger context",
+            severity="note",
+        )

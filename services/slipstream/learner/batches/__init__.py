@@ -1,0 +1,1 @@
+"""From groups to the packed rows that are trained on."""

@@ -1,0 +1,90 @@
+"""The experts that rollouts used, from the bytes that travel with a completion to the tokens of a packed row.
+
+Routing replay: the learner's forward pass uses the experts that the engine chose, with the weights that its
+own router gives them. See Stabilizing MoE Reinforcement Learning by Aligning Training and Inference Routers,
+arXiv:2510.11370.
+
+Shape suffixes: R tokens of a row, L hidden layers of the model, K experts active at a token.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from slipstream.learner.policy.routing import Routers
+from slipstream.types import Completion, Group, RoutedExperts, RoutingMismatch
+
+UNKNOWN = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Neighbouring tokens of a row: `count` of them, from the `first` of their prompt and completion."""
+
+    experts: RoutedExperts | None
+    first: int
+    count: int
+
+
+def experts_of_row(origins: Sequence[Origin], device: torch.device) -> torch.Tensor | None:
+    """The experts of each token of a row, [R, L, K] int32, -1 where they are not known; None without any.
+
+    Errors: RoutingMismatch when the origins are of several models.
+    """
+    shapes = {(o.experts.layers, o.experts.top_k) for o in origins if o.experts is not None}
+    if not shapes:
+        return None
+    if len(shapes) > 1:
+        raise RoutingMismatch(f"routed experts: got (layers, top_k) {sorted(shapes)} in one batch")
+    whole = np.full((sum(o.count for o in origins), *shapes.pop()), UNKNOWN, dtype=np.int32)
+    start = 0
+    for origin in origins:
+        if origin.experts is not None:
+            known = _ids(origin.experts)[origin.first : origin.first + origin.count]
+            whole[start : start + len(known)] = known
+        start += origin.count
+    return torch.from_numpy(whole).to(device)
+
+
+def require_experts(groups: Sequence[Group], routers: Routers, *, hidden_layers: int) -> None:
+    """Check that every completion that may train brings its experts, and that they are of this model.
+
+    Needed are those of all tokens before the last sampled one: nothing that trains looks at what comes
+    behind, which routes itself. Errors: RoutingMismatch.
+    """
+    for group in groups:
+        for completion in group.completions:
+            if not completion.withheld and any(completion.mask):
+                try:
+                    _require(completion, len(group.prompt_token_ids), routers, hidden_layers)
+                except RoutingMismatch as error:
+                    raise RoutingMismatch(f"group {group.group_id}: {error}") from error
+
+
+def _require(completion: Completion, prompt_tokens: int, routers: Routers, hidden_layers: int) -> None:
+    experts = completion.routed_experts
+    if experts is None:
+        raise RoutingMismatch(
+            "a completion without routed experts; learner.replay_experts must be on where the rollouts run "
+            "too, and since before they sampled what is in the buffer"
+        )
+    needed = prompt_tokens + max(t for t, sampled in enumerate(completion.mask) if sampled)
+    if experts.tokens < needed:
+        raise RoutingMismatch(f"routed experts of {experts.tokens} tokens, and {needed} are needed")
+    if (experts.layers, experts.top_k) != (hidden_layers, routers.top_k):
+        raise RoutingMismatch(
+            f"routed experts of {experts.layers} layers, {experts.top_k} a token, and the model has "
+            f"{hidden_layers} layers, {routers.top_k} a token"
+        )
+    largest = int(_ids(experts)[:, routers.layers].max())
+    if largest >= routers.experts:
+        raise RoutingMismatch(f"routed expert {largest}, and the model has {routers.experts} a layer")
+
+
+def _ids(experts: RoutedExperts) -> "np.ndarray[tuple[int, int, int], np.dtype[np.unsignedinteger]]":
+    """Ids [tokens, layers, top_k]."""
+    kind = np.dtype(f"<u{experts.id_bytes}")
+    ids = np.frombuffer(experts.ids, dtype=kind)
+    return ids.reshape(experts.tokens, experts.layers, experts.top_k)

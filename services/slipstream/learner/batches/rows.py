@@ -1,0 +1,159 @@
+"""One packed row as tensors: flat tokens with sequence ids.
+
+Shape suffixes: R tokens of a row, T sampled tokens of a row (those with a loss), B sequences of a row, L
+layers, K experts.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from slipstream.algorithms import token_versions
+from slipstream.learner.batches.batch import TrainingSequence
+from slipstream.learner.batches.replayed import Origin, experts_of_row
+from slipstream.types import Completion, FinishReason, VersionSpan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """Packed sequences for one forward pass."""
+
+    tokens_R: torch.Tensor
+    positions_R: torch.Tensor
+    predictors_T: torch.Tensor
+    targets_T: torch.Tensor
+    rollout_logprobs_T: torch.Tensor
+    versions_T: torch.Tensor
+    sequence_ids_T: torch.Tensor
+    ends_B: torch.Tensor
+    """Where in the row the last token of each sequence is."""
+    places_B: torch.Tensor
+    shares_B: torch.Tensor
+    group_ids_B: torch.Tensor
+    prompt_tokens_B: torch.Tensor
+    mask_T: torch.Tensor
+    """1; 0 in a row that only keeps this rank in step with the others."""
+    members_2R: torch.Tensor | None = None
+    """Where sequences share prompts: whose token it is, as the number of its prompt and that of its sequence,
+    0 for the prompt itself."""
+    experts_RLK: torch.Tensor | None = None
+    """What the rollouts brought with them, see `experts_of_row`."""
+
+    @property
+    def attention_RR(self) -> torch.Tensor | None:
+        """Which token [R, first] may see which [R, second]: earlier ones of its prompt and of itself.
+
+        Made when it is asked for: those of all rows of a batch would take more memory than a row's pass.
+        """
+        if self.members_2R is None:
+            return None
+        bundle_R, member_R = self.members_2R
+        same_bundle_RR = bundle_R[:, None] == bundle_R
+        visible_RR = (member_R == 0) | (member_R[:, None] == member_R)
+        attention_RR: torch.Tensor = (same_bundle_RR & visible_RR).tril()
+        return attention_RR
+
+
+def make_row(
+    sequences: Sequence[TrainingSequence],
+    totals: Mapping[int, int],
+    device: torch.device,
+    *,
+    share_prompts: bool = False,
+) -> Row:
+    """The tensors of one row; `totals` is `prompt_tokens` of the whole minibatch.
+
+    With `share_prompts` neighbours of one group stand behind one copy of their prompt, and an attention
+    mask lets each completion see that prompt and itself.
+    """
+    layout = _Layout()
+    previous: TrainingSequence | None = None
+    for index, sequence in enumerate(sequences):
+        shared = share_prompts and previous is not None and previous.group == sequence.group
+        layout.add(index, sequence, shared=shared)
+        previous = sequence
+    return Row(
+        tokens_R=torch.tensor(layout.tokens, device=device),
+        positions_R=torch.tensor(layout.positions, device=device),
+        predictors_T=torch.tensor(layout.predictors, device=device),
+        targets_T=torch.tensor(layout.targets, device=device),
+        rollout_logprobs_T=torch.tensor(layout.logprobs, device=device),
+        versions_T=torch.tensor(layout.versions, device=device),
+        sequence_ids_T=torch.tensor(layout.sequence_ids, device=device),
+        ends_B=torch.tensor(layout.ends, device=device, dtype=torch.int64),
+        places_B=torch.tensor([s.place for s in sequences], device=device, dtype=torch.int64),
+        shares_B=torch.tensor([s.share for s in sequences], device=device),
+        group_ids_B=torch.tensor([s.group for s in sequences], device=device),
+        prompt_tokens_B=torch.tensor([totals[s.group] for s in sequences], device=device),
+        mask_T=torch.ones(len(layout.targets), device=device),
+        members_2R=torch.tensor([layout.bundles, layout.members], device=device) if share_prompts else None,
+        experts_RLK=experts_of_row(layout.origins, device),
+    )
+
+
+def empty_row(device: torch.device) -> Row:
+    """A row without weight: one token behind one other, with a mask of 0."""
+    sequence = TrainingSequence(
+        prompt_token_ids=(0,),
+        completion=Completion(
+            token_ids=(0,),
+            logprobs=(0.0,),
+            mask=(1,),
+            spans=(VersionSpan(version=0, start=0, end=1),),
+            finish_reason=FinishReason.STOP,
+        ),
+        place=0,
+        group=0,
+        share=0.0,
+    )
+    row = make_row([sequence], {0: 1}, device)
+    return replace(row, mask_T=torch.zeros_like(row.mask_T))
+
+
+@dataclass(slots=True)
+class _Layout:
+    """A row in the making. `bundles` and `members` say whose token it is; member 0 is the shared prompt."""
+
+    tokens: list[int] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
+    bundles: list[int] = field(default_factory=list)
+    members: list[int] = field(default_factory=list)
+    predictors: list[int] = field(default_factory=list)
+    targets: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+    sequence_ids: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    origins: list[Origin] = field(default_factory=list)
+    bundle: int = 0
+    end_of_prompt: int = 0
+
+    def add(self, index: int, sequence: TrainingSequence, *, shared: bool) -> None:
+        """Append a sequence, without its prompt when that stands in the row already."""
+        completion = sequence.completion
+        experts, prompt = completion.routed_experts, len(sequence.prompt_token_ids)
+        if not shared:
+            self.bundle += 1
+            self._append(sequence.prompt_token_ids, first=0, member=0)
+            self.origins.append(Origin(experts=experts, first=0, count=prompt))
+            self.end_of_prompt = len(self.tokens) - 1
+        start = len(self.tokens)
+        self._append(completion.token_ids, first=prompt, member=index + 1)
+        self.ends.append(len(self.tokens) - 1)
+        self.origins.append(Origin(experts=experts, first=prompt, count=len(completion.token_ids)))
+        spans = [(s.version, s.start, s.end) for s in completion.spans]
+        of_token = token_versions(spans, len(completion.mask))
+        for t, sampled in enumerate(completion.mask):
+            if sampled:
+                self.predictors.append(start + t - 1 if t else self.end_of_prompt)
+                self.targets.append(completion.token_ids[t])
+                self.logprobs.append(completion.logprobs[t])
+                self.versions.append(of_token[t])
+                self.sequence_ids.append(index)
+
+    def _append(self, token_ids: Sequence[int], *, first: int, member: int) -> None:
+        self.tokens += token_ids
+        self.positions += range(first, first + len(token_ids))
+        self.bundles += [self.bundle] * len(token_ids)
+        self.members += [member] * len(token_ids)

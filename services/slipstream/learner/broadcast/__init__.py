@@ -1,0 +1,1 @@
+"""Weights to the fleet."""

@@ -1,0 +1,259 @@
+"""Publishing: one version to the members of the fleet, all or some, with a deadline on every wait.
+
+    Prepare ─▶ all Ready ─▶ Begin ─▶ form the group (new members: new epoch) ─▶ broadcast
+            ─▶ Applied ─▶ Commit ─▶ Serving, each worker at its own pace
+
+When anything fails, the epoch ends, and whoever does not serve the version yet gets all of it again in a new
+one. A worker that falls silent, or fails three times in a row, is dropped; it may join again and is caught up
+then. Publishing to nobody succeeds: whoever joins later gets the version at that time.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from slipstream.config import WeightsConfig
+from slipstream.learner.broadcast.fleet import Fleet, Member, MemberLost, UpdateFailed
+from slipstream.telemetry.logs import Log
+from slipstream.telemetry.metrics import Metrics
+from slipstream.v1 import learner_pb2 as pb
+from slipstream.weights.group import Rendezvous, RendezvousStore, TransferError, WeightGroup, form_group
+from slipstream.weights.manifest import manifest_to_proto, plan
+from slipstream.weights.transfer import send
+
+MIB = 1024 * 1024
+TRIES = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """How a publication went: workers that serve the version, their longest pause, and its transfer."""
+
+    workers: int
+    seconds: float
+    pause_seconds: float
+    transfer_seconds: float
+
+
+class Publisher:
+    """Sends a snapshot of the weights. Invariant: a group is used only by the members it was formed with.
+
+    `weights`: by name; `dtype`: that of the wire. Their values may change between two
+    publications, but not during one. `device`: where they pass through on their way.
+    """
+
+    def __init__(
+        self,
+        *,
+        weights: Mapping[str, torch.Tensor],
+        dtype: torch.dtype,
+        device: torch.device,
+        fleet: Fleet,
+        config: WeightsConfig,
+        model_fingerprint: str,
+        metrics: Metrics,
+        log: Log,
+    ) -> None:
+        self._weights = weights
+        self._device = device
+        self._fleet = fleet
+        self._timeout = config.timeout_seconds
+        self._metrics = metrics
+        self._log = log
+        self._store = RendezvousStore(
+            config.host, config.port, timeout_seconds=config.timeout_seconds, log=log
+        )
+        self._manifest = plan(
+            [(name, tuple(tensor.shape)) for name, tensor in weights.items()],
+            dtype=dtype,
+            bucket_bytes=int(config.bucket_mib * MIB),
+            model_fingerprint=model_fingerprint,
+        )
+        self._manifest_message = manifest_to_proto(self._manifest)
+        self._group: WeightGroup | None = None
+        self._grouped: list[Member] = []
+        metrics.count("publish_failures_total", 0)  # so that a rate sees the first one
+
+    async def publish(self, version: int) -> Published:
+        """Bring every member of the fleet to `version`; returns once those that live serve it."""
+        started = time.monotonic()
+        self._fleet.version = version
+        updated: set[Member] = set()
+        with self._shown_as_running():
+            while members := [m for m in self._fleet.members() if m.version != version]:
+                await self._attempt(version, members)
+                updated.update(members)
+        self._metrics.set("policy_version", version)
+        return Published(
+            workers=len(self._fleet.members()),
+            seconds=time.monotonic() - started,
+            pause_seconds=max((m.pause_seconds for m in updated), default=0.0),
+            transfer_seconds=max((m.receive_seconds for m in updated), default=0.0),
+        )
+
+    @contextmanager
+    def _shown_as_running(self) -> Iterator[None]:
+        self._metrics.set("publish_started_timestamp_seconds", time.time())
+        self._metrics.set("publish_running", 1)
+        try:
+            yield
+        finally:
+            self._metrics.set("publish_running", 0)
+
+    async def _attempt(self, version: int, members: Sequence[Member]) -> None:
+        """One try. Every failure drops a member or counts against it, so tries come to an end."""
+        with self._metrics.timing("publish_seconds", phase="prepare"):
+            members = await self._prepare(version, members)
+        if not members:
+            return
+        for member in members:
+            member.tell(begin=pb.Begin(epoch=self._fleet.epoch, version=version))
+        applying = [
+            asyncio.create_task(self._answer(member, "applied", version, timeout_seconds=None))
+            for member in members
+        ]
+        try:
+            with self._metrics.timing("publish_seconds", phase="transfer"):
+                await self._transfer(version, members, applying)
+        except TransferError as error:
+            self._fail(version, members, str(error))
+        with self._metrics.timing("publish_seconds", phase="commit"):
+            applied = await self._settle(members, applying)
+            for member, answer in zip(members, applied, strict=True):
+                member.receive_seconds = answer.receive_seconds if answer else 0.0
+            await self._commit(version, [m for m, ok in zip(members, applied, strict=True) if ok])
+
+    async def _prepare(self, version: int, members: Sequence[Member]) -> list[Member]:
+        """Tell everybody what comes; returns those that are ready, if that is all of them."""
+        forming = self._grouped != list(members)
+        if forming:
+            self._leave_group()
+            self._fleet.epoch += 1
+            self._metrics.set("fleet_epoch", self._fleet.epoch)
+        rank = 1
+        world_size = 1 + sum(member.ranks for member in members)
+        for member in members:
+            nonce = self._store.gate.issue(connections=member.ranks) if forming else b""
+            member.tell(prepare=self._prepare_message(version, rank, world_size, nonce))
+            rank += member.ranks
+        answers = await self._ask(members, "ready", version)
+        if all(answers):
+            return list(members)
+        self._fail(version, members, "another member was not ready")
+        return []
+
+    def _prepare_message(self, version: int, rank: int, world_size: int, nonce: bytes) -> pb.Prepare:
+        return pb.Prepare(
+            epoch=self._fleet.epoch,
+            version=version,
+            rank=rank,
+            world_size=world_size,
+            store_host=self._store.host,
+            store_port=self._store.port,
+            timeout_seconds=self._timeout,
+            manifest=self._manifest_message,
+            rendezvous_nonce=nonce,
+        )
+
+    async def _transfer(
+        self, version: int, members: Sequence[Member], applying: Sequence[asyncio.Task[Any]]
+    ) -> None:
+        """Form the group if the epoch is new, and broadcast. Errors: TransferError."""
+        group = self._group
+        if group is None:
+            group = await asyncio.to_thread(self._form, members)
+        self._group, self._grouped = group, list(members)
+        if any(task.done() for task in applying):
+            raise TransferError("a member failed while the group was being formed")
+        await asyncio.to_thread(self._send, group, version)
+
+    async def _settle(self, members: Sequence[Member], applying: Sequence[asyncio.Task[Any]]) -> list[Any]:
+        """The answers to a transfer that is over. Only now the clock runs: its own waits had theirs."""
+        await asyncio.wait(applying, timeout=self._timeout)
+        for member, task in zip(members, applying, strict=True):
+            if not task.done():
+                self._fleet.drop(member, f"did not answer `applied` in {self._timeout:g} s")
+        return await asyncio.gather(*applying)
+
+    def _form(self, members: Sequence[Member]) -> WeightGroup:
+        rendezvous = Rendezvous(
+            epoch=self._fleet.epoch,
+            rank=0,
+            world_size=1 + sum(member.ranks for member in members),
+            store_host=self._store.host,
+            store_port=self._store.port,
+            timeout_seconds=self._timeout,
+        )
+        return form_group(rendezvous, device=self._device, store=self._store.store)
+
+    def _send(self, group: WeightGroup, version: int) -> None:
+        send(group, self._manifest, self._weights, version=version, device=self._device)
+
+    async def _commit(self, version: int, members: Sequence[Member]) -> None:
+        for member in members:
+            member.tell(commit=pb.Commit(version=version))
+        serving = await self._ask(members, "serving", version)
+        for member, answer in zip(members, serving, strict=True):
+            if answer is not None:
+                member.pause_seconds = answer.pause_seconds
+                self._fleet.confirm(member, version)
+                member.failures = 0
+
+    async def _ask(self, members: Sequence[Member], kind: str, version: int) -> list[Any]:
+        return await asyncio.gather(
+            *(self._answer(member, kind, version, timeout_seconds=self._timeout) for member in members)
+        )
+
+    async def _answer(self, member: Member, kind: str, version: int, *, timeout_seconds: float | None) -> Any:
+        """The member's answer; None when it failed. A lost member ends the group, and with it every wait."""
+        epoch = self._fleet.epoch
+        try:
+            with self._metrics.waiting(f"worker_{kind}"):
+                return await member.answer(
+                    kind, epoch=epoch, version=version, timeout_seconds=timeout_seconds
+                )
+        except UpdateFailed as error:
+            member.failures += 1
+            self._log.warning("update failed", worker=member.worker_id, reason=str(error))
+            if member.failures >= TRIES:
+                self._fleet.drop(member, f"{TRIES} failed updates in a row")
+        except MemberLost as error:
+            self._fleet.drop(member, str(error))
+        self._leave_group()
+        return None
+
+    def _fail(self, version: int, members: Sequence[Member], reason: str) -> None:
+        self._metrics.count("publish_failures_total")
+        self._log.warning("publication failed", version=version, epoch=self._fleet.epoch, reason=reason)
+        self._leave_group()
+        for member in members:
+            if member.alive:
+                member.tell(abort=pb.Abort(epoch=self._fleet.epoch, reason=reason))
+
+    def close(self) -> None:
+        """End the rendezvous: nobody can join a group any more."""
+        self._store.gate.close()
+
+    def _leave_group(self) -> None:
+        self._store.gate.retire()
+        if self._group is not None:
+            self._group.close()
+        self._group = None
+        self._grouped = []
+
+
+async def catch_up(publisher: Publisher, fleet: Fleet, weights: asyncio.Lock) -> None:
+    """Bring late joiners to the current version, one update at a time, until cancelled.
+
+    `weights` is held while the snapshot is read here or changed elsewhere.
+    """
+    while True:
+        await fleet.joined.wait()
+        fleet.joined.clear()
+        async with weights:
+            await publisher.publish(fleet.version)

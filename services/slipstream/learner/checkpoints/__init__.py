@@ -1,0 +1,1 @@
+"""What a learner goes on from: its durable state."""

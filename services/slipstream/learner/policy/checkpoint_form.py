@@ -1,0 +1,36 @@
+"""Parameters as a checkpoint names and shapes them, which is not always how a model holds them in memory."""
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from typing import Any
+
+import torch
+
+
+class CheckpointError(ValueError):
+    """A checkpoint is damaged, or belongs to another model or schema."""
+
+
+def in_checkpoint_form(
+    model: Any, named: Iterator[tuple[str, torch.Tensor]]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Whole parameters of a model, in its order, under the names and in the shapes of a checkpoint."""
+    for _, parameters in groupby(named, key=lambda pair: _layer_of(pair[0])):
+        yield from checkpoint_form(model, dict(parameters)).items()
+
+
+def checkpoint_form(model: Any, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The same for all parameters of one layer at least.
+
+    The conversion is that of `save_pretrained`, so that what is published is what would be saved.
+    """
+    from transformers.core_model_loading import revert_weight_conversion
+
+    return dict(revert_weight_conversion(model, dict(tensors)))
+
+
+def _layer_of(name: str) -> str:
+    """What the names of all parameters of one layer begin with; empty for those of no layer."""
+    layer = re.match(r".*?\.\d+\.", name)
+    return layer[0] if layer else ""

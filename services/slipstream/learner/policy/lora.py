@@ -1,0 +1,218 @@
+"""Low-rank adapters (LoRA): the base is frozen, and two thin matrices beside each chosen layer train.
+
+    y = W x + (alpha / rank) · B A x        A [rank × in] drawn at random, B [out × rank] 0 at the start
+
+See LoRA: Low-Rank Adaptation of Large Language Models, arXiv:2106.09685; the layers are peft's.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from slipstream.config import LoraConfig, RunConfig
+from slipstream.learner.policy.checkpoint_form import CheckpointError, in_checkpoint_form
+from slipstream.learner.policy.loading import load_policy
+from slipstream.learner.policy.logprobs import Selected
+from slipstream.learner.policy.model import Policy, full_disk_is_os_error, whole
+
+ADAPTER = "default"
+PREFIX = "base_model.model."  # of every name in a peft directory
+CONFIG_FILE = "adapter_config.json"
+WEIGHTS_FILE = "adapter_model.safetensors"
+LISTED = 20
+
+
+class LoraPolicy(Policy):
+    """Adapters in float32 on a base in the model's dtype. Invariant: no tensor of the base ever changes."""
+
+    adapted = True
+
+    def __init__(self, base: Policy, lora: LoraConfig) -> None:
+        """Put adapters into the base's own model, which is the policy's from now on.
+
+        At first they change nothing. Errors: ValueError for target modules that the model does not have.
+        """
+        super().__init__(base.model, source=base.source, device=base.device, dtype=base.dtype)
+        import peft
+
+        _check_targets(self.model, lora.target_modules)
+        self._merged = lora.serve == "merged"
+        self._config = peft.LoraConfig(
+            r=lora.rank,
+            lora_alpha=lora.alpha,
+            target_modules=_targets(lora),
+            base_model_name_or_path=str(base.source),
+            task_type="CAUSAL_LM",
+            inference_mode=False,
+        )
+        peft.inject_adapter_in_model(self._config, self.model, adapter_name=ADAPTER)
+        for _, layer in self._layers():
+            layer.lora_A.float()
+            layer.lora_B.float()
+
+    def named_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """What is published, made one by one in the wire dtype: merged weights, or the adapters alone."""
+        tensors = self.merged() if self._merged else self.trained_parameters()
+        gathered = ((name, whole(tensor.detach())) for name, tensor in tensors)
+        for name, tensor in in_checkpoint_form(self.model, gathered) if self._merged else gathered:
+            yield name, tensor.to(self.dtype)
+
+    def trained_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
+        """The adapters, by their names in a peft directory."""
+        for name, layer in self._layers():
+            yield f"{PREFIX}{name}.lora_A.weight", layer.lora_A[ADAPTER].weight
+            yield f"{PREFIX}{name}.lora_B.weight", layer.lora_B[ADAPTER].weight
+
+    @torch.no_grad()
+    def merged(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Every weight by its name in the base's checkpoint: W + (alpha / rank) B A, in float32."""
+        adapted = {f"{name}.base_layer.weight": layer for name, layer in self._layers()}
+        for name, tensor in self.model.named_parameters():
+            if ".lora_A." in name or ".lora_B." in name:
+                continue
+            layer = adapted.get(name)
+            whole = tensor.float() if layer is None else tensor.float() + layer.get_delta_weight(ADAPTER)
+            yield name.replace(".base_layer.", "."), whole
+
+    def save(self, directory: Path, *, dtype: torch.dtype = torch.float32) -> None:
+        """Write the merged model as a Hugging Face directory. Errors: OSError."""
+        tensors = {name: tensor.to(dtype) for name, tensor in self.merged()}
+        with full_disk_is_os_error():
+            self.model.save_pretrained(directory, state_dict=tensors)
+        super().save_companions(directory)
+
+    def save_adapters(self, directory: Path) -> None:
+        """Write the adapters alone as a peft directory. Errors: OSError."""
+        directory.mkdir(parents=True, exist_ok=True)
+        tensors = {name: tensor.detach().contiguous() for name, tensor in self.trained_parameters()}
+        with full_disk_is_os_error():
+            save_file(tensors, directory / WEIGHTS_FILE, metadata={"format": "pt"})
+        self._save_settings(directory)
+
+    def save_companions(self, directory: Path) -> None:
+        """See Policy; a checkpoint also says what its adapters are like. Errors: OSError."""
+        super().save_companions(directory)
+        self._save_settings(directory)
+
+    def _save_settings(self, directory: Path) -> None:
+        settings = self._config.to_dict() | {
+            "target_modules": sorted(self._config.target_modules),
+            "inference_mode": True,
+        }
+        (directory / CONFIG_FILE).write_text(json.dumps(settings, indent=2), encoding="utf-8")
+
+    def check_saved(self, directory: Path) -> None:
+        """Errors: CheckpointError when saved adapters are of another shape than these."""
+        saved = json.loads((directory / CONFIG_FILE).read_text(encoding="utf-8"))
+        own = {"r": self._config.r, "lora_alpha": self._config.lora_alpha}
+        own["target_modules"] = sorted(self._config.target_modules)
+        for key, value in own.items():
+            if saved[key] != value:
+                raise CheckpointError(
+                    f"{directory} has adapters with {key} {saved[key]}, and learner.lora asks for {value}; "
+                    "set it back, or start a new run"
+                )
+
+    def without_adapters(self) -> Policy:
+        """The model that the run started from, for as long as this one lives: it takes no memory."""
+        base = _Base(self)
+        base.packed = self.packed  # which is what is sharded, if anything is
+        return base
+
+    def _layers(self) -> Iterator[tuple[str, Any]]:
+        yield from _adapted_layers(self.model)
+
+
+class _Base(Policy):
+    """A policy whose adapters are off while it computes, and at no other time."""
+
+    def __init__(self, owner: LoraPolicy) -> None:
+        super().__init__(owner.model, source=owner.source, device=owner.device, dtype=owner.dtype)
+        self._owner = owner
+
+    def selected(self, *arguments: Any, **options: Any) -> Selected:
+        self.routers = self._owner.routers  # of the one model, which they watch whoever computes with it
+        with _adapters_off(self.model):
+            return super().selected(*arguments, **options)
+
+
+def load_trained(config: RunConfig, *, device: torch.device) -> Policy:
+    """The policy that the run trains, as it is at the start, with adapters if it has them.
+
+    Errors: those of load_policy; ValueError for target modules that the model does not have.
+    """
+    source, lora = config.model.directory(), config.learner.lora
+    dtype: torch.dtype = getattr(torch, config.model.dtype)
+    if lora is None:
+        return load_policy(source, source=source, device=device, dtype=dtype)
+    return LoraPolicy(load_policy(source, source=source, device=device, dtype=dtype, stored=dtype), lora)
+
+
+def check_adapters(policy: Policy, checkpoint: Path) -> None:
+    """Errors: CheckpointError for adapters where there should be none, the reverse, or ones unlike these."""
+    saved = checkpoint / "model"
+    if (saved / CONFIG_FILE).exists() != policy.adapted:
+        raise CheckpointError(
+            f"{saved} {'is not' if policy.adapted else 'is'} of adapters; set learner.lora back to what it "
+            "was, or start a new run"
+        )
+    if isinstance(policy, LoraPolicy):
+        policy.check_saved(saved)
+
+
+def saved_policy(saved: Path) -> Policy | None:
+    """A policy with the adapters that a checkpoint's `model` folder describes, on the base that they were
+    trained on; None for one without adapters. Errors: those of load_policy, OSError without the base."""
+    if not (saved / CONFIG_FILE).exists():
+        return None
+    settings = json.loads((saved / CONFIG_FILE).read_text(encoding="utf-8"))
+    lora = LoraConfig(
+        rank=settings["r"], alpha=settings["lora_alpha"], target_modules=tuple(settings["target_modules"])
+    )
+    base = Path(settings["base_model_name_or_path"])
+    return LoraPolicy(load_policy(base, source=base, device=torch.device("cpu"), dtype=torch.float32), lora)
+
+
+def _targets(lora: LoraConfig) -> str | list[str]:
+    return lora.target_modules if isinstance(lora.target_modules, str) else list(lora.target_modules)
+
+
+def _check_targets(model: Any, targets: str | tuple[str, ...]) -> None:
+    """Every target must name a linear layer that is not the head: peft would skip what it does not find."""
+    if isinstance(targets, str):
+        return
+    head = model.get_output_embeddings()
+    names = [n for n, m in model.named_modules() if isinstance(m, torch.nn.Linear) and m is not head]
+    for target in targets:
+        if not any(name == target or name.endswith(f".{target}") for name in names):
+            known = sorted({name.rpartition(".")[2] for name in names})[:LISTED]
+            raise ValueError(
+                f"learner.lora.target_modules: the model has no linear layer `{target}` to adapt; it has "
+                f"{', '.join(known)}"
+            )
+
+
+def _adapted_layers(model: Any) -> Iterator[tuple[str, Any]]:
+    from peft.tuners.lora import LoraLayer
+
+    yield from ((name, module) for name, module in model.named_modules() if isinstance(module, LoraLayer))
+
+
+@contextmanager
+def _adapters_off(model: Any) -> Iterator[None]:
+    """peft stops their gradients as well; those stay, because what shards a model looks at them."""
+    layers = [layer for _, layer in _adapted_layers(model)]
+    try:
+        for layer in layers:
+            layer.enable_adapters(False)
+            layer.lora_A.requires_grad_(True)
+            layer.lora_B.requires_grad_(True)
+        yield
+    finally:
+        for layer in layers:
+            layer.enable_adapters(True)

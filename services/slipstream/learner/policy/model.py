@@ -1,0 +1,195 @@
+"""The policy: any Hugging Face causal LM directory, run on packed rows without padding."""
+
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from torch.distributed.tensor import DTensor
+
+from slipstream.learner.policy.checkpoint_form import in_checkpoint_form
+from slipstream.learner.policy.logprobs import Selected, selected_logprobs
+from slipstream.learner.policy.routing import Routers, Watch
+
+# Files that a saved model needs and that training does not change.
+COMPANIONS = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+    "chat_template.jinja",
+    "generation_config.json",
+)
+UNWATCHED = Watch()
+
+
+class PackedForward(torch.nn.Module):
+    """The whole of a forward pass as one module, so that sharding gathers the head where it is applied."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self,
+        tokens_R: torch.Tensor,
+        positions_R: torch.Tensor,
+        predictors_T: torch.Tensor,
+        targets_T: torch.Tensor,
+        attention_RR: torch.Tensor | None,
+        hidden_at_N: torch.Tensor | None,
+        options: Mapping[str, Any],
+    ) -> tuple[torch.Tensor, ...]:
+        """Logprobs [T] and entropies [T] of the targets, and hidden states [N, H] where some are asked for;
+        `options` are those of selected_logprobs."""
+        hidden_RH = hidden_states(self.model.base_model, tokens_R, positions_R, attention_RR)
+        head = self.model.get_output_embeddings()
+        found = selected_logprobs(
+            hidden_RH[predictors_T],
+            head.weight,
+            targets_T,
+            bias_V=getattr(head, "bias", None),
+            **options,
+        )
+        hidden = () if hidden_at_N is None else (hidden_RH[hidden_at_N],)
+        return found.logprobs_T, found.entropy_T, *hidden
+
+
+class Policy:
+    """Float32 weights; the forward pass runs in `dtype`. A row is one flat sequence of packed tokens."""
+
+    adapted = False
+    """Whether only adapters beside the model train: see slipstream.learner.policy.lora."""
+
+    def __init__(self, model: Any, *, source: Path, device: torch.device, dtype: torch.dtype) -> None:
+        self.model = model
+        self.source = source
+        self.device = device
+        self.dtype = dtype
+        self.packed = PackedForward(model)
+        self.routers: Routers | None = None
+        """Set by whoever wants to watch the routers of a mixture-of-experts."""
+
+    def selected(
+        self,
+        tokens_R: torch.Tensor,
+        positions_R: torch.Tensor,
+        predictors_T: torch.Tensor,
+        targets_T: torch.Tensor,
+        *,
+        temperature: float,
+        chunk: int | None = None,
+        attention_RR: torch.Tensor | None = None,
+        entropy_gradient: bool = False,
+        hidden_at_N: torch.Tensor | None = None,
+        watch: Watch = UNWATCHED,
+    ) -> Selected:
+        """Logprobs [T] of `targets_T`, each predicted from the token at `predictors_T` of the row [R], and
+        the entropy [T] there.
+
+        `positions_R` restarts at 0 at every sequence, and attention does not cross a restart; where
+        sequences share a prompt, `attention_RR` says instead which token (second) each token (first) sees.
+        `hidden_at_N`: positions of the row whose hidden states are part of the result. `watch`: what to do
+        with the routers, where `routers` are set.
+        """
+        if self.routers is not None:
+            self.routers.begin(watch, predictors_T)
+        options = {"temperature": temperature, "chunk": chunk, "entropy_gradient": entropy_gradient}
+        with autocast(self.device, self.dtype):
+            logprobs_T, entropy_T, *hidden = self.packed(
+                tokens_R, positions_R, predictors_T, targets_T, attention_RR, hidden_at_N, options
+            )
+        return Selected(
+            logprobs_T=logprobs_T,
+            entropy_T=entropy_T,
+            hidden_NH=hidden[0] if hidden else None,
+            routed=None if self.routers is None else self.routers.routed(),
+        )
+
+    def attends_fully(self) -> bool:
+        """See `attends_fully`."""
+        return attends_fully(self.model.config)
+
+    def named_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """What is published: every parameter by its checkpoint name, in its checkpoint form, tied ones once.
+
+        In memory the experts of a layer are one tensor; in a checkpoint, and so for vLLM, each is its own.
+        Some of those are views of the parameters, some are copies: read them, and change `model` itself.
+        Sharded ones are gathered, a layer at a time: every rank must go through all of them.
+        """
+        named = self.model.named_parameters()
+        yield from in_checkpoint_form(self.model, ((name, whole(parameter)) for name, parameter in named))
+
+    def trained_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
+        """What the optimizer changes, by name: here, every parameter; on several ranks, this rank's part."""
+        yield from self.model.named_parameters()
+
+    def save(self, directory: Path, *, dtype: torch.dtype = torch.float32) -> None:
+        """Write a Hugging Face directory (safetensors, config, tokenizer) that transformers loads.
+
+        The policy itself takes the dtype of the weights that are written. Errors: OSError (a full disk, say).
+        """
+        with full_disk_is_os_error():
+            self.model.to(dtype).save_pretrained(directory)
+        self.save_companions(directory)
+
+    def save_companions(self, directory: Path) -> None:
+        """Write all of a Hugging Face directory but the weights. Errors: OSError."""
+        directory.mkdir(parents=True, exist_ok=True)
+        self.model.config.save_pretrained(directory)
+        copy_companions(self.source, directory)
+
+
+def copy_companions(source: Path, directory: Path) -> None:
+    """Copy the tokenizer and whatever else stands beside a model's weights. Errors: OSError."""
+    for name in COMPANIONS:
+        if (source / name).exists():
+            shutil.copyfile(source / name, directory / name)
+
+
+def hidden_states(
+    backbone: Any, tokens_R: torch.Tensor, positions_R: torch.Tensor, attention_RR: torch.Tensor | None
+) -> torch.Tensor:
+    """Last hidden states [R, H] of a packed row under a model without its head; see `Policy.selected`."""
+    hidden_RH: torch.Tensor = backbone(
+        input_ids=tokens_R[None],
+        position_ids=positions_R[None],
+        attention_mask=None if attention_RR is None else attention_RR[None, None],
+        use_cache=False,
+    ).last_hidden_state[0]
+    return hidden_RH
+
+
+def attends_fully(config: Any) -> bool:
+    """Whether every layer sees all earlier tokens, so that a mask of our own may replace the model's."""
+    kinds = getattr(config, "layer_types", None)
+    if kinds:
+        return set(kinds) == {"full_attention"}
+    return getattr(config, "sliding_window", None) is None
+
+
+def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[Any]:
+    """A context in which a forward pass runs in a dtype."""
+    if dtype is torch.float32:
+        return nullcontext()
+    return torch.autocast(device.type, dtype=dtype)
+
+
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor with the parts of all ranks in it; every rank must ask."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+@contextmanager
+def full_disk_is_os_error() -> Iterator[None]:
+    """Safetensors reports a failed write as an error of its own; callers expect what open() raises."""
+    try:
+        yield
+    except SafetensorError as error:
+        raise OSError(str(error)) from error

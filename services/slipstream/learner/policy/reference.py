@@ -1,0 +1,68 @@
+"""The reference policy of KL terms: a frozen model, or a running average of the policy."""
+
+import torch
+
+from slipstream.config import RunConfig
+from slipstream.learner.policy.loading import load_policy
+from slipstream.learner.policy.lora import LoraPolicy
+from slipstream.learner.policy.model import Policy
+
+
+class Reference:
+    """A policy that is never optimised. With decay d, after each update: ref <- d ref + (1 - d) policy."""
+
+    def __init__(self, policy: Policy, *, decay: float | None) -> None:
+        self.policy = policy
+        self.decay = decay
+
+    @property
+    def moves(self) -> bool:
+        """Whether it is part of a checkpoint: a frozen one is loaded from where it came from."""
+        return self.decay is not None
+
+    def follow(self, policy: Policy) -> None:
+        """Move an averaged reference towards the policy; a frozen one stays."""
+        if self.decay is None:
+            return
+        with torch.no_grad():
+            for own, current in zip(self.policy.model.parameters(), policy.model.parameters(), strict=True):
+                own.lerp_(current, 1 - self.decay)
+
+
+def load_reference(
+    config: RunConfig, *, device: torch.device, dtype: torch.dtype, policy: Policy | None = None
+) -> Reference | None:
+    """The reference that the run's algorithm needs, or None.
+
+    It starts as the model of the run, or of algorithm.reference.path. Where only adapters of `policy` train,
+    the model of the run is `policy` without them, and no second copy is loaded. Errors: those of load_policy.
+    """
+    loss = config.algorithm.resolved_loss(
+        max_staleness=config.staleness.max_staleness, max_new_tokens=config.rollout.max_new_tokens
+    )
+    if loss.kl is None and not loss.needs_ref_logprobs:
+        return None
+    settings = config.algorithm.reference
+    source = settings.path or config.model.directory()
+    averaged = settings.kind == "ema"
+    if isinstance(policy, LoraPolicy) and settings.path is None and not averaged:
+        return Reference(policy.without_adapters(), decay=None)
+    own = load_policy(source, source=source, device=device, dtype=dtype)
+    if policy is not None:
+        _check_fits(own, policy, config)
+    own.model.requires_grad_(False)
+    return Reference(own, decay=settings.decay if averaged else None)
+
+
+def _check_fits(reference: Policy, policy: Policy, config: RunConfig) -> None:
+    sizes = [int(each.model.config.get_text_config().vocab_size) for each in (reference, policy)]
+    if sizes[0] != sizes[1]:
+        raise ValueError(
+            f"algorithm.reference.path: {reference.source} has a vocabulary of {sizes[0]} tokens, and the "
+            f"policy one of {sizes[1]}; name a model with the policy's tokenizer"
+        )
+    if config.learner.share_prompts and not reference.attends_fully():
+        raise ValueError(
+            f"algorithm.reference.path: {reference.source} has not full attention in every layer, which "
+            "learner.share_prompts needs; set that to false"
+        )

@@ -1,0 +1,1 @@
+"""One process or several that train as one."""

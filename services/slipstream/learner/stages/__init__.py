@@ -1,0 +1,1 @@
+"""Stages that sample first and train afterwards, and the cold start."""

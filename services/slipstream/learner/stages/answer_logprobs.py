@@ -1,0 +1,35 @@
+"""Log-probabilities of whole answers under the policy, at temperature 1.
+
+Shape suffixes: T tokens with a loss in a row, B sequences of a row.
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+from slipstream.learner.batches.batch import prompt_tokens
+from slipstream.learner.batches.packing import pack
+from slipstream.learner.batches.rows import Row, make_row
+from slipstream.learner.policy.model import Policy
+from slipstream.learner.stages.supervised import Pair
+
+
+@torch.no_grad()
+def answer_logprobs(policy: Policy, pairs: Sequence[Pair], *, max_tokens: int) -> list[float]:
+    """The sum of the logprobs of each answer's tokens, in nats, in the order of `pairs`."""
+    sequences = [pair.sequence(place) for place, pair in enumerate(pairs)]
+    totals, found = prompt_tokens(sequences), [0.0] * len(pairs)
+    for packed in pack(sequences, max_tokens=max_tokens):
+        row = make_row(packed, totals, policy.device)
+        for place, logprob in zip(row.places_B.tolist(), summed(policy, row).tolist(), strict=True):
+            found[place] = logprob
+    return found
+
+
+def summed(policy: Policy, row: Row) -> torch.Tensor:
+    """The sums [B] over each sequence of the row, with their gradient."""
+    logprobs_T = policy.selected(
+        row.tokens_R, row.positions_R, row.predictors_T, row.targets_T, temperature=1.0
+    ).logprobs_T
+    sums_B = logprobs_T.new_zeros(row.places_B.shape[0])
+    return sums_B.index_add(0, row.sequence_ids_T, logprobs_T)

@@ -1,0 +1,68 @@
+"""The policy's judgement of answers: how likely it is to call one right rather than wrong.
+
+Self-Rewarding Language Models, arXiv:2401.10020, has the model write a review that ends in a score out of
+five, and averages three of them. Here the model is asked once and nothing is sampled: the judgement is the
+probability of the one verdict against the other, which has no sampling noise and costs one forward pass.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from slipstream.learner.policy.model import Policy
+from slipstream.learner.stages.answer_logprobs import answer_logprobs
+from slipstream.learner.stages.supervised import Pair, written
+from slipstream.tasks.judging import judgement
+from slipstream.tokens import PromptTooLong, Tokens
+from slipstream.types import Completion, Group
+
+VERDICTS = ("yes", "no")
+
+
+class Judge:
+    """Asks the policy as it is now."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        tokens: Tokens,
+        *,
+        template: str,
+        verdicts: tuple[str, str] | None,
+        max_tokens_per_row: int,
+    ) -> None:
+        self._policy = policy
+        self._tokens = tokens
+        self._template = template
+        self._verdicts = [tokens.encode_answer(verdict) for verdict in verdicts or VERDICTS]
+        self._max_tokens = max_tokens_per_row
+
+    def scores(self, groups: Sequence[Group]) -> list[list[float | None]]:
+        """Of each answer the probability of "right" against "wrong", 0 to 1; None where it was withheld, or
+        where the question does not fit the context."""
+        asked = [[self._ask(group, answer) for answer in group.completions] for group in groups]
+        questions = [ids for of_group in asked for ids in of_group if ids is not None]
+        judged = iter(self._judge(questions))
+        return [[None if ids is None else next(judged) for ids in of_group] for of_group in asked]
+
+    def _ask(self, group: Group, answer: Completion) -> tuple[int, ...] | None:
+        if answer.withheld or not any(answer.mask):
+            return None
+        try:
+            return self._tokens.encode(judgement(self._template, group.prompt, answer=answer.text))
+        except PromptTooLong:
+            return None
+
+    def _judge(self, questions: Sequence[tuple[int, ...]]) -> list[float]:
+        if not questions:
+            return []
+        logprobs = answer_logprobs(
+            self._policy, list(self._verdict_pairs(questions)), max_tokens=self._max_tokens
+        )
+        right_Q, wrong_Q = torch.tensor(logprobs).view(-1, 2).unbind(dim=1)
+        return [float(score) for score in torch.sigmoid(right_Q - wrong_Q)]
+
+    def _verdict_pairs(self, questions: Sequence[tuple[int, ...]]) -> Iterator[Pair]:
+        for ids in questions:
+            for verdict in self._verdicts:
+                yield Pair(prompt_token_ids=ids, answer=written(verdict))

@@ -1,0 +1,236 @@
+"""The rounds of a stage that samples first and trains afterwards.
+
+    ┌─▶ sample all groups of the round ─▶ learn ─▶ keep the model ─▶ publish ─▶ evaluate ─┐
+    └─────────────────────────────────────────────────────────────────────────────────────┘
+
+A round makes one policy version, as a step of reinforcement learning does, and is synchronous: all of its
+groups are sampled from the version before it. It waits for groups (bounded by learner.sample_timeout_seconds;
+unblocked by inserts), for the workers' swap of weights and for the evaluation (bounded too). What is durable
+is the model of the last round; replay gives back the groups of a round that was lost (invariant 6).
+"""
+
+import asyncio
+import json
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from slipstream.config import RunConfig
+from slipstream.learner.checkpoints.checkpoint import write_whole
+from slipstream.learner.clients import ReplayClient
+from slipstream.learner.loop import Starved
+from slipstream.learner.policy.model import Policy
+from slipstream.learner.report import Report
+from slipstream.learner.stages.supervised import Interrupted, Progress
+from slipstream.learner.stages.verified import Learned
+from slipstream.telemetry.logs import Log
+from slipstream.types import Group
+
+CHUNK_GROUPS = 32
+LINE_EVERY_SECONDS = 3.0
+
+
+class Training(Protocol):
+    """What a round does with its groups."""
+
+    def learn(
+        self,
+        groups: Sequence[Group],
+        *,
+        version: int,
+        report: Progress,
+        stopped: Callable[[], bool],
+    ) -> Learned:
+        """Change the weights; blocks. Errors: NothingKept, Interrupted, NotFinite."""
+        ...
+
+
+class Delivery(Protocol):
+    """What happens to a new version: who serves it, and who measures it."""
+
+    async def publish(self, version: int) -> int:
+        """Have it served where it has to be; returns how many workers serve."""
+        ...
+
+    async def evaluate(self, version: int, stop: asyncio.Event) -> None:
+        """Measure it on held-out prompts, and report."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seconds:
+    """Where the seconds of a round went."""
+
+    sample: float
+    train: float
+    publish: float
+
+
+class Rounds:
+    """Owns the policy version. Invariant: round `v + 1` trains on answers of version `v` alone."""
+
+    def __init__(
+        self,
+        *,
+        config: RunConfig,
+        run_dir: Path,
+        policy: Policy,
+        training: Training,
+        delivery: Delivery,
+        replay: ReplayClient,
+        report: Report,
+        weights: asyncio.Lock,
+        version: int,
+        log: Log,
+    ) -> None:
+        self._config = config
+        self._run_dir = run_dir
+        self._policy = policy
+        self._training = training
+        self._delivery = delivery
+        self._replay = replay
+        self._report = report
+        self._weights = weights
+        self._log = log
+        self._next_line = 0.0
+        self._started = time.monotonic()
+        self._waited = 0.0
+        self.version = version
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """All rounds, or until `stop` is set. Errors: Starved, NothingKept, NotFinite, Unreachable."""
+        await self._delivery.evaluate(self.version, stop)
+        try:
+            while self.version < self._rounds and not stop.is_set():
+                await self._round(stop)
+        except Interrupted:
+            self._log.info("round given up; it is done again", round=self.version + 1)
+        finished = self.version >= self._rounds and not stop.is_set()
+        if finished:
+            await asyncio.to_thread(write_whole, self._policy.save, self._run_dir / "model")
+        self._report.event(
+            "finished" if finished else "interrupted",
+            step=self.version,
+            loop_seconds=time.monotonic() - self._started,
+            idle_seconds=self._waited,
+        )
+
+    @property
+    def _rounds(self) -> int:
+        return self._config.learner.steps
+
+    async def _round(self, stop: asyncio.Event) -> None:
+        began = time.monotonic()
+        groups = await self._gather(stop)
+        sampled = time.monotonic()
+        self._waited += sampled - began
+        async with self._weights:  # nobody sends weights that are being changed
+            learned = await self._learn(groups, stop)
+            await asyncio.to_thread(self._keep, learned)
+            self.version += 1
+            await self._replay.confirm_checkpoint(self.version)
+            trained = time.monotonic()
+            workers = await self._delivery.publish(self.version)
+        seconds = Seconds(sample=sampled - began, train=trained - sampled, publish=time.monotonic() - trained)
+        self._report.event("step", **self._row(groups, learned, seconds, workers))
+        self._report.samples(self.version, groups, count=self._config.learner.samples_per_step)
+        self._say(", ".join(f"{number:,} {name}" for name, number in learned.counts.items()), self.version)
+        if self.version < self._rounds:
+            await self._replay.announce(self.version)
+        await self._delivery.evaluate(self.version, stop)
+
+    async def _gather(self, stop: asyncio.Event) -> list[Group]:
+        """All groups of the round. Errors: Interrupted, Starved, Unreachable."""
+        number, wanted = self.version + 1, self._config.learner.groups_per_step
+        groups: list[Group] = []
+        while len(groups) < wanted:
+            part = await self._next(min(CHUNK_GROUPS, wanted - len(groups)), stop)
+            await self._replay.ack(part, self.version + 1)
+            groups += part
+            self._say(f"sampled {len(groups):,} of {wanted:,} prompts", number, last=len(groups) == wanted)
+        return groups
+
+    async def _next(self, count: int, stop: asyncio.Event) -> list[Group]:
+        patience = self._config.learner.sample_timeout_seconds
+        deadline = time.monotonic() + patience
+        while time.monotonic() < deadline:
+            if stop.is_set():
+                raise Interrupted
+            if groups := await self._replay.sample(self.version, groups=count):
+                return groups
+        raise Starved(f"no {count} groups within {patience:g} s: are rollout workers running?")
+
+    async def _learn(self, groups: Sequence[Group], stop: asyncio.Event) -> Learned:
+        loop, number = asyncio.get_running_loop(), self.version + 1
+
+        def report(step: int, steps: int, loss: float) -> None:
+            text = f"optimizer step {step:,}/{steps:,}  loss {loss:.3f}"
+            loop.call_soon_threadsafe(lambda: self._say(text, number, last=step == steps))
+
+        return await asyncio.to_thread(
+            self._training.learn, groups, version=self.version, report=report, stopped=stop.is_set
+        )
+
+    def _keep(self, learned: Learned) -> None:
+        """Write what was trained on, then the model; from here on the round is done."""
+        rows, done = round_rows(self._run_dir, self.version + 1), rounds_of(self._run_dir)
+        rows.parent.mkdir(exist_ok=True)
+        partial = rows.with_suffix(".partial")
+        partial.write_text("".join(f"{json.dumps(row)}\n" for row in learned.rows), encoding="utf-8")
+        partial.rename(rows)
+        write_whole(self._policy.save, rows.with_suffix(""))
+        for path in done:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def _row(
+        self, groups: Sequence[Group], learned: Learned, seconds: Seconds, workers: int
+    ) -> dict[str, object]:
+        answers = [answer for group in groups for answer in group.completions if not answer.withheld]
+        weights: dict[str, float] = {reward.name: reward.weight for reward in self._config.rewards}
+        total = sum(weights[given.name] * given.value for answer in answers for given in answer.rewards)
+        whole = seconds.sample + seconds.train + seconds.publish
+        return {
+            "step": self.version,
+            "version": self.version,
+            "loss": learned.loss,
+            "reward_mean": total / max(1, len(answers)),
+            "completions": len(answers),
+            "completions_with_several_versions": 0,
+            "completions_stale": 0,
+            "staleness_mean": 0.0,
+            "staleness_max": 0,
+            "optimizer_steps": learned.steps,
+            "tokens_trained": learned.tokens,
+            "tokens_per_second": learned.tokens / max(whole, 1e-9),
+            "idle_fraction": seconds.sample / max(whole, 1e-9),
+            "elapsed_seconds": time.monotonic() - self._started,
+            "wait_seconds": seconds.sample,
+            "train_seconds": seconds.train,
+            "publish_seconds": seconds.publish,
+            "workers": workers,
+            "kept": dict(learned.counts),
+        }
+
+    def _say(self, text: str, number: int, *, last: bool = True) -> None:
+        """A line of progress, at most one every few seconds unless it is the last of its kind."""
+        if last or time.monotonic() >= self._next_line:
+            self._next_line = time.monotonic() + LINE_EVERY_SECONDS
+            self._report.event("progress", text=f"round {number}/{self._rounds}: {text}")
+
+
+def round_rows(run_dir: Path, number: int) -> Path:
+    """Where the training set of a round is written; its model is beside it, without the suffix."""
+    return run_dir / "rounds" / f"round_{number:04d}.jsonl"
+
+
+def rounds_of(run_dir: Path) -> list[Path]:
+    """The models of rounds that are whole, oldest first."""
+    return sorted(path.parent for path in (run_dir / "rounds").glob("round_*/config.json"))
+
+
+def number_of(model: Path) -> int:
+    """The round that made a model."""
+    return int(model.name.removeprefix("round_"))

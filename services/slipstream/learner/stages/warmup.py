@@ -1,0 +1,151 @@
+"""Cold start: supervised training on demonstrations, before there is a reward worth following.
+
+    python -m slipstream.learner.stages.warmup --config FILE --output DIR
+
+Stage 1 of the recipe of DeepSeek-R1, arXiv:2501.12948. Writes a Hugging Face directory, by one rename, and
+prints its progress as JSON lines.
+"""
+
+import argparse
+import json
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+
+from slipstream.config import ConfigError, RunConfig, WarmupConfig, load_config
+from slipstream.learner.policy.loading import load_policy, pick_device, without_progress_bars
+from slipstream.learner.policy.model import Policy
+from slipstream.learner.policy.tiny import make_tiny_model
+from slipstream.learner.stages.supervised import Fitting, Pair, fit, written
+from slipstream.rpc.parent import die_with_parent
+from slipstream.tasks import InvalidExpression, PromptSource, check_countdown, make_source
+from slipstream.tokens import Tokens, load_tokens
+from slipstream.types import Prompt
+
+REPORTS = 20
+TEST_PROMPTS = 200
+
+
+def warm_up(config: RunConfig, output: Path) -> float:
+    """Make the model, train it, write it to `output`; returns its sampled accuracy on held-out prompts.
+
+    Errors: ValueError for data or a model that do not fit; OSError when `output` cannot be written.
+    """
+    settings = config.warmup or WarmupConfig(steps=0)
+    if output.exists() and any(output.iterdir()):
+        raise FileExistsError(f"{output} exists and is not empty; remove it or name another directory")
+    partial = output.with_name(f".partial-{output.name}")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    start = config.model.path or partial / "start"
+    if config.model.tiny is not None:
+        make_tiny_model(config.model.tiny, start, seed=config.seed)
+    policy = load_policy(start, source=start, device=pick_device(config.learner.device), dtype=torch.float32)
+    tokens = load_tokens(start, max_new_tokens=config.rollout.max_new_tokens)
+    source = make_source(config.data, seed=config.seed)
+    if config.model.path is not None:
+        _say(accuracy_before=sampled_accuracy(policy, tokens, source, config)[0])
+    fit_demonstrations(policy, tokens, source, settings, max_tokens_per_row=config.learner.max_tokens_per_row)
+    accuracy, _ = sampled_accuracy(policy, tokens, source, config)
+    policy.save(partial)
+    if config.model.tiny is not None:
+        shutil.rmtree(start)
+    partial.rename(output)
+    return accuracy
+
+
+def fit_demonstrations(
+    policy: Policy, tokens: Tokens, source: PromptSource, settings: WarmupConfig, *, max_tokens_per_row: int
+) -> None:
+    """Train on the demonstrations of the source, end of sequence included, each of them once."""
+
+    def report(step: int, steps: int, loss: float) -> None:
+        if step % max(1, steps // REPORTS) == 0 or step == steps:
+            _say(step=step, steps=steps, loss=loss)
+
+    fit(
+        policy,
+        _demonstrations(tokens, source, settings),
+        Fitting(
+            steps=settings.steps,
+            learning_rate=settings.learning_rate,
+            max_tokens_per_row=max_tokens_per_row,
+            label_smoothing=settings.label_smoothing,
+        ),
+        report=report,
+    )
+
+
+def _demonstrations(tokens: Tokens, source: PromptSource, settings: WarmupConfig) -> Iterator[list[Pair]]:
+    """A batch for each step."""
+    for first in range(0, settings.steps * settings.batch_size, settings.batch_size):
+        yield [
+            Pair(prompt_token_ids=tokens.encode(prompt), answer=written(tokens.encode_answer(text)))
+            for prompt, text in map(source.demonstration, range(first, first + settings.batch_size))
+        ]
+
+
+@torch.no_grad()
+def sampled_accuracy(
+    policy: Policy, tokens: Tokens, source: PromptSource, config: RunConfig
+) -> tuple[float, int]:
+    """Share of right answers to held-out prompts, one sampled answer each; and of how many."""
+    right = 0
+    count = min(TEST_PROMPTS, source.held_out_size or TEST_PROMPTS)
+    for index in range(count):
+        prompt = source.held_out(index)
+        right += _is_right(prompt, _sample(policy, tokens, prompt, config).strip())
+    return right / count, count
+
+
+def _sample(policy: Policy, tokens: Tokens, prompt: Prompt, config: RunConfig) -> str:
+    ids = tokens.encode(prompt)
+    generated = policy.model.generate(
+        torch.tensor([ids], device=policy.device),
+        attention_mask=torch.ones(1, len(ids), dtype=torch.long, device=policy.device),
+        do_sample=True,
+        temperature=config.rollout.temperature,
+        top_k=0,
+        max_new_tokens=config.rollout.max_new_tokens,
+    )
+    return tokens.decode(generated[0, len(ids) :].tolist())
+
+
+def _is_right(prompt: Prompt, text: str) -> bool:
+    if prompt.task != "countdown":
+        return text == prompt.answer
+    try:
+        numbers = [int(number) for number in prompt.fields["numbers"].split()]
+        return check_countdown(text, numbers, int(prompt.answer))
+    except InvalidExpression:
+        return False
+
+
+def _say(**values: object) -> None:
+    print(json.dumps(values), flush=True)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m slipstream.learner.stages.warmup")
+    parser.add_argument("--config", type=Path, required=True, help="YAML file of the run")
+    parser.add_argument("--output", type=Path, required=True, help="directory to make")
+    parser.add_argument("--parent", type=int, help="process id whose death ends this process")
+    arguments = parser.parse_args(argv)
+    if arguments.parent is not None:
+        die_with_parent(arguments.parent)
+    without_progress_bars()
+    try:
+        accuracy = warm_up(load_config(arguments.config), arguments.output)
+    except (ConfigError, ValueError, OSError) as error:
+        print(f"warmup: {error}", file=sys.stderr)
+        return 1
+    _say(done=True, accuracy=accuracy)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

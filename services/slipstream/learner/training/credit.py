@@ -1,0 +1,102 @@
+"""Which token earned how much of its completion's reward: advantages and returns by a critic's values.
+
+Shape suffixes: T sampled tokens of a row, B sequences of a row or completions of the batch.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from slipstream.algorithms import final_rewards, gae, moments, reward_penalty, whiten
+from slipstream.algorithms.spec import Gae, Kl
+from slipstream.learner.batches.rows import Row
+from slipstream.learner.ranks.ranks import Ranks
+from slipstream.learner.training.passes import Known
+from slipstream.types import FinishReason, Group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credit:
+    """What the tokens of one row are trained with, in units of reward."""
+
+    advantages_T: torch.Tensor
+    returns_T: torch.Tensor
+    """What the critic learns."""
+
+
+def assign_credit(
+    spec: Gae,
+    kl: Kl | None,
+    groups: Sequence[Group],
+    rewards_B: torch.Tensor,
+    parts: Sequence[tuple[Sequence[Row], Sequence[Known]]],
+    ranks: Ranks,
+) -> list[list[Credit]]:
+    """The credit of every row of every minibatch, from the values and logprobs before the first update.
+
+    `rewards_B`: of every completion of the batch, by place. A `kl` of placement reward is taken off each
+    token's. `parts`: rows of each minibatch, and what is known of them. Where a value is not finite there is
+    no credit: it is NaN, and the guard of the step skips what depends on it.
+    """
+    rows = [row for part, _ in parts for row in part]
+    known = [look for _, looks in parts for look in looks]
+    penalty = kl.coefficient if kl is not None and kl.placement == "reward" else 0.0
+    credits = iter(_of_rows(spec, groups, rewards_B, rows, known, penalty, ranks))
+    return [[next(credits) for _ in part] for part, _ in parts]
+
+
+def _of_rows(
+    spec: Gae,
+    groups: Sequence[Group],
+    rewards_B: torch.Tensor,
+    rows: Sequence[Row],
+    known: Sequence[Known],
+    penalty: float,
+    ranks: Ranks,
+) -> list[Credit]:
+    """The credit of every row of a batch; `penalty` is the coefficient of the divergence, 0 for none."""
+    ended = (FinishReason.LENGTH,) if spec.truncated == "bootstrap" else ()
+    cut_B = torch.tensor([c.finish_reason in ended for g in groups for c in g.completions])
+    found = [
+        _credit(spec, row, look, rewards_B, cut_B, penalty) for row, look in zip(rows, known, strict=True)
+    ]
+    if spec.whiten and found:
+        found = _whitened(spec, found, rows, ranks)
+    return [
+        replace(credit, advantages_T=credit.advantages_T * row.shares_B[row.sequence_ids_T])
+        for credit, row in zip(found, rows, strict=True)
+    ]
+
+
+def _credit(
+    spec: Gae, row: Row, known: Known, rewards_B: torch.Tensor, cut_B: torch.Tensor, penalty: float
+) -> Credit:
+    """Advantages as they come out of the estimator, and returns."""
+    values = known.values
+    assert values is not None, "looked at with a critic"
+    nothing_T = torch.full_like(values.before_T, torch.nan)
+    if not bool(values.before_T.isfinite().all() & values.after_B.isfinite().all()):
+        return Credit(advantages_T=nothing_T, returns_T=nothing_T)
+    places_B, mask_T = row.places_B.cpu(), torch.ones_like(row.targets_T)
+    reward_T = final_rewards(rewards_B[places_B].to(values.before_T.device), row.sequence_ids_T)
+    if penalty:
+        assert known.ref_T is not None, "a reference is looked at wherever its divergence is in the reward"
+        reward_T = reward_T - reward_penalty(penalty, row.rollout_logprobs_T, known.ref_T, mask_T)
+    advantages_T, returns_T = gae(
+        reward_T,
+        values.before_T,
+        mask_T,
+        row.sequence_ids_T,
+        gamma=spec.gamma,
+        lam=spec.lam,
+        bootstrap=values.after_B * cut_B[places_B].to(values.after_B),
+    )
+    return Credit(advantages_T=advantages_T, returns_T=returns_T)
+
+
+def _whitened(spec: Gae, found: Sequence[Credit], rows: Sequence[Row], ranks: Ranks) -> list[Credit]:
+    """With the statistics of every token of the batch, on all ranks; tokens over age are among them."""
+    parts = [moments(c.advantages_T, row.mask_T) for c, row in zip(found, rows, strict=True)]
+    batch = ranks.sum(torch.stack(parts).sum(dim=0))
+    return [replace(c, advantages_T=whiten(c.advantages_T, batch, epsilon=spec.epsilon)) for c in found]

@@ -1,0 +1,48 @@
+"""The forward pass of a row under a policy, as the loss of a run needs it."""
+
+import torch
+
+from slipstream.config import RunConfig
+from slipstream.learner.batches.rows import Row
+from slipstream.learner.policy.logprobs import Selected
+from slipstream.learner.policy.model import Policy
+from slipstream.learner.policy.routing import Routed, Watch
+from slipstream.learner.training.critic import value_positions
+
+
+class Forward:
+    """Logprobs and entropies of the sampled tokens of a row, as the rollout sampled them."""
+
+    def __init__(self, config: RunConfig, *, entropy: bool, hidden: bool, routers: bool) -> None:
+        """`entropy`: whether it needs a gradient; `hidden`: whether a critic reads the hidden states;
+        `routers`: whether they are written down."""
+        self._temperature = config.rollout.temperature
+        self._chunk = config.learner.logprob_chunk
+        self._replays = config.learner.replay_experts
+        self._entropy = entropy
+        self._hidden = hidden
+        self._routers = routers
+
+    def __call__(self, policy: Policy, row: Row, routed: Routed | None = None) -> Selected:
+        """`routed`: experts whose router logprobs are wanted, instead of those of the active ones."""
+        return policy.selected(
+            row.tokens_R,
+            row.positions_R,
+            row.predictors_T,
+            row.targets_T,
+            temperature=self._temperature,
+            chunk=self._chunk,
+            attention_RR=row.attention_RR,
+            entropy_gradient=self._entropy,
+            hidden_at_N=value_positions(row) if self._hidden else None,
+            watch=Watch(
+                records=self._routers,
+                experts_TLK=None if routed is None else routed.experts_TLK,
+                replay_RLK=row.experts_RLK if self._replays else None,
+            ),
+        )
+
+    def without_gradient(self, policy: Policy, row: Row) -> Selected:
+        """The same as constants."""
+        with torch.no_grad():
+            return self(policy, row)

@@ -1,0 +1,106 @@
+"""What a training step has done so far, and what it did in the end, as values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+from slipstream.algorithms import finalize, finalize_by_staleness, finalize_values, merge, summarize
+from slipstream.algorithms.metrics import REDUCED_BY_MAX
+from slipstream.learner.ranks.ranks import Ranks
+from slipstream.telemetry.metrics import RATIOS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepResult:
+    """What a step did. Of the optimizer steps, `updates` were made and `bad` were skipped.
+
+    `metrics` are those of the loss and of the batch's diversity, `by_staleness` those of the loss over the
+    tokens of each age. Tokens, staleness and ratios are of the tokens that trained: those over age are left
+    out.
+    """
+
+    loss: float
+    gradient_norm: float
+    learning_rate: float
+    updates: int
+    bad: int
+    tokens: int
+    metrics: Mapping[str, float]
+    by_staleness: Mapping[str, Mapping[str, float]]
+    staleness_mean: float
+    staleness_max: int
+    staleness_histogram: Mapping[str, int]
+    staleness_counts: Mapping[float, int]
+    ratio_counts: Mapping[float, int]
+    too_long: int = 0
+    """Sequences left out because they do not fit into a row."""
+    collapsing: bool = False
+    """Entropy, distinct-n and the spread of rewards have fallen together."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Record:
+    """A step in the making, as one rank sees it; `result` brings the ranks together."""
+
+    rate: float
+    losses: list[float] = field(default_factory=list)
+    norms: list[float] = field(default_factory=list)
+    critic_norms: list[float] = field(default_factory=list)
+    updates: int = 0
+    bad: int = 0
+    too_long: int = 0
+    _sums: list[dict[str, torch.Tensor]] = field(default_factory=list)
+    _ages: list[torch.Tensor] = field(default_factory=list)
+    _ratios: list[torch.Tensor] = field(default_factory=list)
+
+    def add(self, sums: dict[str, torch.Tensor], staleness_T: torch.Tensor, ratios_T: torch.Tensor) -> None:
+        """One row: its sums, and the age and ratio of its tokens that trained."""
+        self._sums = [merge([*self._sums, sums])]
+        self._ages.append(staleness_T.cpu())
+        self._ratios.append(ratios_T.cpu())
+
+    def result(self, ranks: Ranks) -> StepResult:
+        """The step as values, the same on every rank."""
+        own_T = torch.cat(self._ages) if self._ages else torch.zeros(0, dtype=torch.int64)
+        staleness_T = ranks.gather(own_T)
+        summary = summarize(staleness_T, torch.ones_like(staleness_T))
+        ages, amounts = staleness_T.unique(return_counts=True)
+        sums = {
+            name: (ranks.max if name in REDUCED_BY_MAX else ranks.sum)(value)
+            for part in self._sums
+            for name, value in part.items()
+        }
+        return StepResult(
+            loss=sum(self.losses) / len(self.losses),
+            gradient_norm=sum(self.norms) / len(self.norms),
+            learning_rate=self.rate,
+            updates=self.updates,
+            bad=self.bad,
+            tokens=summary.tokens,
+            metrics=self._metrics(sums),
+            by_staleness=finalize_by_staleness(sums) if sums else {},
+            staleness_mean=summary.mean,
+            staleness_max=summary.largest,
+            staleness_histogram=summary.histogram,
+            staleness_counts=dict(zip(ages.tolist(), amounts.tolist(), strict=True)),
+            ratio_counts=_tally(torch.cat(self._ratios), ranks) if self._ratios else {},
+            too_long=self.too_long,
+        )
+
+    def _metrics(self, sums: Mapping[str, torch.Tensor]) -> dict[str, float]:
+        """Those of the loss, and of the critic if there is one."""
+        found = finalize(sums) | finalize_values(sums) if sums else {}
+        if self.critic_norms:
+            found["critic_gradient_norm"] = sum(self.critic_norms) / len(self.critic_norms)
+        return found
+
+
+def _tally(ratios_T: torch.Tensor, ranks: Ranks) -> dict[float, int]:
+    """The mean of each bucket of the ratio histogram, and how many tokens are in it."""
+    finite_T = ratios_T[ratios_T.isfinite()].double()
+    bucket_T = torch.bucketize(finite_T, torch.tensor(RATIOS, dtype=torch.float64))
+    amounts = ranks.sum(torch.bincount(bucket_T, minlength=len(RATIOS) + 1))
+    totals = ranks.sum(torch.bincount(bucket_T, weights=finite_T, minlength=len(RATIOS) + 1))
+    pairs = zip(totals.tolist(), amounts.tolist(), strict=True)
+    return {total / amount: amount for total, amount in pairs if amount}

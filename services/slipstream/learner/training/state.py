@@ -1,0 +1,70 @@
+"""Everything of a training step that a checkpoint keeps, as tensors by name.
+
+    model/NAME   optimizer/{exp_avg, exp_avg_sq, step}/NAME   reference/NAME   rng.cpu
+    critic/module/NAME   critic/optimizer/{…}/NAME
+
+The random state is that of the CPU: training draws nothing on a GPU, and nothing that differs by rank.
+"""
+
+from pathlib import Path
+
+import torch
+
+from slipstream.learner.checkpoints.checkpoint import load_tensors, stored_names
+from slipstream.learner.policy.checkpoint_form import CheckpointError
+from slipstream.learner.policy.lora import check_adapters
+from slipstream.learner.training.step import TrainingStep
+
+RNG = "rng.cpu"
+
+
+def collect(training: TrainingStep) -> dict[str, torch.Tensor]:
+    """The tensors of this rank; those of the model are the live ones."""
+    found = {RNG: torch.get_rng_state()}
+    for name, parameter in training.policy.trained_parameters():
+        found[f"model/{name}"] = parameter.detach()
+        for key, value in training.optimizer.state.get(parameter, {}).items():
+            found[f"optimizer/{key}/{name}"] = value
+    if training.reference is not None and training.reference.moves:
+        for name, parameter in training.reference.policy.model.named_parameters():
+            found[f"reference/{name}"] = parameter.detach()
+    if training.critic is not None:
+        found |= {f"critic/{name}": tensor for name, tensor in training.critic.named_state().items()}
+    return found
+
+
+def restore(training: TrainingStep, checkpoint: Path) -> None:
+    """Put a checkpoint's tensors back. Errors: CheckpointError, also when a parameter has no moments.
+
+    A moving reference, or a critic, that the checkpoint does not have, because the run had none then, stays
+    as it is.
+    """
+    check_adapters(training.policy, checkpoint)
+    stored = stored_names(checkpoint)
+    if any(name.startswith("optimizer/") for name in stored):
+        _make_moments(training.optimizer)
+    if training.critic is not None and any(name.startswith("critic/optimizer/") for name in stored):
+        _make_moments(training.critic.optimizer)
+    targets = collect(training)
+    for part in ("reference/", "critic/"):
+        if not any(name.startswith(part) for name in stored):
+            targets = {name: tensor for name, tensor in targets.items() if not name.startswith(part)}
+    strange = sorted(name for name in stored - set(targets) if name.startswith("critic/module/"))
+    if strange and training.critic is not None:
+        raise CheckpointError(
+            f"{checkpoint} has {strange[0]}, and learner.critic is of another kind; set it back, or start a "
+            "new run"
+        )
+    load_tensors(checkpoint, targets)
+    torch.set_rng_state(targets[RNG])
+
+
+def _make_moments(optimizer: torch.optim.Optimizer) -> None:
+    """The state of AdamW before its first step, which does not make it until then."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            optimizer.state[parameter] = {
+                "step": torch.zeros(()),
+                "exp_avg": torch.zeros_like(parameter),
+                "exp_avg_sq": torch.zeros_like(parameter),
+            }

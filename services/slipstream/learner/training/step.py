@@ -1,0 +1,291 @@
+"""One training step: groups in, changed weights out.
+
+groups ─▶ sequences ─▶ minibatches of packed rows ─▶ old, reference logprobs ─▶ rewards, advantages ─┐
+          (batch)      (packing, rows, dealing)      (passes, forward)          (assignment, credit) │
+                                                     loss, gradient ─▶ optimizer ◀───────────────────┘
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+
+from slipstream.algorithms import (
+    Counts,
+    over_age_mask,
+    policy_loss,
+    token_staleness,
+)
+from slipstream.algorithms.baselines import RunningBaselines
+from slipstream.algorithms.spec import Gae, Rspo
+from slipstream.config import RunConfig
+from slipstream.learner.batches.batch import TrainingSequence, make_sequences, prompt_tokens, split
+from slipstream.learner.batches.dealing import Dealer
+from slipstream.learner.batches.packing import without_too_long
+from slipstream.learner.batches.replayed import require_experts
+from slipstream.learner.batches.rows import Row
+from slipstream.learner.checkpoints.memory import Memory
+from slipstream.learner.policy.model import Policy, whole
+from slipstream.learner.policy.reference import Reference
+from slipstream.learner.policy.routing import Routers, router_shift
+from slipstream.learner.ranks.ranks import Alone, Ranks
+from slipstream.learner.training.assignment import Assignment, Minibatch
+from slipstream.learner.training.critic import Critic
+from slipstream.learner.training.forward import Forward
+from slipstream.learner.training.passes import drift_bound, look_ahead
+from slipstream.learner.training.record import Record, StepResult
+from slipstream.learner.training.rewards import diversity_of
+from slipstream.learner.training.schedule import learning_rate
+from slipstream.types import Group
+
+
+class Abandoned(Exception):
+    """The step was given up before it changed anything."""
+
+
+class TrainingStep:
+    """Policy, optimizer, and what learning remembers. Invariant: what is not finite changes nothing."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        config: RunConfig,
+        *,
+        reference: Reference | None = None,
+        critic: Critic | None = None,
+        ranks: Ranks | None = None,
+    ) -> None:
+        self.policy = policy
+        self.reference = reference
+        self.critic = critic
+        self._ranks = ranks or Alone()
+        self._dealer = Dealer(config.learner, policy.device, self._ranks)
+        self.optimizer = torch.optim.AdamW(
+            [parameter for _, parameter in policy.trained_parameters()],
+            lr=config.learner.learning_rate,
+            betas=config.learner.betas,
+            weight_decay=config.learner.weight_decay,
+        )
+        if config.learner.share_prompts and not policy.attends_fully():
+            raise ValueError(
+                "learner.share_prompts needs full attention in every layer, which this model does not have; "
+                "set it to false"
+            )
+        self._config = config
+        budget = config.rollout.max_new_tokens
+        self._shaping = config.algorithm.resolved_shaping(max_new_tokens=budget)
+        self._loss = config.algorithm.resolved_loss(
+            max_staleness=config.staleness.max_staleness, max_new_tokens=budget
+        )
+        records_routers = isinstance(self._loss.objective, Rspo)
+        if records_routers or config.learner.replay_experts:
+            policy.routers = policy.routers or Routers(policy.model)
+        advantage = config.algorithm.resolved_advantage()
+        if isinstance(advantage, Gae) != (critic is not None):
+            raise ValueError("the advantage gae, and no other, trains with a critic: pass load_critic(...)")
+        self.forward = Forward(
+            config,
+            entropy=self._loss.entropy is not None,
+            hidden=critic is not None and critic.reads_policy,
+            routers=records_routers,
+        )
+        self.assignment = Assignment(
+            config,
+            advantage=advantage,
+            loss=self._loss,
+            shaping=self._shaping,
+            reference=reference,
+            dealer=self._dealer,
+            forward=self.forward,
+            ranks=self._ranks,
+        )
+        self._weights: dict[str, float] = {reward.name: reward.weight for reward in config.rewards}
+        self.memory = Memory.fresh(self._loss.entropy, self._shaping.collapse_alarm)
+
+    def train(
+        self,
+        groups: Sequence[Group],
+        *,
+        version: int,
+        update: Callable[[Callable[[], None]], None] = lambda change: change(),
+        stopped: Callable[[], bool] = lambda: False,
+        unvaried_share: float | None = None,
+    ) -> StepResult:
+        """Train on the groups of one batch; `version` is the policy's before the step.
+
+        `update` runs the change of weights that it is given; one that does not leaves the gradients to look
+        at. A minibatch whose loss or gradient is not finite changes nothing (invariant 13), nor does one of
+        which no token trains: momentum alone would move the weights. `unvaried_share`: of the groups
+        generated of late, those whose rewards are all equal, which dynamic sampling may have kept out of the
+        batch; None where it is not known. Errors: Abandoned when `stopped` becomes true before the first
+        change; RoutingMismatch when experts are to be replayed that did not come, or of another model;
+        ValueError for a token that the model does not have.
+        """
+        if self._config.learner.replay_experts and self.policy.routers is not None:
+            layers = self.policy.model.config.get_text_config().num_hidden_layers
+            require_experts(groups, self.policy.routers, hidden_layers=layers)
+        _check_tokens(groups, self.policy)
+        sequences, too_long = without_too_long(
+            make_sequences(groups, self._shaping), self._config.learner.max_tokens_per_row
+        )
+        minibatches = [self._look(part) for part in split(sequences, self._config.learner.minibatches)]
+        minibatches, baselines = self.assignment.of_batch(minibatches, groups, self.memory.baselines)
+        record = Record(rate=self._set_learning_rate(version + 1), too_long=too_long)
+        for minibatch in minibatches:
+            may_stop = stopped if not record.updates else lambda: False
+            loss, value_loss, trains = self._gradients(minibatch, version, record, may_stop)
+            norm, value_norm = self._clip(), 0.0
+            record.losses.append(loss)
+            record.norms.append(norm)
+            if self.critic is not None:
+                value_norm = self.critic.clip()
+                record.critic_norms.append(value_norm)
+            if not torch.isfinite(torch.tensor([loss, norm, value_loss, value_norm])).all():
+                record.bad += 1
+            elif trains:
+                update(self._apply)
+                record.updates += 1
+            self._forget_gradients()
+        return self._remember(record.result(self._ranks), groups, baselines, unvaried_share)
+
+    def _look(self, sequences: Sequence[TrainingSequence]) -> Minibatch:
+        """Pack one minibatch, and look at it before the first update of the batch."""
+        totals = prompt_tokens(sequences)
+        rows = self._dealer.rows(sequences)
+        counts = Counts(tokens=sum(totals.values()), sequences=len(sequences), prompts=len(totals))
+        reference = None if self.reference is None else self.reference.policy
+        known = look_ahead(
+            self._loss, rows, self.policy, reference, self.forward, self._ranks, critic=self.critic
+        )
+        return Minibatch(rows=rows, counts=counts, known=known)
+
+    def _gradients(
+        self, minibatch: Minibatch, version: int, record: Record, stopped: Callable[[], bool]
+    ) -> tuple[float, float, bool]:
+        """Accumulate the gradient of one minibatch over rows that share its counts; returns the losses of
+        policy and critic, and whether any token trains."""
+        totals = torch.zeros(3, dtype=torch.float64)
+        limit = drift_bound(
+            self._loss,
+            minibatch.rows,
+            minibatch.advantages,
+            minibatch.known,
+            self.policy,
+            self.forward,
+            self._ranks,
+            updated=record.updates > 0,
+        )
+        coefficient = self.memory.active_entropy(self._loss.entropy)
+        for row, known, advantages_B in zip(
+            minibatch.rows, minibatch.known, minibatch.advantages, strict=True
+        ):
+            if self._ranks.any(stopped()):
+                self._forget_gradients()
+                raise Abandoned
+            now = self.forward(self.policy, row, known.routed)
+            staleness_T = row_staleness(row, version)
+            out = policy_loss(
+                self._loss,
+                logprobs=now.logprobs_T,
+                rollout_logprobs=row.rollout_logprobs_T,
+                old_logprobs=known.old_T,
+                ref_logprobs=known.ref_T,
+                advantages=advantages_B,
+                mask=row.mask_T,
+                sequence_ids=row.sequence_ids_T,
+                staleness=staleness_T,
+                group_ids=row.group_ids_B,
+                counts=replace(minibatch.counts, prompt_tokens_B=row.prompt_tokens_B),
+                entropy=now.entropy_T,
+                entropy_coefficient=coefficient,
+                selected=known.selected_T,
+                router_shift=router_shift(known.routed, now.routed) if known.routed and now.routed else None,
+                m2po_limit=limit,
+            )
+            over_age_T = over_age_mask(staleness_T, self._config.staleness.max_staleness)
+            trained_T = row.mask_T.bool() & ~over_age_T
+            loss, sums, value = out.loss, out.sums, torch.zeros(())
+            if self.critic is not None:
+                found = self.critic.loss(
+                    row,
+                    now.hidden_NH,
+                    old=known.values,
+                    returns_T=known.returns_T,
+                    trains_T=trained_T,
+                    counts=minibatch.counts,
+                )
+                value, sums = found.loss, sums | found.sums
+                loss = value if self.critic.warming else loss + value
+            loss.backward()
+            totals += torch.stack([out.loss.detach().cpu(), value.detach().cpu(), trained_T.sum().cpu()])
+            ratios_T = (now.logprobs_T.detach() - row.rollout_logprobs_T).clamp(-20, 20).exp()
+            record.add(sums, staleness_T[trained_T], ratios_T[trained_T])
+        loss, value_loss, trained = self._ranks.sum(totals).tolist()
+        return loss, value_loss, trained > 0
+
+    def _remember(
+        self,
+        result: StepResult,
+        groups: Sequence[Group],
+        baselines: RunningBaselines,
+        unvaried_share: float | None,
+    ) -> StepResult:
+        """Add the batch's diversity to the result; after an update, remember what later batches need."""
+        metrics = {**result.metrics, **diversity_of(groups, self._weights, self._shaping, unvaried_share)}
+        entropy = metrics.pop("entropy", math.nan)
+        metrics["token_entropy"] = entropy if result.tokens else math.nan
+        metrics["entropy_coefficient"] = self.memory.active_entropy(self._loss.entropy)
+        if not result.updates:
+            return replace(result, metrics=metrics)
+        self.memory, alarm = self.memory.after(self._loss.entropy, baselines, metrics)
+        return replace(result, metrics=metrics, collapsing=alarm)
+
+    def _clip(self) -> float:
+        parameters = [parameter for _, parameter in self.policy.trained_parameters()]
+        return float(whole(torch.nn.utils.clip_grad_norm_(parameters, self._config.learner.max_grad_norm)))
+
+    def _forget_gradients(self) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+        if self.critic is not None:
+            self.critic.optimizer.zero_grad(set_to_none=True)
+
+    def _apply(self) -> None:
+        if self.critic is not None:
+            self.critic.optimizer.step()
+            if self.critic.warming:
+                return
+        self.optimizer.step()
+        if self.reference is not None:
+            self.reference.follow(self.policy)
+
+    def _set_learning_rate(self, step: int) -> float:
+        learner = self._config.learner
+        rate = learning_rate(step, peak=learner.learning_rate, steps=learner.steps, schedule=learner.schedule)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        if self.critic is not None:
+            self.critic.begin_step(step)
+        return rate
+
+
+def row_staleness(row: Row, version: int) -> torch.Tensor:
+    """Age [T] of the row's tokens.
+
+    After a crash the buffer may hold tokens of versions that were lost with the steps that made them; they
+    count as fresh. Their ratios are right all the same: rollout logprobs are those of the sampling policy.
+    """
+    return token_staleness(version, row.versions_T.clamp(max=version))
+
+
+def _check_tokens(groups: Sequence[Group], policy: Policy) -> None:
+    """Rollouts with another vocabulary, caught before the embedding."""
+    size = int(policy.model.config.get_text_config().vocab_size)
+    for group in groups:
+        for token_ids in (group.prompt_token_ids, *(c.token_ids for c in group.completions)):
+            if token_ids and not 0 <= min(token_ids) <= max(token_ids) < size:
+                wrong = min(token_ids) if min(token_ids) < 0 else max(token_ids)
+                raise ValueError(
+                    f"group {group.group_id} has token {wrong}, and the model {size} tokens; rollout and "
+                    "learner must use one model and one tokenizer"
+                )

@@ -1,0 +1,111 @@
+"""The reward `self_judge`: the policy that is served says how likely an answer is right.
+
+Self-Rewarding Language Models, arXiv:2401.10020, has the model write a review with a score. Here nothing is
+sampled: the score is the probability of the one verdict against the other as the next token, which costs a
+prefill, whose prompt the cache shares among the answers of a group, and has no noise of sampling.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from slipstream.config import ConfigError, RunConfig
+from slipstream.config.rewards import SelfJudgeConfig
+from slipstream.rollout.engine import Engine
+from slipstream.tasks.judging import judgement
+from slipstream.telemetry.metrics import Metrics
+from slipstream.tokens import PromptTooLong, Tokens
+from slipstream.types import Completion, Outcome, Prompt, Reward
+
+
+class Scores(Protocol):
+    """Who gives completions their reward vectors."""
+
+    async def score(self, prompt: Prompt, completions: Sequence[Completion]) -> list[Completion]:
+        """The completions with their vectors, in order; what has none is withheld."""
+
+
+class SelfJudge:
+    """One configured reward of this kind."""
+
+    def __init__(
+        self, config: SelfJudgeConfig, *, engine: Engine, tokens: Tokens, metrics: Metrics, key: str
+    ) -> None:
+        """Errors: ConfigError naming `key` for verdicts that the tokenizer begins alike."""
+        self._config = config
+        self._engine = engine
+        self._tokens = tokens
+        self._metrics = metrics
+        self._verdicts = verdict_tokens(config, tokens, key=key)
+        for outcome in Outcome:
+            metrics.count("scores_total", 0, reward=config.name, outcome=outcome.value)
+
+    async def judge(self, prompt: Prompt, text: str) -> Reward:
+        """How sure the policy is of an answer; one too long to ask about is invalid. Errors: EngineDied."""
+        asked = judgement(self._config.question, prompt, answer=text)
+        try:
+            token_ids = self._tokens.encode(asked)
+        except PromptTooLong:
+            detail = "the question about it does not fit the model's context"
+            return self._counted(Outcome.INVALID_ANSWER, 0.0, detail)
+        with self._metrics.timing("reward_seconds", reward=self._config.name):
+            right, _ = await self._engine.weigh(token_ids, self._verdicts)
+        return self._counted(Outcome.SCORE, right)
+
+    def _counted(self, outcome: Outcome, value: float, detail: str = "") -> Reward:
+        name = self._config.name
+        self._metrics.count("scores_total", reward=name, outcome=outcome.value)
+        return Reward(name=name, value=value, outcome=outcome, detail=detail)
+
+
+class WithSelfJudges:
+    """The verifier's vectors, and in their places in the configuration what the policy says itself."""
+
+    def __init__(
+        self, verifier: Scores, judges: Sequence[tuple[int, SelfJudge]], *, metrics: Metrics
+    ) -> None:
+        """`judges`: by position in the vector, ascending."""
+        self._verifier = verifier
+        self._judges = judges
+        self._metrics = metrics
+
+    async def score(self, prompt: Prompt, completions: Sequence[Completion]) -> list[Completion]:
+        """The completions with whole vectors; those withheld stay as they are. Errors: EngineDied."""
+        scored = await self._verifier.score(prompt, completions)
+        with self._metrics.waiting("self_judge"):
+            return list(await asyncio.gather(*(self._judged(prompt, completion) for completion in scored)))
+
+    async def _judged(self, prompt: Prompt, completion: Completion) -> Completion:
+        if completion.withheld:
+            return completion
+        vector = list(completion.rewards)
+        for position, judge in self._judges:
+            vector.insert(position, await judge.judge(prompt, completion.text))
+        return replace(completion, rewards=tuple(vector))
+
+
+def with_self_judges(
+    verifier: Scores, config: RunConfig, *, engine: Engine, tokens: Tokens, metrics: Metrics
+) -> Scores:
+    """The verifier, and the rewards of a run that the policy gives itself. Errors: ConfigError."""
+    judges = [
+        (
+            place,
+            SelfJudge(reward, engine=engine, tokens=tokens, metrics=metrics, key=f"rewards.{place}.verdicts"),
+        )
+        for place, reward in enumerate(config.rewards)
+        if isinstance(reward, SelfJudgeConfig)
+    ]
+    return WithSelfJudges(verifier, judges, metrics=metrics) if judges else verifier
+
+
+def verdict_tokens(config: SelfJudgeConfig, tokens: Tokens, *, key: str) -> tuple[int, int]:
+    """The first token of each verdict. Errors: ConfigError when they are the same, or a verdict has none."""
+    right, wrong = (tokens.encode_text(verdict)[:1] for verdict in config.verdicts)
+    if not right or not wrong or right == wrong:
+        raise ConfigError(
+            f"{key}: {config.verdicts[0]!r} and {config.verdicts[1]!r} begin with the same token of the "
+            "model's tokenizer; choose verdicts that differ from their first token on"
+        )
+    return right[0], wrong[0]

@@ -1,0 +1,163 @@
+"""The policy judges its own answers: where its verdict stands, what it is asked, and what cannot be asked."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from rollout.fakes import FakeEngine, metric, scenario, turn
+from slipstream.config import ConfigError, RunConfig, parse_config
+from slipstream.config.checks import check_config
+from slipstream.learner.policy.tiny import make_tokenizer
+from slipstream.rollout.engine import EngineDied
+from slipstream.rollout.environment import Episode
+from slipstream.rollout.self_judge import Scores, with_self_judges
+from slipstream.telemetry.metrics import Metrics
+from slipstream.tokens import Tokens
+from slipstream.types import ChatMessage, Completion, Outcome, Prompt, Reward
+
+PROMPT = Prompt(prompt_id="p", task="t", text="1+2=", answer="3")
+SELF: dict[str, Any] = {"name": "self_judge", "question": "{prompt}{answer}?"}
+VERIFIED: dict[str, Any] = {"name": "exact_match"}
+
+
+class Verifier:
+    """Says 1 of every answer but those in `broken`."""
+
+    def __init__(self, *, broken: Sequence[str] = ()) -> None:
+        self._broken = broken
+
+    async def score(self, prompt: Prompt, completions: Sequence[Completion]) -> list[Completion]:
+        return [replace(each, rewards=(self._reward(each.text),)) for each in completions]
+
+    def _reward(self, text: str) -> Reward:
+        outcome = Outcome.ERROR if text in self._broken else Outcome.SCORE
+        return Reward(name="exact_match", value=1.0, outcome=outcome, detail="")
+
+
+def run_of(*rewards: dict[str, Any], **sections: Any) -> RunConfig:
+    return parse_config({"rewards": [*rewards], **sections})
+
+
+def completion(text: str) -> Completion:
+    episode = Episode()
+    episode.add(turn([5, 6], (0, 2)))
+    return replace(episode.completion(), text=text)
+
+
+def judging(config: RunConfig, engine: FakeEngine, *, metrics: Metrics, **verifier: Any) -> Scores:
+    return with_self_judges(Verifier(**verifier), config, engine=engine, tokens=TOKENS, metrics=metrics)
+
+
+TOKENS: Tokens = Tokens(make_tokenizer(max_tokens=40), context_tokens=40, max_new_tokens=8)
+
+
+@scenario
+async def test_its_verdict_stands_where_the_configuration_has_it() -> None:
+    engine, metrics = FakeEngine(), Metrics()
+    twice = run_of({**SELF, "name": "before", "kind": "self_judge"}, VERIFIED, SELF)
+    engine.odds = [0.75, 0.25]
+    scored = await judging(twice, engine, metrics=metrics).score(PROMPT, [completion("3"), completion("4")])
+    assert [[reward.name for reward in each.rewards] for each in scored] == [
+        ["before", "exact_match", "self_judge"]
+    ] * 2
+    assert [each.rewards[2].value for each in scored] == [0.75, 0.75]
+    asked = {TOKENS.decode(ids) for ids in engine.weighed}
+    assert asked == {"1+2=3?", "1+2=4?"}
+    assert metric(metrics, "scores_total", reward="self_judge", outcome="score") == 2
+    assert metric(metrics, "reward_seconds_count", reward="before") == 2
+
+
+@scenario
+async def test_what_is_withheld_is_not_asked_about() -> None:
+    engine = FakeEngine()
+    given = await judging(run_of(VERIFIED, SELF), engine, metrics=Metrics(), broken=["4"]).score(
+        PROMPT, [completion("3"), completion("4")]
+    )
+    assert [each.withheld for each in given] == [False, True]
+    assert len(engine.weighed) == 1
+
+
+@scenario
+async def test_an_answer_too_long_to_ask_about_is_invalid_and_the_others_are_judged() -> None:
+    engine, metrics = FakeEngine(), Metrics()
+    given = await judging(run_of(VERIFIED, SELF), engine, metrics=metrics).score(
+        PROMPT, [completion("3" * 50), completion("3")]
+    )
+    assert [each.rewards[1].outcome for each in given] == [Outcome.INVALID_ANSWER, Outcome.SCORE]
+    assert given[0].rewards[1].value == 0
+
+
+@scenario
+async def test_a_conversation_is_asked_about_as_one_message() -> None:
+    engine, tokenizer = FakeEngine(), make_tokenizer(max_tokens=40)
+    tokenizer.chat_template = "{% for m in messages %}<{{ m.content }}>{% endfor %}"
+    tokens = Tokens(tokenizer, context_tokens=40, max_new_tokens=8)
+    talk = replace(PROMPT, text="", messages=(ChatMessage(role="user", content="1+2="),))
+    judges = with_self_judges(
+        Verifier(), run_of(VERIFIED, SELF), engine=engine, tokens=tokens, metrics=Metrics()
+    )
+    await judges.score(talk, [completion("3")])
+    assert tokens.decode(engine.weighed[0]) == "<1+2=3?>"
+
+
+@scenario
+async def test_the_end_of_the_engine_is_no_verdict() -> None:
+    engine = FakeEngine()
+    engine.fail("weigh", EngineDied("gone"))
+    with pytest.raises(EngineDied):
+        await judging(run_of(VERIFIED, SELF), engine, metrics=Metrics()).score(PROMPT, [completion("3")])
+
+
+def test_without_such_a_reward_the_verifier_is_asked_alone() -> None:
+    verifier = Verifier()
+    assert (
+        with_self_judges(verifier, run_of(VERIFIED), engine=FakeEngine(), tokens=TOKENS, metrics=Metrics())
+        is verifier
+    )
+
+
+def test_verdicts_that_begin_alike_are_refused_by_their_key() -> None:
+    alike = run_of(VERIFIED, {**SELF, "verdicts": ["right", "rubbish"]})
+    with pytest.raises(ConfigError, match=r"rewards\.1\.verdicts: 'right' and 'rubbish' begin with the same"):
+        judging(alike, FakeEngine(), metrics=Metrics())
+
+
+@pytest.mark.parametrize(
+    ("rewards", "sections", "problem"),
+    [
+        (
+            [VERIFIED, {**SELF, "weight": 2.0}],
+            {},
+            r"rewards.1.weight: leaves 33% of all weights to rewards that others",
+        ),
+        ([{**VERIFIED, "weight": 0.0}, SELF], {}, r"rewards.1.weight: leaves 0% of all weights"),
+        (
+            [VERIFIED, SELF],
+            {"evaluation": {"reward": "self_judge"}},
+            r"evaluation.reward: is `self_judge`, by which",
+        ),
+    ],
+)
+def test_a_policy_is_not_left_to_please_itself(
+    rewards: list[dict[str, Any]], sections: dict[str, Any], problem: str
+) -> None:
+    found = [str(each) for each in check_config(run_of(*rewards, **sections))]
+    assert any(each.startswith(problem) for each in found), found
+
+
+@pytest.mark.parametrize("weight", [1.0, -0.5, 0.0])
+def test_an_anchored_one_is_accepted(weight: float) -> None:
+    assert not [
+        each for each in check_config(run_of(VERIFIED, {**SELF, "weight": weight})) if "rewards" in each.key
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"), [({"question": "{prompt}?"}, "no place"), ({"verdicts": ["a", "a"]}, "both")]
+)
+def test_a_question_without_an_answer_and_equal_verdicts_are_refused(
+    given: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        run_of(VERIFIED, {**SELF, **given})
