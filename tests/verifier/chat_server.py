@@ -36,7 +36,9 @@ class Chat:
 
 
 @contextmanager
-def chat_server(answer: Callable[[int], Reply], *, tls: ssl.SSLContext | None = None) -> Iterator[Chat]:
+def chat_server(
+    answer: Callable[[int], Reply], *, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
+) -> Iterator[Chat]:
     """`answer` makes the reply to request number 0, 1, …; with `tls` it speaks https."""
     chat, lock = Chat(), threading.Lock()
 
@@ -70,11 +72,11 @@ def chat_server(answer: Callable[[int], Reply], *, tls: ssl.SSLContext | None = 
         def log_message(self, format: str, *args: Any) -> None:
             """Nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer((host, 0), Handler)
     server.daemon_threads = True
     if tls is not None:
         server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-    chat.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.server_port}/v1"
+    chat.url = f"{'https' if tls else 'http'}://{host}:{server.server_port}/v1"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
