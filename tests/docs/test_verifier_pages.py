@@ -1,4 +1,4 @@
-"""docs/rewards.md and docs/verifier.md: what they show runs, and what they list is what there is."""
+"""docs/rewards.md, verifier.md and isolation.md: what they show runs, and what they list is what there is."""
 
 import asyncio
 import json
@@ -19,11 +19,12 @@ from slipstream.telemetry.logs import Log
 from slipstream.types import Prompt
 from slipstream.verifier.http.app import REFUSALS, make_app
 from slipstream.verifier.http.listener import start_http
-from slipstream.verifier.score.rows import COLUMNS, COMPLETIONS, MESSAGES
+from slipstream.verifier.score.rows import COLUMNS, COMPLETIONS, MESSAGES, Row, column_names, read_rows
 from verifier.scoring import Bench, answer
 
 ROOT = Path(__file__).resolve().parents[2]
 REWARDS = (ROOT / "docs/rewards.md").read_text(encoding="utf-8")
+ISOLATION = (ROOT / "docs/isolation.md").read_text(encoding="utf-8")
 VERIFIER = (ROOT / "docs/verifier.md").read_text(encoding="utf-8")
 
 
@@ -109,6 +110,19 @@ def test_the_other_commands_of_the_page_run(tmp_path: Path) -> None:
     for command, scores in ((piped.partition("|")[0], [1, 1, 0, 1]), (run.partition(">")[0], [1, 1, 0, 1])):
         done = scored(tmp_path, command)
         assert [json.loads(line)["total"] for line in done.stdout.splitlines()] == scores
+
+
+def test_the_programs_of_the_page_pass_their_tests(tmp_path: Path) -> None:
+    (rows,) = blocks(ISOLATION, "json")
+    (tmp_path / "rows.jsonl").write_text(rows)
+    read = [row for row in read_rows(tmp_path / "rows.jsonl", column_names([])) if isinstance(row, Row)]
+
+    async def score() -> list[float]:
+        async with Bench(parse_config({"rewards": [{"name": "code_tests"}]}).rewards) as bench:
+            vectors = [await bench.scorer.score(row.prompt, row.answers) for row in read]
+        return [one.value for group in vectors for vector in group for one in vector]
+
+    assert asyncio.run(score()) == [1, 1, 1, 1]
 
 
 def test_every_column_of_a_file_is_in_the_table() -> None:
