@@ -269,10 +269,12 @@ def test_a_certificate_of_the_right_role_is_needed(tmp_path: Path, role: str, st
     async def ask(address: str) -> httpx.Response:
         return await over_tls(address, trusting(tmp_path / role))
 
-    response = served(Bench(REWARDS), ask, config=config)
+    bench = Bench(REWARDS)
+    response = served(bench, ask, config=config)
     assert response.status_code == status
     if status == 403:
         assert response.json()["error"] == f"a {role} may not score; those who may: console, probe, rollout"
+    assert ("call refused" in bench.lines.getvalue()) == (status == 403)
 
 
 def test_a_certificate_of_another_trust_domain_may_not_score(tmp_path: Path) -> None:

@@ -57,7 +57,11 @@ class Guard:
         headers = dict(scope["headers"])
         role = scope.get("state", {}).get("role", "nobody")
         if self._secure and role not in SCORERS:
-            raise _Refused(403, f"a {role} may not score; those who may: {', '.join(sorted(SCORERS))}")
+            reason = f"a {role} may not score; those who may: {', '.join(sorted(SCORERS))}"
+            self._log.warning(
+                "call refused", peer=str(scope.get("client")), method=scope["path"], reason=reason
+            )
+            raise _Refused(403, reason)
         if b"origin" in headers:
             raise _Refused(403, "a page in a browser may not score, and this request has an Origin")
         host = headers.get(b"host", b"").decode("latin-1")

@@ -38,7 +38,7 @@ def math(config: MathConfig, surroundings: Surroundings) -> Reward:
             given = readable(answer.text)
         except Refused as error:
             return invalid(str(error))
-        same = exactly_equal(expected, given)
+        same = exactly_equal(expected, given, digits=config.digits)
         if same is not None:
             return Verdict(value=float(same))
         return await workers.one(replace(prompt, answer=expected), replace(answer, text=given))

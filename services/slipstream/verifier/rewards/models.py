@@ -29,7 +29,10 @@ class Modelled:
     def __init__(self, config: ScoringModel, surroundings: Surroundings) -> None:
         missing = [name for name in NEEDED if find_spec(name) is None]
         if missing:
-            raise NotHere(f"needs {' and '.join(missing)}: pip install 'slipstream[reward-model]'")
+            raise NotHere(
+                f"needs {' and '.join(missing)}: pip install 'slipstream[reward-model]', or in a pod the "
+                "image of docker/verifier.Dockerfile (verifier.image of the chart)"
+            )
         if not (config.path / "config.json").is_file():
             raise NotHere(f"path: {config.path} has no config.json; name a Hugging Face model directory")
         self._batches = Batches(config, log=surroundings.log)
