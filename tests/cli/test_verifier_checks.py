@@ -54,14 +54,29 @@ def test_too_few_walls_around_programs_are_told() -> None:
 
 
 def test_a_ground_truth_that_only_the_parser_rejects_is_named_with_its_prompt() -> None:
-    bad, left = unread({"\\frac{1}{2}": "p1", "x +": "p2", "12": "p3"})
+    truths = {"p1": "\\frac{1}{2}", "p2": "x +", "p3": "12"}
+    bad, left = unread("math", [(prompt, truth, {}) for prompt, truth in truths.items()])
     assert [prompt for prompt, _ in bad] == ["p2"]
     assert "has the answer 'x +', which is not read: not an expression" in bad[0][1]
     assert left == 0
 
 
+def test_tests_that_cannot_be_had_are_named_with_their_prompt() -> None:
+    tests = {
+        "p1": '["assert f(1) == 2"]',
+        "p2": "[]",
+        "p3": '["assert f(1) < 2"]',
+        "p4": "def f(:",
+        "p5": "[]",
+    }
+    bad, left = unread("code_tests", [(prompt, "", {"tests": text}) for prompt, text in tests.items()])
+    assert [prompt for prompt, _ in bad] == ["p2", "p3", "p4", "p5"]
+    assert bad[0][1] == "has tests that cannot be had: field `tests`: 0 tests; 1 to 1000 are needed"
+    assert left == 0
+
+
 def test_truths_for_which_there_is_no_time_are_counted() -> None:
-    assert unread({"x +": "p1", "12": "p2"}, seconds=-1.0) == ([], 2)
+    assert unread("math", [("p1", "x +", {}), ("p2", "12", {})], seconds=-1.0) == ([], 2)
 
 
 def a_run(folder: Path, *truths: str, rewards: list[dict[str, Any]]) -> dict[str, Any]:
@@ -72,14 +87,20 @@ def a_run(folder: Path, *truths: str, rewards: list[dict[str, Any]]) -> dict[str
 
 
 def test_validation_asks_the_verifier_about_rewards_and_ground_truths(tmp_path: Path) -> None:
-    rewards: list[dict[str, Any]] = [{"name": "math"}, {"name": "reward_model", "path": NOWHERE}]
+    rewards: list[dict[str, Any]] = [
+        {"name": "math"},
+        {"name": "reward_model", "path": NOWHERE},
+        {"name": "code_tests"},
+    ]
     config = parse_config(a_run(tmp_path, "x +", "9^{9^9}", rewards=rewards))
-    lacking, truth = check_verifier(config, here="note")
+    lacking, truth, tests = check_verifier(config, here="note")
     assert (lacking.key, lacking.severity) == ("rewards.1.path", "note")
     assert (truth.key, truth.severity) == ("data", "error")
     assert "prompt rows.jsonl:1 has the answer 'x +'" in truth.reason
     assert "9^" not in truth.reason  # which is said without the parser
-    assert [problem.severity for problem in check_verifier(config, here="error")] == ["error", "error"]
+    assert "has tests that cannot be had: field `tests`: 0 tests" in tests.reason
+    assert "and 8 more; the reward `code_tests` cannot judge them" in tests.reason
+    assert [problem.severity for problem in check_verifier(config, here="error")] == ["error"] * 3
 
 
 def test_cheap_rewards_need_no_process() -> None:

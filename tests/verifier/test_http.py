@@ -14,7 +14,7 @@ from slipstream.config import ConfigError, RpcConfig, VerifierConfig
 from slipstream.config.rewards import CountdownConfig, ExactMatchConfig
 from slipstream.telemetry.logs import Log
 from slipstream.types import Prompt
-from slipstream.verifier.http.app import make_app
+from slipstream.verifier.http.app import REFUSALS, make_app
 from slipstream.verifier.http.listener import start_http
 from slipstream.verifier.reward import Answer, Verdict, failed
 from verifier.scoring import Bench
@@ -227,8 +227,13 @@ def test_a_body_that_is_too_large_is_refused() -> None:
 
 
 def test_openapi_documents_request_response_and_refusals() -> None:
-    operation = make_app(Bench(REWARDS).scorer).openapi()["paths"]["/v1/score"]["post"]
-    assert set(operation["responses"]) == {"200", "403", "408", "413", "421", "422", "429", "500"}
+    page = make_app(Bench(REWARDS).scorer).openapi()
+    operation = page["paths"]["/v1/score"]["post"]
+    assert set(operation["responses"]) == {"200", *map(str, REFUSALS)} >= {"403", "413", "422", "429"}
+    assert "Retry-After" in operation["responses"]["429"]["headers"]
+    for name, schema in page["components"]["schemas"].items():
+        for key, field in schema["properties"].items():
+            assert field.get("description"), f"{name}.{key}"
     assert operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].endswith("/ScoreIn")
 
 

@@ -1,14 +1,14 @@
 """What a verifier would refuse to start with: `python -m slipstream.verifier.check`; validation asks it.
 
-Reads {"config", "truths": ground truth → prompt} from standard input, in JSON; writes {"refusals": [{key,
-reason, here}], "unread": [[prompt, reason]], "left": truths for which there was no time}.
+Reads {"config", "truths": kind of reward → [[prompt, answer, fields]]} from standard input, in JSON; writes
+{"refusals": [{key, reason, here}], "unread": kind → [[prompt, reason]], "left": how many were not looked at}.
 """
 
 import asyncio
 import json
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
 from slipstream.config import RunConfig
@@ -17,7 +17,9 @@ from slipstream.tasks.cpu_limit import TooSlow, cpu_limit
 from slipstream.tasks.mathematics import Refused, readable
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
-from slipstream.verifier.reward import NotHere
+from slipstream.types import Prompt
+from slipstream.verifier.code.cases import cases_of
+from slipstream.verifier.reward import NotHere, UnusableGroundTruth
 from slipstream.verifier.rewards.table import REWARDS
 from slipstream.verifier.sandbox.layers import Report, TooFewLayers
 from slipstream.verifier.sandbox.report import report
@@ -30,6 +32,11 @@ TRUTHS_SECONDS = 5.0
 """Time for all ground truths together; a thousandth of a second is enough for most."""
 ONE_SECONDS = 1.0
 Refusal = dict[str, Any]
+Truth = tuple[str, str, dict[str, str]]
+"""Prompt, answer, fields."""
+Bad = tuple[str, str]
+"""Prompt and reason."""
+Read = Callable[[Prompt], object]
 
 
 def refusals(
@@ -54,25 +61,46 @@ def refusals(
             yield _refusal("verifier.isolation.require", str(error), here=True)
 
 
-def unread(
-    truths: Mapping[str, str], *, seconds: float = TRUTHS_SECONDS
-) -> tuple[list[tuple[str, str]], int]:
-    """Prompts whose ground truth is no expression, with the reason; how many there was no time for."""
+def unread(kind: str, truths: Sequence[Truth], *, seconds: float = TRUTHS_SECONDS) -> tuple[list[Bad], int]:
+    """Prompts whose ground truth is none for this kind, with the reason; how many there was no time for."""
     try:
-        from slipstream.tasks.latex import parsed
+        read = READERS[kind]()
     except ImportError:  # said of the reward
         return [], len(truths)
-    bad: list[tuple[str, str]] = []
     end = time.monotonic() + seconds
-    for done, (truth, prompt) in enumerate(truths.items()):
-        if time.monotonic() > end:
-            return bad, len(truths) - done
-        try:
-            with cpu_limit(ONE_SECONDS):
-                parsed(readable(truth))
-        except (Refused, TooSlow) as error:
-            bad.append((prompt, f"has the answer {truth[:40]!r}, which is not read: {error}"))
+    reasons: dict[tuple[str, ...], str] = {}
+    bad: list[Bad] = []
+    for done, (name, answer, fields) in enumerate(truths):
+        key = (answer, *fields.values())
+        if key not in reasons:
+            if time.monotonic() > end:
+                return bad, len(truths) - done
+            reasons[key] = _why_unread(read, name, answer, fields)
+        if reasons[key]:
+            bad.append((name, reasons[key]))
     return bad, 0
+
+
+def _why_unread(read: Read, name: str, answer: str, fields: dict[str, str]) -> str:
+    """Why a ground truth is none, or nothing."""
+    try:
+        with cpu_limit(ONE_SECONDS):
+            read(Prompt(prompt_id=name, task="check", text="?", answer=answer, fields=fields))
+    except (Refused, TooSlow) as error:
+        return f"has the answer {answer[:40]!r}, which is not read: {error}"
+    except UnusableGroundTruth as error:
+        return f"has tests that cannot be had: {str(error).removeprefix(f'prompt {name}: ')}"
+    return ""
+
+
+def _expressions() -> Read:
+    from slipstream.tasks.latex import parsed  # half a second that few need
+
+    return lambda prompt: parsed(readable(prompt.answer))
+
+
+READERS: Mapping[str, Callable[[], Read]] = {"math": _expressions, "code_tests": lambda: cases_of}
+"""Kinds whose ground truth takes a computation to read → what reads it. Errors: ImportError."""
 
 
 def _refusal(key: str, reason: str, *, here: bool) -> Refusal:
@@ -82,8 +110,12 @@ def _refusal(key: str, reason: str, *, here: bool) -> Refusal:
 def main() -> None:
     """Answer the one question on standard input."""
     asked = json.load(sys.stdin)
-    bad, left = unread(asked["truths"])
-    answer = {"refusals": list(refusals(parse_config(asked["config"]))), "unread": bad, "left": left}
+    found = {kind: unread(kind, truths) for kind, truths in asked["truths"].items()}
+    answer = {
+        "refusals": list(refusals(parse_config(asked["config"]))),
+        "unread": {kind: bad for kind, (bad, _) in found.items()},
+        "left": sum(left for _, left in found.values()),
+    }
     print(json.dumps(answer))
 
 

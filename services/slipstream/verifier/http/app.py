@@ -23,8 +23,13 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     413: {"model": Refusal, "description": "The body is larger than rpc.max_message_mib."},
     421: {"model": Refusal, "description": "On loopback: the Host is not this machine."},
     422: {"model": Refusal, "description": "The request cannot be right, now or later."},
-    429: {"model": Refusal, "description": "The queue is full; come again after Retry-After seconds."},
+    429: {
+        "model": Refusal,
+        "description": "The queue is full; come again after Retry-After seconds.",
+        "headers": {"Retry-After": {"description": "Whole seconds.", "schema": {"type": "integer"}}},
+    },
     500: {"model": Refusal, "description": "The verifier failed; its log says why."},
+    503: {"description": "Too many connections."},
 }
 MAX_PROBLEMS = 5
 
@@ -40,7 +45,7 @@ def make_app(scorer: Scorer) -> FastAPI:
         redirect_slashes=False,
     )
 
-    @app.post("/v1/score", responses=REFUSALS)
+    @app.post("/v1/score", responses=REFUSALS, operation_id="score")
     async def score(request: ScoreIn) -> ScoreOut:
         """Score all answers to one prompt by every configured reward."""
         prompt = request.prompt.to_prompt()
