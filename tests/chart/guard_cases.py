@@ -214,6 +214,7 @@ CASES: tuple[tuple[Values, str], ...] = (
         rewarded("{name: r, kind: custom, function: 'mine:r'}", code={"other.py": ""}),
         "--set-file 'verifier.code.mine\\.py=mine.py'",
     ),
+    ({"verifier": {"code": {"math.py": ""}}}, "such as my_math.py"),
     (rewarded("{name: r, kind: custom, entry_point: mine}"), "is the entry point mine"),
     (rewarded("{name: code_tests}", runtimeClassName="gvisor"), "[rlimits, seccomp, gvisor]"),
     (

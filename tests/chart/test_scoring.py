@@ -1,4 +1,4 @@
-"""The verifier as a rendered pod: own rewards, a judge with a key, programs; asked by curl over mTLS."""
+"""The verifier as a rendered pod, with rewards of all kinds that need something; asked by curl over mTLS."""
 
 import json
 import subprocess
@@ -16,6 +16,7 @@ from chart.release_small import FULLNAME, NAMESPACE, RUN, given_secrets, small_r
 from chart.rendering import render
 from render import Release
 from verifier.chat_server import Chat, Reply, chat_server
+from verifier.tiny_models import a_model
 
 pytestmark = pytest.mark.chart
 PORT = 8443
@@ -32,7 +33,8 @@ PROGRAM = """\
 ```python
 import os
 
-SECRETS = ("/run/secrets/judge/key", "/code/mine.py", "/etc/slipstream/tls/tls.key", "/etc/slipstream/run.yaml")
+SECRETS = ["/run/secrets/judge/key", "/code/mine.py", "/etc/slipstream/tls/tls.key"]
+SECRETS += ["/models/tiny/config.json", "/etc/slipstream/run.yaml"]
 
 
 def readable(path):
@@ -53,11 +55,12 @@ GROUP = {
 
 
 def scoring_release(judge_url: str) -> Release:
-    """The small release with the three kinds of reward that need something, and HTTP."""
+    """The small release with the four kinds of reward that need something, and HTTP."""
     run = yaml.safe_load(RUN)
     run["rewards"] = [
         {"name": "code_tests"},
         {"name": "brevity", "kind": "custom", "function": "mine:brevity", "arguments": {"limit": 100}},
+        {"name": "quality", "kind": "reward_model", "path": "/models/tiny", "probability": True},
         {
             "name": "judge",
             "url": judge_url,
@@ -69,6 +72,8 @@ def scoring_release(judge_url: str) -> Release:
     run["evaluation"] = {"reward": "code_tests"}
     verifier = {
         "replicas": 1,
+        "image": {"repository": "slipstream/verifier"},
+        "models": {"existingClaim": "reward-models"},
         "http": {"enabled": True, "port": PORT, "peers": [{"podSelector": {}}]},
         "judge": {"existingSecret": "judge-keys", "peers": [{"ipBlock": {"cidr": f"{NODE_ADDRESS}/32"}}]},
         "code": {"mine.py": BREVITY},
@@ -91,7 +96,9 @@ def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def served(certs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Machine, Chat]]:
     secrets = given_secrets(certs)
-    with Machine(tmp_path_factory.mktemp("machine") / "node", namespace=NAMESPACE) as machine:
+    node: Path = tmp_path_factory.mktemp("machine") / "node"
+    a_model(node / "claims" / "reward-models" / "tiny", "sequence")
+    with Machine(node, namespace=NAMESPACE) as machine:
         for name, data in {**secrets, "judge-keys": {"key": b"open sesame\n"}}.items():
             machine.add_secret(name, data)
         with (
@@ -124,6 +131,7 @@ def test_a_caller_with_a_console_certificate_of_slipstream_certs_gets_all_scores
     status, text = curl(machine, certs / "console", GROUP, authority=certs / "ca" / "ca.crt")
     assert status == 200, text
     found = [{part["name"]: part["value"] for part in vector} for vector in json.loads(text)["vectors"]]
+    assert [0 < vector.pop("quality") < 1 for vector in found] == [True, True]
     assert found == [
         {"code_tests": 1.0, "brevity": 0.75, "judge": 0.5},
         {"code_tests": 0.0, "brevity": 0.0, "judge": 0.5},

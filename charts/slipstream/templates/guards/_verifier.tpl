@@ -10,6 +10,11 @@ verifier.http.port is {{ $http.port }}, which the verifier uses for something el
 verifier.http.enabled is true, and the NetworkPolicies let nobody call it: set verifier.http.peers, or network.policies to false
 {{- end }}
 {{- end -}}
+{{- range $file, $_ := .Values.verifier.code -}}
+{{- if has $file (list "slipstream.py" "code.py" "json.py" "math.py" "operator.py" "random.py" "re.py" "statistics.py" "string.py" "types.py" "typing.py") }}
+verifier.code has {{ $file }}, which would hide a module of that name from the verifier: give it another name, such as my_{{ $file }}
+{{- end }}
+{{- end -}}
 {{- $models := .Values.verifier.models -}}
 {{- if and $models.existingClaim $models.hostPath }}
 verifier.models has an existingClaim and a hostPath: leave one of them empty

@@ -30,8 +30,9 @@
 {{- define "slipstream.verifier.judgePorts" -}}
 {{- $ports := list -}}
 {{- range (include "slipstream.verifier.rewards" (list . "judge") | fromJson).rewards -}}
-{{- $url := urlParse (toString .url) -}}
-{{- $ports = append $ports (default (ternary "80" "443" (eq $url.scheme "http")) (regexFind "[0-9]+$" (regexFind ":[0-9]+$" $url.host))) -}}
+{{- $server := regexFind "^https?://[^/?#]+" (toString .url) -}}
+{{- $usual := ternary "80" "443" (hasPrefix "http:" $server) -}}
+{{- $ports = append $ports (default $usual (regexFind "[0-9]+$" (regexFind ":[0-9]+$" $server))) -}}
 {{- end -}}
 {{- $ports | uniq | join " " -}}
 {{- end -}}
