@@ -6,7 +6,7 @@ A verifier as a process of its own and a load generator, which share the machine
 of 8. First a closed loop, in which `--clients` groups are always under way, finds the rate at saturation;
 then an open loop sends groups at half of it at random times, whether or not earlier ones have come back, and
 the time of a group counts from the moment that it should have been sent. Answers differ from group to group,
-so that the verifier's memory of verdicts is of no help.
+so that the verifier's memory of verdicts is of no help. `bare` is a server that scores nothing: the limit.
 """
 
 import argparse
@@ -130,7 +130,9 @@ def _request(text: str, answer: str, texts: list[str], **fields: str) -> pb.Scor
     )
 
 
+BARE = "bare"
 LOADS: Mapping[str, Load] = {
+    BARE: Load(reward={}, request=addition, most_p99_ms=None),
     "exact_match": Load(reward={}, request=addition, least_rate=8_000),
     "countdown": Load(reward={}, request=puzzle, data={"kind": "countdown"}),
     "format": Load(
@@ -247,12 +249,19 @@ class Verifier:
         config = folder / "run.yaml"
         run = {"rewards": [{"name": kind, **load.reward}], "evaluation": {"reward": kind}, "data": load.data}
         config.write_text(yaml.safe_dump(run))
-        self._command = ["--config", str(config), "--ready-file", str(self._ready)]
+        self._command = [
+            "-m",
+            "slipstream.verifier",
+            "--config",
+            str(config),
+            "--ready-file",
+            str(self._ready),
+        ]
+        if kind == BARE:
+            self._command = [str(Path(__file__).with_name("bare_verifier.py")), str(self._ready)]
 
     def __enter__(self) -> str:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "slipstream.verifier", *self._command], stderr=subprocess.PIPE, text=True
-        )
+        self._process = subprocess.Popen([sys.executable, *self._command], stderr=subprocess.PIPE, text=True)
         deadline = time.monotonic() + START_SECONDS
         while not self._ready.exists():
             if self._process.poll() is not None or time.monotonic() > deadline:

@@ -12,12 +12,10 @@ from typing import Any
 import torch
 
 from slipstream.config import RunConfig, apply_environment, load_config
-from slipstream.learner.broadcast.fleet import Fleet
 from slipstream.learner.broadcast.publisher import Publisher, catch_up
 from slipstream.learner.broadcast.snapshot import Snapshot
 from slipstream.learner.checkpoints.checkpoint import CheckpointWriter, latest_checkpoint, read_state
-from slipstream.learner.clients import ReplayClient
-from slipstream.learner.evaluation import Evaluator
+from slipstream.learner.circle import Circle, circle, run_directory
 from slipstream.learner.lockstep import Lockstep, follow
 from slipstream.learner.loop import Loop
 from slipstream.learner.policy.loading import choose_attention, pick_device, without_progress_bars
@@ -26,24 +24,19 @@ from slipstream.learner.policy.reference import load_reference
 from slipstream.learner.publishing import Publishing, overlaps
 from slipstream.learner.ranks.ranks import Alone, TorchRanks, local_rank, own_rank, started_by_torchrun
 from slipstream.learner.ranks.sharding import checkpoint_activations, shard
-from slipstream.learner.report import Report
 from slipstream.learner.run_gauges import show_run
 from slipstream.learner.saving import Saver
 from slipstream.learner.training.critic import load_critic
 from slipstream.learner.training.state import restore
 from slipstream.learner.training.step import TrainingStep
-from slipstream.rpc.channel import open_channel
 from slipstream.rpc.errors import SlipstreamError
 from slipstream.rpc.parent import die_with_parent
 from slipstream.rpc.pod import Pod, parse_arguments, run_pod
-from slipstream.rpc.server import start_server
 from slipstream.telemetry.health import Health
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.telemetry.page import serve_page
 from slipstream.types import START, Cursor
-from slipstream.v1.learner_pb2_grpc import add_FleetServicer_to_server
-from slipstream.weights.group import backend_of
 from slipstream.weights.manifest import model_fingerprint
 
 
@@ -62,87 +55,60 @@ class Loaded:
 async def main(pod: Pod) -> None:
     """Load, attach to replay, serve the fleet, and train to the end or until the pod is stopped."""
     config = pod.config
-    run_dir = run_directory(config)
     show_run(config, pod.metrics)
-    fingerprint = model_fingerprint(config.model.directory())
     device = pick_device(config.learner.device, local_rank())
-    fleet = Fleet(model_fingerprint=fingerprint, backend=backend_of(device), metrics=pod.metrics, log=pod.log)
-    server = await start_server(
-        config.learner.address,
-        lambda s: add_FleetServicer_to_server(fleet, s),
-        config=config.rpc,
-        log=pod.log,
-    )
-    ranks = await asyncio.to_thread(form_ranks, config, device)
-    loaded = await asyncio.to_thread(load, config, run_dir, fingerprint, device, ranks)
-    lockstep = Lockstep(ranks, loaded.training, loaded.snapshot, loaded.writer)
-    await lockstep.take_snapshot()
-    fleet.version = loaded.version
-    channel = open_channel(config.replay.address, config.rpc, log=pod.log)
-    replay = ReplayClient(channel, config)
-    report = Report(run_dir, pod.metrics)
-    publisher = Publisher(
-        weights=loaded.snapshot.tensors,
-        dtype=loaded.training.policy.dtype,
-        device=device,
-        fleet=fleet,
-        config=config.weights,
-        model_fingerprint=fingerprint,
-        metrics=pod.metrics,
-        log=pod.log,
-    )
-    weights = asyncio.Lock()
-    loop = Loop(
-        config=config,
-        run_dir=run_dir,
+    async with circle(
+        pod, served=config.model.directory(), device=device, goodbye="the learner stopped"
+    ) as here:
+        ranks = await asyncio.to_thread(form_ranks, config, device)
+        here.ending.callback(ranks.close)
+        loaded = await asyncio.to_thread(load, config, here.run_dir, here.fingerprint, device, ranks)
+        lockstep = Lockstep(ranks, loaded.training, loaded.snapshot, loaded.writer)
+        await lockstep.take_snapshot()
+        here.fleet.version = loaded.version
+        publisher = here.publisher(loaded.snapshot.tensors, dtype=loaded.training.policy.dtype)
+        loop = make_loop(here, loaded, lockstep, publisher)
+        await here.begin(loaded.version, loaded.cursor)
+        beside = (catch_up(publisher, here.fleet, here.weights), lockstep.beat())
+        await train(loop, beside, pod.stop, stay=config.learner.stay)
+        await lockstep.finish()
+
+
+def make_loop(here: Circle, loaded: Loaded, lockstep: Lockstep, publisher: Publisher) -> Loop:
+    """The loop, from where what was loaded left off."""
+    config, metrics, log = here.pod.config, here.pod.metrics, here.pod.log
+    publishing = Publishing(
         lockstep=lockstep,
-        publishing=Publishing(
-            lockstep=lockstep,
-            publisher=publisher,
-            replay=replay,
-            weights=weights,
-            overlap=overlaps(config, device),
-        ),
-        saver=Saver(
-            root=run_dir / "checkpoints",
-            config=config.learner.checkpoint,
-            lockstep=lockstep,
-            replay=replay,
-            model_fingerprint=fingerprint,
-            durable=loaded.version or None,
-            metrics=pod.metrics,
-            log=pod.log,
-        ),
-        evaluator=Evaluator(
-            config=config.evaluation, replay=replay, report=report, metrics=pod.metrics, log=pod.log
-        ),
-        replay=replay,
-        report=report,
+        publisher=publisher,
+        replay=here.replay,
+        weights=here.weights,
+        overlap=overlaps(config, here.device),
+    )
+    saver = Saver(
+        root=here.run_dir / "checkpoints",
+        config=config.learner.checkpoint,
+        lockstep=lockstep,
+        replay=here.replay,
+        model_fingerprint=here.fingerprint,
+        durable=loaded.version or None,
+        metrics=metrics,
+        log=log,
+    )
+    return Loop(
+        config=config,
+        run_dir=here.run_dir,
+        lockstep=lockstep,
+        publishing=publishing,
+        saver=saver,
+        evaluator=here.evaluator,
+        replay=here.replay,
+        report=here.report,
         version=loaded.version,
         cursor=loaded.cursor,
         unvaried_share=loaded.unvaried_share,
-        metrics=pod.metrics,
-        log=pod.log,
+        metrics=metrics,
+        log=log,
     )
-    try:
-        attached = await replay.attach(loaded.version, loaded.cursor)
-        pod.log.info(
-            "attached", version=loaded.version, released=attached.released, restored=attached.restored
-        )
-        if report.continues:
-            report.event("resumed", step=loaded.version)
-        pod.announce(server.address)
-        await server.set_serving(True)
-        beside = (catch_up(publisher, fleet, weights), lockstep.beat())
-        await train(loop, beside, pod.stop, stay=config.learner.stay)
-        await lockstep.finish()
-    finally:
-        fleet.finish("the learner stopped")
-        publisher.close()
-        report.close()
-        await channel.close(None)
-        await server.stop(grace=1)
-        ranks.close()
 
 
 def form_ranks(config: RunConfig, device: torch.device) -> Alone | TorchRanks:
@@ -231,13 +197,6 @@ async def train(
             await stop.wait()
         for task in running:
             task.cancel()
-
-
-def run_directory(config: RunConfig) -> Path:
-    """Where this run writes. Errors: ValueError when the configuration names none."""
-    if config.run_dir is None:
-        raise ValueError("run_dir is not set: give --set run_dir=DIR or SLIPSTREAM_RUN_DIR")
-    return config.run_dir
 
 
 if __name__ == "__main__":

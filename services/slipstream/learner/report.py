@@ -35,8 +35,8 @@ class Report:
 
     def __init__(self, run_dir: Path, metrics: Metrics) -> None:
         run_dir.mkdir(parents=True, exist_ok=True)
-        self.continues = (run_dir / "metrics.jsonl").exists()
         self._rows = (run_dir / "metrics.jsonl").open("a", encoding="utf-8", buffering=1)
+        self.continues = self._rows.tell() > 0
         self._samples = (run_dir / "samples.jsonl").open("a", encoding="utf-8", buffering=1)
         self._metrics = metrics
 

@@ -12,102 +12,61 @@ import torch
 
 from slipstream.config import RunConfig
 from slipstream.config.stages import DistillationStage, PreferenceStage, SampledStage
-from slipstream.learner.__main__ import run_directory
-from slipstream.learner.broadcast.fleet import Fleet
-from slipstream.learner.broadcast.publisher import Publisher, catch_up
+from slipstream.learner.broadcast.publisher import catch_up
 from slipstream.learner.broadcast.snapshot import Snapshot
-from slipstream.learner.clients import ReplayClient
-from slipstream.learner.evaluation import Evaluator
+from slipstream.learner.circle import circle
 from slipstream.learner.policy.loading import load_policy, pick_device, without_progress_bars
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.ranks.ranks import Alone
-from slipstream.learner.report import Report
 from slipstream.learner.stages.delivery import Apart, Served
 from slipstream.learner.stages.preference import PreferenceTraining
 from slipstream.learner.stages.rounds import Delivery, Rounds, Training, number_of, rounds_of
 from slipstream.learner.stages.verified import VerifiedTraining, translation
-from slipstream.rpc.channel import open_channel
 from slipstream.rpc.pod import Pod, run_pod
-from slipstream.rpc.server import start_server
 from slipstream.tasks import make_source
 from slipstream.tokens import Tokens, load_tokens
 from slipstream.types import START
-from slipstream.v1.learner_pb2_grpc import add_FleetServicer_to_server
-from slipstream.weights.group import backend_of
-from slipstream.weights.manifest import model_fingerprint
 
 
 async def main(pod: Pod) -> None:
     """Load, attach to replay, serve the fleet, and do the rounds, or as many as come before the stop."""
     config, stage = pod.config, sampled_stage(pod.config)
-    run_dir = run_directory(config)
-    served_dir = stage.teacher if isinstance(stage, DistillationStage) else config.model.directory()
-    fingerprint, device = model_fingerprint(served_dir), pick_device(config.learner.device)
-    fleet = Fleet(model_fingerprint=fingerprint, backend=backend_of(device), metrics=pod.metrics, log=pod.log)
-    server = await start_server(
-        config.learner.address,
-        lambda s: add_FleetServicer_to_server(fleet, s),
-        config=config.rpc,
-        log=pod.log,
-    )
-    policy, version = await asyncio.to_thread(load, config, run_dir, device)
-    served = policy
-    if isinstance(stage, DistillationStage):
-        served = await asyncio.to_thread(_load_served, served_dir, device, policy.dtype)
-    else:
-        fleet.version = version
-    channel = open_channel(config.replay.address, config.rpc, log=pod.log)
-    report = Report(run_dir, pod.metrics)
-    replay, weights = ReplayClient(channel, config), asyncio.Lock()
-    snapshot = Snapshot(served, Alone())
-    await asyncio.to_thread(snapshot.take)
-    publisher = Publisher(
-        weights=snapshot.tensors,
-        dtype=served.dtype,
-        device=device,
-        fleet=fleet,
-        config=config.weights,
-        model_fingerprint=fingerprint,
-        metrics=pod.metrics,
-        log=pod.log,
-    )
-    evaluator = Evaluator(
-        config=config.evaluation, replay=replay, report=report, metrics=pod.metrics, log=pod.log
-    )
-    delivery: Delivery = (
-        Apart(policy, config, fleet=fleet, report=report)
-        if isinstance(stage, DistillationStage)
-        else Served(snapshot, publisher, evaluator)
-    )
-    rounds = Rounds(
-        config=config,
-        run_dir=run_dir,
-        policy=policy,
-        training=training_of(policy, config, stage),
-        delivery=delivery,
-        replay=replay,
-        report=report,
-        weights=weights,
-        version=version,
-        log=pod.log,
-    )
-    try:
-        attached = await replay.attach(version, START)
-        pod.log.info("attached", version=version, released=attached.released, restored=attached.restored)
-        if report.continues:
-            report.event("resumed", step=version)
-        pod.announce(server.address)
-        await server.set_serving(True)
+    teacher = stage.teacher if isinstance(stage, DistillationStage) else None
+    device = pick_device(config.learner.device)
+    async with circle(
+        pod, served=teacher or config.model.directory(), device=device, goodbye="the stage is over"
+    ) as here:
+        policy, version = await asyncio.to_thread(load, config, here.run_dir, device)
+        served = policy
+        if teacher is None:
+            here.fleet.version = version
+        else:
+            served = await asyncio.to_thread(_load_served, teacher, device, policy.dtype)
+        snapshot = Snapshot(served, Alone())
+        await asyncio.to_thread(snapshot.take)
+        publisher = here.publisher(snapshot.tensors, dtype=served.dtype)
+        delivery: Delivery = (
+            Served(snapshot, publisher, here.evaluator)
+            if teacher is None
+            else Apart(policy, config, fleet=here.fleet, report=here.report)
+        )
+        rounds = Rounds(
+            config=config,
+            run_dir=here.run_dir,
+            policy=policy,
+            training=training_of(policy, config, stage),
+            delivery=delivery,
+            replay=here.replay,
+            report=here.report,
+            weights=here.weights,
+            version=version,
+            log=pod.log,
+        )
+        await here.begin(version, START)
         async with asyncio.TaskGroup() as tasks:
-            beside = tasks.create_task(catch_up(publisher, fleet, weights))
+            beside = tasks.create_task(catch_up(publisher, here.fleet, here.weights))
             await rounds.run(pod.stop)
             beside.cancel()
-    finally:
-        fleet.finish("the stage is over")
-        publisher.close()
-        report.close()
-        await channel.close(None)
-        await server.stop(grace=1)
 
 
 def sampled_stage(config: RunConfig) -> SampledStage:

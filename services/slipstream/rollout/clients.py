@@ -7,6 +7,7 @@ from dataclasses import replace
 import grpc
 
 from slipstream.config import RunConfig
+from slipstream.config.rewards.groups import sees_group
 from slipstream.rpc import codec
 from slipstream.rpc.channel import call_again
 from slipstream.rpc.errors import Unreachable
@@ -64,12 +65,17 @@ class ReplayClient:
 
 
 class VerifierClient:
-    """Scores; an error is tried again, and what still has none is marked as withheld, never as 0."""
+    """Scores; an error is tried again, and what still has none is marked as withheld, never as 0.
+
+    Invariant: a reward that looks at the group sees all of it, also when only some answers are tried again;
+    the verifier remembers what was costly.
+    """
 
     def __init__(self, channel: grpc.aio.Channel, config: RunConfig) -> None:
         self._stub = VerifierStub(channel)
         self._timeout = config.verifier.timeout_seconds
         self._tries = config.verifier.retries + 1
+        self._whole_groups = any(map(sees_group, config.rewards))
 
     async def score(self, prompt: Prompt, completions: Sequence[Completion]) -> list[Completion]:
         """The completions with their reward vectors; all are withheld when no answer to it can be judged.
@@ -84,7 +90,7 @@ class VerifierClient:
             if attempt:
                 await asyncio.sleep(0.1 * 2**attempt)
             try:
-                vectors = await self._try(prompt, [scored[index] for index in open_places])
+                vectors = await self._vectors(prompt, scored, open_places)
             except grpc.aio.AioRpcError as error:
                 if error.code() is not grpc.StatusCode.INVALID_ARGUMENT:
                     raise
@@ -92,6 +98,15 @@ class VerifierClient:
             for index, rewards in zip(open_places, vectors, strict=True):
                 scored[index] = replace(scored[index], rewards=rewards)
         return scored
+
+    async def _vectors(
+        self, prompt: Prompt, completions: Sequence[Completion], places: Sequence[int]
+    ) -> list[tuple[Reward, ...]]:
+        """The vectors of some completions of a group."""
+        if not self._whole_groups:
+            return await self._try(prompt, [completions[place] for place in places])
+        vectors = await self._try(prompt, completions)
+        return [vectors[place] for place in places]
 
     async def _try(self, prompt: Prompt, completions: Sequence[Completion]) -> list[tuple[Reward, ...]]:
         request = verifier_pb2.ScoreRequest(

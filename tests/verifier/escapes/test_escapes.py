@@ -5,7 +5,7 @@ import json
 import os
 import socket
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -14,11 +14,13 @@ from slipstream.config import VerifierConfig
 from slipstream.config.rewards import CodeTestsConfig
 from slipstream.types import Outcome, Prompt
 from slipstream.verifier.sandbox import sandbox
+from verifier.escapes import calls, interpreter
 from verifier.escapes.programs import CALLED, PRINTED, SHARED
 from verifier.scoring import Bench, answer
 
 pytestmark = pytest.mark.usefixtures("outer_wall")
-REWARD = CodeTestsConfig(name="code_tests", test_seconds=0.25, timeout_seconds=0.25, memory_mib=256)
+DEADLINE_SECONDS = 0.25
+SHORT_SECONDS = 0.06
 TESTS = {"call": [{"call": "answer", "args": [], "expected": 42}], "print": [{"input": "", "output": "42\n"}]}
 RIGHT = {"call": "def answer(): return 42", "print": "print(42)"}
 MIB = 1024 * 1024
@@ -78,28 +80,33 @@ def resident(pids: list[int]) -> int:
     return sum(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
-def wrong(programs: Mapping[str, str], kind: str) -> list[str]:
-    """The programs of the corpus that were rewarded, were no answer of the model's, or left something."""
+def wrong(
+    programs: Mapping[str, str], kind: str, write: Callable[..., str], *, seconds: float = DEADLINE_SECONDS
+) -> list[str]:
+    """The programs of the corpus that were rewarded, were no answer of the model's, or left something.
+
+    `write` makes a program of a template and of the things outside.
+    """
 
     async def play() -> list[str]:
         found = []
         config = VerifierConfig(workers=2, cache_entries=0)
+        reward = CodeTestsConfig(name="code_tests", test_seconds=seconds, memory_mib=256)
         with surroundings() as things:
-            async with Bench([REWARD], config=config) as bench:
+            async with Bench([reward], config=config) as bench:
                 before = await steady()
                 memory = resident(before)
                 for name, template in programs.items():
-                    program = SHARED + template.format(**things) if kind == "call" else template
-                    text = f"```python\n{program}\n```"
-                    ((reward,),) = await bench.scorer.score(prompt(kind), [answer(text)])
-                    if reward.value != 0 or reward.outcome is Outcome.ERROR:
-                        found.append(f"{name}: {reward}")
+                    text = f"```python\n{write(template, **things)}\n```"
+                    ((given,),) = await bench.scorer.score(prompt(kind), [answer(text)])
+                    if given.value != 0 or given.outcome is Outcome.ERROR:
+                        found.append(f"{name}: {given}")
                     if not await settled(before):
                         found.append(f"{name}: processes stayed")
-                ((reward,),) = await bench.scorer.score(
+                ((given,),) = await bench.scorer.score(
                     prompt(kind), [answer(f"```python\n{RIGHT[kind]}\n```")]
                 )
-                assert reward.value == 1, "the sandbox does not work any more"
+                assert given.value == 1, "the sandbox does not work any more"
                 assert resident(before) - memory < 16 * MIB
                 assert bench.sample("sandbox_servers_lost_total") == 0
                 assert os.listdir(str(things["outside_folder"])) == ["unix"]
@@ -108,9 +115,37 @@ def wrong(programs: Mapping[str, str], kind: str) -> list[str]:
     return asyncio.run(play())
 
 
+def as_it_stands(template: str, **_: object) -> str:
+    return template
+
+
+def with_things(template: str, **things: object) -> str:
+    return SHARED + template.format(**things)
+
+
+def after_calls(template: str, **_: object) -> str:
+    return calls.PRELUDE + template
+
+
+def after_imports(template: str, **_: object) -> str:
+    return interpreter.PRELUDE + template
+
+
 def test_no_program_of_the_corpus_that_is_called_is_rewarded() -> None:
-    assert wrong(CALLED, "call") == []
+    assert wrong(CALLED, "call", with_things) == []
+
+
+def test_no_program_of_the_corpus_that_calls_the_kernel_is_rewarded() -> None:
+    assert wrong(calls.CALLS, "call", after_calls) == []
+
+
+def test_no_program_of_the_corpus_that_turns_the_interpreter_is_rewarded() -> None:
+    assert wrong(interpreter.INTERPRETED, "call", after_imports) == []
+
+
+def test_no_program_of_the_corpus_that_wants_to_stay_is_rewarded() -> None:
+    assert wrong(interpreter.STAYING, "call", after_imports, seconds=SHORT_SECONDS) == []
 
 
 def test_no_program_of_the_corpus_that_prints_is_rewarded() -> None:
-    assert wrong(PRINTED, "print") == []
+    assert wrong({**PRINTED, **interpreter.WRONG_OUTPUT}, "print", as_it_stands) == []

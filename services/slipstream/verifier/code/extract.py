@@ -1,22 +1,33 @@
 """The program that an answer holds."""
 
-FENCE = "```"
+import re
+
+FENCE = re.compile(r"([ \t]*)(`{3,}|~{3,})([^`]*)")
+"""Of Markdown: an indent, the fence, and what the block is."""
 LANGUAGES = frozenset({"python", "python3", "py"})
 
 
 def last_block(text: str) -> str | None:
-    """The last closed block of Python of a text in Markdown, or None."""
+    """The last closed block of Python of a text in Markdown, without the indent of its fence, or None.
+
+    As CommonMark says, a fence is closed by one that is as long: what stands in a longer one is a text.
+    """
     found: str | None = None
-    block: list[str] | None = None
-    ours = False
+    opening: re.Match[str] | None = None
+    block: list[str] = []
     for line in text.split("\n"):
-        mark = line.strip()
-        if block is None:
-            if mark.startswith(FENCE):
-                block, ours = [], mark.removeprefix(FENCE).strip().lower() in LANGUAGES
-        elif mark == FENCE:
-            found = "\n".join(block) if ours else found
-            block = None
+        fence = FENCE.fullmatch(line.rstrip())
+        if opening is None:
+            opening, block = fence, []
+        elif fence and not fence[3] and fence[2].startswith(opening[2]):
+            found = "\n".join(block) if _is_python(opening[3]) else found
+            opening = None
         else:
-            block.append(line)
+            block.append(line.removeprefix(opening[1]))
     return found
+
+
+def _is_python(said: str) -> bool:
+    """Whether what stands behind a fence begins with the name of the language."""
+    words = said.lower().split(maxsplit=1)
+    return bool(words) and words[0] in LANGUAGES

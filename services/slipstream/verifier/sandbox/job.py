@@ -26,7 +26,7 @@ class Run:
     arguments: str | None = None
     """JSON list of arguments for what `call` evaluates to; None: `call` is the value."""
     seconds: float
-    """Deadline by the clock; waiting for a core does not count."""
+    """Deadline by the clock from when the code begins; waiting for a core does not count."""
     memory_mib: int
     """Address space in MiB, the interpreter's included; it bounds all, since a program is one process."""
 
@@ -40,7 +40,7 @@ class Ran:
     """What became of a run, as its warden saw it."""
 
     end: str
-    """`exited`, `killed` (by a signal), `late`, `output` or `disk` (more than it may)."""
+    """`exited`, `killed` (by a signal), `late`, `output`, `disk` or `threads` (more than it may)."""
     status: int
     """Exit status or number of the signal."""
     stdout: str

@@ -13,6 +13,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping
+from io import TextIOWrapper
 from typing import Any, NoReturn
 
 from slipstream.verifier.sandbox.confine import Walls, confine
@@ -45,9 +46,16 @@ def _arrange(descriptors: Mapping[int, int]) -> None:
     for target, source in high.items():
         os.dup2(source, target, inheritable=True)
     os.closerange(FIRST_OWN_DESCRIPTOR, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-    sys.stdin = open(0, encoding="utf-8", errors="replace")  # noqa: SIM115
-    sys.stdout = open(1, "w", encoding="utf-8", errors="replace")  # noqa: SIM115
-    sys.stderr = open(2, "w", encoding="utf-8", errors="replace")  # noqa: SIM115
+    sys.stdin = sys.__stdin__ = _stream(0, "r")  # type: ignore[misc, assignment, unused-ignore]
+    sys.stdout = sys.__stdout__ = _stream(1, "w")  # type: ignore[misc, assignment, unused-ignore]
+    sys.stderr = sys.__stderr__ = _stream(2, "w")  # type: ignore[misc, assignment, unused-ignore]
+
+
+def _stream(descriptor: int, mode: str) -> TextIOWrapper:
+    """It leaves its descriptor open, as the interpreter's own do: programs write to it past the stream."""
+    stream = open(descriptor, mode, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
+    assert isinstance(stream, TextIOWrapper)
+    return stream
 
 
 def _status(run: Run) -> int:
@@ -85,7 +93,9 @@ def _finish(status: int) -> NoReturn:
     try:
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
-        sys.stdout.flush()
+        for stream in (sys.stdout, sys.__stdout__):
+            if stream is not None and not stream.closed:
+                stream.flush()
     except BaseException:
         os._exit(1)
     os._exit(status & 0xFF)

@@ -21,7 +21,7 @@ X32_BIT = 0x40000000
 CLONE_THREAD = 0x00010000
 NEW_NAMESPACES = 0x7E020080
 """Every CLONE_NEW* flag."""
-STREAM, TYPE_BITS = 1, 0x7FF
+UNIX, STREAM, TYPE_BITS = 1, 1, 0x7FF
 WHOLE = 0xFFFFFFFF
 FCNTL_COMMANDS = (0, 1, 2, 3, 4, 5, 6, 7, 1030)
 """Duplicate, flags and locks; not F_SETOWN and F_SETSIG, by which the kernel signals others."""
@@ -56,7 +56,7 @@ def program(machine: str) -> bytes:
         *_when(CLONE3[column], [(RETURN, 0, 0, ERRNO | errno.ENOSYS)]),  # so that the C library uses clone
         *_when(CLONE[column], _threads_only()),
         *_when(PRLIMIT64[column], _among(0, WHOLE, [0])),  # process 0 is itself
-        *_when(SOCKETPAIR[column], _among(1, TYPE_BITS, [STREAM])),  # no addresses
+        *_when(SOCKETPAIR[column], _pair_of_streams()),  # no addresses
         *_when(FCNTL[column], _among(1, WHOLE, FCNTL_COMMANDS)),
         *_when(IOCTL[column], _among(1, WHOLE, IOCTL_REQUESTS)),
         *_any_of([number for number in numbers if number is not None]),
@@ -94,6 +94,16 @@ def _threads_only() -> list[Instruction]:
         (JUMP_IF_EQUAL, 0, 1, CLONE_THREAD),
         (RETURN, 0, 0, ALLOW),
         (RETURN, 0, 0, ERRNO | errno.EPERM),
+    ]
+
+
+def _pair_of_streams() -> list[Instruction]:
+    """Allow a pair of streams of this machine; to ask for another family may load a kernel module."""
+    return [
+        *_load(ARGUMENTS_OFFSET),
+        (JUMP_IF_EQUAL, 1, 0, UNIX),
+        (RETURN, 0, 0, ERRNO | errno.EPERM),
+        *_among(1, TYPE_BITS, [STREAM]),
     ]
 
 

@@ -20,7 +20,7 @@ from slipstream.verifier.sandbox.warden import PATIENCE
 from slipstream.verifier.workers.frames import LENGTH, BadFrame, body_length, from_body, to_frame
 
 START_SECONDS = 60.0
-MARGIN_SECONDS = 10.0
+MARGIN_SECONDS = 20.0
 
 
 class SandboxLost(Exception):

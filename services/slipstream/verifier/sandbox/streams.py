@@ -1,46 +1,45 @@
-"""What goes into a program and what comes out of it: pipes, never more kept of them than a bound."""
+"""What goes into a program, a file in memory, and pipes for what comes out, kept up to a bound."""
 
+import fcntl
 import os
 import select
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 CHUNK = 65_536
+SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 
 
 @dataclass(slots=True, kw_only=True)
 class Streams:
-    """The pipes of one program. Invariant: of each at most `limit` bytes and a chunk are kept."""
+    """The standard streams of one program. Invariant: of each at most `limit` bytes and a chunk are kept."""
 
     theirs: dict[int, int]
-    """Number of the descriptor in the program → its end of a pipe."""
-    feed: int | None
-    """Our end of its standard input; None once all is written."""
+    """Number of the descriptor in the program → its end of a pipe, or its input."""
     sources: dict[int, bytearray]
     """Our ends of what it writes → what has come."""
     stdout: bytearray
     value: bytearray
-    stdin: bytes
     limit: int
     ended: set[int] = field(default_factory=set)
 
     @classmethod
     def open(cls, stdin: str, *, limit: int) -> "Streams":
-        """Pipes for standard input, standard output and the value; standard error goes nowhere."""
-        (stdin_theirs, feed), (stdout_ours, stdout_theirs), (value_ours, value_theirs) = (
-            os.pipe() for _ in range(3)
-        )
+        """Standard input, and pipes for standard output and the value; standard error goes nowhere."""
+        (stdout_ours, stdout_theirs), (value_ours, value_theirs) = os.pipe(), os.pipe()
         nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
         stdout, value = bytearray(), bytearray()
-        for descriptor in (feed, stdout_ours, value_ours):
+        for descriptor in (stdout_ours, value_ours):
             os.set_blocking(descriptor, False)
         return cls(
-            theirs={0: stdin_theirs, 1: stdout_theirs, 2: nowhere, 3: value_theirs},
-            feed=feed,
+            theirs={
+                0: _input(stdin.encode("utf-8", "replace")),
+                1: stdout_theirs,
+                2: nowhere,
+                3: value_theirs,
+            },
             sources={stdout_ours: stdout, value_ours: value},
             stdout=stdout,
             value=value,
-            stdin=stdin.encode("utf-8", "replace"),
             limit=limit,
         )
 
@@ -52,9 +51,7 @@ class Streams:
     def wait(self, ender: int, seconds: float) -> bool:
         """Carry bytes for at most some seconds; whether the process behind the descriptor `ender` ended."""
         readable = [ender, *(source for source in self.sources if source not in self.ended)]
-        ready, writable, _ = select.select(readable, [] if self.feed is None else [self.feed], [], seconds)
-        if writable:
-            self._write()
+        ready, _, _ = select.select(readable, [], [], seconds)
         for source in ready:
             if source != ender:
                 self._read(source)
@@ -74,7 +71,6 @@ class Streams:
     def close(self) -> None:
         """Close all ends of ours."""
         self.close_theirs()
-        self._stop_feeding()
         for source in self.sources:
             os.close(source)
 
@@ -89,17 +85,12 @@ class Streams:
         self.sources[source] += data
         return bool(data)
 
-    def _write(self) -> None:
-        assert self.feed is not None
-        with suppress(BlockingIOError):
-            try:
-                self.stdin = self.stdin[os.write(self.feed, self.stdin[:CHUNK]) :] if self.stdin else b""
-            except BrokenPipeError:
-                self.stdin = b""
-        if not self.stdin:
-            self._stop_feeding()
 
-    def _stop_feeding(self) -> None:
-        if self.feed is not None:
-            os.close(self.feed)
-            self.feed = None
+def _input(data: bytes) -> int:
+    """A file, since programs ask how long their input is, that nobody can write to any more."""
+    descriptor = os.memfd_create("input", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    with open(descriptor, "wb", closefd=False) as file:
+        file.write(data)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, SEALS)
+    return descriptor

@@ -14,18 +14,24 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
-from slipstream.verifier.sandbox import scratch
+from slipstream.verifier.sandbox import accounts, scratch
 from slipstream.verifier.sandbox.confine import NOBODY, Walls
 from slipstream.verifier.sandbox.job import Ran, Run, run_from_json
 from slipstream.verifier.sandbox.kernel import PR_SET_CHILD_SUBREAPER, prctl
 from slipstream.verifier.sandbox.program import CONFINED, become
 from slipstream.verifier.sandbox.streams import Streams
+from slipstream.verifier.workers.core_time import core_seconds
 from slipstream.verifier.workers.frames import receive_frame, to_frame
 
 TICK_SECONDS = 0.02
 PATIENCE = 5
 """Deadlines that a program may take which waits for a core, on a machine that is too busy."""
+LEAST_PATIENCE_SECONDS = 2.0
+BEGIN_SECONDS = 10.0
+"""Longest time for the walls to go up; only then the program begins, and its deadline counts."""
 END_SECONDS = 5.0
+MAX_THREADS = 512
+"""More of them than a program has use for fill the kernel's memory, which no bound of its own counts."""
 MIB = 1024 * 1024
 
 
@@ -79,38 +85,42 @@ def _supervised(run: Run, walls: Walls, folder: str) -> Ran:
 
 
 def _watch(pid: int, seconds: float, streams: Streams, folder: str, scratch_bytes: int) -> str:
-    """Until the program ends or is to be ended: "exited", or why it is."""
+    """Until the program ends or is to be ended: "exited", or why it is. Errors: Unjudged."""
     descriptor = os.pidfd_open(pid)
-    started = time.monotonic()
+    started, begun = time.monotonic(), None
     try:
         while True:
             if streams.wait(descriptor, TICK_SECONDS):
                 return "exited"
-            if streams.over():
-                return "output"
-            if scratch.over(folder, max_bytes=scratch_bytes):
-                return "disk"
-            late = time.monotonic() - started - seconds
-            if late > 0 and late > _waited_for_core(pid):
-                return "late"
-            if late > (PATIENCE - 1) * seconds:
-                raise Unjudged(f"no end within {PATIENCE * seconds:g} s on a busy machine")
+            now = time.monotonic()
+            if begun is None and streams.value:
+                begun = now
+            if begun is None:
+                if now - started > BEGIN_SECONDS:
+                    raise Unjudged(f"no walls within {BEGIN_SECONDS:g} s on a busy machine")
+            elif end := _too_much(streams, folder, scratch_bytes) or _late(pid, now - begun, seconds):
+                return end
     finally:
         os.close(descriptor)
 
 
-def _waited_for_core(pid: int) -> float:
-    """Seconds for which the program was ready and got no core; 0 where the kernel does not say."""
-    with suppress(OSError, ValueError, IndexError):
-        outer = _own_children()[0]  # as /proc counts, which may be mounted in another namespace
-        with open(f"/proc/{outer}/schedstat", encoding="ascii") as file:
-            return int(file.read().split()[1]) / 1e9
-    return 0.0
+def _too_much(streams: Streams, folder: str, scratch_bytes: int) -> str:
+    """What the program has more of than it may, or nothing."""
+    if streams.over():
+        return "output"
+    if scratch.over(folder, max_bytes=scratch_bytes):
+        return "disk"
+    return "threads" if accounts.threads() > MAX_THREADS else ""
 
 
-def _own_children() -> list[int]:
-    with open("/proc/thread-self/children", encoding="ascii") as file:
-        return [int(word) for word in file.read().split()]
+def _late(pid: int, elapsed: float, seconds: float) -> str:
+    """Whether the program is over its deadline, and not for want of a core. Errors: Unjudged."""
+    late = elapsed - seconds
+    if late > 0 and (late > accounts.waited_for_core() or core_seconds(pid) >= seconds):
+        return "late"
+    if late > max((PATIENCE - 1) * seconds, LEAST_PATIENCE_SECONDS):
+        raise Unjudged(f"no end within {elapsed:.1f} s on a busy machine")
+    return ""
 
 
 def _end(pid: int, walls: Walls) -> int:
@@ -135,7 +145,7 @@ def _kill_orphans(walls: Walls) -> None:
         with suppress(ProcessLookupError):
             os.kill(-1, signal.SIGKILL)
         return
-    for pid in _own_children():
+    for pid in accounts.own_children():
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 

@@ -5,11 +5,11 @@ import os
 import signal
 import socket
 import sys
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+from slipstream.verifier.workers.core_time import core_seconds
 from slipstream.verifier.workers.frames import LENGTH, BadFrame, body_length, from_body
 
 CHILD = "slipstream.verifier.workers.child"
@@ -119,11 +119,7 @@ class Worker:
         return WorkerLost(f"the child ended with status {status}")
 
     def _cpu_seconds(self) -> float:
-        """Time of a core that the child has had (clock_getcpuclockid of Linux)."""
-        try:
-            return time.clock_gettime(~self._process.pid << 3 | 2)
-        except OSError:
-            return 0.0
+        return core_seconds(self._process.pid)
 
 
 async def _start(

@@ -1,0 +1,50 @@
+"""On a machine whose cores are taken, a program that takes more than its time is late, and not lost."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from slipstream.config import VerifierConfig
+from slipstream.config.rewards import CodeTestsConfig
+from slipstream.verifier.sandbox.job import Run
+from verifier.escapes import interpreter
+from verifier.scoring import Bench
+
+MANY_THREADS = interpreter.PRELUDE + interpreter.STAYING["computes many times its deadline in threads"]
+SECONDS = 0.3
+
+
+@contextmanager
+def busy() -> Iterator[None]:
+    """Every core has something to compute."""
+    command = [sys.executable, "-c", "while True: pass"]
+    spinners = [subprocess.Popen(command) for _ in os.sched_getaffinity(0)]
+    try:
+        yield
+    finally:
+        for spinner in spinners:
+            spinner.kill()
+            spinner.wait()
+
+
+def ends(code: str, *, seconds: float, number: int) -> list[str]:
+    """How runs of a program end on a busy machine."""
+
+    async def play() -> list[str]:
+        async with Bench([CodeTestsConfig(name="code_tests")], config=VerifierConfig(workers=1)) as bench:
+            run = Run(code=code, call="answer", arguments="[]", seconds=seconds, memory_mib=512)
+            with busy():
+                return [(await bench.surroundings.sandbox.run(run)).end for _ in range(number)]
+
+    return asyncio.run(play())
+
+
+def test_a_program_of_many_threads_does_not_wait_for_itself() -> None:
+    assert ends(MANY_THREADS, seconds=SECONDS, number=2) == ["late"] * 2
+
+
+def test_a_short_deadline_counts_from_when_the_program_begins() -> None:
+    assert ends("while True: pass", seconds=0.01, number=10) == ["late"] * 10
