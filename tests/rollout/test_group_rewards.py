@@ -11,7 +11,7 @@ from slipstream.types import Completion, FinishReason, Prompt
 from slipstream.v1.verifier_pb2_grpc import add_VerifierServicer_to_server
 from slipstream.verifier.adapters import Concurrently
 from slipstream.verifier.reward import Answer, Verdict, failed
-from slipstream.verifier.rewards.groups import no_repeat
+from slipstream.verifier.rewards.no_repeat import NoRepeat
 from slipstream.verifier.servicer import VerifierServicer
 from verifier.scoring import Bench
 
@@ -40,7 +40,7 @@ async def scored(*texts: str, rewards: object) -> tuple[list[list[float]], list[
     """The vectors of a group whose third answer has no verdict at first, and who was judged."""
     flaky = FailsThirdTime()
     bench = Bench(
-        rewards={"flaky": Concurrently(flaky), "no_repeat": no_repeat(NoRepeatConfig(name="no_repeat"))},
+        rewards={"flaky": Concurrently(flaky), "no_repeat": NoRepeat(NoRepeatConfig(name="no_repeat"))},
         config=VerifierConfig(workers=1),
     )
     config = small_config(rewards=rewards, verifier={"timeout_seconds": 5, "retries": 2})

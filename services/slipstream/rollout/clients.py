@@ -7,7 +7,6 @@ from dataclasses import replace
 import grpc
 
 from slipstream.config import RunConfig
-from slipstream.config.rewards.groups import sees_group
 from slipstream.rpc import codec
 from slipstream.rpc.channel import call_again
 from slipstream.rpc.errors import Unreachable
@@ -75,7 +74,7 @@ class VerifierClient:
         self._stub = VerifierStub(channel)
         self._timeout = config.verifier.timeout_seconds
         self._tries = config.verifier.retries + 1
-        self._whole_groups = any(map(sees_group, config.rewards))
+        self._whole_groups = any(reward.sees_group() for reward in config.rewards)
 
     async def score(self, prompt: Prompt, completions: Sequence[Completion]) -> list[Completion]:
         """The completions with their reward vectors; all are withheld when no answer to it can be judged.
