@@ -14,7 +14,7 @@ import io
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from slipstream.config import VerifierConfig
@@ -22,13 +22,14 @@ from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.verifier.sandbox import trial, warden
 from slipstream.verifier.sandbox.job import Bounds, Run
-from slipstream.verifier.sandbox.outer import Use, find
+from slipstream.verifier.sandbox.outer import Outer, Use, find
 from slipstream.verifier.sandbox.sandbox import Sandbox
 from slipstream.verifier.sandbox.server_process import ServerProcess
 
 PROGRAM = "print(sum(map(int, input().split())))"
 MILLISECONDS = 1000
 STARTS = 10
+NAMES: dict[Use, str] = {"off": "with isolation", "auto": "within bubblewrap, too"}
 
 
 def main() -> None:
@@ -36,21 +37,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--programs", type=int, default=600)
     programs = parser.parse_args().programs
-    for use in asyncio.run(uses()):
-        name = "with isolation" if use == "off" else "within bubblewrap, too"
-        print(f"{asyncio.run(programs_per_second(programs, use)):.0f} programs/s {name}")
-        start, run = asyncio.run(server_milliseconds(programs // 4, use))
-        print(f"  {start:.0f} ms to start a server, {run:.2f} ms a run")
+    for use, (start, run) in asyncio.run(servers_milliseconds(programs // 4)).items():
+        print(NAMES[use])
+        print(f"{asyncio.run(programs_per_second(programs, use)):7.0f} programs/s")
+        print(f"{start:7.0f} ms to start a server")
+        print(f"{run:7.2f} ms a run, one at a time")
     plain, isolated = child_milliseconds(programs // 4)
     print(f"{plain:.2f} ms a plain child, {isolated:.2f} ms an isolated one: {isolated - plain:+.2f} ms")
-
-
-async def uses() -> list[Use]:
-    """Without bubblewrap, and with it where it works."""
-    missing = (await find("auto")).missing
-    if "bubblewrap" in missing:
-        print(f"no bubblewrap: {missing['bubblewrap']}")
-    return ["off"] if "bubblewrap" in missing else ["off", "auto"]
 
 
 async def programs_per_second(programs: int, use: Use) -> float:
@@ -71,21 +64,28 @@ async def programs_per_second(programs: int, use: Use) -> float:
     return programs / seconds
 
 
-async def server_milliseconds(times: int, use: Use) -> tuple[float, float]:
-    """Median milliseconds of the start of a server, and of a run by one."""
-    outer = await find(use)
-    bounds = Bounds(output_bytes=65_536, scratch_mib=1)
-    starts, runs = [], []
+async def servers_milliseconds(times: int) -> dict[Use, tuple[float, float]]:
+    """Median milliseconds of the start of a server and of a run, without bubblewrap and with it, in turns."""
+    outer: dict[Use, Outer] = {"off": await find("off"), "auto": await find("auto")}
+    if outer["auto"].bubblewrap is None:
+        print(f"no bubblewrap: {outer.pop('auto').missing['bubblewrap']}")
+    starts: dict[Use, list[float]] = {use: [] for use in outer}
+    runs: dict[Use, list[float]] = {use: [] for use in outer}
     for _ in range(STARTS):
+        for use in outer:
+            await _one_server(outer[use], times // STARTS, starts[use], runs[use])
+    return {use: (_milliseconds(starts[use]), _milliseconds(runs[use])) for use in outer}
+
+
+async def _one_server(outer: Outer, times: int, starts: list[float], runs: list[float]) -> None:
+    started = time.perf_counter()
+    server = await ServerProcess.start(Bounds(output_bytes=65_536, scratch_mib=1), outer)
+    starts.append(time.perf_counter() - started)
+    for _ in range(times):
         started = time.perf_counter()
-        server = await ServerProcess.start(bounds, outer)
-        starts.append(time.perf_counter() - started)
-        for _ in range(times // STARTS):
-            started = time.perf_counter()
-            await server.have(_run())
-            runs.append(time.perf_counter() - started)
-        await server.kill()
-    return statistics.median(starts) * MILLISECONDS, statistics.median(runs) * MILLISECONDS
+        await server.have(_run())
+        runs.append(time.perf_counter() - started)
+    await server.kill()
 
 
 def child_milliseconds(times: int) -> tuple[float, float]:
@@ -101,11 +101,15 @@ def child_milliseconds(times: int) -> tuple[float, float]:
             for _ in range(times)
         ]
     plain, isolated = zip(*pairs, strict=True)
-    return statistics.median(plain) * MILLISECONDS, statistics.median(isolated) * MILLISECONDS
+    return _milliseconds(plain), _milliseconds(isolated)
 
 
 def _run() -> Run:
     return Run(code=PROGRAM, stdin="3 4\n", seconds=10.0, memory_mib=512)
+
+
+def _milliseconds(seconds: Sequence[float]) -> float:
+    return statistics.median(seconds) * MILLISECONDS
 
 
 def _seconds(action: Callable[[], object]) -> float:

@@ -204,8 +204,8 @@ def test_files_that_are_removed_and_open_count_against_the_scratch_disk() -> Non
 
 
 @WORKING
-def test_nothing_within_outlives_a_verifier_that_is_killed() -> None:
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE_ROOT)}
+def test_nothing_within_outlives_a_verifier_that_is_killed(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE_ROOT), "TMPDIR": str(tmp_path)}
     verifier = subprocess.Popen([sys.executable, "-c", HANGING], stdout=subprocess.PIPE, env=environment)
     with verifier:
         assert verifier.stdout is not None

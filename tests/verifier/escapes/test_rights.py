@@ -4,11 +4,13 @@
 import asyncio
 import json
 
+import pytest
 from slipstream.config import VerifierConfig
 from slipstream.config.rewards import CodeTestsConfig
 from slipstream.types import Prompt
 from verifier.scoring import Bench, answer
 
+pytestmark = pytest.mark.usefixtures("outer_wall")
 TESTS = [{"input": "41\n", "output": "42\n"}]
 PROMPT = Prompt(prompt_id="p", task="t", answer="", text="?", fields={"tests": json.dumps(TESTS)})
 FAST_OUTPUT = """
