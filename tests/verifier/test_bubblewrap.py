@@ -15,7 +15,7 @@ import pytest
 from pydantic import ValidationError
 from slipstream.config import VerifierConfig
 from slipstream.config.rewards import CodeTestsConfig
-from slipstream.config.schema import IsolationConfig
+from slipstream.config.sections.verifier import IsolationConfig
 from slipstream.verifier.sandbox import bubblewrap
 from slipstream.verifier.sandbox.bubblewrap_trial import NAMESPACES
 from slipstream.verifier.sandbox.confine import DEVICES

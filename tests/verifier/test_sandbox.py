@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from slipstream.config import VerifierConfig
 from slipstream.config.rewards import CodeTestsConfig, ExactMatchConfig
-from slipstream.config.schema import IsolationConfig
+from slipstream.config.sections.verifier import IsolationConfig
 from slipstream.verifier.sandbox import kernel, scratch, seccomp
 from slipstream.verifier.sandbox.interpreter import (
     ENVIRONMENT,

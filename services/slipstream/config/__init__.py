@@ -3,23 +3,14 @@
 from slipstream.config.critic import CriticConfig
 from slipstream.config.load import ConfigError, apply_environment, load_config, parse_config
 from slipstream.config.lora import LoraConfig
-from slipstream.config.schema import (
-    CheckpointConfig,
-    EvaluationConfig,
-    LearnerConfig,
-    ModelConfig,
-    ReplayConfig,
-    RolloutConfig,
-    RpcConfig,
-    RunConfig,
-    ScheduleConfig,
-    StalenessConfig,
-    TelemetryConfig,
-    TinyModel,
-    VerifierConfig,
-    WarmupConfig,
-    WeightsConfig,
-)
+from slipstream.config.schema import RunConfig
+from slipstream.config.sections.learner import CheckpointConfig, LearnerConfig, ScheduleConfig
+from slipstream.config.sections.model import ModelConfig, TinyModel, WarmupConfig
+from slipstream.config.sections.replay import ReplayConfig
+from slipstream.config.sections.rollout import RolloutConfig
+from slipstream.config.sections.run import EvaluationConfig, StalenessConfig
+from slipstream.config.sections.services import RpcConfig, TelemetryConfig, WeightsConfig
+from slipstream.config.sections.verifier import VerifierConfig
 from slipstream.config.tls import TlsConfig
 
 __all__ = [

@@ -1,0 +1,80 @@
+"""The model of a run, and how a cold start teaches it."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from slipstream.config.sections.section import Section
+
+
+class TinyModel(Section):
+    """A Qwen2 of about a million parameters over characters, made on the spot; a Qwen3-MoE with `experts`."""
+
+    layers: int = Field(4, ge=1)
+    """Transformer blocks."""
+    width: int = Field(128, ge=32, multiple_of=32)
+    """Hidden size; must be heads × 32 or more for the CPU attention kernel."""
+    heads: int = Field(4, ge=1)
+    """Attention heads (and key-value heads)."""
+    max_tokens: int = Field(128, ge=16)
+    """Context length in tokens."""
+    experts: int = Field(0, ge=0)
+    """Experts of each layer, each of half a dense layer's width; 0 makes a dense model."""
+    experts_per_token: int = Field(2, ge=1)
+    """Experts that a token goes through; not used in a dense model."""
+
+    @model_validator(mode="after")
+    def enough_experts(self) -> "TinyModel":
+        if 0 < self.experts <= self.experts_per_token:
+            raise ValueError(
+                f"experts is {self.experts}, and a token goes through {self.experts_per_token}: there is "
+                "nothing to choose"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def head_size_is_supported(self) -> "TinyModel":
+        if self.width % self.heads or self.width // self.heads not in (32, 64, 80, 96, 112, 128):
+            raise ValueError(
+                f"width / heads is {self.width / self.heads:g}; needs 32, 64, 80, 96, 112 or 128"
+            )
+        return self
+
+
+class ModelConfig(Section):
+    """The policy: a Hugging Face causal LM directory, or a tiny model made by `slipstream warmup`."""
+
+    path: Path | None = None
+    """Directory with config.json, safetensors and a tokenizer."""
+    tiny: TinyModel | None = None
+    """Make a tiny model instead."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Precision of the learner's forward pass, of the wire, and of the rollout engine."""
+
+    @model_validator(mode="after")
+    def exactly_one_source(self) -> "ModelConfig":
+        if (self.path is None) == (self.tiny is None):
+            raise ValueError("give either path (a Hugging Face directory) or tiny, and not both")
+        return self
+
+    def directory(self) -> Path:
+        """The model's directory. Errors: ValueError for a tiny model that has not been made yet."""
+        if self.path is None:
+            raise ValueError("model.tiny has no directory yet: run `slipstream warmup`, then set model.path")
+        return self.path
+
+
+class WarmupConfig(Section):
+    """Supervised cold start on demonstrations, before reinforcement learning."""
+
+    steps: int = Field(300, ge=0)
+    """Optimizer steps; 0 leaves the model as it was initialised."""
+    batch_size: int = Field(128, ge=1)
+    """Demonstrations a step."""
+    learning_rate: float = Field(1e-3, gt=0)
+    """Peak learning rate, reached after 5 % of the steps and cosine-decayed to a tenth."""
+    label_smoothing: float = Field(0.0, ge=0, lt=1)
+    """Share of target tokens replaced by a random one, so that the policy keeps exploring."""
+    cache_dir: Path = Path("~/.cache/slipstream/warmup")
+    """Where finished cold starts are kept, one directory for each distinct configuration."""

@@ -1,0 +1,65 @@
+"""Rollout workers and their engines."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from slipstream.config.sections.section import Address, Section
+
+
+class RolloutConfig(Section):
+    """One rollout worker and its engine."""
+
+    address: Address = "127.0.0.1:0"
+    """host:port of a worker's health service; port 0 takes a free one."""
+    workers: int = Field(1, ge=0)
+    """Worker processes that `slipstream run` starts."""
+    engine: Literal["vllm", "emulated"] = "vllm"
+    """The engine; `emulated` draws lengths and waits instead of computing, for benchmarks of the loop."""
+    group_size: int = Field(8, ge=1)
+    """Completions a prompt; not given, or null: the preset's, or 8."""
+    max_groups: int = Field(32, ge=1)
+    """Groups in flight in one worker."""
+    max_new_tokens: int = Field(16, ge=1)
+    """Token budget of a completion."""
+    temperature: float = Field(1.0, gt=0)
+    """Sampling temperature; the learner divides its logits by the same."""
+    top_p: float = Field(1.0, gt=0, le=1)
+    """Only 1 is accepted: the learner does not truncate its distribution."""
+    environment: Literal["single_turn", "verbalized_sampling"] = "single_turn"
+    """What turns a lease into a completion; `verbalized_sampling` cannot be trained on, and is refused."""
+    threads: int = Field(1, ge=1)
+    """CPU threads of the engine; not used on a GPU."""
+    kv_cache_gib: float = Field(0.25, gt=0)
+    """Key-value cache of the CPU engine in GiB."""
+    gpu_memory_utilization: float = Field(0.9, gt=0, le=1)
+    """Share of a GPU's memory that the engine may take."""
+    tensor_parallel: int = Field(1, ge=1)
+    """GPUs of one engine."""
+    nodes: int = Field(1, ge=1)
+    """Machines that share one engine's GPUs evenly; the chart sets it, for a pool with `nodes`."""
+    recompute_kv: bool = False
+    """Recompute the key-value cache of running requests after an update, instead of keeping it."""
+    start_timeout_seconds: float = Field(300.0, gt=0)
+    """Longest start of an engine."""
+    drain_seconds: float = Field(0.0, ge=0)
+    """Time that running groups get to finish after SIGTERM; the leases of the others are returned."""
+    emulated: "EmulatedEngine" = Field(default_factory=lambda: EmulatedEngine())
+    """Settings of the emulated engine."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def null_is_not_given(cls, given: object) -> object:
+        if isinstance(given, Mapping) and given.get("group_size", 0) is None:
+            return {key: value for key, value in given.items() if key != "group_size"}
+        return given
+
+
+class EmulatedEngine(Section):
+    """Times are lognormal around `median_seconds`, one for each prompt; nothing is computed."""
+
+    median_seconds: float = Field(0.2, gt=0)
+    """Median time of a completion."""
+    sigma: float = Field(0.5, ge=0)
+    """Standard deviation of the logarithm of that time."""

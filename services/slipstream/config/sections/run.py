@@ -1,0 +1,35 @@
+"""How old what is trained on may be, and how a run is judged."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from slipstream.config.sections.section import Section
+
+
+class EvaluationConfig(Section):
+    """Held-out evaluation: sampled at the training temperature, on prompts that are never trained on."""
+
+    every_steps: int = Field(50, ge=0)
+    """Steps between evaluations; 0 evaluates before the first and after the last step only."""
+    prompts: int = Field(256, ge=1)
+    """Held-out prompts, from the first."""
+    samples_per_prompt: int = Field(4, ge=1)
+    """Completions a prompt."""
+    reward: str = "exact_match"
+    """Reward component whose mean is called accuracy."""
+    sampling: Literal["plain", "verbalized"] = "plain"
+    """`plain` asks for one answer a completion; `verbalized` for several candidates with probabilities."""
+    candidates: int = Field(5, ge=2)
+    """Candidates in one completion of `verbalized` sampling."""
+    timeout_seconds: float = Field(300.0, gt=0)
+    """Longest wait for an evaluation; past it the evaluation is given up and logged."""
+
+
+class StalenessConfig(Section):
+    """The two bounds on age (invariant 3)."""
+
+    pipeline_depth: int = Field(2, ge=0)
+    """Batches that may be in the making beyond the current one; 0 is synchronous training."""
+    max_staleness: int = Field(8, ge=0)
+    """Versions; a token older than this has zero gradient, a group of such tokens is dropped."""
