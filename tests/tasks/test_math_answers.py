@@ -14,7 +14,13 @@ PAIRS = [
     tuple(line.split("\t"))
     for line in Path(__file__).with_name("math_answers.tsv").read_text(encoding="utf-8").splitlines()
 ]
-LENIENT = [("5", "0=5"), ("4", "x^2+y^2=4"), (r"3\text{ hours}", r"3\text{ minutes}"), ("C", "c"), ("2:1", "2")]
+LENIENT = [
+    ("5", "0=5"),
+    ("4", "x^2+y^2=4"),
+    (r"3\text{ hours}", r"3\text{ minutes}"),
+    ("C", "c"),
+    ("2:1", "2"),
+]
 STRICT = [("3.14", r"\pi \approx 3.14"), ("3x", "x(3)"), ("(1,2,3)", r"\begin{pmatrix}1\\2\\3\end{pmatrix}")]
 
 

@@ -18,7 +18,9 @@ _QUOTED = re.compile(r"\\(?:text|mathrm|textbf|textit|textrm|mbox)\{([^{}]*)\}")
 _WORDS = re.compile(r"[A-Za-z][A-Za-z0-9 ,.'-]*")
 _PRODUCT = re.compile(r"[a-z]*(?:sin|cos|tan|cot|sec|csc|log|ln|exp|sqrt|pi)[a-z]*|[a-z]{1,4}")
 _IN_BASE = re.compile(r"\(?([0-9][0-9A-Z]{0,59})\)?_(?:\{([1-9][0-9]?)\}|([2-9]))")
-_TIME = re.compile(r"(?:\\text\{)?([0-9]{1,2}):([0-9]{2})(?:\\text\{)?\s*(?:([ap])\.?m\.?)?\}?", re.IGNORECASE)
+_TIME = re.compile(
+    r"(?:\\text\{)?([0-9]{1,2}):([0-9]{2})(?:\\text\{)?\s*(?:([ap])\.?m\.?)?\}?", re.IGNORECASE
+)
 _LIST = re.compile(r"[^(\[{\\]*[0-9],\s")
 
 

@@ -33,7 +33,9 @@ _RECURRING = re.compile(
 _PI = re.compile(r"(?<![\\A-Za-z{])pi(?![A-Za-z])")
 _LOG = re.compile(r"\\log\s*_\s*([0-9A-Za-z])")
 _HALF = re.compile(r"\\[dt]?frac\s*([0-9])\s+([0-9])(?![0-9])")
-_DEGREES = re.compile(rf"({FUNCTIONS}\s*(?:\\left)?[({{]?\s*)([0-9.]+)\s*\^\s*(?:\{{\\circ\s*\}}|\\circ)(?![A-Za-z])")
+_DEGREES = re.compile(
+    rf"({FUNCTIONS}\s*(?:\\left)?[({{]?\s*)([0-9.]+)\s*\^\s*(?:\{{\\circ\s*\}}|\\circ)(?![A-Za-z])"
+)
 _RAISED = re.compile(r"(?<=[0-9}])\^([0-9])\s+(?=[0-9])")
 _VECTOR = re.compile(r"\\(?:mathbf|vec|hat|mathit)\s*\{\s*\\?([A-Za-z]|[ij]math)\s*\}")
 _UNIT = r"(?:mm|cm|dm|km|m|ft|in|yd|mi|kg|mg|lb|oz|ms|hr|ml|mL)(?:\^(?:[23]|\{[23]\}))?"
@@ -81,9 +83,7 @@ def _power(found: re.Match[str]) -> str:
 def _recurring(found: re.Match[str]) -> str:
     """0.1(6) is (16 - 1) / 90."""
     before, again = found[1] + found[2], found[3] or found[4]
-    value = Fraction(
-        int(before + again) - int(before or "0"), 10 ** len(found[2]) * (10 ** len(again) - 1)
-    )
+    value = Fraction(int(before + again) - int(before or "0"), 10 ** len(found[2]) * (10 ** len(again) - 1))
     return rf"\frac{{{value.numerator}}}{{{value.denominator}}}"
 
 

@@ -28,7 +28,7 @@ def read_number(text: str) -> tuple[Fraction, bool]:
     """
     if len(text) > MAX_CHARACTERS:
         raise NoNumber(f"{len(text)} characters; a number has at most {MAX_CHARACTERS}")
-    body = text.strip().strip("$").replace("\\$", "").replace("−", "-").replace("{,}", ",").strip()
+    body = text.strip().strip("$").removesuffix("\\").replace("−", "-").replace("{,}", ",").strip()
     percent = _PERCENT.search(body)
     if percent and percent.end() == len(body):
         body = body[: percent.start()]
@@ -36,7 +36,7 @@ def read_number(text: str) -> tuple[Fraction, bool]:
         percent = None
     sign = -1 if body.startswith("-") else 1
     body = body[1:].strip() if body[:1] in ("-", "+") else body
-    value = _unsigned(body.lstrip("$€£¥"))
+    value = _unsigned(body.removeprefix("\\").lstrip("$€£¥"))
     return (sign * value / 100 if percent else sign * value), percent is not None
 
 

@@ -1,8 +1,9 @@
 """Rewards of an answer beside the others of its group: duplicates, and what is new in it.
 
-After an error of another reward only the answers that are open still are seen again.
+Rollouts send the whole group again when an answer of it has to be tried again (config/rewards/groups.py).
 """
 
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -32,7 +33,7 @@ def no_repeat(config: NoRepeatConfig) -> Reward:
     """1 for an answer that comes once; what equal ones get is configured."""
 
     def judge(answers: Sequence[Answer]) -> list[Verdict]:
-        texts = [" ".join(answer.text.split()) for answer in answers]
+        texts = [unicodedata.normalize("NFC", " ".join(answer.text.split())) for answer in answers]
         texts = [text.casefold() for text in texts] if config.ignore_case else texts
         times, before = Counter(texts), Counter[str]()
         verdicts = []
