@@ -55,8 +55,8 @@ def settled(one: Any, other: Any, *, digits: int) -> bool | None:
 
     Far apart they are not equal, and numbers with a difference that vanishes to 90 decimals are: a tenth of
     the time of a simplification. A number with a decimal point is equal to what differs by less than one of
-    its last decimal, and by half as many digits of its own: with 6 decimals 1e-9 is not 1.01e-9. Percentages have two readings, and
-    letters may be words: neither is settled.
+    its last decimal, and by half as many digits of its own: with 6 decimals 1e-9 is not 1.01e-9.
+    Percentages have two readings, and letters may be words: neither is settled.
     """
     if not all(isinstance(side, Expr) and not isinstance(side, Symbol) for side in (one, other)):
         return None

@@ -17,8 +17,8 @@ SIGNS: Final = str.maketrans(
     }
 )  # fmt: skip
 COMMANDS: Final = {
-    "varnothing": r"\emptyset ", "degree": r"^\circ ", "equiv": "=", "boldsymbol": r"\mathbf", "bm": r"\mathbf",
-    "cfrac": r"\frac", "langle": "(", "rangle": ")",
+    "varnothing": r"\emptyset ", "degree": r"^\circ ", "equiv": "=", "boldsymbol": r"\mathbf",
+    "bm": r"\mathbf", "cfrac": r"\frac", "langle": "(", "rangle": ")",
 }  # fmt: skip
 FUNCTIONS: Final = r"\\(?:sin|cos|tan|cot|sec|csc)(?:\^(?:\{[0-9]\}|[0-9]))?"
 PLAIN: Final = re.compile(r"[-+0-9.,/ ]*")

@@ -73,8 +73,9 @@ def _check_references(schema: dict[str, Any]) -> None:
     from referencing.exceptions import Unresolvable
 
     validator = validator_for(schema)(schema, registry=Registry())
+    little: tuple[Any, ...] = (None, 0, "", [], {})
     try:
-        for value in (None, 0, "", [], {}):
+        for value in little:
             validator.is_valid(value)
     except Unresolvable as error:
         raise ValueError(f"a reference of the schema ends nowhere: {str(error)[:80]}") from error

@@ -10,7 +10,6 @@ from slipstream.verifier.ground_truth import expected_answer
 from slipstream.verifier.reward import Answer, Reward, Verdict, invalid
 from slipstream.verifier.rewards.extracting import extracting
 
-
 normal = partial(unicodedata.normalize, "NFC")
 
 
