@@ -1,6 +1,7 @@
 """Answers as data sets of mathematics have them: accepted when right in another writing, and only then."""
 
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -64,10 +65,8 @@ def test_every_ground_truth_of_the_table_can_be_read() -> None:
 def test_no_piece_again_and_again_takes_long_to_read(piece: str) -> None:
     text = piece * (990 // len(piece)) + "x"
     before = time.process_time()
-    try:
+    with suppress(Refused):
         exactly_equal(readable(text), "5", digits=6)
-    except Refused:
-        pass
     assert time.process_time() - before < 0.2
 
 

@@ -51,6 +51,11 @@ def test_tags_come_once_each_in_order_and_enclose_something() -> None:
     ) == [1, 0, 0, 0, 0, 0]
 
 
+def test_another_kind_of_box_does_not_fill_an_empty_one() -> None:
+    form = FormatConfig(name="format", boxed=True)
+    assert values(form, r"\boxed{} \fbox{1}", r"\boxed{1} \fbox{", r"\fbox{1}") == [0, 1, 0]
+
+
 def test_a_box_is_wanted_once_closed_and_not_empty() -> None:
     form = FormatConfig(name="format", boxed=True)
     assert values(form, r"\boxed{\frac{1}{2}}", r"\boxed{1", r"\boxed{}", r"\boxed{1}\boxed{1}", "1") == [

@@ -88,8 +88,8 @@ def _hanging_group(config: RunConfig, reward: RewardConfig, key: str) -> Iterato
     if longest > patience:
         yield Problem(
             key=f"{key}.timeout_seconds",
-            reason=f"lets {config.rollout.group_size} answers that hang take {longest:g} s, {at_once} at a time, "
-            f"and a rollout gives up after {patience:g} s: they would be withheld and not score 0",
+            reason=f"lets {config.rollout.group_size} answers that hang take {longest:g} s, {at_once} at a "
+            f"time, and a rollout gives up after {patience:g} s: they would be withheld and not score 0",
             remedy="lower it, or raise verifier.timeout_seconds, verifier.retries or verifier.workers",
             severity="note",
         )

@@ -19,7 +19,6 @@ VANISHING: Final = 1e-90
 SMALLEST: Final = 1e-60
 EXACT_SHARE: Final = 1e-9
 """Exact numbers that differ by more than this share of their size are two."""
-DECIMAL_SHARE: Final = 1e-3
 WARM: Final = (
     (r"\frac{1}{2}", "0.5"),
     (r"12\sqrt{3}", r"\sqrt{432}"),
@@ -56,8 +55,8 @@ def settled(one: Any, other: Any, *, digits: int) -> bool | None:
 
     Far apart they are not equal, and numbers with a difference that vanishes to 90 decimals are: a tenth of
     the time of a simplification. A number with a decimal point is equal to what differs by less than one of
-    its last decimal, and by no more than a thousandth: 1e-9 is not 2e-9. Percentages have two readings, and
-    letters may be words: neither is settled.
+    its last decimal, and by half as many digits of its own: with 6 decimals 1e-9 is not 1.01e-9.
+    Percentages have two readings, and letters may be words: neither is settled.
     """
     if not all(isinstance(side, Expr) and not isinstance(side, Symbol) for side in (one, other)):
         return None
@@ -75,7 +74,7 @@ def settled(one: Any, other: Any, *, digits: int) -> bool | None:
     if symbols:
         return False if distance > 2 * 10.0**-digits else None
     if one.has(Float) or other.has(Float):
-        return distance < 10.0**-digits and distance <= DECIMAL_SHARE * size
+        return distance < 10.0**-digits and distance <= 10.0 ** (-digits / 2) * size
     if distance > max(EXACT_SHARE * size, VANISHING):
         return False
     return True if distance < VANISHING and size > SMALLEST else None

@@ -26,7 +26,8 @@ _PART = re.compile(r"\\[dt]?frac(?:\{[0-9]+\}|[0-9])(?:\{[0-9]+\}|[0-9])")
 _BARE_NUMBER = re.compile(r"[{\s]*[0-9.,]+[}\s]*")
 _EQUALS = re.compile(r"(?<![\\<>!])=")
 _UNIT = re.compile(
-    r"([0-9A-Za-z})\]!%|])\s*(?:\\[,;: ])?\\(?:text|mbox|mathrm|textrm|textbf|textit)\s*\{(?!\s*(?:and|or)\s*\})[^{}]*\}"
+    r"([0-9A-Za-z})\]!%|])\s*(?:\\[,;: ])?\\(?:text|mbox|mathrm|textrm|textbf|textit)\s*"
+    r"\{(?!\s*(?:and|or)\s*\})[^{}]*\}"
     r"\s*(?:\^\s*(?:[0-9]|\{[0-9]\}))?(?=\s*(?:$|[,;]))"
 )
 _NO_SYMBOL = re.compile(r"\\(?:text|mbox|mathrm|textbf|textit|textrm)\s*\{[^{}]*\}|\\[A-Za-z]+")
@@ -126,7 +127,7 @@ def _read(latex: str) -> Any:
 
 
 def _reader(latex: str) -> _Reader:
-    """Upper and lower case are the same, as in a letter of a choice, unless both stand for different things."""
+    """Upper and lower case are the same, as in the letter of a choice, unless both stand for two things."""
     letters = set(filter(str.isalpha, _NO_SYMBOL.sub("", latex)))
     both = any(letter.isupper() and letter.lower() in letters for letter in letters)
     return _Reader(is_real=not should_treat_as_complex(latex), config=TWO_CASES if both else ONE_CASE)

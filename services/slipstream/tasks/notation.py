@@ -1,7 +1,7 @@
 """Mathematics as people and models write it, in the one notation that a parser of LaTeX reads.
 
 Nothing here changes what an expression says: signs of Unicode, recurring decimals, degrees in a sine, words
-after a number, a sign that stands for two expressions.
+after a number, the integers that a letter goes through, a sign that stands for two expressions.
 """
 
 import re
@@ -17,8 +17,8 @@ SIGNS: Final = str.maketrans(
     }
 )  # fmt: skip
 COMMANDS: Final = {
-    "varnothing": r"\emptyset ", "degree": r"^\circ ", "equiv": "=", "boldsymbol": r"\mathbf", "bm": r"\mathbf",
-    "cfrac": r"\frac", "langle": "(", "rangle": ")",
+    "varnothing": r"\emptyset ", "degree": r"^\circ ", "equiv": "=", "boldsymbol": r"\mathbf",
+    "bm": r"\mathbf", "cfrac": r"\frac", "langle": "(", "rangle": ")",
 }  # fmt: skip
 FUNCTIONS: Final = r"\\(?:sin|cos|tan|cot|sec|csc)(?:\^(?:\{[0-9]\}|[0-9]))?"
 PLAIN: Final = re.compile(r"[-+0-9.,/ ]*")
@@ -44,6 +44,7 @@ _DOTS = re.compile(r",\s*\\[lc]?dots\s*,")
 _SUCH_THAT = re.compile(r"\\\{\s*[A-Za-z]\s*(?:\||:|\\mid(?![A-Za-z]))(.*)\\\}", re.DOTALL)
 _UNDERLINED = re.compile(r"\\underline\s*\{([^{}]*)\}")
 _MODULO = re.compile(r"\s*\\pmod\s*(?:\{[^{}]*\}|[0-9A-Za-z])\s*$")
+_INTEGERS = re.compile(r"(?:\\[,;: ]|\\q?quad|\s)*[,(]\s*[A-Za-z]\s*\\in\s*\\mathbb\s*(?:\{Z\}|Z)\s*\)?\s*$")
 _ROOT = re.compile(r"\\sqrt\s*\(([^()]*)\)")
 _COUNTED = re.compile(
     r"([-+]?\\?\$?[0-9][0-9.,/]*)\s+(?!(?:sin|cos|tan|log|sqrt|inf)\b)"
@@ -63,6 +64,7 @@ def one_notation(text: str) -> str:
     text = _HALF.sub(r"\\frac{\1}{\2}", _LOG.sub(r"\\log_{\1} ", text))
     text = _VECTOR.sub(lambda found: f" {found[1][0]} ", _RAISED.sub(r"^{\1}\\cdot ", text))
     text = _DEGREES.sub(r"\1(\\frac{\2\\pi}{180})", text)
+    text = _INTEGERS.sub("", text)
     text = _MODULO.sub("", _ROOT.sub(r"\\sqrt{\1}", _UNDERLINED.sub(r"{\1}", text))).removeprefix(r"\approx ")
     text = _DOTS.sub(r",\\text{dots},", _UPRIGHT.sub(r" \1 ", text))
     such = _SUCH_THAT.fullmatch(text)

@@ -13,6 +13,7 @@ _POWER = rf"(?:[eE](?P<e>[+-]?[0-9]{{1,4}})|{_TIMES}10(?:\^|\*\*)\{{?(?P<p>[+-]?
 _DECIMAL = re.compile(rf"(?P<digits>{_PLAIN}){_POWER}?")
 _RATIO = re.compile(r"(?:(?P<whole>[0-9]+)\s+)?(?P<above>[0-9]+)\s*/\s*(?P<below>[0-9]+)")
 _LATEX = re.compile(r"(?P<whole>[0-9]+)?\s*\\[dt]?frac\{(?P<above>[0-9]+)\}\{(?P<below>[0-9]+)\}")
+_CURRENCY = re.compile(r"\A(?:\\(?=\$))?[$€£¥]*")
 _PERCENT = re.compile(r"\s*\\?%")
 
 
@@ -28,7 +29,7 @@ def read_number(text: str) -> tuple[Fraction, bool]:
     """
     if len(text) > MAX_CHARACTERS:
         raise NoNumber(f"{len(text)} characters; a number has at most {MAX_CHARACTERS}")
-    body = text.strip().strip("$").replace("\\$", "").replace("−", "-").replace("{,}", ",").strip()
+    body = text.strip().strip("$").removesuffix("\\").replace("−", "-").replace("{,}", ",").strip()
     percent = _PERCENT.search(body)
     if percent and percent.end() == len(body):
         body = body[: percent.start()]
@@ -36,7 +37,7 @@ def read_number(text: str) -> tuple[Fraction, bool]:
         percent = None
     sign = -1 if body.startswith("-") else 1
     body = body[1:].strip() if body[:1] in ("-", "+") else body
-    value = _unsigned(body.lstrip("$€£¥"))
+    value = _unsigned(_CURRENCY.sub("", body))
     return (sign * value / 100 if percent else sign * value), percent is not None
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from math import isfinite
 from typing import Any, Final
 
 MAX_CHARACTERS: Final = 65_536
@@ -9,7 +10,7 @@ MAX_DEPTH: Final = 64
 MAX_DIGITS: Final = 400
 
 _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
-_FENCE = re.compile(r"```(?:json)?[ \t]*\n(.*?)\n?```", re.DOTALL)
+_FENCE = re.compile(r"```[ \t]*(?:json)?[ \t]*\r?\n(.*?)\r?\n?```", re.DOTALL | re.IGNORECASE)
 _REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
 
 
@@ -23,7 +24,9 @@ def read_json(text: str) -> Any:
         raise NoJson(f"{len(text)} characters; at most {MAX_CHARACTERS} are read")
     _check_depth(text)
     try:
-        return json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_int=_int)
+        return json.loads(
+            text, object_pairs_hook=_object, parse_constant=_constant, parse_int=_int, parse_float=_float
+        )
     except NoJson:
         raise
     except ValueError as error:
@@ -41,7 +44,7 @@ def only_block(text: str) -> str:
 
 
 def check_schema(schema: Any) -> None:
-    """Errors: ValueError for no schema, and for a reference that leads out of it."""
+    """Errors: ValueError for no schema, and for a reference that leads out of it, nowhere or in a circle."""
     from jsonschema.validators import validator_for  # a tenth of a second that few need
 
     if not isinstance(schema, dict):
@@ -60,6 +63,24 @@ def check_schema(schema: Any) -> None:
         validator_for(schema).check_schema(schema)
     except Exception as error:
         raise ValueError(f"not a JSON schema: {getattr(error, 'message', error)}") from error
+    _check_references(schema)
+
+
+def _check_references(schema: dict[str, Any]) -> None:
+    """Judge a little of everything. Errors: ValueError when a reference ends nowhere, or does not end."""
+    from jsonschema.validators import validator_for
+    from referencing import Registry
+    from referencing.exceptions import Unresolvable
+
+    validator = validator_for(schema)(schema, registry=Registry())
+    little: tuple[Any, ...] = (None, 0, "", [], {})
+    try:
+        for value in little:
+            validator.is_valid(value)
+    except Unresolvable as error:
+        raise ValueError(f"a reference of the schema ends nowhere: {str(error)[:80]}") from error
+    except RecursionError as error:
+        raise ValueError("a reference of the schema leads back to itself") from error
 
 
 def _check_depth(text: str) -> None:
@@ -86,3 +107,10 @@ def _int(digits: str) -> int:
     if len(digits) > MAX_DIGITS:
         raise NoJson(f"a number of {len(digits)} digits")
     return int(digits)
+
+
+def _float(text: str) -> float:
+    value = float(text)
+    if not isfinite(value):
+        raise NoJson(f"{text[:40]} is beyond what a float holds")
+    return value

@@ -54,7 +54,8 @@ class Reward(Protocol):
     """One configured component of the reward vector."""
 
     async def score(self, prompt: Prompt, answers: Sequence[Answer]) -> Sequence[Verdict]:
-        """A verdict an answer, in order; the answers are a group, or those of it that are open still.
+        """A verdict an answer, in order; the answers are a group: of rewards that look at one always
+        all of it, of others perhaps those that are open still.
 
         It never blocks the loop. What it raises makes every answer an Outcome.ERROR.
         Errors: UnusableGroundTruth, which refuses the whole request.

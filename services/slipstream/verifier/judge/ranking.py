@@ -14,7 +14,7 @@ from slipstream.verifier.judge.question import RULES, NoScore, json_reply, last_
 ALONE = 0.5
 FORMS = {
     "line": "Rank the {number} answers. End with one line that says `RANKING: ` and all their numbers, the "
-    "best first, with ` > ` between a better and a worse one and ` = ` between equals, and nothing else, as in "
+    "best first, ` > ` between a better and a worse one and ` = ` between equals, and nothing else, as in "
     "`RANKING: 2 > 1 = 3`.",
     "json": 'Rank the {number} answers. Reply with one JSON object and nothing else: {{"reason": "...", '
     '"ranking": [[2], [1, 3]]}}, all their numbers, the best first, equals in one list.',

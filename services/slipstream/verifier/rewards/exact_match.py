@@ -1,5 +1,8 @@
 """Is the answer the ground truth, to the letter?"""
 
+import unicodedata
+from functools import partial
+
 from slipstream.config.rewards.answers import ExactMatchConfig
 from slipstream.types import Prompt
 from slipstream.verifier.adapters import EachAnswer
@@ -7,15 +10,20 @@ from slipstream.verifier.ground_truth import expected_answer
 from slipstream.verifier.reward import Answer, Reward, Verdict, invalid
 from slipstream.verifier.rewards.extracting import extracting
 
+normal = partial(unicodedata.normalize, "NFC")
+
 
 def exact_match(config: ExactMatchConfig) -> Reward:
-    """1 when the answer is the ground truth, white space around it aside. An empty answer is invalid."""
+    """1 when the answer is the ground truth, white space around it aside. An empty answer is invalid.
+
+    Letters with accents may be one character or two (Unicode NFC).
+    """
 
     def judge(prompt: Prompt, answer: Answer) -> Verdict:
         expected, given = expected_answer(prompt), answer.text.strip()
         if not given:
             return invalid("empty answer")
-        return Verdict(value=float(given == expected or _same(given, expected, config)))
+        return Verdict(value=float(given == expected or _same(normal(given), normal(expected), config)))
 
     return extracting(config, EachAnswer(judge), truth=expected_answer)
 

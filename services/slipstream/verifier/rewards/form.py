@@ -30,4 +30,5 @@ class Form:
 
 
 def _one_box(text: str) -> bool:
-    return text.count("\\boxed{") == 1 and bool((last_boxed(text) or "").strip())
+    boxed = text.replace("\\fbox", "")  # another box, which does not count here
+    return boxed.count("\\boxed{") == 1 and bool((last_boxed(boxed) or "").strip())

@@ -1,12 +1,16 @@
 """The reward `json_schema` in a child process."""
 
 import json
+from collections.abc import Iterator
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
+from jsonschema.exceptions import ValidationError
 from jsonschema.protocols import Validator
-from jsonschema.validators import validator_for
+from jsonschema.validators import extend, validator_for
 from referencing import Registry
+from referencing.exceptions import Unresolvable
 
 from slipstream.tasks.strict_json import NoJson, check_schema, only_block, read_json
 from slipstream.types import Prompt
@@ -26,12 +30,23 @@ def judge(
         value = read_json(only_block(answer.text) if fenced else answer.text)
     except NoJson as error:
         return invalid(str(error))
-    return Verdict(value=float(validator.is_valid(value)))
+    try:
+        return Verdict(value=float(validator.is_valid(value)))
+    except Unresolvable as error:
+        reason = f"prompt {prompt.prompt_id}: a reference of the schema ends nowhere: {str(error)[:80]}"
+        raise UnusableGroundTruth(reason) from error
 
 
 @lru_cache(maxsize=256)
 def _validator(written: str) -> Validator:
     schema = read_json(written)
     check_schema(schema)
-    validator: Validator = validator_for(schema)(schema, registry=Registry())  # which fetches nothing
+    kind = extend(validator_for(schema), {"multipleOf": _multiple_of})
+    validator: Validator = kind(schema, registry=Registry())  # which fetches nothing
     return validator
+
+
+def _multiple_of(validator: Validator, step: Any, value: Any, _schema: Any) -> Iterator[ValidationError]:
+    """In decimals, as both are written: 19.99 is a multiple of 0.01, and no number is too large."""
+    if validator.is_type(value, "number") and Fraction(repr(value)) % Fraction(repr(step)):
+        yield ValidationError(f"{value!r} is no multiple of {step!r}")

@@ -1,5 +1,6 @@
 """Does an answer come once in its group?"""
 
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 
@@ -9,17 +10,14 @@ from slipstream.verifier.reward import Answer, Verdict, invalid
 
 
 class NoRepeat:
-    """1 for an answer that comes once; what equal ones get is configured. Cheap: it counts texts.
-
-    After an error of another reward only the answers that are open still are seen again.
-    """
+    """1 for an answer that comes once; what equal ones get is configured. Cheap: it counts texts."""
 
     def __init__(self, config: NoRepeatConfig) -> None:
         self._config = config
 
     async def score(self, prompt: Prompt, answers: Sequence[Answer]) -> list[Verdict]:
         """The verdicts, in order."""
-        texts = [" ".join(answer.text.split()) for answer in answers]
+        texts = [unicodedata.normalize("NFC", " ".join(answer.text.split())) for answer in answers]
         texts = [text.casefold() for text in texts] if self._config.ignore_case else texts
         times, before = Counter(texts), Counter[str]()
         verdicts = []

@@ -1,0 +1,138 @@
+"""Verdicts that were wrong once: of schemas, of accents in two writings, of a dollar between two digits."""
+
+import asyncio
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from slipstream.config import ConfigError
+from slipstream.config.rewards import (
+    ExactMatchConfig,
+    JsonSchemaConfig,
+    LengthConfig,
+    NoRepeatConfig,
+    RepetitionConfig,
+)
+from slipstream.tasks.number import NoNumber, read_number
+from slipstream.tasks.strict_json import NoJson, check_schema, only_block, read_json
+from slipstream.types import FinishReason, Outcome, Prompt
+from slipstream.verifier.reward import Answer, UnusableGroundTruth, Verdict
+from slipstream.verifier.rewards.json_schema_child import judge
+from verifier.scoring import Bench, answer, scores
+
+PROMPT = Prompt(prompt_id="row-7", task="t", text="?", answer="caf\u00e9")
+NODE = {"type": "object", "properties": {"next": {"$ref": "#"}}, "additionalProperties": False}
+
+
+def by_schema(schema: dict[str, Any], text: str) -> Verdict:
+    return judge(PROMPT, answer(text), schema=schema, field=None, fenced=False)
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "value"),
+    [
+        ({"multipleOf": 0.01}, "19.99", 1),
+        ({"multipleOf": 0.01}, "19.995", 0),
+        ({"multipleOf": 0.1}, "9" * 399, 1),
+        ({"multipleOf": 3}, "1e308", 0),
+        ({"multipleOf": 2}, "1e308", 1),
+        ({"enum": [1]}, "true", 0),
+        (NODE, '{"next": {"next": {}}}', 1),
+        (NODE, '{"next": {"other": 1}}', 0),
+        (NODE, '{"next":' * 50 + "{}" + "}" * 50, 1),
+    ],
+)
+def test_a_schema_judges_numbers_as_they_are_written_and_circles_that_end(
+    schema: dict[str, Any], text: str, value: float
+) -> None:
+    assert by_schema(schema, text) == Verdict(value=value)
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ({"$ref": "#"}, "leads back to itself"),
+        ({"allOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {"$ref": "#"}}}, "leads back to itself"),
+        ({"$ref": "#/$defs/a"}, "ends nowhere"),
+        ({"$ref": "#nowhere"}, "ends nowhere"),
+        ({"$id": "http://127.0.0.1:9/", "$ref": "other.json"}, "leads out of the schema"),
+    ],
+)
+def test_a_reference_that_does_not_end_somewhere_is_no_answers_fault(
+    schema: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        check_schema(schema)
+    with pytest.raises(ConfigError, match=said):
+        Bench([JsonSchemaConfig(name="json_schema", json_schema=schema)])
+
+
+def test_a_reference_that_only_some_answers_reach_names_the_row() -> None:
+    with pytest.raises(UnusableGroundTruth, match="prompt row-7: a reference of the schema ends nowhere"):
+        by_schema({"properties": {"a": {"$ref": "#/$defs/none"}}}, '{"a": 1}')
+
+
+def test_a_number_that_no_float_holds_is_no_infinity() -> None:
+    with pytest.raises(NoJson, match="beyond what a float holds"):
+        read_json('{"n": -1e999}')
+
+
+@pytest.mark.parametrize("fence", ["```json\n", "```JSON\n", "``` json\r\n", "```\n"])
+def test_a_block_may_be_opened_in_several_ways(fence: str) -> None:
+    assert only_block(f"so: {fence}[1]\n```") == "[1]"
+
+
+def test_an_accent_is_the_same_as_one_character_and_as_two() -> None:
+    two = "cafe\u0301"
+    assert scores(ExactMatchConfig(name="exact_match"), PROMPT, answer(two))[0].value == 1
+    assert [
+        g.value for g in scores(NoRepeatConfig(name="no_repeat"), PROMPT, answer(PROMPT.answer), answer(two))
+    ] == [
+        1,
+        0,
+    ]
+
+
+@pytest.mark.parametrize("text", [r"4\$6", "4$6", r"4\6"])
+def test_a_dollar_between_two_digits_makes_no_number(text: str) -> None:
+    with pytest.raises(NoNumber):
+        read_number(text)
+
+
+@pytest.mark.parametrize("text", [r"\$46", "$46", "-$46", r"-\$46", "$46$", r"46\$"])
+def test_a_dollar_around_a_number_is_no_part_of_it(text: str) -> None:
+    assert abs(read_number(text)[0]) == Fraction(46)
+
+
+def test_the_soft_punishment_is_that_of_the_paper_at_its_own_numbers() -> None:
+    """DAPO: L_max 20480, L_cache 4096."""
+    config = LengthConfig(name="length", safe_tokens=16384, max_tokens=20480)
+    lengths = (1, 16384, 16385, 18432, 20480, 20481, 10**6)
+    answers = [Answer(text="x", tokens=tokens, finish_reason=FinishReason.STOP) for tokens in lengths]
+    expected = [0.0, 0.0, -1 / 4096, -0.5, -1.0, -1.0, -1.0]
+    assert [given.value for given in scores(config, PROMPT, *answers)] == expected
+
+
+def test_the_repetition_is_the_penalty_of_one_minus_distinct_over_all() -> None:
+    assert (
+        scores(RepetitionConfig(name="r", kind="repetition"), PROMPT, answer("a b c " * 3))[0].value
+        == 3 / 7 - 1
+    )
+
+
+def test_a_verdict_of_math_is_of_its_ground_truth_and_its_digits_alone() -> None:
+    from slipstream.config.rewards import MathConfig
+
+    async def play() -> list[tuple[float, Outcome]]:
+        configs = [
+            MathConfig(name=f"m{digits}", kind="math", extract="whole", digits=digits) for digits in (2, 6)
+        ]
+        found = []
+        async with Bench(configs) as bench:
+            for truth, text in ((r"\sqrt{2}", "1.41"), (r"\sqrt{3}", "1.41"), (r"\sqrt{2}", "1.41")):
+                prompt = Prompt(prompt_id=truth, task="t", text="?", answer=truth)
+                found += [(c.value, c.outcome) for c in (await bench.scorer.score(prompt, [answer(text)]))[0]]
+        return found
+
+    one, none = (1.0, Outcome.SCORE), (0.0, Outcome.SCORE)
+    assert asyncio.run(play()) == [one, none, none, none, one, none]
