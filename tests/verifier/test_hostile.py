@@ -213,7 +213,7 @@ async def siege(folder: Path, *, warm_up: int, number: int) -> None:
         assert after.files <= before.files + CONNECTIONS
         assert after.threads <= before.threads + 4
         assert after.own_bytes - before.own_bytes < 32 * MIB
-        assert after.all_bytes - before.all_bytes < 160 * MIB
+        assert after.all_bytes - before.all_bytes < 100 * MIB
 
 
 @pytest.mark.long
