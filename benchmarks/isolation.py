@@ -2,12 +2,15 @@
 
     python benchmarks/isolation.py [--programs N]
 
-A child without walls is forked by the same warm server, in the same way, with the same pipes and scratch
-folder, and only resource limits; both are had one after the other, in turns, and the median is taken.
+Programs a second, the start of a server, and one run at a time as its caller sees it are had without
+bubblewrap around the servers and, where it works, with it. A child without walls is forked by the same warm
+server, in the same way, with the same pipes and scratch folder, and only resource limits; both are had one
+after the other, in turns, and the median is taken.
 """
 
 import argparse
 import asyncio
+import io
 import statistics
 import tempfile
 import time
@@ -18,11 +21,14 @@ from slipstream.config import VerifierConfig
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.verifier.sandbox import trial, warden
-from slipstream.verifier.sandbox.job import Run
+from slipstream.verifier.sandbox.job import Bounds, Run
+from slipstream.verifier.sandbox.outer import Use, find
 from slipstream.verifier.sandbox.sandbox import Sandbox
+from slipstream.verifier.sandbox.server_process import ServerProcess
 
 PROGRAM = "print(sum(map(int, input().split())))"
 MILLISECONDS = 1000
+STARTS = 10
 
 
 def main() -> None:
@@ -30,15 +36,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--programs", type=int, default=600)
     programs = parser.parse_args().programs
-    print(f"{asyncio.run(programs_per_second(programs)):.0f} programs/s with isolation")
+    for use in asyncio.run(uses()):
+        name = "with isolation" if use == "off" else "within bubblewrap, too"
+        print(f"{asyncio.run(programs_per_second(programs, use)):.0f} programs/s {name}")
+        start, run = asyncio.run(server_milliseconds(programs // 4, use))
+        print(f"  {start:.0f} ms to start a server, {run:.2f} ms a run")
     plain, isolated = child_milliseconds(programs // 4)
     print(f"{plain:.2f} ms a plain child, {isolated:.2f} ms an isolated one: {isolated - plain:+.2f} ms")
 
 
-async def programs_per_second(programs: int) -> float:
+async def uses() -> list[Use]:
+    """Without bubblewrap, and with it where it works."""
+    missing = (await find("auto")).missing
+    if "bubblewrap" in missing:
+        print(f"no bubblewrap: {missing['bubblewrap']}")
+    return ["off"] if "bubblewrap" in missing else ["off", "auto"]
+
+
+async def programs_per_second(programs: int, use: Use) -> float:
     """Trivial programs a second, with a fork server for each core."""
     require = VerifierConfig().isolation.require
-    sandbox = Sandbox(number=None, require=require, metrics=Metrics(), log=Log(pod="benchmark"))
+    log = Log(pod="benchmark", stream=io.StringIO())
+    sandbox = Sandbox(number=None, require=require, bubblewrap=use, metrics=Metrics(), log=log)
     sandbox.prepare()
     await sandbox.start()
     try:
@@ -50,6 +69,23 @@ async def programs_per_second(programs: int) -> float:
         await sandbox.close()
     assert all(each.stdout == "7\n" for each in ran)
     return programs / seconds
+
+
+async def server_milliseconds(times: int, use: Use) -> tuple[float, float]:
+    """Median milliseconds of the start of a server, and of a run by one."""
+    outer = await find(use)
+    bounds = Bounds(output_bytes=65_536, scratch_mib=1)
+    starts, runs = [], []
+    for _ in range(STARTS):
+        started = time.perf_counter()
+        server = await ServerProcess.start(bounds, outer)
+        starts.append(time.perf_counter() - started)
+        for _ in range(times // STARTS):
+            started = time.perf_counter()
+            await server.have(_run())
+            runs.append(time.perf_counter() - started)
+        await server.kill()
+    return statistics.median(starts) * MILLISECONDS, statistics.median(runs) * MILLISECONDS
 
 
 def child_milliseconds(times: int) -> tuple[float, float]:

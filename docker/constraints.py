@@ -33,6 +33,7 @@ IMAGES = {
     "services": Image(extras=("parquet", "verifier")),
     "learner": Image(extras=("learner",), base=("torch",)),
     "rollout": Image(base=("torch", "vllm")),
+    "verifier": Image(extras=("verifier", "reward-model"), base=("torch",)),
     "cpu": Image(extras=("learner", "rollout-cpu", "verifier", "console", "cluster")),
 }
 BUILD = ("setuptools",)

@@ -34,7 +34,7 @@ LABEL org.opencontainers.image.title="slipstream-cpu" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends libnuma1=2.0.16-* \
+    && apt-get install --yes --no-install-recommends bubblewrap=0.8.0-* libnuma1=2.0.16-* \
     && rm -rf /var/lib/apt/lists/*
 RUN groupadd --gid 10001 slipstream \
     && useradd --uid 10001 --gid 10001 --no-log-init --no-create-home --home-dir /tmp slipstream \

@@ -34,6 +34,9 @@ LABEL org.opencontainers.image.title="slipstream-services" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends bubblewrap=0.8.0-* \
+    && rm -rf /var/lib/apt/lists/*
 RUN groupadd --gid 10001 slipstream \
     && useradd --uid 10001 --gid 10001 --no-log-init --no-create-home --home-dir /tmp slipstream \
     && install --directory --owner=10001 --group=10001 /runs

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What `make test-chart` needs beyond the virtual environment: Prometheus with promtool, a Redis that speaks TLS,
-# and the schemas of custom resources.
+# bubblewrap, and the schemas of custom resources.
 set -euo pipefail
 
 need() {  # need COMMAND PACKAGE
@@ -19,6 +19,7 @@ need() {  # need COMMAND PACKAGE
 need promtool prometheus
 need redis-server redis-server
 need ip iproute2
+need bwrap bubblewrap
 need tini tini
 need npm npm
 npm ci --silent --no-audit --no-fund --prefix tests/chart

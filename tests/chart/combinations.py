@@ -95,6 +95,39 @@ SWITCHES: Mapping[str, Mapping[str, Position]] = {
     "verifier": {
         "fixed": Position(),
         "scaled": Position(values={"verifier": {"autoscaling": {"enabled": True}}}),
+        "by-answers": Position(
+            values={
+                "verifier": {"autoscaling": {"enabled": True, "by": "answers"}},
+                "autoscaling": PROMETHEUS,
+            }
+        ),
+    },
+    "rewards": {
+        "by-rules": Position(),
+        "by-models": Position(
+            values={
+                "verifier": {
+                    "image": {"repository": "slipstream/verifier"},
+                    "models": {"existingClaim": "reward-models"},
+                    "http": {
+                        "enabled": True,
+                        "peers": [{"podSelector": {"matchLabels": {"app": "notebook"}}}],
+                    },
+                    "judge": {
+                        "existingSecret": "judge-keys",
+                        "peers": [{"ipBlock": {"cidr": "192.0.2.0/24"}}],
+                    },
+                    "code": {"mine.py": "def reward(prompt, answer): return len(answer.text)\n"},
+                }
+            },
+            run={
+                "rewards": [
+                    {"name": "reward_model", "path": "/models/reward"},
+                    {"name": "judge", "url": "http://judge:8000/v1", "model": "m", "plaintext": True},
+                    {"name": "mine", "kind": "custom", "function": "mine:reward"},
+                ]
+            },
+        ),
     },
     "network": {"closed": Position(), "open": Position(values={"network": {"policies": False}})},
     "tests": {"on": Position(), "off": Position(values={"tests": {"enabled": False}})},

@@ -38,6 +38,19 @@ def run(text: str) -> Values:
     return {"run": {"config": text}}
 
 
+def rewarded(rewards: str, **verifier: Any) -> Values:
+    """Values with a run of these rewards, and a verifier."""
+    return {**run(f"{TINY_RUN}rewards: [{rewards}]\n"), "verifier": verifier}
+
+
+MODEL = "{name: reward_model, path: /models/reward}"
+MODELS = {"existingClaim": "models"}
+VERIFIER_IMAGE = {"repository": "slipstream/verifier"}
+JUDGE = "{name: judge, url: https://judge.example/v1, model: m}"
+KEYED = "{name: judge, url: https://judge.example/v1, model: m, api_key_file: /run/secrets/judge/key}"
+ANYWHERE = [{"ipBlock": {"cidr": "0.0.0.0/0"}}]
+
+
 # (values laid over BASE, what the one problem has to say)
 CASES: tuple[tuple[Values, str], ...] = (
     ({"fullnameOverride": "a" * 41}, "set fullnameOverride to at most 40"),
@@ -166,5 +179,49 @@ CASES: tuple[tuple[Values, str], ...] = (
     (
         {"verifier": {"autoscaling": {"enabled": True, "minReplicas": 9}}},
         "verifier.autoscaling.minReplicas is 9",
+    ),
+    ({"verifier": {"autoscaling": {"enabled": True, "by": "answers"}}}, "is answers, and KEDA does not know"),
+    (run("verifier: {http_address: '0.0.0.0:1'}"), "sets verifier.http_address"),
+    (
+        {"verifier": {"http": {"enabled": True, "port": 9464, "peers": ANYWHERE}}},
+        "verifier.http.port is 9464, which the verifier uses",
+    ),
+    ({"verifier": {"http": {"enabled": True}}}, "set verifier.http.peers"),
+    ({"verifier": {"models": {"existingClaim": "a", "hostPath": "/a"}}}, "leave one of them empty"),
+    ({"verifier": {"gpu": {"count": 1}}}, "no reward of the run is a model"),
+    (rewarded(MODEL, models=MODELS), "set verifier.image.repository to slipstream/verifier"),
+    (
+        rewarded("{name: prm, kind: process_reward, path: /prm}"),
+        "the run's reward prm is a model, and the image",
+    ),
+    (rewarded(MODEL, image=VERIFIER_IMAGE), "has path /models/reward, where the verifier has no volume"),
+    (
+        rewarded("{name: reward_model, path: models/reward}", image=VERIFIER_IMAGE, models=MODELS),
+        "is nowhere in a pod: set verifier.models.existingClaim",
+    ),
+    (
+        rewarded(
+            "{name: reward_model, path: /models/a, device: 'cuda:0'}", image=VERIFIER_IMAGE, models=MODELS
+        ),
+        "has device cuda:0, and verifier.gpu.count is 0",
+    ),
+    (rewarded(JUDGE), "set verifier.judge.peers"),
+    (
+        rewarded(KEYED, judge={"peers": ANYWHERE}),
+        "api_key_file /run/secrets/judge/key, where the verifier has no volume",
+    ),
+    (
+        rewarded("{name: r, kind: custom, function: 'mine:r'}", code={"other.py": ""}),
+        "--set-file 'verifier.code.mine\\.py=mine.py'",
+    ),
+    (rewarded("{name: r, kind: custom, entry_point: mine}"), "is the entry point mine"),
+    (rewarded("{name: code_tests}", runtimeClassName="gvisor"), "[rlimits, seccomp, gvisor]"),
+    (
+        {"verifier": {"code": {"a.py": ""}, "extraEnv": [{"name": "PYTHONPATH", "value": "/a"}]}},
+        "verifier.extraEnv sets PYTHONPATH",
+    ),
+    (
+        {"verifier": {**mounted("/code/"), "code": {"a.py": ""}}},
+        "verifier.extraVolumeMounts mounts a at /code/, which is taken",
     ),
 )

@@ -5,7 +5,19 @@ from functools import cache
 from typing import Any
 
 import pytest
-from chart.guard_cases import BASE, CASES, run
+from chart.guard_cases import (
+    ANYWHERE,
+    BASE,
+    CASES,
+    JUDGE,
+    KEYED,
+    MODEL,
+    MODELS,
+    VERIFIER_IMAGE,
+    mounted,
+    rewarded,
+    run,
+)
 from render import CHART, Release, RenderError, render_files
 
 GUARDS = CHART / "templates" / "guards"
@@ -54,6 +66,26 @@ def test_the_values_that_the_cases_start_from_work() -> None:
 def test_what_cannot_work_is_refused_with_a_remedy(number: int) -> None:
     (problem,) = problems_of_case(number)
     assert CASES[number][1] in problem
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        rewarded(MODEL, image=VERIFIER_IMAGE, models=MODELS, gpu={"count": 1}),
+        {**rewarded(MODEL, models=MODELS), "image": {"repository": "slipstream/cpu"}},
+        rewarded("{name: reward_model, path: /opt/reward}", image={"repository": "mine/with-a-model"}),
+        rewarded(KEYED, judge={"existingSecret": "a", "peers": ANYWHERE}),
+        {**rewarded(JUDGE), "network": {"policies": False}},
+        rewarded("{name: r, kind: custom, function: 'mine:r'}", code={"mine.py": ""}),
+        rewarded("{name: r, kind: custom, entry_point: mine}", image={"repository": "mine/verifier"}),
+        rewarded("{name: code_tests}", runtimeClassName="kata"),
+        rewarded(MODEL, image=VERIFIER_IMAGE, **mounted("/models/reward")),
+        rewarded(MODEL, image=VERIFIER_IMAGE, **mounted("/models")),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_rewards_that_have_what_they_need_are_not_refused(values: dict[str, Any]) -> None:
+    assert problems(values) == []
 
 
 @pytest.mark.parametrize("name", ["1run", "a.b"])

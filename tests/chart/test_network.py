@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 import pytest
+import yaml
 from chart.broken import broken
 from chart.places import AROUND, pods_of
 from chart.reachability import Edge, network_policies, reached
-from chart.release_small import NAMESPACE, small_release
+from chart.release_small import NAMESPACE, RUN, small_release
 from chart.rendering import Document, render
 from render import Release
 
@@ -98,6 +99,24 @@ def test_an_external_redis_is_reached_by_replay_alone() -> None:
     extra = {edge for edge in found - EDGES if edge[1] != "redis"}
     assert {edge[0] for edge in extra} == {"replay"}
     assert {edge[2] for edge in extra} == {6379}
+
+
+def test_scores_over_http_and_judges_open_just_their_own_edges() -> None:
+    run = yaml.safe_load(RUN)
+    run["rewards"] = [{"name": "judge", "url": "https://judge.example/v1", "model": "m"}]
+    verifier = {
+        "http": {"enabled": True, "port": ANY, "peers": [{"podSelector": {"matchLabels": {"app": "other"}}}]},
+        "judge": {"peers": [{"ipBlock": {"cidr": "93.184.216.0/24"}}]},
+    }
+    release = small_release(run={"config": yaml.safe_dump(run)}, verifier=verifier)
+    found = edges(release, render(release))
+    assert found - EDGES == {
+        ("stranger", "verifier", ANY, TCP),
+        ("verifier", "world", 443, TCP),
+        ("verifier", "dns", 53, TCP),
+        ("verifier", "dns", 53, "UDP"),
+    }
+    assert EDGES - found == set()
 
 
 def test_peers_that_the_user_names_replace_ours() -> None:

@@ -16,6 +16,13 @@ GOOD: list[Values] = [
     {"rollout": {"pools": [{"name": "a", "autoscaling": {"kind": "keda", "minReplicas": 0}}]}},
     {"rollout": {"defaults": {"podDisruptionBudget": {"maxUnavailable": "50%"}, "drainSeconds": None}}},
     {"verifier": {"runtimeClassName": "gvisor", "extraEnv": [{"name": "A", "value": "1"}]}},
+    {
+        "verifier": {
+            "http": {"enabled": True, "port": 9000},
+            "code": {"mine.py": "a = 1"},
+            "gpu": {"count": 1},
+        }
+    },
     {"verifier": {"tolerations": [{"key": "a", "operator": "Exists", "effect": "NoSchedule"}]}},
     {"replay": {"extraVolumes": [{"name": "prompts", "persistentVolumeClaim": {"claimName": "p"}}]}},
     {"redis": {"mode": "external", "external": {"host": "redis.example", "port": 6380, "authorityKey": ""}}},
@@ -83,6 +90,12 @@ BAD: list[tuple[Values, str, str]] = [
     ({"monitoring": {"podMonitors": {"interval": "10"}}}, "/monitoring/podMonitors/interval", "pattern"),
     ({"network": {"egress": {"cidrs": ["10.0.0.0"]}}}, "/network/egress/cidrs/0", "pattern"),
     ({"verifier": {"extraEnv": [{"name": "1A"}]}}, "/verifier/extraEnv/0/name", "pattern"),
+    ({"verifier": {"autoscaling": {"by": "queue"}}}, "/verifier/autoscaling/by", "one of"),
+    ({"verifier": {"http": {"port": 443}}}, "/verifier/http/port", "minimum"),
+    ({"verifier": {"code": {"mine": "a = 1"}}}, "/verifier/code", "'mine' not allowed"),
+    ({"verifier": {"code": {"../mine.py": "a = 1"}}}, "/verifier/code", "not allowed"),
+    ({"verifier": {"judge": {"key": "secret"}}}, "/verifier/judge", "'key' not allowed"),
+    ({"verifier": {"scratchSize": "4GB"}}, "/verifier/scratchSize", "pattern"),
     # what has to be there
     ({"rollout": {"pools": [{"replicas": 1}]}}, "/rollout/pools/0", "'name'"),
     ({"verifier": {"extraEnv": [{"value": "1"}]}}, "/verifier/extraEnv/0", "'name'"),

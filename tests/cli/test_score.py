@@ -1,13 +1,21 @@
 """`slipstream score`: scores of a user's file, its summary, and what is wrong with it by line."""
 
+import gzip
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
+import pyarrow
+import pyarrow.parquet
 import pytest
+from slipstream.config.data import FileData
 from slipstream.types import Outcome, Reward
+from slipstream.verifier.score.__main__ import main, scoring_config
 from slipstream.verifier.score.rows import BadRow, Row, column_names, read_rows
 from slipstream.verifier.score.summary import Summary, histogram
 
@@ -43,7 +51,8 @@ def test_scores_go_to_standard_output_and_the_summary_beside_them(tmp_path: Path
     assert lines[0]["scores"] == {"exact_match": 1.0}
     assert "exact_match: mean 0.5000 of 2 (score 2, invalid_answer 0, error 0)" in done.stderr
     assert "rows.jsonl:2: is not JSON" in done.stderr
-    assert "line 3: prompt line 3: no `answer`" in done.stderr
+    assert done.stderr.count("no `answer`; the ground truth is needed") == 1
+    assert "rows.jsonl:3: no `answer`; the ground truth is needed (reward `exact_match`)" in done.stderr
     assert "2 bad rows were left out" in done.stderr
     assert done.returncode == 1
 
@@ -58,6 +67,7 @@ def test_a_run_and_an_output_may_be_named(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert json.loads(output.read_text())["scores"] == {"exact_match": 1.0, "words": 1.0}
     assert "words: mean 1.0000 of 1" in done.stdout
+    assert "total: mean 2.0000 of 1 (1 exact_match, 1 words)" in done.stdout
     done = score(file, "--config", str(run), "--reward", "words", *columns)
     assert json.loads(done.stdout)["scores"] == {"words": 1.0}
 
@@ -65,28 +75,60 @@ def test_a_run_and_an_output_may_be_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ((), "which reward? --reward NAME"),
-        (("--reward", "exactmatch"), "got the kind 'exactmatch'"),
-        (("--reward", "exact_match", "--column", "question=q"), "USE one of prompt, answer"),
+        ({"rewards": []}, "which reward? --reward NAME"),
+        ({"rewards": ["exactmatch"]}, "got the kind 'exactmatch'"),
+        ({"rewards": ["judge"]}, "rewards.0.judge.url: Field required"),
+        ({"rewards": ["judge"]}, "--set rewards.0.KEY=VALUE gives the first its arguments"),
+        ({"set": ["rewards.1.ignore_case=true"]}, "1 is no place in a list of 1"),
+        ({"rewards": ["math", "math"]}, "`math` is configured twice"),
+        ({"rewards": ["self_judge"]}, "the policy gives this reward, in a rollout"),
+        ({"columns": ["question=q"]}, "USE one of prompt, answer"),
     ],
 )
-def test_wrong_usage_ends_with_two(tmp_path: Path, options: tuple[str, ...], said: str) -> None:
-    done = score(a_file(tmp_path, {"prompt": "?", "answer": "a", "completion": "a"}), *options)
-    assert said in done.stderr
-    assert done.returncode == 2
+def test_wrong_usage_ends_with_two(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: dict[str, Any], said: str
+) -> None:
+    file = a_file(tmp_path, {"prompt": "?", "answer": "a", "completion": "a"})
+    usual = {"rewards": ["exact_match"], "config": None, "set": [], "columns": [], "output": None}
+    assert main({**usual, "file": str(file), **options}) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_columns_of_a_run_are_known_and_an_option_goes_before() -> None:
+    data = FileData(kind="file", path=Path("train.jsonl"), prompt_column="question", answer_column="truth")
+    names = column_names(["answer=solution"], data)
+    assert (names["prompt"], names["answer"], names["completion"]) == ("question", "solution", "completion")
+
+
+def test_what_the_policy_judges_is_left_out_and_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run.yaml"
+    run.write_text("rewards: [{name: exact_match}, {name: self_judge, weight: 0.1}]")
+    options = {"rewards": [], "config": str(run), "set": []}
+    assert [reward.name for reward in scoring_config(options).rewards] == ["exact_match"]
+    assert capsys.readouterr().err == "self_judge is left out: the policy gives it, in a rollout\n"
+
+
+def test_wrong_usage_of_the_command_ends_with_two(tmp_path: Path) -> None:
+    assert score(a_file(tmp_path)).returncode == 2
 
 
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ([], "needs an object, got list"),
+        ([], "needs an object, got a list"),
         ({"completion": "a"}, "has no `prompt`"),
-        ({"prompt": 7, "completion": "a"}, "`prompt` must be a text or a list of messages, got int"),
+        ({"question": "?", "completion": "a"}, "has no `prompt` or `messages`, but `question`, `completion`"),
+        ({"prompt": 7, "completion": "a"}, "`prompt` must be a text or a list of messages, got a int"),
         ({"prompt": [{"role": "user"}], "completion": "a"}, "every message needs the texts"),
-        ({"prompt": "?"}, "has neither `completion` nor `completions`"),
+        ({"prompt": "?"}, "has no `completion` or `completions`, but `prompt`"),
+        ({"prompt": "?", "completion": [{"role": "assistant", "content": "a"}] * 2}, "a text or one message"),
+        ({"messages": [{"role": "user", "content": "?"}]}, "has no `completion`"),
         ({"prompt": "?", "completions": []}, "a list of at least one, got []"),
-        ({"prompt": "?", "completion": None}, "must be a text, or a list"),
+        ({"prompt": "?", "completion": None}, "must be a text or one message"),
         ({"prompt": "?", "completion": "a", "answer": ["a"]}, "`answer` must be a text or a number"),
+        ('{"prompt": "?", "completion": "a", "answer": NaN}', "`answer` must be a text or a number, got nan"),
         ({"prompt": "?", "completions": ["a", "b"], "tokens": [1]}, "one for each of 2 completions"),
     ],
 )
@@ -108,11 +150,158 @@ def test_conversations_lengths_and_further_columns_arrive(tmp_path: Path) -> Non
     assert [(answer.text, answer.tokens) for answer in read.answers] == [("a", 3), ("b", 4)]
 
 
+USER, REPLY = {"role": "user", "content": "?"}, {"role": "assistant", "content": "a"}
+
+
+@pytest.mark.parametrize(
+    ("row", "texts"),
+    [
+        ({"messages": [USER, REPLY]}, ["a"]),
+        ({"messages": [USER], "completion": "b"}, ["b"]),
+        ({"prompt": [USER], "completion": [REPLY]}, ["a"]),
+        ({"prompt": [USER], "completion": REPLY}, ["a"]),
+        ({"prompt": [USER], "completions": [[REPLY], REPLY, "c"]}, ["a", "a", "c"]),
+        ({"messages": [USER], "completion": ["a", "b"]}, ["a", "b"]),
+    ],
+)
+def test_conversations_are_read_in_the_forms_that_they_have(
+    tmp_path: Path, row: Any, texts: list[str]
+) -> None:
+    (read,) = rows_of(tmp_path, row)
+    assert isinstance(read, Row), read
+    assert [answer.text for answer in read.answers] == texts
+    assert [(turn.role, turn.content) for turn in read.prompt.messages] == [("user", "?")]
+    assert read.prompt.fields == {}
+
+
+GOOD = b'{"prompt": "?", "completion": "a"}'
+
+
+@pytest.mark.parametrize(
+    ("content", "bad"),
+    [
+        (b"\xef\xbb\xbf" + GOOD + b"\r\n\r\n" + GOOD, []),
+        (GOOD + b"\n" + b'{"prompt": "\xff"}', ["rows.jsonl:2: is not UTF-8"]),
+        (b"[\n" + GOOD + b"\n" + GOOD, ["rows.jsonl:1: is not JSON"]),
+        (GOOD + b"\n" + b"[" * 100_000 + b"\n" + GOOD, ["rows.jsonl:2: is not JSON"]),
+        (b"\n".join([GOOD, b"x" * (64 * 1024 * 1024 + 9), GOOD]), ["rows.jsonl:2: more than 67108864"]),
+    ],
+    ids=["mark of byte order, carriage returns, empty lines", "no UTF-8", "an array", "deep", "a long line"],
+)
+def test_files_are_read_as_programs_write_them(tmp_path: Path, content: bytes, bad: list[str]) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_bytes(content)
+    rows = list(read_rows(file, column_names([])))
+    said = [str(row) for row in rows if isinstance(row, BadRow)]
+    assert len(said) == len(bad)
+    assert all(reason in message for message, reason in zip(said, bad, strict=True))
+    assert sum(isinstance(row, Row) for row in rows) == 2 - (content.count(b"\xff"))
+
+
+def test_compressed_files_and_parquet_are_read(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl.gz").write_bytes(gzip.compress(GOOD + b"\n" + GOOD))
+    rows = [{"prompt": [USER], "completions": ["a", "b"], "answer": 7}] * 2
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "rows.parquet")
+    for name, texts in (("rows.jsonl.gz", ["a"]), ("rows.parquet", ["a", "b"])):
+        read = list(read_rows(tmp_path / name, column_names([])))
+        assert [[answer.text for answer in row.answers] for row in read if isinstance(row, Row)] == [
+            texts
+        ] * 2
+
+
+def test_lengths_are_needed_where_a_reward_reads_them(tmp_path: Path) -> None:
+    file = a_file(
+        tmp_path, {"prompt": "?", "completion": "a"}, {"prompt": "?", "completion": "a", "tokens": 9}
+    )
+    bad, good = read_rows(file, column_names([]), lengths=True)
+    assert "has no `tokens`, which a reward reads" in str(bad)
+    assert isinstance(good, Row)
+    done = score(file, "--reward", "length", "--set", "rewards.0.safe_tokens=4", "rewards.0.max_tokens=14")
+    assert json.loads(done.stdout)["scores"] == {"length": -0.5}
+
+
+def test_standard_input_is_scored_and_the_first_of_many_bad_rows_are_named() -> None:
+    command = [sys.executable, "-m", "slipstream.cli", "score", "-", "--reward", "exact_match"]
+    rows = "\n".join(["nonsense"] * 30 + ['{"prompt": "?", "answer": "a", "completion": "a"}'])
+    done = subprocess.run(command, env={"PYTHONPATH": "services"}, input=rows, capture_output=True, text=True)
+    assert json.loads(done.stdout)["total"] == 1
+    assert done.stderr.count("is not JSON") == 20
+    assert "30 bad rows were left out" in done.stderr
+    assert done.returncode == 1
+
+
+def test_a_file_without_rows_is_no_success(tmp_path: Path) -> None:
+    done = score(a_file(tmp_path), "--reward", "exact_match")
+    assert "no rows: nothing was scored" in done.stderr
+    assert done.returncode == 1
+    done = score(tmp_path / "none.jsonl", "--reward", "exact_match")
+    assert done.stderr == f"slipstream score: {tmp_path / 'none.jsonl'}: No such file or directory\n"
+
+
+def scoring(file: Path, *options: str) -> subprocess.Popen[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "slipstream.cli",
+        "score",
+        str(file),
+        "--reward",
+        "exact_match",
+        *options,
+    ]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, env={"PYTHONPATH": "services"}, stdout=pipe, stderr=pipe, text=True)
+
+
+def test_a_reader_that_has_seen_enough_ends_it_without_a_word(tmp_path: Path) -> None:
+    file = a_file(tmp_path, *[{"prompt": "?", "answer": "a", "completion": "a"}] * 5000)
+    process = scoring(file)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    assert process.wait() == 1
+
+
+def test_an_interruption_leaves_what_was_scored_and_says_so(tmp_path: Path) -> None:
+    rows, output = tmp_path / "rows.jsonl", tmp_path / "scores.jsonl"
+    os.mkfifo(rows)
+    process = scoring(rows, "--output", str(output))
+    with rows.open("w") as pipe:
+        row = json.dumps({"prompt": "?", "answer": "a", "completion": "a" * 1000})
+        for _ in range(100):
+            print(row, file=pipe)
+        pipe.flush()
+        deadline = time.monotonic() + 30
+        partial = tmp_path / "scores.jsonl.partial"
+        while not (partial.exists() and partial.stat().st_size) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+    said, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "interrupted; what was scored until then" in errors
+    assert "exact_match: mean 0.0000 of" in said
+    assert partial.stat().st_size
+    assert not output.exists()
+
+
 def test_an_error_is_no_zero_in_the_mean() -> None:
     summary = Summary("r")
     for value, outcome in ((1.0, Outcome.SCORE), (0.0, Outcome.INVALID_ANSWER), (0.0, Outcome.ERROR)):
         summary.add(Reward(name="r", value=value, outcome=outcome))
     assert next(summary.lines()) == "r: mean 0.5000 of 2 (score 1, invalid_answer 1, error 1)"
+
+
+def test_a_judge_that_is_not_there_is_an_error_and_no_score(tmp_path: Path) -> None:
+    file = a_file(tmp_path, {"prompt": "?", "completion": "a"})
+    arguments = ("rewards.0.url=http://127.0.0.1:9/v1", "rewards.0.model=m", "rewards.0.retries=0")
+    done = score(file, "--reward", "judge", "--set", *arguments)
+    line = json.loads(done.stdout)
+    assert (line["total"], line["scores"], line["outcomes"]) == (None, {"judge": None}, {"judge": "error"})
+    assert "judge: no scores (score 0, invalid_answer 0, error 1)" in done.stderr
+    assert "the first error: http://127.0.0.1:9/v1: ConnectError" in done.stderr
+    assert done.returncode == 1
 
 
 def test_many_values_are_counted_in_ten_equal_parts() -> None:

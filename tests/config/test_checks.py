@@ -137,6 +137,15 @@ def test_a_deadline_below_the_wait_of_a_rollout_is_no_problem() -> None:
     assert problems("rewards=[{name: exact_match}, {name: own, kind: custom, function: 'a:b'}]") == []
 
 
+def test_a_group_that_hangs_for_longer_than_a_rollout_waits_is_named_with_both_numbers() -> None:
+    found = problems("rewards=[{name: exact_match}, {name: code_tests}]", "verifier.workers=2")
+    assert "lets 8 answers that hang take 80 s, 2 at a time" in "".join(map(str, found))
+    assert "gives up after 40 s" in "".join(map(str, found))
+    assert {problem.severity for problem in found} == {"note"}
+    enough = ("verifier.timeout_seconds=30", "verifier.workers=2")
+    assert problems("rewards=[{name: exact_match}, {name: code_tests}]", *enough) == []
+
+
 def test_a_pattern_is_checked_as_the_verifier_compiles_it() -> None:
     assert problems("rewards=[{name: exact_match}, {name: format, pattern: '\\p{L}++'}]") == []
 

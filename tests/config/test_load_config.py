@@ -69,6 +69,13 @@ def test_set_replaces_one_key_with_a_yaml_value() -> None:
     assert config.model.tiny.layers == 2
 
 
+@pytest.mark.parametrize("key", ["rewards.1.weight", "rewards.exact_match.weight", "rewards.-1.weight"])
+def test_set_of_a_place_that_a_list_does_not_have_is_explained(key: str) -> None:
+    said = rf"--set {key}=2: .* is no place in a list of 1, which counts from 0"
+    with pytest.raises(ConfigError, match=said):
+        parse_config({"rewards": [{"name": "exact_match"}]}, [f"{key}=2"])
+
+
 def test_set_without_an_equals_sign_is_explained() -> None:
     assert "write it as key=value" in error_of({}, "learner.steps")
 

@@ -94,6 +94,11 @@ def test_it_writes_nowhere_but_below_tmp_and_its_volumes(file):
     assert final(file).last("WORKDIR").rest == "/runs"
 
 
+@pytest.mark.parametrize("image", ["services", "cpu"])
+def test_images_that_run_programs_carry_bubblewrap(image):
+    assert any("bubblewrap=" in run.rest for run in final(ROOT / f"docker/{image}.Dockerfile").all("RUN"))
+
+
 def test_the_builder_gets_the_package_and_nothing_that_was_built_or_learned():
     sent = {str(path) for path in context_files(ROOT)}
     code = {str(p.relative_to(ROOT)) for p in (ROOT / "services").rglob("*") if p.is_file()}

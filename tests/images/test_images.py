@@ -15,24 +15,36 @@ WITHOUT = (
     "import importlib.util as u; print([m for m in ('torch', 'vllm', 'transformers') if u.find_spec(m)])"
 )
 
+PYTHON = "/opt/slipstream/bin/python"
+MODEL = [
+    "--set",
+    "rewards=[{name: reward_model, path: /models/none}]",
+    "--set",
+    "evaluation.reward=reward_model",
+]
+
 
 def test_the_services_image_runs_its_pods_read_only_without_root_and_without_torch(tmp_path):
     config = ["--config", "/etc/slipstream/run.yaml"]
-    user, write, modules, command, replay, verifier = build(
+    user, write, modules, pip, command, replay, verifier, model = build(
         "services",
         [
             {"command": ["id", "-u"]},
             {"command": ["touch", "/opt/slipstream/written"]},
             {"command": ["python", "-c", WITHOUT]},
+            {"command": ["/usr/local/bin/python3", "-m", "pip", "--python", PYTHON, "check"]},
             {"command": ["python", "-c", "import slipstream.cli.__main__, slipstream.cli.probe_checks"]},
             {"arguments": ["slipstream.replay", *config], "until": ": ready"},
             {"arguments": ["slipstream.verifier", *config], "until": ": ready"},
+            {"arguments": ["slipstream.verifier", *config, *MODEL]},
         ],
         folder=tmp_path,
     )
     assert user.output == "10001\n"
     assert "Read-only file system" in write.output
     assert modules.output == "[]\n"
+    assert pip.status == 0, pip.output  # so that an image on top of it may install a user's rewards
+    assert (model.status, "docker/verifier.Dockerfile" in model.output) == (1, True), model.output
     assert command.status == 0, command.output
     for pod in (replay, verifier):
         assert (pod.status, "stopped" in pod.output) == (0, True), pod.output
@@ -62,6 +74,24 @@ def test_the_learner_image_adds_what_training_needs_to_the_torch_of_its_base(tmp
         assert said.status == 0, said.output
     assert torch.output.startswith("/usr/local/lib/"), torch.output
     assert user.output == "slipstream /tmp\n"
+
+
+def test_the_verifier_image_adds_the_pod_and_transformers_to_the_torch_of_its_base(tmp_path):
+    config = ["--config", "/etc/slipstream/run.yaml"]
+    imports = "import transformers, jinja2, fastapi, httpx, math_verify, torch; print(torch.__file__)"
+    torch, ready, model = build(
+        "verifier",
+        [
+            {"command": ["python", "-c", imports]},
+            {"arguments": ["slipstream.verifier", *config], "until": ": ready"},
+            {"arguments": ["slipstream.verifier", *config, *MODEL]},
+        ],
+        folder=tmp_path,
+        packages=sorted(installed_with("torch")),
+    )
+    assert torch.output.startswith("/usr/local/lib/"), torch.output
+    assert (ready.status, "stopped" in ready.output) == (0, True), ready.output
+    assert (model.status, "/models/none has no config.json" in model.output) == (1, True), model.output
 
 
 def test_the_rollout_image_adds_the_pod_to_the_vllm_of_its_base(tmp_path):
@@ -94,7 +124,7 @@ def test_the_cpu_image_has_every_pod_and_the_command(tmp_path):
     assert [said.status for said in helped] == [0] * len(pods), helped
 
 
-@pytest.mark.parametrize("image", ["services", "learner", "rollout"])
+@pytest.mark.parametrize("image", ["services", "learner", "rollout", "verifier"])
 def test_every_pin_has_a_wheel_for_the_python_of_the_gpu_images(image, tmp_path):
     pins = [line for line in constraints(image) if not line.startswith(("#", "torch==", "vllm=="))]
     platforms = [f"--platform=manylinux_2_{glibc}_x86_64" for glibc in (34, 31, 28, 27, 24, 17, 12, 5)]

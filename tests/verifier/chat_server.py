@@ -1,6 +1,7 @@
 """An endpoint that speaks OpenAI's chat protocol over real HTTP, and answers as it was told."""
 
 import json
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -35,8 +36,10 @@ class Chat:
 
 
 @contextmanager
-def chat_server(answer: Callable[[int], Reply]) -> Iterator[Chat]:
-    """`answer` makes the reply to request number 0, 1, …"""
+def chat_server(
+    answer: Callable[[int], Reply], *, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
+) -> Iterator[Chat]:
+    """`answer` makes the reply to request number 0, 1, …; with `tls` it speaks https."""
     chat, lock = Chat(), threading.Lock()
 
     class Handler(BaseHTTPRequestHandler):
@@ -69,9 +72,11 @@ def chat_server(answer: Callable[[int], Reply]) -> Iterator[Chat]:
         def log_message(self, format: str, *args: Any) -> None:
             """Nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer((host, 0), Handler)
     server.daemon_threads = True
-    chat.url = f"http://127.0.0.1:{server.server_port}/v1"
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    chat.url = f"{'https' if tls else 'http'}://{host}:{server.server_port}/v1"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:

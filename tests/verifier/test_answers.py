@@ -203,3 +203,21 @@ def test_a_ground_truth_that_cannot_be_read_is_reported_with_its_row(
 ) -> None:
     with pytest.raises(UnusableGroundTruth, match=reason):
         reward(config, truth, "12")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        ExactMatchConfig(name="r", extract="boxed"),
+        ExactMatchConfig(name="r", extract="answer_tag"),
+        numeric(extract="pattern", extract_pattern="= (.*)"),
+        MathConfig(name="r"),
+    ],
+    ids=["boxed", "answer_tag", "pattern", "math"],
+)
+@pytest.mark.parametrize("text", ["nothing to be found", ""])
+def test_without_a_ground_truth_an_answer_without_its_place_is_not_to_blame(
+    config: RewardSection, text: str
+) -> None:
+    with pytest.raises(UnusableGroundTruth, match="prompt row-7: no `answer`"):
+        reward(config, "", text)

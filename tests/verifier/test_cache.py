@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from slipstream.config.rewards import FormatConfig, RewardSection
@@ -36,7 +37,7 @@ class Costly:
             case "raise":
                 raise OSError("disk on fire")
             case "unusable":
-                raise UnusableGroundTruth("prompt p")
+                raise UnusableGroundTruth(f"prompt {prompt.prompt_id}")
             case "":
                 return invalid("empty answer")
         return Verdict(value=float(len(answer.text)))
@@ -145,6 +146,17 @@ def test_a_verdict_under_way_is_remembered_for_a_caller_that_gave_up() -> None:
 def test_an_unusable_ground_truth_refuses_the_group() -> None:
     with pytest.raises(UnusableGroundTruth):
         played(Bench(), ["a", "unusable", "b", "unusable"])
+
+
+def test_each_of_two_prompts_with_the_same_unusable_truth_is_named() -> None:
+    prompts = [replace(prompt(), prompt_id=name) for name in ("one", "other")]
+
+    async def play() -> list[object]:
+        bench = Bench()
+        calls = [bench.score(given, "unusable", "unusable") for given in prompts]
+        return list(await asyncio.gather(*calls, return_exceptions=True))
+
+    assert [str(error) for error in asyncio.run(play())] == ["prompt one", "prompt other"]
 
 
 def test_closing_ends_what_is_under_way_for_nobody() -> None:

@@ -16,6 +16,7 @@ from slipstream.verifier.reward import UnusableGroundTruth
 from slipstream.verifier.sandbox.values import to_plain
 from verifier.scoring import Bench, answer
 
+pytestmark = pytest.mark.usefixtures("outer_wall")
 ALONE = VerifierConfig(workers=1)
 ADDS = "def add(a, b):\n    return a + b"
 

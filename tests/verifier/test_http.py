@@ -14,7 +14,7 @@ from slipstream.config import ConfigError, RpcConfig, VerifierConfig
 from slipstream.config.rewards import CountdownConfig, ExactMatchConfig
 from slipstream.telemetry.logs import Log
 from slipstream.types import Prompt
-from slipstream.verifier.http.app import make_app
+from slipstream.verifier.http.app import REFUSALS, make_app
 from slipstream.verifier.http.listener import start_http
 from slipstream.verifier.reward import Answer, Verdict, failed
 from verifier.scoring import Bench
@@ -29,6 +29,7 @@ def served(
     *,
     config: RpcConfig | None = None,
     address: str = "127.0.0.1:0",
+    patience: float = 30.0,
 ) -> Any:
     """What `ask` makes of a server with the bench's scorer, given its address."""
 
@@ -36,7 +37,8 @@ def served(
         async with bench:
             log = Log(pod="verifier", stream=bench.lines)
             app = make_app(bench.scorer)
-            server = await start_http(app, address, config=config or RpcConfig(), log=log, grace=1)
+            settings = config or RpcConfig()
+            server = await start_http(app, address, config=settings, log=log, grace=1, patience=patience)
             try:
                 return await ask(server.address)
             finally:
@@ -95,8 +97,9 @@ def test_an_error_has_no_value() -> None:
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (b"{", "JSON decode error"),
-        (b"\xff", "error parsing the body"),
+        (b"{", "the body is not JSON: Expecting property name"),
+        (b"\xff", "the body is not JSON in UTF-8"),
+        (b"[" * 200_000, "nested too deeply"),
         ([], "valid dictionary"),
         ({"prompt": {"text": "?"}}, "answers: Field required"),
         ({"prompt": {"text": "?"}, "answers": []}, "answers: Tuple should have at least 1 item"),
@@ -108,8 +111,79 @@ def test_an_error_has_no_value() -> None:
 )
 def test_what_cannot_be_right_is_refused_in_words(body: Any, said: str) -> None:
     response = posted(Bench(REWARDS), body)
-    assert response.status_code in (400, 422)
+    assert response.status_code == 422
     assert said in response.json()["error"]
+
+
+def test_what_is_wrong_inside_of_a_list_is_not_also_said_of_the_list() -> None:
+    response = posted(Bench(REWARDS), {"prompt": {"text": "?"}, "answers": [{"text": "a", "tokens": -1}]})
+    assert response.json() == {"error": "answers.0.tokens: Input should be greater than or equal to 0"}
+
+
+def test_a_page_in_a_browser_cannot_use_a_verifier_of_this_machine() -> None:
+    ours = ["localhost:1234", "127.0.0.1", "[::1]:80"]
+    strange = ["rebound.example:8000", "localhost.rebound.example", "127.0.0.1@rebound.example", "[::1", ""]
+    cases = [
+        *(({"host": host}, 200) for host in ours),
+        *(({"host": host}, 421) for host in strange),
+        *(({"origin": origin}, 403) for origin in ("http://site.example", "null")),
+    ]
+
+    async def ask(address: str) -> list[httpx.Response]:
+        url = f"http://{address}/v1/score"
+        async with httpx.AsyncClient() as client:
+            return [await client.post(url, json=GROUP, headers=headers) for headers, _ in cases]
+
+    responses = served(Bench(REWARDS), ask)
+    assert [response.status_code for response in responses] == [status for _, status in cases]
+    assert all(response.json()["error"] for response in responses[len(ours) :])
+
+
+def test_other_methods_and_paths_are_refused_without_a_redirect() -> None:
+    async def ask(address: str) -> list[httpx.Response]:
+        async with httpx.AsyncClient(base_url=f"http://{address}") as client:
+            return [await client.get("/v1/score"), await client.post("/v1/score/", json=GROUP)]
+
+    method, path = served(Bench(REWARDS), ask)
+    assert (method.status_code, method.headers["allow"]) == (405, "POST")
+    assert path.status_code == 404
+    assert "access-control-allow-origin" not in method.headers
+
+
+def test_a_caller_who_is_too_slow_is_let_go() -> None:
+    head = b"POST /v1/score HTTP/1.1\r\nHost: localhost\r\n"
+
+    async def answer(address: str, sent: bytes) -> bytes:
+        host, _, port = address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(sent)
+        async with asyncio.timeout(10):
+            said = await reader.read()
+        writer.close()
+        return said
+
+    async def ask(address: str) -> tuple[list[bytes], list[int]]:
+        async with httpx.AsyncClient(base_url=f"http://{address}") as client:
+            first = await client.post("/v1/score", json=GROUP)
+            slow = (b"", head, head + b"Content-Length: 9\r\n\r\n{")
+            said = await asyncio.gather(*(answer(address, sent) for sent in slow))
+            second = await client.post("/v1/score", json=GROUP)  # between two requests it may wait longer
+        return said, [first.status_code, second.status_code]
+
+    (nothing, half_a_head, half_a_body), healthy = served(Bench(REWARDS), ask, patience=0.2)
+    assert (nothing, half_a_head) == (b"", b"")
+    assert half_a_body.startswith(b"HTTP/1.1 408")
+    assert half_a_body.endswith(b'{"error": "the body did not come within 0.2 s"}')
+    assert healthy == [200, 200]
+
+
+def test_a_failure_of_the_verifier_is_told_in_json_and_logged() -> None:
+    bench = Bench(REWARDS)
+    bench.scorer.score = None  # type: ignore[assignment, method-assign]
+    response = posted(bench, GROUP)
+    assert response.status_code == 500
+    assert response.json()["error"] == "the verifier failed: TypeError; its log says more"
+    assert "http request failed" in bench.lines.getvalue()
 
 
 def test_a_body_that_does_not_say_that_it_is_json_is_refused() -> None:
@@ -153,8 +227,13 @@ def test_a_body_that_is_too_large_is_refused() -> None:
 
 
 def test_openapi_documents_request_response_and_refusals() -> None:
-    operation = make_app(Bench(REWARDS).scorer).openapi()["paths"]["/v1/score"]["post"]
-    assert set(operation["responses"]) == {"200", "403", "413", "422", "429"}
+    page = make_app(Bench(REWARDS).scorer).openapi()
+    operation = page["paths"]["/v1/score"]["post"]
+    assert set(operation["responses"]) == {"200", *map(str, REFUSALS)} >= {"403", "413", "422", "429"}
+    assert "Retry-After" in operation["responses"]["429"]["headers"]
+    for name, schema in page["components"]["schemas"].items():
+        for key, field in schema["properties"].items():
+            assert field.get("description"), f"{name}.{key}"
     assert operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].endswith("/ScoreIn")
 
 
@@ -190,10 +269,12 @@ def test_a_certificate_of_the_right_role_is_needed(tmp_path: Path, role: str, st
     async def ask(address: str) -> httpx.Response:
         return await over_tls(address, trusting(tmp_path / role))
 
-    response = served(Bench(REWARDS), ask, config=config)
+    bench = Bench(REWARDS)
+    response = served(bench, ask, config=config)
     assert response.status_code == status
     if status == 403:
         assert response.json()["error"] == f"a {role} may not score; those who may: console, probe, rollout"
+    assert ("call refused" in bench.lines.getvalue()) == (status == 403)
 
 
 def test_a_certificate_of_another_trust_domain_may_not_score(tmp_path: Path) -> None:

@@ -19,19 +19,20 @@ from slipstream.config import VerifierConfig
 from slipstream.config.rewards import CodeTestsConfig, ExactMatchConfig
 from slipstream.config.schema import IsolationConfig
 from slipstream.verifier.sandbox import kernel, scratch, seccomp
-from slipstream.verifier.sandbox.job import Run
-from slipstream.verifier.sandbox.layers import LAYERS, Report, TooFewLayers
-from slipstream.verifier.sandbox.server_process import (
+from slipstream.verifier.sandbox.interpreter import (
     ENVIRONMENT,
     INTERPRETER_FLAGS,
     SCRIPT,
     SOURCE_ROOT,
-    SandboxLost,
 )
+from slipstream.verifier.sandbox.job import Run
+from slipstream.verifier.sandbox.layers import LAYERS, Report, TooFewLayers
+from slipstream.verifier.sandbox.server_process import SandboxLost
 from slipstream.verifier.workers.frames import receive_frame, to_frame
 from verifier.escapes import calls
 from verifier.scoring import Bench
 
+pytestmark = pytest.mark.usefixtures("outer_wall")
 REWARD = CodeTestsConfig(name="code_tests")
 POD_USER = 10001
 UNSHARE, CLONE = {"x86_64": (272, 56), "aarch64": (97, 220)}[os.uname().machine]
@@ -178,7 +179,7 @@ def server_as_pod(prepare: Callable[[], None] | None) -> Iterator[Callable[..., 
         ]
         with theirs:
             process = subprocess.Popen(
-                [*command, "65536", "4"],
+                [*command, "65536", "4", "none"],
                 env=ENVIRONMENT,
                 pass_fds=[theirs.fileno()],
                 user=POD_USER,

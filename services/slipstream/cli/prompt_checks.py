@@ -28,7 +28,7 @@ def check_prompts(config: RunConfig, model: ModelFiles | None) -> list[Problem]:
         return [Problem(key="data", reason=str(error), remedy="correct the file, or name another")]
     except ImportError as error:
         return [Problem(key="data", reason=str(error), remedy="pip install 'slipstream[learner]'")]
-    prompts = list(_prompts(config, source))
+    prompts = list(looked_at(config, source))
     problems = [*_held_out(config, source), *_unjudgeable(config, prompts), *_conversations(config, prompts)]
     if config.model.tiny is not None:
         return [*problems, *_spelling(prompts), *_context(config, prompts, config.model.tiny.max_tokens, len)]
@@ -42,7 +42,7 @@ def check_prompts(config: RunConfig, model: ModelFiles | None) -> list[Problem]:
     ]
 
 
-def _prompts(config: RunConfig, source: PromptSource) -> Iterator[Prompt]:
+def looked_at(config: RunConfig, source: PromptSource) -> Iterator[Prompt]:
     """All rows of a file; the first training and held-out prompts of a task, each once."""
     if isinstance(source, FileSource):
         yield from map(source.training, range(source.size))

@@ -2,7 +2,7 @@
 
 import argparse
 import json
-import subprocess
+import os
 import sys
 from pathlib import Path
 
@@ -11,11 +11,28 @@ def add_score(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     """The command and its options."""
     text = "score completions in a file of your own"
     score = commands.add_parser("score", help=text, description=text.capitalize() + ".")
-    score.add_argument("file", type=Path, metavar="FILE", help="JSONL: prompt, answer, completion(s)")
-    score.add_argument("--reward", nargs="+", action="extend", default=[], metavar="NAME", help="by which")
+    score.add_argument(
+        "file",
+        type=Path,
+        metavar="FILE",
+        help="rows of prompt, answer and completion(s): .jsonl, .jsonl.gz, .parquet, or - for standard input",
+    )
+    score.add_argument(
+        "--reward",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="NAME",
+        help="by which; the kinds are in docs/rewards.md",
+    )
     score.add_argument("--config", type=Path, metavar="RUN", help="YAML file of a run, for its rewards")
     score.add_argument(
-        "--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="as rewards.0.pattern=.*"
+        "--set",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="KEY=VALUE",
+        help="an argument, as rewards.0.pattern=.*",
     )
     score.add_argument(
         "--column",
@@ -30,7 +47,7 @@ def add_score(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
 
 
 def _score(arguments: argparse.Namespace) -> int:
-    """In a process of its own: the rewards are the verifier's."""
+    """This process becomes one of the verifier, whose the rewards are."""
     options = {
         "file": str(arguments.file),
         "rewards": arguments.reward,
@@ -39,4 +56,6 @@ def _score(arguments: argparse.Namespace) -> int:
         "columns": arguments.column,
         "output": None if arguments.output is None else str(arguments.output),
     }
-    return subprocess.call([sys.executable, "-m", "slipstream.verifier.score", json.dumps(options)])
+    sys.stdout.flush()
+    command = [sys.executable, "-m", "slipstream.verifier.score", json.dumps(options)]
+    os.execv(sys.executable, command)  # a Ctrl-C and a closed pipe are its own

@@ -15,6 +15,7 @@ from slipstream.cli.reward_checks import check_rewards
 from slipstream.cli.self_judge_checks import check_self_judge
 from slipstream.cli.stage_checks import check_stage, stage_line
 from slipstream.cli.verbalized_checks import check_verbalized
+from slipstream.cli.verifier_checks import check_verifier
 from slipstream.config import RunConfig
 from slipstream.config.checks import EXPERT_KEYS, DerivedNumbers, Problem, check_config, derived_numbers
 from slipstream.config.stage_runs import stage_runs
@@ -48,6 +49,7 @@ def _find(config: RunConfig, *, gpus: Literal["error", "note"]) -> list[Problem]
         *check_prompts(config, model),
         *check_verbalized(config, model),
         *check_rewards(config),
+        *check_verifier(config, here=gpus),
         *check_self_judge(config, model),
         *check_machine(config, gpus=gpus),
     ]

@@ -70,7 +70,11 @@ def parse_config(
     """Validate a tree of keys after applying overrides. Errors: ConfigError."""
     merged = dict(tree)
     for override in overrides:
-        merged = set_key(merged, *_split(override))
+        keys, value = _split(override)
+        try:
+            merged = set_key(merged, keys, value)
+        except ConfigError as error:
+            raise ConfigError(f"--set {override}: {error}") from error
     try:
         return RunConfig.model_validate(merged)
     except ValidationError as error:
@@ -132,15 +136,17 @@ def _split(override: str) -> tuple[list[str], Any]:
 
 def set_key(tree: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict[str, Any]:
     """A copy of `tree` with one dotted key set; missing sections are made, and a number finds its place in a
-    list (`rewards.0.weight`)."""
+    list (`rewards.0.weight`). Errors: ConfigError for a place that the list does not have."""
     return {**tree, keys[0]: _with(tree.get(keys[0]), keys[1:], value)}
 
 
 def _with(below: Any, keys: Sequence[str], value: Any) -> Any:
     if not keys:
         return value
-    if isinstance(below, list) and keys[0].isdecimal() and int(keys[0]) < len(below):
-        place = int(keys[0])
+    if isinstance(below, list):
+        place = int(keys[0]) if keys[0].isdecimal() else len(below)
+        if place >= len(below):
+            raise ConfigError(f"{keys[0]} is no place in a list of {len(below)}, which counts from 0")
         return [*below[:place], _with(below[place], keys[1:], value), *below[place + 1 :]]
     return set_key(below if isinstance(below, dict) else {}, keys, value)
 

@@ -2,14 +2,27 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from math import ceil
 from typing import Final
 
 import regex  # type: ignore[import-untyped, unused-ignore]
 
 from slipstream.config.data import parts
 from slipstream.config.problem import Problem
-from slipstream.config.rewards import FormatConfig, RewardConfig, SelfJudgeConfig
+from slipstream.config.rewards import (
+    CodeTestsConfig,
+    CustomConfig,
+    FormatConfig,
+    JsonSchemaConfig,
+    JudgeConfig,
+    MathConfig,
+    RewardConfig,
+    SelfJudgeConfig,
+)
 from slipstream.config.schema import RunConfig
+
+FEWEST_CORES: Final = 2
+"""Of a verifier whose children are one for each of its cores."""
 
 
 def _rewards(config: RunConfig) -> Iterator[Problem]:
@@ -34,6 +47,7 @@ def _of_each(config: RunConfig) -> Iterator[Problem]:
         key = f"rewards.{position}"
         yield from _fits_the_data(config, reward, key)
         yield from _deadline(config, reward, key)
+        yield from _hanging_group(config, reward, key)
         if isinstance(reward, FormatConfig):
             yield from _pattern(reward, key)
         if isinstance(reward, SelfJudgeConfig):
@@ -64,6 +78,33 @@ def _deadline(config: RunConfig, reward: RewardConfig, key: str) -> Iterator[Pro
             remedy="set it well below verifier.timeout_seconds, or raise that",
             severity="note",
         )
+
+
+def _hanging_group(config: RunConfig, reward: RewardConfig, key: str) -> Iterator[Problem]:
+    """A group of answers that all hang: each takes its whole deadline, and children or places are few."""
+    seconds, at_once = _longest(config, reward)
+    longest = seconds * ceil(config.rollout.group_size / at_once)
+    patience = config.verifier.timeout_seconds * (config.verifier.retries + 1)
+    if longest > patience:
+        yield Problem(
+            key=f"{key}.timeout_seconds",
+            reason=f"lets {config.rollout.group_size} answers that hang take {longest:g} s, {at_once} at a time, "
+            f"and a rollout gives up after {patience:g} s: they would be withheld and not score 0",
+            remedy="lower it, or raise verifier.timeout_seconds, verifier.retries or verifier.workers",
+            severity="note",
+        )
+
+
+def _longest(config: RunConfig, reward: RewardConfig) -> tuple[float, int]:
+    """The seconds that one answer may take, and how many answers are judged at a time."""
+    children = config.verifier.workers or FEWEST_CORES
+    if isinstance(reward, JudgeConfig):
+        return reward.timeout_seconds * (reward.retries + 1), reward.concurrency
+    if isinstance(reward, CodeTestsConfig | MathConfig | JsonSchemaConfig):
+        return reward.timeout_seconds, children
+    if isinstance(reward, CustomConfig):
+        return reward.timeout_seconds, config.rollout.group_size if reward.group else children
+    return 0.0, 1
 
 
 def _pattern(reward: FormatConfig, key: str) -> Iterator[Problem]:

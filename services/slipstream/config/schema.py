@@ -204,7 +204,15 @@ class ReplayConfig(Section):
 
 
 Layer = Literal[
-    "rlimits", "seccomp", "landlock", "network_namespace", "pid_namespace", "user", "cgroup", "gvisor"
+    "rlimits",
+    "seccomp",
+    "landlock",
+    "network_namespace",
+    "pid_namespace",
+    "user",
+    "bubblewrap",
+    "cgroup",
+    "gvisor",
 ]
 
 
@@ -213,6 +221,22 @@ class IsolationConfig(Section):
 
     require: tuple[Layer, ...] = ("rlimits", "seccomp", "landlock")
     """Layers without which a verifier that runs code refuses to start; `slipstream doctor` lists them."""
+    bubblewrap: Literal["auto", "off"] = "auto"
+    """auto: around each server of programs where bubblewrap works; off: nowhere."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def off_is_a_word(cls, given: object) -> object:
+        """YAML reads `off` as false."""
+        if isinstance(given, Mapping) and given.get("bubblewrap") is False:
+            return {**given, "bubblewrap": "off"}
+        return given
+
+    @model_validator(mode="after")
+    def what_is_off_is_not_demanded(self) -> "IsolationConfig":
+        if self.bubblewrap == "off" and "bubblewrap" in self.require:
+            raise ValueError("require demands bubblewrap, and bubblewrap is off; leave one of the two out")
+        return self
 
 
 class VerifierConfig(Section):

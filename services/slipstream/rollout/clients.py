@@ -64,12 +64,17 @@ class ReplayClient:
 
 
 class VerifierClient:
-    """Scores; an error is tried again, and what still has none is marked as withheld, never as 0."""
+    """Scores; an error is tried again, and what still has none is marked as withheld, never as 0.
+
+    Invariant: a reward that looks at the group sees all of it, also when only some answers are tried again;
+    the verifier remembers what was costly.
+    """
 
     def __init__(self, channel: grpc.aio.Channel, config: RunConfig) -> None:
         self._stub = VerifierStub(channel)
         self._timeout = config.verifier.timeout_seconds
         self._tries = config.verifier.retries + 1
+        self._whole_groups = any(reward.sees_group() for reward in config.rewards)
 
     async def score(self, prompt: Prompt, completions: Sequence[Completion]) -> list[Completion]:
         """The completions with their reward vectors; all are withheld when no answer to it can be judged.
@@ -84,7 +89,7 @@ class VerifierClient:
             if attempt:
                 await asyncio.sleep(0.1 * 2**attempt)
             try:
-                vectors = await self._try(prompt, [scored[index] for index in open_places])
+                vectors = await self._vectors(prompt, scored, open_places)
             except grpc.aio.AioRpcError as error:
                 if error.code() is not grpc.StatusCode.INVALID_ARGUMENT:
                     raise
@@ -92,6 +97,15 @@ class VerifierClient:
             for index, rewards in zip(open_places, vectors, strict=True):
                 scored[index] = replace(scored[index], rewards=rewards)
         return scored
+
+    async def _vectors(
+        self, prompt: Prompt, completions: Sequence[Completion], places: Sequence[int]
+    ) -> list[tuple[Reward, ...]]:
+        """The vectors of some completions of a group."""
+        if not self._whole_groups:
+            return await self._try(prompt, [completions[place] for place in places])
+        vectors = await self._try(prompt, completions)
+        return [vectors[place] for place in places]
 
     async def _try(self, prompt: Prompt, completions: Sequence[Completion]) -> list[tuple[Reward, ...]]:
         request = verifier_pb2.ScoreRequest(

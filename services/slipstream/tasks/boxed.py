@@ -2,16 +2,18 @@
 
 import re
 
-_OPEN = "\\boxed{"
+_OPEN = re.compile(r"\\(?:boxed|fbox) ?\{")
 _BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
 
 
 def last_boxed(text: str) -> str | None:
     """What stands in the last \\boxed{...}; None when its braces do not close, or there is none."""
-    start = text.rfind(_OPEN)
-    if start < 0:
+    begin = 0
+    for opening in _OPEN.finditer(text):
+        begin = opening.end()
+    depth = 1 if begin else 0
+    if not depth:
         return None
-    depth, begin = 1, start + len(_OPEN)
     for brace in _BRACES.finditer(text, begin):
         depth += {"{": 1, "}": -1}.get(brace.group(), 0)
         if not depth:

@@ -7,6 +7,7 @@ import re
 from typing import Final
 
 from slipstream.tasks.boxed import last_boxed
+from slipstream.tasks.notation import one_notation
 
 MAX_CHARACTERS: Final = 500
 MAX_DEPTH: Final = 12
@@ -19,6 +20,7 @@ _NUMBER = re.compile(r"[0-9]+")
 _COMMAND = re.compile(r"\\[A-Za-z]+")
 _POWER = re.compile(r"\^|\*\*")
 _FACTORIAL = re.compile(r"([0-9]+|[)\]}])\s*!|\\(?:binom|dbinom|tbinom|Gamma|prod|sum|int|uparrow)")
+_FACTORIALS = re.compile(r"!\s*!\s*!")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 _SPACED_THOUSANDS = re.compile(r"(?<![0-9.])([0-9]{1,3})((?:(?:\\[,;! ]|\{,\}|~)[0-9]{3})+)(?![0-9])")
 _SEPARATOR = re.compile(r"\\[,;! ]|\{,\}|~")
@@ -27,7 +29,14 @@ _SCIENTIFIC = re.compile(r"(?<![A-Za-z0-9.])([0-9]+(?:\.[0-9]+)?)[eE]([+-]?[0-9]
 _SIGNS = re.compile(r"[\s+-]*")
 _ATOM = re.compile(r"\\[A-Za-z]+\s*|[A-Za-z]|[0-9]+(?:\.[0-9]+)?")
 _HIGHER = re.compile(r"\s*(?:\^|!)")
-_TWO_NUMBERS = re.compile(r"[0-9.](?:\s|\\[,;:! ]|~)+[0-9.]")
+_TWO_NUMBERS = re.compile(r"[0-9.](?:\s|\\[,;:! ]|~|\\q?quad|\\space|['\"]|\\?\$)+[0-9.]")
+_ENDING = re.compile(r"(?:\s|\\[,;:! ]|\\\\|\\q?quad|(?<!\\)[.,;])$")
+LONGEST_ENDING: Final = 6
+_WORDS = re.compile(r"\\(?:text|mbox|textrm|textbf|textit)\s*\{([^{}]*)\}")
+_BOX = re.compile(r"\\(?:boxed|fbox)")
+_SYMBOLIC = re.compile(
+    r"\(\s*[0-9]{0,2}[A-Za-z](?:\s*[+-]\s*(?:[0-9]{0,2}[A-Za-z]|[0-9]{1,2})){0,4}\s*\)\s*!"
+)
 
 
 class Refused(ValueError):
@@ -45,28 +54,34 @@ def readable(text: str) -> str:
     _check_powers(expression)
     if _TWO_NUMBERS.search(expression):
         raise Refused("two numbers side by side")
+    if _BOX.search(expression):
+        raise Refused("a box inside of an expression")
+    words = " ".join(_WORDS.findall(expression))
+    if _NUMBER.search(words) and _NUMBER.search(_WORDS.sub("", expression)):
+        raise Refused("a number among words beside another number")
     return expression
 
 
 def _bare(text: str) -> str:
     """Without a box, dollar signs, brackets of LaTeX and a full stop around it."""
     body = text.strip()
-    if body.startswith("\\boxed{") and body.endswith("}"):
-        body = last_boxed(body) or body
+    inside = last_boxed(body)
+    if inside is not None and body in (f"\\boxed{{{inside}}}", f"\\fbox{{{inside}}}"):
+        body = inside.strip()
+    body = body[2:-2] if len(body) > 4 and body.startswith("**") and body.endswith("**") else body
     for opening, closing in (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]")):
         if body.startswith(opening) and body.endswith(closing) and len(body) >= 2 * len(opening):
             body = body[len(opening) : len(body) - len(closing)]
             break
-    return body.strip().rstrip(".").strip()
+    while ending := _ENDING.search(body[-LONGEST_ENDING:]):
+        body = body[: len(body) - len(ending[0])]
+    return body.strip()
 
 
 def _plain(body: str) -> str:
-    body = body.replace("−", "-").replace("**", "^").replace("×", "\\times ").replace("·", "\\cdot ")
-    body = body.replace("π", "\\pi ").replace("∞", "\\infty ").replace("≤", "\\le ").replace("≥", "\\ge ")
-    body = body.replace("∪", "\\cup ").replace("√", "\\sqrt ")
     body = _SPACED_THOUSANDS.sub(lambda match: match[1] + _SEPARATOR.sub("", match[2]), body)
     body = _MIXED.sub(r"\1\\frac{\2}{\3}", body)
-    return _SCIENTIFIC.sub(r"\1\\times 10^{\2}", body)
+    return one_notation(_SCIENTIFIC.sub(r"\1\\times 10^{\2}", body))
 
 
 def _check_size(expression: str) -> None:
@@ -95,7 +110,9 @@ def _check_powers(expression: str) -> None:
             raise Refused(f"an exponent of more than {MAX_EXPONENT}")
         if ("^" in exponent or "!" in exponent) and largest > 5:
             raise Refused("a power of a power of numbers")
-    for factorial in _FACTORIAL.finditer(expression):
+    if _FACTORIALS.search(expression):
+        raise Refused("a factorial of a factorial of a factorial")
+    for factorial in _FACTORIAL.finditer(_SYMBOLIC.sub("n!", expression)):
         operand = factorial[1]
         if operand is not None and (not operand.isdigit() or int(operand) > MAX_FACTORIAL):
             raise Refused(f"a factorial of what is not a number up to {MAX_FACTORIAL}")

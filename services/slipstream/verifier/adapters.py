@@ -63,10 +63,14 @@ class Concurrently:
         if known is not None:
             return known
         task = self._running.get(key)
-        if task is None:
-            task = asyncio.create_task(self._judged(key, prompt, answer))
-            self._running[key] = task
-            task.add_done_callback(lambda _: self._running.pop(key, None))
+        if task is not None:
+            try:
+                return await asyncio.shield(task)
+            except UnusableGroundTruth:  # which names the prompt of another, that has the same truth
+                return await self._guarded(prompt, answer)
+        task = asyncio.create_task(self._judged(key, prompt, answer))
+        self._running[key] = task
+        task.add_done_callback(lambda _: self._running.pop(key, None))
         return await asyncio.shield(task)
 
     async def _judged(self, key: bytes, prompt: Prompt, answer: Answer) -> Verdict:

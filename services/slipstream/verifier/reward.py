@@ -46,6 +46,10 @@ class UnusableGroundTruth(ValueError):
     """
 
 
+class NotHere(ValueError):
+    """This machine lacks what a reward needs: a library, a file, a model. Another machine may have it."""
+
+
 class Reward(Protocol):
     """One configured component of the reward vector."""
 

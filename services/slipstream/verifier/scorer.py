@@ -87,7 +87,10 @@ class Scorer:
         self, name: str, reward: Reward, prompt: Prompt, answers: Sequence[Answer]
     ) -> list[Component]:
         started = time.monotonic()
-        verdicts = await _verdicts(reward, prompt, answers)
+        try:
+            verdicts = await _verdicts(reward, prompt, answers)
+        except UnusableGroundTruth as error:
+            raise UnusableGroundTruth(f"{error} (reward `{name}`)") from error
         self._metrics.observe("reward_seconds", time.monotonic() - started, reward=name)
         return [_component(name, verdict) for verdict in verdicts]
 

@@ -32,7 +32,13 @@ class Surroundings:
             number=config.workers, memory_mib=config.worker_memory_mib, metrics=metrics, log=log
         )
         cache = VerdictCache(config.cache_entries, metrics=metrics)
-        sandbox = Sandbox(number=config.workers, require=config.isolation.require, metrics=metrics, log=log)
+        sandbox = Sandbox(
+            number=config.workers,
+            require=config.isolation.require,
+            bubblewrap=config.isolation.bubblewrap,
+            metrics=metrics,
+            log=log,
+        )
         return cls(config=config, metrics=metrics, log=log, workers=workers, cache=cache, sandbox=sandbox)
 
     def memory(self, config: RewardSection, *, reads: Reads) -> Memory | None:

@@ -25,7 +25,7 @@ def process_of(container: Spec, pod: Spec, *, facts: Facts, store: Store, mounts
     more = [*(context.get("supplementalGroups") or []), *_present(context.get("fsGroup"))]
     return Process(
         words=command_line(container, entrypoint=image.entrypoint, default=image.command, known=environment),
-        environment=environment,
+        environment=_with_our_sources(environment),
         directory=container.get("workingDir", image.directory),
         user=user,
         group=context.get("runAsGroup", image.group),
@@ -39,7 +39,13 @@ def process_of(container: Spec, pod: Spec, *, facts: Facts, store: Store, mounts
 
 def _brought(image: Image, facts: Facts) -> dict[str, str]:
     """Variables of the image, and those that every container has."""
-    return {**image.environment, "HOSTNAME": facts.pod_name, "PYTHONPATH": SOURCES}
+    return {**image.environment, "HOSTNAME": facts.pod_name}
+
+
+def _with_our_sources(environment: dict[str, str]) -> dict[str, str]:
+    """In place of the package that the images have installed: it is found after what the pod adds."""
+    paths = [path for path in (environment.get("PYTHONPATH"), SOURCES) if path]
+    return {**environment, "PYTHONPATH": ":".join(paths)}
 
 
 def _present(group: int | None) -> list[int]:

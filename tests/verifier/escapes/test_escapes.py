@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import pytest
 from slipstream.config import VerifierConfig
 from slipstream.config.rewards import CodeTestsConfig
 from slipstream.types import Outcome, Prompt
@@ -18,6 +19,7 @@ from verifier.escapes import calls, interpreter
 from verifier.escapes.programs import CALLED, PRINTED, SHARED
 from verifier.scoring import Bench, answer
 
+pytestmark = pytest.mark.usefixtures("outer_wall")
 DEADLINE_SECONDS = 0.25
 SHORT_SECONDS = 0.06
 AT_ONCE = 8

@@ -6,11 +6,13 @@
 {{- if .Values.data.existingClaim -}}
 {{- if ne .Values.model.mode "volume" -}}{{- $model = append $model .Values.data.mountPath -}}{{- end -}}
 {{- end -}}
+{{- $verifier := $common -}}
+{{- range include "slipstream.verifier.mounts" . | fromYamlArray -}}{{- $verifier = append $verifier .mountPath -}}{{- end -}}
 {{- $places := dict
   "learner" (concat $model (list "/dev/shm" "/var/lib/slipstream"))
   "rollout" (append $model "/dev/shm")
   "replay" (ternary (append $common .Values.data.mountPath) $common (not (empty .Values.data.existingClaim)))
-  "verifier" $common
+  "verifier" $verifier
   "tests" $common
   "redis" (list "/etc/redis" "/run/redis" "/tmp" "/data") -}}
 {{- range $where := list "learner" "verifier" "replay" "redis" "tests" -}}
@@ -19,7 +21,7 @@
 {{- range (include "slipstream.rollout.pools" . | fromJson).pools -}}
 {{- include "slipstream.guards.extrasOf" (dict "where" (printf "rollout.pools[%s]" .name) "room" . "places" $places.rollout) -}}
 {{- end -}}
-{{- if and .Values.data.existingClaim (or (has .Values.data.mountPath $places.verifier) (hasPrefix "/etc/slipstream/" .Values.data.mountPath) (and (ne .Values.model.mode "volume") (eq .Values.data.mountPath "/models"))) }}
+{{- if and .Values.data.existingClaim (or (has .Values.data.mountPath $common) (hasPrefix "/etc/slipstream/" .Values.data.mountPath) (and (ne .Values.model.mode "volume") (eq .Values.data.mountPath "/models"))) }}
 data.mountPath is {{ .Values.data.mountPath }}, where the pods have something else: set it to another directory, such as /data
 {{- end }}
 {{- end -}}
@@ -31,8 +33,11 @@ data.mountPath is {{ .Values.data.mountPath }}, where the pods have something el
 {{- if or (has .name (list "HOME" "USER" "POD_NAME" "POD_IP" "NODE_RANK" "HF_HUB_OFFLINE" "NVIDIA_VISIBLE_DEVICES")) (hasPrefix "SLIPSTREAM_" .name) }}
 {{ $where }}.extraEnv sets {{ .name }}, which the chart sets: leave it out
 {{- end }}
+{{- if and (eq .name "PYTHONPATH") (eq $where "verifier") $.room.code }}
+verifier.extraEnv sets PYTHONPATH, and verifier.code is found by it: leave it out, or put all code into one image
+{{- end }}
 {{- end -}}
-{{- $own := list "config" "tmp" "home" "shared-memory" "models" "data" "checkpoints" "users" -}}
+{{- $own := list "config" "tmp" "home" "shared-memory" "models" "data" "checkpoints" "users" "judge-secrets" "reward-code" -}}
 {{- $names := list -}}
 {{- range .room.extraVolumes -}}
 {{- if has .name $own }}

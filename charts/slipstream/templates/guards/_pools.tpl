@@ -44,5 +44,8 @@ pool {{ .name }} has autoscaling.maxReplicas {{ $scaling.maxReplicas }}, and the
 {{- if and .enabled (gt (int .minReplicas) (int .maxReplicas)) }}
 verifier.autoscaling.minReplicas is {{ .minReplicas }}, above maxReplicas {{ .maxReplicas }}: lower the one or raise the other
 {{- end }}
+{{- if and .enabled (eq .by "answers") (not $values.autoscaling.prometheus.address) }}
+verifier.autoscaling.by is answers, and KEDA does not know Prometheus: set autoscaling.prometheus.address
+{{- end }}
 {{- end }}
 {{- end -}}

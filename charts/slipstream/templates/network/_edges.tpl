@@ -28,11 +28,27 @@ egress:
   {{- include "slipstream.network.hub" . | nindent 2 }}
 {{- end -}}
 
-{{/* What it runs is not trusted: nothing goes out. */}}
+{{/* What it runs is not trusted: nothing goes out, but to the judges that it asks. */}}
 {{- define "slipstream.network.verifier" -}}
 ingress:
   {{- include "slipstream.network.metrics" . | nindent 2 }}
   {{- include "slipstream.network.served" (list . "verifier" "rollout") | nindent 2 }}
+  {{- if .Values.verifier.http.enabled }}
+  - ports: [{protocol: TCP, port: {{ .Values.verifier.http.port }}}]
+    from:
+      {{- toYaml .Values.verifier.http.peers | nindent 6 }}
+  {{- end }}
+{{- $ports := include "slipstream.verifier.judgePorts" . }}
+{{- if and $ports .Values.verifier.judge.peers }}
+egress:
+  {{- include "slipstream.network.dns" . | nindent 2 }}
+  - ports:
+      {{- range splitList " " $ports }}
+      - {protocol: TCP, port: {{ . }}}
+      {{- end }}
+    to:
+      {{- toYaml .Values.verifier.judge.peers | nindent 6 }}
+{{- end }}
 {{- end -}}
 
 {{- define "slipstream.network.replay" -}}

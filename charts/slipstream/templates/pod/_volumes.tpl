@@ -9,7 +9,7 @@
 {{- define "slipstream.volumes.base" -}}
 {{ include "slipstream.volumes.config" . }}
 - name: tmp
-  emptyDir: {}
+  emptyDir: {{ with .room.scratchSize }}{sizeLimit: {{ . }}}{{ else }}{}{{ end }}
 - name: home
   emptyDir: {{ with .room.cacheSize }}{sizeLimit: {{ . }}}{{ else }}{}{{ end }}
 {{- end -}}

@@ -21,3 +21,7 @@ class RewardSection(BaseModel):
     """What judges the answer."""
     weight: float = 1.0
     """Factor of the component in the total that the advantage is computed from."""
+
+    def sees_group(self) -> bool:
+        """Whether the score of an answer depends on the others of its group."""
+        return False

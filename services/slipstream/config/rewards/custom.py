@@ -27,6 +27,10 @@ class CustomConfig(RewardSection):
     timeout_seconds: float = Field(5.0, gt=0, le=3600)
     """Deadline of a call: of one answer, or with `group` of all answers to a prompt."""
 
+    def sees_group(self) -> bool:
+        """As the function is called."""
+        return self.group
+
     @model_validator(mode="after")
     def one_function(self) -> "CustomConfig":
         if (self.function is None) == (self.entry_point is None):

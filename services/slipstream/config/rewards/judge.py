@@ -37,9 +37,12 @@ class JudgeConfig(RewardSection):
     """Name of the model, as the endpoint knows it."""
     rubric: str = RUBRIC
     """What the judge is told, with the places {prompt}, {answer} and {reference} (the prompt's `answer`)."""
+    ranks: bool = False
+    """Whether the judge sees all answers to a prompt at a time, in random order, and ranks them: a score is
+    the share of the others that an answer beats, ties half, and 0.5 alone. Else it scores each by itself."""
     reply: Literal["line", "json"] = "line"
-    """How the score is said: `SCORE: number` on the last line, or as `score` of a JSON object, for which the
-    endpoint is asked by response_format."""
+    """How the score is said: `SCORE: number` (or `RANKING: 2 > 1 = 3`) on the last line, or as `score` (or
+    `ranking`, `[[2], [1, 3]]`) of a JSON object, for which the endpoint is asked by response_format."""
     lowest: float = 0.0
     """Score of the worst answer; it becomes 0."""
     highest: float = 10.0
@@ -63,11 +66,19 @@ class JudgeConfig(RewardSection):
     concurrency: int = Field(16, ge=1)
     """Calls at the same time, of this reward on this verifier."""
 
+    def sees_group(self) -> bool:
+        """Where it ranks."""
+        return self.ranks
+
     @model_validator(mode="after")
     def usable(self) -> "JudgeConfig":
         """Errors: ValueError for a rubric without an answer, an empty range, or plaintext beyond loopback."""
         if "{answer}" not in self.rubric:
             raise ValueError("rubric: has no place for the {answer}")
+        if self.ranks and self.model_fields_set & {"lowest", "highest"}:
+            raise ValueError(
+                "lowest and highest are of scores, and with ranks there are none; leave them out"
+            )
         if self.lowest >= self.highest:
             raise ValueError(f"lowest: {self.lowest:g} is not below highest, {self.highest:g}")
         _check_url(self.url, plaintext=self.plaintext)

@@ -70,7 +70,15 @@ class RepetitionConfig(RewardSection):
     """Words of an n-gram."""
 
 
-class NoRepeatConfig(RewardSection):
+class GroupSection(RewardSection):
+    """A reward of an answer beside the others of its group."""
+
+    def sees_group(self) -> bool:
+        """Always."""
+        return True
+
+
+class NoRepeatConfig(GroupSection):
     """0 to 1 by how often an answer comes in its group, white space aside; an empty answer is invalid."""
 
     kind: Literal["no_repeat"] = "no_repeat"
@@ -81,7 +89,7 @@ class NoRepeatConfig(RewardSection):
     """Of equal answers: all but the first get 0, all get 0, or each gets 1 / how many there are."""
 
 
-class DiversityConfig(RewardSection):
+class DiversityConfig(GroupSection):
     """Share of an answer's distinct n-grams of words that no other answer of its group has, 0 to 1."""
 
     kind: Literal["diversity"] = "diversity"

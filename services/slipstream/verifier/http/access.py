@@ -1,8 +1,13 @@
-"""In front of the application: who may come in, and with how much."""
+"""In front of the application: who may come in, with how much, and how slowly."""
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import urlsplit
+
+from slipstream.config.addresses import is_loopback
+from slipstream.telemetry.logs import Log
 
 Scope = dict[str, Any]
 Message = dict[str, Any]
@@ -15,41 +20,82 @@ SCORERS = frozenset({"rollout", "probe", "console"})
 
 
 class Guard:
-    """Refuses those who may not score, and bodies over `max_bytes`, before any of the body is parsed.
+    """Refuses those who may not score, and bodies too large or too slow, before any of the body is parsed.
 
-    A server with mutual TLS puts the caller's role into the state of the connection (see listener.py).
+    A server with mutual TLS puts the caller's role into the state of the connection (see protocol.py). Pages
+    in a browser may not score: they send an Origin, and one that another site made name this machine
+    (DNS rebinding) sends that name as Host, which a `local` server does not answer to.
     """
 
-    def __init__(self, app: App, *, max_bytes: int, secure: bool) -> None:
+    def __init__(
+        self, app: App, *, max_bytes: int, body_seconds: float, secure: bool, local: bool, log: Log
+    ) -> None:
         self._app = app
         self._max_bytes = max_bytes
+        self._body_seconds = body_seconds
         self._secure = secure
+        self._local = local
+        self._log = log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        try:
+            self._admit(scope)
+            body = await self._whole(receive)
+        except _Refused as refused:
+            await _refuse(send, refused.status, str(refused))
+            return
+        try:
+            await self._app(scope, _once(body, receive), send)
+        except Exception as error:  # the caller has been told so
+            self._log.error("http request failed", reason=f"{type(error).__name__}: {error}")
+
+    def _admit(self, scope: Scope) -> None:
+        """Errors: _Refused."""
+        headers = dict(scope["headers"])
         role = scope.get("state", {}).get("role", "nobody")
         if self._secure and role not in SCORERS:
-            may = ", ".join(sorted(SCORERS))
-            await _refuse(send, 403, f"a {role} may not score; those who may: {may}")
-            return
-        body = await self._whole(receive)
-        if body is None:
-            await _refuse(send, 413, f"the body is over {self._max_bytes} bytes (rpc.max_message_mib)")
-            return
-        await self._app(scope, _once(body, receive), send)
+            reason = f"a {role} may not score; those who may: {', '.join(sorted(SCORERS))}"
+            self._log.warning(
+                "call refused", peer=str(scope.get("client")), method=scope["path"], reason=reason
+            )
+            raise _Refused(403, reason)
+        if b"origin" in headers:
+            raise _Refused(403, "a page in a browser may not score, and this request has an Origin")
+        host = headers.get(b"host", b"").decode("latin-1")
+        if self._local and not _is_this_machine(host):
+            raise _Refused(421, f"this verifier answers to localhost and 127.0.0.1, not to {host[:80]!a}")
 
-    async def _whole(self, receive: Receive) -> bytes | None:
-        """The body, or None when it is too large."""
+    async def _whole(self, receive: Receive) -> bytes:
+        """The body. Errors: _Refused."""
         body = bytearray()
-        while True:
-            message = await receive()
-            body += message.get("body", b"")
-            if len(body) > self._max_bytes:
-                return None
-            if not message.get("more_body", False):
-                return bytes(body)
+        try:
+            async with asyncio.timeout(self._body_seconds):
+                while True:
+                    message = await receive()
+                    body += message.get("body", b"")
+                    if len(body) > self._max_bytes:
+                        raise _Refused(413, f"the body is over {self._max_bytes} bytes (rpc.max_message_mib)")
+                    if not message.get("more_body", False):
+                        return bytes(body)
+        except TimeoutError:
+            raise _Refused(408, f"the body did not come within {self._body_seconds:g} s") from None
+
+
+class _Refused(Exception):
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def _is_this_machine(host: str) -> bool:
+    """Whether a Host header names the loopback interface, by address or as localhost."""
+    try:
+        return is_loopback(f"{urlsplit(f'//{host}').hostname}:0")
+    except ValueError:
+        return False
 
 
 def _once(body: bytes, receive: Receive) -> Receive:

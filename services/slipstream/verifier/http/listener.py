@@ -5,21 +5,22 @@ import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from slipstream.config import RpcConfig, TlsConfig
+from slipstream.config.addresses import is_loopback
 from slipstream.rpc.security.certificates import Certificates
-from slipstream.rpc.security.identity import Stranger, role_of
 from slipstream.rpc.security.loopback import refuse_plaintext
 from slipstream.telemetry.logs import Log
 from slipstream.verifier.http.access import App, Guard
+from slipstream.verifier.http.protocol import protocol
 
 MIB = 1024 * 1024
 MAX_CONNECTIONS = 512
 IDLE_SECONDS = 60
+PATIENCE_SECONDS = 30.0
+"""In which the head of a request has to come, and its body."""
 
 
 class HttpServer:
@@ -36,8 +37,17 @@ class HttpServer:
         await self._task
 
 
-async def start_http(app: App, address: str, *, config: RpcConfig, log: Log, grace: int) -> HttpServer:
-    """Listen on host:port; port 0 takes a free one. `grace` is in seconds.
+async def start_http(
+    app: App,
+    address: str,
+    *,
+    config: RpcConfig,
+    log: Log,
+    grace: int,
+    patience: float = PATIENCE_SECONDS,
+) -> HttpServer:
+    """Listen on host:port; port 0 takes a free one. `grace` and `patience`, which a caller has for the head
+    of a request and again for its body, are in seconds.
 
     With rpc.tls a caller needs a certificate of our trust domain, and renewed files serve from the next
     connection on.
@@ -46,13 +56,23 @@ async def start_http(app: App, address: str, *, config: RpcConfig, log: Log, gra
     """
     refuse_plaintext(address, config)
     secure = config.tls is not None
-    guarded = Guard(app, max_bytes=config.max_message_mib * MIB, secure=secure)
+    guarded = Guard(
+        app,
+        max_bytes=config.max_message_mib * MIB,
+        body_seconds=patience,
+        secure=secure,
+        local=is_loopback(address) and not secure,  # a certificate is checked against the name already
+        log=log,
+    )
     settings = uvicorn.Config(
         guarded,
-        http=_protocol(config.tls.trust_domain, log) if config.tls is not None else H11Protocol,
+        http=protocol(
+            head_seconds=patience, trust_domain=config.tls.trust_domain if config.tls else None, log=log
+        ),
         ws="none",
         lifespan="off",
         log_config=None,
+        log_level="critical",  # what is wrong with a caller is said to the caller
         access_log=False,
         server_header=False,
         proxy_headers=False,
@@ -113,23 +133,3 @@ def _context(config: TlsConfig) -> ssl.SSLContext:
     context.load_verify_locations(config.authority)
     context.load_cert_chain(config.certificate, config.key)
     return context
-
-
-def _protocol(trust_domain: str, log: Log) -> type[H11Protocol]:
-    """A protocol that puts the role of the caller's certificate into the state of each request."""
-
-    class WithRole(H11Protocol):
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            self.app_state = {**self.app_state, "role": self._role(transport)}
-
-        def _role(self, transport: Any) -> str:
-            certificate = transport.get_extra_info("peercert") or {}
-            uris = [value for kind, value in certificate.get("subjectAltName", ()) if kind == "URI"]
-            try:
-                return role_of(uris, trust_domain=trust_domain)
-            except Stranger as error:
-                log.warning("call refused", peer=str(self.client), who=",".join(uris), reason=str(error))
-                return "stranger"
-
-    return WithRole

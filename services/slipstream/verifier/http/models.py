@@ -12,7 +12,7 @@ from slipstream.verifier.reward import Answer
 class Strict(BaseModel):
     """No unknown keys."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class MessageIn(Strict):
@@ -63,6 +63,7 @@ class ScoreIn(Strict):
     """A group: all completions of one prompt, judged together."""
 
     prompt: PromptIn
+    """The prompt that all of them answer."""
     answers: tuple[AnswerIn, ...] = Field(min_length=1, description="At least one.")
 
 
@@ -81,6 +82,7 @@ class ScoreOut(Strict):
     """One vector an answer, in the order of the answers; its components in the configured order."""
 
     vectors: list[list[ComponentOut]]
+    """What the rewards say, answer by answer."""
 
 
 class Refusal(Strict):

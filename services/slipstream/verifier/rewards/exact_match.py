@@ -17,7 +17,7 @@ def exact_match(config: ExactMatchConfig) -> Reward:
             return invalid("empty answer")
         return Verdict(value=float(given == expected or _same(given, expected, config)))
 
-    return extracting(config, EachAnswer(judge))
+    return extracting(config, EachAnswer(judge), truth=expected_answer)
 
 
 def _same(given: str, expected: str, config: ExactMatchConfig) -> bool:

@@ -20,32 +20,45 @@ PATIENCE = 8
 OWN_SHARE = 0.5
 
 Extract = Callable[[str], str | None]
+Truth = Callable[[Prompt], object]
+"""Reads the ground truth of a prompt. Errors: UnusableGroundTruth."""
 
 
-def extracting(config: AnswerSection, inner: Reward) -> Reward:
-    """`inner`, asked about the part that the configuration names. Errors: ValueError for a bad pattern."""
+def extracting(config: AnswerSection, inner: Reward, *, truth: Truth) -> Reward:
+    """`inner`, asked about the part that the configuration names. Errors: ValueError for a bad pattern.
+
+    `truth` is read first: a prompt without one is no answer's fault, also where no answer has that part.
+    """
     if config.extract == "whole":
         return inner
     if config.extract_pattern is not None:
         return Extracting(
-            inner, last_match(config.extract_pattern), missing="no match of the pattern", slow=True
+            inner,
+            last_match(config.extract_pattern),
+            truth=truth,
+            missing="no match of the pattern",
+            slow=True,
         )
     if config.extract == "boxed":
-        return Extracting(inner, last_boxed, missing="no \\boxed{} that closes")
-    return Extracting(inner, last_tag, missing="no <answer></answer>")
+        return Extracting(inner, last_boxed, truth=truth, missing="no \\boxed{} that closes")
+    return Extracting(inner, last_tag, truth=truth, missing="no <answer></answer>")
 
 
 class Extracting:
     """A reward of the answers that are found; a completion without one is invalid."""
 
-    def __init__(self, inner: Reward, extract: Extract, *, missing: str, slow: bool = False) -> None:
+    def __init__(
+        self, inner: Reward, extract: Extract, *, truth: Truth, missing: str, slow: bool = False
+    ) -> None:
         self._inner = inner
+        self._truth = truth
         self._extract = extract
         self._missing = missing
         self._slow = slow
 
     async def score(self, prompt: Prompt, answers: Sequence[Answer]) -> list[Verdict]:
         """The verdicts, in order. Errors: UnusableGroundTruth."""
+        self._truth(prompt)
         found = list(await asyncio.gather(*map(self._found, answers)))
         rest = [answer for answer in found if isinstance(answer, Answer)]
         verdicts = iter(await self._inner.score(prompt, rest))

@@ -4,15 +4,15 @@ from importlib.util import find_spec
 
 from slipstream.config.rewards.shapes import JsonSchemaConfig
 from slipstream.tasks.strict_json import check_schema
-from slipstream.verifier.reward import Reward
+from slipstream.verifier.reward import NotHere, Reward
 from slipstream.verifier.surroundings import Surroundings
 from slipstream.verifier.workers.judge import InWorkers
 
 
 def json_schema(config: JsonSchemaConfig, surroundings: Surroundings) -> Reward:
-    """The reward of a schema. Errors: ValueError for no schema, and when jsonschema is not installed."""
+    """The reward of a schema. Errors: ValueError for no schema, NotHere when jsonschema is not installed."""
     if find_spec("jsonschema") is None:
-        raise ValueError("needs jsonschema: pip install 'slipstream[verifier]'")
+        raise NotHere("needs jsonschema: pip install 'slipstream[verifier]'")
     if config.json_schema is not None:
         check_schema(config.json_schema)
     field = config.schema_field

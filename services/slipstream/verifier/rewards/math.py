@@ -9,7 +9,7 @@ from slipstream.tasks.mathematics import Refused, readable
 from slipstream.types import Prompt
 from slipstream.verifier.adapters import Concurrently
 from slipstream.verifier.ground_truth import expected_expression
-from slipstream.verifier.reward import Answer, Reward, Verdict, invalid
+from slipstream.verifier.reward import Answer, NotHere, Reward, Verdict, invalid
 from slipstream.verifier.rewards.extracting import extracting
 from slipstream.verifier.surroundings import Surroundings
 from slipstream.verifier.workers.judge import InWorkers
@@ -20,9 +20,9 @@ CLOCK = 2.0
 
 
 def math(config: MathConfig, surroundings: Surroundings) -> Reward:
-    """The reward by math-verify. Errors: ValueError when it is not installed."""
+    """The reward by math-verify. Errors: NotHere when it is not installed."""
     if find_spec("math_verify") is None:
-        raise ValueError("needs math-verify: pip install 'slipstream[verifier]'")
+        raise NotHere("needs math-verify: pip install 'slipstream[verifier]'")
     workers = InWorkers(
         FUNCTION,
         name=config.name,
@@ -38,10 +38,10 @@ def math(config: MathConfig, surroundings: Surroundings) -> Reward:
             given = readable(answer.text)
         except Refused as error:
             return invalid(str(error))
-        same = exactly_equal(expected, given)
+        same = exactly_equal(expected, given, digits=config.digits)
         if same is not None:
             return Verdict(value=float(same))
         return await workers.one(replace(prompt, answer=expected), replace(answer, text=given))
 
     memory = surroundings.memory(config, reads=lambda prompt: (prompt.answer,))
-    return extracting(config, Concurrently(judge, memory=memory))
+    return extracting(config, Concurrently(judge, memory=memory), truth=expected_expression)

@@ -7,19 +7,19 @@ from slipstream.config.rewards.models import ProcessRewardConfig, RewardModelCon
 from slipstream.types import Prompt
 from slipstream.verifier.adapters import Concurrently
 from slipstream.verifier.models.batches import Batches
-from slipstream.verifier.reward import Answer, Verdict
+from slipstream.verifier.reward import Answer, NotHere, Verdict
 from slipstream.verifier.surroundings import Surroundings
 
 NEEDED = ("torch", "transformers")
 
 
 def reward_model(config: RewardModelConfig, surroundings: Surroundings) -> "Modelled":
-    """The reward of a sequence classifier. Errors: ValueError for a missing model or library."""
+    """The reward of a sequence classifier. Errors: NotHere for a missing model or library."""
     return Modelled(config, surroundings)
 
 
 def process_reward(config: ProcessRewardConfig, surroundings: Surroundings) -> "Modelled":
-    """The reward of a process reward model. Errors: ValueError for a missing model or library."""
+    """The reward of a process reward model. Errors: NotHere for a missing model or library."""
     return Modelled(config, surroundings)
 
 
@@ -29,9 +29,12 @@ class Modelled:
     def __init__(self, config: ScoringModel, surroundings: Surroundings) -> None:
         missing = [name for name in NEEDED if find_spec(name) is None]
         if missing:
-            raise ValueError(f"needs {' and '.join(missing)}: pip install 'slipstream[reward-model]'")
+            raise NotHere(
+                f"needs {' and '.join(missing)}: pip install 'slipstream[reward-model]', or in a pod the "
+                "image of docker/verifier.Dockerfile (verifier.image of the chart)"
+            )
         if not (config.path / "config.json").is_file():
-            raise ValueError(f"path: {config.path} has no config.json; name a Hugging Face model directory")
+            raise NotHere(f"path: {config.path} has no config.json; name a Hugging Face model directory")
         self._batches = Batches(config, log=surroundings.log)
         self._each = Concurrently(self._one, memory=surroundings.memory(config, reads=_reads))
         surroundings.starting.append(self._batches.start)

@@ -27,4 +27,4 @@ def numeric_match(config: NumericMatchConfig) -> Reward:
             near = near or abs(given * (100 if percent else Fraction(1, 100)) - expected) <= allowed
         return Verdict(value=float(near))
 
-    return extracting(config, EachAnswer(judge))
+    return extracting(config, EachAnswer(judge), truth=expected_number)

@@ -26,6 +26,12 @@ OPEN_FILES = 32
 LARGEST_FILE_MIB = 8
 PROCESSES = 64
 NOBODY = 65534
+SYSTEM = (
+    *("/lib", "/lib64", "/usr/lib", "/usr/lib64"),
+    *("/usr/share/zoneinfo", "/etc/ld.so.cache", "/etc/localtime"),
+)
+"""Shared libraries and time zones."""
+DEVICES = ("/dev/null", "/dev/urandom", "/dev/zero")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,16 +53,7 @@ class Walls:
 
 def library_folders() -> list[str]:
     """Where the interpreter finds its modules and the shared libraries that they need."""
-    candidates = [
-        *sys.path,
-        "/lib",
-        "/lib64",
-        "/usr/lib",
-        "/usr/lib64",
-        "/usr/share/zoneinfo",
-        "/etc/ld.so.cache",
-    ]
-    candidates += ["/etc/localtime", "/dev/null", "/dev/urandom", "/dev/zero"]
+    candidates = (*sys.path, *SYSTEM, *DEVICES)
     return sorted({os.path.realpath(path) for path in candidates if os.path.exists(path)})
 
 

@@ -3,17 +3,23 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-LAYERS: Mapping[str, str] = {
+INNER: Mapping[str, str] = {
     "rlimits": "bounds of memory, time of a core, file size, open files; no core dump",
     "seccomp": "a list of allowed system calls: no sockets, processes, signals to others, tracing",
     "landlock": "reads the interpreter's library, writes its scratch folder, nothing else",
     "network_namespace": "a network of its own that is empty",
     "pid_namespace": "sees no process but its server's",
     "user": "a user without privileges or capabilities",
+}
+"""What a server builds around each program."""
+OUTER: Mapping[str, str] = {
+    "bubblewrap": "the server is in a view of the machine that holds its interpreter and nothing else",
     "cgroup": "the whole pod's memory is bounded by its cgroup",
     "gvisor": "gVisor is the kernel of the whole pod",
 }
-"""Every layer, inner ones first, and what it is."""
+"""What stands around the server."""
+LAYERS: Mapping[str, str] = {**INNER, **OUTER}
+"""Every layer, and what it is."""
 
 
 class TooFewLayers(ValueError):
@@ -26,6 +32,11 @@ class Report:
 
     active: Sequence[str]
     missing: Mapping[str, str] = field(default_factory=dict)
+
+    def within(self, missing: Mapping[str, str]) -> "Report":
+        """Of a server's inner layers: that of all, with the outer ones that are missing."""
+        outer = [name for name in OUTER if name not in missing]
+        return Report(active=[*self.active, *outer], missing={**self.missing, **missing})
 
     def demand(self, required: Sequence[str]) -> None:
         """Errors: TooFewLayers when one of the required layers is missing."""

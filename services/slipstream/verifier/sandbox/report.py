@@ -6,12 +6,14 @@ from dataclasses import asdict
 
 from slipstream.verifier.sandbox.job import Bounds
 from slipstream.verifier.sandbox.layers import Report
+from slipstream.verifier.sandbox.outer import find
 from slipstream.verifier.sandbox.server_process import ServerProcess
 
 
 async def report() -> Report:
     """What a server started for this purpose finds. Errors: SandboxLost."""
-    server = await ServerProcess.start(Bounds(output_bytes=65_536, scratch_mib=1))
+    outer = await find("auto")
+    server = await ServerProcess.start(Bounds(output_bytes=65_536, scratch_mib=1), outer)
     await server.kill()
     return server.report
 

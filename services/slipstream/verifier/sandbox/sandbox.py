@@ -11,6 +11,7 @@ from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.verifier.sandbox.job import Bounds, Ran, Run
 from slipstream.verifier.sandbox.layers import LAYERS, Report
+from slipstream.verifier.sandbox.outer import Outer, Use, find
 from slipstream.verifier.sandbox.server_process import SandboxLost, ServerProcess
 from slipstream.verifier.workers.cores import usable_cores
 
@@ -22,10 +23,14 @@ SCRATCH_MIB = 16
 class Sandbox:
     """Runs programs of a model. To make one starts nothing; `start` does, if `prepare` asked for it."""
 
-    def __init__(self, *, number: int | None, require: Sequence[str], metrics: Metrics, log: Log) -> None:
+    def __init__(
+        self, *, number: int | None, require: Sequence[str], bubblewrap: Use, metrics: Metrics, log: Log
+    ) -> None:
         self._number = number or usable_cores()
         self._bounds = Bounds(output_bytes=OUTPUT_BYTES, scratch_mib=SCRATCH_MIB)
         self._require = require
+        self._bubblewrap = bubblewrap
+        self._outer = Outer(bubblewrap=None, missing={})
         self._metrics = metrics
         self._log = log
         self._wanted = False
@@ -41,6 +46,7 @@ class Sandbox:
         if not self._wanted:
             return
         self._metrics.count("sandbox_servers_lost_total", 0)
+        self._outer = await find(self._bubblewrap)
         first = await self._begin()
         self._places.put_nowait(first)
         self._tell(first.report)
@@ -89,7 +95,7 @@ class Sandbox:
             raise SandboxLost(f"no server was free within {WAIT_SECONDS:g} s") from error
 
     async def _begin(self) -> ServerProcess:
-        server = await ServerProcess.start(self._bounds)
+        server = await ServerProcess.start(self._bounds, self._outer)
         try:
             server.report.demand(self._require)
         except ValueError:

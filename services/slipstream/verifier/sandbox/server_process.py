@@ -8,21 +8,17 @@ import socket
 import sys
 import tempfile
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from slipstream.verifier.sandbox import scratch
+from slipstream.verifier.sandbox.interpreter import ENVIRONMENT, INTERPRETER_FLAGS, SCRIPT, SOURCE_ROOT
 from slipstream.verifier.sandbox.job import Bounds, Ran, Run, ran_from_json
 from slipstream.verifier.sandbox.layers import Report
+from slipstream.verifier.sandbox.outer import Outer
+from slipstream.verifier.sandbox.server import BUBBLEWRAP, NO_OUTER_WALL
 from slipstream.verifier.sandbox.warden import PATIENCE
 from slipstream.verifier.workers.frames import LENGTH, BadFrame, body_length, from_body, to_frame
 
-SOURCE_ROOT = Path(__file__).resolve().parents[3]
-SCRIPT = Path(__file__).with_name("server.py")
-INTERPRETER_FLAGS = ("-s", "-P", "-S", "-B", "-X", "utf8")
-"""No packages, no folders of the user, nothing of where it is started, no caches written."""
-ENVIRONMENT = {"PYTHONHASHSEED": "0"}
-"""The order of a set is part of what a program does, and a verdict is to be the same again."""
 START_SECONDS = 60.0
 MARGIN_SECONDS = 20.0
 
@@ -48,18 +44,19 @@ class ServerProcess:
         self.report = Report(active=())
 
     @classmethod
-    async def start(cls, bounds: Bounds) -> "ServerProcess":
+    async def start(cls, bounds: Bounds, outer: Outer) -> "ServerProcess":
         """A server that is ready, with the report of its walls. Errors: SandboxLost."""
         home = tempfile.mkdtemp(prefix="slipstream-sandbox-")
         ours, theirs = socket.socketpair()
         reader, writer = await asyncio.open_connection(sock=ours)
         with theirs:
-            process = await _start(theirs.fileno(), home, bounds)
+            process = await _start(theirs.fileno(), home, bounds, outer)
         server = cls(process, reader, writer, home)
         try:
             async with asyncio.timeout(START_SECONDS):
                 ready = await server._receive()
-            server.report = Report(active=ready["active"], missing=ready["missing"])
+            inner = Report(active=ready["active"], missing=ready["missing"])
+            server.report = inner.within(outer.missing)
         except BaseException as error:
             await server.kill()
             if isinstance(error, EOFError | OSError | TimeoutError | ValueError | KeyError):
@@ -103,16 +100,21 @@ def _remove(home: str) -> None:
         os.rmdir(home)
 
 
-async def _start(descriptor: int, home: str, bounds: Bounds) -> asyncio.subprocess.Process:
+async def _start(descriptor: int, home: str, bounds: Bounds, outer: Outer) -> asyncio.subprocess.Process:
+    wall = outer.bubblewrap
+    before = (
+        [*wall.command(home, scratch_mib=bounds.scratch_mib), wall.interpreter] if wall else [sys.executable]
+    )
     limits = (bounds.output_bytes, bounds.scratch_mib)
     return await asyncio.create_subprocess_exec(
-        sys.executable,
+        *before,
         *INTERPRETER_FLAGS,
         str(SCRIPT),
         str(SOURCE_ROOT),
         str(descriptor),
         home,
         *map(str, limits),
+        BUBBLEWRAP if wall else NO_OUTER_WALL,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
         pass_fds=[descriptor],

@@ -4,10 +4,10 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from slipstream.verifier.sandbox import landlock, outer, seccomp
+from slipstream.verifier.sandbox import landlock, seccomp
 from slipstream.verifier.sandbox.confine import Walls, library_folders
 from slipstream.verifier.sandbox.job import Bounds, Run
-from slipstream.verifier.sandbox.layers import LAYERS, Report
+from slipstream.verifier.sandbox.layers import INNER, Report
 from slipstream.verifier.sandbox.namespaces import PROCESSES
 from slipstream.verifier.sandbox.warden import Unjudged, have
 
@@ -38,7 +38,7 @@ HINTS: Mapping[str, str] = {
 def find_walls(
     home: str, missing: Mapping[str, str], *, output_bytes: int, scratch_mib: int
 ) -> tuple[Walls, Report]:
-    """The strongest walls that stand, and which they are. `missing`: namespaces that are not there."""
+    """The strongest inner walls that stand, and which they are. `missing`: namespaces that are not there."""
     lacking = dict(missing)
     walls = Walls(
         bounds=Bounds(output_bytes=output_bytes, scratch_mib=scratch_mib),
@@ -64,9 +64,7 @@ def find_walls(
             lacking[name] = f"{reason}{HINTS.get(name, '')}"
         else:
             walls = stronger
-    lacking |= {"cgroup": outer.cgroup_missing(), "gvisor": outer.gvisor_missing()}
-    lacking = {name: reason for name, reason in lacking.items() if reason}
-    return walls, Report(active=[name for name in LAYERS if name not in lacking], missing=lacking)
+    return walls, Report(active=[name for name in INNER if name not in lacking], missing=lacking)
 
 
 def _as_nobody(home: str) -> Callable[[Walls], Walls]:

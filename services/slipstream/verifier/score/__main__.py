@@ -2,34 +2,50 @@
 
     rows ─▶ at most GROUPS at a time ─▶ scorer ─▶ scores in the order of the rows, then a summary
 
-Exit status: 0 when every completion got its scores; 1 when one could not be scored; 2 for wrong usage.
+Exit status: 0 when every completion got its scores; 1 when one could not be scored, or there was none; 2 for
+wrong usage; 130 for Ctrl-C, after a summary of what was scored.
 """
 
 import asyncio
 import json
+import os
 import sys
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
+from io import StringIO
 from pathlib import Path
 from typing import Any, TextIO
 
-from slipstream.config import RunConfig, load_config
+from slipstream.config import ConfigError, RunConfig, load_config
 from slipstream.config.load import parse_config
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.types import Outcome, Reward
 from slipstream.verifier.reward import UnusableGroundTruth
 from slipstream.verifier.rewards.table import bind_rewards
+from slipstream.verifier.score.progress import Progress
 from slipstream.verifier.score.rows import BadRow, Row, column_names, read_rows
-from slipstream.verifier.score.summary import Summary
+from slipstream.verifier.score.summary import Tally
 from slipstream.verifier.scorer import Scorer, Vectors
 from slipstream.verifier.surroundings import Surroundings
 from slipstream.verifier.workers.worker import WorkerLost
 
 GROUPS = 32
+SHOWN = 20
+"""Bad rows that are named; of further ones there is the number."""
+READ_LENGTHS = frozenset({"length"})
+"""Kinds of rewards that mean nothing without the number of tokens."""
+ARGUMENTS = "--reward makes rewards.0, rewards.1, …; --set rewards.0.KEY=VALUE gives the first its arguments"
 FAILED, USAGE_ERROR, INTERRUPTED = 1, 2, 130
 Scored = tuple[Row, Vectors] | BadRow
+
+
+class _Nowhere(StringIO):
+    """What the scorer would log is said of the row."""
+
+    def write(self, text: str) -> int:
+        return len(text)
 
 
 def main(options: dict[str, Any]) -> int:
@@ -38,11 +54,15 @@ def main(options: dict[str, Any]) -> int:
         config = scoring_config(options)
         return asyncio.run(_score(config, options))
     except ValueError as error:
-        print(f"slipstream score: {error}", file=sys.stderr)
-        return USAGE_ERROR
-    except (OSError, WorkerLost) as error:
-        print(f"slipstream score: {error}", file=sys.stderr)
+        return _fail(str(error), USAGE_ERROR)
+    except BrokenPipeError:  # who reads the scores has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _fail(f"{where}{error.strerror or error}", FAILED)
+    except WorkerLost as error:
+        return _fail(str(error), FAILED)
     except KeyboardInterrupt:
         return INTERRUPTED
 
@@ -52,72 +72,98 @@ def scoring_config(options: dict[str, Any]) -> RunConfig:
 
     Errors: ConfigError, or ValueError for a reward that the configuration does not have.
     """
+    config, names = _all_rewards(options), options["rewards"]
+    policys = {reward.name for reward in config.rewards if reward.judged_by_policy}
+    for name in names:
+        if name in policys:
+            raise ValueError(f"{name}: the policy gives this reward, in a rollout; name another")
+    chosen = tuple(
+        reward
+        for reward in config.rewards
+        if (not names or reward.name in names) and reward.name not in policys
+    )
+    if not chosen:
+        raise ValueError(
+            f"{', '.join(policys)}: the policy gives this reward, in a rollout; there is no other"
+        )
+    if policys and not names:
+        print(f"{', '.join(policys)} is left out: the policy gives it, in a rollout", file=sys.stderr)
+    return config.model_copy(update={"rewards": chosen})
+
+
+def _all_rewards(options: dict[str, Any]) -> RunConfig:
     names: list[str] = options["rewards"]
     if options["config"] is None:
         if not names:
             raise ValueError("which reward? --reward NAME, or --config RUN.yaml for those of a run")
         tree = {"rewards": [{"name": name} for name in names]}
-        return parse_config(tree, options["set"], source="--reward")
+        try:
+            return parse_config(tree, options["set"], source="--reward")
+        except ConfigError as error:
+            raise ConfigError(f"{error}\n{ARGUMENTS}") from error
     config = load_config(Path(options["config"]), options["set"])
     known = [reward.name for reward in config.rewards]
     for name in names:
         if name not in known:
             raise ValueError(f"--reward {name}: {options['config']} has {', '.join(known)}")
-    chosen = tuple(reward for reward in config.rewards if not names or reward.name in names)
-    return config.model_copy(update={"rewards": chosen})
+    return config
 
 
 async def _score(config: RunConfig, options: dict[str, Any]) -> int:
-    columns, file = column_names(options["columns"]), Path(options["file"])
+    columns, file = column_names(options["columns"], config.data), Path(options["file"])
+    lengths = any(reward.kind in READ_LENGTHS for reward in config.rewards)
     metrics, log = Metrics(), Log(pod="score", level="error")
     surroundings = Surroundings.make(config.verifier, metrics=metrics, log=log)
-    rewards = bind_rewards(config.rewards, surroundings)
-    scorer = Scorer(rewards, queue=sys.maxsize, metrics=metrics, log=log)
-    weights = {reward.name: reward.weight for reward in config.rewards}
+    tally = Tally({reward.name: reward.weight for reward in config.rewards})
     output = Path(options["output"]) if options["output"] else None
+    rewards = bind_rewards(config.rewards, surroundings)
+    scorer = Scorer(rewards, queue=sys.maxsize, metrics=metrics, log=Log(pod="score", stream=_Nowhere()))
     try:
         await surroundings.start()
         with _written_to(output, file) as scores:
-            return await _write(scorer, read_rows(file, columns), weights, scores)
+            await _write(scorer, read_rows(file, columns, lengths=lengths), tally, scores)
     finally:
         await scorer.close()
         await surroundings.close()
+    return 0 if tally.whole else FAILED
 
 
-async def _write(
-    scorer: Scorer, rows: Iterable[Row | BadRow], weights: dict[str, float], scores: TextIO
-) -> int:
+async def _write(scorer: Scorer, rows: Iterable[Row | BadRow], tally: Tally, scores: TextIO) -> None:
     """A line a completion, what could not be scored to stderr, and the summary where the scores are not."""
-    summaries = {name: Summary(name) for name in weights}
-    bad = 0
-    async for scored in _in_order(scorer, rows):
-        if isinstance(scored, BadRow):
-            bad += 1
-            print(scored, file=sys.stderr)
-            continue
-        row, vectors = scored
-        for position, vector in enumerate(vectors):
-            for component in vector:
-                summaries[component.name].add(component)
-            print(json.dumps(score_line(row, position, vector, weights)), file=scores)
-    summary = sys.stderr if scores is sys.stdout else sys.stdout
-    for each in summaries.values():
-        print(*each.lines(), sep="\n", file=summary)
-    if bad:
-        print(f"{bad} bad rows were left out", file=summary)
-    return FAILED if bad or any(each.errors for each in summaries.values()) else 0
+    progress = Progress(sys.stderr, shown=not scores.isatty())
+    try:
+        async for scored in _in_order(scorer, rows):
+            if isinstance(scored, BadRow):
+                tally.bad_rows += 1
+                if tally.bad_rows <= SHOWN:
+                    progress.clear()
+                    print(scored, file=sys.stderr)
+                continue
+            row, vectors = scored
+            for position, vector in enumerate(vectors):
+                line = score_line(row, position, vector, tally.add(vector))
+                print(json.dumps(line), file=scores)
+            progress.at(tally.completions)
+        scores.flush()
+    except asyncio.CancelledError:
+        progress.clear()
+        print("interrupted; what was scored until then:", file=sys.stderr)
+        raise
+    finally:
+        progress.clear()
+        if not isinstance(sys.exception(), OSError):
+            summary = sys.stderr if scores is sys.stdout else sys.stdout
+            print(*tally.lines(), sep="\n", file=summary)
 
 
-def score_line(row: Row, position: int, vector: list[Reward], weights: dict[str, float]) -> dict[str, Any]:
+def score_line(row: Row, position: int, vector: list[Reward], total: float | None) -> dict[str, Any]:
     """What is written of one completion; what could not be scored is null, and so is the total then."""
-    values = {part.name: None if part.outcome is Outcome.ERROR else part.value for part in vector}
-    known = [weights[name] * value for name, value in values.items() if value is not None]
     return {
         "id": row.prompt.prompt_id,
         "line": row.line,
         "completion": position,
-        "total": sum(known) if len(known) == len(values) else None,
-        "scores": values,
+        "total": total,
+        "scores": {part.name: None if part.outcome is Outcome.ERROR else part.value for part in vector},
         "outcomes": {part.name: part.outcome.value for part in vector},
         "details": {part.name: part.detail for part in vector if part.detail},
     }
@@ -139,21 +185,34 @@ async def _one(scorer: Scorer, row: Row | BadRow) -> Scored:
     try:
         return row, await scorer.score(row.prompt, row.answers)
     except UnusableGroundTruth as error:
-        return BadRow(f"line {row.line}: {error}")
+        return BadRow(f"{row.where}: {str(error).removeprefix(f'prompt {row.prompt.prompt_id}: ')}")
 
 
 @contextmanager
 def _written_to(output: Path | None, file: Path) -> Iterator[TextIO]:
-    """Standard output, or a file that appears under its name once it is whole."""
+    """Standard output, or a file that appears under its name once it is whole.
+
+    What an interruption leaves of it stays as NAME.partial, unless it is empty.
+    """
     if output is None:
         yield sys.stdout
         return
     if output.resolve() == file.resolve():
         raise ValueError(f"--output: {output} is the file that is scored")
     partial = output.with_name(f"{output.name}.partial")
-    with partial.open("w", encoding="utf-8") as scores:
-        yield scores
+    try:
+        with partial.open("w", encoding="utf-8") as scores:
+            yield scores
+    except BaseException:
+        if partial.exists() and not partial.stat().st_size:
+            partial.unlink()
+        raise
     partial.rename(output)
+
+
+def _fail(message: str, status: int) -> int:
+    print(f"slipstream score: {message}", file=sys.stderr)
+    return status
 
 
 if __name__ == "__main__":

@@ -1,19 +1,24 @@
-"""From the lines of a user's file to groups of answers; what is wrong with a line is said by its number."""
+"""From the rows of a user's file to groups of answers; what is wrong with a row is said by its line."""
 
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from slipstream.config.data import FileData
+from slipstream.tasks.reading import kind_of
 from slipstream.types import ChatMessage, FinishReason, Prompt
 from slipstream.verifier.reward import Answer
+from slipstream.verifier.score.reading import read_objects
 
 COLUMNS = {"prompt": "prompt", "answer": "answer", "completion": "completion", "tokens": "tokens", "id": "id"}
 """What a column is for → its name, unless --column names another."""
-LISTS = {"completion": "completions"}
-"""Name of a column whose list holds several."""
-MAX_LINE_BYTES = 64 * 1024 * 1024
+COMPLETIONS = "completions"
+"""Name of the column that holds several."""
+MESSAGES = "messages"
+"""Name of a conversation in the place of the prompt; where it ends with an answer, that is the completion."""
 
 
 class BadRow(ValueError):
@@ -24,15 +29,19 @@ class BadRow(ValueError):
 class Row:
     """One line: a prompt and its completions."""
 
+    where: str
+    """File and line."""
     line: int
     """From 1."""
     prompt: Prompt
     answers: tuple[Answer, ...]
 
 
-def column_names(given: list[str]) -> dict[str, str]:
-    """The columns after `--column USE=NAME`. Errors: ValueError."""
+def column_names(given: list[str], data: object = None) -> dict[str, str]:
+    """The columns: after `--column USE=NAME`, or else of a run's data. Errors: ValueError."""
     names = dict(COLUMNS)
+    if isinstance(data, FileData):
+        names |= {"prompt": data.prompt_column, "answer": data.answer_column}
     for option in given:
         use, separator, name = option.partition("=")
         if not separator or not name or use not in COLUMNS:
@@ -41,44 +50,51 @@ def column_names(given: list[str]) -> dict[str, str]:
     return names
 
 
-def read_rows(path: Path, columns: Mapping[str, str]) -> Iterator[Row | BadRow]:
-    """The rows of a JSONL file in order, and in the place of each bad one why it is; empty lines are none.
+def read_rows(path: Path, columns: Mapping[str, str], *, lengths: bool = False) -> Iterator[Row | BadRow]:
+    """The rows of a file in order, and in the place of each bad one why it is; `lengths` of all are needed.
 
-    Errors: OSError when the file cannot be read.
+    Errors: OSError when the file cannot be read; ValueError for a Parquet file that is none.
     """
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                try:
-                    yield _row(number, line, columns)
-                except ValueError as error:
-                    yield BadRow(f"{path}:{number}: {error}")
+    for line, found in read_objects(path):
+        where = f"{path}:{line}"
+        try:
+            if isinstance(found, str):
+                raise ValueError(found)
+            yield _row(where, line, found, columns, lengths)
+        except ValueError as error:
+            yield BadRow(f"{where}: {error}")
 
 
-def _row(number: int, line: bytes, columns: Mapping[str, str]) -> Row:
-    if len(line) > MAX_LINE_BYTES:
-        raise ValueError(f"{len(line)} bytes; at most {MAX_LINE_BYTES} are read")
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"is not JSON: {error}") from error
-    if not isinstance(row, dict):
-        raise ValueError(f"needs an object, got {type(row).__name__}")
-    prompt_id = str(row.get(columns["id"], f"line {number}"))
-    return Row(line=number, prompt=_prompt(row, columns, prompt_id), answers=_answers(row, columns))
+def _row(where: str, line: int, row: Mapping[str, Any], columns: Mapping[str, str], lengths: bool) -> Row:
+    row = _split_conversation(row, columns)
+    if lengths and columns["tokens"] not in row:
+        raise ValueError(f"has no `{columns['tokens']}`, which a reward reads; --column tokens=NAME names it")
+    return Row(where=where, line=line, prompt=_prompt(row, columns, line), answers=_answers(row, columns))
 
 
-def _prompt(row: Mapping[str, Any], columns: Mapping[str, str], prompt_id: str) -> Prompt:
+def _split_conversation(row: Mapping[str, Any], columns: Mapping[str, str]) -> Mapping[str, Any]:
+    """`messages` as the prompt; the answer that ends them as the completion, where there is no other."""
+    prompt, one = columns["prompt"], columns["completion"]
+    if prompt in row or MESSAGES not in row:
+        return row
+    rest = {key: value for key, value in row.items() if key != MESSAGES}
+    turns = _messages(row[MESSAGES], MESSAGES)
+    asked = [{"role": turn.role, "content": turn.content} for turn in turns]
+    if one not in row and COMPLETIONS not in row and turns and turns[-1].role == "assistant":
+        return {**rest, prompt: asked[:-1], one: turns[-1].content}
+    return {**rest, prompt: asked}
+
+
+def _prompt(row: Mapping[str, Any], columns: Mapping[str, str], line: int) -> Prompt:
     asked = row.get(columns["prompt"])
     if not asked:
-        raise ValueError(f"has no `{columns['prompt']}`; --column prompt=NAME names another")
+        raise ValueError(f"{_lacks(row, columns['prompt'], MESSAGES)}; --column prompt=NAME names another")
     text, messages = (asked, ()) if isinstance(asked, str) else ("", _messages(asked, columns["prompt"]))
-    truth = row.get(columns["answer"], "")
-    used = {*columns.values(), *LISTS.values()}
+    used = {*columns.values(), COMPLETIONS}
     return Prompt(
-        prompt_id=prompt_id,
+        prompt_id=str(row.get(columns["id"], f"line {line}")),
         task="score",
-        answer=_scalar(truth, columns["answer"]),
+        answer=_scalar(row.get(columns["answer"], ""), columns["answer"]),
         text=text,
         messages=messages,
         fields={name: _field(value) for name, value in row.items() if name not in used},
@@ -87,27 +103,41 @@ def _prompt(row: Mapping[str, Any], columns: Mapping[str, str], prompt_id: str) 
 
 def _messages(value: Any, name: str) -> tuple[ChatMessage, ...]:
     if not isinstance(value, list):
-        raise ValueError(f"`{name}` must be a text or a list of messages, got {type(value).__name__}")
-    for turn in value:
-        if not isinstance(turn, dict) or not all(isinstance(turn.get(k), str) for k in ("role", "content")):
-            raise ValueError(f"`{name}`: every message needs the texts `role` and `content`")
+        raise ValueError(f"`{name}` must be a text or a list of messages, got {kind_of(value)}")
+    if not all(map(_is_message, value)):
+        raise ValueError(f"`{name}`: every message needs the texts `role` and `content`")
     return tuple(ChatMessage(role=turn["role"], content=turn["content"]) for turn in value)
 
 
+def _is_message(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(value.get(key), str) for key in ("role", "content"))
+
+
 def _answers(row: Mapping[str, Any], columns: Mapping[str, str]) -> tuple[Answer, ...]:
-    one, many = columns["completion"], LISTS["completion"]
-    name = one if one in row else many
+    one = columns["completion"]
+    name = one if one in row else COMPLETIONS
     if name not in row:
-        raise ValueError(f"has neither `{one}` nor `{many}`; --column completion=NAME names another")
+        raise ValueError(f"{_lacks(row, one, COMPLETIONS)}; --column completion=NAME names another")
     value = row[name]
-    texts = value if isinstance(value, list) else [value]
-    if not texts or not all(isinstance(text, str) for text in texts):
-        raise ValueError(f"`{name}` must be a text, or a list of at least one, got {json.dumps(value)[:60]}")
+    several = isinstance(value, list) and not (name == one and any(map(_is_message, value)))
+    texts = [_text(each, name) for each in (value if several else [value])]
+    if not texts:
+        raise ValueError(f"`{name}` must be a text, or a list of at least one, got []")
     lengths = _lengths(row.get(columns["tokens"], 0), columns["tokens"], len(texts))
     return tuple(
         Answer(text=text, tokens=tokens, finish_reason=FinishReason.STOP)
         for text, tokens in zip(texts, lengths, strict=True)
     )
+
+
+def _text(value: Any, name: str) -> str:
+    """A completion as text: it may be a message, alone or in a list."""
+    found = value[0] if isinstance(value, list) and len(value) == 1 else value
+    found = found["content"] if _is_message(found) else found
+    if not isinstance(found, str):
+        got = json.dumps(value, default=str)[:60]
+        raise ValueError(f"`{name}` must be a text or one message, or a list of at least one, got {got}")
+    return found
 
 
 def _lengths(value: Any, name: str, number: int) -> list[int]:
@@ -118,13 +148,20 @@ def _lengths(value: Any, name: str, number: int) -> list[int]:
     return lengths
 
 
+def _lacks(row: Mapping[str, Any], *names: str) -> str:
+    has = ", ".join(f"`{name[:40]}`" for name in list(row)[:10]) or "nothing"
+    return f"has no {' or '.join(f'`{name}`' for name in names)}, but {has}"
+
+
 def _scalar(value: Any, name: str) -> str:
     if value is None:
         return ""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"`{name}` must be a text or a number, got {type(value).__name__}")
+        raise ValueError(f"`{name}` must be a text or a number, got {kind_of(value)}")
+    if isinstance(value, float) and not isfinite(value):
+        raise ValueError(f"`{name}` must be a text or a number, got {value}")
     return str(value)
 
 
 def _field(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    return value if isinstance(value, str) else json.dumps(value, default=str)

@@ -1,7 +1,7 @@
 """What a user wants to know of many scores: how many of each outcome, the mean, and how they are spread."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import fsum
 
 from slipstream.types import Outcome, Reward
@@ -17,12 +17,15 @@ class Summary:
         self._name = name
         self._outcomes: Counter[Outcome] = Counter()
         self._values: list[float] = []
+        self._first_error = ""
 
     def add(self, component: Reward) -> None:
         """One verdict; an error has no value."""
         self._outcomes[component.outcome] += 1
         if component.outcome is not Outcome.ERROR:
             self._values.append(component.value)
+        elif not self._first_error:
+            self._first_error = component.detail
 
     @property
     def errors(self) -> int:
@@ -32,11 +35,55 @@ class Summary:
     def lines(self) -> Iterator[str]:
         """For people."""
         counts = ", ".join(f"{outcome.value} {self._outcomes[outcome]}" for outcome in Outcome)
-        mean = f"mean {fsum(self._values) / len(self._values):.4f}" if self._values else "no mean"
-        yield f"{self._name}: {mean} of {len(self._values)} ({counts})"
+        yield f"{self._name}: {_mean(self._values)} ({counts})"
         for label, count in histogram(self._values):
             bar = "█" * round(BAR * count / max(1, len(self._values)))
             yield f"  {label:>18} {count:>7} {bar}".rstrip()
+        if self.errors:
+            yield f"  the first error: {self._first_error}"
+
+
+class Tally:
+    """The scores of all rewards, their weighted totals, and the rows that have none."""
+
+    def __init__(self, weights: Mapping[str, float]) -> None:
+        self._weights = weights
+        self._rewards = {name: Summary(name) for name in weights}
+        self._totals: list[float] = []
+        self.completions = 0
+        self.bad_rows = 0
+
+    def add(self, vector: Sequence[Reward]) -> float | None:
+        """The verdicts on one completion; their weighted sum, or None when one of them failed."""
+        self.completions += 1
+        for component in vector:
+            self._rewards[component.name].add(component)
+        if any(component.outcome is Outcome.ERROR for component in vector):
+            return None
+        self._totals.append(sum(self._weights[part.name] * part.value for part in vector))
+        return self._totals[-1]
+
+    @property
+    def whole(self) -> bool:
+        """Whether there was something to score, and all of it was."""
+        errors = any(each.errors for each in self._rewards.values())
+        return self.completions > 0 and not self.bad_rows and not errors
+
+    def lines(self) -> Iterator[str]:
+        """For people."""
+        for each in self._rewards.values():
+            yield from each.lines()
+        if len(self._weights) > 1:
+            weights = ", ".join(f"{weight:g} {name}" for name, weight in self._weights.items())
+            yield f"total: {_mean(self._totals)} ({weights})"
+        if self.bad_rows:
+            yield f"{self.bad_rows} bad row{'s were' if self.bad_rows > 1 else ' was'} left out"
+        elif not self.completions:
+            yield "no rows: nothing was scored"
+
+
+def _mean(values: Sequence[float]) -> str:
+    return f"mean {fsum(values) / len(values):.4f} of {len(values)}" if values else "no scores"
 
 
 def histogram(values: Sequence[float]) -> list[tuple[str, int]]:

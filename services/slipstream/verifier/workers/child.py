@@ -87,7 +87,8 @@ def _prepared(functions: Sequence[str]) -> dict[str, Any]:
         try:
             load_function(name)
         except Exception as error:
-            return {"unprepared": f"{name}: {type(error).__name__}: {error}"}
+            said = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+            return {"unprepared": said if said.startswith(name) else f"{name}: {said}"}
     return {"ready": True}
 
 

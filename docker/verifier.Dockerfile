@@ -1,0 +1,54 @@
+# The verifier for rewards that are models (reward_model, process_reward), on PyTorch's image; it runs on CPUs, too.
+#
+#   docker build --file docker/verifier.Dockerfile --tag slipstream-verifier:0.1.0 .
+#
+# docker/README.md says how to pin the base by its digest.
+ARG PYTHON=python:3.11.15-slim-bookworm
+ARG BASE=pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime
+
+FROM ${PYTHON} AS wheel
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends tini=0.19.0-* \
+    && rm -rf /var/lib/apt/lists/*
+WORKDIR /src
+COPY docker/constraints/build.txt docker/constraints/build.txt
+RUN python -m pip install --no-cache-dir --requirement docker/constraints/build.txt
+COPY pyproject.toml README.md LICENSE ./
+COPY services services
+RUN python -m pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels .
+
+# The environment sees the torch of the base; that it gets none of its own is checked.
+FROM ${BASE} AS install
+COPY docker/constraints/verifier.txt /constraints.txt
+COPY --from=wheel /wheels /wheels
+RUN python3 -m venv --without-pip --system-site-packages /opt/slipstream \
+    && set -- /wheels/*.whl \
+    && python3 -m pip --python /opt/slipstream/bin/python install --no-cache-dir \
+        --constraint /constraints.txt "$1[verifier,reward-model]" \
+    && /opt/slipstream/bin/python -c "import sys, torch, transformers, math_verify, slipstream.verifier.__main__; \
+        sys.exit(sys.prefix in torch.__file__ and 'torch is not that of the base')"
+
+FROM ${BASE}
+ARG VERSION=unknown
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="slipstream-verifier" \
+      org.opencontainers.image.description="Slipstream: the verifier, with models as rewards" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}"
+RUN groupadd --gid 10001 slipstream \
+    && useradd --uid 10001 --gid 10001 --no-log-init --no-create-home --home-dir /tmp slipstream \
+    && install --directory --owner=10001 --group=10001 /runs
+COPY --from=wheel /usr/bin/tini-static /usr/local/bin/tini
+COPY --from=install /opt/slipstream /opt/slipstream
+ENV PATH="/opt/slipstream/bin:${PATH}" \
+    HOME=/tmp \
+    USER=slipstream \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1
+WORKDIR /runs
+USER 10001:10001
+STOPSIGNAL SIGTERM
+EXPOSE 50052 9464
+ENTRYPOINT ["tini", "--", "python", "-m"]
+CMD ["slipstream.verifier", "--help"]

@@ -1,0 +1,111 @@
+"""Would the verifier start with these rewards, and can it read the ground truths? It is asked."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Literal
+
+from slipstream.cli.prompt_checks import looked_at
+from slipstream.config import RunConfig
+from slipstream.config.checks import Problem
+from slipstream.config.load import given_tree
+from slipstream.config.rewards import RewardSection
+from slipstream.tasks import make_source
+from slipstream.tasks.judgeable import why_not
+from slipstream.types import Prompt
+
+Severity = Literal["error", "note"]
+CHECK = "slipstream.verifier.check"
+CHECK_SECONDS = 120.0
+BOUND = frozenset({"math", "json_schema", "judge", "reward_model", "process_reward", "code_tests"})
+"""Kinds that need a library, a file, a model or a sandbox."""
+READ: Mapping[str, tuple[str, ...]] = {"math": (), "code_tests": ("tests", "entry_point")}
+"""Kinds whose ground truth takes a computation to read, and the fields that it is in beside the answer."""
+SHOWN = 3
+Truth = tuple[str, str, dict[str, str]]
+"""Prompt, answer, fields."""
+REMEDIES: Mapping[Severity, str] = {
+    "error": "it is needed on this machine, where the run would start",
+    "note": "this machine lacks it; the verifier's may have it",
+}
+
+
+def check_verifier(
+    config: RunConfig, *, here: Severity, ask: Callable[[str], dict[str, Any]] | None = None
+) -> Iterator[Problem]:
+    """What the verifier would refuse; `here` is how grave it is that this machine lacks something."""
+    if not any(map(_is_bound, config.rewards)):
+        return
+    asked = {"config": given_tree(config), "truths": _truths(config)}
+    try:
+        found = (ask or _found)(json.dumps(asked))
+    except (OSError, subprocess.SubprocessError) as error:
+        last = str(getattr(error, "stderr", "") or error).strip().rsplit("\n", 1)[-1]
+        remedy = "look at what the verifier logs when it starts"
+        yield Problem(key="rewards", reason=f"could not be tried: {last}", remedy=remedy, severity="note")
+        return
+    for each in found["refusals"]:
+        severity: Severity = here if each["here"] else "error"
+        remedy = REMEDIES[severity] if each["here"] else "correct it"
+        yield Problem(key=each["key"], reason=each["reason"], remedy=remedy, severity=severity)
+    yield from _unread(config.rewards, found)
+
+
+def _is_bound(reward: RewardSection) -> bool:
+    return reward.kind in BOUND or getattr(reward, "extract_pattern", None) is not None
+
+
+def _truths(config: RunConfig) -> dict[str, list[Truth]]:
+    """What the prompts have for each kind of reward whose ground truth takes a computation to read."""
+    rewards = [reward for reward in config.rewards if reward.kind in READ]
+    if not rewards:
+        return {}
+    try:
+        prompts = list(looked_at(config, make_source(config.data, seed=config.seed)))
+    except (ValueError, OSError, ImportError):  # said of the data
+        return {}
+    return {reward.kind: [*_to_read(reward, prompts)] for reward in rewards}
+
+
+def _to_read(reward: RewardSection, prompts: Sequence[Prompt]) -> Iterator[Truth]:
+    """What the reward reads of each prompt that is not refused at a glance."""
+    for prompt in prompts:
+        if not why_not(reward, prompt):
+            answer = prompt.answer.strip() if reward.kind == "math" else ""
+            fields = {name: prompt.fields[name] for name in READ[reward.kind] if name in prompt.fields}
+            yield prompt.prompt_id, answer, fields
+
+
+def _unread(rewards: Sequence[RewardSection], found: dict[str, Any]) -> Iterator[Problem]:
+    names = {reward.kind: reward.name for reward in rewards}
+    for kind, bad in found["unread"].items():
+        if bad:
+            named = ", ".join(f"prompt {prompt} {reason}" for prompt, reason in bad[:SHOWN])
+            more = f", and {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""
+            whom = "it" if len(bad) == 1 else "them"
+            yield Problem(
+                key="data",
+                reason=f"{named}{more}; the reward `{names[kind]}` cannot judge {whom}",
+                remedy=f"correct the row, or leave the reward `{names[kind]}` out",
+            )
+    left = found["left"]
+    if left:
+        yield Problem(
+            key="data",
+            reason=f"{left:,} ground truths were not tried, for lack of time or of math-verify",
+            remedy="the verifier names each that it cannot read",
+            severity="note",
+        )
+
+
+@lru_cache(maxsize=8)
+def _found(asked: str) -> dict[str, Any]:
+    """The verifier's answer; stages often ask the same. Errors: SubprocessError, OSError."""
+    command = [sys.executable, "-m", CHECK]
+    done = subprocess.run(
+        command, input=asked, capture_output=True, text=True, timeout=CHECK_SECONDS, check=True
+    )
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found

@@ -1,0 +1,97 @@
+"""Mathematics as people and models write it, in the one notation that a parser of LaTeX reads.
+
+Nothing here changes what an expression says: signs of Unicode, recurring decimals, degrees in a sine, words
+after a number, a sign that stands for two expressions.
+"""
+
+import re
+import unicodedata
+from fractions import Fraction
+from typing import Final
+
+SIGNS: Final = str.maketrans(
+    {
+        **dict.fromkeys("−–‐‑", "-"), "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "÷": r"\div ",
+        "π": r"\pi ", "∞": r"\infty ", "≤": r"\le ", "≥": r"\ge ", "∪": r"\cup ", "√": r"\sqrt ",
+        "∅": r"\emptyset ", "±": r"\pm ", "°": r"^\circ ", "⁄": "/",
+    }
+)  # fmt: skip
+COMMANDS: Final = {
+    "varnothing": r"\emptyset ", "degree": r"^\circ ", "equiv": "=", "boldsymbol": r"\mathbf", "bm": r"\mathbf",
+    "cfrac": r"\frac", "langle": "(", "rangle": ")",
+}  # fmt: skip
+FUNCTIONS: Final = r"\\(?:sin|cos|tan|cot|sec|csc)(?:\^(?:\{[0-9]\}|[0-9]))?"
+PLAIN: Final = re.compile(r"[-+0-9.,/ ]*")
+"""What has one notation already."""
+
+_COMMAND = re.compile(rf"\\({'|'.join(COMMANDS)})(?![A-Za-z])")
+_POWERS = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻ⁿ]+")
+_VULGAR = re.compile("[¼-¾⅐-⅞]")
+_RECURRING = re.compile(
+    r"(?<![0-9.,])([0-9]{0,20})\.([0-9]{0,20})\\(?:overline|bar)\s*(?:\{([0-9]{1,20})\}|([0-9]))"
+)
+_PI = re.compile(r"(?<![\\A-Za-z{])pi(?![A-Za-z])")
+_LOG = re.compile(r"\\log\s*_\s*([0-9A-Za-z])")
+_HALF = re.compile(r"\\[dt]?frac\s*([0-9])\s+([0-9])(?![0-9])")
+_DEGREES = re.compile(
+    rf"({FUNCTIONS}\s*(?:\\left)?[({{]?\s*)([0-9.]+)\s*\^\s*(?:\{{\\circ\s*\}}|\\circ)(?![A-Za-z])"
+)
+_RAISED = re.compile(r"(?<=[0-9}])\^([0-9])\s+(?=[0-9])")
+_VECTOR = re.compile(r"\\(?:mathbf|vec|hat|mathit)\s*\{\s*\\?([A-Za-z]|[ij]math)\s*\}")
+_UNIT = r"(?:mm|cm|dm|km|m|ft|in|yd|mi|kg|mg|lb|oz|ms|hr|ml|mL)(?:\^(?:[23]|\{[23]\}))?"
+_UPRIGHT = re.compile(r"\\(?:mathrm|text|operatorname)\s*\{\s*([eij])\s*\}")
+_DOTS = re.compile(r",\s*\\[lc]?dots\s*,")
+_SUCH_THAT = re.compile(r"\\\{\s*[A-Za-z]\s*(?:\||:|\\mid(?![A-Za-z]))(.*)\\\}", re.DOTALL)
+_UNDERLINED = re.compile(r"\\underline\s*\{([^{}]*)\}")
+_MODULO = re.compile(r"\s*\\pmod\s*(?:\{[^{}]*\}|[0-9A-Za-z])\s*$")
+_ROOT = re.compile(r"\\sqrt\s*\(([^()]*)\)")
+_COUNTED = re.compile(
+    r"([-+]?\\?\$?[0-9][0-9.,/]*)\s+(?!(?:sin|cos|tan|log|sqrt|inf)\b)"
+    rf"((?:[A-Za-z]{{3,}}\s+)*[A-Za-z]{{3,}}|{_UNIT}(?:/(?:{_UNIT}|s|h|min|L))?)"
+)
+_NUMBER = re.compile(r"[0-9^{}]")
+_EITHER = re.compile(r"\\(pm|mp)(?![A-Za-z])")
+
+
+def one_notation(text: str) -> str:
+    """A short text of mathematics without its many ways to write the same. Errors: none."""
+    if PLAIN.fullmatch(text):
+        return text
+    text = _VULGAR.sub(_vulgar, _POWERS.sub(_power, text)).replace("**", "^").translate(SIGNS)
+    text = _COMMAND.sub(lambda found: COMMANDS[found[1]], text)
+    text = _RECURRING.sub(_recurring, _PI.sub(r"\\pi ", text))
+    text = _HALF.sub(r"\\frac{\1}{\2}", _LOG.sub(r"\\log_{\1} ", text))
+    text = _VECTOR.sub(lambda found: f" {found[1][0]} ", _RAISED.sub(r"^{\1}\\cdot ", text))
+    text = _DEGREES.sub(r"\1(\\frac{\2\\pi}{180})", text)
+    text = _MODULO.sub("", _ROOT.sub(r"\\sqrt{\1}", _UNDERLINED.sub(r"{\1}", text))).removeprefix(r"\approx ")
+    text = _DOTS.sub(r",\\text{dots},", _UPRIGHT.sub(r" \1 ", text))
+    such = _SUCH_THAT.fullmatch(text)
+    text = such[1].strip() if such else text
+    counted = _COUNTED.fullmatch(text)
+    return _both_signs(rf"{counted[1]}\text{{ {_NUMBER.sub('', counted[2])}}}" if counted else text)
+
+
+def _vulgar(found: re.Match[str]) -> str:
+    above, _, below = unicodedata.normalize("NFKC", found[0]).partition("⁄")
+    return rf"\frac{{{above}}}{{{below}}}"
+
+
+def _power(found: re.Match[str]) -> str:
+    return f"^{{{unicodedata.normalize('NFKC', found[0]).replace('−', '-')}}}"
+
+
+def _recurring(found: re.Match[str]) -> str:
+    """0.1(6) is (16 - 1) / 90."""
+    before, again = found[1] + found[2], found[3] or found[4]
+    value = Fraction(int(before + again) - int(before or "0"), 10 ** len(found[2]) * (10 ** len(again) - 1))
+    return rf"\frac{{{value.numerator}}}{{{value.denominator}}}"
+
+
+def _both_signs(text: str) -> str:
+    """Two expressions for one with a sign inside a group; the parser reads one that is not inside."""
+    signs = _EITHER.findall(text)
+    before = text[: text.find(f"\\{signs[0]}")] if len(signs) == 1 else ""
+    if before.count("{") <= before.count("}"):
+        return text
+    first, second = ("+", "-") if signs == ["pm"] else ("-", "+")
+    return f"{_EITHER.sub(first, text)}, {_EITHER.sub(second, text)}"

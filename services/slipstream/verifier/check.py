@@ -1,0 +1,123 @@
+"""What a verifier would refuse to start with: `python -m slipstream.verifier.check`; validation asks it.
+
+Reads {"config", "truths": kind of reward → [[prompt, answer, fields]]} from standard input, in JSON; writes
+{"refusals": [{key, reason, here}], "unread": kind → [[prompt, reason]], "left": how many were not looked at}.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import Any
+
+from slipstream.config import RunConfig
+from slipstream.config.load import parse_config
+from slipstream.tasks.cpu_limit import TooSlow, cpu_limit
+from slipstream.tasks.mathematics import Refused, readable
+from slipstream.telemetry.logs import Log
+from slipstream.telemetry.metrics import Metrics
+from slipstream.types import Prompt
+from slipstream.verifier.code.cases import cases_of
+from slipstream.verifier.reward import NotHere, UnusableGroundTruth
+from slipstream.verifier.rewards.table import REWARDS
+from slipstream.verifier.sandbox.layers import Report, TooFewLayers
+from slipstream.verifier.sandbox.report import report
+from slipstream.verifier.sandbox.server_process import SandboxLost
+from slipstream.verifier.surroundings import Surroundings
+
+ELSEWHERE = frozenset({"custom", "format"})
+"""Kinds that validation looks at by itself."""
+TRUTHS_SECONDS = 5.0
+"""Time for all ground truths together; a thousandth of a second is enough for most."""
+ONE_SECONDS = 1.0
+Refusal = dict[str, Any]
+Truth = tuple[str, str, dict[str, str]]
+"""Prompt, answer, fields."""
+Bad = tuple[str, str]
+"""Prompt and reason."""
+Read = Callable[[Prompt], object]
+
+
+def refusals(
+    config: RunConfig, layers: Callable[[], Coroutine[Any, Any, Report]] = report
+) -> Iterator[Refusal]:
+    """Each reward that cannot be made, and why; `here` says that another machine may have what it needs."""
+    surroundings = Surroundings.make(config.verifier, metrics=Metrics(), log=Log(pod="check", level="error"))
+    for position, reward in enumerate(config.rewards):
+        if reward.judged_by_policy or reward.kind in ELSEWHERE:
+            continue
+        try:
+            REWARDS[reward.kind](reward, surroundings)
+        except ValueError as error:
+            key, _, reason = str(error).partition(": ")
+            named = key in type(reward).model_fields
+            where = f"rewards.{position}.{key}" if named else f"rewards.{position}"
+            yield _refusal(where, reason if named else str(error), here=isinstance(error, NotHere))
+    if any(reward.kind == "code_tests" for reward in config.rewards):
+        try:
+            asyncio.run(layers()).demand(config.verifier.isolation.require)
+        except (TooFewLayers, SandboxLost) as error:
+            yield _refusal("verifier.isolation.require", str(error), here=True)
+
+
+def unread(kind: str, truths: Sequence[Truth], *, seconds: float = TRUTHS_SECONDS) -> tuple[list[Bad], int]:
+    """Prompts whose ground truth is none for this kind, with the reason; how many there was no time for."""
+    try:
+        read = READERS[kind]()
+    except ImportError:  # said of the reward
+        return [], len(truths)
+    end = time.monotonic() + seconds
+    reasons: dict[tuple[str, ...], str] = {}
+    bad: list[Bad] = []
+    for done, (name, answer, fields) in enumerate(truths):
+        key = (answer, *fields.values())
+        if key not in reasons:
+            if time.monotonic() > end:
+                return bad, len(truths) - done
+            reasons[key] = _why_unread(read, name, answer, fields)
+        if reasons[key]:
+            bad.append((name, reasons[key]))
+    return bad, 0
+
+
+def _why_unread(read: Read, name: str, answer: str, fields: dict[str, str]) -> str:
+    """Why a ground truth is none, or nothing."""
+    try:
+        with cpu_limit(ONE_SECONDS):
+            read(Prompt(prompt_id=name, task="check", text="?", answer=answer, fields=fields))
+    except (Refused, TooSlow) as error:
+        return f"has the answer {answer[:40]!r}, which is not read: {error}"
+    except UnusableGroundTruth as error:
+        return f"has tests that cannot be had: {str(error).removeprefix(f'prompt {name}: ')}"
+    return ""
+
+
+def _expressions() -> Read:
+    from slipstream.tasks.latex import parsed  # half a second that few need
+
+    return lambda prompt: parsed(readable(prompt.answer))
+
+
+READERS: Mapping[str, Callable[[], Read]] = {"math": _expressions, "code_tests": lambda: cases_of}
+"""Kinds whose ground truth takes a computation to read → what reads it. Errors: ImportError."""
+
+
+def _refusal(key: str, reason: str, *, here: bool) -> Refusal:
+    return {"key": key, "reason": reason, "here": here}
+
+
+def main() -> None:
+    """Answer the one question on standard input."""
+    asked = json.load(sys.stdin)
+    found = {kind: unread(kind, truths) for kind, truths in asked["truths"].items()}
+    answer = {
+        "refusals": list(refusals(parse_config(asked["config"]))),
+        "unread": {kind: bad for kind, (bad, _) in found.items()},
+        "left": sum(left for _, left in found.values()),
+    }
+    print(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""The lines of a user's file as objects: JSONL, the same compressed, Parquet, or standard input."""
+
+import gzip
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from slipstream.tasks.reading import kind_of
+from slipstream.tasks.reading import read_rows as read_parquet
+
+STDIN = Path("-")
+MAX_LINE_BYTES = 64 * 1024 * 1024
+
+
+def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any] | str]]:
+    """Number of the line and its object, or why it has none; empty lines are passed over.
+
+    Errors: OSError when the file cannot be read; ValueError for a Parquet file that is none.
+    """
+    if path.suffix == ".parquet":
+        yield from ((number, dict(row)) for number, row in read_parquet(path))
+        return
+    with _opened(path) as lines:
+        for number, line in enumerate(_bounded(lines), 1):
+            if line.strip():
+                yield number, _object(line)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    if path == STDIN:
+        yield sys.stdin.buffer
+        return
+    with cast(BinaryIO, gzip.open(path)) if path.suffix == ".gz" else path.open("rb") as lines:
+        yield lines
+
+
+def _bounded(lines: BinaryIO) -> Iterator[bytes]:
+    """Lines of which no more than one byte too many is read into memory."""
+    while line := lines.readline(MAX_LINE_BYTES + 1):
+        rest = line
+        while rest and not rest.endswith(b"\n") and len(rest) > MAX_LINE_BYTES:
+            rest = lines.readline(MAX_LINE_BYTES + 1)
+        yield line
+
+
+def _object(line: bytes) -> dict[str, Any] | str:
+    if len(line) > MAX_LINE_BYTES:
+        return f"more than {MAX_LINE_BYTES} bytes in a line; at most that many are read"
+    try:
+        row = json.loads(line.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        return f"is not UTF-8: {error}"
+    except (ValueError, RecursionError) as error:
+        return f"is not JSON: {error}; each line must be one object"
+    return row if isinstance(row, dict) else f"needs an object, got {kind_of(row)}"

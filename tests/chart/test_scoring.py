@@ -1,0 +1,154 @@
+"""The verifier as a rendered pod: own rewards, a judge with a key, programs; asked by curl over mTLS."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from chart.kubelet.machine import Machine
+from chart.kubelet.network import NODE_ADDRESS, inside_network
+from chart.manifests import COMPONENT_LABEL, Document, by_name
+from chart.metrics_page import gauge
+from chart.release_small import FULLNAME, NAMESPACE, RUN, given_secrets, small_release
+from chart.rendering import render
+from render import Release
+from verifier.chat_server import Chat, Reply, chat_server
+
+pytestmark = pytest.mark.chart
+PORT = 8443
+START_SECONDS, CALL_SECONDS = 120.0, 60
+BREVITY = """\
+from slipstream.types import Prompt
+from slipstream.verifier.reward import Answer
+
+
+def brevity(prompt: Prompt, answer: Answer, *, limit: int) -> float:
+    return max(0.0, 1 - answer.tokens / limit)
+"""
+PROGRAM = """\
+```python
+import os
+
+SECRETS = ("/run/secrets/judge/key", "/code/mine.py", "/etc/slipstream/tls/tls.key", "/etc/slipstream/run.yaml")
+
+
+def readable(path):
+    try:
+        return bool(open(path).read())
+    except OSError:
+        return False
+
+
+def double(n):
+    return 0 if os.environ or any(map(readable, SECRETS)) else 2 * n
+```"""
+"""Right only where the sandbox shows it nothing of what the pod was given."""
+GROUP = {
+    "prompt": {"text": "double a number", "fields": {"tests": "assert double(21) == 42"}},
+    "answers": [{"text": PROGRAM, "tokens": 25}, {"text": "no program", "tokens": 100}],
+}
+
+
+def scoring_release(judge_url: str) -> Release:
+    """The small release with the three kinds of reward that need something, and HTTP."""
+    run = yaml.safe_load(RUN)
+    run["rewards"] = [
+        {"name": "code_tests"},
+        {"name": "brevity", "kind": "custom", "function": "mine:brevity", "arguments": {"limit": 100}},
+        {
+            "name": "judge",
+            "url": judge_url,
+            "model": "m",
+            "plaintext": True,
+            "api_key_file": "/run/secrets/judge/key",
+        },
+    ]
+    run["evaluation"] = {"reward": "code_tests"}
+    verifier = {
+        "replicas": 1,
+        "http": {"enabled": True, "port": PORT, "peers": [{"podSelector": {}}]},
+        "judge": {"existingSecret": "judge-keys", "peers": [{"ipBlock": {"cidr": f"{NODE_ADDRESS}/32"}}]},
+        "code": {"mine.py": BREVITY},
+    }
+    return small_release(run={"config": yaml.safe_dump(run)}, verifier=verifier)
+
+
+def of_the_verifier(documents: list[Document]) -> list[Document]:
+    """Its objects alone, and the configuration."""
+    config = by_name(documents, "ConfigMap")[f"{FULLNAME}-config"]
+    return [config, *(d for d in documents if d["metadata"]["labels"].get(COMPONENT_LABEL) == "verifier")]
+
+
+@pytest.fixture(scope="module")
+def certs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder: Path = tmp_path_factory.mktemp("certs")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def served(certs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Machine, Chat]]:
+    secrets = given_secrets(certs)
+    with Machine(tmp_path_factory.mktemp("machine") / "node", namespace=NAMESPACE) as machine:
+        for name, data in {**secrets, "judge-keys": {"key": b"open sesame\n"}}.items():
+            machine.add_secret(name, data)
+        with (
+            inside_network(machine.network.node),
+            chat_server(lambda _: Reply(text="SCORE: 5"), host=NODE_ADDRESS) as chat,
+        ):
+            machine.apply(of_the_verifier(render(scoring_release(chat.url))))
+            machine.wait_until_ready(seconds=START_SECONDS)
+            yield machine, chat
+
+
+def curl(machine: Machine, identity: Path | None, body: Any, *, authority: Path) -> tuple[int, str]:
+    """Status (0 without an answer) and body of a call by name from the machine, with a role's certificate."""
+    (pod,) = machine.of_component("verifier")
+    name = f"{FULLNAME}-verifier"
+    words = ["nsenter", f"--net=/proc/{machine.network.node}/ns/net", "curl", "--silent", "--show-error"]
+    words += ["--noproxy", "*", "--resolve", f"{name}:{PORT}:{pod.facts.pod_ip}", "--cacert", str(authority)]
+    if identity is not None:
+        words += ["--cert", str(identity / "tls.crt"), "--key", str(identity / "tls.key")]
+    words += ["--json", json.dumps(body), "--write-out", "\n%{http_code}", f"https://{name}:{PORT}/v1/score"]
+    said = subprocess.run(words, capture_output=True, text=True, timeout=CALL_SECONDS)
+    text, _, status = said.stdout.rpartition("\n")
+    return int(status), text or said.stderr
+
+
+def test_a_caller_with_a_console_certificate_of_slipstream_certs_gets_all_scores(
+    served: tuple[Machine, Chat], certs: Path
+) -> None:
+    machine, chat = served
+    status, text = curl(machine, certs / "console", GROUP, authority=certs / "ca" / "ca.crt")
+    assert status == 200, text
+    found = [{part["name"]: part["value"] for part in vector} for vector in json.loads(text)["vectors"]]
+    assert found == [
+        {"code_tests": 1.0, "brevity": 0.75, "judge": 0.5},
+        {"code_tests": 0.0, "brevity": 0.0, "judge": 0.5},
+    ]
+    assert set(chat.keys) == {"Bearer open sesame"}
+
+
+def test_a_role_that_may_not_score_is_refused_and_told_who_may(
+    served: tuple[Machine, Chat], certs: Path
+) -> None:
+    status, text = curl(served[0], certs / "learner", GROUP, authority=certs / "ca" / "ca.crt")
+    assert (status, "a learner may not score" in text) == (403, True), text
+
+
+def test_without_a_certificate_nobody_gets_as_far_as_http(served: tuple[Machine, Chat], certs: Path) -> None:
+    status, text = curl(served[0], None, GROUP, authority=certs / "ca" / "ca.crt")
+    assert (status, text[:9] in ("curl: (52", "curl: (56")) == (0, True), text  # no reply, or a reset
+
+
+def test_programs_run_behind_all_the_walls_that_a_restricted_pod_allows(
+    served: tuple[Machine, Chat],
+) -> None:
+    machine, _ = served
+    (pod,) = machine.of_component("verifier")
+    walls = ("rlimits", "seccomp", "landlock", "user")
+    assert {wall: gauge(machine, pod, "isolation_layer", layer=wall) for wall in walls} == dict.fromkeys(
+        walls, 1
+    )

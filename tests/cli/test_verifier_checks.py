@@ -1,0 +1,112 @@
+"""What the verifier would refuse to start with, found when the run is validated."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from slipstream.cli.verifier_checks import check_verifier
+from slipstream.config import parse_config
+from slipstream.config.checks import Problem
+from slipstream.verifier.check import refusals, unread
+from slipstream.verifier.sandbox.layers import Report
+
+JUDGE = {"name": "judge", "url": "https://judge.example/v1", "model": "m"}
+NOWHERE = "/nowhere/at/all"
+
+
+@pytest.mark.parametrize(
+    ("reward", "key", "reason", "here"),
+    [
+        ({"name": "reward_model", "path": NOWHERE}, "rewards.0.path", "has no config.json", True),
+        ({**JUDGE, "api_key_file": NOWHERE}, "rewards.0.api_key_file", "cannot be read", True),
+        ({**JUDGE, "authority": NOWHERE}, "rewards.0.authority", "cannot be read", True),
+        ({"name": "json_schema", "json_schema": {"type": "strin"}}, "rewards.0", "not a JSON schema", False),
+        ({"name": "json_schema", "json_schema": {"$ref": "http://x"}}, "rewards.0", "leads out of", False),
+        (
+            {"name": "math", "extract": "pattern", "extract_pattern": "("},
+            "rewards.0.extract_pattern",
+            "not a usable regular expression",
+            False,
+        ),
+    ],
+)
+def test_a_reward_that_cannot_be_made_is_refused(
+    reward: dict[str, Any], key: str, reason: str, here: bool
+) -> None:
+    (refusal,) = refusals(parse_config({"rewards": [reward]}))
+    assert (refusal["key"], refusal["here"]) == (key, here)
+    assert reason in refusal["reason"]
+
+
+def test_rewards_that_can_be_made_are_not_refused() -> None:
+    rewards = [{"name": "exact_match"}, {"name": "math"}, JUDGE, {"name": "json_schema", "schema_field": "s"}]
+    assert list(refusals(parse_config({"rewards": rewards}))) == []
+
+
+def test_too_few_walls_around_programs_are_told() -> None:
+    async def bare() -> Report:
+        return Report(active=("rlimits", "landlock"), missing={"seccomp": "the kernel has none"})
+
+    (refusal,) = refusals(parse_config({"rewards": [{"name": "code_tests"}]}), bare)
+    assert (refusal["key"], refusal["here"]) == ("verifier.isolation.require", True)
+    assert "seccomp" in refusal["reason"]
+
+
+def test_a_ground_truth_that_only_the_parser_rejects_is_named_with_its_prompt() -> None:
+    truths = {"p1": "\\frac{1}{2}", "p2": "x +", "p3": "12"}
+    bad, left = unread("math", [(prompt, truth, {}) for prompt, truth in truths.items()])
+    assert [prompt for prompt, _ in bad] == ["p2"]
+    assert "has the answer 'x +', which is not read: not an expression" in bad[0][1]
+    assert left == 0
+
+
+def test_tests_that_cannot_be_had_are_named_with_their_prompt() -> None:
+    tests = {
+        "p1": '["assert f(1) == 2"]',
+        "p2": "[]",
+        "p3": '["assert f(1) < 2"]',
+        "p4": "def f(:",
+        "p5": "[]",
+    }
+    bad, left = unread("code_tests", [(prompt, "", {"tests": text}) for prompt, text in tests.items()])
+    assert [prompt for prompt, _ in bad] == ["p2", "p3", "p4", "p5"]
+    assert bad[0][1] == "has tests that cannot be had: field `tests`: 0 tests; 1 to 1000 are needed"
+    assert left == 0
+
+
+def test_truths_for_which_there_is_no_time_are_counted() -> None:
+    assert unread("math", [("p1", "x +", {}), ("p2", "12", {})], seconds=-1.0) == ([], 2)
+
+
+def a_run(folder: Path, *truths: str, rewards: list[dict[str, Any]]) -> dict[str, Any]:
+    rows = [{"prompt": f"question {i}?", "answer": truth} for i, truth in enumerate([*truths, *"123456789"])]
+    (folder / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    data = {"kind": "file", "path": str(folder / "rows.jsonl"), "held_out_fraction": 0.5}
+    return {"rewards": rewards, "data": data}
+
+
+def test_validation_asks_the_verifier_about_rewards_and_ground_truths(tmp_path: Path) -> None:
+    rewards: list[dict[str, Any]] = [
+        {"name": "math"},
+        {"name": "reward_model", "path": NOWHERE},
+        {"name": "code_tests"},
+    ]
+    config = parse_config(a_run(tmp_path, "x +", "9^{9^9}", rewards=rewards))
+    lacking, truth, tests = check_verifier(config, here="note")
+    assert (lacking.key, lacking.severity) == ("rewards.1.path", "note")
+    assert (truth.key, truth.severity) == ("data", "error")
+    assert "prompt rows.jsonl:1 has the answer 'x +'" in truth.reason
+    assert "9^" not in truth.reason  # which is said without the parser
+    assert "has tests that cannot be had: field `tests`: 0 tests" in tests.reason
+    assert "and 8 more; the reward `code_tests` cannot judge them" in tests.reason
+    assert [problem.severity for problem in check_verifier(config, here="error")] == ["error"] * 3
+
+
+def test_cheap_rewards_need_no_process() -> None:
+    def ask(asked: str) -> dict[str, Any]:
+        raise AssertionError(asked)
+
+    rewards = [{"name": "exact_match"}, {"name": "format", "pattern": "a"}]
+    found: list[Problem] = list(check_verifier(parse_config({"rewards": rewards}), here="error", ask=ask))
+    assert found == []

@@ -1,0 +1,71 @@
+"""A judge behind real TLS: its own authority is believed, and nobody else's; what is refused is no score."""
+
+import ssl
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from slipstream.cli.authority import make_authority
+from slipstream.config.rewards import JudgeConfig
+from slipstream.types import Outcome, Prompt
+from slipstream.types import Reward as Component
+from verifier.chat_server import Chat, Reply, chat_server
+from verifier.scoring import answer, scores
+
+PROMPT = Prompt(prompt_id="p", task="t", text="Why is the sky blue?", answer="Rayleigh scattering")
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The endpoint's certificate for 127.0.0.1, one for another name, its authority's, and a stranger's."""
+    folder = tmp_path_factory.mktemp("tls")
+    authority = make_authority("judge.example")
+    for name, hosts in (("here", ["127.0.0.1"]), ("elsewhere", ["judge.example"])):
+        pair = authority.issue("verifier", hosts, valid=HOUR)
+        (folder / f"{name}.pem").write_bytes(pair.certificate + pair.key)
+    (folder / "authority.pem").write_bytes(authority.pair.certificate)
+    (folder / "stranger.pem").write_bytes(make_authority("other.example").pair.certificate)
+    return folder
+
+
+@pytest.fixture(params=["here"])
+def chat(files: Path, request: pytest.FixtureRequest) -> Iterator[Chat]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files / f"{request.param}.pem")
+    with chat_server(lambda _: Reply(text="SCORE: 10"), tls=context) as chat:
+        yield chat
+
+
+def judged(chat: Chat, **options: Any) -> Component:
+    config = JudgeConfig(name="judge", url=chat.url, model="m", retries=0, **options)
+    (component,) = scores(config, PROMPT, answer("Scattering."))
+    return component
+
+
+def test_an_authority_of_ones_own_is_believed_and_the_key_is_sent(
+    chat: Chat, files: Path, tmp_path: Path
+) -> None:
+    key = tmp_path / "key"
+    key.write_text("secret\n")
+    assert judged(chat, authority=files / "authority.pem", api_key_file=key).value == 1
+    assert chat.keys == ["Bearer secret"]
+
+
+@pytest.mark.parametrize("authority", [None, "stranger.pem"])
+def test_an_endpoint_that_nobody_vouches_for_is_an_error_and_hears_nothing(
+    chat: Chat, files: Path, authority: str | None
+) -> None:
+    component = judged(chat, authority=files / authority if authority else None)
+    assert component.outcome is Outcome.ERROR
+    assert "CERTIFICATE_VERIFY_FAILED" in component.detail
+    assert chat.requests == []
+
+
+@pytest.mark.parametrize("chat", ["elsewhere"], indirect=True)
+def test_a_certificate_for_another_name_is_an_error(chat: Chat, files: Path) -> None:
+    component = judged(chat, authority=files / "authority.pem")
+    assert component.outcome is Outcome.ERROR
+    assert chat.requests == []
