@@ -152,7 +152,7 @@ KINDS = (
     Kind(name="formulas", share=0.2, make=_of(FORMULAS)),
     Kind(name="texts", share=0.33, make=_of(TEXTS)),
     Kind(name="large", share=0.01, make=_of(LARGE)),
-    Kind(name="deadly", share=0.01, make=_of(DEADLY)),
+    Kind(name="deadly", share=0.01, make=lambda chance, _: chance.choice(DEADLY)),
 )
 
 

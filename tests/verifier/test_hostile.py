@@ -27,6 +27,7 @@ from verifier.escapes.test_escapes import descendants
 ROOT = Path(__file__).resolve().parents[2]
 GROUP = 8
 CALLERS = 4
+CONNECTIONS = 2
 MIB = 1024 * 1024
 CALL_SECONDS = 120.0
 METHOD = "/slipstream.v1.Verifier/Score"
@@ -58,9 +59,9 @@ class Holdings:
             folders=len(list(temporary.rglob("*"))),
         )
 
-    def counts(self) -> tuple[int, int, int]:
-        """What is to be the same, to the last one."""
-        return self.processes, self.files, self.folders
+    def counts(self) -> tuple[int, int]:
+        """What is to be the same, to the last one; of files a connection more may be open that just ends."""
+        return self.processes, self.folders
 
 
 def _resident(pid: int) -> int:
@@ -209,9 +210,10 @@ async def siege(folder: Path, *, warm_up: int, number: int) -> None:
         failed = {name for name in seen if name.startswith("error of")}
         assert failed <= {f"error of {hostile.MAY_FAIL}"}, seen
         assert after.counts() == before.counts()
+        assert after.files <= before.files + CONNECTIONS
         assert after.threads <= before.threads + 4
         assert after.own_bytes - before.own_bytes < 32 * MIB
-        assert after.all_bytes - before.all_bytes < 160 * MIB
+        assert after.all_bytes - before.all_bytes < 100 * MIB
 
 
 @pytest.mark.long

@@ -29,6 +29,7 @@ from slipstream.verifier.sandbox.job import Run
 from slipstream.verifier.sandbox.layers import LAYERS, Report, TooFewLayers
 from slipstream.verifier.sandbox.server_process import SandboxLost
 from slipstream.verifier.workers.frames import receive_frame, to_frame
+from verifier.escapes import calls
 from verifier.scoring import Bench
 
 pytestmark = pytest.mark.usefixtures("outer_wall")
@@ -211,6 +212,8 @@ def test_the_user_of_a_pod_has_the_walls_that_are_demanded(prepare: Callable[[],
         assert ask(run("", call="__import__('os').getuid()"))["value"] == str(POD_USER)
         assert ask(run("import os\nos.kill(os.getppid(), 9)\nprint(1)"))["stdout"] == ""
         assert ask(run("while True: pass", seconds=0.2))["end"] == "late"
+        bomb = calls.PRELUDE + calls.CALLS["makes threads for ever, of nothing"]
+        assert ask(run(bomb, call="answer()"))["end"] == "threads"
         reads = "open('/proc/%d/environ' % __import__('os').getppid()).read()"
         assert ask(run("", call=reads))["value"] is None
         assert ask(run("print(1)"))["stdout"] == "1\n"

@@ -5,7 +5,7 @@ import json
 import os
 import socket
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import pytest
 from slipstream.config import VerifierConfig
 from slipstream.config.rewards import CodeTestsConfig
 from slipstream.types import Outcome, Prompt
+from slipstream.verifier.reward import Answer
 from slipstream.verifier.sandbox import sandbox
 from verifier.escapes import calls, interpreter
 from verifier.escapes.programs import CALLED, PRINTED, SHARED
@@ -21,6 +22,7 @@ from verifier.scoring import Bench, answer
 pytestmark = pytest.mark.usefixtures("outer_wall")
 DEADLINE_SECONDS = 0.25
 SHORT_SECONDS = 0.06
+AT_ONCE = 8
 TESTS = {"call": [{"call": "answer", "args": [], "expected": 42}], "print": [{"input": "", "output": "42\n"}]}
 RIGHT = {"call": "def answer(): return 42", "print": "print(42)"}
 MIB = 1024 * 1024
@@ -80,6 +82,17 @@ def resident(pids: list[int]) -> int:
     return sum(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
+def fenced(code: str) -> Answer:
+    return answer(f"```python\n{code}\n```")
+
+
+def batched(names: Iterable[str], size: int) -> Iterator[list[str]]:
+    rest = list(names)
+    while rest:
+        yield rest[:size]
+        rest = rest[size:]
+
+
 def wrong(
     programs: Mapping[str, str], kind: str, write: Callable[..., str], *, seconds: float = DEADLINE_SECONDS
 ) -> list[str]:
@@ -96,16 +109,16 @@ def wrong(
             async with Bench([reward], config=config) as bench:
                 before = await steady()
                 memory = resident(before)
-                for name, template in programs.items():
-                    text = f"```python\n{write(template, **things)}\n```"
-                    ((given,),) = await bench.scorer.score(prompt(kind), [answer(text)])
-                    if given.value != 0 or given.outcome is Outcome.ERROR:
-                        found.append(f"{name}: {given}")
+                for names in batched(programs, AT_ONCE):
+                    answers = [fenced(write(programs[name], **things)) for name in names]
+                    for name, (given,) in zip(
+                        names, await bench.scorer.score(prompt(kind), answers), strict=True
+                    ):
+                        if given.value != 0 or given.outcome is Outcome.ERROR:
+                            found.append(f"{name}: {given}")
                     if not await settled(before):
-                        found.append(f"{name}: processes stayed")
-                ((given,),) = await bench.scorer.score(
-                    prompt(kind), [answer(f"```python\n{RIGHT[kind]}\n```")]
-                )
+                        found.append(f"of {names} processes stayed")
+                ((given,),) = await bench.scorer.score(prompt(kind), [fenced(RIGHT[kind])])
                 assert given.value == 1, "the sandbox does not work any more"
                 assert resident(before) - memory < 16 * MIB
                 assert bench.sample("sandbox_servers_lost_total") == 0
