@@ -9,8 +9,9 @@ or it is a text of assertions. The field `setup`, if any, is code that goes befo
 
 import ast
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from slipstream.types import Prompt
@@ -46,7 +47,7 @@ class Case:
             return False
 
 
-def cases_of(prompt: Prompt) -> list[Case]:
+def cases_of(prompt: Prompt) -> Sequence[Case]:
     """The tests of a prompt, at least one. Errors: UnusableGroundTruth naming the prompt and the test."""
     where = f"prompt {prompt.prompt_id}: field `tests`"
     written = prompt.fields.get("tests", "")
@@ -59,7 +60,9 @@ def cases_of(prompt: Prompt) -> list[Case]:
     return cases
 
 
-def _cases(written: str, entry_point: str | None) -> list[Case]:
+@lru_cache(maxsize=16)
+def _cases(written: str, entry_point: str | None) -> Sequence[Case]:
+    """Once for the answers of a group: the tests of a prompt may be megabytes."""
     try:
         tests = json.loads(written)
     except ValueError:
