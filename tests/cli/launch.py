@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from slipstream.cli.errors import CommandError
-from slipstream.cli.pods import PodSpec, local_pods
+from slipstream.cli.launch.pods import PodSpec, local_pods
 from slipstream.cli.run import run_command
 from slipstream.config import RunConfig, load_config
 

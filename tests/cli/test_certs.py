@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from slipstream.cli.__main__ import main
-from slipstream.cli.authority import make_authority, names_of
+from slipstream.cli.clusters.authority import make_authority, names_of
 from slipstream.config import TlsConfig
 from slipstream.rpc.security.certificates import read_material
 from slipstream.rpc.security.identity import ROLES

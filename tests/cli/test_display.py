@@ -6,10 +6,10 @@ from pathlib import Path
 
 from matplotlib import image
 from rich.console import Console
-from slipstream.cli.columns import evaluation_line, step_line
-from slipstream.cli.display import LiveDisplay, PlainDisplay, panel
-from slipstream.cli.plots import draw_all, smooth
-from slipstream.cli.rows import History
+from slipstream.cli.launch.columns import evaluation_line, step_line
+from slipstream.cli.launch.display import LiveDisplay, PlainDisplay, panel
+from slipstream.cli.launch.plots import draw_all, smooth
+from slipstream.cli.launch.rows import History
 
 ROW = {
     "event": "step",

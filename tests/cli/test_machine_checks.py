@@ -1,6 +1,6 @@
 """What a configuration asks of this machine: an engine over several nodes is none of `slipstream run`'s."""
 
-from slipstream.cli.machine_checks import check_machine
+from slipstream.cli.checks.machine import check_machine
 from slipstream.config import parse_config
 
 SPAN = ("rollout.nodes=2", "rollout.tensor_parallel=2")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from slipstream.cli.__main__ import main
-from slipstream.cli.pods import LEARNER, local_pods
+from slipstream.cli.launch.pods import LEARNER, local_pods
 from slipstream.config import parse_config
 
 

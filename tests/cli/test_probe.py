@@ -12,7 +12,7 @@ import pytest
 from embedded_redis import embedded_redis
 from replay.driver import Driver, run_config, serving
 from slipstream.cli.__main__ import main
-from slipstream.cli.probe_checks import run_probe
+from slipstream.cli.clusters.probe_checks import run_probe
 from slipstream.config import RunConfig, parse_config
 from slipstream.config.load import given_tree
 from slipstream.config.rewards import ExactMatchConfig

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from slipstream.cli.reward_checks import check_rewards
+from slipstream.cli.checks.rewards import check_rewards
 from slipstream.config import parse_config
 from slipstream.config.checks import Problem
 

@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from slipstream.cli.rows import History, Tail, read_history
-from slipstream.cli.summary import staleness_counts, staleness_mean, summarize
+from slipstream.cli.launch.rows import History, Tail, read_history
+from slipstream.cli.launch.summary import staleness_counts, staleness_mean, summarize
 from slipstream.types import Ledger
 
 

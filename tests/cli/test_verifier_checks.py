@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from slipstream.cli.verifier_checks import check_verifier
+from slipstream.cli.checks.verifier import check_verifier
 from slipstream.config import parse_config
 from slipstream.config.checks import Problem
 from slipstream.verifier.check import refusals, unread

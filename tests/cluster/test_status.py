@@ -9,7 +9,7 @@ from cluster.conftest import Command
 from cluster.fake_kubernetes import KEDA_HOLDS, FakeKubernetes, kubeconfig
 from cluster.objects import FULL, KEDA, PLAIN, PODS
 from cluster.pages import circle, served, silent
-from slipstream.cli.cluster_table import age
+from slipstream.cli.clusters.table import age
 from slipstream.cluster.connect import connect
 from slipstream.cluster.forward import Target, read_pages
 

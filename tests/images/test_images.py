@@ -11,6 +11,7 @@ pytestmark = [
     pytest.mark.chart,
     pytest.mark.skipif(os.geteuid() != 0, reason="entering an image without Docker needs root"),
 ]
+IMPORTED = "import slipstream.cli.__main__, slipstream.cli.clusters.probe_checks"
 WITHOUT = (
     "import importlib.util as u; print([m for m in ('torch', 'vllm', 'transformers') if u.find_spec(m)])"
 )
@@ -33,7 +34,7 @@ def test_the_services_image_runs_its_pods_read_only_without_root_and_without_tor
             {"command": ["touch", "/opt/slipstream/written"]},
             {"command": ["python", "-c", WITHOUT]},
             {"command": ["/usr/local/bin/python3", "-m", "pip", "--python", PYTHON, "check"]},
-            {"command": ["python", "-c", "import slipstream.cli.__main__, slipstream.cli.probe_checks"]},
+            {"command": ["python", "-c", IMPORTED]},
             {"arguments": ["slipstream.replay", *config], "until": ": ready"},
             {"arguments": ["slipstream.verifier", *config], "until": ": ready"},
             {"arguments": ["slipstream.verifier", *config, *MODEL]},

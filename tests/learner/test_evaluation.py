@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 from learner.fakes import FakeEvaluations, said, silent_log
-from slipstream.cli.rows import History, read_history
+from slipstream.cli.launch.rows import History, read_history
 from slipstream.config import EvaluationConfig
 from slipstream.learner.evaluation import Evaluator
 from slipstream.learner.report import Report

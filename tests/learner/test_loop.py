@@ -18,7 +18,7 @@ from learner.fakes import (
     silent_log,
     step_result,
 )
-from slipstream.cli.rows import read_history
+from slipstream.cli.launch.rows import read_history
 from slipstream.learner.broadcast.snapshot import Snapshot
 from slipstream.learner.checkpoints.checkpoint import CheckpointWriter, latest_checkpoint, read_state
 from slipstream.learner.lockstep import Lockstep

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from learner.fakes import Events, config_with, contrast, names, silent_log
-from slipstream.cli.rows import read_history
+from slipstream.cli.launch.rows import read_history
 from slipstream.learner.loop import Starved
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.report import Report

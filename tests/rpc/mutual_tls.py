@@ -12,7 +12,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
-from slipstream.cli.authority import Authority, Pair, make_authority
+from slipstream.cli.clusters.authority import Authority, Pair, make_authority
 from slipstream.config import RpcConfig, TlsConfig
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.security.identity import CALLERS

@@ -22,7 +22,7 @@ from rpc.mutual_tls import (
     config_of,
     write,
 )
-from slipstream.cli.authority import Authority
+from slipstream.cli.clusters.authority import Authority
 from slipstream.config import RpcConfig
 from slipstream.rpc.security.handshake import client_context
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from slipstream.cli.authority import make_authority
+from slipstream.cli.clusters.authority import make_authority
 from slipstream.config.rewards import JudgeConfig
 from slipstream.types import Outcome, Prompt
 from slipstream.types import Reward as Component

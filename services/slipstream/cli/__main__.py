@@ -21,10 +21,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from slipstream import __version__
-from slipstream.cli.cluster import add_cluster
+from slipstream.cli.clusters.cluster import add_cluster
+from slipstream.cli.clusters.probe import add_probe
 from slipstream.cli.doctor import add_doctor
 from slipstream.cli.errors import CommandError
-from slipstream.cli.probe import add_probe
 from slipstream.cli.score import add_score
 
 USAGE_ERROR, FAILED, KILLED = 2, 1, 130
@@ -86,7 +86,7 @@ def _export(arguments: argparse.Namespace) -> int:
 
 
 def _certs(arguments: argparse.Namespace) -> int:
-    from slipstream.cli.certs import certs_command
+    from slipstream.cli.clusters.certs import certs_command
 
     return certs_command(
         arguments.directory,

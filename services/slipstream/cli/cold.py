@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.cli import warmup
-from slipstream.cli.display import PlainDisplay
+from slipstream.cli.checks.model import read_model
+from slipstream.cli.checks.prompts import check_prompts
 from slipstream.cli.errors import RunFailed, UsageError
-from slipstream.cli.interrupt import Interrupt
-from slipstream.cli.leash import Leash
-from slipstream.cli.model_checks import read_model
-from slipstream.cli.process import PodFailed
-from slipstream.cli.prompt_checks import check_prompts
+from slipstream.cli.launch.display import PlainDisplay
+from slipstream.cli.launch.interrupt import Interrupt
+from slipstream.cli.launch.leash import Leash
+from slipstream.cli.launch.process import PodFailed
 from slipstream.config import RunConfig, WarmupConfig, load_config, parse_config
 
 INTERRUPTED = 130

@@ -8,15 +8,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 from slipstream.cli import warmup
-from slipstream.cli.display import Display, open_display
 from slipstream.cli.errors import RunFailed, UsageError
-from slipstream.cli.interrupt import Interrupt
-from slipstream.cli.leash import Leash
-from slipstream.cli.pods import PodSpec, local_pods
-from slipstream.cli.process import PodFailed
-from slipstream.cli.rundir import Held, RunDirectory, find_run_directory, make_run_directory, stored_config
-from slipstream.cli.session import Session
-from slipstream.cli.stages import Stages, changed_stages
+from slipstream.cli.launch.display import Display, open_display
+from slipstream.cli.launch.interrupt import Interrupt
+from slipstream.cli.launch.leash import Leash
+from slipstream.cli.launch.pods import PodSpec, local_pods
+from slipstream.cli.launch.process import PodFailed
+from slipstream.cli.launch.rundir import (
+    Held,
+    RunDirectory,
+    find_run_directory,
+    make_run_directory,
+    stored_config,
+)
+from slipstream.cli.launch.session import Session
+from slipstream.cli.launch.stages import Stages, changed_stages
 from slipstream.config import RunConfig
 
 INTERRUPTED = 130

@@ -6,16 +6,16 @@ from typing import Literal
 
 from slipstream.algorithms.spec import Rspo
 from slipstream.cli.axes import axis_rows
+from slipstream.cli.checks.lora import check_lora
+from slipstream.cli.checks.machine import check_machine
+from slipstream.cli.checks.model import ModelFiles, read_model
+from slipstream.cli.checks.prompts import check_prompts
+from slipstream.cli.checks.rewards import check_rewards
+from slipstream.cli.checks.self_judge import check_self_judge
+from slipstream.cli.checks.stage import check_stage, stage_line
+from slipstream.cli.checks.verbalized import check_verbalized
+from slipstream.cli.checks.verifier import check_verifier
 from slipstream.cli.errors import UsageError
-from slipstream.cli.lora_checks import check_lora
-from slipstream.cli.machine_checks import check_machine
-from slipstream.cli.model_checks import ModelFiles, read_model
-from slipstream.cli.prompt_checks import check_prompts
-from slipstream.cli.reward_checks import check_rewards
-from slipstream.cli.self_judge_checks import check_self_judge
-from slipstream.cli.stage_checks import check_stage, stage_line
-from slipstream.cli.verbalized_checks import check_verbalized
-from slipstream.cli.verifier_checks import check_verifier
 from slipstream.config import RunConfig
 from slipstream.config.checks import EXPERT_KEYS, DerivedNumbers, Problem, check_config, derived_numbers
 from slipstream.config.stage_runs import stage_runs

@@ -17,8 +17,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from slipstream.cli.process import PodFailed, Process, ended_how, stop_processes
-from slipstream.cli.rows import Row, Tail, number
+from slipstream.cli.launch.process import PodFailed, Process, ended_how, stop_processes
+from slipstream.cli.launch.rows import Row, Tail, number
 from slipstream.config import RunConfig, WarmupConfig
 from slipstream.config.data import FileData, parts
 from slipstream.config.load import dump_config

@@ -5,7 +5,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from slipstream.cli.model_checks import SAFETENSORS_PREFIX_BYTES, ModelFiles
+from slipstream.cli.checks.model import SAFETENSORS_PREFIX_BYTES, ModelFiles
 from slipstream.config import RunConfig
 from slipstream.config.checks import Problem
 

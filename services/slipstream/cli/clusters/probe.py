@@ -46,7 +46,7 @@ def add_probe(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
 
 def probe_command(arguments: argparse.Namespace) -> int:
     """Run the checks of a target; returns the exit status. Errors: ConfigError."""
-    from slipstream.cli.probe_checks import run_probe
+    from slipstream.cli.clusters.probe_checks import run_probe
     from slipstream.config import apply_environment, load_config
 
     config = apply_environment(load_config(arguments.config, arguments.set))

@@ -7,8 +7,8 @@ import uuid
 from types import TracebackType
 from typing import Self
 
-from slipstream.cli.orphans import TOKEN_VARIABLE, sweep
-from slipstream.cli.watchdog import Watchdog
+from slipstream.cli.launch.orphans import TOKEN_VARIABLE, sweep
+from slipstream.cli.launch.watchdog import Watchdog
 from slipstream.config.load import ENVIRONMENT
 
 PR_SET_CHILD_SUBREAPER = 36

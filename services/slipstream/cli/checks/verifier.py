@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal
 
-from slipstream.cli.prompt_checks import looked_at
+from slipstream.cli.checks.prompts import looked_at
 from slipstream.config import RunConfig
 from slipstream.config.checks import Problem
 from slipstream.config.load import given_tree

@@ -87,7 +87,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _status(api: "Api", release: "Release", arguments: argparse.Namespace) -> int:
-    from slipstream.cli.cluster_table import as_json, table
+    from slipstream.cli.clusters.table import as_json, table
     from slipstream.cluster.status import read_status
 
     status = read_status(api, release)

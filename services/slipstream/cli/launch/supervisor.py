@@ -12,9 +12,9 @@ import asyncio
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from slipstream.cli.pods import LEARNER, METRICS_PORT_VARIABLE, ROLLOUT, PodSpec, address_environment
-from slipstream.cli.process import PodFailed, Process, ended_how, stop_processes
-from slipstream.cli.rundir import RunDirectory
+from slipstream.cli.launch.pods import LEARNER, METRICS_PORT_VARIABLE, ROLLOUT, PodSpec, address_environment
+from slipstream.cli.launch.process import PodFailed, Process, ended_how, stop_processes
+from slipstream.cli.launch.rundir import RunDirectory
 
 CHECK_SECONDS = 0.1
 

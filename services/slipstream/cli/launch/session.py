@@ -12,17 +12,17 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from slipstream.cli.display import Display
 from slipstream.cli.errors import RunFailed
-from slipstream.cli.interrupt import Interrupt
-from slipstream.cli.leash import Leash
-from slipstream.cli.ledger import read_ledger
-from slipstream.cli.pods import LEARNER, REPLAY, PodSpec, address_environment
-from slipstream.cli.process import PodFailed, Process, ended_how
-from slipstream.cli.rows import History, Tail
-from slipstream.cli.rundir import RunDirectory
-from slipstream.cli.summary import describe, summarize, write_summary
-from slipstream.cli.supervisor import Supervisor
+from slipstream.cli.launch.display import Display
+from slipstream.cli.launch.interrupt import Interrupt
+from slipstream.cli.launch.leash import Leash
+from slipstream.cli.launch.ledger import read_ledger
+from slipstream.cli.launch.pods import LEARNER, REPLAY, PodSpec, address_environment
+from slipstream.cli.launch.process import PodFailed, Process, ended_how
+from slipstream.cli.launch.rows import History, Tail
+from slipstream.cli.launch.rundir import RunDirectory
+from slipstream.cli.launch.summary import describe, summarize, write_summary
+from slipstream.cli.launch.supervisor import Supervisor
 from slipstream.config import RunConfig
 
 LOOK_SECONDS = 0.25
@@ -131,7 +131,7 @@ class Session:
         """Draw in a process of its own, so that nothing in it can hold up the end."""
         spent = time.monotonic() - interrupt.since if interrupt.requested.is_set() else 0.0
         seconds = STOP_SECONDS - spent if spent else PLOT_SECONDS
-        command = (sys.executable, "-m", "slipstream.cli.plots", str(self._run.path))
+        command = (sys.executable, "-m", "slipstream.cli.launch.plots", str(self._run.path))
         if not self._history.steps or seconds < 1:
             return
         plots = Process("plots", command, log=self._run.log("plots"), environment=self._leash.environment)

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterator
 
-from slipstream.cli.chat import read_chat_template
-from slipstream.cli.model_checks import ModelFiles
-from slipstream.cli.prompt_checks import prompt_text
+from slipstream.cli.checks.chat import read_chat_template
+from slipstream.cli.checks.model import ModelFiles
+from slipstream.cli.checks.prompts import prompt_text
 from slipstream.config import RunConfig
 from slipstream.config.checks import Problem
 from slipstream.tasks import PromptSource, make_source

@@ -1,4 +1,6 @@
-"""Outlives a launcher that was killed, and ends what it left: `python -m slipstream.cli.watchdog TOKEN`.
+"""Outlives a launcher that was killed, and ends what it left.
+
+    python -m slipstream.cli.launch.watchdog TOKEN
 
 The launcher holds the other end of standard input and writes the process id of each pod that it starts.
 When the launcher dies, by whatever signal, the pipe closes; then everything with the run's marks is killed.
@@ -9,7 +11,7 @@ import signal
 import subprocess
 import sys
 
-from slipstream.cli.orphans import sweep
+from slipstream.cli.launch.orphans import sweep
 
 DISMISSED = "done"
 
@@ -19,7 +21,7 @@ class Watchdog:
 
     def __init__(self, token: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "slipstream.cli.watchdog", token],
+            [sys.executable, "-m", "slipstream.cli.launch.watchdog", token],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -4,8 +4,8 @@ import string
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
-from slipstream.cli.chat import ChatTemplate, has_chat_template, read_chat_template
-from slipstream.cli.model_checks import ModelFiles
+from slipstream.cli.checks.chat import ChatTemplate, has_chat_template, read_chat_template
+from slipstream.cli.checks.model import ModelFiles
 from slipstream.config import RunConfig
 from slipstream.config.checks import Problem
 from slipstream.config.data import parts

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from slipstream.cli.errors import UsageError
-from slipstream.cli.rows import read_history
+from slipstream.cli.launch.rows import read_history
 from slipstream.config import ConfigError, RunConfig, load_config
 from slipstream.config.load import dump_config, dump_given
 

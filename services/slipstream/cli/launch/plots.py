@@ -1,12 +1,12 @@
-"""The pictures of a run; `python -m slipstream.cli.plots RUN_DIR` draws them anew."""
+"""The pictures of a run; `python -m slipstream.cli.launch.plots RUN_DIR` draws them anew."""
 
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from slipstream.cli.rows import History, read_history
-from slipstream.cli.summary import staleness_counts, staleness_mean
+from slipstream.cli.launch.rows import History, read_history
+from slipstream.cli.launch.summary import staleness_counts, staleness_mean
 
 BLUE, ORANGE, GREEN = "#2563eb", "#ea580c", "#059669"
 SIZE = (8.0, 4.5)

@@ -5,8 +5,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from slipstream.cli.columns import accuracy_at, columns, evaluation_line, step_line
-from slipstream.cli.rows import History, Row
+from slipstream.cli.launch.columns import accuracy_at, columns, evaluation_line, step_line
+from slipstream.cli.launch.rows import History, Row
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -16,7 +16,7 @@ from slipstream.cli.errors import UsageError
 from slipstream.rpc.security.identity import ROLES
 
 if TYPE_CHECKING:
-    from slipstream.cli.authority import Authority
+    from slipstream.cli.clusters.authority import Authority
 
 TRUST_DOMAIN = "slipstream"
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
@@ -87,7 +87,7 @@ def _is_name(name: str) -> bool:
 def _authority(folder: Path, trust_domain: str | None) -> "Authority":
     """The authority of this directory, or a new one."""
     try:
-        from slipstream.cli.authority import Authority, Pair, make_authority
+        from slipstream.cli.clusters.authority import Authority, Pair, make_authority
     except ModuleNotFoundError as error:
         raise UsageError(
             f"this command needs the package {error.name}: pip install 'slipstream[cluster]'"
@@ -110,7 +110,7 @@ def _authority(folder: Path, trust_domain: str | None) -> "Authority":
 
 def _all_names(folder: Path, authority: "Authority", given: Sequence[str]) -> list[str]:
     """The names of a role's certificate. Errors: UsageError when there is one that is not ours."""
-    from slipstream.cli.authority import names_of
+    from slipstream.cli.clusters.authority import names_of
 
     old = folder / "tls.crt"
     before = old.read_bytes() if old.exists() else b""

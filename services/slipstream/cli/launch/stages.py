@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.cli import warmup
-from slipstream.cli.display import Display, open_display
 from slipstream.cli.errors import RunFailed, UsageError
-from slipstream.cli.interrupt import Interrupt
-from slipstream.cli.leash import Leash
-from slipstream.cli.pods import PodSpec
-from slipstream.cli.process import PodFailed
-from slipstream.cli.rows import Row, Tail
-from slipstream.cli.rundir import RunDirectory
-from slipstream.cli.session import Session
-from slipstream.cli.summary import write_summary
+from slipstream.cli.launch.display import Display, open_display
+from slipstream.cli.launch.interrupt import Interrupt
+from slipstream.cli.launch.leash import Leash
+from slipstream.cli.launch.pods import PodSpec
+from slipstream.cli.launch.process import PodFailed
+from slipstream.cli.launch.rows import Row, Tail
+from slipstream.cli.launch.rundir import RunDirectory
+from slipstream.cli.launch.session import Session
+from slipstream.cli.launch.summary import write_summary
 from slipstream.config import RunConfig
 from slipstream.config.stage_runs import StageRun, stage_runs
 from slipstream.config.stages import SupervisedStage

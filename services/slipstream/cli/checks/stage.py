@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from slipstream.cli.model_checks import read_model
-from slipstream.cli.prompt_checks import check_prompts
+from slipstream.cli.checks.model import read_model
+from slipstream.cli.checks.prompts import check_prompts
 from slipstream.config.checks import Problem
 from slipstream.config.data import parts
 from slipstream.config.schema import RunConfig

@@ -1,0 +1,1 @@
+"""What `slipstream validate` looks at beyond the configuration itself."""

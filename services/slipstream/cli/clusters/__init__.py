@@ -1,0 +1,1 @@
+"""Runs elsewhere: releases, probes and certificates."""
