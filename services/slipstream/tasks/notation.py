@@ -49,6 +49,9 @@ _DEGREES = re.compile(
 )
 _RAISED = re.compile(r"(?<=[0-9}])\^([0-9])\s+(?=[0-9])")
 _VECTOR = re.compile(r"\\(?:mathbf|vec|hat|mathit)\s*\{\s*\\?([A-Za-z]|[ij]math)\s*\}")
+_CROSSED = re.compile(
+    r"\\(?:mathbf|vec)\s*\{\s*\\?([A-Za-z])\s*\}\s*\\times\s*\\(?:mathbf|vec)\s*\{\s*\\?([A-Za-z])\s*\}"
+)
 _UNIT = r"(?:mm|cm|dm|km|m|ft|in|yd|mi|kg|mg|lb|oz|ms|hr|ml|mL)(?:\^(?:[23]|\{[23]\}))?"
 _UPRIGHT = re.compile(r"\\(?:mathrm|text|operatorname)\s*\{\s*([eij])\s*\}")
 _DOTS = re.compile(r",\s*\\[lc]?dots\s*,")
@@ -74,6 +77,7 @@ def one_notation(text: str) -> str:
     text = _COMMAND.sub(lambda found: COMMANDS[found[1]], text)
     text = _RECURRING.sub(_recurring, _PI.sub(r"\\pi ", text))
     text = _HALF.sub(r"\\frac{\1}{\2}", _LOG.sub(r"\\log_{\1} ", text))
+    text = _CROSSED.sub(r" \1_{cross\2} ", text)  # a product of numbers has no order
     text = _VECTOR.sub(lambda found: f" {found[1][0]} ", _RAISED.sub(r"^{\1}\\cdot ", text))
     text = _DEGREES.sub(r"\1(\\frac{\2\\pi}{180})", text)
     text = _INTEGERS.sub("", text)
