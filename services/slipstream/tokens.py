@@ -48,10 +48,22 @@ class Tokens:
         """A text by itself, without special tokens."""
         return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
+    def harmless(self, text: str) -> str:
+        """A text that is put into a prompt by who may not speak in another's name: see `harmless`."""
+        return harmless(self._tokenizer, text)
+
     def decode(self, token_ids: Sequence[int]) -> str:
         """The text of a completion, without special tokens."""
         text: str = self._tokenizer.decode(list(token_ids), skip_special_tokens=True)
         return text
+
+
+def harmless(tokenizer: Any, text: str) -> str:
+    """The text with every special token of the tokenizer broken up: spelled out, it would be one."""
+    added = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
+    for token in sorted(added | set(tokenizer.all_special_tokens), key=len, reverse=True):
+        text = text.replace(token, f"{token[:1]} {token[1:]}" if token[1:] else " ")
+    return text
 
 
 def load_tokens(model_dir: Path, *, max_new_tokens: int) -> Tokens:

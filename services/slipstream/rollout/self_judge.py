@@ -8,6 +8,7 @@ prefill, whose prompt the cache shares among the answers of a group, and has no 
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from math import isfinite
 from typing import Protocol
 
 from slipstream.config import ConfigError, RunConfig
@@ -42,8 +43,9 @@ class SelfJudge:
             metrics.count("scores_total", 0, reward=config.name, outcome=outcome.value)
 
     async def judge(self, prompt: Prompt, text: str) -> Reward:
-        """How sure the policy is of an answer; one too long to ask about is invalid. Errors: EngineDied."""
-        asked = judgement(self._config.question, prompt, answer=text)
+        """How sure the policy is of an answer; one too long to ask about is invalid, and weights that say
+        no number are an error. Errors: EngineDied."""
+        asked = judgement(self._config.question, prompt, answer=self._tokens.harmless(text))
         try:
             token_ids = self._tokens.encode(asked)
         except PromptTooLong:
@@ -51,6 +53,8 @@ class SelfJudge:
             return self._counted(Outcome.INVALID_ANSWER, 0.0, detail)
         with self._metrics.timing("reward_seconds", reward=self._config.name):
             right, _ = await self._engine.weigh(token_ids, self._verdicts)
+        if not isfinite(right):
+            return self._counted(Outcome.ERROR, 0.0, f"the policy's weights give {right} as a probability")
         return self._counted(Outcome.SCORE, right)
 
     def _counted(self, outcome: Outcome, value: float, detail: str = "") -> Reward:

@@ -63,12 +63,38 @@ class _Reader(_Latex2Sympy):  # type: ignore[misc]
             raise ValueError("two numbers side by side")
         return self._product(left, self.convert_postfix_list(arr, after))
 
+    def convert_postfix(self, postfix: Any) -> Any:
+        """Of what is no matrix it leaves a transpose out: here 2^T is a power, and (x)' is not x."""
+        value = super().convert_postfix(postfix)
+        marks = [mark.getText() for mark in postfix.postfix_op() if mark.transpose()]
+        if not marks or not isinstance(value, sympy.Expr) or isinstance(value, sympy.MatrixBase):
+            return value
+        if any("T" in mark for mark in marks):
+            return sympy.Pow(value, self.create_symbol("T"), evaluate=False)
+        return value if value.is_Number else sympy.Function("prime")(value)
+
+    def convert_func(self, func: Any) -> Any:
+        """A logarithm with a base as a quotient: SymPy forgets the base of one that is not evaluated."""
+        value = super().convert_func(func)
+        if isinstance(value, sympy.Pow) and isinstance(value.base, sympy.log):
+            return sympy.Pow(_quotient(value.base), value.exp, evaluate=False)
+        return _quotient(value) if isinstance(value, sympy.log) else value
+
     def _product(self, left: Any, right: Any) -> Any:
         if isinstance(left, sympy.MatrixBase) or isinstance(right, sympy.MatrixBase):
             return self.mat_mul_flat(left, right)
         if isinstance(left, sympy.Rational) and isinstance(right, sympy.Rational):
             return left * right
         return self.mul_flat(left, right)
+
+
+def _quotient(logarithm: Any) -> Any:
+    of, base = (*logarithm.args, sympy.E)[:2]
+    if base == sympy.E:
+        return logarithm
+    if of.is_Integer and base.is_Integer:
+        return sympy.log(of, base)
+    return sympy.Mul(sympy.log(of, evaluate=False), sympy.Pow(sympy.log(base), -1), evaluate=False)
 
 
 def _is_mixed(whole: str, part: str) -> bool:

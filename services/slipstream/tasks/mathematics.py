@@ -33,6 +33,10 @@ _TWO_NUMBERS = re.compile(r"[0-9.](?:\s|\\[,;:! ]|~|\\q?quad|\\space|['\"]|\\?\$
 _ENDING = re.compile(r"(?:\s|\\[,;:! ]|\\\\|\\q?quad|(?<!\\)[.,;])$")
 LONGEST_ENDING: Final = 6
 _WORDS = re.compile(r"\\(?:text|mbox|textrm|textbf|textit)\s*\{([^{}]*)\}")
+_RECKONING = re.compile(
+    r"\s*(?:(?:squared|cubed|factorial|plus|minus)(?![A-Za-z])|(?:(?:and\s+)?(?:an?|one)\s+)?hal(?:f|ves)\s*$|and\s+an?\s)"
+)
+_DERIVED = re.compile(r"[)\]}]\s*'")
 _BOX = re.compile(r"\\(?:boxed|fbox)")
 _SYMBOLIC = re.compile(
     r"\(\s*[0-9]{0,2}[A-Za-z](?:\s*[+-]\s*(?:[0-9]{0,2}[A-Za-z]|[0-9]{1,2})){0,4}\s*\)\s*!"
@@ -56,7 +60,12 @@ def readable(text: str) -> str:
         raise Refused("two numbers side by side")
     if _BOX.search(expression):
         raise Refused("a box inside of an expression")
-    words = " ".join(_WORDS.findall(expression))
+    found = _WORDS.findall(expression)
+    if any(map(_RECKONING.match, found)):
+        raise Refused("words that reckon, such as `squared`")
+    if _DERIVED.search(expression):
+        raise Refused("a derivative of what stands in brackets")
+    words = " ".join(found)
     if _NUMBER.search(words) and _NUMBER.search(_WORDS.sub("", expression)):
         raise Refused("a number among words beside another number")
     return expression

@@ -21,6 +21,8 @@ COMMANDS: Final = {
     "bm": r"\mathbf", "cfrac": r"\frac", "langle": "(", "rangle": ")",
 }  # fmt: skip
 FUNCTIONS: Final = r"\\(?:sin|cos|tan|cot|sec|csc)(?:\^(?:\{[0-9]\}|[0-9]))?"
+MOST_ROOTS: Final = 3
+"""Roots of roots that may be written with round brackets."""
 PLAIN: Final = re.compile(r"[-+0-9.,/ ]*")
 """What has one notation already."""
 
@@ -30,6 +32,15 @@ _VULGAR = re.compile("[¼-¾⅐-⅞]")
 _RECURRING = re.compile(
     r"(?<![0-9.,])([0-9]{0,20})\.([0-9]{0,20})\\(?:overline|bar)\s*(?:\{([0-9]{1,20})\}|([0-9]))"
 )
+_ROOT_OF_NUMBER = re.compile(r"√\s*([0-9]+(?:\.[0-9]+)?)")
+_PRIME = re.compile(r"(?<![A-Za-z\\])([A-Za-z])('+)(?![A-Za-z'])")
+_SCALE: Final = {"dozen": "12", "hundred": "10^{2}"} | {
+    f"{name}illion": f"10^{{{zeros}}}" for name, zeros in (("m", 6), ("b", 9), ("tr", 12))
+}
+_SCALE["thousand"] = "10^{3}"
+_SCALED = re.compile(
+    rf"([0-9])\s*\\(?:text|mbox|mathrm|textrm)\s*\{{\s*({'|'.join(_SCALE)}|percent)(?![A-Za-z])\s*([^{{}}]*)\}}"
+)
 _PI = re.compile(r"(?<![\\A-Za-z{])pi(?![A-Za-z])")
 _LOG = re.compile(r"\\log\s*_\s*([0-9A-Za-z])")
 _HALF = re.compile(r"\\[dt]?frac\s*([0-9])\s+([0-9])(?![0-9])")
@@ -38,6 +49,9 @@ _DEGREES = re.compile(
 )
 _RAISED = re.compile(r"(?<=[0-9}])\^([0-9])\s+(?=[0-9])")
 _VECTOR = re.compile(r"\\(?:mathbf|vec|hat|mathit)\s*\{\s*\\?([A-Za-z]|[ij]math)\s*\}")
+_CROSSED = re.compile(
+    r"\\(?:mathbf|vec)\s*\{\s*\\?([A-Za-z])\s*\}\s*\\times\s*\\(?:mathbf|vec)\s*\{\s*\\?([A-Za-z])\s*\}"
+)
 _UNIT = r"(?:mm|cm|dm|km|m|ft|in|yd|mi|kg|mg|lb|oz|ms|hr|ml|mL)(?:\^(?:[23]|\{[23]\}))?"
 _UPRIGHT = re.compile(r"\\(?:mathrm|text|operatorname)\s*\{\s*([eij])\s*\}")
 _DOTS = re.compile(r",\s*\\[lc]?dots\s*,")
@@ -58,19 +72,22 @@ def one_notation(text: str) -> str:
     """A short text of mathematics without its many ways to write the same. Errors: none."""
     if PLAIN.fullmatch(text):
         return text
-    text = _VULGAR.sub(_vulgar, _POWERS.sub(_power, text)).replace("**", "^").translate(SIGNS)
+    text = _ROOT_OF_NUMBER.sub(r"\\sqrt{\1}", _VULGAR.sub(_vulgar, _POWERS.sub(_power, text)))
+    text = _PRIME.sub(_primed, text.replace("**", "^").translate(SIGNS))
     text = _COMMAND.sub(lambda found: COMMANDS[found[1]], text)
     text = _RECURRING.sub(_recurring, _PI.sub(r"\\pi ", text))
     text = _HALF.sub(r"\\frac{\1}{\2}", _LOG.sub(r"\\log_{\1} ", text))
+    text = _CROSSED.sub(r" \1_{cross\2} ", text)  # a product of numbers has no order
     text = _VECTOR.sub(lambda found: f" {found[1][0]} ", _RAISED.sub(r"^{\1}\\cdot ", text))
     text = _DEGREES.sub(r"\1(\\frac{\2\\pi}{180})", text)
     text = _INTEGERS.sub("", text)
-    text = _MODULO.sub("", _ROOT.sub(r"\\sqrt{\1}", _UNDERLINED.sub(r"{\1}", text))).removeprefix(r"\approx ")
+    text = _MODULO.sub("", _roots(_UNDERLINED.sub(r"{\1}", text))).removeprefix(r"\approx ")
     text = _DOTS.sub(r",\\text{dots},", _UPRIGHT.sub(r" \1 ", text))
     such = _SUCH_THAT.fullmatch(text)
     text = such[1].strip() if such else text
     counted = _COUNTED.fullmatch(text)
-    return _both_signs(rf"{counted[1]}\text{{ {_NUMBER.sub('', counted[2])}}}" if counted else text)
+    text = rf"{counted[1]}\text{{ {_NUMBER.sub('', counted[2])}}}" if counted else text
+    return _both_signs(_SCALED.sub(_scaled, text))
 
 
 def _vulgar(found: re.Match[str]) -> str:
@@ -87,6 +104,24 @@ def _recurring(found: re.Match[str]) -> str:
     before, again = found[1] + found[2], found[3] or found[4]
     value = Fraction(int(before + again) - int(before or "0"), 10 ** len(found[2]) * (10 ** len(again) - 1))
     return rf"\frac{{{value.numerator}}}{{{value.denominator}}}"
+
+
+def _roots(text: str) -> str:
+    """Of what stands in round brackets, the innermost first."""
+    for _ in range(MOST_ROOTS):
+        text = _ROOT.sub(r"\\sqrt{\1}", text)
+    return text
+
+
+def _primed(found: re.Match[str]) -> str:
+    """A letter with primes is another letter; the parser leaves them out."""
+    return rf"{found[1]}_{{{'prime' * len(found[2])}}}"
+
+
+def _scaled(found: re.Match[str]) -> str:
+    """5 million dollars are 5000000 dollars; of other words the parser knows nothing."""
+    factor = r"\%" if found[2] == "percent" else rf"\times {_SCALE[found[2]]}"
+    return rf"{found[1]}{factor}" + (rf"\text{{ {found[3]}}}" if found[3] else "")
 
 
 def _both_signs(text: str) -> str:

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from slipstream.config.rewards.models import ProcessRewardConfig
+from slipstream.tokens import harmless
 from slipstream.types import Prompt
 from slipstream.verifier.models.loaded import Loaded
 from slipstream.verifier.models.steps import AGGREGATIONS, split_steps
-from slipstream.verifier.models.text import harmless, opening_ids
+from slipstream.verifier.models.text import opening_ids
 from slipstream.verifier.reward import Verdict, failed, invalid
 
 

@@ -6,6 +6,7 @@ are broken up before the template sees them.
 
 from typing import Any
 
+from slipstream.tokens import harmless
 from slipstream.types import Prompt
 
 
@@ -35,14 +36,6 @@ def opening_ids(tokenizer: Any, form: str, prompt: Prompt) -> list[int]:
         written = tokenizer.apply_chat_template(_turns(prompt), tokenize=False, add_generation_prompt=True)
         return list(tokenizer(written, add_special_tokens=False)["input_ids"])
     return list(tokenizer(as_text(prompt))["input_ids"])
-
-
-def harmless(tokenizer: Any, text: str) -> str:
-    """The text with every special token of the tokenizer broken up."""
-    added = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
-    for token in sorted(added | set(tokenizer.all_special_tokens), key=len, reverse=True):
-        text = text.replace(token, f"{token[0]} {token[1:]}" if token[1:] else "")
-    return text
 
 
 def as_text(prompt: Prompt) -> str:

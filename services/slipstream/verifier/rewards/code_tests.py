@@ -39,7 +39,7 @@ class CodeTests:
         if len(program) > MAX_CHARACTERS:
             return invalid(f"a program of {len(program)} characters; at most {MAX_CHARACTERS} are run")
         setup = prompt.fields.get("setup", "")
-        passed = await self._passed(f"{setup}\n{program}" if setup else program, cases)
+        passed = await self._passed(f"{setup}\n{program}" if setup else program, cases, prompt.prompt_id)
         if self._config.partial_credit:
             return Verdict(value=passed / len(cases), detail=f"{passed} of {len(cases)} tests")
         return Verdict(value=float(passed == len(cases)))
@@ -49,7 +49,7 @@ class CodeTests:
         whole = answer.text if self._config.whole_text and answer.text.strip() else None
         return whole if block is None else block
 
-    async def _passed(self, program: str, cases: Sequence[Case]) -> int:
+    async def _passed(self, program: str, cases: Sequence[Case], group: str) -> int:
         """How many tests pass; without partial credit the first that fails ends it."""
         left, passed = self._config.timeout_seconds, 0
         for case in cases:
@@ -63,7 +63,8 @@ class CodeTests:
                     arguments=case.arguments,
                     seconds=min(left, self._config.test_seconds),
                     memory_mib=self._config.memory_mib,
-                )
+                ),
+                group=group,
             )
             left -= ran.seconds
             if case.passed(ran):

@@ -14,6 +14,7 @@ from slipstream.verifier.sandbox.layers import LAYERS, Report
 from slipstream.verifier.sandbox.outer import Outer, Use, find
 from slipstream.verifier.sandbox.server_process import SandboxLost, ServerProcess
 from slipstream.verifier.workers.cores import usable_cores
+from slipstream.verifier.workers.turns import Turns
 
 WAIT_SECONDS = 300.0
 OUTPUT_BYTES = 256 * 1024
@@ -34,7 +35,7 @@ class Sandbox:
         self._metrics = metrics
         self._log = log
         self._wanted = False
-        self._places: asyncio.Queue[ServerProcess | None] = asyncio.Queue()
+        self._places: Turns[ServerProcess | None] = Turns()
         self._runs: set[asyncio.Task[Ran]] = set()
 
     def prepare(self) -> None:
@@ -48,14 +49,17 @@ class Sandbox:
         self._metrics.count("sandbox_servers_lost_total", 0)
         self._outer = await find(self._bubblewrap)
         first = await self._begin()
-        self._places.put_nowait(first)
+        self._places.put(first)
         self._tell(first.report)
         for server in await asyncio.gather(*(self._begin() for _ in range(self._number - 1))):
-            self._places.put_nowait(server)
+            self._places.put(server)
 
-    async def run(self, run: Run) -> Ran:
-        """What became of a run, which goes on when the caller is cancelled. Errors: SandboxLost."""
-        task = asyncio.create_task(self._run(run))
+    async def run(self, run: Run, *, group: str = "") -> Ran:
+        """What became of a run, which goes on when the caller is cancelled; groups take turns.
+
+        Errors: SandboxLost.
+        """
+        task = asyncio.create_task(self._run(run, group))
         self._runs.add(task)
         task.add_done_callback(self._runs.discard)
         return await asyncio.shield(task)
@@ -65,32 +69,31 @@ class Sandbox:
         for task in self._runs:
             task.cancel()
         await asyncio.gather(*self._runs, return_exceptions=True)
-        while not self._places.empty():
-            server = self._places.get_nowait()
+        for server in self._places.take_free():
             if server is not None:
                 await server.kill()
 
-    async def _run(self, run: Run) -> Ran:
-        place = await self._free_place()
+    async def _run(self, run: Run, group: str) -> Ran:
+        place = await self._free_place(group)
         server = place
         try:
             if server is None:
                 server = await self._begin()
             ran = await server.have(run)
         except BaseException:
-            self._places.put_nowait(None)
+            self._places.put(None)
             self._metrics.count("sandbox_servers_lost_total")
             if server is not None:
                 await server.kill()
             raise
-        self._places.put_nowait(server)
+        self._places.put(server)
         return ran
 
-    async def _free_place(self) -> ServerProcess | None:
+    async def _free_place(self, group: str) -> ServerProcess | None:
         try:
             with self._metrics.waiting("sandbox"):
                 async with asyncio.timeout(WAIT_SECONDS):
-                    return await self._places.get()
+                    return await self._places.take(group)
         except TimeoutError as error:
             raise SandboxLost(f"no server was free within {WAIT_SECONDS:g} s") from error
 

@@ -3,7 +3,8 @@
     start ─▶ import ─▶ idle ─▶ job ─┬─▶ idle
                                     └─▶ killed ─▶ start
 
-`judge` waits for an idle child, at most WAIT_SECONDS; a slot waits for the end of its child, and starts anew.
+`judge` waits for an idle child, at most WAIT_SECONDS, in turns with the answers to other prompts; a slot
+waits for the end of its child, and starts anew.
 Invariant: a slow or dead child costs one job, never the service. Nothing starts before `start`, and then only
 when a reward has asked for a function.
 """
@@ -18,6 +19,7 @@ from slipstream.types import Prompt
 from slipstream.verifier.reward import Answer, UnusableGroundTruth, Verdict
 from slipstream.verifier.workers.cores import usable_cores
 from slipstream.verifier.workers.frames import answer_to_json, prompt_to_json, to_frame, verdict_from_json
+from slipstream.verifier.workers.turns import Turns
 from slipstream.verifier.workers.worker import Overrun, Worker, WorkerLost
 
 WAIT_SECONDS = 60.0
@@ -39,7 +41,7 @@ class Workers:
         self._metrics = metrics
         self._log = log
         self._functions: dict[str, None] = {}
-        self._idle: asyncio.Queue[Worker] = asyncio.Queue()
+        self._idle: Turns[Worker] = Turns()
         self._ended: dict[Worker, asyncio.Event] = {}
         self._slots: list[asyncio.Task[None]] = []
         self._jobs: set[asyncio.Task[list[Verdict]]] = set()
@@ -87,7 +89,7 @@ class Workers:
             "group": group,
         }
         frame = to_frame(message)
-        worker = await self._free_worker()
+        worker = await self._free_worker(prompt.prompt_id)
         job = asyncio.create_task(self._run(worker, frame, seconds))
         self._jobs.add(job)
         job.add_done_callback(self._jobs.discard)
@@ -99,11 +101,11 @@ class Workers:
             task.cancel()
         await asyncio.gather(*self._slots, *self._jobs, return_exceptions=True)
 
-    async def _free_worker(self) -> Worker:
+    async def _free_worker(self, group: str) -> Worker:
         try:
             with self._metrics.waiting("worker"):
                 async with asyncio.timeout(WAIT_SECONDS):
-                    return await self._idle.get()
+                    return await self._idle.take(group)
         except TimeoutError as error:
             raise WorkerLost(f"no child was free within {WAIT_SECONDS:g} s") from error
 
@@ -124,14 +126,14 @@ class Workers:
                 self._metrics.count("workers_killed_total", reason=fate)
                 self._ended[worker].set()
             else:
-                self._idle.put_nowait(worker)
+                self._idle.put(worker)
         return _verdicts(reply)
 
     async def _keep(self, worker: Worker) -> None:
         """Until cancelled: one child of this slot after the other."""
         while True:
             ended = self._ended[worker] = asyncio.Event()
-            self._idle.put_nowait(worker)
+            self._idle.put(worker)
             try:
                 await ended.wait()
             finally:
