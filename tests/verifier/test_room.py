@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine
+from dataclasses import replace
 
 import pytest
 from slipstream.config import VerifierConfig
@@ -10,8 +11,8 @@ from slipstream.rpc.errors import Busy
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.types import Prompt
-from slipstream.verifier.adapters import Concurrently
-from slipstream.verifier.reward import Answer, Verdict
+from slipstream.verifier.adapters import Concurrently, EachAnswer
+from slipstream.verifier.reward import Answer, UnusableGroundTruth, Verdict
 from slipstream.verifier.scorer import Scorer, Vectors
 from slipstream.verifier.surroundings import Surroundings
 from verifier.scoring import answer
@@ -20,7 +21,7 @@ PROMPT = Prompt(prompt_id="p1", task="t", text="?", answer="2")
 
 
 class Slow:
-    """A verifier whose only reward remembers its verdicts, and gives none before it is let go."""
+    """A verifier with a reward that remembers its verdicts, and gives none before it is let go."""
 
     def __init__(self, *, queue: int) -> None:
         self.metrics, log = Metrics(), Log(pod="verifier", level="error")
@@ -28,11 +29,11 @@ class Slow:
         self.asked: list[str] = []
         made = Surroundings.make(VerifierConfig(queue=queue), metrics=self.metrics, log=log)
         memory = made.memory(FormatConfig(name="slow", pattern="x"), reads=lambda _: ())
-        rewards = {"slow": Concurrently(self._judge, memory=memory)}
+        rewards = {"strict": EachAnswer(_strict), "slow": Concurrently(self._judge, memory=memory)}
         self.scorer = Scorer(rewards, room=made.room, metrics=self.metrics, log=log)
 
-    def score(self, *texts: str) -> Coroutine[None, None, Vectors]:
-        return self.scorer.score(PROMPT, [answer(text) for text in texts])
+    def score(self, *texts: str, prompt: Prompt = PROMPT) -> Coroutine[None, None, Vectors]:
+        return self.scorer.score(prompt, [answer(text) for text in texts])
 
     async def give_up(self, *texts: str) -> None:
         with pytest.raises(TimeoutError):
@@ -45,6 +46,12 @@ class Slow:
         self.asked.append(given.text)
         await self.released.wait()
         return Verdict(value=1.0)
+
+
+def _strict(prompt: Prompt, given: Answer) -> Verdict:
+    if not prompt.answer:
+        raise UnusableGroundTruth("no answer")
+    return Verdict(value=1.0)
 
 
 def test_what_a_caller_that_gave_up_left_behind_keeps_its_places_until_it_is_judged() -> None:
@@ -84,5 +91,19 @@ def test_one_answer_that_two_callers_left_behind_has_one_place() -> None:
         slow = Slow(queue=16)
         await asyncio.gather(slow.give_up("a"), slow.give_up("a"))
         assert slow.waiting() == 1
+
+    asyncio.run(play())
+
+
+def test_what_other_rewards_make_of_a_prompt_that_one_refuses_keeps_its_places() -> None:
+    async def play() -> None:
+        slow = Slow(queue=2)
+        for text in "ab":
+            with pytest.raises(UnusableGroundTruth):
+                await slow.score(text, prompt=replace(PROMPT, answer=""))
+        await asyncio.sleep(0.01)
+        assert (slow.waiting(), slow.asked) == (2, ["a", "b"])
+        with pytest.raises(Busy):
+            await slow.score("c")
 
     asyncio.run(play())

@@ -72,7 +72,15 @@ class Scorer:
     async def _columns(self, prompt: Prompt, answers: Sequence[Answer]) -> Vectors:
         """The components, a reward a row; one reward alone needs no task of its own."""
         calls = [self._column(name, reward, prompt, answers) for name, reward in self._rewards.items()]
-        return [await calls[0]] if len(calls) == 1 else list(await asyncio.gather(*calls))
+        if len(calls) == 1:
+            return [await calls[0]]
+        columns = [asyncio.create_task(call) for call in calls]
+        try:
+            return list(await asyncio.gather(*columns))
+        except UnusableGroundTruth:
+            for column in columns:  # what others say of this prompt is for nobody
+                column.cancel()
+            raise
 
     async def _column(
         self, name: str, reward: Reward, prompt: Prompt, answers: Sequence[Answer]
