@@ -79,7 +79,7 @@ class Concurrently:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            self._memory.expect_later(task)
+            self._memory.leave_behind(task)
             raise
 
     async def _judged(self, key: bytes, prompt: Prompt, answer: Answer) -> Verdict:

@@ -79,6 +79,6 @@ class Memory:
         """Remember a verdict that is not an error."""
         self._cache.put(key, verdict)
 
-    def expect_later(self, verdict: asyncio.Task[Verdict]) -> None:
+    def leave_behind(self, verdict: asyncio.Task[Verdict]) -> None:
         """A verdict is still to come, and who asked for it has given up."""
         self._room.leave_behind(verdict)

@@ -15,8 +15,9 @@ RETRY_SECONDS = (0.05, 5.0)
 class Room:
     """The queue of a verifier.
 
-    Invariant: at most `places` answers are in work or wait, or one group; what is judged for a caller that
-    gave up, so that its next try finds it, keeps its place until it is done.
+    Invariant: a group comes in when with it at most `places` are taken, or alone. An answer has one place
+    until its caller has the verdicts or gives up; each verdict that then goes on, so that the next try finds
+    it, has one until it is there.
     """
 
     def __init__(self, places: int, *, metrics: Metrics) -> None:
