@@ -33,9 +33,18 @@ class NoScore(ValueError):
 
 
 def messages(config: JudgeConfig, prompt: Prompt, answer: str, *, marker: str) -> list[dict[str, str]]:
-    """The two turns that the judge sees; nothing in prompt or answer is read as a place."""
+    """The two turns that the judge sees."""
     form = FORMS[config.reply].format(lowest=config.lowest, highest=config.highest)
-    marked = f"{marker}\n{answer}\n{marker}"
+    return turns(config, prompt, f"{marker}\n{answer}\n{marker}", form=form, marker=marker)
+
+
+def turns(
+    config: JudgeConfig, prompt: Prompt, marked: str, *, form: str, marker: str
+) -> list[dict[str, str]]:
+    """The rules with the form of the reply, and the rubric about what stands between markers.
+
+    Nothing in prompt or answer is read as a place of the rubric.
+    """
     asked = filled(config.rubric, prompt=shown(prompt), answer=marked, reference=prompt.answer)
     return [
         {"role": "system", "content": RULES.format(marker=marker, form=form)},

@@ -7,9 +7,8 @@ import re
 from collections.abc import Sequence
 
 from slipstream.config.rewards import JudgeConfig
-from slipstream.tasks.judging import filled, shown
 from slipstream.types import Prompt
-from slipstream.verifier.judge.question import RULES, NoScore, json_reply, last_line
+from slipstream.verifier.judge.question import NoScore, json_reply, last_line, turns
 
 ALONE = 0.5
 FORMS = {
@@ -32,11 +31,7 @@ def messages(
     marked = "\n\n".join(
         f"Answer {number}:\n{marker}\n{text}\n{marker}" for number, text in enumerate(texts, start=1)
     )
-    asked = filled(config.rubric, prompt=shown(prompt), answer=marked, reference=prompt.answer)
-    return [
-        {"role": "system", "content": RULES.format(marker=marker, form=form)},
-        {"role": "user", "content": asked},
-    ]
+    return turns(config, prompt, marked, form=form, marker=marker)
 
 
 def levels_of(config: JudgeConfig, reply: str, *, answers: int) -> Levels:
