@@ -35,8 +35,9 @@ class Sampler:
         self._tokens = tokens
         self._rollout = config.rollout
         metrics, log = Metrics(), Log(pod="sampler")
-        rewards = bind_rewards(config.rewards, Surroundings.make(config.verifier, metrics=metrics, log=log))
-        self._scorer = Scorer(rewards, queue=config.verifier.queue, metrics=metrics, log=log)
+        surroundings = Surroundings.make(config.verifier, metrics=metrics, log=log)
+        rewards = bind_rewards(config.rewards, surroundings)
+        self._scorer = Scorer(rewards, room=surroundings.room, metrics=metrics, log=log)
 
     def groups(self, prompts: Sequence[Prompt], *, version: int, size: int, seed: int) -> list[Group]:
         """`size` scored completions of each prompt. Errors: ValueError for prompts of several lengths."""

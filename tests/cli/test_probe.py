@@ -26,6 +26,7 @@ from slipstream.v1.verifier_pb2_grpc import add_VerifierServicer_to_server
 from slipstream.verifier.adapters import EachAnswer
 from slipstream.verifier.reward import Answer, Reward, RewardFunction, Verdict
 from slipstream.verifier.rewards.exact_match import exact_match
+from slipstream.verifier.room import Room
 from slipstream.verifier.scorer import Scorer
 from slipstream.verifier.servicer import VerifierServicer
 
@@ -71,7 +72,7 @@ def verifier(
     """A verifier with these reward functions, or that of the configuration."""
     rewards: dict[str, Reward] = {name: EachAnswer(f) for name, f in (functions or {}).items()}
     rewards = rewards or {"exact_match": exact_match(ExactMatchConfig(name="exact_match"))}
-    scorer = Scorer(rewards, queue=64, metrics=Metrics(), log=Log(pod="verifier"))
+    scorer = Scorer(rewards, room=Room(64, metrics=Metrics()), metrics=Metrics(), log=Log(pod="verifier"))
     return server(partial(add_VerifierServicer_to_server, VerifierServicer(scorer)))
 
 

@@ -146,6 +146,13 @@ def test_a_group_that_hangs_for_longer_than_a_rollout_waits_is_named_with_both_n
     assert problems("rewards=[{name: exact_match}, {name: code_tests}]", *enough) == []
 
 
+def test_of_a_judge_that_hangs_the_remedy_is_more_calls_and_not_more_children() -> None:
+    judge = "{name: judge, url: 'https://j.example/v1', model: m, concurrency: 2, timeout_seconds: 9}"
+    (found,) = problems(f"rewards=[{{name: exact_match}}, {judge}]")
+    assert "2 at a time" in found.reason
+    assert found.remedy.endswith("or rewards.1.concurrency")
+
+
 def test_a_pattern_is_checked_as_the_verifier_compiles_it() -> None:
     assert problems("rewards=[{name: exact_match}, {name: format, pattern: '\\p{L}++'}]") == []
 

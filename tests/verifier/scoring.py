@@ -32,7 +32,7 @@ class Bench:
         log = Log(pod="verifier", stream=self.lines)
         self.surroundings = Surroundings.make(self.config, metrics=self.metrics, log=log)
         bound = bind_rewards(configs, self.surroundings) if rewards is None else rewards
-        self.scorer = Scorer(bound, queue=self.config.queue, metrics=self.metrics, log=log)
+        self.scorer = Scorer(bound, room=self.surroundings.room, metrics=self.metrics, log=log)
 
     async def __aenter__(self) -> "Bench":
         await self.surroundings.start()

@@ -11,6 +11,7 @@ from slipstream.types import Outcome, Prompt
 from slipstream.verifier.adapters import Concurrently
 from slipstream.verifier.cache import Memory, VerdictCache
 from slipstream.verifier.reward import Answer, UnusableGroundTruth, Verdict, failed, invalid
+from slipstream.verifier.room import Room
 from verifier.scoring import answer
 
 CONFIG = FormatConfig(name="tags", pattern="x")
@@ -53,7 +54,12 @@ class Bench:
         self.reward = Concurrently(self.costly, memory=self.memory())
 
     def memory(self, config: RewardSection = CONFIG) -> Memory:
-        return Memory(self.cache, config, reads=lambda prompt: (prompt.answer, prompt.fields.get("unit", "")))
+        return Memory(
+            self.cache,
+            config,
+            reads=lambda prompt: (prompt.answer, prompt.fields.get("unit", "")),
+            room=Room(1024, metrics=self.metrics),
+        )
 
     async def score(self, given: Prompt, *texts: str) -> list[Verdict]:
         return await self.reward.score(given, [answer(text) for text in texts])

@@ -186,3 +186,18 @@ def test_what_is_no_value_equals_nothing(sent: Any) -> None:
         assert not equals_python(expected, sent)
         assert not equals_json(expected, sent)
     assert truth({"o": "Everything"}) is None
+
+
+def test_an_answer_that_takes_more_than_it_may_is_counted_once_and_a_wrong_one_is_not() -> None:
+    tests = prompt([{"input": "", "output": "7"}] * 2)
+    config = CodeTestsConfig(name="programs", partial_credit=True, test_seconds=0.3, timeout_seconds=0.5)
+
+    async def once(text: str) -> tuple[float | None, float | None]:
+        async with Bench([config], config=ALONE) as bench:
+            before = bench.sample("reward_overruns_total", reward="programs")
+            await bench.scorer.score(tests, [answer(fenced(text))])
+            return before, bench.sample("reward_overruns_total", reward="programs")
+
+    assert asyncio.run(once("while True: pass")) == (0, 1)
+    assert asyncio.run(once("while True: print('x' * 9999)")) == (0, 1)
+    assert asyncio.run(once("raise SystemExit(8)")) == (0, 0)

@@ -170,6 +170,8 @@ def check(group: list[tuple[str, str]], vectors: list[dict[str, types.Reward]]) 
             if reward.outcome not in VALID:
                 assert reward.outcome == types.OUTCOME_ERROR
                 seen[f"error of {name}"] += 1
+                if name != hostile.MAY_FAIL:
+                    print(f"{name} failed at {text[:80]!r}: {reward.detail}")
             assert not (name in hostile.NEVER_RIGHT and reward.value), (name, kind, text[:300])
     return seen
 

@@ -86,11 +86,12 @@ def _hanging_group(config: RunConfig, reward: RewardConfig, key: str) -> Iterato
     longest = seconds * ceil(config.rollout.group_size / at_once)
     patience = config.verifier.timeout_seconds * (config.verifier.retries + 1)
     if longest > patience:
+        places = f"{key}.concurrency" if isinstance(reward, JudgeConfig) else "verifier.workers"
         yield Problem(
             key=f"{key}.timeout_seconds",
             reason=f"lets {config.rollout.group_size} answers that hang take {longest:g} s, {at_once} at a "
-            f"time, and a rollout gives up after {patience:g} s: they would be withheld and not score 0",
-            remedy="lower it, or raise verifier.timeout_seconds, verifier.retries or verifier.workers",
+            f"time, and a rollout gives up after {patience:g} s, before all of them are judged",
+            remedy=f"lower it, or raise verifier.timeout_seconds, verifier.retries or {places}",
             severity="note",
         )
 

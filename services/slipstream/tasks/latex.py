@@ -109,7 +109,7 @@ def parsed(expression: str) -> Any:
     except (MemoryError, RecursionError):
         raise
     except Exception as error:
-        raise Refused(f"not an expression: {' '.join(str(error).split())[:80]!a}") from error
+        raise Refused(f"not an expression: {expression[:80]!a}") from error
     if found is None:
         raise Refused("not an expression")
     if isinstance(found, sympy.Basic) and found.has(sympy.zoo, sympy.nan):

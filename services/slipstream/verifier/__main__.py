@@ -28,7 +28,7 @@ async def main(pod: Pod) -> None:
     config = pod.config.verifier
     surroundings = Surroundings.make(config, metrics=pod.metrics, log=pod.log)
     rewards = bind_rewards(pod.config.rewards, surroundings)
-    scorer = Scorer(rewards, queue=config.queue, metrics=pod.metrics, log=pod.log)
+    scorer = Scorer(rewards, room=surroundings.room, metrics=pod.metrics, log=pod.log)
     await surroundings.start()
     try:
         await _serve(pod, scorer)

@@ -65,13 +65,22 @@ class Concurrently:
         task = self._running.get(key)
         if task is not None:
             try:
-                return await asyncio.shield(task)
+                return await self._awaited(task)
             except UnusableGroundTruth:  # which names the prompt of another, that has the same truth
                 return await self._guarded(prompt, answer)
         task = asyncio.create_task(self._judged(key, prompt, answer))
         self._running[key] = task
         task.add_done_callback(lambda _: self._running.pop(key, None))
-        return await asyncio.shield(task)
+        return await self._awaited(task)
+
+    async def _awaited(self, task: asyncio.Task[Verdict]) -> Verdict:
+        """A verdict that is under way, and goes on when the caller gives up."""
+        assert self._memory is not None
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            self._memory.leave_behind(task)
+            raise
 
     async def _judged(self, key: bytes, prompt: Prompt, answer: Answer) -> Verdict:
         assert self._memory is not None

@@ -1,5 +1,6 @@
 """Verdicts that are known already: in training the same answer to the same prompt comes again and again."""
 
+import asyncio
 import hashlib
 import json
 from collections import OrderedDict
@@ -9,6 +10,7 @@ from slipstream.config.rewards import RewardSection
 from slipstream.telemetry.metrics import Metrics
 from slipstream.types import Outcome, Prompt
 from slipstream.verifier.reward import Answer, Verdict
+from slipstream.verifier.room import Room
 
 DIGEST_BYTES = 16
 Reads = Callable[[Prompt], Iterable[str]]
@@ -52,8 +54,9 @@ class Memory:
     Only for a reward whose verdict depends on nothing else.
     """
 
-    def __init__(self, cache: VerdictCache, config: RewardSection, *, reads: Reads) -> None:
+    def __init__(self, cache: VerdictCache, config: RewardSection, *, reads: Reads, room: Room) -> None:
         self._cache = cache
+        self._room = room
         self._reward = config.name
         cache.expect(config.name)
         self._reads = reads
@@ -75,3 +78,7 @@ class Memory:
     def put(self, key: bytes, verdict: Verdict) -> None:
         """Remember a verdict that is not an error."""
         self._cache.put(key, verdict)
+
+    def leave_behind(self, verdict: asyncio.Task[Verdict]) -> None:
+        """A verdict is still to come, and who asked for it has given up."""
+        self._room.leave_behind(verdict)

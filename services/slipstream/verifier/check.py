@@ -58,7 +58,8 @@ def refusals(
         try:
             asyncio.run(layers()).demand(config.verifier.isolation.require)
         except (TooFewLayers, SandboxLost) as error:
-            yield _refusal("verifier.isolation.require", str(error), here=True)
+            key = "verifier.isolation.require"
+            yield _refusal(key, str(error).removeprefix(f"{key}: "), here=True)
 
 
 def unread(kind: str, truths: Sequence[Truth], *, seconds: float = TRUTHS_SECONDS) -> tuple[list[Bad], int]:

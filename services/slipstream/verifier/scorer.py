@@ -12,20 +12,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import isfinite
 
-from slipstream.rpc.errors import Busy, InvalidRequest
+from slipstream.rpc.errors import InvalidRequest
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.types import Outcome, Prompt
 from slipstream.types import Reward as Component
 from slipstream.verifier.adapters import said
 from slipstream.verifier.reward import Answer, Reward, UnusableGroundTruth, Verdict, failed
+from slipstream.verifier.room import Room
 
 MAX_DETAIL = 300
-SMOOTHING = 0.1
-"""Weight of the newest group in the mean time of a group."""
-RETRY_SECONDS = (0.05, 5.0)
-"""Bounds of the hint."""
-
 REPORTED_PROMPTS = 10_000
 
 Vectors = list[list[Component]]
@@ -35,18 +31,15 @@ class Scorer:
     """Judges groups.
 
     Invariants: each answer gets one entry a reward, in order; whatever fails is an Outcome.ERROR, never a
-    score of 0 (invariant 11); at most `queue` answers are in work or wait, or one group.
+    score of 0 (invariant 11); no answer is judged without a place in the room.
     """
 
-    def __init__(self, rewards: Mapping[str, Reward], *, queue: int, metrics: Metrics, log: Log) -> None:
+    def __init__(self, rewards: Mapping[str, Reward], *, room: Room, metrics: Metrics, log: Log) -> None:
         self._rewards = rewards
-        self._queue = queue
+        self._room = room
         self._metrics = metrics
         self._log = log
-        self._waiting = 0
-        self._mean_seconds = 0.0
         self._unusable: dict[str, None] = {}
-        metrics.count("answers_refused_total", 0)
         for name in rewards:
             for outcome in Outcome:  # so that a rate sees the first error
                 metrics.count("scores_total", 0, reward=name, outcome=outcome.value)
@@ -58,17 +51,15 @@ class Scorer:
         """
         if not answers:
             raise InvalidRequest("Score: no answers; at least one is needed")
-        self._check_room(len(answers))
+        self._room.enter(len(answers))
         started = time.monotonic()
-        self._enter(len(answers))
         try:
             columns = await self._columns(prompt, answers)
         except UnusableGroundTruth as error:
             self._report_unusable(prompt, error)
             raise
         finally:
-            self._enter(-len(answers))
-            self._remember(time.monotonic() - started)
+            self._room.leave(len(answers), seconds=time.monotonic() - started)
         vectors = [list(vector) for vector in zip(*columns, strict=True)]
         self._report(prompt, columns)
         return vectors
@@ -81,7 +72,15 @@ class Scorer:
     async def _columns(self, prompt: Prompt, answers: Sequence[Answer]) -> Vectors:
         """The components, a reward a row; one reward alone needs no task of its own."""
         calls = [self._column(name, reward, prompt, answers) for name, reward in self._rewards.items()]
-        return [await calls[0]] if len(calls) == 1 else list(await asyncio.gather(*calls))
+        if len(calls) == 1:
+            return [await calls[0]]
+        columns = [asyncio.create_task(call) for call in calls]
+        try:
+            return list(await asyncio.gather(*columns))
+        except UnusableGroundTruth:
+            for column in columns:  # what others say of this prompt is for nobody
+                column.cancel()
+            raise
 
     async def _column(
         self, name: str, reward: Reward, prompt: Prompt, answers: Sequence[Answer]
@@ -93,23 +92,6 @@ class Scorer:
             raise UnusableGroundTruth(f"{error} (reward `{name}`)") from error
         self._metrics.observe("reward_seconds", time.monotonic() - started, reward=name)
         return [_component(name, verdict) for verdict in verdicts]
-
-    def _check_room(self, answers: int) -> None:
-        if self._waiting and self._waiting + answers > self._queue:
-            self._metrics.count("answers_refused_total", answers)
-            least, most = RETRY_SECONDS
-            raise Busy(
-                f"{self._waiting} answers are in work or wait, and verifier.queue is {self._queue}",
-                retry_after_seconds=min(max(self._mean_seconds, least), most),
-            )
-
-    def _enter(self, answers: int) -> None:
-        self._waiting += answers
-        self._metrics.set("answers_waiting", self._waiting)
-
-    def _remember(self, seconds: float) -> None:
-        self._metrics.observe("score_seconds", seconds)
-        self._mean_seconds += SMOOTHING * (seconds - self._mean_seconds)
 
     def _report(self, prompt: Prompt, columns: Vectors) -> None:
         components = [component for column in columns for component in column]

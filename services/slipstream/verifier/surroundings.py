@@ -1,4 +1,4 @@
-"""What the rewards of one verifier share: its children, its memory, its metrics and its log."""
+"""What the rewards of one verifier share: its children, its memory, its room, its metrics and its log."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -8,6 +8,7 @@ from slipstream.config.rewards import RewardSection
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.verifier.cache import Memory, Reads, VerdictCache
+from slipstream.verifier.room import Room
 from slipstream.verifier.sandbox.sandbox import Sandbox
 from slipstream.verifier.workers.pool import Workers
 
@@ -19,6 +20,7 @@ class Surroundings:
     config: VerifierConfig
     metrics: Metrics
     log: Log
+    room: Room
     workers: Workers
     cache: VerdictCache
     sandbox: Sandbox
@@ -39,11 +41,21 @@ class Surroundings:
             metrics=metrics,
             log=log,
         )
-        return cls(config=config, metrics=metrics, log=log, workers=workers, cache=cache, sandbox=sandbox)
+        return cls(
+            config=config,
+            metrics=metrics,
+            log=log,
+            room=Room(config.queue, metrics=metrics),
+            workers=workers,
+            cache=cache,
+            sandbox=sandbox,
+        )
 
     def memory(self, config: RewardSection, *, reads: Reads) -> Memory | None:
         """What a costly reward remembers its verdicts in; None when the configuration wants no memory."""
-        return Memory(self.cache, config, reads=reads) if self.config.cache_entries else None
+        if not self.config.cache_entries:
+            return None
+        return Memory(self.cache, config, reads=reads, room=self.room)
 
     async def start(self) -> None:
         """Start what the rewards need. Errors: WorkerLost or SandboxLost when a child process

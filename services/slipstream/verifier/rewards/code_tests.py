@@ -1,6 +1,7 @@
 """Does the Python program of an answer pass the tests of its prompt?"""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from slipstream.config.rewards import CodeTestsConfig
 from slipstream.types import Prompt
@@ -14,21 +15,27 @@ from slipstream.verifier.surroundings import Surroundings
 
 MAX_CHARACTERS = 65_536
 READ_FIELDS = ("tests", "setup", "entry_point")
+OVERRUNS = frozenset({"late", "output", "disk", "threads"})
+"""Ends of a run that took more than it may."""
 
 
 def code_tests(config: CodeTestsConfig, surroundings: Surroundings) -> Reward:
     """The reward of a configured component; the sandbox starts with the verifier."""
     surroundings.sandbox.prepare()
-    judge = CodeTests(config, surroundings.sandbox)
+    overran = partial(surroundings.metrics.count, "reward_overruns_total", reward=config.name)
+    overran(0)
+    judge = CodeTests(config, surroundings.sandbox, overran=overran)
     return Concurrently(judge.judge, memory=surroundings.memory(config, reads=_reads))
 
 
 class CodeTests:
     """The share of tests that pass, or with all of them 1. Invariant: each test is a run of its own."""
 
-    def __init__(self, config: CodeTestsConfig, sandbox: Sandbox) -> None:
+    def __init__(self, config: CodeTestsConfig, sandbox: Sandbox, *, overran: Callable[[], None]) -> None:
+        """`overran` is called for an answer that takes more than it may."""
         self._config = config
         self._sandbox = sandbox
+        self._overran = overran
 
     async def judge(self, prompt: Prompt, answer: Answer) -> Verdict:
         """The verdict on one answer. Errors: UnusableGroundTruth, SandboxLost."""
@@ -51,9 +58,10 @@ class CodeTests:
 
     async def _passed(self, program: str, cases: Sequence[Case], group: str) -> int:
         """How many tests pass; without partial credit the first that fails ends it."""
-        left, passed = self._config.timeout_seconds, 0
+        left, passed, over = self._config.timeout_seconds, 0, False
         for case in cases:
             if left <= 0:
+                over = True
                 break
             ran = await self._sandbox.run(
                 Run(
@@ -67,10 +75,13 @@ class CodeTests:
                 group=group,
             )
             left -= ran.seconds
+            over = over or ran.end in OVERRUNS
             if case.passed(ran):
                 passed += 1
             elif not self._config.partial_credit:
                 break
+        if over:
+            self._overran()
         return passed
 
 

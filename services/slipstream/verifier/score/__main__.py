@@ -24,6 +24,7 @@ from slipstream.telemetry.metrics import Metrics
 from slipstream.types import Outcome, Reward
 from slipstream.verifier.reward import UnusableGroundTruth
 from slipstream.verifier.rewards.table import bind_rewards
+from slipstream.verifier.room import Room
 from slipstream.verifier.score.progress import Progress
 from slipstream.verifier.score.rows import BadRow, Row, column_names, read_rows
 from slipstream.verifier.score.summary import Tally
@@ -117,7 +118,8 @@ async def _score(config: RunConfig, options: dict[str, Any]) -> int:
     tally = Tally({reward.name: reward.weight for reward in config.rewards})
     output = Path(options["output"]) if options["output"] else None
     rewards = bind_rewards(config.rewards, surroundings)
-    scorer = Scorer(rewards, queue=sys.maxsize, metrics=metrics, log=Log(pod="score", stream=_Nowhere()))
+    room = Room(sys.maxsize, metrics=metrics)
+    scorer = Scorer(rewards, room=room, metrics=metrics, log=Log(pod="score", stream=_Nowhere()))
     try:
         await surroundings.start()
         with _written_to(output, file) as scores:
