@@ -7,6 +7,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from math import ceil
 from typing import Any
 
 from slipstream.verifier.workers.core_time import core_seconds
@@ -23,6 +24,8 @@ BLOCKED_SHARE = 0.02
 """One that has had less than this waits for something else than a core."""
 PATIENCE = 5
 """Deadlines that a job may take that gets too little of a core, on a machine that is too busy."""
+LEAST_PATIENCE_SECONDS = 2.0
+"""Time before which no job is lost for want of a core, however short its deadline is."""
 
 
 class WorkerLost(Exception):
@@ -67,12 +70,13 @@ class Worker:
         reading = asyncio.create_task(self._exchange(frame))
         before = self._cpu_seconds()
         try:
-            for patience in range(1, PATIENCE + 1):
+            deadlines = max(PATIENCE, ceil(LEAST_PATIENCE_SECONDS / seconds))
+            for passed in range(1, deadlines + 1):
                 await asyncio.wait([reading], timeout=seconds)
                 if reading.done():
                     return reading.result()
-                self._check_share(self._cpu_seconds() - before, seconds, patience)
-            raise WorkerLost(f"no verdict within {PATIENCE * seconds:g} s on a busy machine")
+                self._check_share(self._cpu_seconds() - before, seconds, passed)
+            raise WorkerLost(f"no verdict within {deadlines * seconds:g} s on a busy machine")
         except (EOFError, OSError, ValueError) as error:
             raise await self._ended() from error
         finally:
@@ -96,12 +100,13 @@ class Worker:
         length = body_length(await self._reader.readexactly(LENGTH.size))
         return from_body(await self._reader.readexactly(length))
 
-    def _check_share(self, used: float, seconds: float, patience: int) -> None:
-        """What to think of a job that is late and has had `used` seconds of a core."""
+    def _check_share(self, used: float, seconds: float, passed: int) -> None:
+        """What to think of a job that has had `used` seconds of a core in so many of its deadlines."""
         if used >= OWN_SHARE * seconds:
             raise Overrun(f"no verdict within {seconds:g} s")
-        if used < BLOCKED_SHARE * seconds * patience:
-            raise WorkerLost(f"no verdict within {patience * seconds:g} s, and it does not compute")
+        waited = passed * seconds
+        if waited >= LEAST_PATIENCE_SECONDS and used < BLOCKED_SHARE * waited:
+            raise WorkerLost(f"no verdict within {waited:g} s, and it does not compute")
 
     async def kill(self) -> None:
         """End the child and all of its session, and wait for it."""
