@@ -60,7 +60,7 @@ class Memory:
         self._reward = config.name
         cache.expect(config.name)
         self._reads = reads
-        judged_by = config.model_dump(mode="json", exclude={"name", "weight", "timeout_seconds"})
+        judged_by = config.model_dump(mode="json", exclude={"name", "weight"})
         self._prefix = json.dumps(judged_by, sort_keys=True)
 
     def key(self, prompt: Prompt, answer: Answer) -> bytes:
