@@ -1,0 +1,46 @@
+"""The loads of benchmarks/verifier.py: a verifier of each starts, and scores as the load says is right."""
+
+import asyncio
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from slipstream.config import parse_config
+from slipstream.verifier.servicer import VerifierServicer
+from verifier.scoring import Bench
+
+SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "verifier.py"
+KINDS = ("exact_match", "countdown", "format", "math", "math_algebra", "code_tests", "custom")
+
+
+@pytest.fixture(scope="module")
+def loads() -> Any:
+    spec = importlib.util.spec_from_file_location("verifier_benchmark", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.LOADS
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_load_is_scored_as_it_expects(loads: Any, kind: str) -> None:
+    load = loads[kind]
+    run = {"rewards": [{"name": kind, **load.reward}], "evaluation": {"reward": kind}, "data": load.data}
+    config = parse_config(run)
+
+    async def play() -> None:
+        async with Bench(config.rewards) as bench:
+            servicer = VerifierServicer(bench.scorer)
+            for number in range(1, 9):
+                request, right = load.request(number)
+                response = await servicer.Score(request, None)
+                assert [vector.rewards[0].value for vector in response.vectors] == right, number
+
+    asyncio.run(play())
+
+
+def test_no_load_is_left_out(loads: Any) -> None:
+    assert set(loads) == {"bare", *KINDS}
