@@ -60,14 +60,9 @@ def readable(text: str) -> str:
         raise Refused("two numbers side by side")
     if _BOX.search(expression):
         raise Refused("a box inside of an expression")
-    found = _WORDS.findall(expression)
-    if any(map(_RECKONING.match, found)):
-        raise Refused("words that reckon, such as `squared`")
     if _DERIVED.search(expression):
         raise Refused("a derivative of what stands in brackets")
-    words = " ".join(found)
-    if _NUMBER.search(words) and _NUMBER.search(_WORDS.sub("", expression)):
-        raise Refused("a number among words beside another number")
+    _check_words(expression)
     return expression
 
 
@@ -108,6 +103,15 @@ def _check_size(expression: str) -> None:
         deepest = max(deepest, depth)
     if deepest > MAX_DEPTH:
         raise Refused(f"nested more than {MAX_DEPTH} deep")
+
+
+def _check_words(expression: str) -> None:
+    """Words beside a number are units, which are of no account, and say nothing about its value."""
+    words = _WORDS.findall(expression)
+    if any(map(_RECKONING.match, words)):
+        raise Refused("words that reckon, such as `squared`")
+    if any(map(_NUMBER.search, words)) and _NUMBER.search(_WORDS.sub("", expression)):
+        raise Refused("a number among words beside another number")
 
 
 def _check_powers(expression: str) -> None:
