@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 EMULATED = ("rollout.engine=emulated", "rollout.emulated.median_seconds=0.1")
 VLLM = pytest.mark.vllm
 ENGINES = [pytest.param(EMULATED, id="emulated"), pytest.param((), id="vllm", marks=VLLM)]
-TWO_ENGINES = [
+THE_REAL_ONE_LATER = [
     pytest.param(EMULATED, id="emulated"),
     pytest.param((), id="vllm", marks=[VLLM, pytest.mark.long]),
 ]
@@ -58,7 +58,7 @@ def test_a_run_trains_to_its_end_and_leaves_everything_that_it_promises(
     AutoTokenizer.from_pretrained(run.run_dir / "model")
 
 
-@pytest.mark.parametrize("engine", TWO_ENGINES)
+@pytest.mark.parametrize("engine", THE_REAL_ONE_LATER)
 def test_a_second_worker_joins_in_the_middle_and_goes_on_when_the_first_is_killed(
     tmp_path: Path, engine: tuple[str, ...]
 ) -> None:
@@ -76,7 +76,7 @@ def test_a_second_worker_joins_in_the_middle_and_goes_on_when_the_first_is_kille
     assert_closed(run)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", THE_REAL_ONE_LATER)
 def test_an_interrupted_run_stops_in_time_and_resumes_where_it_was(
     tmp_path: Path, engine: tuple[str, ...]
 ) -> None:
