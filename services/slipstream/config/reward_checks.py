@@ -9,16 +9,7 @@ import regex  # type: ignore[import-untyped, unused-ignore]
 
 from slipstream.config.data import parts
 from slipstream.config.problem import Problem
-from slipstream.config.rewards import (
-    CodeTestsConfig,
-    CustomConfig,
-    FormatConfig,
-    JsonSchemaConfig,
-    JudgeConfig,
-    MathConfig,
-    RewardConfig,
-    SelfJudgeConfig,
-)
+from slipstream.config.rewards import FormatConfig, JudgeConfig, RewardConfig, SelfJudgeConfig
 from slipstream.config.schema import RunConfig
 
 FEWEST_CORES: Final = 2
@@ -82,30 +73,19 @@ def _deadline(config: RunConfig, reward: RewardConfig, key: str) -> Iterator[Pro
 
 def _hanging_group(config: RunConfig, reward: RewardConfig, key: str) -> Iterator[Problem]:
     """A group of answers that all hang: each takes its whole deadline, and children or places are few."""
-    seconds, at_once = _longest(config, reward)
-    longest = seconds * ceil(config.rollout.group_size / at_once)
+    children, group_size = config.verifier.workers or FEWEST_CORES, config.rollout.group_size
+    seconds, at_once = reward.longest(children=children, group_size=group_size)
+    longest = seconds * ceil(group_size / at_once)
     patience = config.verifier.timeout_seconds * (config.verifier.retries + 1)
     if longest > patience:
         places = f"{key}.concurrency" if isinstance(reward, JudgeConfig) else "verifier.workers"
         yield Problem(
             key=f"{key}.timeout_seconds",
-            reason=f"lets {config.rollout.group_size} answers that hang take {longest:g} s, {at_once} at a "
+            reason=f"lets {group_size} answers that hang take {longest:g} s, {at_once} at a "
             f"time, and a rollout gives up after {patience:g} s, before all of them are judged",
             remedy=f"lower it, or raise verifier.timeout_seconds, verifier.retries or {places}",
             severity="note",
         )
-
-
-def _longest(config: RunConfig, reward: RewardConfig) -> tuple[float, int]:
-    """The seconds that one answer may take, and how many answers are judged at a time."""
-    children = config.verifier.workers or FEWEST_CORES
-    if isinstance(reward, JudgeConfig):
-        return reward.timeout_seconds * (reward.retries + 1), reward.concurrency
-    if isinstance(reward, CodeTestsConfig | MathConfig | JsonSchemaConfig):
-        return reward.timeout_seconds, children
-    if isinstance(reward, CustomConfig):
-        return reward.timeout_seconds, config.rollout.group_size if reward.group else children
-    return 0.0, 1
 
 
 def _pattern(reward: FormatConfig, key: str) -> Iterator[Problem]:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from slipstream.types import Outcome, Prompt
 from slipstream.verifier.cache import Memory
-from slipstream.verifier.reward import Answer, RewardFunction, UnusableGroundTruth, Verdict, failed
+from slipstream.verifier.reward import Answer, RewardFunction, UnusableGroundTruth, Verdict, failed, said
 
 Judge = Callable[[Prompt, Answer], Awaitable[Verdict]]
 """A judge of one answer by itself that has to wait: for a child process, for a service."""
@@ -96,8 +96,3 @@ class Concurrently:
             raise
         except Exception as error:
             return failed(said(error))
-
-
-def said(error: BaseException) -> str:
-    """An exception in words."""
-    return f"{type(error).__name__}: {error}"

@@ -39,6 +39,11 @@ def failed(detail: str) -> Verdict:
     return Verdict(value=0.0, outcome=Outcome.ERROR, detail=detail)
 
 
+def said(error: BaseException) -> str:
+    """An exception in words."""
+    return f"{type(error).__name__}: {error}"
+
+
 class UnusableGroundTruth(ValueError):
     """The prompt lacks what the reward compares with, or it cannot be read; the message names the prompt.
 

@@ -17,8 +17,7 @@ from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.types import Outcome, Prompt
 from slipstream.types import Reward as Component
-from slipstream.verifier.adapters import said
-from slipstream.verifier.reward import Answer, Reward, UnusableGroundTruth, Verdict, failed
+from slipstream.verifier.reward import Answer, Reward, UnusableGroundTruth, Verdict, failed, said
 from slipstream.verifier.room import Room
 
 MAX_DETAIL = 300

@@ -60,3 +60,7 @@ class MathConfig(AnswerSection):
     """Decimals to which numbers are compared."""
     timeout_seconds: float = Field(1.0, gt=0, le=2)
     """Seconds of a core for one answer, beyond which it is an invalid one."""
+
+    def longest(self, *, children: int, group_size: int) -> tuple[float, int]:
+        """An answer a child."""
+        return self.timeout_seconds, children

@@ -22,6 +22,10 @@ class RewardSection(BaseModel):
     weight: float = 1.0
     """Factor of the component in the total that the advantage is computed from."""
 
+    def longest(self, *, children: int, group_size: int) -> tuple[float, int]:
+        """The seconds that an answer may take which hangs, and how many answers are judged at a time."""
+        return 0.0, group_size
+
     def sees_group(self) -> bool:
         """Whether the score of an answer depends on the others of its group."""
         return False

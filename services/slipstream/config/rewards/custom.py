@@ -27,6 +27,10 @@ class CustomConfig(RewardSection):
     timeout_seconds: float = Field(5.0, gt=0, le=3600)
     """Deadline of a call: of one answer, or with `group` of all answers to a prompt."""
 
+    def longest(self, *, children: int, group_size: int) -> tuple[float, int]:
+        """An answer a child, or the whole group in one."""
+        return self.timeout_seconds, group_size if self.group else children
+
     def sees_group(self) -> bool:
         """As the function is called."""
         return self.group

@@ -66,6 +66,10 @@ class JudgeConfig(RewardSection):
     concurrency: int = Field(16, ge=1)
     """Calls at the same time, of this reward on this verifier."""
 
+    def longest(self, *, children: int, group_size: int) -> tuple[float, int]:
+        """All tries of a call, which is of one answer, or of the whole group."""
+        return self.timeout_seconds * (self.retries + 1), group_size if self.ranks else self.concurrency
+
     def sees_group(self) -> bool:
         """Where it ranks."""
         return self.ranks

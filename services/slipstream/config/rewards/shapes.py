@@ -32,6 +32,10 @@ class JsonSchemaConfig(RewardSection):
             raise ValueError("give either json_schema or schema_field, and not both")
         return self
 
+    def longest(self, *, children: int, group_size: int) -> tuple[float, int]:
+        """An answer a child."""
+        return self.timeout_seconds, children
+
 
 class LengthConfig(RewardSection):
     """A punishment of long completions, -1 to 0 (below with `shape: linear`), by their number of tokens."""

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from slipstream.config.addresses import is_loopback
 from slipstream.telemetry.logs import Log
+from slipstream.verifier.reward import said
 
 Scope = dict[str, Any]
 Message = dict[str, Any]
@@ -50,7 +51,7 @@ class Guard:
         try:
             await self._app(scope, _once(body, receive), send)
         except Exception as error:  # the caller has been told so
-            self._log.error("http request failed", reason=f"{type(error).__name__}: {error}")
+            self._log.error("http request failed", reason=said(error))
 
     def _admit(self, scope: Scope) -> None:
         """Errors: _Refused."""

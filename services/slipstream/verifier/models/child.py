@@ -15,6 +15,7 @@ from slipstream.config.rewards import ProcessRewardConfig, RewardConfig, RewardM
 from slipstream.rpc.parent import die_with_parent
 from slipstream.verifier.models.classifier import Classifier
 from slipstream.verifier.models.process import StepScorer
+from slipstream.verifier.reward import said
 from slipstream.verifier.workers.frames import prompt_from_json, receive_frame, to_frame, verdict_to_json
 
 Model = Classifier | StepScorer
@@ -27,7 +28,7 @@ def main(argv: Sequence[str]) -> None:
         try:
             model = make_model(argv[2])
         except Exception as error:
-            connection.sendall(to_frame({"unprepared": f"{type(error).__name__}: {error}"}))
+            connection.sendall(to_frame({"unprepared": said(error)}))
             return
         connection.sendall(to_frame({"ready": True}))
         while (job := receive_frame(connection)) is not None:
@@ -48,7 +49,7 @@ def _scored(model: Model, job: dict[str, Any]) -> dict[str, Any]:
     try:
         return {"verdicts": [verdict_to_json(verdict) for verdict in model.score(pairs)]}
     except Exception as error:
-        return {"failed": f"{type(error).__name__}: {error}"}
+        return {"failed": said(error)}
 
 
 if __name__ == "__main__":

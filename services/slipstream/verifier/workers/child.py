@@ -15,7 +15,7 @@ from typing import Any
 from slipstream.functions import load_function
 from slipstream.rpc.parent import die_with_parent
 from slipstream.tasks.cpu_limit import TooSlow
-from slipstream.verifier.reward import UnusableGroundTruth, Verdict
+from slipstream.verifier.reward import UnusableGroundTruth, Verdict, said
 from slipstream.verifier.workers.frames import (
     answer_from_json,
     prompt_from_json,
@@ -48,9 +48,9 @@ def run_job(job: dict[str, Any]) -> dict[str, Any]:
     except UnusableGroundTruth as error:
         return {"unusable": str(error)}
     except (MemoryError, RecursionError, TooSlow) as error:
-        return {"overrun": f"{type(error).__name__}: {error}"}
+        return {"overrun": said(error)}
     except Exception as error:
-        return {"failed": f"{type(error).__name__}: {error}"}
+        return {"failed": said(error)}
 
 
 def as_verdict(result: object) -> Verdict:
@@ -87,8 +87,8 @@ def _prepared(functions: Sequence[str]) -> dict[str, Any]:
         try:
             load_function(name)
         except Exception as error:
-            said = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-            return {"unprepared": said if said.startswith(name) else f"{name}: {said}"}
+            reason = str(error) if isinstance(error, ValueError) else said(error)
+            return {"unprepared": reason if reason.startswith(name) else f"{name}: {reason}"}
     return {"ready": True}
 
 
