@@ -18,6 +18,8 @@ from slipstream.v1 import learner_pb2 as pb
 from slipstream.v1.learner_pb2_grpc import FleetStub
 from slipstream.weights.entrance import NotAdmitted, enter
 
+LATE = 60.0
+
 
 def test_all_workers_get_exactly_the_learners_weights_at_every_version_in_one_epoch(policy: Policy) -> None:
     async def scene(learner: Learner) -> None:
@@ -131,6 +133,19 @@ def test_when_a_worker_dies_the_others_end_up_serving_the_version_in_a_new_epoch
         assert {member.worker_id for member in learner.fleet.members()} == {"a", "c"}
 
     play(policy, scene)
+
+
+@pytest.mark.parametrize("fault", ["die_at_prepare", "die_at_begin", "die_in_the_middle", "die_at_applied"])
+def test_nobody_waits_for_a_deadline_when_a_worker_has_died(policy: Policy, fault: str) -> None:
+    """Neither the learner nor a worker that was just on its way into the group."""
+
+    async def scene(learner: Learner) -> None:
+        await learner.join(Worker("a"), Worker("b", faults=(fault,)), Worker("c"))
+        published = await learner.publish(1)
+        assert published.workers == 2
+        assert published.seconds < LATE / 3
+
+    play(policy, scene, timeout_seconds=LATE)
 
 
 def test_a_worker_that_says_nothing_is_dropped_at_the_deadline(policy: Policy) -> None:

@@ -66,8 +66,7 @@ class Worker:
                 self.events.note("died")
             finally:
                 call.cancel()
-                if self._group is not None:
-                    self._group.close()
+                self._leave_group()
 
     async def _answers(self, message: pb.LearnerMessage) -> list[pb.WorkerMessage]:
         kind = message.WhichOneof("message")
@@ -98,6 +97,7 @@ class Worker:
             if self._fault("damaged"):
                 raise TransferError("bucket 0 arrived damaged")
         except TransferError as error:
+            self._leave_group()
             self.epochs = [*self.epochs, -1]
             return pb.WorkerMessage(failed=pb.Failed(**update, reason=str(error)))
         return pb.WorkerMessage(applied=pb.Applied(**update, receive_seconds=0.1))
@@ -105,8 +105,7 @@ class Worker:
     def _receive_blocking(self) -> None:
         prepare = self.prepare
         if self._group is None or self.epochs[-1] != prepare.epoch:
-            if self._group is not None:
-                self._group.close()
+            self._leave_group()
             self._group = form_group(_rendezvous(prepare), device=CPU)
             self.epochs.append(prepare.epoch)
         manifest = manifest_from_proto(prepare.manifest)
@@ -118,6 +117,10 @@ class Worker:
                 self._group.close()
                 raise Died
         self._received = received
+
+    def _leave_group(self) -> None:
+        if self._group is not None:
+            self._group.close()
 
     def _die(self, fault: str) -> None:
         if self._fault(fault):
@@ -182,7 +185,7 @@ class Learner:
 
 
 @asynccontextmanager
-async def learner_of(policy: Policy) -> AsyncIterator[Learner]:
+async def learner_of(policy: Policy, timeout_seconds: float = TIMEOUT) -> AsyncIterator[Learner]:
     """A fleet on port 0."""
     log, metrics = silent_log(), Metrics()
     fleet = Fleet(model_fingerprint=FINGERPRINT, backend="gloo", metrics=metrics, log=log)
@@ -196,7 +199,7 @@ async def learner_of(policy: Policy) -> AsyncIterator[Learner]:
         dtype=policy.dtype,
         device=policy.device,
         fleet=fleet,
-        config=WeightsConfig(bucket_mib=0.03, timeout_seconds=TIMEOUT),
+        config=WeightsConfig(bucket_mib=0.03, timeout_seconds=timeout_seconds),
         model_fingerprint=FINGERPRINT,
         metrics=metrics,
         log=log,
@@ -230,11 +233,13 @@ async def until(true: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-def play(policy: Policy, scene: Callable[[Learner], Awaitable[None]]) -> None:
-    """Run a scene against a learner."""
+def play(
+    policy: Policy, scene: Callable[[Learner], Awaitable[None]], *, timeout_seconds: float = TIMEOUT
+) -> None:
+    """Run a scene against a learner whose every wait for a worker has that bound."""
 
     async def run() -> None:
-        async with learner_of(policy) as learner:
+        async with learner_of(policy, timeout_seconds) as learner:
             await scene(learner)
 
     asyncio.run(run())

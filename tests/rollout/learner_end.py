@@ -55,17 +55,18 @@ class LearnerEnd:
         self.close()
         self.epoch += 1
         world_size = 1 + self._ranks + peers
-        self._nonce = self._store.gate.issue(connections=self._ranks + peers)
+        self._nonce = self._store.gate.issue(connections=world_size)
         engine_joins = asyncio.create_task(engine.form_group(self.rendezvous(1, world_size)))
         own = (0, *range(1 + self._ranks, world_size))
         self.groups = list(
-            await asyncio.gather(*(asyncio.to_thread(self._join, rank, world_size) for rank in own))
+            await asyncio.gather(
+                *(
+                    asyncio.to_thread(form_group, self.rendezvous(rank, world_size), device=CPU)
+                    for rank in own
+                )
+            )
         )
         await engine_joins
-
-    def _join(self, rank: int, world_size: int) -> WeightGroup:
-        store = self._store.store if rank == 0 else None
-        return form_group(self.rendezvous(rank, world_size), device=CPU, store=store)
 
     def send(
         self, manifest: Manifest, tensors: Tensors, *, version: int, damage_from_bucket: int | None = None

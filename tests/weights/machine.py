@@ -18,7 +18,7 @@ def main(rank: int, host: str, port: int = 0, nonce: str = "") -> None:
         RendezvousStore(host, port, timeout_seconds=SECONDS, log=Log(pod="learner")) if rank == 0 else None
     )
     if store is not None:
-        port, nonce = store.port, store.gate.issue(connections=1).hex()
+        port, nonce = store.port, store.gate.issue(connections=2).hex()
         print(port, nonce, store.store.port, flush=True)
     rendezvous = Rendezvous(
         epoch=1,
@@ -29,7 +29,7 @@ def main(rank: int, host: str, port: int = 0, nonce: str = "") -> None:
         timeout_seconds=SECONDS,
         nonce=bytes.fromhex(nonce),
     )
-    group = form_group(rendezvous, device=CPU, store=store.store if store else None)
+    group = form_group(rendezvous, device=CPU)
     tensor = torch.arange(1000.0) if rank == 0 else torch.zeros(1000)
     group.broadcast(tensor)
     print(int(tensor.sum()), flush=True)

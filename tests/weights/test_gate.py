@@ -20,6 +20,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 CPU = torch.device("cpu")
 PATIENCE = 0.2
 SOON = 5.0
+LATE = 60.0
 
 
 class EchoingStore:
@@ -183,7 +184,7 @@ def test_an_address_of_another_machine_is_refused() -> None:
 
 def test_members_form_a_group_and_broadcast_while_strangers_knock() -> None:
     store = make_store()
-    nonce = store.gate.issue(connections=2)
+    nonce = store.gate.issue(connections=3)
     with ExitStack() as strangers, ThreadPoolExecutor(3) as pool:
         for shown in (b"", b"half", b"x" * NONCE_BYTES):
             stranger = strangers.enter_context(socket.create_connection((store.host, store.port), SOON))
@@ -199,7 +200,7 @@ def test_members_form_a_group_and_broadcast_while_strangers_knock() -> None:
 def test_a_group_outlives_its_place_at_the_store() -> None:
     """The weights travel between the members: not even an end of the gate stops a broadcast."""
     store = make_store()
-    nonce = store.gate.issue(connections=1)
+    nonce = store.gate.issue(connections=2)
     with ThreadPoolExecutor(2) as pool:
         groups = list(pool.map(lambda rank: member(store, nonce, rank, world_size=2), range(2)))
         store.gate.close()
@@ -211,7 +212,7 @@ def test_a_group_outlives_its_place_at_the_store() -> None:
 def test_a_worker_with_a_wrong_nonce_learns_it_long_before_its_deadline() -> None:
     store = make_store()
     started = time.monotonic()
-    with pytest.raises(TransferError, match=r"rank 1 of 3 could not form .* refused this worker's nonce"):
+    with pytest.raises(TransferError, match=r"rank 1 of 3 could not form .* refused this member's nonce"):
         member(store, b"x" * NONCE_BYTES, 1)
     assert time.monotonic() - started < SOON
     store.gate.close()
@@ -234,6 +235,30 @@ def test_an_engine_process_lets_one_connection_pass_under_its_nonce() -> None:
     store.gate.close()
 
 
+def test_a_member_that_is_cut_off_while_it_meets_the_store_learns_it_long_before_its_deadline() -> None:
+    """torch's client alone would try again until its timeout, and the worker miss the next epoch."""
+    silent = socket.create_server(("127.0.0.1", 0))
+    gate = Gate(host="127.0.0.1", port=0, store_port=silent.getsockname()[1], log=Log(pod="test"))
+    with ThreadPoolExecutor(1) as pool:
+        forming = pool.submit(member, gate, gate.issue(connections=1), 1, timeout_seconds=LATE)
+        assert silent.accept()[0].recv(1), "the client is there and waits for an answer"
+        gate.retire()
+        with pytest.raises(TransferError, match="rank 1 of 3 could not form the group"):
+            forming.result(timeout=SOON)
+    gate.close()
+
+
+def test_the_end_of_an_epoch_ends_the_learners_own_wait_for_its_members() -> None:
+    store = make_store()
+    with ThreadPoolExecutor(1) as pool:
+        forming = pool.submit(member, store, store.gate.issue(connections=1), 0, timeout_seconds=LATE)
+        until(lambda: store.store.num_keys() > 0)
+        store.gate.retire()
+        with pytest.raises(TransferError, match="rank 0 of 3 could not form the group"):
+            forming.result(timeout=SOON)
+    store.gate.close()
+
+
 def test_a_nonce_is_not_shown_with_its_rendezvous() -> None:
     assert "secret" not in repr(rendezvous(make_store(), b"secret", 1, 2))
 
@@ -242,22 +267,24 @@ def make_store(host: str = "127.0.0.1") -> RendezvousStore:
     return RendezvousStore(host, 0, timeout_seconds=SOON, log=Log(pod="test", stream=io.StringIO()))
 
 
-def rendezvous(store: RendezvousStore, nonce: bytes, rank: int, world_size: int) -> Rendezvous:
+def rendezvous(
+    gate: RendezvousStore | Gate, nonce: bytes, rank: int, world_size: int, timeout_seconds: float = SOON
+) -> Rendezvous:
     return Rendezvous(
         epoch=1,
         rank=rank,
         world_size=world_size,
-        store_host=store.host,
-        store_port=store.port,
-        timeout_seconds=SOON,
+        store_host="127.0.0.1",
+        store_port=gate.port,
+        timeout_seconds=timeout_seconds,
         nonce=nonce,
     )
 
 
-def member(store: RendezvousStore, nonce: bytes, rank: int, world_size: int = 3) -> WeightGroup:
-    """The learner as rank 0, a worker as any other."""
-    known = store.store if rank == 0 else None
-    return form_group(rendezvous(store, nonce, rank, world_size), device=CPU, store=known)
+def member(
+    gate: RendezvousStore | Gate, nonce: bytes, rank: int, world_size: int = 3, timeout_seconds: float = SOON
+) -> WeightGroup:
+    return form_group(rendezvous(gate, nonce, rank, world_size, timeout_seconds), device=CPU)
 
 
 def until(true: Callable[[], bool]) -> None:

@@ -39,7 +39,7 @@ def form(
     epoch: int, world_size: int, *, timeout: float = 10.0, store: RendezvousStore | None = None
 ) -> list[WeightGroup]:
     store = store or make_store(timeout=timeout)
-    nonce = store.gate.issue(connections=world_size - 1)
+    nonce = store.gate.issue(connections=world_size)
 
     def member(rank: int) -> WeightGroup:
         rendezvous = Rendezvous(
@@ -51,7 +51,7 @@ def form(
             timeout_seconds=timeout,
             nonce=nonce,
         )
-        return form_group(rendezvous, device=CPU, store=store.store if rank == 0 else None)
+        return form_group(rendezvous, device=CPU)
 
     with ThreadPoolExecutor(world_size) as pool:
         return list(pool.map(member, range(world_size)))
@@ -104,7 +104,7 @@ def test_a_damaged_bucket_is_refused_before_any_tensor_of_it_is_handed_out() -> 
 
 
 def test_another_version_than_the_prepared_one_is_refused() -> None:
-    groups, manifest, tensors = form(1, 2), make_manifest(), make_tensors()
+    groups, manifest, tensors = form(1, 2, timeout=3), make_manifest(), make_tensors()
     with pytest.raises(TransferError, match="version 4 instead of 5"):
         exchange(groups, manifest, lambda g: send(g, manifest, tensors, version=4, device=CPU), 5)
 
@@ -121,10 +121,16 @@ def test_the_checksum_sees_a_swap_and_a_single_bit() -> None:
 def test_a_member_that_never_comes_makes_the_group_fail_within_its_deadline() -> None:
     store = make_store(timeout=1)
     alone = Rendezvous(
-        epoch=1, rank=0, world_size=2, store_host=store.host, store_port=store.port, timeout_seconds=1
+        epoch=1,
+        rank=0,
+        world_size=2,
+        store_host=store.host,
+        store_port=store.port,
+        timeout_seconds=1,
+        nonce=store.gate.issue(connections=1),
     )
     with pytest.raises(TransferError, match=r"rank 0 of 2 could not form the group within 1 s"):
-        form_group(alone, device=CPU, store=store.store)
+        form_group(alone, device=CPU)
 
 
 def test_a_member_that_leaves_in_the_middle_ends_the_broadcast_for_the_others() -> None:

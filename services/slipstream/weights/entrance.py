@@ -1,7 +1,7 @@
-"""The worker's end of the rendezvous' door: shows the nonce to the learner's gate for torch's store.
+"""A member's end of the rendezvous' door: shows the nonce to the learner's gate for torch's store.
 
 The store's client can only connect to an address. It is given one of the loopback that takes one connection,
-which the gate has already let in; each engine process opens its own.
+which the gate has already let in; each process opens its own.
 """
 
 import asyncio
@@ -13,10 +13,12 @@ from slipstream.weights.gate import WELCOME
 from slipstream.weights.relay import Stream, relay
 
 LOOPBACK = "127.0.0.1"
+GREETING_BYTES = 10  # of torch's client: the protocol's number, and an id that it wants to hear back
+ID_BYTES = 4
 
 
 class NotAdmitted(OSError):
-    """The gate did not let this worker in."""
+    """The gate did not let this member in."""
 
 
 def enter(*, host: str, port: int, nonce: bytes, timeout_seconds: float) -> int:
@@ -47,19 +49,33 @@ def _admitted(host: str, port: int, nonce: bytes, timeout_seconds: float) -> soc
     if answer != WELCOME:
         connection.close()
         raise NotAdmitted(
-            f"the gate at {host}:{port} refused this worker's nonce; the learner's log says why"
+            f"the gate at {host}:{port} refused this member's nonce; the learner's log says why"
         )
     return connection
 
 
 def _carry(listening: socket.socket, admitted: socket.socket) -> None:
     """Take one connection, nobody else's after it, and relay it to its end."""
-    with admitted, listening, suppress(TimeoutError):
+    with admitted, listening, suppress(OSError, EOFError):
         connection, _ = listening.accept()
         listening.close()
         asyncio.run(_relay(connection, admitted))
 
 
 async def _relay(near: socket.socket, far: socket.socket) -> None:
-    streams = [Stream(*await asyncio.open_connection(sock=each)) for each in (near, far)]
-    await relay(*streams)
+    client, store = [Stream(*await asyncio.open_connection(sock=each)) for each in (near, far)]
+    greeting = await client.reader.readexactly(GREETING_BYTES)
+    store.writer.write(greeting)
+    client.writer.write(await _answer(store) or greeting[-ID_BYTES:])
+    await relay(client, store)
+
+
+async def _answer(store: Stream) -> bytes:
+    """The store's to a greeting; nothing when the gate has cut this member off.
+
+    A client that is not answered tries again until its timeout, and its worker misses the next epoch. One
+    that is learns from the first thing it asks that there is no store any more.
+    """
+    with suppress(OSError):
+        return await store.reader.read(ID_BYTES)
+    return b""

@@ -30,8 +30,7 @@ class TransferError(RuntimeError):
 class Rendezvous:
     """Where and as what to join the group of one epoch.
 
-    The store's host and port are those of the learner's gate, to which a worker shows the nonce; the learner,
-    which has the store, needs none.
+    The store's host and port are those of the learner's gate, to which every member shows its nonce.
     """
 
     epoch: int
@@ -40,13 +39,14 @@ class Rendezvous:
     store_host: str
     store_port: int
     timeout_seconds: float
-    nonce: bytes = field(default=b"", repr=False)
+    nonce: bytes = field(repr=False)
 
 
 class RendezvousStore:
     """The store through which members find each other; the learner keeps one for the whole run.
 
-    It listens on the loopback only. Workers come through the gate, which listens on `host` and nothing else.
+    It listens on the loopback only. Members come through the gate, which listens on `host` and nothing else;
+    the learner too, so that the end of an epoch ends its own waits as well.
     Errors: ValueError when `host` stands for all addresses, OSError when it is not this machine's.
     """
 
@@ -100,15 +100,14 @@ def backend_of(device: torch.device) -> Backend:
     return "nccl" if device.type == "cuda" else "gloo"
 
 
-def form_group(rendezvous: Rendezvous, *, device: torch.device, store: Store | None = None) -> WeightGroup:
+def form_group(rendezvous: Rendezvous, *, device: torch.device) -> WeightGroup:
     """Form the group of an epoch with all its members, within the rendezvous' timeout.
 
-    The learner passes its own store, workers connect to it. Errors: TransferError.
+    Errors: TransferError, at once when the learner ends the epoch before the members have met.
     """
     timeout = timedelta(seconds=rendezvous.timeout_seconds)
     try:
-        base = store or _connect(rendezvous, timeout)
-        prefixed = PrefixStore(f"epoch/{rendezvous.epoch}", base)
+        prefixed = PrefixStore(f"epoch/{rendezvous.epoch}", _connect(rendezvous, timeout))
         prefixed.set_timeout(timeout)
         if backend_of(device) == "nccl":
             group = _nccl(prefixed, rendezvous, timeout)

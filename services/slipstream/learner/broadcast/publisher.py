@@ -166,7 +166,7 @@ class Publisher:
         """Form the group if the epoch is new, and broadcast. Errors: TransferError."""
         group = self._group
         if group is None:
-            group = await asyncio.to_thread(self._form, members)
+            group = await asyncio.to_thread(form_group, self._rendezvous(members), device=self._device)
         self._group, self._grouped = group, list(members)
         if any(task.done() for task in applying):
             raise TransferError("a member failed while the group was being formed")
@@ -180,16 +180,16 @@ class Publisher:
                 self._fleet.drop(member, f"did not answer `applied` in {self._timeout:g} s")
         return await asyncio.gather(*applying)
 
-    def _form(self, members: Sequence[Member]) -> WeightGroup:
-        rendezvous = Rendezvous(
+    def _rendezvous(self, members: Sequence[Member]) -> Rendezvous:
+        return Rendezvous(
             epoch=self._fleet.epoch,
             rank=0,
             world_size=1 + sum(member.ranks for member in members),
             store_host=self._store.host,
             store_port=self._store.port,
             timeout_seconds=self._timeout,
+            nonce=self._store.gate.issue(connections=1),
         )
-        return form_group(rendezvous, device=self._device, store=self._store.store)
 
     def _send(self, group: WeightGroup, version: int) -> None:
         send(group, self._manifest, self._weights, version=version, device=self._device)
