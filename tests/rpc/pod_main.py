@@ -5,6 +5,7 @@ import os
 import sys
 import time
 
+from slipstream.config import ConfigError
 from slipstream.rpc.errors import SlipstreamError
 from slipstream.rpc.parent import die_with_parent
 from slipstream.rpc.pod import Pod, run_pod
@@ -20,6 +21,11 @@ async def fail_in_a_group(pod: Pod) -> None:
         tasks.create_task(pod.stop.wait())
         async with asyncio.TaskGroup() as inner:
             inner.create_task(_raise(SlipstreamError("the worker burst")))
+
+
+async def miss_a_key(pod: Pod) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(_raise(ConfigError("verifier.rewards[0]: no such function")))
 
 
 async def fail_badly(pod: Pod) -> None:
@@ -44,4 +50,5 @@ if __name__ == "__main__":
     name = sys.argv.pop(1)
     if name == "parent":
         parent_of_a_mortal()
-    sys.exit(run_pod("fake", {"serve": serve, "group": fail_in_a_group, "bug": fail_badly}[name]))
+    mains = {"serve": serve, "group": fail_in_a_group, "key": miss_a_key, "bug": fail_badly}
+    sys.exit(run_pod("fake", mains[name]))

@@ -85,6 +85,12 @@ def test_an_error_inside_nested_task_groups_is_status_1_and_one_line(config: Pat
     assert said[0].endswith('error   fake: stopped error="SlipstreamError: the worker burst"')
 
 
+def test_a_wrong_key_that_only_the_running_pod_can_see_is_status_2_too(config: Path) -> None:
+    status, said = run("key", config)
+    assert (status, len(said)) == (2, 1)
+    assert said[0].endswith('stopped error="ConfigError: verifier.rewards[0]: no such function"')
+
+
 def test_a_bug_keeps_its_traceback(config: Path) -> None:
     status, said = run("bug", config)
     assert status == 1

@@ -54,10 +54,19 @@ def test_a_lower_bound_above_zero_is_taken_away() -> None:
     assert score_of(config, "SCORE: 4") == 0.75
 
 
+@pytest.mark.parametrize("line", ["**SCORE: 7**", "**SCORE:** 7", "`SCORE: 7`", "_SCORE_: 7", "SCORE: **7**"])
+def test_a_stressed_score_counts(line: str) -> None:
+    config = JudgeConfig(name="judge", url="https://judge/v1", model="m")
+    assert score_of(config, f"It is sound.\n\n{line}\n") == 0.7
+
+
 @pytest.mark.parametrize(
     "reply",
     [
         "",
+        "SCORE: 7*8",
+        "**SCORE: 7** of 10",
+        "****SCORE: 7****",
         "SCORE: 11",
         "SCORE: -1",
         "SCORE: nan",

@@ -87,9 +87,10 @@ def _run_logged(
     try:
         asyncio.run(_run(name, main, config, log, ready_file))
     except* (SlipstreamError, OSError, ValueError, TimeoutError) as group:
-        for leaf in _leaves(group):
+        leaves = _leaves(group)
+        for leaf in leaves:
             log.error("stopped", error=f"{type(leaf).__name__}: {leaf}")
-        status = 1
+        status = USAGE_ERROR if any(isinstance(leaf, ConfigError) for leaf in leaves) else 1
     return status
 
 

@@ -3,12 +3,11 @@
 Equal answers are shown once, in random order, each between two lines with the same random marker.
 """
 
-import re
 from collections.abc import Sequence
 
 from slipstream.config.rewards import JudgeConfig
 from slipstream.types import Prompt
-from slipstream.verifier.judge.question import NoScore, json_reply, last_line, turns
+from slipstream.verifier.judge.question import NoScore, json_reply, last_line, turns, verdict_line
 
 ALONE = 0.5
 FORMS = {
@@ -18,7 +17,7 @@ FORMS = {
     "json": 'Rank the {number} answers. Reply with one JSON object and nothing else: {{"reason": "...", '
     '"ranking": [[2], [1, 3]]}}, all their numbers, the best first, equals in one list.',
 }
-LINE = re.compile(r"RANKING: ?([0-9]+(?: ?[>=] ?[0-9]+)*)")
+LINE = verdict_line("RANKING", "[0-9]+(?: ?[>=] ?[0-9]+)*")
 Levels = list[list[int]]
 """Places of the answers that are shown, the best level first."""
 
