@@ -78,6 +78,23 @@ def test_right_programs_score_one_and_wrong_ones_nothing() -> None:
     ) == [1, 0, 1, 0, 1, 1, 0, 0, 1, 1, 1, 1]
 
 
+def test_a_program_that_is_called_is_a_module() -> None:
+    asked = prompt("assert f(1) == 1")
+    annotated = (
+        "from __future__ import annotations\nfrom dataclasses import dataclass\n"
+        "@dataclass\nclass One:\n    x: int"
+    )
+    pickled = "import pickle\nclass One:\n    x = 1"
+    assert values(
+        [
+            (asked, fenced(f"{annotated}\ndef f(x): return One(x).x")),
+            (asked, fenced(f"{pickled}\ndef f(x): return pickle.loads(pickle.dumps(One())).x")),
+            (asked, fenced("import sys\ndef f(x): return sys.modules[__name__].g(x)\ndef g(x): return x")),
+            (asked, fenced("def f(x): return x\nif __name__ == '__main__': exit(1)")),
+        ]
+    ) == [1, 1, 1, 1]
+
+
 def test_partial_credit_is_the_share_of_tests_that_pass() -> None:
     half = prompt("assert f(1) == 1\nassert f(2) == 3\nassert f(3) == 3\nassert f(4) == 5")
     assert values([(half, fenced("def f(x): return x"))], partial_credit=True) == [0.5]

@@ -56,6 +56,16 @@ RIGHT = {
     ),
     "lowers its bounds": "import resource\nresource.setrlimit(resource.RLIMIT_AS, (1 << 28, 1 << 28))\nprint(42)",
     "leaves in order": "print(42)\nraise SystemExit",
+    "leaves by exit": "print(42)\nexit()",
+    "leaves by quit": "print(42)\nquit(0)",
+    "finds itself": "import __main__\nanswer = 42\nprint(__main__.answer)",
+    "has data classes with annotations of the future": (
+        "from __future__ import annotations\nfrom dataclasses import dataclass\n"
+        "@dataclass\nclass Box:\n    inside: int\nprint(Box(42).inside)"
+    ),
+    "pickles what it defines": (
+        "import pickle\nclass Box:\n    inside = 42\nprint(pickle.loads(pickle.dumps(Box())).inside)"
+    ),
     "leaves with a daemon": "import threading, time\nthreading.Thread(target=time.sleep, args=(9,), daemon=True).start()\nprint(42)",
     "is loud on its errors": "import sys\nsys.stderr.write('x' * 10 ** 6)\nprint(42)",
 }

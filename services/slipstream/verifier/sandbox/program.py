@@ -14,7 +14,8 @@ import threading
 import traceback
 from collections.abc import Mapping
 from io import TextIOWrapper
-from typing import Any, NoReturn
+from types import ModuleType
+from typing import NoReturn
 
 from slipstream.verifier.sandbox.confine import Walls, confine
 from slipstream.verifier.sandbox.job import Run, compact
@@ -72,8 +73,9 @@ def _status(run: Run) -> int:
 def _execute(run: Run) -> None:
     random.seed(0)  # so that a verdict can be had again
     sys.argv = ["program.py"]
-    script = run.call is None
-    names: dict[str, Any] = {"__name__": "__main__" if script else "program", "__builtins__": __builtins__}
+    module = ModuleType("__main__" if run.call is None else "program")
+    sys.modules[module.__name__] = module  # where dataclasses and pickle look for what the program defines
+    names = module.__dict__
     exec(compile(run.code, "program.py", "exec", dont_inherit=True), names)
     if run.call is None:
         return

@@ -12,6 +12,7 @@ a program is a copy of a memory in which no other program was.
 import gc
 import os
 import select
+import site
 import socket
 import sys
 from collections.abc import Sequence
@@ -69,6 +70,7 @@ def main(argv: Sequence[str]) -> None:
         _continue_as_first_process()
     for name in USED_BY_PROGRAMS:
         __import__(name)
+    site.setquit()  # `exit` and `quit`, which an interpreter without packages lacks
     sys.path.pop(0)  # our own source
     with socket.socket(fileno=descriptor) as connection:
         walls, report = find_walls(home, missing, output_bytes=output_bytes, scratch_mib=scratch_mib)
