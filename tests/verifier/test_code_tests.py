@@ -95,6 +95,29 @@ def test_a_program_that_is_called_is_a_module() -> None:
     ) == [1, 1, 1, 1]
 
 
+def test_a_call_may_name_what_the_tests_import() -> None:
+    module = prompt("import math\nassert f(math.pi) == 3.141592653589793")
+    inside = prompt(
+        "def check(candidate):\n    from array import array as A\n    assert candidate(A('b', [2])) == 2",
+        entry_point="Solution().f",
+    )
+    elsewhere = prompt("import numpy as np\nfrom solution import f\nassert f(1) == 1")
+    assert values(
+        [
+            (module, fenced("def f(x): return x")),
+            (inside, fenced("class Solution:\n    def f(self, x): return x[0]")),
+            (elsewhere, fenced("def f(x): return x")),
+        ]
+    ) == [1, 1, 1]
+
+
+@pytest.mark.parametrize("entry_point", ["", "f("])
+def test_an_entry_point_that_cannot_be_called_is_refused_with_the_prompt(entry_point: str) -> None:
+    tests = "def check(candidate):\n    assert candidate(1) == 1"
+    with pytest.raises(UnusableGroundTruth, match="p7"):
+        cases_of(prompt(tests, entry_point=entry_point))
+
+
 def test_partial_credit_is_the_share_of_tests_that_pass() -> None:
     half = prompt("assert f(1) == 1\nassert f(2) == 3\nassert f(3) == 3\nassert f(4) == 5")
     assert values([(half, fenced("def f(x): return x"))], partial_credit=True) == [0.5]
@@ -145,6 +168,17 @@ def test_the_whole_text_is_a_program_only_where_configured() -> None:
         "assert 1 == 1",
         "assert f(1) == (2 if f(2) else 3)",
         "assert isinstance(f(1), int)",
+        "assert isinstance(f(1), int) == True",
+        "assert (f(1) == 5) is True",
+        "assert (not f(1)) == True",
+        "assert math.isnan(f(1))",
+        "import math as m\nassert m.isnan(f(1))",
+        "import numpy as np\nassert np.allclose(f(1), [1])",
+        "import solution\nassert solution.f(1) == 1",
+        "from math import isnan\nassert isnan(f(1))",
+        "assert math.isclose(f(1), 2, relative=0.1)",
+        "assert math.isclose(f(1), 2, rel_tol=-1)",
+        "assert abs(f(1) - 2) < '1'",
         "assert all(f(x) for x in [1])",
         "for x in [1]:\n    assert f(x) == x",
         "def check(candidate):\n    assert candidate(1) == 1",
@@ -173,7 +207,11 @@ def test_tests_that_cannot_be_had_are_refused_with_the_prompt(tests: str) -> Non
         ("assert f(1)", [0], []),
         ("assert not f(1)", {}, {0: 0}),
         ("assert abs(f(1) - 0.5) < 1e-3", 0.5004, 0.6),
+        ("assert abs(f(1) - 3) < 1", 2.5, 2),
+        ("assert abs(f(1) - 3) <= 1", 2, 1.9),
+        ("assert abs(f(1) - 100000000000000001) < 1", 10**17 + 1, 10**17),
         ("assert math.isclose(f(1), 0.5, rel_tol=0.01)", 0.501, float("nan")),
+        ("from math import isclose as near\nassert near(f(1), 0.5)", 0.5, 0.501),
         ("assert f(1) == -3", -3, 3),
         ("assert f(1) == 10000000000000000000000", 10**22, 10**22 + 1),
         ("assert f(1) == b'x'", b"x", "x"),

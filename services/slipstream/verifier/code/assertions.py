@@ -3,18 +3,23 @@
 Forms, a value on either side:  assert f(1) == [2]   assert f(1) is None   assert f(1)   assert not f(1)
 assert abs(f(1) - 0.5) < 1e-6   assert math.isclose(f(1), 0.5, abs_tol=1e-6)   and these joined by `and`;
 at the top of the text or in `def check(candidate)`, for which the entry point is given or called by the text.
-Anything else would have the program's process judge itself, and is refused.
+Anything else would have the program's process judge itself, and is refused. The process imports what the text
+imports of Python's library, once the program has run.
 """
 
 import ast
 import builtins
 import math
+import operator
+import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from slipstream.verifier.code.compare import equals_python, scalar, truth
 
 Check = Callable[[Any], bool]
+Close = Callable[[float, float], bool]
 PLAIN: dict[str, Callable[[Any], Any]] = {
     "set": set,
     "frozenset": frozenset,
@@ -24,6 +29,7 @@ PLAIN: dict[str, Callable[[Any], Any]] = {
     "sorted": sorted,
 }
 """What an expected value may be wrapped in."""
+LIBRARY = sys.stdlib_module_names - {"__future__"}
 
 
 class UnusableTest(ValueError):
@@ -32,10 +38,9 @@ class UnusableTest(ValueError):
 
 def assertions(text: str, entry_point: str | None = None) -> list[tuple[str, Check]]:
     """The call of each assertion, and what its value must be. Errors: UnusableTest."""
-    try:
-        body = ast.parse(text).body
-    except (SyntaxError, ValueError) as error:
-        raise UnusableTest(f"not Python: {error}") from error
+    tree = _parsed(text)
+    _check_modules(tree)
+    body = _Rename(_names_of_library(tree)).visit(tree).body
     checked = _entry_point(body) or entry_point
     found: list[tuple[str, Check]] = []
     for statement in body:
@@ -46,10 +51,64 @@ def assertions(text: str, entry_point: str | None = None) -> list[tuple[str, Che
     return found
 
 
+def imports(text: str) -> str:
+    """What a text of assertions imports of Python's library: its calls may name it. Errors: UnusableTest."""
+    found = [node for node in ast.walk(_parsed(text)) if _of_library(node)]
+    modules = [f"import {name}" for node in found for name in _modules(node)]
+    return "\n".join([*map(ast.unparse, found), *modules])
+
+
+def _parsed(text: str) -> ast.Module:
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError) as error:
+        raise UnusableTest(f"not Python: {error}") from error
+
+
+def _check_modules(tree: ast.Module) -> None:
+    """Errors: UnusableTest where a module is used that no program has."""
+    imported = [node for node in ast.walk(tree) if isinstance(node, ast.Import) and not _of_library(node)]
+    absent = {alias.asname or alias.name.partition(".")[0] for node in imported for alias in node.names}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id in absent:
+            raise UnusableTest(f"`{node.id}` is a module that programs do not have")
+
+
+def _names_of_library(tree: ast.Module) -> dict[str, ast.expr]:
+    """Names that are imported, as `math.isclose` or `math`: what is Python's own shows."""
+    return {
+        alias.asname or alias.name: ast.parse(f"{before}{alias.name}", mode="eval").body
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom) and _of_library(node)
+        for before in [f"{node.module}." if isinstance(node, ast.ImportFrom) else ""]
+        for alias in node.names
+        if alias.name != "*"
+    }
+
+
+def _of_library(node: ast.AST) -> bool:
+    """Whether it is an import of Python's library; `from solution import f` is of the program itself."""
+    modules = _modules(node)
+    return bool(modules) and all(name.partition(".")[0] in LIBRARY for name in modules)
+
+
+def _modules(node: ast.AST) -> list[str]:
+    match node:
+        case ast.ImportFrom(module=str(module), level=0):
+            return [module]
+        case ast.Import(names=names):
+            return [alias.name for alias in names]
+    return []
+
+
 def _of_function(function: ast.FunctionDef, checked: str | None) -> Iterator[tuple[str, Check]]:
-    if checked is None or len(function.args.args) != 1:
+    if not checked or len(function.args.args) != 1:
         raise UnusableTest("check(candidate): the field `entry_point` is needed, or check(NAME) in the text")
-    rename = _Rename(function.args.args[0].arg, checked)
+    try:
+        called = ast.parse(checked, mode="eval").body
+    except (SyntaxError, ValueError) as error:
+        raise UnusableTest(f"the field `entry_point` is no expression: {error}") from error
+    rename = _Rename({function.args.args[0].arg: called})
     for statement in function.body:
         if not _ignored(statement):
             yield from _of_statement(rename.visit(statement))
@@ -78,18 +137,15 @@ def _split(test: ast.expr) -> tuple[ast.expr, Check]:
         case ast.Compare(
             left=left, ops=[ast.Is()], comparators=[ast.Constant(value=None | True | False as value)]
         ):
-            return left, lambda sent: sent is value
+            return _told(left, value), lambda sent: sent is value
         case ast.Compare(
             left=ast.Call(func=ast.Name(id="abs"), args=[ast.BinOp(left=left, op=ast.Sub(), right=right)]),
-            ops=[ast.Lt() | ast.LtE()],
+            ops=[ast.Lt() | ast.LtE() as sign],
             comparators=[bound],
         ):
-            return _close(left, right, absolute=_value(bound), relative=0.0)
+            return _close(left, right, _within(_value(bound), inclusive=isinstance(sign, ast.LtE)))
         case ast.Call(func=ast.Attribute(value=ast.Name(id="math"), attr="isclose"), args=[left, right]):
-            tolerances = {keyword.arg: _value(keyword.value) for keyword in test.keywords}
-            return _close(
-                left, right, absolute=tolerances.get("abs_tol", 0.0), relative=tolerances.get("rel_tol", 1e-9)
-            )
+            return _close(left, right, _isclose(test.keywords))
         case ast.UnaryOp(op=ast.Not(), operand=ast.Call() as call) if _of_program(call):
             return call, lambda sent: truth(sent) is False
         case ast.Call() if _of_program(test):
@@ -99,20 +155,46 @@ def _split(test: ast.expr) -> tuple[ast.expr, Check]:
 
 def _equal(left: ast.expr, right: ast.expr) -> tuple[ast.expr, Check]:
     call, expected = _sides(left, right)
-    return call, lambda sent: equals_python(expected, sent)
+    return _told(call, expected), lambda sent: equals_python(expected, sent)
 
 
-def _close(left: ast.expr, right: ast.expr, *, absolute: Any, relative: Any) -> tuple[ast.expr, Check]:
+def _told(call: ast.expr, expected: Any) -> ast.expr:
+    """The call, whose truth value the program has to find: what is asked of a value it would judge itself."""
+    asks = isinstance(call, ast.Compare | ast.BoolOp) or (
+        isinstance(call, ast.Call) and not _of_program(call)
+    )
+    if isinstance(expected, bool) and (asks or isinstance(call, ast.UnaryOp)):
+        raise UnusableTest(f"an assertion that the program itself would judge: {_quoted(call)} is {expected}")
+    return call
+
+
+def _within(bound: Any, *, inclusive: bool) -> Close:
+    if not isinstance(bound, int | float):
+        raise UnusableTest(f"a number is needed, not {bound!r}")
+    below = operator.le if inclusive else operator.lt
+    return lambda found, expected: bool(below(abs(found - expected), bound))
+
+
+def _isclose(keywords: list[ast.keyword]) -> Close:
+    tolerances = {str(keyword.arg): _value(keyword.value) for keyword in keywords}
+    try:
+        math.isclose(0.0, 0.0, **tolerances)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise UnusableTest(f"math.isclose: {error}") from error
+    return partial(math.isclose, **tolerances)
+
+
+def _close(left: ast.expr, right: ast.expr, close: Close) -> tuple[ast.expr, Check]:
     call, expected = _sides(left, right)
-    if not all(isinstance(number, int | float) for number in (expected, absolute, relative)):
-        raise UnusableTest(f"numbers are needed: {_quoted(right)}")
+    if not isinstance(expected, int | float):
+        raise UnusableTest(f"a number is needed: {_quoted(right)}")
 
     def check(sent: Any) -> bool:
         found = scalar(sent)
         if not isinstance(found, int | float):
             return False
         try:
-            return math.isclose(found, expected, rel_tol=relative, abs_tol=absolute)
+            return close(found, expected)
         except OverflowError:
             return False
 
@@ -152,7 +234,12 @@ def _value(node: ast.expr) -> Any:
 
 def _of_program(call: ast.Call) -> bool:
     """Whether the function is the program's: of Python's own ones the program can change what they say."""
-    return not (isinstance(call.func, ast.Name) and hasattr(builtins, call.func.id))
+    root = call.func
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    if not isinstance(root, ast.Name):
+        return True
+    return not hasattr(builtins, root.id) and (root is call.func or root.id not in LIBRARY)
 
 
 def _entry_point(body: list[ast.stmt]) -> str | None:
@@ -180,11 +267,11 @@ def _quoted(node: ast.AST) -> str:
 
 
 class _Rename(ast.NodeTransformer):
-    """One name for another."""
+    """Expressions for names."""
 
-    def __init__(self, old: str, new: str) -> None:
-        self._old, self._new = old, new
+    def __init__(self, new: dict[str, ast.expr]) -> None:
+        self._new = new
 
-    def visit_Name(self, node: ast.Name) -> ast.Name:
-        """The name in its place."""
-        return ast.copy_location(ast.Name(id=self._new, ctx=node.ctx), node) if node.id == self._old else node
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """The expression in its place."""
+        return self._new.get(node.id, node)

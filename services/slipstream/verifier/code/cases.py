@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from slipstream.types import Prompt
-from slipstream.verifier.code.assertions import UnusableTest, assertions
+from slipstream.verifier.code.assertions import UnusableTest, assertions, imports
 from slipstream.verifier.code.compare import equals_json
 from slipstream.verifier.reward import UnusableGroundTruth
 from slipstream.verifier.sandbox.job import Ran, compact
@@ -32,6 +32,8 @@ class Case:
     stdin: str = ""
     call: str | None = None
     arguments: str | None = None
+    imports: str = ""
+    """Code that goes behind the program."""
     output: str | None = None
     check: Check | None = None
 
@@ -77,7 +79,8 @@ def _cases(written: str, entry_point: str | None) -> Sequence[Case]:
 
 
 def _asserted(text: str, entry_point: str | None) -> list[Case]:
-    return [Case(call=call, check=check) for call, check in assertions(text, entry_point)]
+    needed = imports(text)
+    return [Case(call=call, check=check, imports=needed) for call, check in assertions(text, entry_point)]
 
 
 def _case(test: Any, where: str) -> Case:

@@ -65,7 +65,7 @@ class CodeTests:
                 break
             ran = await self._sandbox.run(
                 Run(
-                    code=program,
+                    code=f"{program}\n{case.imports}",
                     stdin=case.stdin,
                     call=case.call,
                     arguments=case.arguments,
