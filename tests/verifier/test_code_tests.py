@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -216,6 +218,10 @@ def test_tests_that_cannot_be_had_are_refused_with_the_prompt(tests: str) -> Non
         ("assert f(1) == 10000000000000000000000", 10**22, 10**22 + 1),
         ("assert f(1) == b'x'", b"x", "x"),
         ("assert f(1) == True", 1, 2),
+        ("assert f(1) == 1 + 2j", 1 + 2j, 1 - 2j),
+        ("assert f(1) == 2", 2 + 0j, 2 + 1j),
+        ("assert f(1) == 0.5", Fraction(1, 2), Fraction(1, 3)),
+        ("assert f(1) == [3]", [Decimal("3.00")], [Decimal("3.01")]),
     ],
 )
 def test_an_assertion_is_split_into_a_call_and_its_value(assertion: str, right: Any, wrong: Any) -> None:
@@ -234,7 +240,11 @@ def test_json_values_are_compared_by_their_types() -> None:
 
 
 @pytest.mark.parametrize(
-    "sent", [{}, [], {"l": 7}, {"i": []}, {"f": {}}, {"d": [[1]]}, {"d": [1]}, {"b": "x"}, {"z": 1}]
+    "sent",
+    [
+        *({}, [], {"l": 7}, {"i": []}, {"f": {}}, {"d": [[1]]}, {"d": [1]}, {"b": "x"}, {"z": 1}),
+        *({"c": 1}, {"c": [{"i": "f" * 300}, 1]}),
+    ],
 )
 def test_what_is_no_value_equals_nothing(sent: Any) -> None:
     for expected in ([], {}, 7, None, "", [7], {1: 2}, {7}):

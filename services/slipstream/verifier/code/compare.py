@@ -42,8 +42,11 @@ def scalar(sent: Any) -> Any:
             return int(sent["i"], 16)
         if set(sent) == {"f"}:
             return _FLOATS[sent["f"]]
+        if set(sent) == {"c"}:
+            real, imaginary = map(scalar, sent["c"])
+            return complex(float(real), float(imaginary))
         return bytes.fromhex(sent["b"]) if set(sent) == {"b"} else _NOTHING
-    except (TypeError, ValueError, KeyError):
+    except (TypeError, ValueError, KeyError, OverflowError, RecursionError):
         return _NOTHING
 
 

@@ -1,6 +1,8 @@
 """A program's value as plain JSON, tagged by type: what runs beside the program, and is not trusted."""
 
 import math
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 MAX_DEPTH = 64
@@ -18,6 +20,10 @@ def to_plain(value: Any, depth: int = 0) -> Any:
         return number if abs(number) < EXACT_INTEGER else {"i": format(number, "x")}
     if isinstance(value, float):
         return float.__float__(value) if math.isfinite(value) else {"f": float.__repr__(value)}
+    if isinstance(value, complex):
+        return {"c": [to_plain(value.real), to_plain(value.imag)]}
+    if isinstance(value, Decimal | Fraction) and value == float(value):
+        return to_plain(float(value))
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, bytes | bytearray):
