@@ -67,6 +67,10 @@ def test_right_programs_score_one_and_wrong_ones_nothing() -> None:
             (human, fenced(ADDS)),
             (prompt("assert add(1) == 2", setup="ONE = 1"), fenced("def add(a): return a + ONE")),
             (
+                prompt("assert add(1) == 2", setup="ONE = 1"),
+                fenced("# Adds.\n\nfrom __future__ import annotations\ndef add(a: int): return a + ONE"),
+            ),
+            (
                 printed,
                 fenced(
                     "import asyncio\nasync def f(): print(sum(map(int, input().split())))\nasyncio.run(f())"
@@ -77,7 +81,7 @@ def test_right_programs_score_one_and_wrong_ones_nothing() -> None:
                 fenced("import atexit\natexit.register(lambda: print(sum(map(int, input().split()))))"),
             ),
         ]
-    ) == [1, 0, 1, 0, 1, 1, 0, 0, 1, 1, 1, 1]
+    ) == [1, 0, 1, 0, 1, 1, 0, 0, 1, 1, 1, 1, 1]
 
 
 def test_a_program_that_is_called_is_a_module() -> None:

@@ -4,6 +4,8 @@ import re
 
 FENCE = re.compile(r"([ \t]*)(`{3,}|~{3,})([^`]*)")
 """Of Markdown: an indent, the fence, and what the block is."""
+FUTURE = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n)*(?:from __future__ import [^\n(]*\n)+")
+"""What Python has only at the beginning of a program."""
 LANGUAGES = frozenset({"python", "python3", "py"})
 
 
@@ -25,6 +27,15 @@ def last_block(text: str) -> str | None:
         else:
             block.append(line.removeprefix(opening[1]))
     return found
+
+
+def behind(setup: str, program: str) -> str:
+    """A program behind what stands before it."""
+    if not setup:
+        return program
+    future = FUTURE.match(program)
+    begin = future.end() if future else 0
+    return f"{program[:begin]}{setup}\n{program[begin:]}"
 
 
 def _is_python(said: str) -> bool:

@@ -7,7 +7,7 @@ from slipstream.config.rewards import CodeTestsConfig
 from slipstream.types import Prompt
 from slipstream.verifier.adapters import Concurrently
 from slipstream.verifier.code.cases import Case, cases_of
-from slipstream.verifier.code.extract import last_block
+from slipstream.verifier.code.extract import behind, last_block
 from slipstream.verifier.reward import Answer, Reward, Verdict, invalid
 from slipstream.verifier.sandbox.job import Run
 from slipstream.verifier.sandbox.sandbox import Sandbox
@@ -45,8 +45,7 @@ class CodeTests:
             return invalid("no closed block of Python in the answer")
         if len(program) > MAX_CHARACTERS:
             return invalid(f"a program of {len(program)} characters; at most {MAX_CHARACTERS} are run")
-        setup = prompt.fields.get("setup", "")
-        passed = await self._passed(f"{setup}\n{program}" if setup else program, cases, prompt.prompt_id)
+        passed = await self._passed(behind(prompt.fields.get("setup", ""), program), cases, prompt.prompt_id)
         if self._config.partial_credit:
             return Verdict(value=passed / len(cases), detail=f"{passed} of {len(cases)} tests")
         return Verdict(value=float(passed == len(cases)))
