@@ -73,3 +73,21 @@ def test_no_piece_again_and_again_takes_long_to_read(piece: str) -> None:
 @pytest.mark.parametrize("text", [r"\left", r"\left\right", r"\,", "{}", r"\text{", "\\", "_", "^"])
 def test_half_a_command_is_no_match_and_no_failure(text: str) -> None:
     assert not accepted("5", text)
+
+
+def test_commas_between_thousands_say_nothing_and_those_of_a_list_do() -> None:
+    same = [("2025", "n=2,025"), (r"5,000\pi", r"5000\pi"), (r"\frac{1,000}{3}", "1000/3")]
+    assert {accepted(*pair) for pair in same} == {True}
+    other = [(r"\{1,234\}", "1234"), ("(1,234)", "1234"), ("1,2,300", "12300"), ("500", "0,500")]
+    assert {accepted(*pair) for pair in other} == {False}
+
+
+def test_a_large_number_is_the_same_with_a_decimal_point_and_without() -> None:
+    large = "602000000000000000000000"
+    assert accepted(r"6.02\times 10^{23}", large)
+    assert not accepted(r"6.02\times 10^{23}", large[:-1] + "1")
+
+
+def test_letters_of_several_choices_may_be_a_text() -> None:
+    assert accepted("A, C", r"\text{A, C}")
+    assert not accepted("A, C", r"\text{A, B}")

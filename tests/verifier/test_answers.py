@@ -62,7 +62,7 @@ def test_another_number_is_no_match(wrong: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["it is 46", "46 47", "4 6", "1,23", "46 apples", "1/0", "٤٦", "０46", *HOSTILE]
+    "text", ["it is 46", "46 47", "4 6", "1,23", "0,046", "46 apples", "1/0", "٤٦", "０46", *HOSTILE]
 )
 def test_what_is_not_one_number_is_invalid_and_never_a_match_by_a_part(text: str) -> None:
     given = reward(numeric(), "46", text)

@@ -94,10 +94,14 @@ def _words(one: str, other: str, _digits: int) -> bool | None:
     if not all(_WORDS.fullmatch(text.strip()) for text in spelled):
         return None
     if min(sum(map(str.isalpha, text)) for text in spelled) < FEWEST_LETTERS:
-        return None
+        return True if (first or second) and _folded(spelled[0]) == _folded(spelled[1]) else None
     if not (first or second) and any("," in text or _PRODUCT.fullmatch(text) for text in spelled):
         return True if spelled[0] == spelled[1] else None
-    return "".join(spelled[0].split()).casefold() == "".join(spelled[1].split()).casefold()
+    return _folded(spelled[0]) == _folded(spelled[1])
+
+
+def _folded(text: str) -> str:
+    return "".join(text.split()).casefold()
 
 
 def _times(one: str, other: str, _digits: int) -> bool | None:

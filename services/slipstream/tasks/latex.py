@@ -21,6 +21,8 @@ NORMALIZATION: Final = replace(LatexExtractionConfig().normalization_config, uni
 """Units are taken off here: the normalisation drops all between the first words and a brace at the end."""
 TWO_CASES: Final = ConversionConfig(lowercase_symbols=False)
 ONE_CASE: Final = ConversionConfig()
+FLOAT_DIGITS: Final = 60
+"""So that 6.02 times 10^23 is the whole number that it is."""
 
 _PART = re.compile(r"\\[dt]?frac(?:\{[0-9]+\}|[0-9])(?:\{[0-9]+\}|[0-9])")
 _BARE_NUMBER = re.compile(r"[{\s]*[0-9.,]+[}\s]*")
@@ -46,7 +48,7 @@ class _Reader(_Latex2Sympy):  # type: ignore[misc]
         if digits.isascii() and digits.isdigit():
             return sympy.Integer(int(digits))
         if digits.isascii() and digits.replace(".", "", 1).isdigit():
-            return sympy.Float(digits)
+            return sympy.Float(digits, FLOAT_DIGITS)
         return super().parse_number(text)
 
     def convert_postfix_list(self, arr: Any, i: int = 0) -> Any:

@@ -24,6 +24,8 @@ _FACTORIALS = re.compile(r"!\s*!\s*!")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 _SPACED_THOUSANDS = re.compile(r"(?<![0-9.])([0-9]{1,3})((?:(?:\\[,;! ]|\{,\}|~)[0-9]{3})+)(?![0-9])")
 _SEPARATOR = re.compile(r"\\[,;! ]|\{,\}|~")
+_THOUSANDS = re.compile(r"(?<![0-9.,])[1-9][0-9]{0,2}(?:,[0-9]{3})+(?![0-9,])")
+_BRACKET = re.compile(r"[(\[]|\\\{")
 _MIXED = re.compile(r"(?<![0-9.])([0-9]+)\s+([0-9]+)/([0-9]+)(?![0-9.])")
 _SCIENTIFIC = re.compile(r"(?<![A-Za-z0-9.])([0-9]+(?:\.[0-9]+)?)[eE]([+-]?[0-9]+)(?![A-Za-z0-9.])")
 _SIGNS = re.compile(r"[\s+-]*")
@@ -83,9 +85,16 @@ def _bare(text: str) -> str:
 
 
 def _plain(body: str) -> str:
+    body = _without_commas(body)
     body = _SPACED_THOUSANDS.sub(lambda match: match[1] + _SEPARATOR.sub("", match[2]), body)
     body = _MIXED.sub(r"\1\\frac{\2}{\3}", body)
     return one_notation(_SCIENTIFIC.sub(r"\1\\times 10^{\2}", body))
+
+
+def _without_commas(body: str) -> str:
+    """Thousands, where no comma is of a list or of a point."""
+    whole = _THOUSANDS.sub(lambda number: number[0].replace(",", ""), body)
+    return body if "," in whole or _BRACKET.search(body) else whole
 
 
 def _check_size(expression: str) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 MAX_CHARACTERS: Final = 200
 MAX_EXPONENT: Final = 400
 
-_PLAIN = r"(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]*)?|\.[0-9]+"
+_PLAIN = r"(?:[1-9][0-9]{0,2}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]*)?|\.[0-9]+"
 _TIMES = r"\s*(?:\*|×|\\times|\\cdot)\s*"
 _POWER = rf"(?:[eE](?P<e>[+-]?[0-9]{{1,4}})|{_TIMES}10(?:\^|\*\*)\{{?(?P<p>[+-]?[0-9]{{1,4}})\}}?)"
 _DECIMAL = re.compile(rf"(?P<digits>{_PLAIN}){_POWER}?")
