@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from slipstream.config import VerifierConfig
 from slipstream.config.rewards import CodeTestsConfig
-from slipstream.verifier.sandbox.job import Run
+from slipstream.verifier.sandbox.job import Ran, Run
 from verifier.escapes import interpreter
 from verifier.scoring import Bench
 
@@ -18,10 +18,11 @@ SECONDS = 0.3
 
 
 @contextmanager
-def busy() -> Iterator[None]:
-    """Every core has something to compute."""
+def busy(load: int) -> Iterator[None]:
+    """Every core has so much to compute; sessions of their own share it evenly with a program."""
     command = [sys.executable, "-c", "while True: pass"]
-    spinners = [subprocess.Popen(command) for _ in os.sched_getaffinity(0)]
+    number = load * len(os.sched_getaffinity(0))
+    spinners = [subprocess.Popen(command, start_new_session=True) for _ in range(number)]
     try:
         yield
     finally:
@@ -32,14 +33,26 @@ def busy() -> Iterator[None]:
 
 def ends(code: str, *, seconds: float, number: int) -> list[str]:
     """How runs of a program end on a busy machine."""
+    return [ran.end for ran in runs(code, seconds=seconds, number=number)]
 
-    async def play() -> list[str]:
+
+def runs(code: str, *, seconds: float, number: int, load: int = 1) -> list[Ran]:
+    """What becomes of runs of a program on a busy machine."""
+
+    async def play() -> list[Ran]:
         async with Bench([CodeTestsConfig(name="code_tests")], config=VerifierConfig(workers=1)) as bench:
             run = Run(code=code, call="answer", arguments="[]", seconds=seconds, memory_mib=512)
-            with busy():
-                return [(await bench.surroundings.sandbox.run(run)).end for _ in range(number)]
+            with busy(load):
+                return [await bench.surroundings.sandbox.run(run) for _ in range(number)]
 
     return asyncio.run(play())
+
+
+def test_time_without_a_core_does_not_count() -> None:
+    code = "import time\ndef answer():\n while time.process_time() < 0.5: pass"
+    (ran,) = runs(code, seconds=4, number=1, load=3)
+    assert ran.end == "exited"
+    assert 0.4 < ran.seconds < 0.7
 
 
 def test_a_program_of_many_threads_does_not_wait_for_itself() -> None:

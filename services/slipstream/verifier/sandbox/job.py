@@ -47,7 +47,7 @@ class Ran:
     value: str | None
     """JSON of what the call returned, as the program's process wrote it: not to be trusted."""
     seconds: float
-    """How long it took by the clock."""
+    """How long it took, by the clock; waiting for a core does not count."""
 
 
 def ran_from_json(message: dict[str, Any]) -> Ran:

@@ -76,10 +76,11 @@ def _supervised(run: Run, walls: Walls, folder: str) -> Ran:
         try:
             streams.close_theirs()
             end = _watch(pid, run.seconds, streams, folder, walls.bounds.scratch_mib * MIB)
+            seconds = _could_compute(pid, time.monotonic() - started)
         finally:
             status = _end(pid, walls)
         streams.drain()
-        return _ran(end, status, streams, time.monotonic() - started)
+        return _ran(end, status, streams, seconds)
     finally:
         streams.close()
 
@@ -121,6 +122,11 @@ def _late(pid: int, elapsed: float, seconds: float) -> str:
     if late > max((PATIENCE - 1) * seconds, LEAST_PATIENCE_SECONDS):
         raise Unjudged(f"no end within {elapsed:.1f} s on a busy machine")
     return ""
+
+
+def _could_compute(pid: int, elapsed: float) -> float:
+    """Seconds without those in which a program waited for a core, but for its own threads."""
+    return min(elapsed, max(elapsed - accounts.waited_for_core(), core_seconds(pid)))
 
 
 def _end(pid: int, walls: Walls) -> int:
