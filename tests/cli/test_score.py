@@ -249,8 +249,19 @@ def scoring(file: Path, *options: str) -> subprocess.Popen[str]:
         "exact_match",
         *options,
     ]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, env={"PYTHONPATH": "services"}, stdout=pipe, stderr=pipe, text=True)
+    return subprocess.Popen(
+        command,
+        env={"PYTHONPATH": "services"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=heed_interrupts,
+    )
+
+
+def heed_interrupts() -> None:
+    """What a shell starts in the background ignores them, and so would every child of these tests."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def test_a_reader_that_has_seen_enough_ends_it_without_a_word(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ PLAIN: dict[str, Callable[[Any], Any]] = {
     "sorted": sorted,
 }
 """What an expected value may be wrapped in."""
-LIBRARY = sys.stdlib_module_names - {"__future__"}
+LIBRARY = sys.stdlib_module_names - {"__future__", "code"}  # `code` is a solution's file
 
 
 class UnusableTest(ValueError):
