@@ -126,7 +126,10 @@ def test_wrong_usage_of_the_command_ends_with_two(tmp_path: Path) -> None:
         ({"prompt": "?", "completion": [{"role": "assistant", "content": "a"}] * 2}, "a text or one message"),
         ({"messages": [{"role": "user", "content": "?"}]}, "has no `completion`"),
         ({"prompt": "?", "completions": []}, "a list of at least one, got []"),
-        ({"prompt": "?", "completion": None}, "must be a text or one message"),
+        ({"prompt": "?", "completion": None}, "has no `completion` or `completions`, but `prompt`"),
+        ({"prompt": "?", "completion": 7}, "must be a text or one message"),
+        ({"prompt": "", "completion": "a"}, "the prompt is empty; a text is needed"),
+        ({"messages": [{"role": "assistant", "content": "a"}]}, "the prompt is empty"),
         ({"prompt": "?", "completion": "a", "answer": ["a"]}, "`answer` must be a text or a number"),
         ('{"prompt": "?", "completion": "a", "answer": NaN}', "`answer` must be a text or a number, got nan"),
         ({"prompt": "?", "completions": ["a", "b"], "tokens": [1]}, "one for each of 2 completions"),
@@ -137,6 +140,17 @@ def test_a_bad_row_is_named_by_its_line(tmp_path: Path, row: Any, said: str) -> 
     assert isinstance(bad, BadRow)
     assert f"{tmp_path / 'rows.jsonl'}:2: " in str(bad)
     assert said in str(bad)
+
+
+def test_what_is_null_is_not_there(tmp_path: Path) -> None:
+    messages = [{"role": "user", "content": "?"}]
+    row = {"prompt": None, "messages": messages, "completion": None, "completions": ["a", "b"]}
+    nulls = dict.fromkeys(["answer", "id", "tokens", "setup"])
+    (found,) = rows_of(tmp_path, {**row, **nulls, "tests": ["assert f()"]})
+    assert isinstance(found, Row)
+    assert (found.prompt.messages[0].content, [answer.text for answer in found.answers]) == ("?", ["a", "b"])
+    assert (found.prompt.prompt_id, found.prompt.answer) == ("line 1", "")
+    assert found.prompt.fields == {"tests": '["assert f()"]'}
 
 
 def test_conversations_lengths_and_further_columns_arrive(tmp_path: Path) -> None:
