@@ -19,6 +19,8 @@ from slipstream.verifier.score.__main__ import main, scoring_config
 from slipstream.verifier.score.rows import BadRow, Row, column_names, read_rows
 from slipstream.verifier.score.summary import Summary, histogram
 
+USUAL = {"rewards": ["exact_match"], "config": None, "set": [], "columns": [], "output": None}
+
 
 def score(file: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "slipstream.cli", "score", str(file), *options]
@@ -83,14 +85,14 @@ def test_a_run_and_an_output_may_be_named(tmp_path: Path) -> None:
         ({"rewards": ["math", "math"]}, "`math` is configured twice"),
         ({"rewards": ["self_judge"]}, "the policy gives this reward, in a rollout"),
         ({"columns": ["question=q"]}, "USE one of prompt, answer"),
+        ({"output": "."}, "--output: . is a folder"),
     ],
 )
 def test_wrong_usage_ends_with_two(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], options: dict[str, Any], said: str
 ) -> None:
     file = a_file(tmp_path, {"prompt": "?", "answer": "a", "completion": "a"})
-    usual = {"rewards": ["exact_match"], "config": None, "set": [], "columns": [], "output": None}
-    assert main({**usual, "file": str(file), **options}) == 2
+    assert main({**USUAL, "file": str(file), **options}) == 2
     assert said in capsys.readouterr().err
 
 
@@ -223,6 +225,16 @@ def test_compressed_files_and_parquet_are_read(tmp_path: Path) -> None:
         ] * 2
 
 
+@pytest.mark.parametrize("content", [gzip.compress(GOOD)[:-9], b"{}", gzip.compress(b"")[:10] + b"\xff" * 9])
+def test_a_gzip_file_that_is_none_or_not_whole_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes
+) -> None:
+    file = tmp_path / "rows.jsonl.gz"
+    file.write_bytes(content)
+    assert main({**USUAL, "file": str(file)}) == 2
+    assert f"slipstream score: {file}: not a readable gzip file: " in capsys.readouterr().err
+
+
 def test_lengths_are_needed_where_a_reward_reads_them(tmp_path: Path) -> None:
     file = a_file(
         tmp_path, {"prompt": "?", "completion": "a"}, {"prompt": "?", "completion": "a", "tokens": 9}
@@ -298,6 +310,25 @@ def test_an_interruption_leaves_what_was_scored_and_says_so(tmp_path: Path) -> N
     assert "exact_match: mean 0.0000 of" in said
     assert partial.stat().st_size
     assert not output.exists()
+
+
+def test_a_pipe_that_takes_the_scores_stays_a_pipe(tmp_path: Path) -> None:
+    file, pipe = a_file(tmp_path, {"prompt": "?", "answer": "a", "completion": "a"}), tmp_path / "pipe"
+    os.mkfifo(pipe)
+    process = scoring(file, "--output", str(pipe))
+    descriptor = os.open(pipe, os.O_RDWR)
+    process.communicate(timeout=30)
+    assert pipe.is_fifo()
+    assert json.loads(os.read(descriptor, 65536))["total"] == 1
+    os.close(descriptor)
+
+
+def test_scores_go_to_the_file_that_a_link_names(tmp_path: Path) -> None:
+    file, link = a_file(tmp_path, {"prompt": "?", "answer": "a", "completion": "a"}), tmp_path / "link"
+    link.symlink_to(tmp_path / "scores.jsonl")
+    assert main({**USUAL, "file": str(file), "output": str(link)}) == 0
+    assert link.is_symlink()
+    assert json.loads((tmp_path / "scores.jsonl").read_text())["total"] == 1
 
 
 def test_an_error_is_no_zero_in_the_mean() -> None:

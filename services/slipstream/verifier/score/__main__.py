@@ -194,13 +194,21 @@ async def _one(scorer: Scorer, row: Row | BadRow) -> Scored:
 def _written_to(output: Path | None, file: Path) -> Iterator[TextIO]:
     """Standard output, or a file that appears under its name once it is whole.
 
-    What an interruption leaves of it stays as NAME.partial, unless it is empty.
+    What an interruption leaves of it stays as NAME.partial, unless it is empty. A pipe or a device is written
+    to, and not replaced. Errors: ValueError for the file that is scored, and for a folder.
     """
     if output is None:
         yield sys.stdout
         return
     if output.resolve() == file.resolve():
         raise ValueError(f"--output: {output} is the file that is scored")
+    if output.is_dir():
+        raise ValueError(f"--output: {output} is a folder; name a file in it")
+    if output.exists() and not output.is_file():
+        with output.open("w", encoding="utf-8") as scores:
+            yield scores
+        return
+    output = output.resolve()
     partial = output.with_name(f"{output.name}.partial")
     try:
         with partial.open("w", encoding="utf-8") as scores:

@@ -54,7 +54,7 @@ def read_rows(path: Path, columns: Mapping[str, str], *, lengths: bool = False) 
     """The rows of a file in order, and in the place of each bad one why it is; `lengths` of all are needed.
     What is null is not there, as in the rows of a run.
 
-    Errors: OSError when the file cannot be read; ValueError for a Parquet file that is none.
+    Errors: OSError when the file cannot be read; ValueError for a Parquet or gzip file that is none.
     """
     for line, found in read_objects(path):
         where = f"{path}:{line}"
