@@ -85,6 +85,10 @@ def test_a_run_and_an_output_may_be_named(tmp_path: Path) -> None:
         ({"rewards": ["math", "math"]}, "`math` is configured twice"),
         ({"rewards": ["self_judge"]}, "the policy gives this reward, in a rollout"),
         ({"columns": ["question=q"]}, "USE one of prompt, answer"),
+        (
+            {"rewards": ["custom"], "set": ["rewards.0.function=none:such"]},
+            "none:such: No module named 'none'; is it on the PYTHONPATH?",
+        ),
         ({"output": "."}, "--output: . is a folder"),
     ],
 )

@@ -23,7 +23,7 @@ from slipstream.types import Prompt
 from slipstream.verifier.reward import Verdict, failed
 from slipstream.verifier.workers.frames import LENGTH, body_length, from_body, prompt_to_json, to_frame
 from slipstream.verifier.workers.frames import verdict_from_json as read_verdict
-from slipstream.verifier.workers.worker import WorkerLost
+from slipstream.verifier.workers.worker import Unprepared, WorkerLost
 
 CHILD = "slipstream.verifier.models.child"
 
@@ -55,7 +55,7 @@ class ModelProcess:
         try:
             ready = await started._receive(config.start_timeout_seconds)
             if "unprepared" in ready:
-                raise WorkerLost(f"{config.path}: {ready['unprepared']}")
+                raise Unprepared(f"{config.path}: {ready['unprepared']}")
         except BaseException:
             await started.kill()
             raise

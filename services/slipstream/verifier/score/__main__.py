@@ -19,6 +19,7 @@ from typing import Any, TextIO
 
 from slipstream.config import ConfigError, RunConfig, load_config
 from slipstream.config.load import parse_config
+from slipstream.rpc.errors import SlipstreamError
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.types import Outcome, Reward
@@ -30,7 +31,6 @@ from slipstream.verifier.score.rows import BadRow, Row, column_names, read_rows
 from slipstream.verifier.score.summary import Tally
 from slipstream.verifier.scorer import Scorer, Vectors
 from slipstream.verifier.surroundings import Surroundings
-from slipstream.verifier.workers.worker import WorkerLost
 
 GROUPS = 32
 SHOWN = 20
@@ -62,7 +62,7 @@ def main(options: dict[str, Any]) -> int:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         return _fail(f"{where}{error.strerror or error}", FAILED)
-    except WorkerLost as error:
+    except SlipstreamError as error:
         return _fail(str(error), FAILED)
     except KeyboardInterrupt:
         return INTERRUPTED
