@@ -149,6 +149,4 @@ class Batches:
             if lost is not None:
                 await lost.kill()
             return [failed(str(error)) for _ in pairs]
-        if "failed" in reply:
-            return [failed(str(reply["failed"])) for _ in pairs]
         return [read_verdict(value) for value in reply["verdicts"]]
