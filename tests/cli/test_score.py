@@ -294,7 +294,8 @@ def test_a_reader_that_has_seen_enough_ends_it_without_a_word(tmp_path: Path) ->
     assert process.wait() == 1
 
 
-def test_an_interruption_leaves_what_was_scored_and_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_leaves_what_was_scored_and_says_so(tmp_path: Path, number: int) -> None:
     rows, output = tmp_path / "rows.jsonl", tmp_path / "scores.jsonl"
     os.mkfifo(rows)
     process = scoring(rows, "--output", str(output))
@@ -307,8 +308,8 @@ def test_an_interruption_leaves_what_was_scored_and_says_so(tmp_path: Path) -> N
         partial = tmp_path / "scores.jsonl.partial"
         while not (partial.exists() and partial.stat().st_size) and time.monotonic() < deadline:
             time.sleep(0.02)
-        process.send_signal(signal.SIGINT)
-    said, errors = process.communicate(timeout=30)
+        process.send_signal(number)
+        said, errors = process.communicate(timeout=30)
     assert process.returncode == 130
     assert "interrupted; what was scored until then" in errors
     assert "exact_match: mean 0.0000 of" in said

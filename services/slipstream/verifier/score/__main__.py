@@ -3,12 +3,13 @@
     rows ─▶ at most GROUPS at a time ─▶ scorer ─▶ scores in the order of the rows, then a summary
 
 Exit status: 0 when every completion got its scores; 1 when one could not be scored, or there was none; 2 for
-wrong usage; 130 for Ctrl-C, after a summary of what was scored.
+wrong usage; 130 for Ctrl-C or SIGTERM, after a summary of what was scored.
 """
 
 import asyncio
 import json
 import os
+import signal
 import sys
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -64,7 +65,7 @@ def main(options: dict[str, Any]) -> int:
         return _fail(f"{where}{error.strerror or error}", FAILED)
     except SlipstreamError as error:
         return _fail(str(error), FAILED)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
         return INTERRUPTED
 
 
@@ -122,7 +123,7 @@ async def _score(config: RunConfig, options: dict[str, Any]) -> int:
     scorer = Scorer(rewards, room=room, metrics=metrics, log=Log(pod="score", stream=_Nowhere()))
     try:
         await surroundings.start()
-        with _written_to(output, file) as scores:
+        with _interruptible(), _written_to(output, file) as scores:
             await _write(scorer, read_rows(file, columns, lengths=lengths), tally, scores)
     finally:
         await scorer.close()
@@ -147,7 +148,7 @@ async def _write(scorer: Scorer, rows: Iterable[Row | BadRow], tally: Tally, sco
                 print(json.dumps(line), file=scores)
             progress.at(tally.completions)
         scores.flush()
-    except asyncio.CancelledError:
+    except (asyncio.CancelledError, KeyboardInterrupt):
         progress.clear()
         print("interrupted; what was scored until then:", file=sys.stderr)
         raise
@@ -188,6 +189,28 @@ async def _one(scorer: Scorer, row: Row | BadRow) -> Scored:
         return row, await scorer.score(row.prompt, row.answers)
     except UnusableGroundTruth as error:
         return BadRow(f"{row.where}: {str(error).removeprefix(f'prompt {row.prompt.prompt_id}: ')}")
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C and SIGTERM cancel this task, or end its wait for a row, for which the loop stands still."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+
+    def stop(_number: int, _frame: object) -> None:
+        if asyncio.current_task(loop) is task:
+            raise KeyboardInterrupt
+        loop.call_soon_threadsafe(task.cancel)
+
+    heeded = [
+        each for each in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(each) is not signal.SIG_IGN
+    ]
+    before = {each: signal.signal(each, stop) for each in heeded}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 @contextmanager
