@@ -19,6 +19,8 @@ from slipstream.verifier.score.__main__ import main, scoring_config
 from slipstream.verifier.score.rows import BadRow, Row, column_names, read_rows
 from slipstream.verifier.score.summary import Summary, histogram
 
+USUAL = {"rewards": ["exact_match"], "config": None, "set": [], "columns": [], "output": None}
+
 
 def score(file: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "slipstream.cli", "score", str(file), *options]
@@ -83,14 +85,18 @@ def test_a_run_and_an_output_may_be_named(tmp_path: Path) -> None:
         ({"rewards": ["math", "math"]}, "`math` is configured twice"),
         ({"rewards": ["self_judge"]}, "the policy gives this reward, in a rollout"),
         ({"columns": ["question=q"]}, "USE one of prompt, answer"),
+        (
+            {"rewards": ["custom"], "set": ["rewards.0.function=none:such"]},
+            "none:such: No module named 'none'; is it on the PYTHONPATH?",
+        ),
+        ({"output": "."}, "--output: . is a folder"),
     ],
 )
 def test_wrong_usage_ends_with_two(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], options: dict[str, Any], said: str
 ) -> None:
     file = a_file(tmp_path, {"prompt": "?", "answer": "a", "completion": "a"})
-    usual = {"rewards": ["exact_match"], "config": None, "set": [], "columns": [], "output": None}
-    assert main({**usual, "file": str(file), **options}) == 2
+    assert main({**USUAL, "file": str(file), **options}) == 2
     assert said in capsys.readouterr().err
 
 
@@ -126,7 +132,10 @@ def test_wrong_usage_of_the_command_ends_with_two(tmp_path: Path) -> None:
         ({"prompt": "?", "completion": [{"role": "assistant", "content": "a"}] * 2}, "a text or one message"),
         ({"messages": [{"role": "user", "content": "?"}]}, "has no `completion`"),
         ({"prompt": "?", "completions": []}, "a list of at least one, got []"),
-        ({"prompt": "?", "completion": None}, "must be a text or one message"),
+        ({"prompt": "?", "completion": None}, "has no `completion` or `completions`, but `prompt`"),
+        ({"prompt": "?", "completion": 7}, "must be a text or one message"),
+        ({"prompt": "", "completion": "a"}, "the prompt is empty; a text is needed"),
+        ({"messages": [{"role": "assistant", "content": "a"}]}, "the prompt is empty"),
         ({"prompt": "?", "completion": "a", "answer": ["a"]}, "`answer` must be a text or a number"),
         ('{"prompt": "?", "completion": "a", "answer": NaN}', "`answer` must be a text or a number, got nan"),
         ({"prompt": "?", "completions": ["a", "b"], "tokens": [1]}, "one for each of 2 completions"),
@@ -137,6 +146,17 @@ def test_a_bad_row_is_named_by_its_line(tmp_path: Path, row: Any, said: str) -> 
     assert isinstance(bad, BadRow)
     assert f"{tmp_path / 'rows.jsonl'}:2: " in str(bad)
     assert said in str(bad)
+
+
+def test_what_is_null_is_not_there(tmp_path: Path) -> None:
+    messages = [{"role": "user", "content": "?"}]
+    row = {"prompt": None, "messages": messages, "completion": None, "completions": ["a", "b"]}
+    nulls = dict.fromkeys(["answer", "id", "tokens", "setup"])
+    (found,) = rows_of(tmp_path, {**row, **nulls, "tests": ["assert f()"]})
+    assert isinstance(found, Row)
+    assert (found.prompt.messages[0].content, [answer.text for answer in found.answers]) == ("?", ["a", "b"])
+    assert (found.prompt.prompt_id, found.prompt.answer) == ("line 1", "")
+    assert found.prompt.fields == {"tests": '["assert f()"]'}
 
 
 def test_conversations_lengths_and_further_columns_arrive(tmp_path: Path) -> None:
@@ -209,6 +229,16 @@ def test_compressed_files_and_parquet_are_read(tmp_path: Path) -> None:
         ] * 2
 
 
+@pytest.mark.parametrize("content", [gzip.compress(GOOD)[:-9], b"{}", gzip.compress(b"")[:10] + b"\xff" * 9])
+def test_a_gzip_file_that_is_none_or_not_whole_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes
+) -> None:
+    file = tmp_path / "rows.jsonl.gz"
+    file.write_bytes(content)
+    assert main({**USUAL, "file": str(file)}) == 2
+    assert f"slipstream score: {file}: not a readable gzip file: " in capsys.readouterr().err
+
+
 def test_lengths_are_needed_where_a_reward_reads_them(tmp_path: Path) -> None:
     file = a_file(
         tmp_path, {"prompt": "?", "completion": "a"}, {"prompt": "?", "completion": "a", "tokens": 9}
@@ -275,7 +305,8 @@ def test_a_reader_that_has_seen_enough_ends_it_without_a_word(tmp_path: Path) ->
     assert process.wait() == 1
 
 
-def test_an_interruption_leaves_what_was_scored_and_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_leaves_what_was_scored_and_says_so(tmp_path: Path, number: int) -> None:
     rows, output = tmp_path / "rows.jsonl", tmp_path / "scores.jsonl"
     os.mkfifo(rows)
     process = scoring(rows, "--output", str(output))
@@ -288,13 +319,32 @@ def test_an_interruption_leaves_what_was_scored_and_says_so(tmp_path: Path) -> N
         partial = tmp_path / "scores.jsonl.partial"
         while not (partial.exists() and partial.stat().st_size) and time.monotonic() < deadline:
             time.sleep(0.02)
-        process.send_signal(signal.SIGINT)
-    said, errors = process.communicate(timeout=30)
+        process.send_signal(number)
+        said, errors = process.communicate(timeout=30)
     assert process.returncode == 130
     assert "interrupted; what was scored until then" in errors
     assert "exact_match: mean 0.0000 of" in said
     assert partial.stat().st_size
     assert not output.exists()
+
+
+def test_a_pipe_that_takes_the_scores_stays_a_pipe(tmp_path: Path) -> None:
+    file, pipe = a_file(tmp_path, {"prompt": "?", "answer": "a", "completion": "a"}), tmp_path / "pipe"
+    os.mkfifo(pipe)
+    process = scoring(file, "--output", str(pipe))
+    descriptor = os.open(pipe, os.O_RDWR)
+    process.communicate(timeout=30)
+    assert pipe.is_fifo()
+    assert json.loads(os.read(descriptor, 65536))["total"] == 1
+    os.close(descriptor)
+
+
+def test_scores_go_to_the_file_that_a_link_names(tmp_path: Path) -> None:
+    file, link = a_file(tmp_path, {"prompt": "?", "answer": "a", "completion": "a"}), tmp_path / "link"
+    link.symlink_to(tmp_path / "scores.jsonl")
+    assert main({**USUAL, "file": str(file), "output": str(link)}) == 0
+    assert link.is_symlink()
+    assert json.loads((tmp_path / "scores.jsonl").read_text())["total"] == 1
 
 
 def test_an_error_is_no_zero_in_the_mean() -> None:

@@ -20,7 +20,7 @@ def said(kind: str, answer: str, **arguments: object) -> str:
         ("math", "9^{9^{9}}", {}, "a power of a power of numbers"),
         ("math", "1 2", {}, "two numbers side by side"),
         ("json_schema", "", {"schema_field": "schema"}, "has in field `schema`: not a JSON schema"),
-        ("json_schema", "", {"schema_field": "none"}, "has in field `none`: no JSON"),
+        ("json_schema", "", {"schema_field": "none"}, "has in field `none`: no JSON: nothing is there"),
     ],
 )
 def test_a_prompt_that_cannot_be_judged_is_known_before(

@@ -57,6 +57,8 @@ def misbehaves(prompt: Prompt, answer: Answer) -> float:
             time.sleep(3600)
         case ["exit"]:
             os._exit(3)
+        case ["quit"]:
+            sys.exit("no such option")
         case ["crash"]:
             os.kill(os.getpid(), signal.SIGSEGV)
         case ["memory"]:

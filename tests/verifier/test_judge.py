@@ -188,6 +188,14 @@ def test_retry_after_is_honoured() -> None:
     assert chat.times[1] - chat.times[0] >= 1
 
 
+def test_an_endpoint_that_asks_for_an_hour_is_not_asked_again() -> None:
+    with chat_server([Reply(status=429, headers={"retry-after": "3600"})].__getitem__) as chat:
+        (component,) = judged(chat, "Scattering.")
+    assert component.outcome is Outcome.ERROR
+    assert "the endpoint answered 429" in component.detail
+    assert component.detail.endswith("(no further try: it asks for 3600 s)")
+
+
 def test_pauses_grow_are_jittered_and_are_never_shorter_than_asked_for() -> None:
     pauses = [[pause_seconds(attempt, wanted=None) or 0 for _ in range(50)] for attempt in range(4)]
     assert all(max(earlier) < min(later) * 1.5 for earlier, later in pairwise(pauses))

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from pydantic import ValidationError
 from slipstream.config import ConfigError
 from slipstream.config.rewards import ProcessRewardConfig, RewardModelConfig
 from slipstream.types import ChatMessage, Outcome, Prompt
+from slipstream.verifier.models.child import verdicts_of
 from slipstream.verifier.models.classifier import Classifier
 from slipstream.verifier.models.process import StepScorer
 from slipstream.verifier.models.steps import AGGREGATIONS, split_steps
@@ -136,10 +138,31 @@ def test_an_answer_cannot_add_step_tokens_of_its_own(tmp_path: Path) -> None:
     assert verdict.value == pytest.approx(float(logits[9, 1]), abs=1e-5)
 
 
+@pytest.mark.parametrize("options", [{"step_token": "<stop>"}, {"verdicts": ("good", "worse")}])
+def test_tokens_that_the_model_does_not_know_stop_it_at_start(tmp_path: Path, options: Any) -> None:
+    path = a_model(tmp_path, "causal")
+    with pytest.raises(
+        ValueError, match=f"{next(iter(options))}: .* has no tokens in the model's vocabulary"
+    ):
+        stepped(path, "1", **{"verdicts": ("good", "bad"), **options})
+
+
 @pytest.mark.parametrize("text", ["", " | | ", "1|" * 300])
 def test_an_answer_without_steps_or_with_too_many_is_invalid(tmp_path: Path, text: str) -> None:
     (verdict,) = stepped(a_model(tmp_path, "tokens", outputs=2), text)
     assert verdict.outcome is Outcome.INVALID_ANSWER
+
+
+def test_a_prompt_that_the_template_refuses_costs_its_own_answers_alone(tmp_path: Path) -> None:
+    path = a_model(tmp_path, "sequence", chat=True)
+    refusing = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+    template = path / "chat_template.jinja"
+    template.write_text(refusing + template.read_text())
+    model = Classifier(RewardModelConfig(name="reward_model", path=path, device="cpu"))
+    ruled = replace(TURNS, messages=(ChatMessage(role="system", content="so"), *TURNS.messages))
+    good, bad = verdicts_of(model, [(TURNS, "3"), (ruled, "3")])
+    assert [good] == model.score([(TURNS, "3")])
+    assert (bad.outcome, bad.detail) == (Outcome.ERROR, "TemplateError: no system")
 
 
 def test_steps_and_pairs_do_not_go_together() -> None:

@@ -101,6 +101,15 @@ def test_a_wrong_pattern_stops_the_pod_at_start_and_names_the_key(tmp_path: Path
     assert not ready.exists()
 
 
+def test_a_function_that_is_not_there_stops_the_pod_with_one_line_and_status_2(tmp_path: Path) -> None:
+    config = "rewards: [{name: mine, kind: custom, function: 'none:such'}]\nevaluation: {reward: mine}"
+    process, ready = start(tmp_path, config)
+    _, said = process.communicate(timeout=30)
+    assert (process.returncode, len(said.splitlines())) == (2, 1)
+    assert "Unprepared: none:such: No module named 'none'; is it on the PYTHONPATH?" in said
+    assert not ready.exists()
+
+
 def test_the_verifier_needs_neither_torch_nor_vllm_nor_pyarrow() -> None:
     program = (
         "import sys, slipstream.verifier.__main__, slipstream.tasks\n"

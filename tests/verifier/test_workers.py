@@ -90,14 +90,15 @@ def test_the_answers_of_a_group_are_spread_over_children_and_none_runs_here() ->
 
 
 def test_whatever_an_answer_does_costs_that_answer_alone() -> None:
-    texts = ("exit", "crash", "memory", "recurse", "print", "raise", "sleep", "fine")
+    texts = ("exit", "quit", "crash", "memory", "recurse", "print", "raise", "sleep", "fine")
     given = once(custom("misbehaves", timeout_seconds=0.5), *texts, workers=2)
     said = {text: (c.outcome, c.detail) for text, c in zip(texts, given, strict=True)}
     assert [text for text, (outcome, _) in said.items() if outcome is SCORE] == ["print", "fine"]
     assert all(outcome is ERROR for text, (outcome, _) in said.items() if text not in ("print", "fine"))
     assert "ended with status 3" in said["exit"][1]
+    assert "SystemExit: no such option" in said["quit"][1]
     assert "SIGSEGV" in said["crash"][1]
-    assert "MemoryError" in said["memory"][1]
+    assert "MemoryError: it needs more than verifier.worker_memory_mib gives" in said["memory"][1]
     assert "RecursionError" in said["recurse"][1]
     assert "KeyError: 'no such thing'" in said["raise"][1]
     assert "it does not compute" in said["sleep"][1]

@@ -22,6 +22,8 @@ def read_json(text: str) -> Any:
     """The value. Errors: NoJson, also for NaN, a key that comes twice, and too much of it."""
     if len(text) > MAX_CHARACTERS:
         raise NoJson(f"{len(text)} characters; at most {MAX_CHARACTERS} are read")
+    if not text.strip():
+        raise NoJson("no JSON: nothing is there")
     _check_depth(text)
     try:
         return json.loads(

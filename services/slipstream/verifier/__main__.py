@@ -24,7 +24,7 @@ CONNECTION_SECONDS = 60.0
 
 async def main(pod: Pod) -> None:
     """Serve until SIGTERM. Errors: ConfigError for a reward that cannot be made of its arguments,
-    TooFewLayers where code cannot be run as safely as demanded."""
+    or whose function or model cannot be had, TooFewLayers where code cannot be run as safely as demanded."""
     config = pod.config.verifier
     surroundings = Surroundings.make(config, metrics=pod.metrics, log=pod.log)
     rewards = bind_rewards(pod.config.rewards, surroundings)

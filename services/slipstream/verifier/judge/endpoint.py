@@ -124,7 +124,9 @@ async def with_retries(once: Callable[[], Awaitable[Result]], *, retries: int) -
             return await once()
         except TryAgain as error:
             pause = pause_seconds(attempt, wanted=error.seconds)
-            if attempt == retries or pause is None:
+            if pause is None:
+                raise JudgeFailed(f"{error} (no further try: it asks for {error.seconds:g} s)") from error
+            if attempt == retries:
                 raise JudgeFailed(f"{error} (try {attempt + 1} of {retries + 1})") from error
         await asyncio.sleep(pause)
     raise AssertionError("the last try returns or raises")

@@ -23,7 +23,7 @@ from slipstream.types import Prompt
 from slipstream.verifier.reward import Verdict, failed
 from slipstream.verifier.workers.frames import LENGTH, body_length, from_body, prompt_to_json, to_frame
 from slipstream.verifier.workers.frames import verdict_from_json as read_verdict
-from slipstream.verifier.workers.worker import WorkerLost
+from slipstream.verifier.workers.worker import Unprepared, WorkerLost
 
 CHILD = "slipstream.verifier.models.child"
 
@@ -55,7 +55,7 @@ class ModelProcess:
         try:
             ready = await started._receive(config.start_timeout_seconds)
             if "unprepared" in ready:
-                raise WorkerLost(f"{config.path}: {ready['unprepared']}")
+                raise Unprepared(f"{config.path}: {ready['unprepared']}")
         except BaseException:
             await started.kill()
             raise
@@ -149,6 +149,4 @@ class Batches:
             if lost is not None:
                 await lost.kill()
             return [failed(str(error)) for _ in pairs]
-        if "failed" in reply:
-            return [failed(str(reply["failed"])) for _ in pairs]
         return [read_verdict(value) for value in reply["verdicts"]]

@@ -13,9 +13,10 @@ from pydantic import TypeAdapter
 
 from slipstream.config.rewards import ProcessRewardConfig, RewardConfig, RewardModelConfig
 from slipstream.rpc.parent import die_with_parent
+from slipstream.types import Prompt
 from slipstream.verifier.models.classifier import Classifier
 from slipstream.verifier.models.process import StepScorer
-from slipstream.verifier.reward import said
+from slipstream.verifier.reward import Verdict, failed, said
 from slipstream.verifier.workers.frames import prompt_from_json, receive_frame, to_frame, verdict_to_json
 
 Model = Classifier | StepScorer
@@ -46,10 +47,17 @@ def make_model(config: str) -> Model:
 
 def _scored(model: Model, job: dict[str, Any]) -> dict[str, Any]:
     pairs = [(prompt_from_json(prompt), answer) for prompt, answer in job["pairs"]]
+    return {"verdicts": [verdict_to_json(verdict) for verdict in verdicts_of(model, pairs)]}
+
+
+def verdicts_of(model: Model, pairs: Sequence[tuple[Prompt, str]]) -> list[Verdict]:
+    """The verdicts of a batch, in order; where it fails, each answer by itself, so that it costs one."""
     try:
-        return {"verdicts": [verdict_to_json(verdict) for verdict in model.score(pairs)]}
+        return model.score(pairs)
     except Exception as error:
-        return {"failed": said(error)}
+        if len(pairs) == 1:
+            return [failed(said(error))]
+    return [verdict for pair in pairs for verdict in verdicts_of(model, [pair])]
 
 
 if __name__ == "__main__":

@@ -37,9 +37,7 @@ class StepScorer:
         architecture = "AutoModelForCausalLM" if causal else "AutoModelForTokenClassification"
         self._config = config
         self._loaded = Loaded(config, architecture=architecture)
-        self._mark = self._encode(config.step_token)
-        if not self._mark:
-            raise ValueError(f"step_token: {config.step_token!r} has no tokens")
+        self._mark = self._known("step_token", config.step_token)
         self._verdicts = [self._one_token(verdict) for verdict in config.verdicts or ()]
         outputs = self._loaded.model.config.num_labels
         if not causal and config.label >= outputs:
@@ -83,8 +81,15 @@ class StepScorer:
     def _encode(self, text: str) -> list[int]:
         return list(self._loaded.tokenizer(text, add_special_tokens=False)["input_ids"])
 
+    def _known(self, key: str, text: str) -> list[int]:
+        """The ids of what the model was trained to see or say. Errors: ValueError for an unknown word."""
+        ids, tokenizer = self._encode(text), self._loaded.tokenizer
+        if not ids or (tokenizer.unk_token_id in ids and text != tokenizer.unk_token):
+            raise ValueError(f"{key}: {text!r} has no tokens in the model's vocabulary")
+        return ids
+
     def _one_token(self, verdict: str) -> int:
-        ids = self._encode(verdict)
+        ids = self._known("verdicts", verdict)
         if len(ids) != 1:
             raise ValueError(f"verdicts: {verdict!r} is {len(ids)} tokens, and must be one")
         return ids[0]

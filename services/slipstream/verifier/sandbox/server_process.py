@@ -10,6 +10,7 @@ import tempfile
 from contextlib import suppress
 from typing import Any
 
+from slipstream.rpc.errors import SlipstreamError
 from slipstream.verifier.sandbox import scratch
 from slipstream.verifier.sandbox.interpreter import ENVIRONMENT, INTERPRETER_FLAGS, SCRIPT, SOURCE_ROOT
 from slipstream.verifier.sandbox.job import Bounds, Ran, Run, ran_from_json
@@ -23,7 +24,7 @@ START_SECONDS = 60.0
 MARGIN_SECONDS = 20.0
 
 
-class SandboxLost(Exception):
+class SandboxLost(SlipstreamError):
     """The infrastructure failed a run: its server could not start, has ended, or said nothing sensible."""
 
 

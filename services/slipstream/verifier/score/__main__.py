@@ -3,12 +3,13 @@
     rows ─▶ at most GROUPS at a time ─▶ scorer ─▶ scores in the order of the rows, then a summary
 
 Exit status: 0 when every completion got its scores; 1 when one could not be scored, or there was none; 2 for
-wrong usage; 130 for Ctrl-C, after a summary of what was scored.
+wrong usage; 130 for Ctrl-C or SIGTERM, after a summary of what was scored.
 """
 
 import asyncio
 import json
 import os
+import signal
 import sys
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -19,6 +20,7 @@ from typing import Any, TextIO
 
 from slipstream.config import ConfigError, RunConfig, load_config
 from slipstream.config.load import parse_config
+from slipstream.rpc.errors import SlipstreamError
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.types import Outcome, Reward
@@ -30,7 +32,6 @@ from slipstream.verifier.score.rows import BadRow, Row, column_names, read_rows
 from slipstream.verifier.score.summary import Tally
 from slipstream.verifier.scorer import Scorer, Vectors
 from slipstream.verifier.surroundings import Surroundings
-from slipstream.verifier.workers.worker import WorkerLost
 
 GROUPS = 32
 SHOWN = 20
@@ -62,9 +63,9 @@ def main(options: dict[str, Any]) -> int:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         return _fail(f"{where}{error.strerror or error}", FAILED)
-    except WorkerLost as error:
+    except SlipstreamError as error:
         return _fail(str(error), FAILED)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
         return INTERRUPTED
 
 
@@ -122,7 +123,7 @@ async def _score(config: RunConfig, options: dict[str, Any]) -> int:
     scorer = Scorer(rewards, room=room, metrics=metrics, log=Log(pod="score", stream=_Nowhere()))
     try:
         await surroundings.start()
-        with _written_to(output, file) as scores:
+        with _interruptible(), _written_to(output, file) as scores:
             await _write(scorer, read_rows(file, columns, lengths=lengths), tally, scores)
     finally:
         await scorer.close()
@@ -147,7 +148,7 @@ async def _write(scorer: Scorer, rows: Iterable[Row | BadRow], tally: Tally, sco
                 print(json.dumps(line), file=scores)
             progress.at(tally.completions)
         scores.flush()
-    except asyncio.CancelledError:
+    except (asyncio.CancelledError, KeyboardInterrupt):
         progress.clear()
         print("interrupted; what was scored until then:", file=sys.stderr)
         raise
@@ -191,16 +192,46 @@ async def _one(scorer: Scorer, row: Row | BadRow) -> Scored:
 
 
 @contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C and SIGTERM cancel this task, or end its wait for a row, for which the loop stands still."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+
+    def stop(_number: int, _frame: object) -> None:
+        if asyncio.current_task(loop) is task:
+            raise KeyboardInterrupt
+        loop.call_soon_threadsafe(task.cancel)
+
+    heeded = [
+        each for each in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(each) is not signal.SIG_IGN
+    ]
+    before = {each: signal.signal(each, stop) for each in heeded}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+@contextmanager
 def _written_to(output: Path | None, file: Path) -> Iterator[TextIO]:
     """Standard output, or a file that appears under its name once it is whole.
 
-    What an interruption leaves of it stays as NAME.partial, unless it is empty.
+    What an interruption leaves of it stays as NAME.partial, unless it is empty. A pipe or a device is written
+    to, and not replaced. Errors: ValueError for the file that is scored, and for a folder.
     """
     if output is None:
         yield sys.stdout
         return
     if output.resolve() == file.resolve():
         raise ValueError(f"--output: {output} is the file that is scored")
+    if output.is_dir():
+        raise ValueError(f"--output: {output} is a folder; name a file in it")
+    if output.exists() and not output.is_file():
+        with output.open("w", encoding="utf-8") as scores:
+            yield scores
+        return
+    output = output.resolve()
     partial = output.with_name(f"{output.name}.partial")
     try:
         with partial.open("w", encoding="utf-8") as scores:

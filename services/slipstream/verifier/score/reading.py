@@ -3,6 +3,7 @@
 import gzip
 import json
 import sys
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,8 @@ MAX_LINE_BYTES = 64 * 1024 * 1024
 def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any] | str]]:
     """Number of the line and its object, or why it has none; empty lines are passed over.
 
-    Errors: OSError when the file cannot be read; ValueError for a Parquet file that is none.
+    Errors: OSError when the file cannot be read; ValueError for a Parquet or gzip file that is none, or not
+    whole.
     """
     if path.suffix == ".parquet":
         yield from ((number, dict(row)) for number, row in read_parquet(path))
@@ -35,7 +37,10 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
         yield sys.stdin.buffer
         return
     with cast(BinaryIO, gzip.open(path)) if path.suffix == ".gz" else path.open("rb") as lines:
-        yield lines
+        try:
+            yield lines
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise ValueError(f"{path}: not a readable gzip file: {error}") from error
 
 
 def _bounded(lines: BinaryIO) -> Iterator[bytes]:

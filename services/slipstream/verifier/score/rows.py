@@ -52,15 +52,17 @@ def column_names(given: list[str], data: object = None) -> dict[str, str]:
 
 def read_rows(path: Path, columns: Mapping[str, str], *, lengths: bool = False) -> Iterator[Row | BadRow]:
     """The rows of a file in order, and in the place of each bad one why it is; `lengths` of all are needed.
+    What is null is not there, as in the rows of a run.
 
-    Errors: OSError when the file cannot be read; ValueError for a Parquet file that is none.
+    Errors: OSError when the file cannot be read; ValueError for a Parquet or gzip file that is none.
     """
     for line, found in read_objects(path):
         where = f"{path}:{line}"
         try:
             if isinstance(found, str):
                 raise ValueError(found)
-            yield _row(where, line, found, columns, lengths)
+            row = {name: value for name, value in found.items() if value is not None}
+            yield _row(where, line, row, columns, lengths)
         except ValueError as error:
             yield BadRow(f"{where}: {error}")
 
@@ -86,9 +88,11 @@ def _split_conversation(row: Mapping[str, Any], columns: Mapping[str, str]) -> M
 
 
 def _prompt(row: Mapping[str, Any], columns: Mapping[str, str], line: int) -> Prompt:
-    asked = row.get(columns["prompt"])
-    if not asked:
+    if columns["prompt"] not in row:
         raise ValueError(f"{_lacks(row, columns['prompt'], MESSAGES)}; --column prompt=NAME names another")
+    asked = row[columns["prompt"]]
+    if not asked:
+        raise ValueError("the prompt is empty; a text is needed, or messages before the completion")
     text, messages = (asked, ()) if isinstance(asked, str) else ("", _messages(asked, columns["prompt"]))
     used = {*columns.values(), COMPLETIONS}
     return Prompt(
@@ -154,8 +158,6 @@ def _lacks(row: Mapping[str, Any], *names: str) -> str:
 
 
 def _scalar(value: Any, name: str) -> str:
-    if value is None:
-        return ""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(f"`{name}` must be a text or a number, got {kind_of(value)}")
     if isinstance(value, float) and not isfinite(value):

@@ -47,9 +47,11 @@ def run_job(job: dict[str, Any]) -> dict[str, Any]:
         return {"verdicts": [verdict_to_json(verdict) for verdict in _verdicts(job)]}
     except UnusableGroundTruth as error:
         return {"unusable": str(error)}
-    except (MemoryError, RecursionError, TooSlow) as error:
+    except MemoryError:
+        return {"overrun": "MemoryError: it needs more than verifier.worker_memory_mib gives"}
+    except (RecursionError, TooSlow) as error:
         return {"overrun": said(error)}
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return {"failed": said(error)}
 
 

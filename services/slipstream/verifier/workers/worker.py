@@ -10,6 +10,8 @@ from contextlib import suppress
 from math import ceil
 from typing import Any
 
+from slipstream.config import ConfigError
+from slipstream.rpc.errors import SlipstreamError
 from slipstream.verifier.workers.core_time import core_seconds
 from slipstream.verifier.workers.frames import LENGTH, BadFrame, body_length, from_body
 
@@ -28,8 +30,12 @@ LEAST_PATIENCE_SECONDS = 2.0
 """Time before which no job is lost for want of a core, however short its deadline is."""
 
 
-class WorkerLost(Exception):
+class WorkerLost(SlipstreamError):
     """The infrastructure failed a job: its child was killed, could not start, or got no time of a core."""
+
+
+class Unprepared(WorkerLost, ConfigError):
+    """A child lives, and cannot import or load what the configuration names; the message says why."""
 
 
 class Overrun(Exception):
@@ -89,7 +95,7 @@ class Worker:
         except (EOFError, OSError, TimeoutError, BadFrame) as error:
             raise WorkerLost(f"a child did not start: {type(error).__name__}: {error}") from error
         if "unprepared" in ready:
-            raise WorkerLost(ready["unprepared"])
+            raise Unprepared(ready["unprepared"])
 
     async def _exchange(self, frame: bytes) -> dict[str, Any]:
         self._writer.write(frame)
