@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 
 import pytest
@@ -69,6 +69,36 @@ class Scene:
                 return False
             connection.sendall(b"hello")
             return connection.recv(5) == b"hello"
+
+
+class Detained:
+    """A way to the gate on which a member tells its address, and never hears that of rank 0."""
+
+    def __init__(self, gate_port: int) -> None:
+        self.asked = threading.Event()
+        self._gate = socket.create_connection(("127.0.0.1", gate_port), SOON)
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._socket.getsockname()[1]
+        threading.Thread(target=self._carry, daemon=True).start()
+
+    def _carry(self) -> None:
+        with self._socket, self._gate, self._socket.accept()[0] as member:
+            threading.Thread(target=self._answer, args=(member,), daemon=True).start()
+            while said := member.recv(4096):
+                if b"/0/0" in said:
+                    self.asked.set()
+                self._gate.sendall(said)
+
+    def _answer(self, member: socket.socket) -> None:
+        with suppress(OSError):
+            while answer := self._gate.recv(4096):
+                if not self.asked.is_set():
+                    member.sendall(answer)
+        with suppress(OSError):
+            member.shutdown(socket.SHUT_RDWR)
+
+
+Door = RendezvousStore | Gate | Detained
 
 
 @contextmanager
@@ -221,7 +251,7 @@ def test_a_worker_with_a_wrong_nonce_learns_it_long_before_its_deadline() -> Non
 def test_an_engine_process_lets_one_connection_pass_under_its_nonce() -> None:
     store = make_store()
     nonce = store.gate.issue(connections=1)
-    port = enter(host=store.host, port=store.port, nonce=nonce, timeout_seconds=SOON)
+    port = enter(host=store.host, port=store.port, nonce=nonce, timeout_seconds=SOON).port
     mine = TCPStore("127.0.0.1", port, is_master=False, timeout=timedelta(seconds=SOON))
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), SOON)
@@ -259,6 +289,24 @@ def test_the_end_of_an_epoch_ends_the_learners_own_wait_for_its_members() -> Non
     store.gate.close()
 
 
+@pytest.mark.parametrize("_again", range(6))
+def test_nobody_waits_for_a_member_that_has_told_its_address_and_is_cut_off(_again: int) -> None:
+    """Which of two members connects to the other is gloo's choice, anew each time; the other one waits."""
+    store = make_store()
+    nonce = store.gate.issue(connections=2)
+    detained = Detained(store.port)
+    with ThreadPoolExecutor(2) as pool:
+        ways = (store, detained)
+        forming = [pool.submit(member, way, nonce, rank, 2, 2 * SOON) for rank, way in enumerate(ways)]
+        assert detained.asked.wait(SOON)
+        time.sleep(PATIENCE)  # the other one is waiting for a connection by now
+        store.gate.retire()
+        for each in forming:
+            with pytest.raises(TransferError, match="could not form the group"):
+                each.result(timeout=SOON)
+    store.gate.close()
+
+
 def test_a_nonce_is_not_shown_with_its_rendezvous() -> None:
     assert "secret" not in repr(rendezvous(make_store(), b"secret", 1, 2))
 
@@ -268,7 +316,11 @@ def make_store(host: str = "127.0.0.1") -> RendezvousStore:
 
 
 def rendezvous(
-    gate: RendezvousStore | Gate, nonce: bytes, rank: int, world_size: int, timeout_seconds: float = SOON
+    gate: RendezvousStore | Gate | Detained,
+    nonce: bytes,
+    rank: int,
+    world_size: int,
+    timeout_seconds: float = SOON,
 ) -> Rendezvous:
     return Rendezvous(
         epoch=1,
@@ -282,7 +334,11 @@ def rendezvous(
 
 
 def member(
-    gate: RendezvousStore | Gate, nonce: bytes, rank: int, world_size: int = 3, timeout_seconds: float = SOON
+    gate: RendezvousStore | Gate | Detained,
+    nonce: bytes,
+    rank: int,
+    world_size: int = 3,
+    timeout_seconds: float = SOON,
 ) -> WeightGroup:
     return form_group(rendezvous(gate, nonce, rank, world_size, timeout_seconds), device=CPU)
 

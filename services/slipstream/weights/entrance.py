@@ -7,7 +7,9 @@ which the gate has already let in; each process opens its own.
 import asyncio
 import socket
 import threading
+from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 from slipstream.weights.gate import WELCOME
 from slipstream.weights.relay import Stream, relay
@@ -21,19 +23,27 @@ class NotAdmitted(OSError):
     """The gate did not let this member in."""
 
 
-def enter(*, host: str, port: int, nonce: bytes, timeout_seconds: float) -> int:
-    """A port of the loopback that leads to the learner's store, for one connection within the timeout.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entrance:
+    """A port of the loopback that leads to the learner's store for one connection, and that one's end."""
+
+    port: int
+    ended: Future[None] = field(default_factory=Future)
+
+
+def enter(*, host: str, port: int, nonce: bytes, timeout_seconds: float) -> Entrance:
+    """An entrance that waits for its connection until the timeout.
 
     Blocks until the gate has answered. Errors: NotAdmitted, and OSError when the gate is out of reach.
     """
     admitted = _admitted(host, port, nonce, timeout_seconds)
     listening = socket.create_server((LOOPBACK, 0), backlog=1)
     listening.settimeout(timeout_seconds)
-    local_port: int = listening.getsockname()[1]
+    entrance = Entrance(port=listening.getsockname()[1])
     threading.Thread(
-        target=_carry, args=(listening, admitted), name="rendezvous entrance", daemon=True
+        target=_carry, args=(listening, admitted, entrance.ended), name="rendezvous entrance", daemon=True
     ).start()
-    return local_port
+    return entrance
 
 
 def _admitted(host: str, port: int, nonce: bytes, timeout_seconds: float) -> socket.socket:
@@ -54,12 +64,13 @@ def _admitted(host: str, port: int, nonce: bytes, timeout_seconds: float) -> soc
     return connection
 
 
-def _carry(listening: socket.socket, admitted: socket.socket) -> None:
+def _carry(listening: socket.socket, admitted: socket.socket, ended: Future[None]) -> None:
     """Take one connection, nobody else's after it, and relay it to its end."""
     with admitted, listening, suppress(OSError, EOFError):
         connection, _ = listening.accept()
         listening.close()
         asyncio.run(_relay(connection, admitted))
+    ended.set_result(None)
 
 
 async def _relay(near: socket.socket, far: socket.socket) -> None:

@@ -8,6 +8,7 @@ import socket
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -18,8 +19,10 @@ from slipstream.telemetry.logs import Log
 from slipstream.weights.address import own_address
 from slipstream.weights.entrance import enter
 from slipstream.weights.gate import STORE_HOST, Gate
+from slipstream.weights.meeting import meet, while_open
 
 Backend = Literal["gloo", "nccl"]
+CONNECTING_TIMEOUTS = 5  # how many of its timeouts gloo waits for a peer to connect
 
 
 class TransferError(RuntimeError):
@@ -101,40 +104,47 @@ def backend_of(device: torch.device) -> Backend:
 
 
 def form_group(rendezvous: Rendezvous, *, device: torch.device) -> WeightGroup:
-    """Form the group of an epoch with all its members, within the rendezvous' timeout.
+    """Form the group of an epoch with all its members, each wait within the rendezvous' timeout.
 
-    Errors: TransferError, at once when the learner ends the epoch before the members have met.
+    Errors: TransferError, at once when the learner ends the epoch before all members have formed it.
     """
-    timeout = timedelta(seconds=rendezvous.timeout_seconds)
     try:
-        prefixed = PrefixStore(f"epoch/{rendezvous.epoch}", _connect(rendezvous, timeout))
-        prefixed.set_timeout(timeout)
-        if backend_of(device) == "nccl":
-            group = _nccl(prefixed, rendezvous, timeout)
-        else:
-            group = _gloo(prefixed, rendezvous, timeout)
+        return _form(rendezvous, device)
     except (RuntimeError, OSError) as error:
         raise TransferError(
             f"epoch {rendezvous.epoch}: rank {rendezvous.rank} of {rendezvous.world_size} could not form the "
             f"group within {rendezvous.timeout_seconds:g} s: {_first_line(error)}"
         ) from error
-    return WeightGroup(group, rendezvous.timeout_seconds)
 
 
-def _connect(rendezvous: Rendezvous, timeout: timedelta) -> Store:
-    """The learner's store, through its gate. Errors: OSError, RuntimeError."""
-    port = enter(
+def _form(rendezvous: Rendezvous, device: torch.device) -> WeightGroup:
+    """Errors: OSError, RuntimeError."""
+    timeout = timedelta(seconds=rendezvous.timeout_seconds)
+    entrance = enter(
         host=rendezvous.store_host,
         port=rendezvous.store_port,
         nonce=rendezvous.nonce,
         timeout_seconds=rendezvous.timeout_seconds,
     )
-    return TCPStore(STORE_HOST, port, is_master=False, timeout=timeout)
+    base = TCPStore(STORE_HOST, entrance.port, is_master=False, timeout=timeout)
+    store = PrefixStore(f"epoch/{rendezvous.epoch}", base)
+    store.set_timeout(timeout)
+    meet(store, "come", rendezvous.world_size)
+    construct = partial(_nccl if backend_of(device) == "nccl" else _gloo, store, rendezvous, timeout)
+    group = WeightGroup(
+        while_open(entrance, construct, rendezvous.timeout_seconds), rendezvous.timeout_seconds
+    )
+    try:
+        meet(store, "formed", rendezvous.world_size)
+    except RuntimeError:
+        group.close()
+        raise
+    return group
 
 
 def _gloo(store: Store, rendezvous: Rendezvous, timeout: timedelta) -> Any:
     options: Any = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
-    options._timeout = timeout
+    options._timeout = timeout / CONNECTING_TIMEOUTS
     options._devices = [
         dist.ProcessGroupGloo.create_device(
             hostname=own_address(rendezvous.store_host, rendezvous.store_port)

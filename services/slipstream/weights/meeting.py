@@ -1,0 +1,44 @@
+"""How the members of a new group wait for each other, so that all of them learn at once that one has gone.
+
+    all have come ─▶ each constructs its end of the group ─▶ all have formed it
+
+The learner can cut a member off the store and nothing else, and a backend waits for a peer that told its
+address and died without looking at the store: gloo until its timeout, NCCL, at its first broadcast, for ever.
+"""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from typing import Any
+
+from torch.distributed import Store  # type: ignore[attr-defined]
+
+from slipstream.weights.entrance import Entrance
+
+
+def meet(store: Store, where: str, members: int) -> None:
+    """Return once all members are there. Errors: RuntimeError when one does not come, or the epoch ends."""
+    if store.add(where, 1) == members:
+        store.set(f"all {where}", "")
+    store.wait([f"all {where}"])
+
+
+def while_open(entrance: Entrance, construct: Callable[[], Any], timeout_seconds: float) -> Any:
+    """What is constructed. Errors: those of it, and RuntimeError when the entrance ends or time is up before.
+
+    Nothing ends the construction; then it is left to its thread, for which the process waits before it exits,
+    because one that is in torch at that moment would abort it.
+    """
+    constructed: Future[Any] = Future()
+    threading.Thread(target=_fulfil, args=(constructed, construct), name="group constructor").start()
+    wait((constructed, entrance.ended), timeout_seconds, return_when=FIRST_COMPLETED)
+    if not constructed.done():
+        raise RuntimeError("a member that had come has gone")
+    return constructed.result()
+
+
+def _fulfil(promised: Future[Any], construct: Callable[[], Any]) -> None:
+    try:
+        promised.set_result(construct())
+    except (RuntimeError, OSError) as error:
+        promised.set_exception(error)
