@@ -316,7 +316,7 @@ def make_store(host: str = "127.0.0.1") -> RendezvousStore:
 
 
 def rendezvous(
-    gate: RendezvousStore | Gate | Detained,
+    gate: Door,
     nonce: bytes,
     rank: int,
     world_size: int,
@@ -334,7 +334,7 @@ def rendezvous(
 
 
 def member(
-    gate: RendezvousStore | Gate | Detained,
+    gate: Door,
     nonce: bytes,
     rank: int,
     world_size: int = 3,

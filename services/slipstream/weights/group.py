@@ -130,10 +130,11 @@ def _form(rendezvous: Rendezvous, device: torch.device) -> WeightGroup:
     store = PrefixStore(f"epoch/{rendezvous.epoch}", base)
     store.set_timeout(timeout)
     meet(store, "come", rendezvous.world_size)
-    construct = partial(_nccl if backend_of(device) == "nccl" else _gloo, store, rendezvous, timeout)
-    group = WeightGroup(
-        while_open(entrance, construct, rendezvous.timeout_seconds), rendezvous.timeout_seconds
-    )
+    if backend_of(device) == "nccl":
+        constructed = _nccl(store, rendezvous, timeout)
+    else:
+        constructed = while_open(entrance, partial(_gloo, store, rendezvous, timeout), timeout)
+    group = WeightGroup(constructed, rendezvous.timeout_seconds)
     try:
         meet(store, "formed", rendezvous.world_size)
     except RuntimeError:
@@ -154,6 +155,7 @@ def _gloo(store: Store, rendezvous: Rendezvous, timeout: timedelta) -> Any:
 
 
 def _nccl(store: Store, rendezvous: Rendezvous, timeout: timedelta) -> Any:
+    """It waits for nobody here: members connect in their first broadcast."""
     options: Any = dist.ProcessGroupNCCL.Options()
     options._timeout = timeout
     return dist.ProcessGroupNCCL(store, rendezvous.rank, rendezvous.world_size, options)

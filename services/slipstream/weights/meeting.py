@@ -2,13 +2,14 @@
 
     all have come ─▶ each constructs its end of the group ─▶ all have formed it
 
-The learner can cut a member off the store and nothing else, and a backend waits for a peer that told its
-address and died without looking at the store: gloo until its timeout, NCCL, at its first broadcast, for ever.
+The learner can cut a member off the store and nothing else, and gloo, which waits for a peer that told its
+address and died, does not look at the store meanwhile.
 """
 
 import threading
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from datetime import timedelta
 from typing import Any
 
 from torch.distributed import Store  # type: ignore[attr-defined]
@@ -23,7 +24,7 @@ def meet(store: Store, where: str, members: int) -> None:
     store.wait([f"all {where}"])
 
 
-def while_open(entrance: Entrance, construct: Callable[[], Any], timeout_seconds: float) -> Any:
+def while_open(entrance: Entrance, construct: Callable[[], Any], timeout: timedelta) -> Any:
     """What is constructed. Errors: those of it, and RuntimeError when the entrance ends or time is up before.
 
     Nothing ends the construction; then it is left to its thread, for which the process waits before it exits,
@@ -31,9 +32,9 @@ def while_open(entrance: Entrance, construct: Callable[[], Any], timeout_seconds
     """
     constructed: Future[Any] = Future()
     threading.Thread(target=_fulfil, args=(constructed, construct), name="group constructor").start()
-    wait((constructed, entrance.ended), timeout_seconds, return_when=FIRST_COMPLETED)
+    wait((constructed, entrance.ended), timeout.total_seconds(), return_when=FIRST_COMPLETED)
     if not constructed.done():
-        raise RuntimeError("a member that had come has gone")
+        raise RuntimeError("a member that had come did not connect")
     return constructed.result()
 
 
