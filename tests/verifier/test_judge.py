@@ -91,6 +91,7 @@ def test_anything_else_on_the_last_line_is_no_score(reply: str) -> None:
         '{"score": true}',
         '{"score": NaN}',
         '{"score": 11}',
+        '{"score": 1' + 400 * "0" + "}",
         '{"reason": "10"}',
         '{"score": 3} {"score": 10}',
         '{"score": 3, "score": 10}',

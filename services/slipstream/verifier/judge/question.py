@@ -5,8 +5,8 @@ says of scores does not count either: only the last line of the judge's own repl
 """
 
 import json
-import math
 import re
+from sys import float_info
 from typing import Any
 
 from slipstream.config.rewards import JudgeConfig
@@ -94,7 +94,7 @@ def _from_last_line(reply: str) -> float:
 
 def _from_json(reply: str) -> float:
     score = json_reply(reply).get("score")
-    if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
+    if isinstance(score, bool) or not isinstance(score, int | float) or not abs(score) <= float_info.max:
         raise NoScore(f"the judge said {reply[:80]!a}, which has no number `score`")
     return float(score)
 
