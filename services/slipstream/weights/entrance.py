@@ -66,11 +66,14 @@ def _admitted(host: str, port: int, nonce: bytes, timeout_seconds: float) -> soc
 
 def _carry(listening: socket.socket, admitted: socket.socket, ended: Future[None]) -> None:
     """Take one connection, nobody else's after it, and relay it to its end."""
-    with admitted, listening, suppress(OSError, EOFError):
-        connection, _ = listening.accept()
-        listening.close()
-        asyncio.run(_relay(connection, admitted))
-    ended.set_result(None)
+    try:
+        with admitted, listening, suppress(OSError, EOFError):
+            connection, _ = listening.accept()
+            listening.close()
+            with connection:
+                asyncio.run(_relay(connection, admitted))
+    finally:
+        ended.set_result(None)
 
 
 async def _relay(near: socket.socket, far: socket.socket) -> None:
