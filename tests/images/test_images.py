@@ -45,7 +45,7 @@ def test_the_services_image_runs_its_pods_read_only_without_root_and_without_tor
     assert "Read-only file system" in write.output
     assert modules.output == "[]\n"
     assert pip.status == 0, pip.output  # so that an image on top of it may install a user's rewards
-    assert (model.status, "docker/verifier.Dockerfile" in model.output) == (1, True), model.output
+    assert (model.status, "docker/verifier.Dockerfile" in model.output) == (2, True), model.output
     assert command.status == 0, command.output
     for pod in (replay, verifier):
         assert (pod.status, "stopped" in pod.output) == (0, True), pod.output
@@ -92,7 +92,7 @@ def test_the_verifier_image_adds_the_pod_and_transformers_to_the_torch_of_its_ba
     )
     assert torch.output.startswith("/usr/local/lib/"), torch.output
     assert (ready.status, "stopped" in ready.output) == (0, True), ready.output
-    assert (model.status, "/models/none has no config.json" in model.output) == (1, True), model.output
+    assert (model.status, "/models/none has no config.json" in model.output) == (2, True), model.output
 
 
 def test_the_rollout_image_adds_the_pod_to_the_vllm_of_its_base(tmp_path):

@@ -78,6 +78,13 @@ def test_a_verifier_with_fewer_layers_than_demanded_does_not_start() -> None:
     Report(active=["seccomp"], missing={"gvisor": "x"}).demand(["seccomp"])
 
 
+def test_what_stands_is_told_by_a_python_without_packages() -> None:
+    """A report is had wherever an interpreter is, such as an image before anything is installed."""
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(SOURCE_ROOT)}
+    command = [sys.executable, "-S", "-c", "import slipstream.verifier.sandbox.report"]
+    subprocess.run(command, env=environment, check=True)
+
+
 def test_a_lost_server_costs_one_run_and_is_replaced() -> None:
     async def once() -> None:
         async with Bench([REWARD], config=VerifierConfig(workers=1)) as bench:

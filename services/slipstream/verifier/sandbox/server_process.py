@@ -10,7 +10,6 @@ import tempfile
 from contextlib import suppress
 from typing import Any
 
-from slipstream.rpc.errors import SlipstreamError
 from slipstream.verifier.sandbox import scratch
 from slipstream.verifier.sandbox.interpreter import ENVIRONMENT, INTERPRETER_FLAGS, SCRIPT, SOURCE_ROOT
 from slipstream.verifier.sandbox.job import Bounds, Ran, Run, ran_from_json
@@ -24,7 +23,7 @@ START_SECONDS = 60.0
 MARGIN_SECONDS = 20.0
 
 
-class SandboxLost(SlipstreamError):
+class SandboxLost(OSError):
     """The infrastructure failed a run: its server could not start, has ended, or said nothing sensible."""
 
 
