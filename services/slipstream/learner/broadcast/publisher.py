@@ -181,6 +181,7 @@ class Publisher:
         return await asyncio.gather(*applying)
 
     def _rendezvous(self, members: Sequence[Member]) -> Rendezvous:
+        """The learner's own way into the group, with a nonce that the end of this epoch takes back."""
         return Rendezvous(
             epoch=self._fleet.epoch,
             rank=0,

@@ -11,12 +11,12 @@ import ast
 import builtins
 import math
 import operator
-import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 from slipstream.verifier.code.compare import equals_python, scalar, truth
+from slipstream.verifier.code.imports import LIBRARY, UnusableTest, check_modules, names_of_library, parsed
 
 Check = Callable[[Any], bool]
 Close = Callable[[float, float], bool]
@@ -29,18 +29,13 @@ PLAIN: dict[str, Callable[[Any], Any]] = {
     "sorted": sorted,
 }
 """What an expected value may be wrapped in."""
-LIBRARY = sys.stdlib_module_names - {"__future__", "code"}  # `code` is a solution's file
-
-
-class UnusableTest(ValueError):
-    """A test that cannot be had in two processes, or cannot be read; the message quotes it."""
 
 
 def assertions(text: str, entry_point: str | None = None) -> list[tuple[str, Check]]:
     """The call of each assertion, and what its value must be. Errors: UnusableTest."""
-    tree = _parsed(text)
-    _check_modules(tree)
-    body = _Rename(_names_of_library(tree)).visit(tree).body
+    tree = parsed(text)
+    check_modules(tree)
+    body = _Rename(names_of_library(tree)).visit(tree).body
     checked = _entry_point(body) or entry_point
     found: list[tuple[str, Check]] = []
     for statement in body:
@@ -49,56 +44,6 @@ def assertions(text: str, entry_point: str | None = None) -> list[tuple[str, Che
         elif not _ignored(statement):
             found += _of_statement(statement)
     return found
-
-
-def imports(text: str) -> str:
-    """What a text of assertions imports of Python's library: its calls may name it. Errors: UnusableTest."""
-    found = [node for node in ast.walk(_parsed(text)) if _of_library(node)]
-    modules = [f"import {name}" for node in found for name in _modules(node)]
-    return "\n".join([*map(ast.unparse, found), *modules])
-
-
-def _parsed(text: str) -> ast.Module:
-    try:
-        return ast.parse(text)
-    except (SyntaxError, ValueError) as error:
-        raise UnusableTest(f"not Python: {error}") from error
-
-
-def _check_modules(tree: ast.Module) -> None:
-    """Errors: UnusableTest where a module is used that no program has."""
-    imported = [node for node in ast.walk(tree) if isinstance(node, ast.Import) and not _of_library(node)]
-    absent = {alias.asname or alias.name.partition(".")[0] for node in imported for alias in node.names}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and node.id in absent:
-            raise UnusableTest(f"`{node.id}` is a module that programs do not have")
-
-
-def _names_of_library(tree: ast.Module) -> dict[str, ast.expr]:
-    """Names that are imported, as `math.isclose` or `math`: what is Python's own shows."""
-    return {
-        alias.asname or alias.name: ast.parse(f"{before}{alias.name}", mode="eval").body
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Import | ast.ImportFrom) and _of_library(node)
-        for before in [f"{node.module}." if isinstance(node, ast.ImportFrom) else ""]
-        for alias in node.names
-        if alias.name != "*"
-    }
-
-
-def _of_library(node: ast.AST) -> bool:
-    """Whether it is an import of Python's library; `from solution import f` is of the program itself."""
-    modules = _modules(node)
-    return bool(modules) and all(name.partition(".")[0] in LIBRARY for name in modules)
-
-
-def _modules(node: ast.AST) -> list[str]:
-    match node:
-        case ast.ImportFrom(module=str(module), level=0):
-            return [module]
-        case ast.Import(names=names):
-            return [alias.name for alias in names]
-    return []
 
 
 def _of_function(function: ast.FunctionDef, checked: str | None) -> Iterator[tuple[str, Check]]:

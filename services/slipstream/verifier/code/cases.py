@@ -15,8 +15,9 @@ from functools import lru_cache
 from typing import Any
 
 from slipstream.types import Prompt
-from slipstream.verifier.code.assertions import UnusableTest, assertions, imports
+from slipstream.verifier.code.assertions import assertions
 from slipstream.verifier.code.compare import equals_json
+from slipstream.verifier.code.imports import UnusableTest, imports
 from slipstream.verifier.reward import UnusableGroundTruth
 from slipstream.verifier.sandbox.job import Ran, compact
 
