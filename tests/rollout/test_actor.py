@@ -300,8 +300,9 @@ async def test_stopping_returns_unfinished_leases_and_aborts_their_requests() ->
     async with room([lease(index) for index in range(3)]) as here:
         here.engine.hold(ids(1))
         here.engine.hold(ids(2))
-        await until(lambda: here.replay.inserted and len(here.engine.requests) == 6)
+        await until(lambda: len(here.engine.requests) == 6 and here.actor.groups_running == 2)
         await here.stop()
+        assert here.inserted() == ["g0"]
         assert sorted(here.replay.returned) == ["g1", "g2"]
         assert sorted(here.engine.cancelled) == sorted([ids(1), ids(2)] * 2)
         assert here.running.cancelled()
