@@ -340,7 +340,7 @@ async def test_leases_that_arrive_after_the_stop_are_returned() -> None:
 
 @scenario
 async def test_what_a_drain_does_not_finish_in_time_is_returned() -> None:
-    async with room([lease(0), lease(1)], drain_seconds=0.2) as here:
+    async with room([lease(0), lease(1)], drain_seconds=1.0) as here:
         slow = here.engine.hold(ids(0))
         quick = here.engine.hold(ids(1))
         await until(lambda: len(here.engine.requests) == 4)

@@ -54,11 +54,11 @@ async def test_a_turn_is_as_long_as_asked_with_the_logprob_of_its_uniform_choice
 
 @scenario
 async def test_spans_tile_the_turn_and_name_every_version_that_was_served() -> None:
-    here = engine()
+    here = engine(median=1.0)
     await here.commit(1)
     sampling = asyncio.create_task(here.sample((1,), SAMPLING))
     for version in (2, 3):
-        await asyncio.sleep(0.06)
+        await asyncio.sleep(0.3)
         await relabel(here, version)
     turn = await sampling
     assert versions(turn) == [1, 2, 3]
