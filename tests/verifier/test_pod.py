@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -122,12 +121,10 @@ def test_the_verifier_needs_neither_torch_nor_vllm_nor_pyarrow() -> None:
 
 
 def test_the_pod_scores_over_http_beside_grpc_and_stops_both_on_sigterm(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    process, ready = start(tmp_path, f"verifier: {{http_address: '{address}'}}")
+    process, _ = start(tmp_path, "verifier: {http_address: '127.0.0.1:0'}")
     try:
-        wait_for(ready)
+        assert process.stderr is not None
+        address = next(line for line in process.stderr if "http ready" in line).split("address=")[1].strip()
         body = {"prompt": {"text": "1+1=", "answer": "2"}, "answers": [{"text": "2"}]}
         with httpx.Client() as client:
             response = client.post(f"http://{address}/v1/score", json=body, timeout=10)
