@@ -56,6 +56,7 @@ def test_a_run_trains_to_its_end_and_leaves_everything_that_it_promises(
     assert set(sample["tokens"][0]) == {"id", "logprob", "version"}
     AutoModelForCausalLM.from_pretrained(run.run_dir / "model")
     AutoTokenizer.from_pretrained(run.run_dir / "model")
+    assert "Traceback" not in run.log("rollout-0")
 
 
 @pytest.mark.parametrize("engine", THE_REAL_ONE_LATER)

@@ -159,8 +159,12 @@ def start_vllm(
     from vllm.v1.engine.async_llm import AsyncLLM
 
     loggers = [] if metrics is None else [lambda _config, _engine: CacheUse(metrics)]
-    llm = AsyncLLM.from_engine_args(arguments, stat_loggers=loggers)
-    return VllmEngine(llm, recompute_kv=config.rollout.recompute_kv, adapter=adapter)
+    return VllmEngine(
+        # No local: some import of vLLM fails and keeps this frame, and with it what would have to end.
+        AsyncLLM.from_engine_args(arguments, stat_loggers=loggers),
+        recompute_kv=config.rollout.recompute_kv,
+        adapter=adapter,
+    )
 
 
 def _turn(output: Any) -> Turn:
