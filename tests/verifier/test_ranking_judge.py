@@ -47,10 +47,10 @@ def test_a_score_is_the_share_of_the_others_that_are_beaten_whatever_the_order_s
 ) -> None:
     random.seed(seed)
     with chat_server(lambda _: Reply(text=by_length(chat, json=reply == "json"))) as chat:
-        given = ranked(chat, "bb", "a", "cccc", "ddd", "ddd", reply=reply)
+        given = ranked(chat, "xx", "w", "zzzz", "yyy", "yyy", reply=reply)  # no letters of its boundary
     assert [component.value for component in given] == [0.25, 0.0, 1.0, 0.625, 0.625]
     assert len(chat.requests) == 1
-    assert chat.requests[0]["messages"][1]["content"].count("ddd") == 1
+    assert chat.requests[0]["messages"][1]["content"].count("yyy") == 1
 
 
 def test_an_answer_alone_or_equal_to_all_others_is_not_asked_about() -> None:
