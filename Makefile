@@ -1,5 +1,6 @@
 # The two commands of the README are `make quickstart` and `make test`; both set up what is missing.
-PYTHON ?= python3.11
+# Without PYTHON, docker/find-python.sh takes the first of 3.11, 3.12 and 3.13 that runs.
+PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -10,7 +11,7 @@ CONFIG ?= examples/addition.yaml
 help:  ## Show this list.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
 
-$(READY): pyproject.toml docker/setup.sh docker/cpu-wheels.sh
+$(READY): pyproject.toml docker/setup.sh docker/cpu-wheels.sh docker/find-python.sh $(wildcard docker/constraints/setup*.txt)
 	PYTHON=$(PYTHON) VENV=$(VENV) bash docker/setup.sh
 	@touch $@
 

@@ -1,9 +1,12 @@
-"""Writes constraints/*.txt: the exact versions that each image installs, taken from a tested environment.
+"""Writes constraints/*.txt: the exact versions that each image and docker/setup.sh install.
+
+They are those of the tested environment that this program runs in:
 
     .venv/bin/python docker/constraints.py
 
 Run it in the environment of `docker/setup.sh`. What an image's base brings (torch and its CUDA libraries,
-vLLM) is pinned without what it depends on: pip may then neither replace it nor anything under it.
+vLLM) is pinned without what it depends on: pip may then neither replace it nor anything under it. The same
+holds for a laptop with a GPU, where vLLM's CUDA build has other dependencies than its CPU build.
 """
 
 import tomllib
@@ -30,11 +33,16 @@ class Image:
 
 
 IMAGES = {
-    "services": Image(extras=("parquet", "verifier")),
-    "learner": Image(extras=("learner",), base=("torch",)),
+    "services": Image(extras=("datasets", "parquet", "verifier")),
+    "learner": Image(extras=("learner", "datasets"), base=("torch",)),
     "rollout": Image(base=("torch", "vllm")),
     "verifier": Image(extras=("verifier", "reward-model"), base=("torch",)),
-    "cpu": Image(extras=("learner", "rollout-cpu", "verifier", "console", "cluster")),
+    "cpu": Image(extras=("learner", "rollout-cpu", "verifier", "console", "cluster", "datasets")),
+}
+LAPTOP = ("learner", "verifier", "console", "cluster", "datasets", "reasoning-gym", "dev")
+SETUPS = {
+    "setup": Image(extras=(*LAPTOP, "rollout-cpu")),
+    "setup-gpu": Image(extras=LAPTOP, base=("torch", "vllm")),
 }
 BUILD = ("setuptools",)
 
@@ -95,6 +103,7 @@ def page(name: str, pins: dict[str, str]) -> str:
 def pages() -> dict[str, str]:
     """Every constraints file by its name."""
     texts = {f"{name}.txt": page(f"the {name} image", closure(image)) for name, image in IMAGES.items()}
+    texts |= {f"{name}.txt": page("docker/setup.sh", closure(setup)) for name, setup in SETUPS.items()}
     return {**texts, "build.txt": page("the wheel", {name: version_of(name) for name in BUILD})}
 
 

@@ -22,7 +22,7 @@ COPY --from=wheel /wheels /wheels
 RUN python3 -m venv --without-pip /opt/slipstream \
     && set -- /wheels/*.whl \
     && python3 -m pip --python /opt/slipstream/bin/python install --no-cache-dir \
-        --constraint /constraints.txt "$1[parquet,verifier]" \
+        --constraint /constraints.txt "$1[datasets,parquet,verifier]" \
     && python3 -m pip --python /opt/slipstream/bin/python check \
     && /opt/slipstream/bin/python -c "import slipstream.replay.__main__, slipstream.verifier.__main__"
 

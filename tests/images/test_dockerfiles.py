@@ -14,7 +14,9 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = runpy.run_path(str(ROOT / "docker/constraints.py"))
-FOLDER, IMAGES, pages, requirements = (SCRIPT[n] for n in ("FOLDER", "IMAGES", "pages", "requirements"))
+FOLDER, IMAGES, SETUPS, pages, requirements = (
+    SCRIPT[n] for n in ("FOLDER", "IMAGES", "SETUPS", "pages", "requirements")
+)
 PODS = {"replay", "verifier", "learner", "rollout", "cli"}
 FILES = [ROOT / "docker" / f"{image}.Dockerfile" for image in IMAGES]
 EACH = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
@@ -126,7 +128,10 @@ def pinned(image: str) -> list[str]:
 
 
 def test_there_is_a_constraints_file_for_each_image_and_for_the_wheel():
-    assert {path.name for path in FOLDER.iterdir()} == {*(f"{image}.txt" for image in IMAGES), "build.txt"}
+    assert {path.name for path in FOLDER.iterdir()} == {
+        "build.txt",
+        *(f"{name}.txt" for name in (*IMAGES, *SETUPS)),
+    }
 
 
 @pytest.mark.chart
