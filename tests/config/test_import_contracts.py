@@ -1,0 +1,44 @@
+"""The import rules cover the whole package: a new room cannot be forgotten in them."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+CONTRACTS: list[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"][
+    "importlinter"
+]["contracts"]
+EXEMPT = {
+    "vllm belongs to rollout": {"rollout"},
+    "redis belongs to replay": {"replay"},
+    "prometheus_client belongs to telemetry": {"telemetry"},
+    "Kubernetes belongs to cluster": {"cluster"},
+    "FastAPI belongs to the verifier and the console": {"verifier"},
+    "Verifier, replay and what they stand on need no torch and no transformers": {
+        *("cli", "learner", "rollout"),
+        *("algorithms", "tokens", "weights"),
+    },
+}
+GENERATED = {"v1"}
+
+
+def rooms() -> set[str]:
+    found = (ROOT / "services/slipstream").iterdir()
+    return {path.stem for path in found if path.suffix == ".py" or (path / "__init__.py").exists()} - {
+        "__init__"
+    }
+
+
+def test_every_room_has_its_place_in_the_layers():
+    (layers,) = [contract["layers"] for contract in CONTRACTS if contract["type"] == "layers"]
+    named = [name.strip().removeprefix("slipstream.") for layer in layers for name in layer.split("|")]
+    assert sorted(named) == sorted(rooms())
+
+
+def test_a_package_is_forbidden_to_every_room_but_its_owner():
+    forbidding = [contract for contract in CONTRACTS if contract["type"] == "forbidden"]
+    assert {contract["name"] for contract in forbidding} == set(EXEMPT)
+    for contract in forbidding:
+        sources = {name.removeprefix("slipstream.") for name in contract["source_modules"]}
+        assert sources | EXEMPT[contract["name"]] | GENERATED == rooms() | GENERATED, contract["name"]
+        assert not sources & EXEMPT[contract["name"]]
