@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-POLL_SECONDS = 0.05
+READY_POLL_SECONDS = 0.05
 LOG_LINES = 15
 LONGEST_TAIL_BYTES = 64 * 1024
 
@@ -33,9 +33,9 @@ class Process:
         return self._popen.poll()
 
     async def ended(self) -> int:
-        """Wait for the end; returns the exit status."""
-        while (status := self.status) is None:  # noqa: ASYNC110 (the kernel has no event for it)
-            await asyncio.sleep(POLL_SECONDS)
+        """Wait for the end, without waking up before it; returns the exit status."""
+        while (status := self.status) is None:
+            await _death(self.pid)
         return status
 
     async def ready(self, file: Path, *, seconds: float) -> str:
@@ -43,14 +43,17 @@ class Process:
 
         Errors: PodFailed when the process ends first, or when `seconds` are over.
         """
+        end = asyncio.create_task(self.ended())
         try:
             async with asyncio.timeout(seconds):
                 while (address := _read_address(file)) is None:
-                    if self.status is not None:
-                        raise PodFailed(f"{self.name} {ended_how(self.status)} before it was ready", self)
-                    await asyncio.sleep(POLL_SECONDS)
+                    if end.done():
+                        raise PodFailed(f"{self.name} {ended_how(end.result())} before it was ready", self)
+                    await asyncio.wait([end], timeout=READY_POLL_SECONDS)
         except TimeoutError as error:
             raise PodFailed(f"{self.name} was not ready after {seconds:g} s", self) from error
+        finally:
+            end.cancel()
         return address
 
     def ask_to_stop(self) -> None:
@@ -101,6 +104,18 @@ async def stop_processes(processes: Sequence[Process], *, seconds: float) -> lis
             process.kill()
         return [process.name for process in late]
     return []
+
+
+async def _death(pid: int) -> None:
+    """Wait until a child that has not been reaped is dead: the kernel makes its pidfd readable then."""
+    loop, dead = asyncio.get_running_loop(), asyncio.Event()
+    descriptor = os.pidfd_open(pid)
+    loop.add_reader(descriptor, dead.set)
+    try:
+        await dead.wait()
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
 
 
 def _read_address(ready_file: Path) -> str | None:
