@@ -61,6 +61,17 @@ def test_rows_that_hold_a_target_are_no_demonstrations(tmp_path: Path, stage: di
     assert problems({"kind": "rejection_sampling"}, **tree) == []
 
 
+def test_a_column_of_expressions_makes_such_rows_demonstrations(tmp_path: Path) -> None:
+    rows = [
+        {"prompt": f"{n} from {n} 2:", "answer": n, "numbers": f"{n} 2", "way": str(n)} for n in range(20)
+    ]
+    file = tmp_path / "rows.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)))
+    data = {"kind": "file", "path": str(file), "held_out_fraction": 0.5, "demonstration_column": "way"}
+    rewards = {"rewards": [{"name": "countdown"}], "evaluation": {"reward": "countdown", "prompts": 1}}
+    assert problems({"kind": "supervised"}, data=data, **rewards) == []
+
+
 def test_a_teacher_that_is_not_there_is_named_with_its_stage() -> None:
     (found,) = problems({"kind": "rl"}, {"kind": "distillation", "teacher": "/nowhere"})
     assert found.startswith("stages[1].teacher: /nowhere does not exist")

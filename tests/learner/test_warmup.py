@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from learner.fakes import TINY
 from slipstream.learner.stages.warmup import main
@@ -90,6 +91,24 @@ def test_a_model_of_ones_own_is_trained_on_a_file_of_ones_own_and_stays_as_it_wa
     assert {path.name: path.read_bytes() for path in tiny_dir.iterdir()} == before
     made = (tmp_path / "made" / "model.safetensors").read_bytes()
     assert made != before["model.safetensors"]
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_demonstration_apart_from_the_answer_is_what_is_learned_and_no_accuracy_is_made_up(
+    tiny_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"prompt": f"{i}+1=", "answer": "2", "thought": "77777"} for i in range(64)]
+    data = tmp_path / "rows.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    file = {"kind": "file", "path": str(data), "held_out_fraction": 0.5, "demonstration_column": "thought"}
+    settings = {"steps": 60, "batch_size": 8, "learning_rate": 3e-3}
+    assert warm_up(tmp_path, model={"path": str(tiny_dir)}, data=file, warmup=settings) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == {"done": True, "accuracy": None}
+    tokens = load_tokens(tmp_path / "made", max_new_tokens=4)
+    prompt = tokens.encode(Prompt(prompt_id="p", task="t", answer="2", text="5+1="))
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "made")
+    said = model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=5)[0, len(prompt) :]
+    assert tokens.decode(said.tolist()) == "77777"
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,23 @@ def test_byte_order_mark_blank_lines_and_crlf_are_read(tmp_path: Path) -> None:
             b'{"messages": [{"role": "user", "content": null}], "answer": "a"}',
             r"`messages`\[0\].content: text is needed, not null",
         ),
+        (
+            b'{"messages": [{"role": "user", "content": [{"type": "text", "text": "q"}, '
+            b'{"type": "image_url", "image_url": {"url": "a.png"}}]}], "answer": "a"}',
+            r'`messages`\[0\].content\[1\].type: is "image_url", and only parts of the type `text` are read',
+        ),
+        (
+            b'{"messages": [{"role": "user", "content": [{"type": "text"}]}], "answer": "a"}',
+            r"`messages`\[0\].content\[0\]: a part of the type `text` has exactly `type` and `text`",
+        ),
+        (
+            b'{"messages": [{"role": "user", "content": ["q"]}], "answer": "a"}',
+            r"`messages`\[0\].content\[0\]: a part .* is needed, not text",
+        ),
+        (
+            b'{"messages": [{"role": "user", "content": []}], "answer": "a"}',
+            r"`messages`\[0\].content: empty; text is needed",
+        ),
         (b'{"prompt": "\xff", "answer": "a"}', "not valid UTF-8 .*save the file as UTF-8"),
         (b'{"prompt": "\\ud800", "answer": "a"}', "`prompt`: not valid Unicode"),
         (b'{"prompt": "q", "answer": "a", "x\\ud800": 1}', r"column 'x\\ud800': not valid Unicode"),
@@ -125,8 +142,8 @@ def test_a_malformed_held_out_file_is_named(tmp_path: Path) -> None:
     [
         ("missing.jsonl", "no such file"),
         ("data.csv", r"the name must end in \.jsonl or \.parquet"),
-        ("empty.jsonl", "the file has no rows"),
-        ("blank.jsonl", "the file has no rows"),
+        ("empty.jsonl", "there are no rows"),
+        ("blank.jsonl", "there are no rows"),
         ("folder.jsonl", "no such file"),
         ("text.parquet", "not a readable Parquet file"),
     ],
@@ -240,3 +257,53 @@ def test_a_demonstration_is_the_training_row_with_its_answer(tmp_path: Path) -> 
     prompt, answer = prompts.demonstration(4)
     assert prompt == prompts.training(4)
     assert answer == prompt.answer
+
+
+def test_a_column_of_demonstrations_is_imitated_and_the_answer_is_what_rewards_compare_with(
+    tmp_path: Path,
+) -> None:
+    rows = [{**row, "thought": f"because of that, {row['answer']}"} for row in questions(100)]
+    prompts = source(write(tmp_path / "d.jsonl", rows), demonstration_column="thought")
+    prompt, demonstration = prompts.demonstration(4)
+    assert prompt == prompts.training(4)
+    assert demonstration == f"because of that, {prompt.answer}"
+    assert prompt.answer.startswith("answer ")
+    assert "thought" not in prompt.fields
+
+
+def test_a_training_row_without_its_demonstration_is_an_error_and_a_held_out_row_needs_none(
+    tmp_path: Path,
+) -> None:
+    held_out = write(tmp_path / "h.jsonl", [{"prompt": "other", "answer": "1"}])
+    rows = [{"prompt": "q", "answer": "1", "thought": "so 1"}]
+    path = write(tmp_path / "d.jsonl", rows)
+    prompts = source(path, held_out_path=held_out, demonstration_column="thought")
+    assert prompts.demonstration(0)[1] == "so 1"
+    write(path, [*rows, {"prompt": "r", "answer": "2", "thought": None}])
+    with pytest.raises(ValueError, match=r"d\.jsonl, line 2: `thought`: missing or null; a demonstration"):
+        source(path, held_out_path=held_out, demonstration_column="thought")
+
+
+def test_content_in_parts_of_text_is_read_as_one_text(tmp_path: Path) -> None:
+    parts = [{"type": "text", "text": "2+2"}, {"type": "text", "text": "=?"}]
+    row = {"messages": [{"role": "user", "content": parts}], "answer": "4"}
+    held_out = write(tmp_path / "h.jsonl", questions(1))
+    prompts = source(write(tmp_path / "m.jsonl", [row]), held_out_path=held_out)
+    assert prompts.training(0).messages == (ChatMessage(role="user", content="2+2=?"),)
+
+
+def test_parts_of_parquet_rows_may_have_columns_that_are_null(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    parts = [{"type": "text", "text": "2+2=?", "image": None}]
+    row = {"messages": [{"role": "user", "content": parts}], "answer": "4"}
+    parquet.write_table(pyarrow.Table.from_pylist([row]), tmp_path / "m.parquet")
+    prompts = source(tmp_path / "m.parquet", held_out_path=write(tmp_path / "h.jsonl", questions(1)))
+    assert prompts.training(0).messages == (ChatMessage(role="user", content="2+2=?"),)
+
+
+def test_a_path_may_begin_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write(tmp_path / "d.jsonl", questions(100))
+    assert source(Path("~/d.jsonl")).training(0).text.startswith("question ")

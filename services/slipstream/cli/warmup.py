@@ -124,10 +124,15 @@ class Progress:
             step, steps = int(number(row, "step")), int(number(row, "steps"))
             due = time.monotonic() >= self._next or step == steps
             if row.get("done"):
-                self._say(f"{self._what}: done, accuracy {number(row, 'accuracy'):.3f}")
+                self._say(f"{self._what}: done{_accuracy(row)}")
             elif "step" in row and due:
                 self._say(f"{self._what}: step {step}/{steps}  loss {number(row, 'loss'):.3f}")
                 self._next = time.monotonic() + LINE_EVERY_SECONDS
+
+
+def _accuracy(row: Row) -> str:
+    """The accuracy, where it could be measured."""
+    return "" if row.get("accuracy") is None else f", accuracy {number(row, 'accuracy'):.3f}"
 
 
 @asynccontextmanager

@@ -1,9 +1,10 @@
 """The critic of a run whose advantage is gae."""
 
-from pathlib import Path
 from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from slipstream.config.paths import HomePath
 
 FOREIGN: Final = {"head": "path", "model": "loss_coefficient"}
 """The key that a critic of the kind does not read."""
@@ -18,7 +19,7 @@ class CriticConfig(BaseModel):
 
     kind: Literal["head", "model"] = "head"
     """A linear head on the policy's last hidden state, or a model of its own with such a head."""
-    path: Path | None = None
+    path: HomePath | None = None
     """Hugging Face directory that the model starts from, of the policy's vocabulary; null is the policy's."""
     learning_rate: float | None = Field(None, gt=0)
     """Peak learning rate of the critic's own AdamW, over learner.schedule, with the policy's betas and weight

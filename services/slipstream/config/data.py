@@ -1,9 +1,10 @@
 """The data section of a run's configuration."""
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from slipstream.config.paths import HomePath
 
 
 class _Strict(BaseModel):
@@ -39,21 +40,30 @@ class SortDigitsData(_Strict):
     """How many digits."""
 
 
-class FileData(_Strict):
+class Columns(_Strict):
+    """Which column of a row is what; all further columns become fields that rewards can read."""
+
+    prompt_column: str = "prompt"
+    """Column of the prompt text; the messages are used when it is absent."""
+    messages_column: str = "messages"
+    """Column of the conversation: a list of {role, content}."""
+    answer_column: str = "answer"
+    """Column of the ground truth, which rewards compare with."""
+    demonstration_column: str | None = None
+    """Column of the text that supervised training imitates, such as a chain of thought; null: the answer."""
+
+
+class FileData(Columns):
     """Rows `{prompt | messages, answer, ...}` of a JSONL or Parquet file."""
 
     kind: Literal["file"] = "file"
     """Name of the task."""
-    path: Path
+    path: HomePath
     """The training rows: .jsonl or .parquet."""
-    held_out_path: Path | None = None
+    held_out_path: HomePath | None = None
     """The held-out rows; without it, `held_out_fraction` of the rows, chosen by a hash of the prompt."""
     held_out_fraction: float = Field(0.05, gt=0, lt=1)
     """Share of the rows that is held out when there is no `held_out_path`."""
-    prompt_column: str = "prompt"
-    """Column of the prompt text; a `messages` column is used when it is absent."""
-    answer_column: str = "answer"
-    """Column of the ground truth."""
 
 
 class JudgingData(_Strict):
@@ -82,6 +92,11 @@ class MixtureData(_Strict):
 
 
 DataConfig = Annotated[TaskData | MixtureData, Field(discriminator="kind")]
+
+
+def demonstrates(data: DataConfig) -> bool:
+    """Whether rows carry demonstrations apart from their answers."""
+    return any(isinstance(part, Columns) and part.demonstration_column for part in parts(data))
 
 
 def parts(data: DataConfig) -> tuple[TaskData, ...]:

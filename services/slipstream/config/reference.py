@@ -1,6 +1,5 @@
 """The reference policy of a run, and how a section dumps what it was given and nothing else."""
 
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import (
@@ -11,6 +10,8 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
+
+from slipstream.config.paths import HomePath
 
 
 def as_given(model: BaseModel, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -25,7 +26,7 @@ class Reference(BaseModel):
 
     kind: Literal["frozen", "ema"] = "frozen"
     """A model that never changes, or a moving average of the policy's weights."""
-    path: Path | None = None
+    path: HomePath | None = None
     """Directory of the frozen model; null is the model that the run starts from."""
     decay: float = Field(0.99, gt=0, lt=1)
     """What is left of the old average after a step, for `ema`."""

@@ -9,6 +9,7 @@ from slipstream.algorithms.spec import Gae
 from slipstream.config.algorithm import AlgorithmConfig
 from slipstream.config.critic import CriticConfig
 from slipstream.config.data import AdditionData, DataConfig
+from slipstream.config.paths import HomePath
 from slipstream.config.rewards import ExactMatchConfig, RewardConfig
 from slipstream.config.sections.learner import LearnerConfig
 from slipstream.config.sections.model import ModelConfig, TinyModel, WarmupConfig
@@ -30,9 +31,9 @@ class RunConfig(Section):
     """Name of the run; part of its directory and of its keys in Redis."""
     seed: int = 0
     """Seed of the data order, the model's initialisation and the learner."""
-    runs_dir: Path = Path("runs")
+    runs_dir: HomePath = Path("runs")
     """Where run directories are made."""
-    run_dir: Path | None = None
+    run_dir: HomePath | None = None
     """Directory of this run; `slipstream run` makes one under runs_dir when it is not given."""
     model: ModelConfig = ModelConfig(tiny=TinyModel())
     """The policy."""

@@ -1,10 +1,11 @@
 """The stages of a run: what each one does, on what, for how long."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from slipstream.config.paths import HomePath
 
 
 class _Stage(BaseModel):
@@ -86,7 +87,7 @@ class DistillationStage(_VerifiedStage):
 
     kind: Literal["distillation"]
     """Name of the kind."""
-    teacher: Path
+    teacher: HomePath
     """Hugging Face directory of the model that answers."""
 
 

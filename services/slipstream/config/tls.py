@@ -1,8 +1,8 @@
 """Mutual TLS on every gRPC channel: which files, and whose identities count."""
 
-from pathlib import Path
-
 from pydantic import BaseModel, ConfigDict, Field
+
+from slipstream.config.paths import HomePath
 
 
 class TlsConfig(BaseModel):
@@ -13,11 +13,11 @@ class TlsConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
-    certificate: Path
+    certificate: HomePath
     """PEM file with the pod's certificate, and after it those between it and the authority's."""
-    key: Path
+    key: HomePath
     """PEM file with the certificate's private key, not encrypted."""
-    authority: Path
+    authority: HomePath
     """PEM file with the certificates of those that may sign; two of them while one replaces the other."""
     trust_domain: str = Field(pattern=r"^[a-z0-9]([a-z0-9._-]*[a-z0-9])?$", max_length=255)
     """First part of every identity; a certificate of another trust domain is refused."""

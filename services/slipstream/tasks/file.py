@@ -1,10 +1,12 @@
-"""A prompt source over the rows of a file: shuffled anew each epoch, with some rows held out."""
+"""A prompt source over rows, of a file for example: shuffled anew each epoch, with some rows held out."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from random import Random
 
 from slipstream.config.data import FileData
-from slipstream.tasks.rows import read_prompts
+from slipstream.tasks.reading import read_rows
+from slipstream.tasks.rows import Example, Origin, read_examples
 from slipstream.tasks.split import in_fraction
 from slipstream.types import Prompt
 
@@ -12,12 +14,12 @@ from slipstream.types import Prompt
 ORDERS_KEPT = 2
 
 
-class FileSource:
+class RowSource:
     """A PromptSource over loaded rows. Invariant: each training row comes once an epoch."""
 
-    def __init__(self, training: Sequence[Prompt], held_out: Sequence[Prompt], *, seed: int) -> None:
-        assert training, "load_file keeps a row on each side"
-        assert held_out, "load_file keeps a row on each side"
+    def __init__(self, training: Sequence[Example], held_out: Sequence[Prompt], *, seed: int) -> None:
+        assert training, "split_rows keeps a row on each side"
+        assert held_out, "split_rows keeps a row on each side"
         self._training = training
         self._held_out = held_out
         self._seed = seed
@@ -35,17 +37,20 @@ class FileSource:
 
     def training(self, index: int) -> Prompt:
         """A row to train on; `index // rows` is the epoch."""
-        epoch, position = divmod(index, len(self._training))
-        return self._training[self._order(epoch)[position]]
+        return self._example(index).prompt
 
     def held_out(self, index: int) -> Prompt:
         """A held-out row, in the order of the file; repeated from `held_out_size` on."""
         return self._held_out[index % len(self._held_out)]
 
     def demonstration(self, index: int) -> tuple[Prompt, str]:
-        """The training row of the same index, with its ground truth as the answer."""
-        prompt = self.training(index)
-        return prompt, prompt.answer
+        """The training row of the same index, with its demonstration or else its ground truth."""
+        example = self._example(index)
+        return example.prompt, example.demonstration or example.prompt.answer
+
+    def _example(self, index: int) -> Example:
+        epoch, position = divmod(index, len(self._training))
+        return self._training[self._order(epoch)[position]]
 
     def _order(self, epoch: int) -> list[int]:
         if epoch not in self._orders:
@@ -57,18 +62,47 @@ class FileSource:
         return self._orders[epoch]
 
 
-def load_file(data: FileData, *, seed: int) -> FileSource:
+def load_file(data: FileData, *, seed: int) -> RowSource:
     """Read the rows and split them; a training row whose prompt is held out is left out.
 
     Errors: ValueError for a malformed file, or when a side of the split has no rows.
     """
-    rows = read_prompts(data.path, data)
-    held_out = _held_out_rows(rows, data)
-    reserved = set(held_out)
-    training = [row for row in rows if canonical(row) not in reserved]
-    if not held_out or not training:
-        raise ValueError(f"{data.path}: {_advice(data, len(rows), 'training' if held_out else 'held-out')}")
-    return FileSource(training, tuple(held_out.values()), seed=seed)
+    rows = _examples(data.path, data, demonstrated=True)
+    apart = data.held_out_path and _examples(data.held_out_path, data, demonstrated=False)
+    advice = f"every prompt of the {len(rows)} is also in {data.held_out_path}"
+    return split_rows(
+        rows, apart, fraction=data.held_out_fraction, name=str(data.path), no_training=advice, seed=seed
+    )
+
+
+def split_rows(
+    rows: Sequence[Example],
+    held_out_rows: Sequence[Example] | None,
+    *,
+    fraction: float,
+    name: str,
+    no_training: str,
+    seed: int,
+) -> RowSource:
+    """Rows as a source; without `held_out_rows`, a `fraction` of the prompts, chosen by a hash, is held out.
+
+    Errors: ValueError, naming `name`, when a side has no rows; `no_training` says why the training side has
+    none when the held-out rows are given.
+    """
+    if held_out_rows is not None:
+        held_out = {canonical(row.prompt): row.prompt for row in held_out_rows}
+    else:
+        held_out = {text: row.prompt for row in rows if in_fraction(text := canonical(row.prompt), fraction)}
+    training = [row for row in rows if canonical(row.prompt) not in held_out]
+    if held_out and training:
+        return RowSource(training, tuple(held_out.values()), seed=seed)
+    side = "training" if held_out else "held-out"
+    if held_out_rows is not None:
+        raise ValueError(f"{name}: no {side} rows: {no_training}")
+    raise ValueError(
+        f"{name}: no {side} rows: {len(rows)} rows cannot be split by held_out_fraction={fraction:g}; "
+        "give more rows, another fraction, or held-out rows of their own"
+    )
 
 
 def canonical(prompt: Prompt) -> str:
@@ -77,17 +111,7 @@ def canonical(prompt: Prompt) -> str:
     return " ".join("\n".join([prompt.text, *turns]).split())
 
 
-def _held_out_rows(rows: Sequence[Prompt], data: FileData) -> dict[str, Prompt]:
-    """Canonical text → row, without duplicates, in the order of the file."""
-    if data.held_out_path is not None:
-        return {canonical(row): row for row in read_prompts(data.held_out_path, data)}
-    return {text: row for row in rows if in_fraction(text := canonical(row), data.held_out_fraction)}
-
-
-def _advice(data: FileData, rows: int, side: str) -> str:
-    if data.held_out_path is not None:
-        return f"no {side} rows: every prompt of the {rows} is also in {data.held_out_path}"
-    return (
-        f"no {side} rows: {rows} rows cannot be split by held_out_fraction={data.held_out_fraction:g}; "
-        "give more rows, another fraction, or a held_out_path"
-    )
+def _examples(path: Path, data: FileData, *, demonstrated: bool) -> list[Example]:
+    path = path.expanduser()
+    origin = Origin(name=str(path), short=path.name, task=path.stem, unit="line")
+    return read_examples(read_rows(path), origin, data, demonstrated=demonstrated)

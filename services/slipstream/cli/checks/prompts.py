@@ -8,9 +8,9 @@ from slipstream.cli.checks.chat import ChatTemplate, has_chat_template, read_cha
 from slipstream.cli.checks.model import ModelFiles
 from slipstream.config import RunConfig
 from slipstream.config.checks import Problem
-from slipstream.config.data import parts
+from slipstream.config.data import demonstrates, parts
 from slipstream.tasks import PromptSource, make_source
-from slipstream.tasks.file import FileSource
+from slipstream.tasks.file import RowSource
 from slipstream.tasks.judgeable import why_not
 from slipstream.types import Prompt
 
@@ -31,7 +31,11 @@ def check_prompts(config: RunConfig, model: ModelFiles | None) -> list[Problem]:
     prompts = list(looked_at(config, source))
     problems = [*_held_out(config, source), *_unjudgeable(config, prompts), *_conversations(config, prompts)]
     if config.model.tiny is not None:
-        return [*problems, *_spelling(prompts), *_context(config, prompts, config.model.tiny.max_tokens, len)]
+        return [
+            *problems,
+            *_spelling(config, source, prompts),
+            *_context(config, prompts, config.model.tiny.max_tokens, len),
+        ]
     if model is None or model.tokenizer is None or model.context is None or config.model.path is None:
         return problems
     tokenizer = model.tokenizer
@@ -44,7 +48,7 @@ def check_prompts(config: RunConfig, model: ModelFiles | None) -> list[Problem]:
 
 def looked_at(config: RunConfig, source: PromptSource) -> Iterator[Prompt]:
     """All rows of a file; the first training and held-out prompts of a task, each once."""
-    if isinstance(source, FileSource):
+    if isinstance(source, RowSource):
         yield from map(source.training, range(source.size))
         yield from map(source.held_out, range(source.held_out_size))
         return
@@ -101,10 +105,13 @@ def _conversations(config: RunConfig, prompts: Iterable[Prompt]) -> Iterator[Pro
             return
 
 
-def _spelling(prompts: Iterable[Prompt]) -> Iterator[Problem]:
+def _spelling(config: RunConfig, source: PromptSource, prompts: Iterable[Prompt]) -> Iterator[Problem]:
     """The tiny model has a token for each printable ASCII character; the first prompt that needs another."""
-    for prompt in prompts:
-        strange = sorted(set(prompt_text(prompt) + prompt.answer) - TINY_CHARACTERS)
+    texts: Iterable[tuple[Prompt, str]] = ((prompt, prompt.answer) for prompt in prompts)
+    if demonstrates(config.data) and isinstance(source, RowSource):
+        texts = chain(texts, map(source.demonstration, range(source.size)))
+    for prompt, written in texts:
+        strange = sorted(set(prompt_text(prompt) + written) - TINY_CHARACTERS)
         if strange:
             reason = (
                 f"prompt {prompt.prompt_id} has {strange[0]!r}, and the tiny model knows printable ASCII only"

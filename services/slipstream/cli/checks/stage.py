@@ -6,7 +6,7 @@ from dataclasses import replace
 from slipstream.cli.checks.model import read_model
 from slipstream.cli.checks.prompts import check_prompts
 from slipstream.config.checks import Problem
-from slipstream.config.data import parts
+from slipstream.config.data import Columns, parts
 from slipstream.config.schema import RunConfig
 from slipstream.config.stage_runs import StageRun
 from slipstream.config.stages import (
@@ -36,17 +36,21 @@ def stage_line(stage_run: StageRun) -> str:
 
 
 def _demonstrations(stage: Stage, config: RunConfig) -> Iterator[Problem]:
-    """The answer of a countdown row is the target number, which nobody should learn to say."""
+    """The answer of a countdown row is the target number, which is no demonstration."""
     needed = isinstance(stage, SupervisedStage) or (
         isinstance(stage, PreferenceStage) and stage.ranked_by == "demonstrations"
     )
     judged = any(reward.kind == "countdown" for reward in config.rewards)
-    if needed and judged and any(part.kind == "file" for part in parts(config.data)):
+    if (
+        needed
+        and judged
+        and any(isinstance(part, Columns) and not part.demonstration_column for part in parts(config.data))
+    ):
         yield Problem(
             key="data",
             reason=f"a stage of the kind {stage.kind} needs demonstrations, and the rows of a file that is "
             "judged by `countdown` hold the target number, not an expression that reaches it",
-            remedy="set data.kind to `countdown`, or name a file of expressions judged by `exact_match`",
+            remedy="set data.kind to `countdown`, or name a data.demonstration_column of expressions",
         )
 
 

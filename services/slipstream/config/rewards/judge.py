@@ -1,12 +1,12 @@
 """A reward that another model gives: one behind an endpoint that speaks OpenAI's chat protocol."""
 
-from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
 from slipstream.config.addresses import is_loopback
+from slipstream.config.paths import HomePath
 from slipstream.config.rewards.base import RewardSection
 
 RUBRIC = """\
@@ -47,9 +47,9 @@ class JudgeConfig(RewardSection):
     """Score of the worst answer; it becomes 0."""
     highest: float = 10.0
     """Score of the best answer; it becomes 1. A number beyond the two is no score."""
-    api_key_file: Path | None = None
+    api_key_file: HomePath | None = None
     """File with the key that is sent as bearer token, read anew for every call; null sends none."""
-    authority: Path | None = None
+    authority: HomePath | None = None
     """PEM file with the certificates that may sign the endpoint's; null: those that Python trusts."""
     plaintext: bool = False
     """Whether plain http may go beyond this machine, key and answers with it."""

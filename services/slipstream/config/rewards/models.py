@@ -1,17 +1,17 @@
 """Rewards that a model of our own machine gives: a sequence classifier, or one that scores the steps."""
 
-from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, model_validator
 
+from slipstream.config.paths import HomePath
 from slipstream.config.rewards.base import RewardSection
 
 
 class ScoringModel(RewardSection):
     """What both have: a model in a process of its own, which starts with the verifier."""
 
-    path: Path
+    path: HomePath
     """Hugging Face directory of the model, with its tokenizer; code that it brings is not run."""
     input: Literal["auto", "chat", "text", "pair"] = "auto"
     """How prompt and answer are put together: by the chat template, as one text, or as the tokenizer's pair;

@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from slipstream.config.paths import HomePath
 from slipstream.config.sections.section import Section
 
 
@@ -45,7 +46,7 @@ class TinyModel(Section):
 class ModelConfig(Section):
     """The policy: a Hugging Face causal LM directory, or a tiny model made by `slipstream warmup`."""
 
-    path: Path | None = None
+    path: HomePath | None = None
     """Directory with config.json, safetensors and a tokenizer."""
     tiny: TinyModel | None = None
     """Make a tiny model instead."""

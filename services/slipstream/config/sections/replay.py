@@ -1,9 +1,8 @@
 """The replay service."""
 
-from pathlib import Path
-
 from pydantic import Field
 
+from slipstream.config.paths import HomePath
 from slipstream.config.sections.section import Address, Section
 
 
@@ -16,11 +15,11 @@ class ReplayConfig(Section):
     """redis://, rediss:// (TLS) or unix:// address; without one an embedded Redis is started."""
     redis_username: str | None = None
     """User of Redis' access control list; not given: the user `default`."""
-    redis_password_file: Path | None = None
+    redis_password_file: HomePath | None = None
     """File with the password; newlines at its end do not count. Read anew at each connection."""
-    redis_authority: Path | None = None
+    redis_authority: HomePath | None = None
     """File with the certificate authority that signed Redis' certificate; not given: those of the system."""
-    redis_dir: Path | None = None
+    redis_dir: HomePath | None = None
     """Where the embedded Redis keeps its append-only file; default: in the run directory."""
     lease_seconds: float = Field(120.0, gt=0)
     """Deadline of a lease, after which the prompt goes to another worker."""

@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 
 from slipstream.config import ConfigError, RunConfig, WarmupConfig, load_config
+from slipstream.config.data import demonstrates
 from slipstream.learner.policy.loading import load_policy, pick_device, without_progress_bars
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.policy.tiny import make_tiny_model
@@ -29,8 +30,11 @@ REPORTS = 20
 TEST_PROMPTS = 200
 
 
-def warm_up(config: RunConfig, output: Path) -> float:
+def warm_up(config: RunConfig, output: Path) -> float | None:
     """Make the model, train it, write it to `output`; returns its sampled accuracy on held-out prompts.
+
+    The accuracy is None where demonstrations are apart from answers: whether an answer within a chain of
+    thought is right, only the rewards can tell.
 
     Errors: ValueError for data or a model that do not fit; OSError when `output` cannot be written.
     """
@@ -46,10 +50,11 @@ def warm_up(config: RunConfig, output: Path) -> float:
     policy = load_policy(start, source=start, device=pick_device(config.learner.device), dtype=torch.float32)
     tokens = load_tokens(start, max_new_tokens=config.rollout.max_new_tokens)
     source = make_source(config.data, seed=config.seed)
-    if config.model.path is not None:
+    measured = not demonstrates(config.data)
+    if config.model.path is not None and measured:
         _say(accuracy_before=sampled_accuracy(policy, tokens, source, config)[0])
     fit_demonstrations(policy, tokens, source, settings, max_tokens_per_row=config.learner.max_tokens_per_row)
-    accuracy, _ = sampled_accuracy(policy, tokens, source, config)
+    accuracy = sampled_accuracy(policy, tokens, source, config)[0] if measured else None
     policy.save(partial)
     if config.model.tiny is not None:
         shutil.rmtree(start)
