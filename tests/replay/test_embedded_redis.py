@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -12,11 +13,30 @@ from pathlib import Path
 import pytest
 from replay.driver import ACCEPTED, run_config, serving, until
 from slipstream.replay.__main__ import keep_running
+from slipstream.replay.redis_executable import RedisExecutable, asked, wheel_executable
 from slipstream.replay.redis_server import RedisServer
 from slipstream.rpc.channel import call_again
 from slipstream.rpc.errors import Unreachable
 from slipstream.telemetry.logs import Log
 from slipstream.v1 import replay_pb2 as pb
+
+SERVERS = ("redis-server", "valkey-server", "wheel")
+
+
+@pytest.fixture(params=SERVERS)
+def executable(request: pytest.FixtureRequest) -> RedisExecutable:
+    """Each server that this machine has; the wheel's is always there."""
+    if request.param == "wheel":
+        wheel = wheel_executable()
+        assert wheel is not None
+        return wheel
+    path = shutil.which(request.param)
+    if path is None:
+        pytest.skip(f"this machine has no {request.param}")
+    on_path = asked(Path(path))
+    assert on_path is not None
+    return on_path
+
 
 PARENT = """
 import asyncio, sys, time
@@ -33,9 +53,9 @@ asyncio.run(main())
 """
 
 
-def test_what_was_confirmed_survives_a_kill_of_redis(tmp_path: Path) -> None:
+def test_what_was_confirmed_survives_a_kill_of_redis(tmp_path: Path, executable: RedisExecutable) -> None:
     async def scenario() -> None:
-        server, config = RedisServer(tmp_path), run_config()
+        server, config = RedisServer(tmp_path, executable), run_config()
         await server.start()
         try:
             async with serving(server.url, config) as replay:
@@ -60,9 +80,11 @@ def test_what_was_confirmed_survives_a_kill_of_redis(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_kill_in_the_middle_of_many_inserts_loses_none_that_was_confirmed(tmp_path: Path) -> None:
+def test_a_kill_in_the_middle_of_many_inserts_loses_none_that_was_confirmed(
+    tmp_path: Path, executable: RedisExecutable
+) -> None:
     async def scenario() -> None:
-        server, config = RedisServer(tmp_path), run_config(per_step=200)
+        server, config = RedisServer(tmp_path, executable), run_config(per_step=200)
         await server.start()
         confirmed: list[str] = []
         try:
@@ -91,12 +113,12 @@ def test_a_kill_in_the_middle_of_many_inserts_loses_none_that_was_confirmed(tmp_
     asyncio.run(scenario())
 
 
-def test_a_restart_finds_everything_as_it_was(tmp_path: Path) -> None:
+def test_a_restart_finds_everything_as_it_was(tmp_path: Path, executable: RedisExecutable) -> None:
     async def scenario() -> None:
         config = run_config()
         seen: list[pb.GetStatsResponse] = []
         for _ in range(2):
-            server = RedisServer(tmp_path)
+            server = RedisServer(tmp_path, executable)
             await server.start()
             async with serving(server.url, config) as replay:
                 if not seen:
@@ -126,11 +148,13 @@ def test_two_servers_never_share_a_directory(tmp_path: Path, monkeypatch: pytest
     asyncio.run(scenario())
 
 
-def test_a_server_that_cannot_start_says_what_its_log_says(tmp_path: Path) -> None:
+def test_a_server_that_cannot_start_says_what_its_log_says(
+    tmp_path: Path, executable: RedisExecutable
+) -> None:
     (tmp_path / "appendonly.aof").write_text("this is not an append-only file\n")
 
     async def scenario() -> None:
-        server = RedisServer(tmp_path)
+        server = RedisServer(tmp_path, executable)
         try:
             with pytest.raises(Unreachable, match="Bad file format reading the append only file"):
                 await server.start(timeout=10)
@@ -140,9 +164,11 @@ def test_a_server_that_cannot_start_says_what_its_log_says(tmp_path: Path) -> No
     asyncio.run(scenario())
 
 
-def test_only_this_user_can_reach_the_socket_and_stop_removes_it(tmp_path: Path) -> None:
+def test_only_this_user_can_reach_the_socket_and_stop_removes_it(
+    tmp_path: Path, executable: RedisExecutable
+) -> None:
     async def scenario() -> None:
-        server = RedisServer(tmp_path)
+        server = RedisServer(tmp_path, executable)
         await server.start()
         folder = Path(server.url.removeprefix("unix://")).parent
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -171,9 +197,9 @@ def test_a_killed_parent_leaves_no_redis_and_no_lock_behind(tmp_path: Path) -> N
     asyncio.run(_start_and_stop(tmp_path))
 
 
-def test_a_redis_that_dies_is_started_again(tmp_path: Path) -> None:
+def test_a_redis_that_dies_is_started_again(tmp_path: Path, executable: RedisExecutable) -> None:
     async def scenario() -> None:
-        server, stop = RedisServer(tmp_path), asyncio.Event()
+        server, stop = RedisServer(tmp_path, executable), asyncio.Event()
         await server.start()
         watch = asyncio.create_task(keep_running(server, log=Log(pod="replay", level="error"), stop=stop))
         try:

