@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from slipstream.cli.errors import RunFailed
+from slipstream.cli.launch.attention import Attention
 from slipstream.cli.launch.display import Display
 from slipstream.cli.launch.interrupt import Interrupt
 from slipstream.cli.launch.leash import Leash
@@ -48,6 +49,8 @@ class Session:
         self._supervisor = Supervisor(
             pods, run, environment=leash.environment, say=display.say, started=leash.started
         )
+        names = [pod.name for pod in pods]
+        self._attention = Attention(config, run, names, say=display.say, history=self._history)
 
     async def live(self, interrupt: Interrupt) -> dict[str, Any]:
         """From the first pod to the plots; returns the summary. Errors: RunFailed when all has stopped."""
@@ -68,7 +71,7 @@ class Session:
         return summary
 
     async def _train(self, interrupt: Interrupt) -> PodFailed | None:
-        watcher = asyncio.create_task(self._watch())
+        watcher = asyncio.gather(self._watch(), self._attention.watch(self._supervisor.addresses.get))
         try:
             await self._supervisor.run(interrupt.requested)
         except PodFailed as failure:
@@ -98,6 +101,7 @@ class Session:
         for row in rows:
             self._history.add(row)
         if show and rows:
+            self._attention.rows(rows)
             self._display.rows(rows, self._history)
         return bool(rows)
 
