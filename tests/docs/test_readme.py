@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -61,3 +62,12 @@ def test_a_right_answer_in_the_form_that_is_asked_for_has_every_reward_of_the_ex
         return [[component.value for component in vector] for vector in vectors]
 
     assert asyncio.run(values()) == [[1.0, 1.0], [0.0, 0.0], [0.0, 1.0]]
+
+
+def test_make_setup_installs_and_runs_nothing() -> None:
+    steps = subprocess.run(
+        ["make", "--dry-run", "--always-make", "setup"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    assert "docker/setup.sh" in steps
+    assert "slipstream" not in steps
+    assert "pytest" not in steps

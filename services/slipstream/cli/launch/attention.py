@@ -6,19 +6,20 @@ rows of the steps ──▶ equal ──┘
 """
 
 import asyncio
+import math
+import time
 from collections.abc import Callable, Iterable, Sequence
 
 from slipstream.cli.launch.filtered import FilteredShare, UnvariedSteps
 from slipstream.cli.launch.ledger import read_ledger
 from slipstream.cli.launch.notices import Notices, sample_line
-from slipstream.cli.launch.pods import REPLAY, ROLLOUT, VERIFIER
+from slipstream.cli.launch.pods import ROLLOUT, VERIFIER
 from slipstream.cli.launch.rows import History, Row
 from slipstream.cli.launch.rundir import RunDirectory
 from slipstream.config import RunConfig
 
-LOOK_SECONDS = 0.5
-LEDGER_LOOKS = 4
-"""The ledger is read at every so many looks."""
+LEDGER_SECONDS = 2.0
+"""Time between two readings of the ledger."""
 WHAT_TO_DO = "look at the rewards, at how hard the prompts are, and at samples.jsonl"
 
 
@@ -41,30 +42,33 @@ class Attention:
         self._rpc = config.rpc
         self._say = say
         self._history = history
+        self._reading: asyncio.Task[None] | None = None
+        self._next_reading = 0.0
 
-    async def watch(self, address_of: Callable[[str], str | None]) -> None:
-        """Until cancelled: look at the logs, and now and then at the ledger of replay."""
-        looks = 0
-        try:
-            while True:
-                self._look_at_logs()
-                if looks % LEDGER_LOOKS == 0 and (address := address_of(REPLAY)) is not None:
-                    await self._look_at_ledger(address)
-                looks += 1
-                await asyncio.sleep(LOOK_SECONDS)
-        finally:
-            self._look_at_logs()
-
-    def rows(self, new: Sequence[Row]) -> None:
-        """Take in rows of the learner."""
-        for row in new:
+    def look(self, rows: Sequence[Row], *, replay: str | None) -> None:
+        """Take in what is new: rows of the learner, lines of the logs, now and then the ledger of replay at
+        this address. Called often, in the loop; it waits for nothing."""
+        for line in self._notices.lines():
+            self._say(line)
+        for row in rows:
             if row.get("event") == "step":
                 self._steps.add(row)
                 self._warn(self._steps.warning())
+        if replay is not None and time.monotonic() >= self._next_reading:
+            self._next_reading = time.monotonic() + LEDGER_SECONDS
+            self._read_again(replay)
 
-    def _look_at_logs(self) -> None:
-        for line in self._notices.lines():
-            self._say(line)
+    def _read_again(self, replay: str) -> None:
+        """Read the ledger beside the loop, unless that is under way; it has a deadline of its own."""
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(self._look_at_ledger(replay))
+            self._reading.add_done_callback(self._say_if_failed)
+
+    def _say_if_failed(self, reading: "asyncio.Task[None]") -> None:
+        error = None if reading.cancelled() else reading.exception()
+        if error is not None:
+            self._next_reading = math.inf
+            self._say(f"the share of filtered groups is not shown ({type(error).__name__}: {error})")
 
     async def _look_at_ledger(self, address: str) -> None:
         ledger = await read_ledger(address, self._rpc)

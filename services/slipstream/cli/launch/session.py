@@ -71,7 +71,7 @@ class Session:
         return summary
 
     async def _train(self, interrupt: Interrupt) -> PodFailed | None:
-        watcher = asyncio.gather(self._watch(), self._attention.watch(self._supervisor.addresses.get))
+        watcher = asyncio.create_task(self._watch())
         try:
             await self._supervisor.run(interrupt.requested)
         except PodFailed as failure:
@@ -100,8 +100,10 @@ class Session:
         rows = self._tail.rows()
         for row in rows:
             self._history.add(row)
+        if show:
+            self._leash.reap()
+            self._attention.look(rows, replay=self._supervisor.addresses.get(REPLAY))
         if show and rows:
-            self._attention.rows(rows)
             self._display.rows(rows, self._history)
         return bool(rows)
 
