@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CONFIG ?= examples/addition.yaml
 
-.PHONY: help quickstart test test-long test-chart test-presets test-trl test-mutants test-gpu lint format proto dashboards charts bench bench-staleness bench-learner bench-autoscaling bench-verifier clean
+.PHONY: help setup quickstart test test-long test-chart test-presets test-trl test-mutants test-gpu lint format proto dashboards charts bench bench-staleness bench-learner bench-autoscaling bench-verifier clean
 
 help:  ## Show this list.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
@@ -14,6 +14,8 @@ help:  ## Show this list.
 $(READY): pyproject.toml docker/setup.sh docker/cpu-wheels.sh docker/find-python.sh $(wildcard docker/constraints/setup*.txt)
 	PYTHON=$(PYTHON) VENV=$(VENV) bash docker/setup.sh
 	@touch $@
+
+setup: $(READY)  ## Install everything in .venv, and run nothing.
 
 quickstart: $(READY)  ## Train the million-parameter model on two-digit addition.
 	$(BIN)/slipstream run $(CONFIG)

@@ -1,10 +1,14 @@
 """Prompts to token ids, and completions to text for the rewards. Never the other way round (invariant 1)."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from slipstream.types import Prompt
+
+TURN = "ANSWER"
+"""Stands for an answer where a chat template is looked at."""
 
 
 class PromptTooLong(ValueError):
@@ -38,11 +42,28 @@ class Tokens:
             )
         return tuple(ids)
 
-    def encode_answer(self, text: str) -> tuple[int, ...]:
-        """A demonstration as the policy should sample it: the text, then end of sequence."""
+    def encode_answer(self, text: str, *, prompt: Prompt | None = None) -> tuple[int, ...]:
+        """A demonstration as the policy should sample it: the text, then end of sequence.
+
+        After a prompt of messages that is what the chat template puts behind the turn of an assistant.
+        """
         ids = self.encode_text(text)
         end = self._tokenizer.eos_token_id
+        if prompt is not None and prompt.messages and self.end_of_turn is not None:
+            end = self.end_of_turn
         return ids if end is None else (*ids, end)
+
+    @cached_property
+    def end_of_turn(self) -> int | None:
+        """The first special token that the chat template puts behind an answer; None where there is none."""
+        if not self._tokenizer.chat_template:
+            return None
+        turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": TURN}]
+        text: str = self._tokenizer.apply_chat_template(turns, tokenize=False)
+        _, answer, behind = text.rpartition(TURN)
+        special = {number for number, token in self._tokenizer.added_tokens_decoder.items() if token.special}
+        ids = self.encode_text(behind) if answer else ()
+        return next((number for number in ids if number in special), None)
 
     def encode_text(self, text: str) -> tuple[int, ...]:
         """A text by itself, without special tokens."""

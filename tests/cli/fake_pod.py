@@ -44,9 +44,14 @@ def replay(arguments, config, behaviours) -> int:
 
     class Servicer(replay_pb2_grpc.ReplayServicer):
         def GetStats(self, request, context):
-            return replay_pb2.GetStatsResponse(
-                ledger=replay_pb2.Ledger(leased=9, inserted=7, returned=2, trained=6, filtered={"same": 1})
-            )
+            ledger = replay_pb2.Ledger(leased=9, inserted=7, returned=2, trained=6, filtered={"same": 1})
+            if "filters" in behaviours:  # ever more, and nearly all of it filtered
+                asked.append(1)
+                inserted, filtered = 100 * len(asked), {"zero_variance": 90 * len(asked)}
+                ledger = replay_pb2.Ledger(leased=inserted, inserted=inserted, filtered=filtered)
+            return replay_pb2.GetStatsResponse(ledger=ledger)
+
+    asked: list[int] = []
 
     server = grpc.server(ThreadPoolExecutor(1))
     replay_pb2_grpc.add_ReplayServicer_to_server(Servicer(), server)
@@ -65,6 +70,23 @@ def service(arguments, config, behaviours) -> int:
     if "die_at_start" in behaviours:
         print("RuntimeError: the engine has no memory", flush=True)
         return 3
+    if "reward_fails" in behaviours:
+        from slipstream.telemetry.logs import Log
+
+        Log(pod=arguments.name).warning(
+            "reward failed", prompt="file/3", reward="mine", detail="JobFailed: ValueError: no\nmore"
+        )
+    if "unvaried" in behaviours:
+        from slipstream.telemetry.logs import Log
+
+        Log(pod=arguments.name).info(
+            "group without variance",
+            prompt="file/3",
+            truth="42",
+            answers=8,
+            answer="4 2",
+            rewards="exact_match 0",
+        )
     if "never_ready" not in behaviours:
         _announce(arguments, os.environ.get("SLIPSTREAM_VERIFIER_ADDRESS", "127.0.0.1:7"))
     _serve(behaviours, arguments.name)
@@ -176,6 +198,7 @@ def _step(stream, step: int, elapsed: float) -> None:
         clip_fraction_high=0.02,
         tokens_trained=40,
         completions=16,
+        truncated_fraction=0.25,
         completions_with_several_versions=4,
         completions_stale=12,
         tokens_per_second=5000.0,

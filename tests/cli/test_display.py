@@ -4,9 +4,10 @@ import io
 import json
 from pathlib import Path
 
+import pytest
 from matplotlib import image
 from rich.console import Console
-from slipstream.cli.launch.columns import evaluation_line, step_line
+from slipstream.cli.launch.columns import columns, duration, evaluation_line, step_line
 from slipstream.cli.launch.display import LiveDisplay, PlainDisplay, panel
 from slipstream.cli.launch.plots import draw_all, smooth
 from slipstream.cli.launch.rows import History
@@ -34,9 +35,54 @@ def a_history(steps: int) -> History:
 
 
 def test_what_a_row_lacks_is_a_dash() -> None:
-    line = step_line({"step": 1}, accuracy=None, steps=9)
+    line = step_line({"step": 1}, History(), steps=9)
 
-    assert line.startswith("step 1/9  reward –  held-out –  staleness – max –")
+    assert line.startswith(
+        "step 1/9  reward –  held-out –  filtered –  truncated –  staleness – max –  clip low/high –/–"
+    )
+    assert line.endswith("time left –")
+
+
+def test_the_time_left_is_at_the_pace_of_the_newest_steps_of_this_session() -> None:
+    history = History()
+    for step, elapsed in ((1, 500.0), (2, 1000.0), (3, 2.0), (4, 4.0), (5, 6.0)):
+        history.add({"event": "step", "step": step, "elapsed_seconds": elapsed})
+    assert history.seconds_left(100) == 2.0 * 95
+    assert step_line({"step": 5}, history, steps=100).endswith("time left 3m 10s")
+
+
+def test_one_step_gives_no_pace() -> None:
+    history = History()
+    history.add({"event": "step", "step": 1, "elapsed_seconds": 3.0})
+    assert history.seconds_left(100) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0s"), (59.6, "1m 00s"), (3599, "59m 59s"), (7325, "2h 02m"), (187_200, "2d 04h")],
+)
+def test_a_duration_has_its_two_largest_units(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_the_panel_fits_80_columns_with_every_number_whole() -> None:
+    console = Console(file=io.StringIO(), width=80, force_terminal=False)
+    history = a_history(30)
+    history.filtered_share = 0.87
+    row = {**ROW, "step": 31, "elapsed_seconds": 9.0, "truncated_fraction": 0.125, "workers": 12}
+    row |= {"clip_fraction_low": 0.0123, "clip_fraction_high": 0.1234, "tokens_per_second": 123456.0}
+    history.add({**row, "idle_fraction": 0.5, "staleness_mean": 12.34, "staleness_max": 15})
+    console.print(panel("job", history, 12000))
+
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len(lines) <= 9
+    for text in columns(history.last_step, history, steps=12000).values():
+        assert text in "\n".join(lines)
+    for name in ("filtered", "87%", "truncated", "12%", "time left"):
+        assert name in "\n".join(lines)
+    assert "…" not in "\n".join(lines)
 
 
 def test_an_evaluation_names_its_unscored_completions() -> None:

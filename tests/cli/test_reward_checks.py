@@ -1,7 +1,8 @@
-"""A user's own rewards, looked at when the run is validated."""
+"""A user's own rewards, tried when the run is validated."""
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from slipstream.cli.checks.rewards import check_rewards
@@ -9,11 +10,25 @@ from slipstream.config import parse_config
 from slipstream.config.checks import Problem
 
 MODULE = """
-import math
-def good(prompt, answer, *, k=1): return k
-def whole(prompt, answers): return [0] * len(answers)
+import math, os, time
+from slipstream.verifier.reward import Verdict, invalid
+print("imported")
+def exact(prompt, answer, *, k=1): print("called"); return k * (answer.text == prompt.answer)
+def verdict(prompt, answer): return Verdict(value=0.5) if answer.text else invalid("empty")
+def whole(prompt, answers): return [len(a.text) for a in answers]
+def raises(prompt, answer): return answer.nothing
+def raises_on_empty(prompt, answer): return 1 / len(answer.text)
+def none(prompt, answer): pass
+def text(prompt, answer): return "1.0"
+def nan(prompt, answer): return math.nan
+def wrong_count(prompt, answers): return [0.0]
+def trl(completions, **kwargs): return [0.0 for _ in completions]
+def trl_prompts(prompts, completions, **kwargs): return [0.0 for _ in completions]
+def numbers(prompt, answer): return [1.0]
 def narrow(prompt): return 0
 async def waits(prompt, answer): return 0
+def slow(prompt, answer): time.sleep(60)
+def dies(prompt, answer): os._exit(3)
 number = 3
 class Held:
     @staticmethod
@@ -22,72 +37,103 @@ class Held:
 
 
 def found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str = MODULE, **reward: object
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *rewards: dict[str, Any],
+    text: str = MODULE,
+    **sections: Any,
 ) -> list[Problem]:
-    """Problems of one custom reward, validated in a folder that holds `mine_checked.py`."""
+    """Problems of custom rewards, validated in a folder that holds `mine_checked.py`."""
     (tmp_path / "mine_checked.py").write_text(text)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delitem(sys.modules, "mine_checked", raising=False)
-    config = parse_config(
-        {"rewards": [{"name": "exact_match"}, {"name": "mine", "kind": "custom", **reward}]}
-    )
-    problems = list(check_rewards(config))
-    sys.modules.pop("mine_checked", None)
-    return problems
+    custom = [{"name": f"mine{i}", "kind": "custom", **reward} for i, reward in enumerate(rewards)]
+    return list(check_rewards(parse_config({"rewards": [{"name": "math"}, *custom], **sections})))
 
 
-@pytest.mark.parametrize(
-    "reward",
-    [
-        {"function": "mine_checked:good"},
-        {"function": "mine_checked:good", "arguments": {"k": 2}},
+def test_what_a_function_says_of_a_right_and_of_an_empty_answer_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rewards: list[dict[str, Any]] = [
+        {"function": "mine_checked:exact"},
+        {"function": "mine_checked:exact", "arguments": {"k": 2}},
         {"function": "mine_checked:whole", "group": True},
+        {"function": "mine_checked:verdict"},
         {"function": "mine_checked:Held.inside"},
-        {"function": "mine_checked:math.hypot"},
-    ],
-)
-def test_a_function_that_can_be_called_is_no_problem(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reward: dict[str, object]
-) -> None:
+    ]
     path = list(sys.path)
-    assert found(tmp_path, monkeypatch, **reward) == []
+    problems = found(tmp_path, monkeypatch, *rewards)
+
     assert sys.path == path
+    assert "mine_checked" not in sys.modules
+    assert {problem.severity for problem in problems} == {"note"}
+    right, doubled, whole, verdict, same = problems
+    assert right.key == "rewards.1.function"
+    assert right.reason.startswith("`mine0` gives the right answer '")
+    assert right.reason.endswith(" 1, and an empty answer 0")
+    assert doubled.reason.endswith(" 2, and an empty answer 0")
+    assert whole.reason[-len(" 3, and an empty answer 0") :].endswith(", and an empty answer 0")
+    assert verdict.reason.endswith(" 0.5, and an empty answer 0 (invalid: empty)")
+    assert same.remedy == "it should tell them apart, or nothing is learned"
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"function": "mine_checked:goood"}, "mine_checked has no function `goood`"),
+    ({"function": "mine_checked:number"}, "mine_checked has no function `number`"),
+    ({"function": "nowhere_at_all:f"}, "No module named 'nowhere_at_all'"),
+    ({"function": "mine_checked:narrow"}, "cannot be called with a prompt, an answer: too many"),
+    ({"function": "mine_checked:exact", "arguments": {"j": 2}}, "unexpected keyword argument 'j'"),
+    ({"function": "mine_checked:waits"}, "is a coroutine function"),
+    ({"function": "mine_checked:raises"}, "AttributeError: 'Answer' object has no attribute 'nothing'"),
+    ({"function": "mine_checked:raises_on_empty"}, "of an empty answer to prompt "),
+    ({"function": "mine_checked:none"}, "a score is a number, a bool or a Verdict, got NoneType"),
+    ({"function": "mine_checked:text"}, "a score is a finite number, got '1.0'"),
+    ({"function": "mine_checked:nan"}, "a score is a finite number, got nan"),
+    ({"function": "mine_checked:numbers"}, "a score is a number, a bool or a Verdict, got list"),
+    ({"function": "mine_checked:wrong_count", "group": True}, "returned 1 scores for 2 answers"),
+    ({"function": "mine_checked:trl"}, "takes `completions`, a list, which is the signature of TRL"),
+    ({"function": "mine_checked:trl_prompts", "group": True}, "a list, which is the signature of TRL"),
+    ({"function": "mine_checked:slow", "timeout_seconds": 0.3}, "no verdict within"),
+    ({"function": "mine_checked:dies"}, "WorkerLost: "),
+    ({"entry_point": "brevity"}, "no entry point 'brevity' in the group slipstream.rewards; installed: none"),
+]
+
+
+def test_what_is_no_reward_is_refused_with_the_reason_and_the_signature_that_is_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problems = found(tmp_path, monkeypatch, *(reward for reward, _ in REFUSED))
+
+    assert len(problems) == len(REFUSED)
+    for position, (problem, (reward, reason)) in enumerate(zip(problems, REFUSED, strict=True), 1):
+        assert problem.severity == "error", reward
+        assert problem.key == f"rewards.{position}.{'entry_point' if 'entry_point' in reward else 'function'}"
+        assert reason in problem.reason, reward
+        if "cannot be imported" not in problem.reason:
+            wanted = "answers, **arguments) and returns as many" if reward.get("group") else "a finite number"
+            assert wanted in problem.remedy
+
+
+def test_each_task_of_a_mixture_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "def picky(prompt, answer): return int(prompt.task == 'addition' or prompt.fields['nothing'])"
+    data = {"kind": "mixture", "of": [{"kind": "addition"}, {"kind": "sort_digits"}]}
+    (problem,) = found(tmp_path, monkeypatch, {"function": "mine_checked:picky"}, text=text, data=data)
+    assert problem.severity == "error"
+    assert "KeyError: 'nothing'" in problem.reason
 
 
 @pytest.mark.parametrize(
-    ("reward", "reason"),
+    ("text", "reason"),
     [
-        ({"function": "mine_checked:goood"}, "mine_checked has no function `goood`"),
-        ({"function": "mine_checked:number"}, "mine_checked has no function `number`"),
-        ({"function": "nowhere_at_all:f"}, "No module named 'nowhere_at_all'"),
-        ({"function": "mine_checked:narrow"}, "cannot be called with a prompt, an answer: too many"),
-        ({"function": "mine_checked:good", "arguments": {"j": 2}}, "unexpected keyword argument 'j'"),
-        ({"function": "mine_checked:waits"}, "is a coroutine function"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("import os; os._exit(5)", "the process that tried them ended"),
     ],
 )
-def test_a_function_that_cannot_be_called_is_named_with_what_is_wrong(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reward: dict[str, object], reason: str
+def test_a_module_that_raises_or_exits_is_a_problem_and_not_a_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, reason: str
 ) -> None:
-    (problem,) = found(tmp_path, monkeypatch, **reward)
-    assert (problem.key, problem.severity) == ("rewards.1.function", "error")
+    (problem,) = found(tmp_path, monkeypatch, {"function": "mine_checked:exact"}, text=text)
+    assert problem.severity == "error"
     assert reason in problem.reason
-
-
-def test_a_module_that_raises_is_a_problem_and_not_a_crash(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (problem,) = found(tmp_path, monkeypatch, "1 / 0", function="mine_checked:good")
-    assert "ZeroDivisionError: division by zero" in problem.reason
-
-
-def test_an_entry_point_that_is_not_installed_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (problem,) = found(tmp_path, monkeypatch, entry_point="brevity")
-    assert problem.key == "rewards.1.entry_point"
-    assert (
-        "no entry point 'brevity' in the group slipstream.rewards; installed: none at all" in problem.reason
-    )
 
 
 def test_an_installed_entry_point_is_found_by_its_name(
@@ -96,6 +142,21 @@ def test_an_installed_entry_point_is_found_by_its_name(
     package = tmp_path / "brevity-1.0.dist-info"
     package.mkdir()
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: brevity\nVersion: 1.0\n")
-    (package / "entry_points.txt").write_text("[slipstream.rewards]\nbrevity = mine_checked:good\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    assert found(tmp_path, monkeypatch, entry_point="brevity") == []
+    (package / "entry_points.txt").write_text("[slipstream.rewards]\nbrevity = mine_checked:exact\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    (problem,) = found(tmp_path, monkeypatch, {"entry_point": "brevity"})
+    assert problem.severity == "note"
+
+
+@pytest.mark.parametrize(("extract", "count"), [("whole", 1), ("answer_tag", 0)])
+def test_a_format_that_no_exact_match_can_have_is_remarked_on(extract: str, count: int) -> None:
+    form = {"name": "form", "kind": "format", "pattern": "(?s).*<answer>.*</answer>"}
+    exact = {"name": "exact_match", "extract": extract}
+    problems = list(check_rewards(parse_config({"rewards": [exact, form]})))
+    assert [problem.severity for problem in problems] == ["note"] * count
+    assert all("no ground truth has the form that `form` wants" in problem.reason for problem in problems)
+
+
+def test_a_format_that_the_ground_truths_have_is_no_problem() -> None:
+    rewards = [{"name": "exact_match"}, {"name": "format", "pattern": r"\d+"}]
+    assert list(check_rewards(parse_config({"rewards": rewards}))) == []

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from slipstream.cli.launch.rows import History, Tail, read_history
-from slipstream.cli.launch.summary import staleness_counts, staleness_mean, summarize
+from slipstream.cli.launch.summary import describe, staleness_counts, staleness_mean, summarize
 from slipstream.types import Ledger
 
 
@@ -113,6 +113,23 @@ def test_accuracies_are_those_of_the_first_and_the_last_step() -> None:
     assert unknown["held_out_accuracy_before"] is None
     assert unknown["held_out_accuracy_after"] is None
     assert known["held_out_accuracy_after"] == 0.7
+
+
+def test_an_interrupted_run_shows_the_last_accuracy_that_was_measured() -> None:
+    start, between = ({"event": "evaluation", "step": at, "accuracy": 0.3 + at} for at in (0, 1))
+    rows = history(start, step(1), between, step(2), {"event": "interrupted", "step": 2})
+    summary = summarize(rows, ledger=None, orphans=0, interrupted=True)
+
+    assert (summary["held_out_accuracy_last"], summary["held_out_step_last"]) == (1.3, 1)
+    assert "held-out accuracy 0.300 → 1.300 at step 1, the last one measured" in describe(summary)
+    only_start = summarize(history(start, step(1)), ledger=None, orphans=0, interrupted=True)
+    assert "held-out accuracy 0.300 at the start, not measured since" in describe(only_start)
+
+
+def test_the_summary_says_what_was_filtered() -> None:
+    ledger = Ledger(leased=8, inserted=8, trained=1, filtered={"zero_variance": 6, "unscored": 1})
+    lines = describe(summarize(history(), ledger=ledger, orphans=0, interrupted=False))
+    assert "88% of 8 groups filtered: zero_variance 6, unscored 1" in lines
 
 
 def test_a_single_evaluation_is_before_and_not_after() -> None:

@@ -116,6 +116,8 @@ def test_the_summary_says_what_the_rows_and_the_ledger_say(finished: tuple[Launc
     assert summary == {
         "held_out_accuracy_before": 0.25,
         "held_out_accuracy_after": 0.75,
+        "held_out_accuracy_last": 0.75,
+        "held_out_step_last": 5,
         "steps": 5,
         "loop_seconds": 10.0,
         "completions_trained": 80,
@@ -137,12 +139,35 @@ def test_on_a_pipe_there_is_one_line_a_step_and_addresses_first(finished: tuple[
     lines = [line for line in out.splitlines() if line.startswith("step ")]
     assert len(lines) == 5
     assert lines[2] == (
-        "step 3/5  reward 0.280  held-out 0.250  staleness 1.50 max 3  clip low/high 0.0010/0.0200  "
-        "tokens/s 5,000  idle 10%  workers 1  version 3"
+        "step 3/5  reward 0.280  held-out 0.250  filtered –  truncated 25%  staleness 1.50 max 3  "
+        "clip low/high 0.0010/0.0200  tokens/s 5,000  idle 10%  workers 1  version 3  time left 0s"
     )
     assert re.search(r"replay is ready at 127\.0\.0\.1:\d+", out)
     assert "cold start: step 100/100  loss 1.500" in out
     assert out.index("waiting for") < out.index("step 1/5")
+
+
+def test_the_first_failure_of_a_reward_is_on_the_console(launcher: Launcher) -> None:
+    status, out, _ = launcher.run(FAKE="verifier:reward_fails", FAKE_STEP_SECONDS="0.3")
+    assert status == 0
+    said = [line for line in out.splitlines() if line.startswith("reward `mine` failed")]
+    assert said == [
+        "reward `mine` failed on prompt file/3: JobFailed: ValueError: no; see "
+        f"{launcher.latest.resolve() / 'logs' / 'verifier.log'}"
+    ]
+    assert out.index(said[0]) < out.index("step 5/5")
+
+
+def test_a_run_whose_groups_are_nearly_all_filtered_is_warned_of_with_a_sample(launcher: Launcher) -> None:
+    status, out, _ = launcher.run(
+        "learner.groups_per_step=10", FAKE="replay:filters rollout-0:unvaried", FAKE_STEP_SECONDS="1"
+    )
+    assert status == 0
+    warnings = [line for line in out.splitlines() if line.startswith("warning:")]
+    assert len(warnings) == 1
+    assert "90% of the last 100 groups were filtered (90 because all their answers were" in warnings[0]
+    assert "all 8 answers to prompt file/3 (ground truth '42') were rewarded alike: exact_match 0" in out
+    assert "filtered 90%" in out
 
 
 def test_the_pods_read_a_resolved_configuration(finished: tuple[Launcher, str]) -> None:

@@ -205,6 +205,31 @@ def test_the_chat_template_counts_for_the_context(job: Path, capsys: pytest.Capt
     assert "prompt rows.jsonl:1 has 16 tokens" in complaint(capsys, job, "rollout.max_new_tokens=5")
 
 
+@pytest.mark.parametrize(
+    ("stops", "seen"), [(None, True), ({"eos_token_id": [1, 11]}, False), ({"eos_token_id": 1}, True)]
+)
+def test_a_chat_template_whose_end_of_turn_does_not_stop_generation_is_remarked_on(
+    job: Path, capsys: pytest.CaptureFixture[str], stops: dict[str, Any] | None, seen: bool
+) -> None:
+    model = job.with_name("model")
+    tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
+    tokenizer.add_special_tokens(["<begin>", "<end>"])
+    tokenizer.save(str(model / "tokenizer.json"))
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**config, "vocab_size": 12}))
+    template = "{% for m in messages %}<begin>{{ m.content }}<end> {% endfor %}"
+    settings = {"chat_template": template, "eos_token": "w1"}
+    (model / "tokenizer_config.json").write_text(json.dumps(settings))
+    if stops is not None:
+        (model / "generation_config.json").write_text(json.dumps(stops))
+    rows = job.with_name("rows.jsonl")
+    turns = [{"role": "user", "content": f"w1 {i}"} for i in range(40)]
+    rows.write_text("".join(json.dumps({"messages": [turn], "answer": "w2"}) + "\n" for turn in turns))
+
+    assert main(["validate", str(job)]) == 0
+    assert ("ends a turn with <end>, and generation does not stop there" in capsys.readouterr().out) is seen
+
+
 def test_a_malformed_row_is_named_by_file_and_line(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = job.parent / "rows.jsonl"
     rows.write_text(rows.read_text() + '{"prompt": "w1"}\n')

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from slipstream.cli.cold import warmup_command, warmup_config
 from slipstream.cli.errors import RunFailed, UsageError
-from slipstream.cli.warmup import cached_model, needs_cold_start, warmed
+from slipstream.cli.warmup import Progress, cached_model, needs_cold_start, warmed
 from slipstream.config import parse_config
 
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_pod.py")), "warmup")
@@ -76,6 +76,29 @@ def test_any_model_and_any_rows_take_their_places(tmp_path: Path) -> None:
     assert config.data.kind == "file"
     assert config.warmup is not None
     assert config.warmup.steps == 300
+    assert config.warmup.batch_size_of(config.model) == 16
+    assert config.warmup.learning_rate_of(config.model) == 1e-5
+
+
+def test_the_tiny_models_defaults_are_its_own_and_part_of_the_cache_key() -> None:
+    tree = {"model": {"tiny": {}}, "warmup": {}}
+    spelled_out = {"model": {"tiny": {}}, "warmup": {"batch_size": 128, "learning_rate": 1e-3}}
+    assert cached_model(parse_config(tree)) == cached_model(parse_config(spelled_out))
+
+
+def test_what_is_done_beside_the_steps_is_said_and_counted_every_few_seconds() -> None:
+    said: list[str] = []
+    progress = Progress(said.append, "cold start")
+    counted = [{"phase": "measuring, prompt", "done_of_phase": i, "of_phase": 200} for i in range(1, 201)]
+    progress.show([{"phase": "loading m"}, *counted, {"phase": "writing"}])
+    progress.show([{"step": 3, "steps": 3, "loss": 1.25, "seconds_left": 0.0}])
+
+    assert said == [
+        "cold start: loading m",
+        "cold start: measuring, prompt 200/200",
+        "cold start: writing",
+        "cold start: step 3/3  loss 1.250  time left 0s",
+    ]
 
 
 def test_a_missing_model_and_an_output_in_use_are_named(tmp_path: Path) -> None:

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from slipstream.config import ConfigError, apply_environment, load_config, parse_config
+from slipstream.config import ConfigError, WarmupConfig, apply_environment, load_config, parse_config
 from slipstream.config.load import dump_config
+from slipstream.config.schema_keys import keys_at
 
 
 def error_of(tree: dict[str, object], *overrides: str) -> str:
@@ -30,6 +31,61 @@ def test_an_unknown_key_of_an_algorithm_suggests_the_nearest() -> None:
     tree = {"algorithm": {"objective": {"kind": "cispo", "clip_hgh": 3}}}
 
     assert "did you mean `clip_high`?" in error_of(tree)
+
+
+@pytest.mark.parametrize(
+    ("override", "meant"),
+    [
+        ("learner.stepz=1", "`steps`"),
+        ("learner.group_siz=4", "`rollout.group_size`"),
+        ("learner.group_size=4", "`rollout.group_size`"),
+        ("max_staleness=4", "`staleness.max_staleness`"),
+        ("rollout.steps=4", "`learner.steps` or `warmup.steps` or `stages[].steps`"),
+        ("clip_high=0.3", "`algorithm.objective.clip_high` or `algorithm.correction[].clip_high`"),
+        ("rollout.max_new_token=4", "`max_new_tokens`"),
+    ],
+)
+def test_an_unknown_key_is_answered_from_its_section_and_then_from_the_others(
+    override: str, meant: str
+) -> None:
+    key = override.partition("=")[0]
+    assert f"{key}: unknown key; did you mean {meant}?" in error_of({}, override)
+
+
+def test_a_key_like_none_is_answered_with_no_other() -> None:
+    assert error_of({"qwertyuiop": 1}).endswith("qwertyuiop: unknown key")
+
+
+def test_every_key_is_found_in_its_section_and_suggested_there() -> None:
+    """Whatever key gets one letter too many, that key is what is suggested."""
+    for section in ("learner", "rollout", "staleness", "evaluation", "replay", "verifier"):
+        for key in keys_at([section]) - {"n"}:
+            assert f"`{key}`?" in error_of({section: {f"{key}x": 1}}), key
+
+
+def test_every_file_with_a_key_twice_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("learner:\n  steps: 3\n  threads: 1\n  steps: 4\n")
+    with pytest.raises(ConfigError, match=r"job.yaml: line 4: `steps` stands here again, after line 2"):
+        load_config(file)
+    file.write_text("rollout: {}\nlearner: {}\nrollout: {}\n")
+    with pytest.raises(ConfigError, match="line 3: `rollout` stands here again"):
+        load_config(file)
+    assert "`steps` stands here again" in error_of({}, "learner={steps: 1, steps: 2}")
+
+
+def test_a_merged_key_may_be_replaced(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("learner: &a {steps: 3}\nstaleness: {}\nwarmup: {<<: *a, steps: 4}\n")
+    assert load_config(file).warmup == WarmupConfig(steps=4)
+
+
+def test_a_relative_file_that_is_missing_is_named_with_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=rf"^nowhere.yaml \(in {tmp_path}\): no such file"):
+        load_config(Path("nowhere.yaml"))
 
 
 def test_every_fault_is_named_at_once() -> None:

@@ -122,7 +122,10 @@ def test_folders_count_from_one() -> None:
             "stages[1] has the name `a`, which stages[0] has",
         ),
         (stages({"kind": "distillation"}), "stages.0.distillation.teacher: Field required"),
-        (stages({"kind": "rl", "epoch": 2}), "stages.0.rl.epoch: unknown key; did you mean `epochs`?"),
+        (
+            stages({"kind": "rl", "epoch": 2}),
+            "stages.0.rl.epoch: unknown key; did you mean `stages[].epochs`?",
+        ),
         (stages({**JUDGED, "judge_prompt": "is {answer} right?"}), "judge_prompt needs {prompt}"),
         (
             stages({"kind": "preference", "judge_prompt": "{prompt}{answer}"}),

@@ -45,17 +45,20 @@ def strict_rows(path: Path) -> list[dict[str, Any]]:
 def test_a_step_row_has_every_key_that_the_command_shows_and_sums_up(tmp_path: Path) -> None:
     report = Report(tmp_path, Metrics())
     row = write_step(report, [contrast(version=4), contrast(version=3)])
-    shown = columns(row, accuracy=None, steps=10)
+    shown = columns(row, read_history(tmp_path / "metrics.jsonl"), steps=10)
     assert shown == {
         "step": "5/10",
         "reward": "1.000",
         "held-out": "–",
+        "filtered": "–",
+        "truncated": "0%",
         "staleness": "0.50 max 1",
         "clip low/high": "0.1000/0.2000",
         "tokens/s": "2",
         "idle": "25%",
         "workers": "2",
         "version": "5",
+        "time left": "–",
     }
     report.evaluation(0, EVALUATION)
     report.evaluation(5, EVALUATION)
@@ -106,6 +109,7 @@ def test_the_reward_of_a_step_is_that_of_everything_generated_not_of_the_batch(t
     )
     assert (row["reward_mean"], row["rewards"]) == (2 * 7 / 8, {"exact_match": 7 / 8})
     assert (row["reward_mean_trained"], row["groups_generated"]) == (1.0, 4)
+    assert row["unvaried_share"] == 0.75
 
 
 def test_a_sample_carries_id_logprob_and_version_of_every_token(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """A cold start writes a loadable directory in one rename, or says in one line why not."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,8 @@ import yaml
 from learner.fakes import TINY
 from slipstream.learner.stages.warmup import main
 from slipstream.tokens import load_tokens
-from slipstream.types import Prompt
-from transformers import AutoModelForCausalLM
+from slipstream.types import ChatMessage, Prompt
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 
 @pytest.fixture
@@ -42,7 +43,11 @@ def test_two_steps_make_a_directory_that_loads_and_rows_of_progress(
 ) -> None:
     assert warm_up(tmp_path) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [row.get("step") for row in rows] == [1, 2, None]
+    assert [row["step"] for row in rows if "step" in row] == [1, 2]
+    phases = [row["phase"] for row in rows if "phase" in row]
+    assert phases[0].startswith("loading ")
+    assert "2 steps of 4 demonstrations, learning rate 0.001, float32" in phases
+    assert phases.count("measuring the accuracy, prompt") == 3
     assert rows[-1]["done"] is True
     assert 0 <= rows[-1]["accuracy"] <= 1
     made = tmp_path / "made"
@@ -147,3 +152,59 @@ def test_an_output_that_exists_is_refused_before_any_work(
     assert f"{tmp_path / 'made'} exists and is not empty" in output.err
     assert output.out == ""
     assert (tmp_path / "made" / "precious").read_text() == "mine"
+
+
+CHATML = "{% for m in messages %}<s>{{ m.role }}:{{ m.content }}<e>{% endfor %}"
+
+
+def with_template(source: Path, directory: Path) -> Path:
+    """A copy of a tiny model with a chat template, whose end of turn is not the end of sequence."""
+    shutil.copytree(source, directory)
+    tokenizer = AutoTokenizer.from_pretrained(directory)
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<s>", "<e>"]})
+    tokenizer.chat_template = CHATML
+    tokenizer.save_pretrained(directory)
+    model = AutoModelForCausalLM.from_pretrained(directory)
+    model.resize_token_embeddings(len(tokenizer))
+    model.save_pretrained(directory)
+    return directory
+
+
+@pytest.mark.usefixtures("quick")
+def test_an_answer_to_messages_ends_as_the_chat_template_ends_a_turn_and_engines_stop_there(
+    tiny_dir: Path, tmp_path: Path
+) -> None:
+    chat = with_template(tiny_dir, tmp_path / "chat")
+    tokens = load_tokens(chat, max_new_tokens=4)
+    tokenizer = AutoTokenizer.from_pretrained(chat)
+    end, eos = tokenizer.convert_tokens_to_ids("<e>"), tokenizer.eos_token_id
+    messages = (ChatMessage(role="user", content="1+1="),)
+    conversation = Prompt(prompt_id="p", task="t", answer="2", messages=messages)
+    text = Prompt(prompt_id="p", task="t", answer="2", text="1+1=")
+    assert tokens.encode_answer("2", prompt=conversation)[-1] == end != eos
+    assert tokens.encode_answer("2", prompt=text)[-1] == tokens.encode_answer("2")[-1] == eos
+
+    rows = [{"messages": [{"role": "user", "content": f"{i}+1="}], "answer": str(i + 1)} for i in range(8)]
+    data = tmp_path / "rows.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    status = warm_up(
+        tmp_path,
+        model={"path": str(chat)},
+        data={"kind": "file", "path": str(data), "held_out_fraction": 0.5},
+        rollout={"max_new_tokens": 4},
+    )
+    assert status == 0
+    settings = json.loads((tmp_path / "made" / "generation_config.json").read_text())
+    assert end in settings["eos_token_id"]
+    assert AutoModelForCausalLM.from_pretrained(tmp_path / "made").generation_config.eos_token_id[-1] == end
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_model_of_ones_own_has_its_own_defaults_and_dtype(
+    tiny_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = {"path": str(tiny_dir), "dtype": "bfloat16"}
+    assert warm_up(tmp_path, model=model, warmup={"steps": 1}) == 0
+    assert "1 steps of 16 demonstrations, learning rate 1e-05, bfloat16" in capsys.readouterr().out
+    made = AutoModelForCausalLM.from_pretrained(tmp_path / "made", dtype="auto")
+    assert made.dtype == torch.bfloat16

@@ -3,7 +3,7 @@
 import io
 import re
 
-from slipstream.telemetry.logs import LEVELS, Log
+from slipstream.telemetry.logs import LEVELS, Log, read_event
 
 
 def written(**values: object) -> str:
@@ -37,3 +37,21 @@ def test_below_the_level_nothing_is_written() -> None:
         for write in (log.debug, log.info, log.warning, log.error):
             write("event")
         assert [line.split()[1] for line in stream.getvalue().splitlines()] == list(LEVELS[least:])
+
+
+def test_what_was_written_is_read_back() -> None:
+    values = {"prompt": "file/3", "detail": 'a "b"\nc = d', "empty": "", "count": "3", "odd": "x=y"}
+    stream = io.StringIO()
+    Log(pod="rollout-0", stream=stream).warning("reward failed", **values)
+
+    event = read_event(stream.getvalue().rstrip("\n"))
+
+    assert event is not None
+    assert (event.level, event.pod, event.event) == ("warning", "rollout-0", "reward failed")
+    assert event.values == values
+
+
+def test_lines_of_others_are_no_events() -> None:
+    assert read_event("Traceback (most recent call last):") is None
+    assert read_event('{"step": 1}') is None
+    assert read_event("") is None

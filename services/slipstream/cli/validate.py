@@ -18,6 +18,7 @@ from slipstream.cli.checks.verifier import check_verifier
 from slipstream.cli.errors import UsageError
 from slipstream.config import RunConfig
 from slipstream.config.checks import EXPERT_KEYS, DerivedNumbers, Problem, check_config, derived_numbers
+from slipstream.config.place import place
 from slipstream.config.stage_runs import stage_runs
 from slipstream.tasks import make_source
 
@@ -99,7 +100,7 @@ def _reference(config: RunConfig) -> Iterator[Problem]:
     if path is not None and not (path / "config.json").is_file():
         yield Problem(
             key="algorithm.reference.path",
-            reason=f"{path} has no config.json",
+            reason=f"{place(path)} has no config.json",
             remedy="name a Hugging Face model directory, or leave it out for the model that the run starts "
             "from",
         )
@@ -110,7 +111,7 @@ def _critic(config: RunConfig) -> Iterator[Problem]:
     if path is not None and not (path / "config.json").is_file():
         yield Problem(
             key="learner.critic.path",
-            reason=f"{path} has no config.json",
+            reason=f"{place(path)} has no config.json",
             remedy="name a Hugging Face model directory, or leave it out for the policy's",
         )
 

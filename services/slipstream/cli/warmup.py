@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from slipstream.cli.launch.columns import duration
 from slipstream.cli.launch.process import PodFailed, Process, ended_how, stop_processes
 from slipstream.cli.launch.rows import Row, Tail, number
 from slipstream.config import RunConfig, WarmupConfig
@@ -42,7 +43,11 @@ def cached_model(config: RunConfig) -> Path:
     inputs = {
         "format": FORMAT,
         "model": config.model.model_dump(mode="json"),
-        "warmup": warmup.model_dump(mode="json", exclude={"cache_dir"}),
+        "warmup": {
+            **warmup.model_dump(mode="json", exclude={"cache_dir"}),
+            "batch_size": warmup.batch_size_of(config.model),
+            "learning_rate": warmup.learning_rate_of(config.model),
+        },
         "data": config.data.model_dump(mode="json") if warmup.steps else None,
         "files": _file_states(config),
         "seed": config.seed,
@@ -123,11 +128,21 @@ class Progress:
         for row in rows:
             step, steps = int(number(row, "step")), int(number(row, "steps"))
             due = time.monotonic() >= self._next or step == steps
-            if row.get("done"):
+            if "phase" in row:
+                self._say_phase(row)
+            elif row.get("done"):
                 self._say(f"{self._what}: done{_accuracy(row)}")
             elif "step" in row and due:
-                self._say(f"{self._what}: step {step}/{steps}  loss {number(row, 'loss'):.3f}")
+                left = f"  time left {duration(number(row, 'seconds_left'))}" if "seconds_left" in row else ""
+                self._say(f"{self._what}: step {step}/{steps}  loss {number(row, 'loss'):.3f}{left}")
                 self._next = time.monotonic() + LINE_EVERY_SECONDS
+
+    def _say_phase(self, row: Row) -> None:
+        """What is being done beside the steps; where it is counted, one line every few seconds."""
+        done, of = int(number(row, "done_of_phase")), int(number(row, "of_phase"))
+        if not done or done == of or time.monotonic() >= self._next:
+            self._say(f"{self._what}: {row['phase']}" + (f" {done}/{of}" if of else ""))
+            self._next = time.monotonic() + LINE_EVERY_SECONDS
 
 
 def _accuracy(row: Row) -> str:

@@ -1,27 +1,19 @@
 """From a YAML file, --set overrides and the environment to one frozen RunConfig, or one readable error."""
 
-import dataclasses
-import difflib
 import os
 import re
-import typing
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
-from slipstream.algorithms.misplaced import why_misplaced
 from slipstream.algorithms.resolve import nearest
-from slipstream.algorithms.spec import ADVANTAGES, CORRECTIONS, OBJECTIVES
+from slipstream.config.place import place
 from slipstream.config.schema import RunConfig
-
-KINDS: Mapping[str, Mapping[str, type[Any]]] = {
-    "advantage": ADVANTAGES,
-    "objective": OBJECTIVES,
-    "correction": CORRECTIONS,
-}
+from slipstream.config.suggest import unknown_key
+from slipstream.config.unique_keys import DuplicateKey, UniqueKeys
 
 # Environment variables that a pod reads, and the key that each one sets.
 ENVIRONMENT = {
@@ -78,7 +70,7 @@ def parse_config(
     try:
         return RunConfig.model_validate(merged)
     except ValidationError as error:
-        lines = "\n".join(f"  {_explain(problem)}" for problem in error.errors())
+        lines = "\n".join(f"  {line}" for problem in error.errors() for line in _explain(problem))
         raise ConfigError(f"{source}: the configuration is not valid\n{lines}") from error
 
 
@@ -108,13 +100,15 @@ def dump_given(config: RunConfig) -> str:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+        tree = yaml.load(path.read_text(encoding="utf-8"), Loader=UniqueKeys)
     except FileNotFoundError as error:
-        raise ConfigError(f"{path}: no such file") from error
+        raise ConfigError(f"{place(path)}: no such file") from error
     except IsADirectoryError as error:
         raise ConfigError(f"{path}: is a directory; name the YAML file") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: is not UTF-8 text: {error}") from error
+    except DuplicateKey as error:
+        raise ConfigError(f"{path}: {error}") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: is not valid YAML: {error}") from error
     if tree is None:
@@ -129,7 +123,9 @@ def _split(override: str) -> tuple[list[str], Any]:
     if not separator or not key.strip():
         raise ConfigError(f"--set {override}: write it as key=value, for example learner.steps=5")
     try:
-        return key.strip().split("."), yaml.safe_load(value) if value else None
+        return key.strip().split("."), yaml.load(value, Loader=UniqueKeys) if value else None
+    except DuplicateKey as error:
+        raise ConfigError(f"--set {override}: {error}") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"--set {override}: the value is not valid YAML: {error}") from error
 
@@ -151,18 +147,19 @@ def _with(below: Any, keys: Sequence[str], value: Any) -> Any:
     return set_key(below if isinstance(below, dict) else {}, keys, value)
 
 
-def _explain(problem: Mapping[str, Any]) -> str:
+def _explain(problem: Mapping[str, Any]) -> list[str]:
+    """What is wrong, a line each."""
     where = [str(part) for part in problem["loc"]]
     key = ".".join(where) or "(top level)"
     if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        return f"{key}: unknown key{_hint(where)}"
+        return unknown_key(problem["loc"], problem.get("input"))
     if problem["type"] in ("union_tag_not_found", "union_tag_invalid"):
-        return f"{key}: {_kind_needed(problem.get('ctx', {}))}"
+        return [f"{key}: {_kind_needed(problem.get('ctx', {}))}"]
     if problem["type"] == "value_error":  # raised by the schema, which says what it got
         reason = problem["msg"].removeprefix("Value error, ")
-        return f"{key}: {reason}" if where else reason
+        return [f"{key}: {reason}" if where else reason]
     got = f" (got {problem['input']!r})" if not isinstance(problem.get("input"), dict) else ""
-    return f"{key}: {problem['msg']}{got}"
+    return [f"{key}: {problem['msg']}{got}"]
 
 
 def _kind_needed(context: Mapping[str, Any]) -> str:
@@ -172,32 +169,3 @@ def _kind_needed(context: Mapping[str, Any]) -> str:
         return "needs `kind` to say which one it is"
     hint = nearest(tag, re.findall(r"\w+", choices))
     return f"got the kind {tag!r}, needs `kind`, one of {choices}{hint}"
-
-
-def _hint(where: list[str]) -> str:
-    """What was meant by an unknown key: a known mistake, or the nearest in spelling."""
-    if where[:2] == ["algorithm", "objective"] and len(where) == 4:
-        reason = why_misplaced(where[2], where[3])
-        if reason:
-            return f": {reason}"
-    kinds = KINDS.get(where[1], {}) if where[0] == "algorithm" and len(where) > 3 else {}
-    spec = kinds.get(where[-2]) if kinds else None
-    known = [field.name for field in dataclasses.fields(spec)] if spec else _known_keys()
-    near = difflib.get_close_matches(where[-1], known, n=1, cutoff=0.6)
-    return f"; did you mean `{near[0]}`?" if near and near[0] != where[-1] else ""
-
-
-def _known_keys() -> list[str]:
-    """Every key of the schema, for suggestions; the right one is the nearest in spelling."""
-    found: set[str] = set()
-    pending: list[Any] = [RunConfig]
-    while pending:
-        model = pending.pop()
-        if isinstance(model, type) and issubclass(model, BaseModel):
-            found.update(model.model_fields)
-            pending.extend(field.annotation for field in model.model_fields.values())
-        elif dataclasses.is_dataclass(model) and isinstance(model, type):
-            found.update(field.name for field in dataclasses.fields(model))
-        else:
-            pending.extend(typing.get_args(model))
-    return sorted(found)

@@ -72,6 +72,7 @@ class Report:
             "rewards": rewards,
             "rewards_trained": trained,
             "groups_generated": generated.groups,
+            "unvaried_share": generated.unvaried_share if generated.groups else math.nan,
             **_of_result(result),
             "tokens_trained": result.tokens,
             "tokens_per_second": result.tokens / max(timing.total, 1e-9),

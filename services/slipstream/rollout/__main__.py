@@ -16,6 +16,7 @@ from slipstream.rollout.engine import Engine, Sampling
 from slipstream.rollout.environment import ENVIRONMENTS
 from slipstream.rollout.fleet import FleetMember, Identity, ServedVersion
 from slipstream.rollout.place import Place, parse_place
+from slipstream.rollout.remarks import Remarks
 from slipstream.rollout.self_judge import with_self_judges
 from slipstream.rollout.state import show_state, state_of
 from slipstream.rollout.verbalized import Client, Plain, Verbalized
@@ -48,15 +49,16 @@ async def main(pod: Pod, *, place: Place | None = None) -> None:
         log=pod.log,
     )
     tokens = load_tokens(config.model.directory(), max_new_tokens=config.rollout.max_new_tokens)
+    scores = with_self_judges(
+        VerifierClient(verifier, config), config, engine=engine, tokens=tokens, metrics=pod.metrics
+    )
     actor = Actor(
         worker_id=pod.name,
         engine=engine,
         environment=ENVIRONMENTS[config.rollout.environment](),
         tokens=tokens,
         replay=ReplayClient(replay, config, worker_id=pod.name),
-        verifier=with_self_judges(
-            VerifierClient(verifier, config), config, engine=engine, tokens=tokens, metrics=pod.metrics
-        ),
+        verifier=Remarks(scores, {reward.name: reward.weight for reward in config.rewards}, log=pod.log),
         served=served,
         sampling=Sampling(temperature=config.rollout.temperature, max_tokens=config.rollout.max_new_tokens),
         max_groups=config.rollout.max_groups,

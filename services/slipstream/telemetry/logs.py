@@ -1,13 +1,17 @@
 """One structured line an event: time, level, pod, what happened, and key=value."""
 
 import json
+import re
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TextIO
 
 Level = Literal["debug", "info", "warning", "error"]
 LEVELS: tuple[Level, ...] = ("debug", "info", "warning", "error")
+LINE = re.compile(r"\S+Z (?P<level>\w+) +(?P<pod>\S+): (?P<event>[^=]*?)(?P<pairs>(?: \w+=.*)?)$")
+PAIR = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S*)')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,3 +54,26 @@ def _show(value: object) -> str:
         if not text or any(c.isspace() or c == '"' for c in text)
         else text
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One line of a log, read back."""
+
+    level: str
+    pod: str
+    event: str
+    values: Mapping[str, str]
+
+
+def read_event(line: str) -> Event | None:
+    """The event that `Log` wrote as this line; None for a line that something else wrote."""
+    parts = LINE.match(line)
+    if parts is None:
+        return None
+    values = {key: _read(text) for key, text in PAIR.findall(parts["pairs"])}
+    return Event(level=parts["level"], pod=parts["pod"], event=parts["event"], values=values)
+
+
+def _read(text: str) -> str:
+    return str(json.loads(text)) if text.startswith('"') else text

@@ -96,9 +96,12 @@ class Scorer:
         components = [component for column in columns for component in column]
         for (name, outcome), number in Counter((c.name, c.outcome.value) for c in components).items():
             self._metrics.count("scores_total", number, reward=name, outcome=outcome)
-        bad = next((component for component in components if component.outcome is Outcome.ERROR), None)
-        if bad is not None:
-            self._log.warning("reward failed", prompt=prompt.prompt_id, reward=bad.name, detail=bad.detail)
+        for column in columns:
+            bad = next((component for component in column if component.outcome is Outcome.ERROR), None)
+            if bad is not None:
+                self._log.warning(
+                    "reward failed", prompt=prompt.prompt_id, reward=bad.name, detail=bad.detail
+                )
 
     def _report_unusable(self, prompt: Prompt, error: UnusableGroundTruth) -> None:
         """Once a prompt, of the last so many that were reported."""

@@ -1,4 +1,4 @@
-"""A tokenizer's chat template, rendered in a sandbox to see how long a conversation becomes."""
+"""A tokenizer's chat template, rendered in a sandbox: how long is a conversation, and how does a turn end?"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,10 @@ from slipstream.types import ChatMessage
 
 if TYPE_CHECKING:
     from jinja2 import Template
+    from tokenizers import Tokenizer
 
+TURN = "ANSWER"
+"""Stands for an answer where the end of a turn is looked for."""
 SPECIAL_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
 
 
@@ -29,6 +32,17 @@ class ChatTemplate:
             return self._template.render(messages=turns, add_generation_prompt=True, **self._special_tokens)
         except (TemplateError, TypeError):
             return "".join(message.content for message in messages)
+
+    def behind_answer(self) -> str:
+        """What follows the answer of an assistant; nothing when that cannot be seen."""
+        from jinja2 import TemplateError
+
+        turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": TURN}]
+        try:
+            text = self._template.render(messages=turns, add_generation_prompt=False, **self._special_tokens)
+        except (TemplateError, TypeError):
+            return ""
+        return text.rpartition(TURN)[2] if TURN in text else ""
 
 
 def has_chat_template(directory: Path) -> bool:
@@ -56,6 +70,24 @@ def read_chat_template(directory: Path) -> ChatTemplate | None:
     return ChatTemplate(template, {name: _token(settings.get(name)) for name in SPECIAL_TOKENS})
 
 
+def unstopped_end(directory: Path, tokenizer: "Tokenizer", template: ChatTemplate) -> str:
+    """The token that ends a turn, when generation would not stop there; nothing otherwise.
+
+    vLLM stops at the tokenizer's eos_token and at eos_token_id of generation_config.json, or of config.json
+    where there is none.
+    """
+    special = {number for number, token in tokenizer.get_added_tokens_decoder().items() if token.special}
+    ids = tokenizer.encode(template.behind_answer(), add_special_tokens=False).ids
+    end = next((number for number in ids if number in special), None)
+    if end is None:
+        return ""
+    generation = _read(directory / "generation_config.json") or _read(directory / "config.json")
+    given = generation.get("eos_token_id")
+    stops = set(given) if isinstance(given, list) else {given}
+    stops.add(tokenizer.token_to_id(_token(_settings(directory).get("eos_token"))))
+    return "" if end in stops else str(tokenizer.id_to_token(end))
+
+
 def _source(directory: Path) -> str | None:
     file = directory / "chat_template.jinja"
     text = file.read_text(encoding="utf-8") if file.is_file() else _settings(directory).get("chat_template")
@@ -63,8 +95,12 @@ def _source(directory: Path) -> str | None:
 
 
 def _settings(directory: Path) -> dict[str, Any]:
+    return _read(directory / "tokenizer_config.json")
+
+
+def _read(file: Path) -> dict[str, Any]:
     try:
-        value = json.loads((directory / "tokenizer_config.json").read_text(encoding="utf-8"))
+        value = json.loads(file.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}

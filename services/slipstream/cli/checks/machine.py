@@ -1,14 +1,17 @@
-"""Is this machine ready for the run: are its ports free, is Redis there, has it the GPUs?"""
+"""Is this machine ready for the run: can it be written to, are its ports free, has it Redis and the GPUs?"""
 
 import errno
 import socket
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
+from slipstream.cli.warmup import needs_cold_start
 from slipstream.config import RunConfig
 from slipstream.config.checks import LARGEST_PORT, REDIS_SCHEMES, Problem, fixed_ports
+from slipstream.config.place import place
 
 CONNECT_SECONDS = 2.0
 REDIS_PORT = 6379
@@ -16,7 +19,33 @@ REDIS_PORT = 6379
 
 def check_machine(config: RunConfig, *, gpus: Literal["error", "note"]) -> list[Problem]:
     """Problems of this machine; what a missing GPU counts as depends on whether the run starts here."""
-    return [*_ports(config), *_redis(config), *_gpus(config, gpus)]
+    return [*_folders(config), *_ports(config), *_redis(config), *_gpus(config, gpus)]
+
+
+def _folders(config: RunConfig) -> Iterator[Problem]:
+    """Where the run writes; each folder is tried in what exists of it already, and left as it was."""
+    folders = [("runs_dir", config.runs_dir), ("run_dir", config.run_dir)]
+    if needs_cold_start(config) and config.warmup is not None:
+        folders.append(("warmup.cache_dir", config.warmup.cache_dir.expanduser()))
+    for key, folder in folders:
+        if folder is not None and (reason := _why_not_writable(folder)):
+            yield Problem(
+                key=key,
+                reason=f"{place(folder)} cannot be written to: {reason}",
+                remedy="name a folder that you may write to",
+            )
+
+
+def _why_not_writable(folder: Path) -> str:
+    """Why nothing can be made in a folder, or where it would be made; nothing when it can."""
+    nearest = folder.absolute()
+    while not nearest.exists() and nearest != nearest.parent:
+        nearest = nearest.parent
+    try:
+        with tempfile.TemporaryDirectory(dir=nearest, prefix=".slipstream-"):
+            return ""
+    except OSError as error:
+        return f"{nearest}: {error.strerror}"
 
 
 def _ports(config: RunConfig) -> Iterator[Problem]:

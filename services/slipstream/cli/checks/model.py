@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from slipstream.config import RunConfig
 from slipstream.config.checks import Problem
+from slipstream.config.place import place
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -53,7 +54,7 @@ def _missing(path: Path) -> Iterator[Problem]:
     if not path.is_dir():
         what = "is not a directory" if path.exists() else "does not exist"
         remedy = "name a Hugging Face model directory on this machine"
-        yield Problem(key=KEY, reason=f"{path} {what}", remedy=remedy)
+        yield Problem(key=KEY, reason=f"{place(path)} {what}", remedy=remedy)
         return
     if not (path / "config.json").is_file():
         yield Problem(

@@ -3,8 +3,10 @@
 import string
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from slipstream.cli.checks.chat import ChatTemplate, has_chat_template, read_chat_template
+from slipstream.cli.checks.chat import ChatTemplate, has_chat_template, read_chat_template, unstopped_end
 from slipstream.cli.checks.model import ModelFiles
 from slipstream.config import RunConfig
 from slipstream.config.checks import Problem
@@ -13,6 +15,9 @@ from slipstream.tasks import PromptSource, make_source
 from slipstream.tasks.file import RowSource
 from slipstream.tasks.judgeable import why_not
 from slipstream.types import Prompt
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 PROMPTS = 1000
 SHOWN = 3
@@ -42,6 +47,7 @@ def check_prompts(config: RunConfig, model: ModelFiles | None) -> list[Problem]:
     template = read_chat_template(config.model.path)
     return [
         *problems,
+        *_end_of_turn(config.model.path, tokenizer, template, prompts),
         *_context(config, prompts, model.context, lambda text: len(tokenizer.encode(text).ids), template),
     ]
 
@@ -103,6 +109,23 @@ def _conversations(config: RunConfig, prompts: Iterable[Prompt]) -> Iterator[Pro
                 remedy="set model.path to a model with one, or give the rows as text",
             )
             return
+
+
+def _end_of_turn(
+    path: Path, tokenizer: "Tokenizer", template: ChatTemplate | None, prompts: Iterable[Prompt]
+) -> Iterator[Problem]:
+    """A chat template whose end of turn does not end generation."""
+    if template is None or not any(prompt.messages for prompt in prompts):
+        return
+    end = unstopped_end(path, tokenizer, template)
+    if end:
+        yield Problem(
+            key="model.path",
+            reason=f"the chat template of {path} ends a turn with {end}, and generation does not stop there",
+            remedy="add its id to eos_token_id in generation_config.json, or start with `slipstream warmup`, "
+            "which does so",
+            severity="note",
+        )
 
 
 def _spelling(config: RunConfig, source: PromptSource, prompts: Iterable[Prompt]) -> Iterator[Problem]:

@@ -1,62 +1,134 @@
-"""Can the user's own rewards be found, and be called as they will be?"""
+"""Can the user's own rewards be found, be called, and do they return scores? A child process tries them."""
 
-import inspect
+import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 from slipstream.config import RunConfig
 from slipstream.config.checks import Problem
-from slipstream.config.rewards import CustomConfig
-from slipstream.functions import load_function, named_function
+from slipstream.config.load import given_tree
+from slipstream.config.rewards import CustomConfig, ExactMatchConfig, FormatConfig
+from slipstream.tasks import make_source
+from slipstream.types import Prompt
+
+TRY = "slipstream.verifier.try_rewards"
+START_SECONDS = 120.0
+"""Time for the imports of the user's modules; the deadlines of the calls come on top."""
+BUSY = 5
+"""Deadlines that a call may take on a machine that is too busy, as in the verifier."""
+LOOKED_AT, MOST_ROWS = 64, 3
+"""Prompts that are looked at, and how many of different tasks are tried."""
+REMEDY = (
+    "it is called as function(prompt, {answers}, **arguments) and returns {result}; the text of an answer is "
+    "answer.text, the ground truth is prompt.answer"
+)
 
 
-def check_rewards(config: RunConfig) -> Iterator[Problem]:
-    """Problems of the rewards of the kind `custom`; their modules are imported."""
-    for position, reward in enumerate(config.rewards):
-        if isinstance(reward, CustomConfig):
-            yield from _custom(reward, f"rewards.{position}")
-
-
-def _custom(reward: CustomConfig, key: str) -> Iterator[Problem]:
-    where = f"{key}.{'function' if reward.function else 'entry_point'}"
-    remedy = "name a function that the verifier can import, from where it runs or from what is installed"
-    try:
-        with _working_directory_importable():
-            name = named_function(reward.function, entry_point=reward.entry_point)
-            function = load_function(name)
-    except Exception as error:  # the module is the user's, and may raise anything
-        reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-        yield Problem(key=where, reason=f"cannot be imported: {reason}", remedy=remedy)
+def check_rewards(
+    config: RunConfig, *, ask: Callable[[str], dict[str, Any]] | None = None
+) -> Iterator[Problem]:
+    """Problems of the rewards of the kind `custom`, and of a format that no exact match can have."""
+    custom = [reward for reward in config.rewards if isinstance(reward, CustomConfig)]
+    if not custom and not _may_exclude(config):
         return
-    refused = _refused(function, reward)
-    if refused:
-        called = f"function(prompt, {'answers' if reward.group else 'answer'}, **arguments)"
-        yield Problem(key=where, reason=f"{name} {refused}", remedy=f"it is called as {called}")
-
-
-def _refused(function: Callable[..., Any], reward: CustomConfig) -> str:
-    """Why a function cannot be called as the verifier will, or nothing."""
-    if inspect.iscoroutinefunction(function):
-        return "is a coroutine function, and a reward is a plain one"
+    rows = demonstrations(config)
+    calls = sum(reward.timeout_seconds for reward in custom) * BUSY * 2 * max(1, len(rows))
+    asked = json.dumps({"config": given_tree(config), "rows": [[_json(p), text] for p, text in rows]})
     try:
-        inspect.signature(function).bind("prompt", "answer", **reward.arguments)
-    except TypeError as error:
-        given = ", ".join(["a prompt", "answers" if reward.group else "an answer", *sorted(reward.arguments)])
-        return f"cannot be called with {given}: {error}"
-    except ValueError:  # a function of C that does not say what it takes
-        pass
-    return ""
+        found = ask(asked) if ask else _asked(asked, START_SECONDS + calls, os.getcwd())
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        last = str(getattr(error, "stderr", "") or error).strip().rsplit("\n", 1)[-1]
+        yield Problem(
+            key="rewards",
+            reason=f"the process that tried them ended: {last}",
+            remedy="look at what the modules of your own rewards do when they are imported",
+        )
+        return
+    for tried in found["custom"]:
+        yield _problem(config, tried, rows)
+    for name in found["excluded"]:
+        yield Problem(
+            key="rewards",
+            reason=f"`exact_match` compares the whole completion, and no ground truth has the form that "
+            f"`{name}` wants: no answer can score both",
+            remedy="set `extract` of exact_match, for example to answer_tag",
+            severity="note",
+        )
 
 
-@contextmanager
-def _working_directory_importable() -> Iterator[None]:
-    """As it is in the verifier, which is started by `python -m`."""
-    before = list(sys.path)
-    sys.path.insert(0, os.getcwd())
+def demonstrations(config: RunConfig) -> list[tuple[Prompt, str]]:
+    """The first training prompt of each task with an answer that is right; none where data cannot be read."""
     try:
-        yield
-    finally:
-        sys.path[:] = before
+        source = make_source(config.data, seed=config.seed)
+        first: dict[str, tuple[Prompt, str]] = {}
+        for prompt, text in map(source.demonstration, range(LOOKED_AT)):
+            first.setdefault(prompt.task, (prompt, text))
+    except (ValueError, OSError, ImportError):  # said of the data
+        return []
+    return list(first.values())[:MOST_ROWS]
+
+
+def _problem(config: RunConfig, tried: dict[str, Any], rows: list[tuple[Prompt, str]]) -> Problem:
+    """Why a function is refused, or a note of what it said."""
+    reward = config.rewards[tried["position"]]
+    assert isinstance(reward, CustomConfig)
+    key = f"rewards.{tried['position']}.{'function' if reward.function else 'entry_point'}"
+    if tried["refused"]:
+        answers, result = ("answers", "as many numbers") if reward.group else ("answer", "a finite number")
+        remedy = REMEDY.format(answers=answers, result=result)
+        if tried["refused"].startswith("cannot be imported"):
+            remedy = (
+                "name a function that the verifier can import, from where it runs or from what is installed"
+            )
+        return Problem(key=key, reason=tried["refused"], remedy=remedy)
+    if "row" not in tried:
+        reason, remedy = "was not called, because there is no row of data", "correct the data"
+        return Problem(key=key, reason=reason, remedy=remedy, severity="note")
+    prompt, text = rows[tried["row"]]
+    told_apart = tried["demonstration"] != tried["empty"]
+    return Problem(
+        key=key,
+        reason=f"`{reward.name}` gives the right answer {text[:60]!r} to prompt {prompt.prompt_id} "
+        f"{tried['demonstration']}, and an empty answer {tried['empty']}",
+        remedy="look whether that is meant"
+        if told_apart
+        else "it should tell them apart, or nothing is learned",
+        severity="note",
+    )
+
+
+def _may_exclude(config: RunConfig) -> bool:
+    kinds = config.rewards
+    whole = any(isinstance(reward, ExactMatchConfig) and reward.extract == "whole" for reward in kinds)
+    return whole and any(isinstance(reward, FormatConfig) for reward in kinds)
+
+
+def _json(prompt: Prompt) -> dict[str, Any]:
+    return {
+        "prompt_id": prompt.prompt_id,
+        "task": prompt.task,
+        "answer": prompt.answer,
+        "text": prompt.text,
+        "messages": [[message.role, message.content] for message in prompt.messages],
+        "fields": dict(prompt.fields),
+    }
+
+
+@lru_cache(maxsize=8)
+def _asked(asked: str, seconds: float, folder: str) -> dict[str, Any]:
+    """What the child says; stages often ask the same. Errors: SubprocessError, OSError, ValueError."""
+    done = subprocess.run(
+        [sys.executable, "-m", TRY],
+        cwd=folder,
+        input=asked,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=True,
+    )
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found

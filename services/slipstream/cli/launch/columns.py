@@ -1,16 +1,21 @@
-"""One step of a run as short texts: the same columns in the live table and in the plain lines."""
+"""One step of a run as short texts: the same columns in the live panel and in the plain lines."""
 
 from slipstream.cli.launch.rows import History, Row
 
 NOTHING = "–"
 
 
-def columns(row: Row, *, accuracy: float | None, steps: int) -> dict[str, str]:
-    """Column → text for one step row; what the row lacks is a dash."""
+def columns(row: Row, history: History, *, steps: int) -> dict[str, str]:
+    """Column → text for one step row; what is not known is a dash."""
+    step = row.get("step")
+    accuracy = accuracy_at(history, step) if isinstance(step, int) else None
+    left = history.seconds_left(steps)
     return {
         "step": f"{_show(row, 'step', '{:.0f}')}/{steps}",
         "reward": _show(row, "reward_mean", "{:.3f}"),
         "held-out": NOTHING if accuracy is None else f"{accuracy:.3f}",
+        "filtered": NOTHING if history.filtered_share is None else f"{history.filtered_share:.0%}",
+        "truncated": _show(row, "truncated_fraction", "{:.0%}"),
         "staleness": f"{_show(row, 'staleness_mean', '{:.2f}')} max {_show(row, 'staleness_max', '{:.0f}')}",
         "clip low/high": (
             f"{_show(row, 'clip_fraction_low', '{:.4f}')}/{_show(row, 'clip_fraction_high', '{:.4f}')}"
@@ -19,12 +24,13 @@ def columns(row: Row, *, accuracy: float | None, steps: int) -> dict[str, str]:
         "idle": _show(row, "idle_fraction", "{:.0%}"),
         "workers": _show(row, "workers", "{:.0f}"),
         "version": _show(row, "version", "{:.0f}"),
+        "time left": NOTHING if left is None else duration(left),
     }
 
 
-def step_line(row: Row, *, accuracy: float | None, steps: int) -> str:
+def step_line(row: Row, history: History, *, steps: int) -> str:
     """One plain line for one step."""
-    return "  ".join(f"{name} {text}" for name, text in columns(row, accuracy=accuracy, steps=steps).items())
+    return "  ".join(f"{name} {text}" for name, text in columns(row, history, steps=steps).items())
 
 
 def evaluation_line(row: Row) -> str:
@@ -42,6 +48,18 @@ def accuracy_at(history: History, step: int) -> float | None:
     made = [at for at in history.evaluations if at <= step]
     value = history.evaluations[max(made)].get("accuracy") if made else None
     return float(value) if isinstance(value, int | float) else None
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the two largest units: 45s, 12m 05s, 3h 20m, 2d 04h."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m {whole % 60:02}s"
+    if whole < 86_400:
+        return f"{whole // 3600}h {whole % 3600 // 60:02}m"
+    return f"{whole // 86_400}d {whole % 86_400 // 3600:02}h"
 
 
 def _show(row: Row, key: str, form: str, *, nothing: str = NOTHING) -> str:

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from slipstream.cli.launch.columns import accuracy_at, columns, evaluation_line, step_line
+from slipstream.cli.launch.columns import columns, evaluation_line, step_line
 from slipstream.cli.launch.rows import History, Row
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class PlainDisplay:
         """Print one line for each."""
         for row in new:
             if row.get("event") == "step" and isinstance(row.get("step"), int):
-                self.say(step_line(row, accuracy=accuracy_at(history, row["step"]), steps=self._steps))
+                self.say(step_line(row, history, steps=self._steps))
             elif row.get("event") == "evaluation":
                 self.say(evaluation_line(row))
             elif row.get("event") == "progress":
@@ -103,20 +103,19 @@ class LiveDisplay:
 
 
 def panel(title: str, history: History, steps: int) -> "RenderableType":
-    """The newest step as a panel: a bar, and one column a number."""
+    """The newest step as a panel: a bar, and the columns, as many beside each other as the width takes."""
+    from rich.columns import Columns
     from rich.console import Group
     from rich.panel import Panel
     from rich.progress_bar import ProgressBar
-    from rich.table import Table
+    from rich.text import Text
 
     row = history.last_step
-    texts = columns(row, accuracy=history.accuracy, steps=steps)
-    table = Table(box=None, expand=True, pad_edge=False, header_style="dim")
-    for name in texts:
-        table.add_column(name, justify="left", no_wrap=True)
-    table.add_row(*texts.values())
+    texts = columns(row, history, steps=steps)
+    cells = [Text.assemble((name, "dim"), "\n", text) for name, text in texts.items()]
     bar = ProgressBar(total=steps, completed=float(row.get("step", 0)))
-    return Panel(Group(bar, "", table), title=title, title_align="left", border_style="cyan")
+    body = Group(bar, "", Columns(cells, padding=(0, 3), column_first=False))
+    return Panel(body, title=title, title_align="left", border_style="cyan")
 
 
 def open_display(title: str, steps: int, *, plain: bool) -> Display:

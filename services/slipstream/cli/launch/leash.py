@@ -7,7 +7,7 @@ import uuid
 from types import TracebackType
 from typing import Self
 
-from slipstream.cli.launch.orphans import TOKEN_VARIABLE, sweep
+from slipstream.cli.launch.orphans import TOKEN_VARIABLE, reap, sweep
 from slipstream.cli.launch.watchdog import Watchdog
 from slipstream.config.load import ENVIRONMENT
 
@@ -46,6 +46,10 @@ class Leash:
         """Remember the session of a child."""
         self._sessions.add(pid)
         self._watchdog.watch(pid)
+
+    def reap(self) -> int:
+        """Collect dead processes that pods left to us; returns how many there were."""
+        return reap(spare={*self._sessions, self._watchdog.pid})
 
     def sweep(self, *, grace: float) -> int:
         """Give what is left `grace` seconds, then kill it; returns how many had to be killed."""

@@ -52,6 +52,29 @@ def sweep(
     return len(killed)
 
 
+def reap(*, spare: Collection[int]) -> int:
+    """Collect the exit status of children that others started and left to us, a subreaper, when they died.
+
+    `spare` are those that somebody waits for. Returns how many were zombies.
+    """
+    own = PROC / "self" / "task"
+    reaped = 0
+    for pid in {int(pid) for file in own.glob("*/children") for pid in _text(file).split()} - set(spare):
+        try:
+            reaped += os.waitpid(pid, os.WNOHANG)[0] == pid
+        except ChildProcessError:
+            continue
+    return reaped
+
+
+def _text(file: Path) -> str:
+    """The text of a file; nothing for a thread that has just ended."""
+    try:
+        return file.read_text(encoding="ascii")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 def _stats() -> dict[int, tuple[int, int]]:
     """Process id → (parent, session) of every process that is not a zombie."""
     found: dict[int, tuple[int, int]] = {}

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 Row = Mapping[str, Any]
+PACE_STEPS = 20
+"""Steps that the pace of a run is taken from."""
 
 
 class Tail:
@@ -15,12 +17,17 @@ class Tail:
     Invariant: a line is given once, and only when its newline is there.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, only_new: bool = False) -> None:
+        """`only_new`: what the file has already is passed over."""
         self._path = path
-        self._offset = 0
+        self._offset = path.stat().st_size if only_new and path.exists() else 0
 
     def rows(self) -> list[Row]:
         """The JSON objects among the new lines; lines that are something else are passed over."""
+        return [row for line in self.lines() if (row := _parse(line)) is not None]
+
+    def lines(self) -> list[bytes]:
+        """The new lines."""
         try:
             with self._path.open("rb") as stream:
                 stream.seek(self._offset)
@@ -28,7 +35,7 @@ class Tail:
         except FileNotFoundError:
             return []
         self._offset += len(complete) + len(newline)
-        return [row for line in complete.splitlines() if (row := _parse(line)) is not None]
+        return complete.split(b"\n") if newline else []
 
 
 @dataclass(slots=True)
@@ -49,6 +56,8 @@ class History:
     sessions: list[Session] = field(default_factory=lambda: [Session()])
     finished: int | None = None
     """Step at which the learner said that it was done: evaluated, with its checkpoint and its model."""
+    filtered_share: float | None = None
+    """Share of filtered groups among the newest ones; None where it is not known."""
 
     def add(self, row: Row) -> None:
         """Take one row in; an event that is not known is passed over."""
@@ -72,13 +81,25 @@ class History:
         return self.steps[max(self.steps)] if self.steps else {}
 
     @property
-    def accuracy(self) -> float | None:
-        """Held-out accuracy of the newest evaluation."""
-        return _accuracy(self.evaluations[max(self.evaluations)]) if self.evaluations else None
+    def last_accuracy(self) -> tuple[int, float] | None:
+        """Step and held-out accuracy of the newest evaluation that measured one."""
+        measured = [(step, _accuracy(row)) for step, row in sorted(self.evaluations.items())]
+        return next(((step, value) for step, value in reversed(measured) if value is not None), None)
 
     def accuracy_of(self, step: int) -> float | None:
         """Held-out accuracy at one step; None when it was not measured there."""
         return _accuracy(self.evaluations.get(step, {}))
+
+    def seconds_left(self, steps: int) -> float | None:
+        """Time to the last step at the pace of the newest ones; None before the second step of a session."""
+        newest = sorted(self.steps)[-PACE_STEPS:]
+        clock = [number(self.steps[step], "elapsed_seconds") for step in newest]
+        while len(clock) > 1 and clock[0] >= clock[-1]:  # it begins anew with each session
+            newest, clock = newest[1:], clock[1:]
+        if len(clock) < 2:
+            return None
+        pace = (clock[-1] - clock[0]) / (newest[-1] - newest[0])
+        return max(0.0, pace * (steps - newest[-1]))
 
     def has_finished(self, steps: int) -> bool:
         """Whether the learner said that it had done this many steps, and all that follows them."""

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from slipstream.cli.errors import RunFailed
+from slipstream.cli.launch.attention import Attention
 from slipstream.cli.launch.display import Display
 from slipstream.cli.launch.interrupt import Interrupt
 from slipstream.cli.launch.leash import Leash
@@ -48,6 +49,8 @@ class Session:
         self._supervisor = Supervisor(
             pods, run, environment=leash.environment, say=display.say, started=leash.started
         )
+        names = [pod.name for pod in pods]
+        self._attention = Attention(config, run, names, say=display.say, history=self._history)
 
     async def live(self, interrupt: Interrupt) -> dict[str, Any]:
         """From the first pod to the plots; returns the summary. Errors: RunFailed when all has stopped."""
@@ -97,6 +100,9 @@ class Session:
         rows = self._tail.rows()
         for row in rows:
             self._history.add(row)
+        if show:
+            self._leash.reap()
+            self._attention.look(rows, replay=self._supervisor.addresses.get(REPLAY))
         if show and rows:
             self._display.rows(rows, self._history)
         return bool(rows)

@@ -17,9 +17,12 @@ def summarize(history: History, *, ledger: Ledger | None, orphans: int, interrup
     loop = sum(session.loop_seconds for session in history.sessions)
     idle = sum(session.idle_seconds for session in history.sessions)
     steps = max(history.steps, default=0)
+    last_step, last_accuracy = history.last_accuracy or (None, None)
     return {
         "held_out_accuracy_before": history.accuracy_of(0),
         "held_out_accuracy_after": history.accuracy_of(steps) if steps else None,
+        "held_out_accuracy_last": last_accuracy,
+        "held_out_step_last": last_step,
         "steps": steps,
         "loop_seconds": round(loop, 3),
         "completions_trained": int(history.total("completions")),
@@ -66,12 +69,33 @@ def describe(summary: dict[str, Any]) -> list[str]:
     return [
         f"{summary['steps']} steps in {summary['loop_seconds']:.1f} s, "
         f"learner idle {summary['learner_idle_fraction']:.0%}",
-        f"held-out accuracy {_show(summary['held_out_accuracy_before'])} "
-        f"→ {_show(summary['held_out_accuracy_after'])}",
+        _held_out(summary),
         f"{trained:,} completions trained, {stale:.0%} of them stale or of several versions; "
         f"staleness {summary['staleness_mean']:.2f} mean, {summary['staleness_max']} max",
+        *_filtered(summary["ledger"]),
         f"ledger residual {_show(summary['ledger_residual'])}, processes left over {summary['orphans']}",
     ]
+
+
+def _held_out(summary: dict[str, Any]) -> str:
+    """Accuracy before and after; after an interruption that of the newest evaluation, with its step."""
+    before, after = summary["held_out_accuracy_before"], summary["held_out_accuracy_after"]
+    last, step = summary["held_out_accuracy_last"], summary["held_out_step_last"]
+    if after is None and step:
+        return f"held-out accuracy {_show(before)} → {_show(last)} at step {step}, the last one measured"
+    if after is None:
+        return f"held-out accuracy {_show(before)} at the start, not measured since"
+    return f"held-out accuracy {_show(before)} → {_show(after)}"
+
+
+def _filtered(ledger: dict[str, Any] | None) -> list[str]:
+    """A line on the groups that were filtered, if any were."""
+    filtered = ledger["filtered"] if ledger else {}
+    if not ledger or not filtered or not ledger["inserted"]:
+        return []
+    share = sum(filtered.values()) / ledger["inserted"]
+    reasons = ", ".join(f"{reason} {count:,}" for reason, count in filtered.items())
+    return [f"{share:.0%} of {ledger['inserted']:,} groups filtered: {reasons}"]
 
 
 def _histogram(row: Row) -> dict[str, int]:

@@ -8,6 +8,9 @@ from pydantic import Field, model_validator
 from slipstream.config.paths import HomePath
 from slipstream.config.sections.section import Section
 
+TINY_BATCH, TINY_RATE = 128, 1e-3
+PRETRAINED_BATCH, PRETRAINED_RATE = 16, 1e-5
+
 
 class TinyModel(Section):
     """A Qwen2 of about a million parameters over characters, made on the spot; a Qwen3-MoE with `experts`."""
@@ -71,11 +74,20 @@ class WarmupConfig(Section):
 
     steps: int = Field(300, ge=0)
     """Optimizer steps; 0 leaves the model as it was initialised."""
-    batch_size: int = Field(128, ge=1)
-    """Demonstrations a step."""
-    learning_rate: float = Field(1e-3, gt=0)
-    """Peak learning rate, reached after 5 % of the steps and cosine-decayed to a tenth."""
+    batch_size: int | None = Field(None, ge=1)
+    """Demonstrations a step; not given: 128 for a tiny model, 16 for another."""
+    learning_rate: float | None = Field(None, gt=0)
+    """Peak learning rate, reached after 5 % of the steps and cosine-decayed to a tenth; not given: 1e-3 for a
+    tiny model, 1e-5 for another."""
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     """Share of target tokens replaced by a random one, so that the policy keeps exploring."""
     cache_dir: Path = Path("~/.cache/slipstream/warmup")
     """Where finished cold starts are kept, one directory for each distinct configuration."""
+
+    def batch_size_of(self, model: ModelConfig) -> int:
+        """Demonstrations a step for this model."""
+        return self.batch_size or (TINY_BATCH if model.tiny is not None else PRETRAINED_BATCH)
+
+    def learning_rate_of(self, model: ModelConfig) -> float:
+        """Peak learning rate for this model."""
+        return self.learning_rate or (TINY_RATE if model.tiny is not None else PRETRAINED_RATE)

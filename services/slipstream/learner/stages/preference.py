@@ -126,7 +126,7 @@ class PreferenceTraining:
     def _demonstration(self, group: Group) -> Completion:
         prompt, text = self._source.demonstration(group.dispatch_index)
         check_same_prompt(group, prompt)
-        return replace(written(self._tokens.encode_answer(text)), text=text)
+        return replace(written(self._tokens.encode_answer(text, prompt=group.prompt)), text=text)
 
 
 def with_reference(

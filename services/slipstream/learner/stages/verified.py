@@ -132,7 +132,7 @@ def translation(student: Tokens, *, same_tokens: bool) -> Callable[[Group, Compl
             prompt_token_ids = student.encode(group.prompt)
         except PromptTooLong:
             return None
-        own = answer if same_tokens else written(student.encode_answer(answer.text))
+        own = answer if same_tokens else written(student.encode_answer(answer.text, prompt=group.prompt))
         return Pair(prompt_token_ids=prompt_token_ids, answer=own)
 
     return translate

@@ -10,7 +10,8 @@ import argparse
 import json
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -20,6 +21,7 @@ from slipstream.config.data import demonstrates
 from slipstream.learner.policy.loading import load_policy, pick_device, without_progress_bars
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.policy.tiny import make_tiny_model
+from slipstream.learner.stages.end_of_turn import stop_at_end_of_turn, write_stops
 from slipstream.learner.stages.supervised import Fitting, Pair, fit, written
 from slipstream.rpc.parent import die_with_parent
 from slipstream.tasks import InvalidExpression, PromptSource, check_countdown, make_source
@@ -27,6 +29,8 @@ from slipstream.tokens import Tokens, load_tokens
 from slipstream.types import Prompt
 
 REPORTS = 20
+REPORT_SECONDS = 5.0
+"""Longest time between two reports, beside the time of a step."""
 TEST_PROMPTS = 200
 
 
@@ -38,7 +42,7 @@ def warm_up(config: RunConfig, output: Path) -> float | None:
 
     Errors: ValueError for data or a model that do not fit; OSError when `output` cannot be written.
     """
-    settings = config.warmup or WarmupConfig(steps=0)
+    settings, dtype = config.warmup or WarmupConfig(steps=0), getattr(torch, config.model.dtype)
     if output.exists() and any(output.iterdir()):
         raise FileExistsError(f"{output} exists and is not empty; remove it or name another directory")
     partial = output.with_name(f".partial-{output.name}")
@@ -47,15 +51,21 @@ def warm_up(config: RunConfig, output: Path) -> float | None:
     start = config.model.path or partial / "start"
     if config.model.tiny is not None:
         make_tiny_model(config.model.tiny, start, seed=config.seed)
-    policy = load_policy(start, source=start, device=pick_device(config.learner.device), dtype=torch.float32)
+    _say(phase=f"loading {start}")
+    policy = load_policy(start, source=start, device=pick_device(config.learner.device), dtype=dtype)
     tokens = load_tokens(start, max_new_tokens=config.rollout.max_new_tokens)
     source = make_source(config.data, seed=config.seed)
+    stops = stop_at_end_of_turn(policy, tokens)
     measured = not demonstrates(config.data)
     if config.model.path is not None and measured:
-        _say(accuracy_before=sampled_accuracy(policy, tokens, source, config)[0])
-    fit_demonstrations(policy, tokens, source, settings, max_tokens_per_row=config.learner.max_tokens_per_row)
-    accuracy = sampled_accuracy(policy, tokens, source, config)[0] if measured else None
-    policy.save(partial)
+        _say(accuracy_before=sampled_accuracy(policy, tokens, source, config, report=_say_measured)[0])
+    fit_demonstrations(policy, tokens, source, settings, config=config)
+    accuracy = None
+    if measured:
+        accuracy, _ = sampled_accuracy(policy, tokens, source, config, report=_say_measured)
+    _say(phase="writing the model")
+    policy.save(partial, dtype=dtype)
+    write_stops(partial, stops)
     if config.model.tiny is not None:
         shutil.rmtree(start)
     partial.rename(output)
@@ -63,39 +73,57 @@ def warm_up(config: RunConfig, output: Path) -> float | None:
 
 
 def fit_demonstrations(
-    policy: Policy, tokens: Tokens, source: PromptSource, settings: WarmupConfig, *, max_tokens_per_row: int
+    policy: Policy, tokens: Tokens, source: PromptSource, settings: WarmupConfig, *, config: RunConfig
 ) -> None:
     """Train on the demonstrations of the source, end of sequence included, each of them once."""
+    batch_size, rate = settings.batch_size_of(config.model), settings.learning_rate_of(config.model)
+    if settings.steps:
+        plan = f"{settings.steps} steps of {batch_size} demonstrations, learning rate {rate:g}"
+        _say(phase=f"{plan}, {config.model.dtype}")
+    began, said = time.monotonic(), 0.0
 
     def report(step: int, steps: int, loss: float) -> None:
-        if step % max(1, steps // REPORTS) == 0 or step == steps:
-            _say(step=step, steps=steps, loss=loss)
+        nonlocal said
+        now = time.monotonic()
+        if step in (1, steps) or step % max(1, steps // REPORTS) == 0 or now - said > REPORT_SECONDS:
+            _say(step=step, steps=steps, loss=loss, seconds_left=(now - began) / step * (steps - step))
+            said = now
 
     fit(
         policy,
-        _demonstrations(tokens, source, settings),
+        _demonstrations(tokens, source, steps=settings.steps, batch_size=batch_size),
         Fitting(
             steps=settings.steps,
-            learning_rate=settings.learning_rate,
-            max_tokens_per_row=max_tokens_per_row,
+            learning_rate=rate,
+            max_tokens_per_row=config.learner.max_tokens_per_row,
             label_smoothing=settings.label_smoothing,
         ),
         report=report,
     )
 
 
-def _demonstrations(tokens: Tokens, source: PromptSource, settings: WarmupConfig) -> Iterator[list[Pair]]:
+def _demonstrations(
+    tokens: Tokens, source: PromptSource, *, steps: int, batch_size: int
+) -> Iterator[list[Pair]]:
     """A batch for each step."""
-    for first in range(0, settings.steps * settings.batch_size, settings.batch_size):
+    for first in range(0, steps * batch_size, batch_size):
         yield [
-            Pair(prompt_token_ids=tokens.encode(prompt), answer=written(tokens.encode_answer(text)))
-            for prompt, text in map(source.demonstration, range(first, first + settings.batch_size))
+            Pair(
+                prompt_token_ids=tokens.encode(prompt),
+                answer=written(tokens.encode_answer(text, prompt=prompt)),
+            )
+            for prompt, text in map(source.demonstration, range(first, first + batch_size))
         ]
 
 
 @torch.no_grad()
 def sampled_accuracy(
-    policy: Policy, tokens: Tokens, source: PromptSource, config: RunConfig
+    policy: Policy,
+    tokens: Tokens,
+    source: PromptSource,
+    config: RunConfig,
+    *,
+    report: Callable[[int, int], None] = lambda done, of: None,
 ) -> tuple[float, int]:
     """Share of right answers to held-out prompts, one sampled answer each; and of how many."""
     right = 0
@@ -103,7 +131,12 @@ def sampled_accuracy(
     for index in range(count):
         prompt = source.held_out(index)
         right += _is_right(prompt, _sample(policy, tokens, prompt, config).strip())
+        report(index + 1, count)
     return right / count, count
+
+
+def _say_measured(done: int, of: int) -> None:
+    _say(phase="measuring the accuracy, prompt", done_of_phase=done, of_phase=of)
 
 
 def _sample(policy: Policy, tokens: Tokens, prompt: Prompt, config: RunConfig) -> str:

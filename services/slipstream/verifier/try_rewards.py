@@ -1,0 +1,138 @@
+"""Calls rewards once, as the verifier will: `python -m slipstream.verifier.try_rewards`; validation asks it.
+
+Reads {"config", "rows": [[prompt, demonstration]]} from standard input, in JSON. Writes {"custom": [...],
+"excluded": [name of a `format`]}; an entry of "custom" has the reward's position, and either why it is
+refused or the row that it was tried on, with what it said of the demonstration and of an empty answer.
+What the functions print goes to standard error.
+"""
+
+import asyncio
+import inspect
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from slipstream.config import RunConfig
+from slipstream.config.load import parse_config
+from slipstream.config.rewards import CustomConfig, ExactMatchConfig, FormatConfig
+from slipstream.functions import load_function, named_function
+from slipstream.rpc.errors import SlipstreamError
+from slipstream.telemetry.logs import Log
+from slipstream.telemetry.metrics import Metrics
+from slipstream.types import FinishReason, Outcome, Prompt
+from slipstream.verifier.reward import Answer, UnusableGroundTruth, Verdict, said
+from slipstream.verifier.rewards.table import REWARDS
+from slipstream.verifier.surroundings import Surroundings
+from slipstream.verifier.workers.frames import prompt_from_json
+
+TRL_PARAMETER = "completions"
+Row = tuple[Prompt, str]
+"""A prompt and a demonstration: an answer that is right."""
+Tried = dict[str, Any]
+
+
+def try_rewards(config: RunConfig, rows: Sequence[Row]) -> dict[str, Any]:
+    """What became of each custom function, and which formats no exact match can have."""
+    return {
+        "custom": [
+            {"position": position, **_tried(config, reward, rows)}
+            for position, reward in enumerate(config.rewards)
+            if isinstance(reward, CustomConfig)
+        ],
+        "excluded": list(_excluded(config, rows)),
+    }
+
+
+def why_not_callable(reward: CustomConfig) -> str:
+    """Why the function cannot be called as the verifier calls it, or nothing."""
+    try:
+        name = named_function(reward.function, entry_point=reward.entry_point)
+        function = load_function(name)
+    except Exception as error:  # the module is the user's, and may raise anything
+        return f"cannot be imported: {error if isinstance(error, ValueError) else said(error)}"
+    if inspect.iscoroutinefunction(function):
+        return f"{name} is a coroutine function, and a reward is a plain one"
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # a function of C that does not say what it takes
+        return ""
+    if TRL_PARAMETER in signature.parameters:
+        return f"{name} takes `{TRL_PARAMETER}`, a list, which is the signature of TRL"
+    try:
+        signature.bind("prompt", "answer", **reward.arguments)
+    except TypeError as error:
+        given = ", ".join(["a prompt", "answers" if reward.group else "an answer", *sorted(reward.arguments)])
+        return f"{name} cannot be called with {given}: {error}"
+    return ""
+
+
+def _tried(config: RunConfig, reward: CustomConfig, rows: Sequence[Row]) -> Tried:
+    refused = why_not_callable(reward)
+    said_of_row: Tried = {}
+    for number, (prompt, demonstration) in enumerate([] if refused else rows):
+        try:
+            right, empty = asyncio.run(_called(config, reward, prompt, (demonstration, "")))
+        except (SlipstreamError, UnusableGroundTruth) as error:
+            return {"refused": str(error)}
+        for text, verdict in ((demonstration, right), ("", empty)):
+            if verdict.outcome is Outcome.ERROR:
+                whose = f"the answer {text[:60]!r}" if text else "an empty answer"
+                return {"refused": f"of {whose} to prompt {prompt.prompt_id} it says {verdict.detail}"}
+        said_of_row = said_of_row or {"row": number, "demonstration": _shown(right), "empty": _shown(empty)}
+    return {"refused": refused, **said_of_row}
+
+
+async def _called(
+    config: RunConfig, reward: CustomConfig | FormatConfig, prompt: Prompt, texts: Sequence[str]
+) -> Sequence[Verdict]:
+    """The verdicts on these answers, by the reward in a child of its own.
+
+    Errors: WorkerLost, UnusableGroundTruth.
+    """
+    settings = config.verifier.model_copy(update={"workers": 1})
+    surroundings = Surroundings.make(settings, metrics=Metrics(), log=Log(pod="try", level="error"))
+    made = REWARDS[reward.kind](reward, surroundings)
+    answers = [Answer(text=t, tokens=len(t.split()), finish_reason=FinishReason.STOP) for t in texts]
+    await surroundings.start()
+    try:
+        return await made.score(prompt, answers)
+    except UnusableGroundTruth:
+        raise
+    except Exception as error:  # as the scorer does
+        return [Verdict(value=0.0, outcome=Outcome.ERROR, detail=said(error))] * len(answers)
+    finally:
+        await made.close()
+        await surroundings.close()
+
+
+def _excluded(config: RunConfig, rows: Sequence[Row]) -> Iterator[str]:
+    """Formats that a whole text cannot have which is exactly the ground truth."""
+    whole = any(
+        isinstance(reward, ExactMatchConfig) and reward.extract == "whole" for reward in config.rewards
+    )
+    for reward in config.rewards if whole and rows else ():
+        if isinstance(reward, FormatConfig):
+            verdicts = [asyncio.run(_called(config, reward, p, [p.answer.strip()]))[0] for p, _ in rows]
+            if all(verdict.outcome is Outcome.SCORE and not verdict.value for verdict in verdicts):
+                yield reward.name
+
+
+def _shown(verdict: Verdict) -> str:
+    if verdict.outcome is Outcome.INVALID_ANSWER:
+        return f"{verdict.value:g} (invalid: {verdict.detail})"
+    return f"{verdict.value:g}"
+
+
+def main() -> None:
+    """Answer the one question on standard input."""
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as answer:
+        os.dup2(2, 1)
+        asked = json.load(sys.stdin)
+        rows = [(prompt_from_json(prompt), demonstration) for prompt, demonstration in asked["rows"]]
+        json.dump(try_rewards(parse_config(asked["config"]), rows), answer)
+
+
+if __name__ == "__main__":
+    main()
