@@ -59,6 +59,7 @@ class FakeTraining:
         groups: Sequence[Group],
         *,
         version: int,
+        update: Callable[[Callable[[], None]], None],
         stopped: Callable[[], bool],
         unvaried_share: float | None,
     ) -> StepResult:
