@@ -13,6 +13,7 @@ from slipstream.learner.clients import ReplayClient
 from slipstream.learner.lockstep import Lockstep
 from slipstream.learner.training.state import collect
 from slipstream.rpc.errors import Unreachable
+from slipstream.telemetry.background import log_failure
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.types import Cursor
@@ -75,6 +76,7 @@ class Saver:
         self._begun = version
         self._started = time.monotonic()
         self._writing = asyncio.create_task(self._finish(version))
+        log_failure(self._writing, "checkpoint", self._log, step=version)
 
     async def settle(self) -> None:
         """Wait until nothing is being written. Errors: RankLost."""

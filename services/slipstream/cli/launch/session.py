@@ -71,6 +71,7 @@ class Session:
 
     async def _train(self, interrupt: Interrupt) -> PodFailed | None:
         watcher = asyncio.create_task(self._watch())
+        watcher.add_done_callback(self._say_if_blind)
         try:
             await self._supervisor.run(interrupt.requested)
         except PodFailed as failure:
@@ -79,6 +80,13 @@ class Session:
             watcher.cancel()
             await asyncio.gather(watcher, return_exceptions=True)
         return None
+
+    def _say_if_blind(self, watcher: asyncio.Task[None]) -> None:
+        """The run goes on when nothing more can be shown of it, but not without a word."""
+        error = None if watcher.cancelled() else watcher.exception()
+        if error is not None:
+            what = f"{type(error).__name__}: {error}"
+            self._display.say(f"no more steps are shown ({what}); {self._run.metrics} has them")
 
     async def _watch(self) -> None:
         """Show rows as they come, and what is being waited for until the first one."""
