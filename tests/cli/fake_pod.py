@@ -116,6 +116,7 @@ def learner(arguments, config, behaviours) -> int:
             time.sleep(float(os.environ.get("FAKE_STEP_SECONDS", "0.02")))
             if stopping and "stubborn" not in behaviours:
                 checkpoint.write_text(str(step - 1))
+                _write_slowly(run_dir / "checkpoints", step - 1, behaviours)
                 _row(stream, event="interrupted", step=step - 1, loop_seconds=1.0, idle_seconds=0.1)
                 return 0
             _step(stream, step, time.monotonic() - started)
@@ -129,6 +130,21 @@ def learner(arguments, config, behaviours) -> int:
         _model(run_dir / "model", config["model"]["path"])
         _row(stream, event="finished", step=steps, loop_seconds=10.0, idle_seconds=1.0)
     return 0
+
+
+def _write_slowly(root: Path, step: int, behaviours) -> None:
+    """A checkpoint of 10 MB that takes `slow_checkpoint` 5 s, and `stuck_checkpoint` for ever."""
+    if not behaviours & {"slow_checkpoint", "stuck_checkpoint"}:
+        return
+    partial = root / f".partial-step_{step:08d}"
+    (partial / "tensors").mkdir(parents=True)
+    (partial / "state.json").write_text(json.dumps({"version": step, "bytes": 10_000_000}))
+    with (partial / "tensors" / "rank_00000.safetensors").open("wb") as stream:
+        for piece in range(10):
+            stream.write(bytes(1_000_000))
+            stream.flush()
+            time.sleep(300 if "stuck_checkpoint" in behaviours and piece == 3 else 0.5)
+    partial.rename(root / f"step_{step:08d}")
 
 
 def stage(arguments, config, behaviours) -> int:

@@ -20,7 +20,8 @@ def fake_pods(config: RunConfig) -> tuple[PodSpec, ...]:
 def _fake(spec: PodSpec) -> PodSpec:
     module, arguments = spec.command[2], spec.command[3:]
     command = (*FAKE, module.removeprefix("slipstream."), *arguments)
-    return dataclasses.replace(spec, command=command, stop_seconds=spec.stop_seconds / 3, pause_seconds=0.2)
+    seconds = min(spec.stop_seconds / 3, 3.0)
+    return dataclasses.replace(spec, command=command, stop_seconds=seconds, pause_seconds=0.2)
 
 
 def main(arguments: list[str]) -> int:

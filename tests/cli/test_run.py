@@ -316,6 +316,7 @@ def test_a_pod_that_ignores_sigterm_is_killed_within_the_budget(launcher: Launch
     assert "the learner was killed before it could write a checkpoint; there is none" in err
     assert time.monotonic() - sent < 15
     assert "rollout-0 did not stop within 3 s and was killed" in out
+    assert "learner made no progress for 3 s and was killed" in out
     assert launcher.living() == []
 
 
@@ -324,6 +325,53 @@ def test_a_second_interrupt_kills_at_once(launcher: Launcher) -> None:
     _until(lambda: launcher.steps_done() >= 1)
     process.send_signal(signal.SIGINT)
     time.sleep(0.6)
+    sent = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+
+    assert process.returncode == 130
+    assert time.monotonic() - sent < 4
+    assert launcher.living() == []
+
+
+def test_an_interrupt_waits_while_the_checkpoint_grows_and_shows_it(launcher: Launcher) -> None:
+    """It takes longer than a pod may take that makes no progress (3 s here)."""
+    process = launcher.start("learner.steps=60", FAKE="learner:slow_checkpoint", FAKE_STEP_SECONDS="0.1")
+    _until(lambda: launcher.steps_done() >= 2)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+
+    assert (process.returncode, err) == (0, "")
+    shown = [int(found) for found in re.findall(r"the learner is writing (\d+) of 10 MB \(step_", out)]
+    assert len(shown) >= 2
+    assert shown == sorted(set(shown))
+    (written,) = (launcher.latest / "checkpoints").glob("step_*/tensors/*")
+    assert written.stat().st_size == 10_000_000
+    assert (launcher.latest / "plots" / "reward.png").exists()
+    assert launcher.living() == []
+
+
+def test_a_checkpoint_that_stops_growing_ends_with_the_learner(launcher: Launcher) -> None:
+    process = launcher.start("learner.steps=60", FAKE="learner:stuck_checkpoint", FAKE_STEP_SECONDS="0.1")
+    _until(lambda: launcher.steps_done() >= 2)
+    sent = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+
+    assert process.returncode == 1
+    assert time.monotonic() - sent < 15
+    assert re.search(r"the learner is writing \d of 10 MB", out)
+    assert "learner made no progress for 3 s and was killed" in out
+    assert "the learner was killed before it could write a checkpoint; there is none" in err
+    assert launcher.living() == []
+
+
+def test_a_second_interrupt_kills_a_learner_that_writes_its_checkpoint(launcher: Launcher) -> None:
+    process = launcher.start("learner.steps=60", FAKE="learner:slow_checkpoint", FAKE_STEP_SECONDS="0.1")
+    _until(lambda: launcher.steps_done() >= 2)
+    process.send_signal(signal.SIGINT)
+    _until(lambda: any((launcher.latest / "checkpoints").glob(".partial-*")))
+    time.sleep(0.4)
     sent = time.monotonic()
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=20)

@@ -130,6 +130,7 @@ def several(ranks: Any, model: Path, folder: Path) -> None:
         compare(ranks, model, folder, case)
     some_empty(ranks, model, folder)
     not_finite(ranks, model, folder)
+    (folder / f"text-{ranks.rank}").write_text(ranks.first_text("the disk is full" if ranks.rank else ""))
 
 
 def some_empty(ranks: Any, model: Path, folder: Path) -> None:

@@ -2,12 +2,14 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 from learner.fakes import FakeEvaluations, said, silent_log
 from slipstream.cli.launch.rows import History, read_history
 from slipstream.config import EvaluationConfig
 from slipstream.learner.evaluation import Evaluator
 from slipstream.learner.report import Report
+from slipstream.rpc.errors import Unreachable
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 
@@ -75,6 +77,46 @@ def test_one_that_comes_due_while_another_runs_is_skipped_and_logged(tmp_path: P
     log = asyncio.run(run())
     assert "skipped: the last one is still running step=2" in said(log)
     assert sorted(history(tmp_path).evaluations) == [1, 3]
+
+
+class Failing(FakeEvaluations):
+    """A replay that cannot evaluate the versions in `bad`."""
+
+    def __init__(self, *bad: int) -> None:
+        super().__init__(looks=1)
+        self._bad = bad
+
+    async def start_evaluation(self, version: int, **what: Any) -> str:
+        if version in self._bad:
+            raise Unreachable(f"replay is away at version {version}")
+        return await super().start_evaluation(version, **what)
+
+
+def test_each_failed_background_evaluation_is_logged_and_shown_and_the_next_one_runs(tmp_path: Path) -> None:
+    async def run() -> Log:
+        found, log = evaluator(tmp_path, Failing(1, 2))
+        for version in (1, 2, 3):
+            found.begin(version)
+            await asyncio.sleep(0.01)
+        await asyncio.wait_for(found.settle(asyncio.Event()), 5)
+        return log
+
+    log = asyncio.run(run())
+    for version in (1, 2):
+        reason = f"Unreachable: replay is away at version {version}"
+        assert f'evaluation failed step={version} error="{reason}"' in said(log)
+        shown = f"held-out evaluation of step {version} failed: {reason}"
+        assert shown in (tmp_path / "metrics.jsonl").read_text()
+    assert sorted(history(tmp_path).evaluations) == [3]
+
+
+def test_a_failed_evaluation_does_not_stop_the_end_of_a_run(tmp_path: Path) -> None:
+    async def run() -> None:
+        found, _ = evaluator(tmp_path, Failing(1))
+        found.begin(1)
+        await asyncio.wait_for(found.settle(asyncio.Event()), 5)
+
+    asyncio.run(run())
 
 
 def test_settling_without_an_evaluation_returns_at_once(tmp_path: Path) -> None:

@@ -240,6 +240,26 @@ def test_a_stream_that_does_not_begin_with_join_is_refused(policy: Policy) -> No
     play(policy, scene)
 
 
+def test_a_stream_that_cannot_be_read_says_whose_it_is_and_why(policy: Policy) -> None:
+    async def scene(learner: Learner) -> None:
+        worker = Worker("w")
+        await learner.join(worker)
+        (member,) = learner.fleet.members()
+
+        def unreadable(message: pb.WorkerMessage) -> None:
+            raise ValueError("a message of the future")
+
+        member.receive = unreadable  # type: ignore[method-assign]
+        with suppress(AssertionError, TimeoutError):
+            await learner.publish(1)
+        await until(lambda: learner.fleet.members() == [])
+        found = said(learner.log)
+        assert "reading of a worker's stream failed worker=w" in found
+        assert "ValueError: a message of the future" in found
+
+    play(policy, scene)
+
+
 def test_a_worker_that_joins_again_replaces_its_old_stream_and_is_loaded_anew(policy: Policy) -> None:
     async def scene(learner: Learner) -> None:
         first, second = Worker("w"), Worker("w")

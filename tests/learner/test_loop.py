@@ -59,6 +59,7 @@ class FakeTraining:
         groups: Sequence[Group],
         *,
         version: int,
+        update: Callable[[Callable[[], None]], None],
         stopped: Callable[[], bool],
         unvaried_share: float | None,
     ) -> StepResult:
@@ -215,6 +216,24 @@ def test_a_stop_in_the_middle_gives_the_prefetched_batch_back_and_makes_a_checkp
     assert scene.done[-1] == f"confirm {scene.loop.version}"
     assert (scene.rows[-1]["event"], scene.rows[-1]["step"]) == ("interrupted", scene.loop.version)
     assert not (tmp_path / "model").exists()
+
+
+def test_a_next_batch_that_cannot_be_read_is_logged_when_the_run_is_stopped(
+    policy: Policy, tmp_path: Path
+) -> None:
+    scene = Scene(policy, tmp_path, "learner.steps=50", batches=2)
+    sample = scene.replay.sample
+
+    async def broken(version: int, *, groups: int | None = None) -> list[Group]:
+        if version == 2:
+            scene.stop.set()
+            raise ValueError("group 7 has no tokens")
+        return await sample(version)
+
+    scene.replay.sample = broken  # type: ignore[method-assign]
+    scene.run()
+    assert 'next batch not fetched error="ValueError: group 7 has no tokens"' in said(scene.log)
+    assert scene.done[-1] == f"confirm {scene.loop.version}"
 
 
 def test_a_stop_while_waiting_for_a_batch_ends_at_once(policy: Policy, tmp_path: Path) -> None:

@@ -61,6 +61,10 @@ def test_what_is_not_finite_on_one_rank_changes_nothing_on_any(of_two: Path) -> 
     assert [json.loads((of_two / f"rank-{rank}").read_text()) for rank in (0, 1)] == [[0, 1, True]] * 2
 
 
+def test_a_rank_that_cannot_write_its_part_of_a_checkpoint_is_heard_by_all(of_two: Path) -> None:
+    assert [(of_two / f"text-{rank}").read_text() for rank in (0, 1)] == ["the disk is full"] * 2
+
+
 def test_a_checkpoint_of_two_ranks_goes_on_with_one_and_with_three(tiny_dir: Path, tmp_path: Path) -> None:
     assert launch(2, "train_and_save", tiny_dir, tmp_path, 1, 2).returncode == 0
     train_and_save(Alone(), tiny_dir, tmp_path, "3", "3")

@@ -29,7 +29,7 @@ from slipstream.rollout.fleet import ServedVersion
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import Tokens
-from slipstream.types import Lease, Outcome, Purpose
+from slipstream.types import Completion, Lease, Outcome, Purpose
 from slipstream.v1 import replay_pb2
 from slipstream.v1.replay_pb2_grpc import add_ReplayServicer_to_server
 from slipstream.v1.verifier_pb2_grpc import add_VerifierServicer_to_server
@@ -352,6 +352,24 @@ async def test_what_a_drain_does_not_finish_in_time_is_returned() -> None:
         assert metric(here.metrics, "drained_groups_total", outcome="finished") == 1
         assert metric(here.metrics, "drained_groups_total", outcome="returned") == 1
         assert not slow.is_set()
+
+
+@scenario
+async def test_what_a_group_raises_after_the_stop_is_logged(capsys: pytest.CaptureFixture[str]) -> None:
+    async with room([lease(0)], drain_seconds=5.0) as here:
+        gate = here.engine.hold(ids(0))
+        await until(lambda: here.engine.requests)
+
+        def broken(*_: object) -> Completion:
+            raise LookupError("no such token")
+
+        here.actor._with_text = broken  # type: ignore[method-assign]
+        here.stop_event.set()
+        await asyncio.sleep(0.05)
+        gate.set()
+        await asyncio.wait_for(here.running, 5)
+        assert here.replay.returned == ["g0"]
+    assert 'group failed group=g0 error="LookupError: no such token"' in capsys.readouterr().err
 
 
 @scenario

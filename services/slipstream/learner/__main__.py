@@ -94,6 +94,7 @@ def make_loop(here: Circle, loaded: Loaded, lockstep: Lockstep, publisher: Publi
         metrics=metrics,
         log=log,
     )
+    saver.warn_of_size()
     return Loop(
         config=config,
         run_dir=here.run_dir,

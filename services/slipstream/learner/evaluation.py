@@ -6,6 +6,7 @@ import time
 from slipstream.config import EvaluationConfig
 from slipstream.learner.clients import ReplayClient
 from slipstream.learner.report import Report
+from slipstream.telemetry.background import log_failure
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 
@@ -13,7 +14,10 @@ POLL_SECONDS = 0.1
 
 
 class Evaluator:
-    """At most one evaluation at a time; one that comes due while another runs is skipped and logged."""
+    """At most one evaluation at a time; one that comes due while another runs is skipped and logged.
+
+    One that fails in the background is logged and shown when it fails, and training goes on.
+    """
 
     def __init__(
         self, *, config: EvaluationConfig, replay: ReplayClient, report: Report, metrics: Metrics, log: Log
@@ -32,19 +36,22 @@ class Evaluator:
             self._log.warning("evaluation skipped: the last one is still running", step=version)
             return
         self._running = asyncio.create_task(self.evaluate(version, asyncio.Event()))
+        log_failure(self._running, "evaluation", self._log, step=version)
+        self._running.add_done_callback(lambda task: self._show_failure(task, version))
 
     async def settle(self, stop: asyncio.Event) -> None:
-        """Wait for a background evaluation, or give it up when `stop` is set. Errors: its own."""
-        if self._running is None:
+        """Wait for a background evaluation, which shows its own failure, or give it up when `stop` is set."""
+        running, self._running = self._running, None
+        if running is None:
             return
         stopping = asyncio.create_task(stop.wait())
-        await asyncio.wait((self._running, stopping), return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        if self._running.done():
-            self._running.result()
-        else:
-            self._running.cancel()
-        self._running = None
+        try:
+            await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+        if not running.done():
+            running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
     async def evaluate(self, version: int, stop: asyncio.Event) -> None:
         """Evaluate and report; gives up, with a log line, at the deadline or when `stop` is set."""
@@ -65,3 +72,10 @@ class Evaluator:
                     return
                 await asyncio.sleep(POLL_SECONDS)
         self._log.warning("evaluation given up", step=version, seconds=self._config.timeout_seconds)
+
+    def _show_failure(self, task: asyncio.Task[None], version: int) -> None:
+        """A line on the console; the next evaluation would otherwise stand there without a word."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            text = f"held-out evaluation of step {version} failed: {type(error).__name__}: {error}"
+            self._report.event("progress", text=text)

@@ -12,11 +12,13 @@ import asyncio
 import signal
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeVar
 
 from slipstream.learner.broadcast.snapshot import Snapshot
 from slipstream.learner.checkpoints.checkpoint import CheckpointWriter, State
+from slipstream.learner.checkpoints.shards import whole_bytes
 from slipstream.learner.ranks.ranks import Alone, RankLost, TorchRanks, named_loss
 from slipstream.learner.training.record import StepResult
 from slipstream.learner.training.state import collect
@@ -28,7 +30,8 @@ from slipstream.v1 import types_pb2
 
 T = TypeVar("T")
 GRACE_SECONDS: Final = 20.0
-"""How long another rank waits for rank 0's word after it was told to terminate."""
+"""How long another rank waits for rank 0's next command after it was told to terminate. While a checkpoint is
+being written it waits for as long as rank 0 lives."""
 BEAT_SECONDS: Final = 1.0
 
 
@@ -57,7 +60,11 @@ class Lockstep:
 
         def work() -> StepResult:
             return self.training.train(
-                groups, version=version, stopped=stopped, unvaried_share=unvaried_share
+                groups,
+                version=version,
+                update=_leaving(self._writer),
+                stopped=stopped,
+                unvaried_share=unvaried_share,
             )
 
         return await self._together(pb.RankCommand(train=command), work, groups)
@@ -67,7 +74,8 @@ class Lockstep:
         await self._together(pb.RankCommand(snapshot=pb.TakeSnapshot()), self._snapshot.take)
 
     async def begin_checkpoint(self, state: State) -> None:
-        """Copy what a checkpoint needs, and write it in the background. Errors: OSError."""
+        """Begin to write a checkpoint in the background. Errors: OSError."""
+        state = replace(state, bytes=whole_bytes(collect(self.training)))
         await asyncio.to_thread(self._writer.prepare, state, self.training.policy)
         command = pb.RankCommand(save=pb.SaveCheckpoint(version=state.version))
         await self._together(command, lambda: self._writer.begin(state.version, collect(self.training)))
@@ -110,6 +118,7 @@ def follow(ranks: TorchRanks, training: TrainingStep, snapshot: Snapshot, writer
     while True:
         messages = ranks.listen()
         if messages is None and ranks.heartbeat.heard():
+            heard = time.monotonic() if writer.busy else heard
             if terminated and time.monotonic() - heard > GRACE_SECONDS:
                 return
             continue
@@ -132,7 +141,7 @@ def _obey(
 ) -> None:
     match command.WhichOneof("command"):
         case "train":
-            _train(command.train, batch, training)
+            _train(command.train, batch, training, writer)
         case "snapshot":
             snapshot.take()
         case "save":
@@ -141,11 +150,23 @@ def _obey(
             _settle(writer)
 
 
-def _train(command: pb.TrainBatch, batch: Sequence[bytes], training: TrainingStep) -> None:
+def _leaving(writer: CheckpointWriter) -> Callable[[Callable[[], None]], None]:
+    """Runs a change of the weights, after what a checkpoint still has to write was copied."""
+
+    def update(change: Callable[[], None]) -> None:
+        writer.leave()
+        change()
+
+    return update
+
+
+def _train(
+    command: pb.TrainBatch, batch: Sequence[bytes], training: TrainingStep, writer: CheckpointWriter
+) -> None:
     groups = [codec.group_from_proto(types_pb2.Group.FromString(group)) for group in batch]
     share = command.unvaried_share if command.HasField("unvaried_share") else None
     try:
-        training.train(groups, version=command.version, unvaried_share=share)
+        training.train(groups, version=command.version, update=_leaving(writer), unvaried_share=share)
     except Abandoned:
         return
 

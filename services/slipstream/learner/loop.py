@@ -133,9 +133,12 @@ class Loop:
     async def _put_back(self) -> None:
         """Return a batch that will not be trained on; replay does it, too, when a learner attaches."""
         try:
-            await self._prefetch.drop()
+            failure = await self._prefetch.drop()
         except Unreachable as error:
             self._log.warning("batch not put back", error=str(error))
+        else:
+            if failure is not None:
+                self._log.warning("next batch not fetched", error=f"{type(failure).__name__}: {failure}")
 
     async def _evaluate_last(self, stop: asyncio.Event) -> bool:
         """Evaluate what training ended with; False when the run is not at its end."""

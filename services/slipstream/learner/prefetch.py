@@ -21,8 +21,12 @@ class Prefetch:
         """
         task = self._task = self._task or asyncio.create_task(self._fetch(version))
         stopping = asyncio.create_task(stop.wait())
-        await asyncio.wait((task, stopping), return_when=asyncio.FIRST_COMPLETED, timeout=patience_seconds)
-        stopping.cancel()
+        try:
+            await asyncio.wait(
+                (task, stopping), return_when=asyncio.FIRST_COMPLETED, timeout=patience_seconds
+            )
+        finally:
+            stopping.cancel()
         if stop.is_set():
             return None
         if not task.done():
@@ -31,14 +35,16 @@ class Prefetch:
         self._task = asyncio.create_task(self._fetch(version + 1)) if more else None
         return task.result()
 
-    async def drop(self) -> None:
-        """Put a batch that will not be trained on back into the buffer."""
+    async def drop(self) -> Exception | None:
+        """Put a batch that will not be trained on back into the buffer; returns what its fetch raised, if it
+        failed. Errors: Unreachable."""
         if self._task is None:
-            return
+            return None
         self._task.cancel()
         (outcome,) = await asyncio.gather(self._task, return_exceptions=True)
         if isinstance(outcome, list):
             await self._replay.release(outcome)
+        return outcome if isinstance(outcome, Exception) else None
 
     async def _fetch(self, version: int) -> list[Group]:
         while not (groups := await self._replay.sample(version)):

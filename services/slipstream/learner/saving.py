@@ -1,15 +1,19 @@
 """When the learner becomes durable: checkpoints begun at their steps, and what follows a written one."""
 
 import asyncio
+import time
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
 from slipstream.config import CheckpointConfig
 from slipstream.learner.checkpoints.checkpoint import State, prune
+from slipstream.learner.checkpoints.grace import expected_bytes, too_large, too_slow
 from slipstream.learner.clients import ReplayClient
 from slipstream.learner.lockstep import Lockstep
+from slipstream.learner.training.state import collect
 from slipstream.rpc.errors import Unreachable
+from slipstream.telemetry.background import log_failure
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.types import Cursor
@@ -42,6 +46,7 @@ class Saver:
         self._log = log
         self._writing: asyncio.Task[None] | None = None
         self._begun: int | None = None
+        self._started = 0.0
         self.durable = durable
         """The newest version with a whole checkpoint."""
 
@@ -69,7 +74,9 @@ class Saver:
             self._say(version, error)
             return
         self._begun = version
+        self._started = time.monotonic()
         self._writing = asyncio.create_task(self._finish(version))
+        log_failure(self._writing, "checkpoint", self._log, step=version)
 
     async def settle(self) -> None:
         """Wait until nothing is being written. Errors: RankLost."""
@@ -90,12 +97,22 @@ class Saver:
             self._say(version, error)
             return
         self.durable = version
+        self._warn(too_slow(time.monotonic() - self._started, stop_seconds=self._config.stop_seconds))
         with suppress(OSError):
             await asyncio.to_thread(prune, self._root, keep=self._config.keep)
         try:
             await self._replay.confirm_checkpoint(version)
         except Unreachable as error:
             self._log.warning("checkpoint not confirmed; the next one is", step=version, error=str(error))
+
+    def warn_of_size(self) -> None:
+        """Warn when a checkpoint will probably not fit into the time between SIGTERM and the kill."""
+        size = expected_bytes(collect(self._lockstep.training))
+        self._warn(too_large(size, stop_seconds=self._config.stop_seconds))
+
+    def _warn(self, reason: str | None) -> None:
+        if reason is not None:
+            self._log.warning("raise the grace period (chart: learner.stopSeconds)", reason=reason)
 
     def _say(self, version: int, error: OSError) -> None:
         self._log.error("checkpoint not written; the last one stays", step=version, error=str(error))

@@ -237,7 +237,11 @@ class Actor:
         unfinished += await self._leased_too_late()
         for task in self._running:
             task.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
+        outcomes = await asyncio.gather(*self._running, return_exceptions=True)
+        for lease, outcome in zip(self._running.values(), outcomes, strict=True):
+            if isinstance(outcome, Exception):
+                error = f"{type(outcome).__name__}: {outcome}"
+                self._log.error("group failed", group=lease.group_id, error=error)
         await self._return(unfinished)
 
     async def _return(self, leases: Sequence[Lease]) -> None:

@@ -15,7 +15,9 @@
   "warmup" nil
   "replay" (merge (dict "address" $at.replay) (include "slipstream.config.redis" . | fromYaml))
   "verifier" (dict "address" $at.verifier)
-  "learner" (dict "address" $at.learner "ranks" $ranks "stay" true)
+  "learner" (dict
+    "address" $at.learner "ranks" $ranks "stay" true
+    "checkpoint" (dict "stop_seconds" (.Values.learner.stopSeconds | float64)))
   "rollout" (dict
     "address" (printf "0.0.0.0:%s" (include "slipstream.ports.rollout" .)) "workers" 1 "drain_seconds" $drain)
   "weights" (dict "port" (include "slipstream.ports.weights" . | int))

@@ -17,7 +17,8 @@ ADDRESS_VARIABLES = {
 }
 METRICS_PORT_VARIABLE = "SLIPSTREAM_METRICS_PORT"
 SERVICE_START_SECONDS = 60.0
-WORK_STOP_SECONDS, SERVICE_STOP_SECONDS = 9.0, 2.0
+WORK_STOP_SECONDS, SERVICE_STOP_SECONDS = 9.0, 12.0
+LEARNER_STALL_SECONDS = 60.0
 RESTARTS = 3
 TORCHRUN = "slipstream.learner.torchrun"
 
@@ -37,7 +38,8 @@ class PodSpec:
     pause_seconds: float = 1.0
     """Pause before the first of these starts; it doubles each time."""
     stop_seconds: float = WORK_STOP_SECONDS
-    """Longest time from SIGTERM to its end, before it is killed."""
+    """Longest time from SIGTERM to its end, before it is killed; for the learner, longest time without
+    progress (`Supervisor.stop_work`)."""
     metrics_port: int = 0
     """Port of its /metrics page; 0 takes a free one."""
 
@@ -85,13 +87,14 @@ def _pod(
     start_seconds: float = SERVICE_START_SECONDS,
     restarts: int = RESTARTS,
 ) -> PodSpec:
+    stop = {REPLAY: SERVICE_STOP_SECONDS, VERIFIER: SERVICE_STOP_SECONDS, LEARNER: LEARNER_STALL_SECONDS}
     return PodSpec(
         name=name or module,
         command=(sys.executable, "-m", f"slipstream.{module}"),
         needs=needs,
         start_seconds=start_seconds,
         restarts=restarts,
-        stop_seconds=SERVICE_STOP_SECONDS if module in (REPLAY, VERIFIER) else WORK_STOP_SECONDS,
+        stop_seconds=stop.get(name or module, WORK_STOP_SECONDS),
     )
 
 

@@ -5,11 +5,13 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
 READY_POLL_SECONDS = 0.05
+PROGRESS_SECONDS = 0.2
 LOG_LINES = 15
 LONGEST_TAIL_BYTES = 64 * 1024
 
@@ -88,6 +90,24 @@ def ended_how(status: int) -> str:
     if status < 0:
         return f"was killed by {signal.Signals(-status).name}"
     return f"exited with status {status}"
+
+
+async def stop_while_it_progresses(
+    process: Process, progress: Callable[[], Hashable], *, patience_seconds: float
+) -> bool:
+    """Ask to stop, and wait as long as `progress` returns something new at least every `patience_seconds`;
+    then kill. Returns whether it ended by itself."""
+    process.ask_to_stop()
+    last, since = progress(), time.monotonic()
+    while process.status is None:
+        await asyncio.sleep(PROGRESS_SECONDS)
+        now = progress()
+        if now != last:
+            last, since = now, time.monotonic()
+        if process.status is None and time.monotonic() - since > patience_seconds:
+            process.kill()
+            return False
+    return True
 
 
 async def stop_processes(processes: Sequence[Process], *, seconds: float) -> list[str]:

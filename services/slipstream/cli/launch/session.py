@@ -3,13 +3,13 @@
     supervisor.run ─▶ (learner done | interrupt | failure) ─▶ stop learner and rollouts ─▶ read the ledger
       _watch: rows ─▶ display                              ─▶ stop verifier and replay ─▶ count what is left
                                                            ─▶ summary.json ─▶ plots
-An interrupt has STOP_SECONDS for all of it; the plots get what is left of them.
+The learner is waited for while its checkpoint grows; everything else has a time of its own.
 """
 
 import asyncio
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from slipstream.cli.errors import RunFailed
@@ -24,13 +24,13 @@ from slipstream.cli.launch.rows import History, Tail
 from slipstream.cli.launch.rundir import RunDirectory
 from slipstream.cli.launch.summary import describe, summarize, write_summary
 from slipstream.cli.launch.supervisor import Supervisor
+from slipstream.cli.launch.writing import Writing, read_writing
 from slipstream.config import RunConfig
 
 LOOK_SECONDS = 0.25
 ORPHAN_GRACE_SECONDS = 0.5
-PODS_STOP_SECONDS = 12.0
-STOP_SECONDS = 14.0
-PLOT_SECONDS = 60.0
+PLOT_SECONDS, INTERRUPTED_PLOT_SECONDS = 60.0, 20.0
+LINE_EVERY_SECONDS = 3.0
 HOW_TO_RESUME = "to go on: the same command with --resume"
 
 
@@ -46,6 +46,8 @@ class Session:
         self._display = display
         self._history = History()
         self._tail = Tail(run.metrics)
+        self._writing: Writing | None = None
+        self._next_line = 0.0
         self._supervisor = Supervisor(
             pods, run, environment=leash.environment, say=display.say, started=leash.started
         )
@@ -72,6 +74,7 @@ class Session:
 
     async def _train(self, interrupt: Interrupt) -> PodFailed | None:
         watcher = asyncio.create_task(self._watch())
+        watcher.add_done_callback(self._say_if_blind)
         try:
             await self._supervisor.run(interrupt.requested)
         except PodFailed as failure:
@@ -80,6 +83,13 @@ class Session:
             watcher.cancel()
             await asyncio.gather(watcher, return_exceptions=True)
         return None
+
+    def _say_if_blind(self, watcher: asyncio.Task[None]) -> None:
+        """The run goes on when nothing more can be shown of it, but not without a word."""
+        error = None if watcher.cancelled() else watcher.exception()
+        if error is not None:
+            what = f"{type(error).__name__}: {error}"
+            self._display.say(f"no more steps are shown ({what}); {self._run.metrics} has them")
 
     async def _watch(self) -> None:
         """Show rows as they come, and what is being waited for until the first one."""
@@ -109,15 +119,25 @@ class Session:
 
     async def _stop(self, interrupt: Interrupt) -> dict[str, Any]:
         """Stop everything in order; the summary of what it came to."""
-        began = time.monotonic()
-        await self._supervisor.stop_work()
+        self._writing = read_writing(self._run.path)
+        longest = max((seconds for _, seconds in self._history.column("train_seconds")), default=0.0)
+        await self._supervisor.stop_work(self._progress, step_seconds=longest)
         self._take(show=True)
         address = self._supervisor.addresses.get(REPLAY)
         ledger = await read_ledger(address, self._config.rpc) if address else None
-        await self._supervisor.stop_services(at_least=PODS_STOP_SECONDS - (time.monotonic() - began))
+        await self._supervisor.stop_services()
         orphans = await asyncio.to_thread(self._leash.sweep, grace=ORPHAN_GRACE_SECONDS)
         interrupted = not self._history.has_finished(self._config.learner.steps)
         return summarize(self._history, ledger=ledger, orphans=orphans, interrupted=interrupted)
+
+    def _progress(self) -> Hashable:
+        """Something that changes while the learner writes. Shows what it is writing, every few seconds."""
+        writing = read_writing(self._run.path)
+        moved, self._writing = writing != self._writing, writing  # a killed one's rest does not move
+        if writing is not None and moved and time.monotonic() >= self._next_line:
+            self._next_line = time.monotonic() + LINE_EVERY_SECONDS
+            self._display.say(f"the learner is {writing}")
+        return writing, self._run.last_checkpoint
 
     def _loss(self) -> str | None:
         """What a learner that was serving and did not end in order has left; None when it lost nothing."""
@@ -135,10 +155,9 @@ class Session:
 
     async def _plot(self, interrupt: Interrupt) -> None:
         """Draw in a process of its own, so that nothing in it can hold up the end."""
-        spent = time.monotonic() - interrupt.since if interrupt.requested.is_set() else 0.0
-        seconds = STOP_SECONDS - spent if spent else PLOT_SECONDS
+        seconds = INTERRUPTED_PLOT_SECONDS if interrupt.requested.is_set() else PLOT_SECONDS
         command = (sys.executable, "-m", "slipstream.cli.launch.plots", str(self._run.path))
-        if not self._history.steps or seconds < 1:
+        if not self._history.steps:
             return
         plots = Process("plots", command, log=self._run.log("plots"), environment=self._leash.environment)
         self._leash.started(plots.pid)

@@ -10,10 +10,16 @@ for its end. A death before it was ever ready, and every death of the learner, e
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
 from slipstream.cli.launch.pods import LEARNER, METRICS_PORT_VARIABLE, ROLLOUT, PodSpec, address_environment
-from slipstream.cli.launch.process import PodFailed, Process, ended_how, stop_processes
+from slipstream.cli.launch.process import (
+    PodFailed,
+    Process,
+    ended_how,
+    stop_processes,
+    stop_while_it_progresses,
+)
 from slipstream.cli.launch.rundir import RunDirectory
 
 CHECK_SECONDS = 0.1
@@ -64,13 +70,20 @@ class Supervisor:
                 keeper.cancel()
             await asyncio.gather(*keepers.values(), return_exceptions=True)
 
-    async def stop_work(self) -> None:
-        """Learner and rollouts finish or hand back, checkpoint, and end."""
-        await self._stop([spec for spec in self._specs if spec.works], at_least=0)
+    async def stop_work(self, progress: Callable[[], Hashable], *, step_seconds: float) -> None:
+        """Learner and rollouts finish or hand back, checkpoint, and end.
 
-    async def stop_services(self, *, at_least: float) -> None:
-        """Verifier and replay end; what the work left of the budget is theirs."""
-        await self._stop([spec for spec in self._specs if not spec.works], at_least=at_least)
+        The learner has as long as it needs while `progress` returns something new at least every
+        `stop_seconds`, or twice the `step_seconds` that a step takes, because it may have to finish one.
+        """
+        (learner,) = (spec for spec in self._specs if spec.name == LEARNER)
+        others = [spec for spec in self._specs if spec.works and spec is not learner]
+        patience = max(learner.stop_seconds, 2 * step_seconds)
+        await asyncio.gather(self._stop(others), self._stop_learner(progress, patience_seconds=patience))
+
+    async def stop_services(self) -> None:
+        """Verifier and replay end."""
+        await self._stop([spec for spec in self._specs if not spec.works])
 
     async def _keep(self, spec: PodSpec) -> None:
         """One pod over all of its lives; returns when it ended as it should."""
@@ -136,12 +149,20 @@ class Supervisor:
         port = {METRICS_PORT_VARIABLE: str(spec.metrics_port)} if spec.metrics_port else {}
         return {**self._environment, **address_environment(known), **port}
 
-    async def _stop(self, specs: Sequence[PodSpec], *, at_least: float) -> None:
+    async def _stop(self, specs: Sequence[PodSpec]) -> None:
         """Stop these together; the most patient of them sets the time."""
-        seconds = max(at_least, *(spec.stop_seconds for spec in specs))
+        seconds = max((spec.stop_seconds for spec in specs), default=0.0)
         living = [self.processes[spec.name] for spec in specs if spec.name in self.processes]
         for name in await stop_processes(living, seconds=seconds):
             self._say(f"{name} did not stop within {seconds:g} s and was killed, see {self._run.log(name)}")
+
+    async def _stop_learner(self, progress: Callable[[], Hashable], *, patience_seconds: float) -> None:
+        process = self.processes.get(LEARNER)
+        if process is None or await stop_while_it_progresses(
+            process, progress, patience_seconds=patience_seconds
+        ):
+            return
+        self._say(f"{LEARNER} made no progress for {patience_seconds:g} s and was killed, see {process.log}")
 
 
 def _raise_first(tasks: Iterable["asyncio.Task[None]"]) -> None:

@@ -27,6 +27,9 @@ class CheckpointConfig(Section):
     """Steps between checkpoints; one is always written at the end and on an interrupt."""
     keep: int = Field(2, ge=1)
     """Newest checkpoints that are kept."""
+    stop_seconds: float | None = Field(None, gt=0)
+    """Seconds from SIGTERM to the kill, where something fixes them (the chart: learner.stopSeconds); the
+    learner warns when a checkpoint takes too long. null: no limit, `slipstream run` waits for it."""
 
 
 class LearnerConfig(Section):

@@ -122,6 +122,10 @@ class Publisher:
                 await self._transfer(version, members, applying)
         except TransferError as error:
             self._fail(version, members, str(error))
+        except BaseException:
+            for task in applying:
+                task.cancel()
+            raise
         with self._metrics.timing("publish_seconds", phase="commit"):
             applied = await self._settle(members, applying)
             for member, answer in zip(members, applied, strict=True):

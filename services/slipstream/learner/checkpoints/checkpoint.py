@@ -2,9 +2,10 @@
 
     checkpoints/step_00000050/{tensors/*.safetensors, model/, state.json}
 
-Each rank writes its part of every tensor (torch.distributed.checkpoint, in safetensors: no pickle), and any
-number of ranks can read them. `model/` is what a Hugging Face directory needs beside weights. The tensors are
-copied before training goes on, and written while it does.
+Each rank writes its part of every tensor as one safetensors file, and any number of ranks can read them
+(torch.distributed.checkpoint). `model/` is what a Hugging Face directory needs beside weights. The tensors
+are written from where they are while training goes on; those that are not written when training is about to
+change them are copied first (`leave`). So a checkpoint takes no memory of its own when nothing trains.
 """
 
 import json
@@ -12,7 +13,7 @@ import os
 import shutil
 import warnings
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,10 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 from torch.distributed.checkpoint.state_dict_loader import load
-from torch.distributed.checkpoint.state_dict_saver import async_save
 
+from slipstream.learner.checkpoints.shards import LiveShards, shards_of
 from slipstream.learner.policy.checkpoint_form import CheckpointError
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.ranks.ranks import Ranks
@@ -49,7 +50,18 @@ class State:
     """Where the data stood: a slipstream.types.Cursor."""
     unvaried_share: float | None = None
     """Of the groups generated for the last step, those whose rewards are all equal: the next step asks."""
+    bytes: int | None = None
+    """Size of its tensors, of all ranks together; None in older checkpoints."""
     schema: int = SCHEMA
+
+
+@dataclass(frozen=True, slots=True)
+class _Writing:
+    """A checkpoint that is being written."""
+
+    version: int
+    live: LiveShards
+    future: Future[None]
 
 
 class CheckpointWriter:
@@ -59,7 +71,13 @@ class CheckpointWriter:
     def __init__(self, root: Path, ranks: Ranks) -> None:
         self._root = root
         self._ranks = ranks
-        self._writing: tuple[int, Future[Any]] | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._writing: _Writing | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a checkpoint was begun and not settled."""
+        return self._writing is not None
 
     def prepare(self, state: State, policy: Policy) -> None:
         """On rank 0, before `begin`: a folder with all that is not a tensor. Errors: OSError."""
@@ -74,35 +92,47 @@ class CheckpointWriter:
             raise
 
     def begin(self, version: int, tensors: Mapping[str, torch.Tensor]) -> None:
-        """On every rank: copy the tensors, and write them in the background. The last one must be settled."""
+        """On every rank: begin to write the tensors in the background. The last one must be settled.
+
+        `leave` must be called before any of them changes.
+        """
         assert self._writing is None, "settle comes between two checkpoints"
-        writer = HuggingFaceStorageWriter(str(self._partial(version) / TENSORS), save_distributed=True)
-        started = async_save(
-            dict(tensors),
-            storage_writer=writer,
-            process_group=self._ranks.background,
-            no_dist=self._ranks.background is None,
-        )
-        assert isinstance(started, Future), "no stager of our own is given"
-        self._writing = (version, started)
+        live = LiveShards(shards_of(tensors, rank=self._ranks.rank))
+        path = self._partial(version) / TENSORS / f"rank_{self._ranks.rank:05d}.safetensors"
+        self._writing = _Writing(version, live, self._thread.submit(self._write, live, path))
+
+    def leave(self) -> None:
+        """Copy what is not written yet: from now on the tensors may change."""
+        if self._writing is not None:
+            self._writing.live.leave()
 
     def wait(self) -> None:
-        """Wait until this rank's part is written, or could not be."""
+        """Wait until the parts of all ranks are written, or could not be."""
         if self._writing is not None:
-            wait([self._writing[1]])
+            wait([self._writing.future])
 
     def settle(self) -> Path | None:
-        """Wait until the last checkpoint is written; rank 0 publishes it. Errors: OSError."""
+        """Wait until the last checkpoint is written; rank 0 publishes it. Errors: OSError, RankLost."""
         if self._writing is None:
             return None
-        (version, future), self._writing = self._writing, None
+        writing, self._writing = self._writing, None
         try:
-            future.result()
-            return self._publish(version) if self._ranks.rank == 0 else None
-        except (CheckpointException, OSError, SafetensorError) as error:
+            writing.future.result()
+            return self._publish(writing.version) if self._ranks.rank == 0 else None
+        except OSError:
             if self._ranks.rank == 0:
                 delete_partial(self._root)  # it holds the space that the next try needs
-            raise OSError(_reason(error)) from error
+            raise
+
+    def _write(self, live: LiveShards, path: Path) -> None:
+        """Write the part of this rank. Errors: OSError on every rank when one could not write its part."""
+        reason = ""
+        try:
+            live.write(path)
+        except OSError as error:
+            reason = str(error)
+        if failed := self._ranks.first_text(reason):
+            raise OSError(failed)
 
     def _publish(self, version: int) -> Path:
         partial, final = self._partial(version), self._root / f"step_{version:08d}"

@@ -21,6 +21,7 @@ from slipstream.rpc.errors import SlipstreamError
 
 POLL_SECONDS: Final = 2.0
 BEAT: Final = "slipstream/beat"
+TEXT_BYTES: Final = 512
 FORGET_AFTER: Final = 16
 """Commands after which every rank has long seen one."""
 
@@ -34,8 +35,6 @@ class Ranks(Protocol):
 
     rank: int
     size: int
-    background: dist.ProcessGroup | None
-    """A group for what runs beside training; None for a rank alone."""
 
     def sum(self, tensor: torch.Tensor) -> torch.Tensor:
         """The sum over ranks, on every rank, on the tensor's device."""
@@ -49,13 +48,15 @@ class Ranks(Protocol):
     def any(self, flag: bool) -> bool:
         """Whether it is true on any rank."""
 
+    def first_text(self, text: str) -> str:
+        """The first text of a rank that is not empty, shortened. May be called beside all other methods."""
+
 
 class Alone:
     """The only rank."""
 
     rank: int = 0
     size: int = 1
-    background: dist.ProcessGroup | None = None
 
     def sum(self, tensor: torch.Tensor) -> torch.Tensor:
         """See Ranks."""
@@ -72,6 +73,10 @@ class Alone:
     def any(self, flag: bool) -> bool:
         """See Ranks."""
         return flag
+
+    def first_text(self, text: str) -> str:
+        """See Ranks."""
+        return text
 
     def close(self) -> None:
         """There is no group to leave."""
@@ -112,7 +117,7 @@ class TorchRanks:
         self.rank: int = dist.get_rank()
         self.size: int = dist.get_world_size()
         self.mesh: DeviceMesh = init_device_mesh(device.type, (self.size,))
-        self.background = dist.new_group(backend="gloo", timeout=timeout)
+        self._background = dist.new_group(backend="gloo", timeout=timeout)
         self._store = dist.distributed_c10d._get_default_store()  # the one that all ranks met in
         self._commands = 0
         self.heartbeat = Heartbeat(self._store, timeout_seconds=timeout_seconds)
@@ -141,6 +146,17 @@ class TorchRanks:
     def any(self, flag: bool) -> bool:
         """See Ranks."""
         return bool(self.max(torch.tensor(int(flag))))
+
+    def first_text(self, text: str) -> str:
+        """See Ranks."""
+        own = torch.zeros(TEXT_BYTES, dtype=torch.uint8)
+        if data := text.encode()[:TEXT_BYTES]:
+            own[: len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+        parts = [torch.empty_like(own) for _ in range(self.size)]
+        with named_loss(self):
+            dist.all_gather(parts, own, group=self._background)
+        texts = [part.numpy().tobytes().rstrip(b"\0").decode(errors="replace") for part in parts]
+        return next((text for text in texts if text), "")
 
     def tell(self, messages: Sequence[bytes]) -> None:
         """On rank 0: give the others their next command, as one message or several."""

@@ -12,6 +12,7 @@ from slipstream.config import RpcConfig, TlsConfig
 from slipstream.config.addresses import is_loopback
 from slipstream.rpc.security.certificates import Certificates
 from slipstream.rpc.security.loopback import refuse_plaintext
+from slipstream.telemetry.background import log_failure
 from slipstream.telemetry.logs import Log
 from slipstream.verifier.http.access import App, Guard
 from slipstream.verifier.http.protocol import protocol
@@ -86,6 +87,7 @@ async def start_http(
     listening = _listen(address)
     server = _Server(settings)
     task = asyncio.create_task(server.serve(sockets=[listening]))
+    log_failure(task, "HTTP server", log)
     return HttpServer(server, task, f"{address.rpartition(':')[0]}:{listening.getsockname()[1]}")
 
 

@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -143,10 +143,22 @@ class Batches:
             if self._process is None:
                 self._process = await ModelProcess.start(self._config)
             reply = await self._process.ask({"pairs": pairs}, seconds=self._config.timeout_seconds)
+            verdicts = _read(reply, number=len(pairs))
         except (WorkerLost, OSError) as error:
             self._log.error("reward model lost", reward=self._config.name, error=str(error))
             lost, self._process = self._process, None
             if lost is not None:
                 await lost.kill()
             return [failed(str(error)) for _ in pairs]
-        return [read_verdict(value) for value in reply["verdicts"]]
+        return verdicts
+
+
+def _read(reply: Mapping[str, Any], *, number: int) -> list[Verdict]:
+    """The verdicts of a reply. Errors: WorkerLost for a reply that is none: what sent it is started anew."""
+    try:
+        verdicts = [read_verdict(value) for value in reply["verdicts"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise WorkerLost(f"the model's reply cannot be read: {type(error).__name__}: {error}") from error
+    if len(verdicts) != number:
+        raise WorkerLost(f"the model gave {len(verdicts)} verdicts on {number} answers")
+    return verdicts

@@ -13,6 +13,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from slipstream.telemetry.background import log_failure
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.types import Prompt
@@ -65,6 +66,8 @@ class Workers:
             await asyncio.gather(*(worker.kill() for worker in alive))
             raise lost[0]
         self._slots = [asyncio.create_task(self._keep(worker)) for worker in alive]
+        for slot in self._slots:
+            log_failure(slot, "keeping of a child", self._log)
 
     async def judge(
         self,

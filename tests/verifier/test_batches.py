@@ -1,0 +1,60 @@
+"""A process that answers nonsense costs one batch, never the loop that scores batches."""
+
+import asyncio
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from slipstream.config.rewards import RewardModelConfig
+from slipstream.telemetry.logs import Log
+from slipstream.types import Outcome, Prompt
+from slipstream.verifier.models.batches import Batches
+from slipstream.verifier.reward import Verdict
+
+PROMPT = Prompt(prompt_id="p", task="t", text="1 + 2 = ", answer="3")
+
+
+class Confused:
+    """A model's process that gives one reply to everything."""
+
+    def __init__(self, reply: dict[str, Any]) -> None:
+        self._reply = reply
+        self.killed = False
+
+    async def ask(self, message: dict[str, Any], *, seconds: float) -> dict[str, Any]:
+        """Give the reply."""
+        return self._reply
+
+    async def kill(self) -> None:
+        """Take note of it."""
+        self.killed = True
+
+
+@pytest.mark.parametrize(
+    ("reply", "says"),
+    [
+        ({"verdicts": []}, "the model gave 0 verdicts on 1 answers"),
+        ({"nothing": 1}, "the model's reply cannot be read: KeyError"),
+        ({"verdicts": [3]}, "the model's reply cannot be read: "),
+    ],
+)
+def test_a_reply_that_is_none_is_an_error_and_the_next_answer_is_scored_too(
+    tmp_path: Path, reply: dict[str, Any], says: str
+) -> None:
+    async def run() -> tuple[list[Verdict], bool]:
+        config = RewardModelConfig(name="reward_model", path=tmp_path)
+        batches, process = Batches(config, log=Log(pod="verifier", stream=io.StringIO())), Confused(reply)
+        batches._process = process  # type: ignore[assignment]
+        batches._loop = asyncio.create_task(batches._work())
+        async with asyncio.timeout(20):
+            first = await batches.one(PROMPT, "1")
+            batches._process = Confused(reply)  # type: ignore[assignment]
+            second = await batches.one(PROMPT, "2")
+            await batches.close()
+        return [first, second], process.killed
+
+    verdicts, killed = asyncio.run(run())
+    assert [verdict.outcome for verdict in verdicts] == [Outcome.ERROR] * 2
+    assert all(says in verdict.detail for verdict in verdicts)
+    assert killed
