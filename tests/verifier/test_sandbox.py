@@ -25,7 +25,7 @@ from slipstream.verifier.sandbox.interpreter import (
     SCRIPT,
     SOURCE_ROOT,
 )
-from slipstream.verifier.sandbox.job import Run
+from slipstream.verifier.sandbox.job import Bounds, Run, bounds_to_json
 from slipstream.verifier.sandbox.layers import LAYERS, Report, TooFewLayers
 from slipstream.verifier.sandbox.server_process import SandboxLost
 from slipstream.verifier.workers.frames import receive_frame, to_frame
@@ -186,7 +186,7 @@ def server_as_pod(prepare: Callable[[], None] | None) -> Iterator[Callable[..., 
         ]
         with theirs:
             process = subprocess.Popen(
-                [*command, "65536", "4", "none"],
+                [*command, bounds_to_json(Bounds(output_bytes=65536, scratch_mib=4)), "none"],
                 env=ENVIRONMENT,
                 pass_fds=[theirs.fileno()],
                 user=POD_USER,

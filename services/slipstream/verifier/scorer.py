@@ -96,6 +96,15 @@ class Scorer:
         components = [component for column in columns for component in column]
         for (name, outcome), number in Counter((c.name, c.outcome.value) for c in components).items():
             self._metrics.count("scores_total", number, reward=name, outcome=outcome)
+        for component in components:
+            if component.detail:
+                self._log.debug(
+                    "verdict",
+                    prompt=prompt.prompt_id,
+                    reward=component.name,
+                    outcome=component.outcome.value,
+                    detail=component.detail,
+                )
         bad = next((component for component in components if component.outcome is Outcome.ERROR), None)
         if bad is not None:
             self._log.warning("reward failed", prompt=prompt.prompt_id, reward=bad.name, detail=bad.detail)

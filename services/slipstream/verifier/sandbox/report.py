@@ -13,7 +13,7 @@ from slipstream.verifier.sandbox.server_process import ServerProcess
 async def report() -> Report:
     """What a server started for this purpose finds. Errors: SandboxLost."""
     outer = await find("auto")
-    server = await ServerProcess.start(Bounds(output_bytes=65_536, scratch_mib=1), outer)
+    server = await ServerProcess.start(Bounds(), outer)
     await server.kill()
     return server.report
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from slipstream.verifier.sandbox import scratch
 from slipstream.verifier.sandbox.interpreter import ENVIRONMENT, INTERPRETER_FLAGS, SCRIPT, SOURCE_ROOT
-from slipstream.verifier.sandbox.job import Bounds, Ran, Run, ran_from_json
+from slipstream.verifier.sandbox.job import Bounds, Ran, Run, bounds_to_json, ran_from_json
 from slipstream.verifier.sandbox.layers import Report
 from slipstream.verifier.sandbox.outer import Outer
 from slipstream.verifier.sandbox.server import BUBBLEWRAP, NO_OUTER_WALL
@@ -105,7 +105,6 @@ async def _start(descriptor: int, home: str, bounds: Bounds, outer: Outer) -> as
     before = (
         [*wall.command(home, scratch_mib=bounds.scratch_mib), wall.interpreter] if wall else [sys.executable]
     )
-    limits = (bounds.output_bytes, bounds.scratch_mib)
     return await asyncio.create_subprocess_exec(
         *before,
         *INTERPRETER_FLAGS,
@@ -113,7 +112,7 @@ async def _start(descriptor: int, home: str, bounds: Bounds, outer: Outer) -> as
         str(SOURCE_ROOT),
         str(descriptor),
         home,
-        *map(str, limits),
+        bounds_to_json(bounds),
         BUBBLEWRAP if wall else NO_OUTER_WALL,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
