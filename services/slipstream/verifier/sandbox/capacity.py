@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 from slipstream.verifier.sandbox import cgroup
 from slipstream.verifier.sandbox.job import Bounds
-from slipstream.verifier.sandbox.namespaces import SCRATCH_DISKS
+from slipstream.verifier.sandbox.layers import Report
+from slipstream.verifier.sandbox.namespaces import SCRATCH, SCRATCH_DISKS
+from slipstream.verifier.workers.cores import usable_cores
 
 MIB = 1024 * 1024
 LEAST_THREADS = 16
@@ -62,6 +64,11 @@ class Need:
     disk_in_memory: bool
     """Whether each server has a scratch disk of its own, in memory."""
 
+    @classmethod
+    def of(cls, memory_mib: int, bounds: Bounds, report: Report) -> "Need":
+        """That of programs behind the layers of a report."""
+        return cls(memory_mib=memory_mib, bounds=bounds, disk_in_memory=SCRATCH in report.active)
+
     @property
     def scratch_mib(self) -> int:
         """Size of a scratch disk."""
@@ -73,20 +80,14 @@ class Need:
         return self.memory_mib + (self.scratch_mib if self.disk_in_memory else 0)
 
 
-def servers_that_fit(room: Room, need: Need, *, most: int) -> int:
-    """How many servers there is room for, at most some. Errors: TooLittleRoom when it is none."""
-    fit = most
-    while fit > 1 and shortage(room, need, servers=fit):
-        fit -= 1
-    if why := shortage(room, need, servers=fit):
-        raise TooLittleRoom(why)
-    return fit
-
-
-def check(room: Room, need: Need, *, servers: int) -> None:
-    """Errors: TooLittleRoom when there is no room for as many programs."""
+def servers_for(room: Room, need: Need, *, wanted: int | None) -> int:
+    """How many servers to start: as wanted, or as many as cores and as fit. Errors: TooLittleRoom."""
+    servers = wanted or usable_cores()
+    while wanted is None and servers > 1 and shortage(room, need, servers=servers):
+        servers -= 1
     if why := shortage(room, need, servers=servers):
         raise TooLittleRoom(why)
+    return servers
 
 
 def shortage(room: Room, need: Need, *, servers: int) -> str:

@@ -1,9 +1,10 @@
-"""`python -m slipstream.verifier.sandbox.report`: which layers are active on this machine, as JSON."""
+"""`python -m slipstream.verifier.sandbox.report`: layers and room that this machine has, as JSON."""
 
 import asyncio
 import json
 from dataclasses import asdict
 
+from slipstream.verifier.sandbox.capacity import Room
 from slipstream.verifier.sandbox.job import Bounds
 from slipstream.verifier.sandbox.layers import Report
 from slipstream.verifier.sandbox.outer import find
@@ -19,4 +20,4 @@ async def report() -> Report:
 
 
 if __name__ == "__main__":
-    print(json.dumps(asdict(asyncio.run(report()))))
+    print(json.dumps({**asdict(asyncio.run(report())), "room": asdict(Room.here())}))

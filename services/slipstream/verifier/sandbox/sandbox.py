@@ -16,8 +16,7 @@ from slipstream.verifier.sandbox.capacity import (
     Need,
     Room,
     TooLittleRoom,
-    check,
-    servers_that_fit,
+    servers_for,
     threads_each,
 )
 from slipstream.verifier.sandbox.job import Bounds, Ran, Run
@@ -70,10 +69,13 @@ class Sandbox:
         self._places.put(first)
         self._tell(first.report)
         try:
-            number = self._servers(room, first.report, most)
+            need = Need.of(self._memory_mib, self._bounds, first.report)
+            number = servers_for(room, need, wanted=self._number)
         except TooLittleRoom:
             await self.close()
             raise
+        if number < most:
+            self._log.warning("fewer programs than cores", servers=number, memory_mib=room.memory_mib)
         for server in await asyncio.gather(*(self._begin() for _ in range(number - 1))):
             self._places.put(server)
 
@@ -95,23 +97,6 @@ class Sandbox:
         for server in self._places.take_free():
             if server is not None:
                 await server.kill()
-
-    def _servers(self, room: Room, report: Report, most: int) -> int:
-        """How many to start. Errors: TooLittleRoom."""
-        need = Need(
-            memory_mib=self._memory_mib,
-            bounds=self._bounds,
-            disk_in_memory="scratch_disk" in report.active,
-        )
-        if self._number is not None:
-            check(room, need, servers=most)
-            return most
-        number = servers_that_fit(room, need, most=most)
-        if number < most:
-            self._log.warning(
-                "fewer programs at a time", servers=number, cores=most, memory_mib=room.memory_mib
-            )
-        return number
 
     async def _run(self, run: Run, group: str) -> Ran:
         place = await self._free_place(group)
