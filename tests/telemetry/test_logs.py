@@ -37,3 +37,9 @@ def test_below_the_level_nothing_is_written() -> None:
         for write in (log.debug, log.info, log.warning, log.error):
             write("event")
         assert [line.split()[1] for line in stream.getvalue().splitlines()] == list(LEVELS[least:])
+
+
+def test_no_control_character_of_a_caller_reaches_a_terminal() -> None:
+    line = written(peer="a\x1b[2J\rb", reason="\x9b31m\u202e\u2028 \x7f\x00", path="\ud800")
+    assert line.rstrip("\n").isprintable()
+    assert r'peer="a\u001b[2J\rb" reason="\u009b31m\u202e\u2028 \u007f\u0000" path="\ud800"' in line

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
-from slipstream.verifier.sandbox import cgroup
+from slipstream.verifier.sandbox import cgroup, homes
 from slipstream.verifier.sandbox.capacity import (
     LEAST_THREADS,
     Need,
@@ -60,6 +60,8 @@ class Sandbox:
         if not self._memory_mib:
             return
         self._metrics.count("sandbox_servers_lost_total", 0)
+        if swept := await asyncio.to_thread(homes.sweep):
+            self._log.info("folders of ended verifiers removed", folders=swept)
         self._cgroups, room = cgroup.own(), Room.here()
         most = self._number or usable_cores()
         threads = max(LEAST_THREADS, threads_each(room, self._bounds, servers=most))
