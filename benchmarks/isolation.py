@@ -51,7 +51,7 @@ async def programs_per_second(programs: int, use: Use) -> float:
     require = VerifierConfig().isolation.require
     log = Log(pod="benchmark", stream=io.StringIO())
     sandbox = Sandbox(number=None, require=require, bubblewrap=use, metrics=Metrics(), log=log)
-    sandbox.prepare()
+    sandbox.prepare(memory_mib=512)
     await sandbox.start()
     try:
         await asyncio.gather(*(sandbox.run(_run()) for _ in range(16)))
@@ -90,8 +90,9 @@ async def _one_server(outer: Outer, times: int, starts: list[float], runs: list[
 
 def child_milliseconds(times: int) -> tuple[float, float]:
     """Median milliseconds of a child without walls, and of one behind them."""
+    missing = dict.fromkeys((trial.PROCESSES, trial.SCRATCH), "not here")
     with tempfile.TemporaryDirectory() as home:
-        walls, _ = trial.find_walls(home, {trial.PROCESSES: "not here"}, output_bytes=65_536, scratch_mib=1)
+        walls, _ = trial.find_walls(home, missing, Bounds(output_bytes=65_536, scratch_mib=1))
         open_walls = replace(walls, landlock_version=None, filter=None, switch_user=False)
         pairs = [
             (

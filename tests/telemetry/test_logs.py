@@ -55,3 +55,9 @@ def test_lines_of_others_are_no_events() -> None:
     assert read_event("Traceback (most recent call last):") is None
     assert read_event('{"step": 1}') is None
     assert read_event("") is None
+
+
+def test_no_control_character_of_a_caller_reaches_a_terminal() -> None:
+    line = written(peer="a\x1b[2J\rb", reason="\x9b31m\u202e\u2028 \x7f\x00", path="\ud800")
+    assert line.rstrip("\n").isprintable()
+    assert r'peer="a\u001b[2J\rb" reason="\u009b31m\u202e\u2028 \u007f\u0000" path="\ud800"' in line

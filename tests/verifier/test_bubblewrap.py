@@ -126,7 +126,7 @@ def writable_mounts(pid: int) -> tuple[set[str], str]:
     """Where a process may write as far as its mounts go, and the folder of its scratch disk."""
     lines = Path(f"/proc/{pid}/mounts").read_text(encoding="utf-8").splitlines()
     mounts = {line.split()[1]: line.split()[3].split(",") for line in lines}
-    (scratch,) = [place for place in mounts if "/slipstream-sandbox-" in place]
+    (scratch,) = [place for place in mounts if "/slipstream-scratch-" in place]
     return {place for place, options in mounts.items() if "rw" in options}, scratch
 
 

@@ -18,6 +18,7 @@ from slipstream.verifier.http.app import REFUSALS, make_app
 from slipstream.verifier.http.listener import start_http
 from slipstream.verifier.reward import Answer, Verdict, failed
 from verifier.scoring import Bench
+from verifier.test_scorer import Held
 
 REWARDS = [ExactMatchConfig(name="exact_match")]
 GROUP = {"prompt": {"text": "1+1=", "answer": "2"}, "answers": [{"text": "2"}, {"text": "3"}]}
@@ -30,6 +31,7 @@ def served(
     config: RpcConfig | None = None,
     address: str = "127.0.0.1:0",
     patience: float = 30.0,
+    connections: int = 512,
 ) -> Any:
     """What `ask` makes of a server with the bench's scorer, given its address."""
 
@@ -38,7 +40,15 @@ def served(
             log = Log(pod="verifier", stream=bench.lines)
             app = make_app(bench.scorer)
             settings = config or RpcConfig()
-            server = await start_http(app, address, config=settings, log=log, grace=1, patience=patience)
+            server = await start_http(
+                app,
+                address,
+                config=settings,
+                log=log,
+                grace=1,
+                patience=patience,
+                connections=connections,
+            )
             try:
                 return await ask(server.address)
             finally:
@@ -325,3 +335,62 @@ def test_renewed_files_and_a_new_authority_serve_from_the_next_connection_on(tmp
         return [first.status_code, second.status_code]
 
     assert served(Bench(REWARDS), ask, config=config) == [200, 200]
+
+
+async def post(client: httpx.AsyncClient, address: str, content: bytes) -> httpx.Response:
+    headers = {"content-type": "application/json"}
+    return await client.post(f"http://{address}/v1/score", content=content, headers=headers)
+
+
+def test_idle_connections_give_way_to_requests() -> None:
+    async def ask(address: str) -> list[int]:
+        host, port = address.split(":")
+        idle = [await asyncio.open_connection(host, int(port)) for _ in range(513)]
+        async with httpx.AsyncClient() as client:
+            statuses = [(await post(client, address, json.dumps(GROUP).encode())).status_code]
+            closed, _ = idle[0]
+            assert await asyncio.wait_for(closed.read(), 5) == b"", "the one that is idle for longest"
+            statuses.append((await post(client, address, json.dumps(GROUP).encode())).status_code)
+        for _, writer in idle:
+            writer.close()
+        return statuses
+
+    assert served(Bench(REWARDS), ask) == [200, 200]
+
+
+def test_a_connection_beyond_those_that_are_all_busy_is_refused() -> None:
+    held = Held()
+
+    async def ask(address: str) -> list[int]:
+        body = json.dumps(GROUP).encode()
+        async with httpx.AsyncClient() as client:
+            busy = [asyncio.create_task(post(client, address, body)) for _ in range(2)]
+            await held.entered.wait()
+            await asyncio.sleep(0.2)
+            refused = await post(client, address, body)
+            held.released.set()
+            return [refused.status_code, *[(await each).status_code for each in busy]]
+
+    assert served(Bench(rewards={"held": held}), ask, connections=2) == [503, 200, 200]
+
+
+def test_the_bodies_of_all_requests_have_one_bound() -> None:
+    held = Held()
+    group = {**GROUP, "answers": [{"text": "x" * 3 * 1024 * 1024}]}
+
+    async def ask(address: str) -> tuple[list[int], str | None]:
+        body = json.dumps(group).encode()
+        async with httpx.AsyncClient() as client:
+            first = asyncio.create_task(post(client, address, body))
+            await held.entered.wait()
+            second = await post(client, address, body)
+            small = asyncio.create_task(post(client, address, json.dumps(GROUP).encode()))
+            await asyncio.sleep(0.1)
+            held.released.set()
+            statuses = [(await first).status_code, second.status_code, (await small).status_code]
+            statuses.append((await post(client, address, body)).status_code)
+            return statuses, second.headers.get("retry-after")
+
+    bench = Bench(rewards={"held": held})
+    found, after = served(bench, ask, config=RpcConfig(max_message_mib=4))
+    assert (found, after) == ([200, 429, 200, 200], "1")

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import signal
 import socket
 import stat
@@ -25,7 +26,7 @@ from slipstream.verifier.sandbox.interpreter import (
     SCRIPT,
     SOURCE_ROOT,
 )
-from slipstream.verifier.sandbox.job import Run
+from slipstream.verifier.sandbox.job import Bounds, Run, bounds_to_json
 from slipstream.verifier.sandbox.layers import LAYERS, Report, TooFewLayers
 from slipstream.verifier.sandbox.server_process import SandboxLost
 from slipstream.verifier.workers.frames import receive_frame, to_frame
@@ -186,7 +187,7 @@ def server_as_pod(prepare: Callable[[], None] | None) -> Iterator[Callable[..., 
         ]
         with theirs:
             process = subprocess.Popen(
-                [*command, "65536", "4", "none"],
+                [*command, bounds_to_json(Bounds(output_bytes=65536, scratch_mib=4)), "none"],
                 env=ENVIRONMENT,
                 pass_fds=[theirs.fileno()],
                 user=POD_USER,
@@ -224,3 +225,18 @@ def test_the_user_of_a_pod_has_the_walls_that_are_demanded(prepare: Callable[[],
         reads = "open('/proc/%d/environ' % __import__('os').getppid()).read()"
         assert ask(run("", call=reads))["value"] is None
         assert ask(run("print(1)"))["stdout"] == "1\n"
+
+
+def with_stricter_limits() -> None:
+    """As a pod whose runtime has set some; the user of a pod cannot raise them."""
+    for kind, limit in ((resource.RLIMIT_NOFILE, 20), (resource.RLIMIT_FSIZE, 1 << 20)):
+        resource.setrlimit(kind, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_CPU, (2, 2))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become the user of a pod")
+def test_a_stricter_limit_that_was_inherited_is_taken_as_it_is() -> None:
+    with server_as_pod(with_stricter_limits) as ask:
+        assert {*VerifierConfig().isolation.require} <= set(ask()["active"])
+        reads = "[__import__('resource').getrlimit(kind)[1] for kind in (7, 1, 0)]"
+        assert ask(run("", call=reads, seconds=4.0))["value"] == f'{{"l":[20,{1 << 20},2]}}'

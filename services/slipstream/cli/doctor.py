@@ -91,11 +91,20 @@ def described(layers: dict[str, Any]) -> Iterator[str]:
         yield f"  {name:<20}active"
     for name, reason in layers["missing"].items():
         yield f"  {name:<20}missing: {reason}"
+    yield from room(layers["room"]) if "room" in layers else ()
     missing = lacking(layers)
     if missing:
         yield f"A verifier that runs code refuses to start: verifier.isolation.require: {', '.join(missing)}"
     else:
         yield "Enough for a verifier that runs code, as verifier.isolation.require is by default."
+
+
+def room(found: dict[str, Any]) -> Iterator[str]:
+    """A line for what programs that run at the same time share."""
+    processes = found["processes"]
+    yield f"  {'memory':<20}{found['memory_mib']:,} MiB, of the cgroup or of the machine"
+    yield f"  {'temporary folder':<20}{found['scratch_mib']:,} MiB free"
+    yield f"  {'processes':<20}{'no limit' if processes is None else f'{processes:,} more'}"
 
 
 def lacking(layers: dict[str, Any]) -> list[str]:

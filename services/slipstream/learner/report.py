@@ -203,6 +203,7 @@ def _sample(step: int, group: Group, completion: Completion) -> dict[str, Any]:
         "text": completion.text,
         "finish_reason": completion.finish_reason.value,
         "rewards": {r.name: r.value for r in completion.rewards},
+        "details": {r.name: r.detail for r in completion.rewards if r.detail},
         "tokens": [
             {"id": token, "logprob": logprob, "version": version}
             for token, logprob, version in zip(

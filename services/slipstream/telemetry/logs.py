@@ -48,12 +48,18 @@ class Log:
 
 
 def _show(value: object) -> str:
+    """A value, in quotes where it is not one plain word; what a terminal would not print is escaped."""
     text = f"{value:.4g}" if isinstance(value, float) else str(value)
-    return (
-        json.dumps(text, ensure_ascii=False)
-        if not text or any(c.isspace() or c == '"' for c in text)
-        else text
-    )
+    if text and text.isprintable() and " " not in text and '"' not in text:
+        return text
+    return printable(json.dumps(text, ensure_ascii=False))
+
+
+def printable(text: str) -> str:
+    """A text in which control characters, and others that a terminal acts upon, are escaped as in JSON."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

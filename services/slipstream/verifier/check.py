@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
-from slipstream.config import RunConfig
+from slipstream.config import RunConfig, VerifierConfig
 from slipstream.config.load import parse_config
+from slipstream.config.rewards import CodeTestsConfig
 from slipstream.tasks.cpu_limit import TooSlow, cpu_limit
 from slipstream.tasks.mathematics import Refused, readable
 from slipstream.telemetry.logs import Log
@@ -21,6 +22,8 @@ from slipstream.types import Prompt
 from slipstream.verifier.code.cases import cases_of
 from slipstream.verifier.reward import NotHere, UnusableGroundTruth
 from slipstream.verifier.rewards.table import REWARDS
+from slipstream.verifier.sandbox.capacity import Need, Room, TooLittleRoom, servers_for
+from slipstream.verifier.sandbox.job import Bounds
 from slipstream.verifier.sandbox.layers import Report, TooFewLayers
 from slipstream.verifier.sandbox.report import report
 from slipstream.verifier.sandbox.server_process import SandboxLost
@@ -54,12 +57,23 @@ def refusals(
             named = key in type(reward).model_fields
             where = f"rewards.{position}.{key}" if named else f"rewards.{position}"
             yield _refusal(where, reason if named else str(error), here=isinstance(error, NotHere))
-    if any(reward.kind == "code_tests" for reward in config.rewards):
-        try:
-            asyncio.run(layers()).demand(config.verifier.isolation.require)
-        except (TooFewLayers, SandboxLost) as error:
-            key = "verifier.isolation.require"
-            yield _refusal(key, str(error).removeprefix(f"{key}: "), here=True)
+    programs = [reward.memory_mib for reward in config.rewards if isinstance(reward, CodeTestsConfig)]
+    if programs:
+        yield from _of_sandbox(config.verifier, max(programs), layers)
+
+
+def _of_sandbox(
+    config: VerifierConfig, memory_mib: int, layers: Callable[[], Coroutine[Any, Any, Report]]
+) -> Iterator[Refusal]:
+    """Which layer is missing, or what there is too little room for."""
+    key = "verifier.isolation.require"
+    try:
+        found = asyncio.run(layers())
+        found.demand(config.isolation.require)
+        key = "verifier.workers"
+        servers_for(Room.here(), Need.of(memory_mib, Bounds(), found), wanted=config.workers)
+    except (TooFewLayers, TooLittleRoom, SandboxLost) as error:
+        yield _refusal(key, str(error).removeprefix(f"{key}: "), here=True)
 
 
 def unread(kind: str, truths: Sequence[Truth], *, seconds: float = TRUTHS_SECONDS) -> tuple[list[Bad], int]:

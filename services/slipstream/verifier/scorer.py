@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 
 from slipstream.rpc.errors import InvalidRequest
-from slipstream.telemetry.logs import Log
+from slipstream.telemetry.logs import Log, printable
 from slipstream.telemetry.metrics import Metrics
 from slipstream.types import Outcome, Prompt
 from slipstream.types import Reward as Component
@@ -96,6 +96,15 @@ class Scorer:
         components = [component for column in columns for component in column]
         for (name, outcome), number in Counter((c.name, c.outcome.value) for c in components).items():
             self._metrics.count("scores_total", number, reward=name, outcome=outcome)
+        for component in components:
+            if component.detail:
+                self._log.debug(
+                    "verdict",
+                    prompt=prompt.prompt_id,
+                    reward=component.name,
+                    outcome=component.outcome.value,
+                    detail=component.detail,
+                )
         for column in columns:
             bad = next((component for component in column if component.outcome is Outcome.ERROR), None)
             if bad is not None:
@@ -117,7 +126,7 @@ def _component(name: str, verdict: Verdict) -> Component:
     """A verdict as it crosses the wire: a finite number, and words that UTF-8 can say."""
     if not isfinite(verdict.value):
         verdict = failed(f"its score is {verdict.value}")
-    detail = verdict.detail[:MAX_DETAIL].encode("utf-8", "replace").decode() if verdict.detail else ""
+    detail = printable(verdict.detail[:MAX_DETAIL].encode("utf-8", "replace").decode())
     return Component(name=name, value=verdict.value, outcome=verdict.outcome, detail=detail)
 
 

@@ -6,9 +6,18 @@
 
 from collections.abc import Mapping
 
-from slipstream.verifier.sandbox.syscalls import ALLOWED, CLONE, FCNTL, IOCTL, PRLIMIT64, SOCKETPAIR
+from slipstream.verifier.sandbox.syscalls import (
+    ALLOWED,
+    CLONE,
+    FCNTL,
+    IOCTL,
+    OPEN,
+    OPENAT,
+    PRLIMIT64,
+    SOCKETPAIR,
+)
 
-CONDITIONAL = (CLONE, FCNTL, IOCTL, PRLIMIT64, SOCKETPAIR)
+CONDITIONAL = (CLONE, FCNTL, IOCTL, OPEN, OPENAT, PRLIMIT64, SOCKETPAIR)
 PROBES_OF_THE_KERNEL = (335, 336)
 """uretprobe and uprobe of x86-64, which end a program that calls them itself."""
 LISTED = [sorted({row[column] for row in (*ALLOWED.values(), *CONDITIONAL)} - {None}) for column in (0, 1)]
@@ -118,6 +127,13 @@ CALLS: Mapping[str, str] = {
     "raises every bound": (
         "import resource\ndef answer():\n for kind in range(16):\n  soft, hard = resource.getrlimit(kind)\n"
         "  if hard != -1:\n   try: resource.setrlimit(kind, (hard + 1, hard + 1)); return 42\n   except (OSError, ValueError): pass"
+    ),
+    "is killed by the kernel for its time of a core": (
+        "import resource\ndef answer():\n for limit in ((0, 1), (0, 0), (1, 1)):\n  try: resource.setrlimit(resource.RLIMIT_CPU, limit); return 42\n  except OSError: pass"
+    ),
+    "empties the interpreter's library while it reads": (
+        "import shutil\ndef answer():\n open('x', 'w').write('1')\n for flags in (os.O_RDONLY | os.O_TRUNC, os.O_ACCMODE | os.O_TRUNC, os.O_RDONLY | os.O_TRUNC | os.O_CREAT):\n"
+        "  for name in ('x', shutil.__file__):\n   if call(257, 56, -100, name.encode(), flags, 0) >= 0 or X86 and call(2, 0, name.encode(), flags, 0) >= 0: return 42"
     ),
     "has capabilities": (
         "def answer():\n data = ctypes.create_string_buffer(24)\n return 42 if call(125, 90, struct.pack('Ii', 0x20080522, 0), data) == 0 and any(data.raw) else 0"

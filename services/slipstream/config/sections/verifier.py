@@ -13,6 +13,7 @@ Layer = Literal[
     "landlock",
     "network_namespace",
     "pid_namespace",
+    "scratch_disk",
     "user",
     "bubblewrap",
     "cgroup",

@@ -17,6 +17,7 @@ from typing import Any
 
 from slipstream.verifier.code.compare import equals_python, scalar, truth
 from slipstream.verifier.code.imports import LIBRARY, UnusableTest, check_modules, names_of_library, parsed
+from slipstream.verifier.code.length import check_value
 
 Check = Callable[[Any], bool]
 Close = Callable[[float, float], bool]
@@ -154,6 +155,7 @@ def _sides(left: ast.expr, right: ast.expr) -> tuple[ast.expr, Any]:
         except UnusableTest:
             continue
         if any(isinstance(node, ast.Call) for node in ast.walk(call)):
+            check_value(expected, "an assertion")
             return call, expected
     raise UnusableTest(f"one side must be a plain value: {_quoted(left)} == {_quoted(right)}")
 

@@ -17,7 +17,9 @@ from typing import Any
 from slipstream.types import Prompt
 from slipstream.verifier.code.assertions import assertions
 from slipstream.verifier.code.compare import equals_json
+from slipstream.verifier.code.fault import fault_of
 from slipstream.verifier.code.imports import UnusableTest, imports
+from slipstream.verifier.code.length import check_output, check_value
 from slipstream.verifier.reward import UnusableGroundTruth
 from slipstream.verifier.sandbox.job import Ran, compact
 
@@ -38,16 +40,20 @@ class Case:
     output: str | None = None
     check: Check | None = None
 
-    def passed(self, ran: Ran) -> bool:
-        """Whether a run, that ended of itself and well, said what it should."""
-        if ran.end != "exited" or ran.status != 0:
-            return False
+    def fault(self, ran: Ran) -> str:
+        """Why a run did not pass; nothing when it ended of itself and well, and said what it should."""
+        return fault_of(ran) or self._wrong(ran)
+
+    def _wrong(self, ran: Ran) -> str:
         if self.check is None:
-            return _lines(ran.stdout) == _lines(self.output or "")
+            return "" if _lines(ran.stdout) == _lines(self.output or "") else "wrong: another output"
+        if ran.value is None:
+            return "wrong: no value"
         try:
-            return ran.value is not None and self.check(json.loads(ran.value))
+            right = self.check(json.loads(ran.value))
         except (ValueError, TypeError, RecursionError):
-            return False
+            right = False
+        return "" if right else "wrong: another value"
 
 
 def cases_of(prompt: Prompt) -> Sequence[Case]:
@@ -88,6 +94,7 @@ def _case(test: Any, where: str) -> Case:
     if isinstance(test, dict) and set(test) == {"input", "output"}:
         if not all(isinstance(text, str) for text in test.values()):
             raise UnusableTest(f"{where}: input and output are texts")
+        check_output(test["output"], where)
         return Case(stdin=test["input"], output=test["output"])
     if not isinstance(test, dict) or set(test) != {"call", "args", "expected"}:
         raise UnusableTest(
@@ -100,6 +107,7 @@ def _case(test: Any, where: str) -> Case:
     except (SyntaxError, ValueError) as error:
         raise UnusableTest(f"{where}: call is not an expression: {error}") from error
     expected = test["expected"]
+    check_value(expected, where)
     return Case(
         call=test["call"], arguments=compact(test["args"]), check=lambda sent: equals_json(expected, sent)
     )

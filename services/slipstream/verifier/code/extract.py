@@ -2,7 +2,7 @@
 
 import re
 
-FENCE = re.compile(r"([ \t]*)(`{3,}|~{3,})([^`]*)")
+FENCE = re.compile(r"([ \t]*+)(`{3,}+|~{3,}+)([^`]*+)")
 """Of Markdown: an indent, the fence, and what the block is."""
 FUTURE = re.compile(r"(?:[ \t]*(?:#[^\n]*)?\n)*(?:from __future__ import [^\n(]*\n)+")
 """What Python has only at the beginning of a program."""

@@ -18,10 +18,13 @@ App = Callable[[Any, Any, Any], Awaitable[None]]
 
 SCORERS = frozenset({"rollout", "probe", "console"})
 """Roles that may score over HTTP."""
+RETRY_AFTER_SECONDS = b"1"
 
 
 class Guard:
     """Refuses those who may not score, and bodies too large or too slow, before any of the body is parsed.
+
+    Invariant: the bodies of all requests in work are together at most as large as one may be.
 
     A server with mutual TLS puts the caller's role into the state of the connection (see protocol.py). Pages
     in a browser may not score: they send an Origin, and one that another site made name this machine
@@ -33,6 +36,7 @@ class Guard:
     ) -> None:
         self._app = app
         self._max_bytes = max_bytes
+        self._held_bytes = 0
         self._body_seconds = body_seconds
         self._secure = secure
         self._local = local
@@ -42,16 +46,17 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        body = bytearray()
         try:
             self._admit(scope)
-            body = await self._whole(receive)
+            await self._read(receive, body)
+            await self._app(scope, _once(bytes(body), receive), send)
         except _Refused as refused:
             await _refuse(send, refused.status, str(refused))
-            return
-        try:
-            await self._app(scope, _once(body, receive), send)
         except Exception as error:  # the caller has been told so
             self._log.error("http request failed", reason=said(error))
+        finally:
+            self._held_bytes -= len(body)
 
     def _admit(self, scope: Scope) -> None:
         """Errors: _Refused."""
@@ -69,18 +74,23 @@ class Guard:
         if self._local and not _is_this_machine(host):
             raise _Refused(421, f"this verifier answers to localhost and 127.0.0.1, not to {host[:80]!a}")
 
-    async def _whole(self, receive: Receive) -> bytes:
-        """The body. Errors: _Refused."""
-        body = bytearray()
+    async def _read(self, receive: Receive, body: bytearray) -> None:
+        """Read the body; what there is of it is held until the request is answered. Errors: _Refused."""
         try:
             async with asyncio.timeout(self._body_seconds):
                 while True:
                     message = await receive()
-                    body += message.get("body", b"")
-                    if len(body) > self._max_bytes:
+                    part = message.get("body", b"")
+                    if len(body) + len(part) > self._max_bytes:
                         raise _Refused(413, f"the body is over {self._max_bytes} bytes (rpc.max_message_mib)")
+                    if self._held_bytes + len(part) > self._max_bytes:
+                        raise _Refused(
+                            429, f"the bodies of all requests are over {self._max_bytes} bytes; come again"
+                        )
+                    body += part
+                    self._held_bytes += len(part)
                     if not message.get("more_body", False):
-                        return bytes(body)
+                        return
         except TimeoutError:
             raise _Refused(408, f"the body did not come within {self._body_seconds:g} s") from None
 
@@ -113,5 +123,7 @@ async def _refuse(send: Send, status: int, error: str) -> None:
     body = json.dumps({"error": error}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     closing = [*headers, (b"connection", b"close")]
+    if status == 429:
+        closing.append((b"retry-after", RETRY_AFTER_SECONDS))
     await send({"type": "http.response.start", "status": status, "headers": closing})
     await send({"type": "http.response.body", "body": body})

@@ -46,9 +46,10 @@ async def start_http(
     log: Log,
     grace: int,
     patience: float = PATIENCE_SECONDS,
+    connections: int = MAX_CONNECTIONS,
 ) -> HttpServer:
     """Listen on host:port; port 0 takes a free one. `grace` and `patience`, which a caller has for the head
-    of a request and again for its body, are in seconds.
+    of a request and again for its body, are in seconds; `connections` is how many there may be.
 
     With rpc.tls a caller needs a certificate of our trust domain, and renewed files serve from the next
     connection on.
@@ -68,7 +69,10 @@ async def start_http(
     settings = uvicorn.Config(
         guarded,
         http=protocol(
-            head_seconds=patience, trust_domain=config.tls.trust_domain if config.tls else None, log=log
+            head_seconds=patience,
+            connections=connections,
+            trust_domain=config.tls.trust_domain if config.tls else None,
+            log=log,
         ),
         ws="none",
         lifespan="off",
@@ -77,7 +81,6 @@ async def start_http(
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        limit_concurrency=MAX_CONNECTIONS,
         timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=grace,
     )

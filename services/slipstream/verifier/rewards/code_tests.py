@@ -11,6 +11,7 @@ from slipstream.verifier.code.extract import behind, last_block
 from slipstream.verifier.reward import Answer, Reward, Verdict, invalid
 from slipstream.verifier.sandbox.job import Run
 from slipstream.verifier.sandbox.sandbox import Sandbox
+from slipstream.verifier.sandbox.server_process import SandboxLost
 from slipstream.verifier.surroundings import Surroundings
 
 MAX_CHARACTERS = 65_536
@@ -21,7 +22,7 @@ OVERRUNS = frozenset({"late", "output", "disk", "threads"})
 
 def code_tests(config: CodeTestsConfig, surroundings: Surroundings) -> Reward:
     """The reward of a configured component; the sandbox starts with the verifier."""
-    surroundings.sandbox.prepare()
+    surroundings.sandbox.prepare(memory_mib=config.memory_mib)
     overran = partial(surroundings.metrics.count, "reward_overruns_total", reward=config.name)
     overran(0)
     judge = CodeTests(config, surroundings.sandbox, overran=overran)
@@ -45,22 +46,31 @@ class CodeTests:
             return invalid("no closed block of Python in the answer")
         if len(program) > MAX_CHARACTERS:
             return invalid(f"a program of {len(program)} characters; at most {MAX_CHARACTERS} are run")
-        passed = await self._passed(behind(prompt.fields.get("setup", ""), program), cases, prompt.prompt_id)
+        program = behind(prompt.fields.get("setup", ""), program)
+        passed, fault = await self._passed(program, cases, prompt.prompt_id)
         if self._config.partial_credit:
-            return Verdict(value=passed / len(cases), detail=f"{passed} of {len(cases)} tests")
-        return Verdict(value=float(passed == len(cases)))
+            counted = f"{passed} of {len(cases)} tests"
+            detail = f"{counted}; {fault}" if fault else counted
+            return Verdict(value=passed / len(cases), detail=detail)
+        return Verdict(value=float(passed == len(cases)), detail=fault)
 
     def _program(self, answer: Answer) -> str | None:
         block = last_block(answer.text)
         whole = answer.text if self._config.whole_text and answer.text.strip() else None
         return whole if block is None else block
 
-    async def _passed(self, program: str, cases: Sequence[Case], group: str) -> int:
-        """How many tests pass; without partial credit the first that fails ends it."""
-        left, passed, over = self._config.timeout_seconds, 0, False
-        for case in cases:
+    async def _passed(self, program: str, cases: Sequence[Case], group: str) -> tuple[int, str]:
+        """How many tests pass, and why the first that fails does; without partial credit it is the last.
+
+        Errors: SandboxLost, also when a failure may be the machine's.
+        """
+        left, passed, over, first_fault = self._config.timeout_seconds, 0, False, ""
+        for number, case in enumerate(cases, 1):
+            place = f"test {number} of {len(cases)}"
             if left <= 0:
                 over = True
+                late = f"{place}: late: {self._config.timeout_seconds:g} s for all tests are over"
+                first_fault = first_fault or late
                 break
             ran = await self._sandbox.run(
                 Run(
@@ -74,14 +84,18 @@ class CodeTests:
                 group=group,
             )
             left -= ran.seconds
+            fault = case.fault(ran)
+            if fault and ran.doubt and ran.end not in OVERRUNS:
+                raise SandboxLost(f"{fault}, perhaps by this machine's fault: {ran.doubt}")
             over = over or ran.end in OVERRUNS
-            if case.passed(ran):
-                passed += 1
-            elif not self._config.partial_credit:
-                break
+            passed += not fault
+            if fault:
+                first_fault = first_fault or f"{place}: {fault}"
+                if not self._config.partial_credit:
+                    break
         if over:
             self._overran()
-        return passed
+        return passed, first_fault
 
 
 def _reads(prompt: Prompt) -> Iterable[str]:

@@ -1,34 +1,45 @@
 """Does an answer come once in its group?"""
 
-import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 
 from slipstream.config.rewards.shapes import NoRepeatConfig
 from slipstream.types import Prompt
 from slipstream.verifier.reward import Answer, Verdict, invalid
+from slipstream.verifier.rewards.canonical import beside_the_loop, canonical
+from slipstream.verifier.rewards.ngrams import MAX_CHARACTERS
 
 
 class NoRepeat:
-    """1 for an answer that comes once; what equal ones get is configured. Cheap: it counts texts."""
+    """1 for an answer that comes once; what equal ones get is configured. A very long one is invalid."""
 
     def __init__(self, config: NoRepeatConfig) -> None:
         self._config = config
 
     async def score(self, prompt: Prompt, answers: Sequence[Answer]) -> list[Verdict]:
         """The verdicts, in order."""
-        texts = [unicodedata.normalize("NFC", " ".join(answer.text.split())) for answer in answers]
-        texts = [text.casefold() for text in texts] if self._config.ignore_case else texts
-        times, before = Counter(texts), Counter[str]()
-        verdicts = []
-        for text in texts:
-            later = before[text] > 0
-            before[text] += 1
-            score = {"later": float(not later), "all": float(times[text] == 1), "share": 1 / times[text]}
-            verdicts.append(
-                Verdict(value=score[self._config.duplicates]) if text else invalid("empty answer")
-            )
-        return verdicts
+        texts = [answer.text for answer in answers]
+        return await beside_the_loop(lambda: self._verdicts(texts), characters=sum(map(len, texts)))
 
     async def close(self) -> None:
         """Nothing is held."""
+
+    def _verdicts(self, texts: Sequence[str]) -> list[Verdict]:
+        comparable = [self._comparable(text) if len(text) <= MAX_CHARACTERS else None for text in texts]
+        times, before = Counter(comparable), Counter[str | None]()
+        verdicts = []
+        for text, given in zip(comparable, texts, strict=True):
+            verdicts.append(self._one(text, len(given), times[text], before[text]))
+            before[text] += 1
+        return verdicts
+
+    def _one(self, text: str | None, length: int, times: int, before: int) -> Verdict:
+        if text is None:
+            return invalid(f"{length} characters; at most {MAX_CHARACTERS} are read")
+        if not text:
+            return invalid("empty answer")
+        score = {"later": float(not before), "all": float(times == 1), "share": 1 / times}
+        return Verdict(value=score[self._config.duplicates])
+
+    def _comparable(self, text: str) -> str:
+        return canonical(" ".join(text.split()), ignore_case=self._config.ignore_case)

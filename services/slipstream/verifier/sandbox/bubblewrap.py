@@ -16,6 +16,7 @@ from pathlib import Path
 
 from slipstream.verifier.sandbox.confine import DEVICES, SYSTEM
 from slipstream.verifier.sandbox.interpreter import SOURCE_ROOT, SOURCES
+from slipstream.verifier.sandbox.namespaces import SCRATCH_DISKS
 
 OPTIONS = (
     *("--unshare-pid", "--as-pid-1", "--die-with-parent"),  # it is killed with all that it started
@@ -24,8 +25,6 @@ OPTIONS = (
 )
 USER_NAMESPACE = ("--unshare-user",)
 CAPABILITIES_OF_ROOT = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID")
-SCRATCH_DISKS = 2
-"""Size of the scratch disk, in what a program may keep: files that are removed and still open count too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,6 +49,8 @@ class Walls:
     """Whether a program runs as nobody; only root can."""
     own_processes: bool
     """Whether the server has a process namespace of its own."""
+    own_disk: bool
+    """Whether the scratch folder is on a disk that only this server has."""
 
 
 def library_folders() -> list[str]:
@@ -80,9 +82,9 @@ def confine(walls: Walls, folder: str, *, seconds: float, memory_mib: int) -> No
 
 
 def _limit(walls: Walls, seconds: float, memory_mib: int) -> None:
-    cpu = ceil(seconds) + 1
+    cpu = cpu_seconds(seconds)
     if walls.filter is None:  # seccomp forbids processes; the kernel counts those of all of a user
-        resource.setrlimit(resource.RLIMIT_NPROC, (PROCESSES, PROCESSES))
+        _bound(resource.RLIMIT_NPROC, PROCESSES)
     for kind, limit in (
         (resource.RLIMIT_AS, memory_mib * MIB),
         (resource.RLIMIT_CPU, cpu),
@@ -92,4 +94,16 @@ def _limit(walls: Walls, seconds: float, memory_mib: int) -> None:
         (resource.RLIMIT_MEMLOCK, 0),
         (resource.RLIMIT_MSGQUEUE, 0),
     ):
-        resource.setrlimit(kind, (limit, limit))
+        _bound(kind, limit)
+
+
+def cpu_seconds(seconds: float) -> int:
+    """Time of a core beyond which the kernel kills a program with a deadline."""
+    return ceil(seconds) + 1
+
+
+def _bound(kind: int, limit: int) -> None:
+    """Set both limits; one that was inherited and is stricter stays."""
+    hard = resource.getrlimit(kind)[1]
+    limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+    resource.setrlimit(kind, (limit, limit))

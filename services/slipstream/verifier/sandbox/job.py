@@ -1,18 +1,24 @@
 """What a fork server is told: the bounds that hold for all programs, and one run of a program."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
+
+OUTPUT_BYTES = 256 * 1024
+SCRATCH_MIB = 16
+THREADS = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
     """What a program may use."""
 
-    output_bytes: int
+    output_bytes: int = OUTPUT_BYTES
     """Longest standard output; what a call returns may be as long."""
-    scratch_mib: int
+    scratch_mib: int = SCRATCH_MIB
     """Files in its scratch folder, in MiB."""
+    threads: int = THREADS
+    """More of them than a program has use for fill the kernel's memory, which no bound of its own counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +54,25 @@ class Ran:
     """JSON of what the call returned, as the program's process wrote it: not to be trusted."""
     seconds: float
     """How long it took, by the clock; waiting for a core does not count."""
+    error: str = ""
+    """Name of the exception that ended it, as the program's process wrote it: not to be trusted."""
+    doubt: str = ""
+    """Why the machine, and not the program, may be at fault for a wrong outcome; mostly nothing."""
 
 
 def ran_from_json(message: dict[str, Any]) -> Ran:
     """JSON → Ran. Errors: KeyError."""
-    return Ran(**{name: message[name] for name in ("end", "status", "stdout", "value", "seconds")})
+    return Ran(**{field.name: message[field.name] for field in fields(Ran)})
+
+
+def bounds_to_json(bounds: Bounds) -> str:
+    """Bounds → JSON, as a word of a command."""
+    return compact(asdict(bounds))
+
+
+def bounds_from_json(text: str) -> Bounds:
+    """JSON → Bounds."""
+    return Bounds(**json.loads(text))
 
 
 def run_from_json(message: dict[str, Any]) -> Run:

@@ -11,7 +11,9 @@ PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_CHILD_SUBREAPER, PR_SE
     36,
     38,
 )
-CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x08000000, 0x10000000, 0x20000000, 0x40000000
+CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER = 0x00020000, 0x08000000, 0x10000000
+CLONE_NEWPID, CLONE_NEWNET = 0x20000000, 0x40000000
+MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REC, MS_PRIVATE = 0x2, 0x4, 0x8, 0x4000, 0x40000
 CAPABILITY_VERSION_3 = 0x20080522
 CAPSET = {"x86_64": 126, "aarch64": 91}
 
@@ -41,6 +43,12 @@ def prctl(option: int, value: object = 0, third: object = 0) -> None:
 def unshare(flags: int) -> None:
     """Leave namespaces for new ones. Errors: OSError, often PermissionError in a pod."""
     check(_libc.unshare(flags))
+
+
+def mount(kind: str | None, target: str, flags: int, options: str = "") -> None:
+    """Mount a new file system of a kind, or with None change what is mounted. Errors: OSError."""
+    named = kind.encode() if kind else None
+    check(_libc.mount(named, os.fsencode(target), named, ctypes.c_ulong(flags), options.encode()))
 
 
 def die_with_parent() -> None:

@@ -9,6 +9,7 @@ INNER: Mapping[str, str] = {
     "landlock": "reads the interpreter's library, writes its scratch folder, nothing else",
     "network_namespace": "a network of its own that is empty",
     "pid_namespace": "sees no process but its server's",
+    "scratch_disk": "a disk in memory of its own, with a bound: no program fills another's",
     "user": "a user without privileges or capabilities",
 }
 """What a server builds around each program."""

@@ -5,17 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from slipstream.verifier.sandbox import bubblewrap_trial
+from slipstream.verifier.sandbox import bubblewrap_trial, cgroup
 from slipstream.verifier.sandbox.bubblewrap import Bubblewrap
 from slipstream.verifier.sandbox.bubblewrap_trial import Refused
+from slipstream.verifier.sandbox.cgroup import Cgroups
 
 Use = Literal["auto", "off"]
 
 KERNEL_VERSION = Path("/proc/version")
 GVISOR_VERSIONS = ("-gvisor ", "#1 SMP Sun Jan 10 15:06:54 PST 2016")
 """The suffix of its release since 2026, and the date of a build that every release of it claims."""
-MEMORY_MAX = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
-UNBOUNDED_BYTES = 1 << 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +28,7 @@ class Outer:
 
 async def find(use: Use) -> Outer:
     """What this machine has of the outer walls; bubblewrap is tried unless it is `off`."""
-    missing = {"cgroup": cgroup_missing(), "gvisor": gvisor_missing()}
+    missing = {"cgroup": cgroup_missing(cgroup.own()), "gvisor": gvisor_missing()}
     bubblewrap = None
     try:
         if use == "off":
@@ -40,15 +39,10 @@ async def find(use: Use) -> Outer:
     return Outer(bubblewrap=bubblewrap, missing={name: why for name, why in missing.items() if why})
 
 
-def cgroup_missing(files: tuple[Path, ...] = MEMORY_MAX) -> str:
+def cgroup_missing(own: Cgroups) -> str:
     """Why the memory of this pod is not bounded, or nothing when it is."""
-    for file in files:
-        try:
-            bound = file.read_text(encoding="ascii").strip()
-        except (OSError, ValueError):
-            continue
-        if bound.isdigit() and int(bound) < UNBOUNDED_BYTES:
-            return ""
+    if own.memory_bytes() is not None:
+        return ""
     return "no memory limit for this process in its cgroup; the bound is one program's memory a server"
 
 

@@ -13,6 +13,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from io import TextIOWrapper
 from types import ModuleType
 from typing import NoReturn
@@ -25,6 +26,7 @@ CONFINED = b"\x06"
 """The first byte in the pipe of the value: the walls are up, and the code begins."""
 UNCONFINED_STATUS = 70
 FIRST_OWN_DESCRIPTOR = 4
+MOST_LIKELY_VICTIM = "1000"
 VALUE_DESCRIPTOR = 3
 
 
@@ -33,12 +35,19 @@ def become(run: Run, walls: Walls, folder: str, *, descriptors: Mapping[int, int
     try:
         atexit._clear()  # of the server's own
         _arrange(descriptors)
+        _prefer_to_die()
         confine(walls, folder, seconds=run.seconds, memory_mib=run.memory_mib)
         os.write(VALUE_DESCRIPTOR, CONFINED)
     except BaseException as error:
         os.write(VALUE_DESCRIPTOR, f"{type(error).__name__}: {error}".encode())
         os._exit(UNCONFINED_STATUS)
     _finish(_status(run))
+
+
+def _prefer_to_die() -> None:
+    """Of a cgroup without memory the kernel ends programs, and neither the verifier nor what watches them."""
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+        file.write(MOST_LIKELY_VICTIM)
 
 
 def _arrange(descriptors: Mapping[int, int]) -> None:
@@ -64,8 +73,10 @@ def _status(run: Run) -> int:
         _execute(run)
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else int(error.code is not None)
-    except BaseException:
-        traceback.print_exc()
+    except BaseException as error:
+        with suppress(BaseException):  # what it defined may raise again
+            _send(type(error).__name__.encode())
+            traceback.print_exc()
         return 1
     return 0
 

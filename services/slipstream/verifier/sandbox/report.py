@@ -1,9 +1,10 @@
-"""`python -m slipstream.verifier.sandbox.report`: which layers are active on this machine, as JSON."""
+"""`python -m slipstream.verifier.sandbox.report`: layers and room that this machine has, as JSON."""
 
 import asyncio
 import json
 from dataclasses import asdict
 
+from slipstream.verifier.sandbox.capacity import Room
 from slipstream.verifier.sandbox.job import Bounds
 from slipstream.verifier.sandbox.layers import Report
 from slipstream.verifier.sandbox.outer import find
@@ -13,10 +14,10 @@ from slipstream.verifier.sandbox.server_process import ServerProcess
 async def report() -> Report:
     """What a server started for this purpose finds. Errors: SandboxLost."""
     outer = await find("auto")
-    server = await ServerProcess.start(Bounds(output_bytes=65_536, scratch_mib=1), outer)
+    server = await ServerProcess.start(Bounds(), outer)
     await server.kill()
     return server.report
 
 
 if __name__ == "__main__":
-    print(json.dumps(asdict(asyncio.run(report()))))
+    print(json.dumps({**asdict(asyncio.run(report())), "room": asdict(Room.here())}))

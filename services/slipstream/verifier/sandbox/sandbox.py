@@ -1,4 +1,4 @@
-"""The sandbox of a verifier: as many fork servers as cores, each replaced when it is lost.
+"""The sandbox of a verifier: as many fork servers as cores or as fit, each replaced when it is lost.
 
 `run` waits for a free server, at most WAIT_SECONDS. Invariant: code runs only behind the layers that the
 configuration demands; a program costs its own run, never a server, and a lost server one run.
@@ -6,9 +6,19 @@ configuration demands; a program costs its own run, never a server, and a lost s
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
+from slipstream.verifier.sandbox import cgroup, homes
+from slipstream.verifier.sandbox.capacity import (
+    LEAST_THREADS,
+    Need,
+    Room,
+    TooLittleRoom,
+    servers_for,
+    threads_each,
+)
 from slipstream.verifier.sandbox.job import Bounds, Ran, Run
 from slipstream.verifier.sandbox.layers import LAYERS, Report
 from slipstream.verifier.sandbox.outer import Outer, Use, find
@@ -17,8 +27,10 @@ from slipstream.verifier.workers.cores import usable_cores
 from slipstream.verifier.workers.turns import Turns
 
 WAIT_SECONDS = 300.0
-OUTPUT_BYTES = 256 * 1024
-SCRATCH_MIB = 16
+MACHINE_AT_FAULT = (
+    "during the run the kernel refused a process or killed one for the limits of this cgroup; give the "
+    "verifier more memory or processes, or lower verifier.workers"
+)
 
 
 class Sandbox:
@@ -27,31 +39,46 @@ class Sandbox:
     def __init__(
         self, *, number: int | None, require: Sequence[str], bubblewrap: Use, metrics: Metrics, log: Log
     ) -> None:
-        self._number = number or usable_cores()
-        self._bounds = Bounds(output_bytes=OUTPUT_BYTES, scratch_mib=SCRATCH_MIB)
+        self._number = number
+        self._bounds = Bounds()
+        self._cgroups = cgroup.Cgroups()
         self._require = require
         self._bubblewrap = bubblewrap
         self._outer = Outer(bubblewrap=None, missing={})
         self._metrics = metrics
         self._log = log
-        self._wanted = False
+        self._memory_mib = 0
         self._places: Turns[ServerProcess | None] = Turns()
         self._runs: set[asyncio.Task[Ran]] = set()
 
-    def prepare(self) -> None:
-        """Ask for servers; before `start`."""
-        self._wanted = True
+    def prepare(self, *, memory_mib: int) -> None:
+        """Ask for servers of programs that may have so much memory; before `start`."""
+        self._memory_mib = max(self._memory_mib, memory_mib)
 
     async def start(self) -> None:
-        """Start the servers. Errors: SandboxLost when one cannot start, TooFewLayers."""
-        if not self._wanted:
+        """Start the servers. Errors: SandboxLost when one cannot start, TooFewLayers, TooLittleRoom."""
+        if not self._memory_mib:
             return
         self._metrics.count("sandbox_servers_lost_total", 0)
+        if swept := await asyncio.to_thread(homes.sweep):
+            self._log.info("folders of ended verifiers removed", folders=swept)
+        self._cgroups, room = cgroup.own(), Room.here()
+        most = self._number or usable_cores()
+        threads = max(LEAST_THREADS, threads_each(room, self._bounds, servers=most))
+        self._bounds = replace(self._bounds, threads=threads)
         self._outer = await find(self._bubblewrap)
         first = await self._begin()
         self._places.put(first)
         self._tell(first.report)
-        for server in await asyncio.gather(*(self._begin() for _ in range(self._number - 1))):
+        try:
+            need = Need.of(self._memory_mib, self._bounds, first.report)
+            number = servers_for(room, need, wanted=self._number)
+        except TooLittleRoom:
+            await self.close()
+            raise
+        if number < most:
+            self._log.warning("fewer programs than cores", servers=number, memory_mib=room.memory_mib)
+        for server in await asyncio.gather(*(self._begin() for _ in range(number - 1))):
             self._places.put(server)
 
     async def run(self, run: Run, *, group: str = "") -> Ran:
@@ -79,7 +106,10 @@ class Sandbox:
         try:
             if server is None:
                 server = await self._begin()
+            events = self._cgroups.events()
             ran = await server.have(run)
+            if self._cgroups.events() > events:
+                ran = replace(ran, doubt=ran.doubt or MACHINE_AT_FAULT)
         except BaseException:
             self._places.put(None)
             self._metrics.count("sandbox_servers_lost_total")

@@ -29,6 +29,18 @@ def over(folder: str, *, max_bytes: int) -> bool:
     return False
 
 
+def crowded(folder: str, *, bytes_needed: int) -> str:
+    """Why a program may be unable to write what it may keep, or nothing: others fill its disk, too."""
+    disk = os.statvfs(folder)
+    free = disk.f_bavail * disk.f_frsize
+    if free >= bytes_needed and (disk.f_favail or not disk.f_files):
+        return ""
+    return (
+        f"the disk of the scratch folders has {free >> 20} MiB free, and a program may write "
+        f"{bytes_needed >> 20}; give the verifier's temporary folder more room"
+    )
+
+
 def clear(folder: str) -> None:
     """Empty it, once no program uses it. What lies deep is first moved up, so that no path grows long."""
     moved = 0

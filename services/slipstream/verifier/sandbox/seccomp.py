@@ -6,12 +6,23 @@ See linux/seccomp.h and linux/filter.h. Its layout:  arch? → x32? → calls wi
 import ctypes
 import errno
 import os
+import resource
 import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from slipstream.verifier.sandbox.kernel import PR_SET_SECCOMP, prctl
-from slipstream.verifier.sandbox.syscalls import ALLOWED, CLONE, CLONE3, FCNTL, IOCTL, PRLIMIT64, SOCKETPAIR
+from slipstream.verifier.sandbox.syscalls import (
+    ALLOWED,
+    CLONE,
+    CLONE3,
+    FCNTL,
+    IOCTL,
+    OPEN,
+    OPENAT,
+    PRLIMIT64,
+    SOCKETPAIR,
+)
 
 SECCOMP_MODE_FILTER = 2
 KILL_PROCESS, ERRNO, ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
@@ -55,7 +66,9 @@ def program(machine: str) -> bytes:
         (RETURN, 0, 0, ERRNO | errno.EPERM),
         *_when(CLONE3[column], [(RETURN, 0, 0, ERRNO | errno.ENOSYS)]),  # so that the C library uses clone
         *_when(CLONE[column], _threads_only()),
-        *_when(PRLIMIT64[column], _among(0, WHOLE, [0])),  # process 0 is itself
+        *_when(OPEN[column], _no_truncated_reading(1)),
+        *_when(OPENAT[column], _no_truncated_reading(2)),
+        *_when(PRLIMIT64[column], _own_limits()),
         *_when(SOCKETPAIR[column], _pair_of_streams()),  # no addresses
         *_when(FCNTL[column], _among(1, WHOLE, FCNTL_COMMANDS)),
         *_when(IOCTL[column], _among(1, WHOLE, IOCTL_REQUESTS)),
@@ -81,9 +94,9 @@ def _load(offset: int) -> list[Instruction]:
     return [(LOAD, 0, 0, offset)]
 
 
-def _when(number: int, then: Sequence[Instruction]) -> list[Instruction]:
-    """For one call: instructions that end in a verdict."""
-    return [(JUMP_IF_EQUAL, 0, len(then), number), *then]
+def _when(number: int | None, then: Sequence[Instruction]) -> list[Instruction]:
+    """For one call, where the machine has it: instructions that end in a verdict."""
+    return [] if number is None else [(JUMP_IF_EQUAL, 0, len(then), number), *then]
 
 
 def _threads_only() -> list[Instruction]:
@@ -94,6 +107,40 @@ def _threads_only() -> list[Instruction]:
         (JUMP_IF_EQUAL, 0, 1, CLONE_THREAD),
         (RETURN, 0, 0, ALLOW),
         (RETURN, 0, 0, ERRNO | errno.EPERM),
+    ]
+
+
+def _no_truncated_reading(argument: int) -> list[Instruction]:
+    """Allow to open a file, but not to empty one that is only read, at which Landlock looks since ABI 3."""
+    refuse = (RETURN, 0, 0, ERRNO | errno.EPERM)
+    return [
+        *_load(ARGUMENTS_OFFSET + 8 * argument),
+        (AND, 0, 0, os.O_TRUNC | os.O_ACCMODE),
+        *_when(os.O_TRUNC | os.O_RDONLY, [refuse]),
+        *_when(os.O_TRUNC | os.O_ACCMODE, [refuse]),  # neither reads nor writes
+        (RETURN, 0, 0, ALLOW),
+    ]
+
+
+def _own_limits() -> list[Instruction]:
+    """Allow limits of process 0, which is itself, but to change that of its time of a core.
+
+    At that one the kernel sends a SIGKILL, which would look as if the machine had no memory left.
+    """
+    allow, refuse = (RETURN, 0, 0, ALLOW), (RETURN, 0, 0, ERRNO | errno.EPERM)
+    process, kind, new = (ARGUMENTS_OFFSET + 8 * argument for argument in range(3))
+    return [
+        *_load(process),
+        (JUMP_IF_EQUAL, 1, 0, 0),
+        refuse,
+        *_load(kind),
+        (JUMP_IF_EQUAL, 0, 4, resource.RLIMIT_CPU),
+        *_load(new),
+        (JUMP_IF_EQUAL, 0, 3, 0),
+        *_load(new + 4),
+        (JUMP_IF_EQUAL, 0, 1, 0),
+        allow,
+        refuse,
     ]
 
 

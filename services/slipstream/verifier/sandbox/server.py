@@ -1,10 +1,10 @@
-"""The fork server: `python -s -P -S -B .../server.py SOURCE_ROOT SOCKET HOME OUTPUT_BYTES SCRATCH_MIB OUTER`.
+"""The fork server: `python -s -P -S -B .../server.py SOURCE_ROOT SOCKET HOME BOUNDS OUTER`.
 
     namespaces ─▶ trials ─▶ ready ─▶ a run waits ─▶ fork a warden ─▶ its end ─┐
                                          ▲                                    │
                                          └────────────────────────────────────┘
 
-OUTER is `bubblewrap` where that has made the namespaces, else `none`.
+BOUNDS is JSON. OUTER is `bubblewrap` where that has made the namespaces, else `none`.
 It has an empty environment and no packages, has imported what programs use, and never reads a run itself: so
 a program is a copy of a memory in which no other program was.
 """
@@ -56,16 +56,16 @@ USED_BY_PROGRAMS = [
 
 def main(argv: Sequence[str]) -> None:
     """Serve until the parent is gone."""
+    from slipstream.verifier.sandbox.job import bounds_from_json
     from slipstream.verifier.sandbox.kernel import die_with_parent
     from slipstream.verifier.sandbox.namespaces import PROCESSES, enter
     from slipstream.verifier.sandbox.trial import find_walls
     from slipstream.verifier.workers.frames import to_frame
 
-    descriptor, home = int(argv[0]), argv[1]
-    output_bytes, scratch_mib = map(int, argv[2:4])
+    descriptor, home, bounds = int(argv[0]), argv[1], bounds_from_json(argv[2])
     os.environ.clear()
     die_with_parent()
-    missing = {} if argv[4] == BUBBLEWRAP else enter()
+    missing = {} if argv[3] == BUBBLEWRAP else enter(home, scratch_mib=bounds.scratch_mib)
     if PROCESSES not in missing and os.getpid() != 1:
         _continue_as_first_process()
     for name in USED_BY_PROGRAMS:
@@ -73,7 +73,7 @@ def main(argv: Sequence[str]) -> None:
     site.setquit()  # `exit` and `quit`, which an interpreter without packages lacks
     sys.path.pop(0)  # our own source
     with socket.socket(fileno=descriptor) as connection:
-        walls, report = find_walls(home, missing, output_bytes=output_bytes, scratch_mib=scratch_mib)
+        walls, report = find_walls(home, missing, bounds)
         connection.sendall(to_frame({"active": list(report.active), "missing": dict(report.missing)}))
         gc.collect()
         gc.freeze()

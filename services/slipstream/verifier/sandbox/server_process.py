@@ -6,13 +6,12 @@ import secrets
 import signal
 import socket
 import sys
-import tempfile
 from contextlib import suppress
 from typing import Any
 
-from slipstream.verifier.sandbox import scratch
+from slipstream.verifier.sandbox.homes import Home
 from slipstream.verifier.sandbox.interpreter import ENVIRONMENT, INTERPRETER_FLAGS, SCRIPT, SOURCE_ROOT
-from slipstream.verifier.sandbox.job import Bounds, Ran, Run, ran_from_json
+from slipstream.verifier.sandbox.job import Bounds, Ran, Run, bounds_to_json, ran_from_json
 from slipstream.verifier.sandbox.layers import Report
 from slipstream.verifier.sandbox.outer import Outer
 from slipstream.verifier.sandbox.server import BUBBLEWRAP, NO_OUTER_WALL
@@ -35,7 +34,7 @@ class ServerProcess:
         process: asyncio.subprocess.Process,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        home: str,
+        home: Home,
     ) -> None:
         self._process = process
         self._reader = reader
@@ -46,11 +45,11 @@ class ServerProcess:
     @classmethod
     async def start(cls, bounds: Bounds, outer: Outer) -> "ServerProcess":
         """A server that is ready, with the report of its walls. Errors: SandboxLost."""
-        home = tempfile.mkdtemp(prefix="slipstream-sandbox-")
+        home = Home.make()
         ours, theirs = socket.socketpair()
         reader, writer = await asyncio.open_connection(sock=ours)
         with theirs:
-            process = await _start(theirs.fileno(), home, bounds, outer)
+            process = await _start(theirs.fileno(), home.path, bounds, outer)
         server = cls(process, reader, writer, home)
         try:
             async with asyncio.timeout(START_SECONDS):
@@ -86,18 +85,11 @@ class ServerProcess:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         await self._process.wait()
-        await asyncio.to_thread(_remove, self._home)
+        await asyncio.to_thread(self._home.remove)
 
     async def _receive(self) -> dict[str, Any]:
         length = body_length(await self._reader.readexactly(LENGTH.size))
         return from_body(await self._reader.readexactly(length))
-
-
-def _remove(home: str) -> None:
-    """Remove a folder that a killed program may have filled with anything."""
-    with suppress(OSError):
-        scratch.clear(home)
-        os.rmdir(home)
 
 
 async def _start(descriptor: int, home: str, bounds: Bounds, outer: Outer) -> asyncio.subprocess.Process:
@@ -105,7 +97,6 @@ async def _start(descriptor: int, home: str, bounds: Bounds, outer: Outer) -> as
     before = (
         [*wall.command(home, scratch_mib=bounds.scratch_mib), wall.interpreter] if wall else [sys.executable]
     )
-    limits = (bounds.output_bytes, bounds.scratch_mib)
     return await asyncio.create_subprocess_exec(
         *before,
         *INTERPRETER_FLAGS,
@@ -113,7 +104,7 @@ async def _start(descriptor: int, home: str, bounds: Bounds, outer: Outer) -> as
         str(SOURCE_ROOT),
         str(descriptor),
         home,
-        *map(str, limits),
+        bounds_to_json(bounds),
         BUBBLEWRAP if wall else NO_OUTER_WALL,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,

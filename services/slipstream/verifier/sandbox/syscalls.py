@@ -10,8 +10,6 @@ from collections.abc import Mapping
 # name → numbers on x86-64 and on aarch64; None where the machine has no such call.
 ALLOWED: Mapping[str, tuple[int | None, int | None]] = {
     # files, within what Landlock allows
-    "open": (2, None),
-    "openat": (257, 56),
     "close": (3, 57),
     "close_range": (436, 436),
     "creat": (85, None),
@@ -130,6 +128,8 @@ ALLOWED: Mapping[str, tuple[int | None, int | None]] = {
 }
 
 # Allowed with some arguments only; `seccomp.py` says which.
+OPEN: tuple[int, int | None] = (2, None)
+OPENAT = (257, 56)
 CLONE = (56, 220)
 CLONE3 = (435, 435)
 PRLIMIT64 = (302, 261)

@@ -8,11 +8,12 @@ from slipstream.verifier.sandbox import landlock, seccomp
 from slipstream.verifier.sandbox.confine import Walls, library_folders
 from slipstream.verifier.sandbox.job import Bounds, Run
 from slipstream.verifier.sandbox.layers import INNER, Report
-from slipstream.verifier.sandbox.namespaces import PROCESSES
+from slipstream.verifier.sandbox.namespaces import PROCESSES, SCRATCH, SCRATCH_DISKS
 from slipstream.verifier.sandbox.warden import Unjudged, have
 
 TRIAL_SECONDS = 10.0
 TRIAL_MEMORY_MIB = 512
+MIB = 1024 * 1024
 WORKS = """
 def refused(action, *arguments):
     try:
@@ -25,8 +26,9 @@ open("note", "w").close()
 """
 """The library can be read and the scratch folder written, whatever else holds."""
 PROBES: Mapping[str, str] = {
-    "rlimits": "resource.getrlimit(resource.RLIMIT_AS)[0] == {memory_bytes}",
+    "rlimits": "0 < resource.getrlimit(resource.RLIMIT_AS)[0] <= {memory_bytes}",
     "user": "os.geteuid() != 0",
+    SCRATCH: "(disk := os.statvfs('.')).f_blocks * disk.f_frsize <= {disk_bytes}",
     "landlock": "refused(open, {source!r}) and refused(open, '/proc/self/status')",
     "seccomp": "refused(socket.socket) and refused(os.fork) and refused(os.kill, os.getppid(), 0)",
 }
@@ -35,26 +37,28 @@ HINTS: Mapping[str, str] = {
 }
 
 
-def find_walls(
-    home: str, missing: Mapping[str, str], *, output_bytes: int, scratch_mib: int
-) -> tuple[Walls, Report]:
+def find_walls(home: str, missing: Mapping[str, str], bounds: Bounds) -> tuple[Walls, Report]:
     """The strongest inner walls that stand, and which they are. `missing`: namespaces that are not there."""
     lacking = dict(missing)
     walls = Walls(
-        bounds=Bounds(output_bytes=output_bytes, scratch_mib=scratch_mib),
+        bounds=bounds,
         library=library_folders(),
         landlock_version=None,
         filter=None,
         switch_user=False,
         own_processes=PROCESSES not in missing,
+        own_disk=False,
     )
     additions: Mapping[str, Callable[[Walls], Walls]] = {
         "rlimits": lambda walls: walls,
         "user": _as_nobody(home),
+        SCRATCH: lambda walls: replace(walls, own_disk=True),
         "seccomp": lambda walls: replace(walls, filter=seccomp.program(seccomp.this_machine())),
         "landlock": lambda walls: replace(walls, landlock_version=landlock.abi()),
     }
     for name, add in additions.items():
+        if name in missing:
+            continue
         try:
             stronger = add(walls)
             reason = _refuted(name, stronger, home)
@@ -79,7 +83,11 @@ def _as_nobody(home: str) -> Callable[[Walls], Walls]:
 
 def _refuted(name: str, walls: Walls, home: str) -> str:
     """Why a wall does not stand, or nothing."""
-    probe = PROBES[name].format(memory_bytes=TRIAL_MEMORY_MIB * 1024 * 1024, source=os.path.abspath(__file__))
+    probe = PROBES[name].format(
+        memory_bytes=TRIAL_MEMORY_MIB * MIB,
+        disk_bytes=SCRATCH_DISKS * walls.bounds.scratch_mib * MIB,
+        source=os.path.abspath(__file__),
+    )
     try:
         ran = have(
             Run(code=WORKS, call=probe, seconds=TRIAL_SECONDS, memory_mib=TRIAL_MEMORY_MIB), walls, home

@@ -15,8 +15,8 @@ from dataclasses import asdict
 from typing import Any
 
 from slipstream.verifier.sandbox import accounts, scratch
-from slipstream.verifier.sandbox.confine import NOBODY, Walls
-from slipstream.verifier.sandbox.job import Ran, Run, run_from_json
+from slipstream.verifier.sandbox.confine import NOBODY, Walls, cpu_seconds
+from slipstream.verifier.sandbox.job import Bounds, Ran, Run, run_from_json
 from slipstream.verifier.sandbox.kernel import PR_SET_CHILD_SUBREAPER, prctl
 from slipstream.verifier.sandbox.program import CONFINED, become
 from slipstream.verifier.sandbox.streams import Streams
@@ -30,8 +30,8 @@ LEAST_PATIENCE_SECONDS = 2.0
 BEGIN_SECONDS = 10.0
 """Longest time for the walls to go up; only then the program begins, and its deadline counts."""
 END_SECONDS = 5.0
-MAX_THREADS = 512
-"""More of them than a program has use for fill the kernel's memory, which no bound of its own counts."""
+CLOCK_TICK_SECONDS = 0.05
+MAX_ERROR = 100
 MIB = 1024 * 1024
 
 
@@ -75,43 +75,51 @@ def _supervised(run: Run, walls: Walls, folder: str) -> Ran:
         started = time.monotonic()
         try:
             streams.close_theirs()
-            end = _watch(pid, run.seconds, streams, folder, walls.bounds.scratch_mib * MIB)
+            end, doubt = _watch(pid, run.seconds, streams, folder, walls)
             seconds = _could_compute(pid, time.monotonic() - started)
         finally:
-            status = _end(pid, walls)
+            status, used = _end(pid, walls)
         streams.drain()
-        return _ran(end, status, streams, seconds)
+        if end == "exited" and _killed_by_kernel(status):
+            end = _end_of_killed(used, run)
+        return _ran(end, status, streams, seconds, doubt)
     finally:
         streams.close()
 
 
-def _watch(pid: int, seconds: float, streams: Streams, folder: str, scratch_bytes: int) -> str:
-    """Until the program ends or is to be ended: "exited", or why it is. Errors: Unjudged."""
+def _watch(pid: int, seconds: float, streams: Streams, folder: str, walls: Walls) -> tuple[str, str]:
+    """Until the program ends or is to be ended: "exited" or why, and why that may be no fault of its own.
+
+    Errors: Unjudged.
+    """
     descriptor = os.pidfd_open(pid)
-    started, begun = time.monotonic(), None
+    started, begun, doubt = time.monotonic(), None, ""
     try:
         while True:
-            if streams.wait(descriptor, TICK_SECONDS):
-                return "exited"
+            ended = streams.wait(descriptor, TICK_SECONDS)
+            if not walls.own_disk:
+                doubt = doubt or scratch.crowded(folder, bytes_needed=walls.bounds.scratch_mib * MIB)
+            if ended:
+                return "exited", doubt
             now = time.monotonic()
             if begun is None and streams.value:
                 begun = now
             if begun is None:
                 if now - started > BEGIN_SECONDS:
                     raise Unjudged(f"no walls within {BEGIN_SECONDS:g} s on a busy machine")
-            elif end := _too_much(streams, folder, scratch_bytes) or _late(pid, now - begun, seconds):
-                return end
+            elif end := _too_much(streams, folder, walls.bounds) or _late(pid, now - begun, seconds):
+                return end, ""
     finally:
         os.close(descriptor)
 
 
-def _too_much(streams: Streams, folder: str, scratch_bytes: int) -> str:
+def _too_much(streams: Streams, folder: str, bounds: Bounds) -> str:
     """What the program has more of than it may, or nothing."""
     if streams.over():
         return "output"
-    if scratch.over(folder, max_bytes=scratch_bytes):
+    if scratch.over(folder, max_bytes=bounds.scratch_mib * MIB):
         return "disk"
-    return "threads" if accounts.threads() > MAX_THREADS else ""
+    return "threads" if accounts.threads() > bounds.threads else ""
 
 
 def _late(pid: int, elapsed: float, seconds: float) -> str:
@@ -129,17 +137,17 @@ def _could_compute(pid: int, elapsed: float) -> float:
     return min(elapsed, max(elapsed - accounts.waited_for_core(), core_seconds(pid)))
 
 
-def _end(pid: int, walls: Walls) -> int:
-    """Kill the program and whatever it started, and wait for all of it; returns its wait status."""
+def _end(pid: int, walls: Walls) -> tuple[int, float]:
+    """Kill the program and whatever it started, and wait for it; its wait status and time of a core."""
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    _, status = os.waitpid(pid, 0)
+    _, status, usage = os.wait4(pid, 0)
     deadline = time.monotonic() + END_SECONDS
     while True:
         try:
             os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
-            return status
+            return status, usage.ru_utime + usage.ru_stime
         if time.monotonic() > deadline:
             raise Unjudged("what the program started does not end")
         _kill_orphans(walls)
@@ -156,7 +164,22 @@ def _kill_orphans(walls: Walls) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def _ran(end: str, status: int, streams: Streams, seconds: float) -> Ran:
+def _killed_by_kernel(status: int) -> bool:
+    """Of a program that was not ended by its warden, and cannot kill itself: seccomp forbids it."""
+    return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+
+
+def _end_of_killed(used: float, run: Run) -> str:
+    """Why the kernel killed a program: for its time of a core, or for want of memory. Errors: Unjudged."""
+    if used >= cpu_seconds(run.seconds) - CLOCK_TICK_SECONDS:
+        return "late"
+    raise Unjudged(
+        "the kernel killed the program, and not for its time: this machine or its cgroup has no memory left; "
+        "give it more, or lower verifier.workers"
+    )
+
+
+def _ran(end: str, status: int, streams: Streams, seconds: float, doubt: str) -> Ran:
     value = bytes(streams.value)
     if not value.startswith(CONFINED):
         said = value.decode(errors="replace") or f"it ended with status {status}"
@@ -165,10 +188,14 @@ def _ran(end: str, status: int, streams: Streams, seconds: float) -> Ran:
         end = "output"
     if end == "exited" and os.WIFSIGNALED(status):
         end = "killed"
+    said = value[len(CONFINED) :].decode(errors="replace")
+    well = end == "exited" and status == 0
     return Ran(
         end=end,
         status=os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status),
         stdout=streams.stdout.decode(errors="replace"),
-        value=value[len(CONFINED) :].decode(errors="replace") or None,
+        value=(said or None) if well else None,
+        error="" if well else said[:MAX_ERROR],
         seconds=seconds,
+        doubt=doubt,
     )

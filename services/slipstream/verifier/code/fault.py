@@ -1,0 +1,40 @@
+"""Why a run of a program fails its test: late, killed, memory, threads, disk, output, crashed or wrong.
+
+The words go into logs and files: of what the program itself says there is only the name of an exception.
+"""
+
+import re
+import signal
+
+from slipstream.verifier.sandbox.job import Ran
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
+LIMITS = {
+    "late": "late: no end before its deadline",
+    "output": "output: more than it may write",
+    "disk": "disk: more scratch files than it may have",
+    "threads": "threads: more than it may have",
+}
+"""End of a run → what it took more of than it may."""
+OUT_OF_MEMORY = "MemoryError"
+
+
+def fault_of(ran: Ran) -> str:
+    """Why a run did not end of itself and well, or nothing."""
+    if ran.end in LIMITS:
+        return LIMITS[ran.end]
+    if ran.end == "killed":
+        return f"killed: {_signal(ran.status)}"
+    if ran.status == 0:
+        return ""
+    name = ran.error if NAME.fullmatch(ran.error) else ""
+    if name == OUT_OF_MEMORY:
+        return "memory: MemoryError"
+    return f"crashed: {name or f'exit status {ran.status}'}"
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
