@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from slipstream.architecture import context_of
 from slipstream.types import Prompt
 
 
@@ -14,9 +15,10 @@ class PromptTooLong(ValueError):
 class Tokens:
     """The tokenizer of the policy's directory."""
 
-    def __init__(self, tokenizer: Any, *, context_tokens: int, max_new_tokens: int) -> None:
+    def __init__(self, tokenizer: Any, *, context_tokens: int | None, max_new_tokens: int) -> None:
+        """`context_tokens`: longest sequence, prompt and completion together; None for no bound."""
         self._tokenizer = tokenizer
-        self._longest = context_tokens - max_new_tokens
+        self._longest = None if context_tokens is None else context_tokens - max_new_tokens
 
     def encode(self, prompt: Prompt) -> tuple[int, ...]:
         """The prompt as the engine sees it; messages go through the chat template.
@@ -31,7 +33,7 @@ class Tokens:
             ids = encoded["input_ids"]
         else:
             ids = self._tokenizer(prompt.text)["input_ids"]
-        if len(ids) > self._longest:
+        if self._longest is not None and len(ids) > self._longest:
             raise PromptTooLong(
                 f"prompt {prompt.prompt_id} has {len(ids)} tokens; with rollout.max_new_tokens at most "
                 f"{self._longest} fit the model's context"
@@ -66,10 +68,11 @@ def harmless(tokenizer: Any, text: str) -> str:
     return text
 
 
-def load_tokens(model_dir: Path, *, max_new_tokens: int) -> Tokens:
-    """The tokenizer and context length of a model directory."""
+def load_tokens(model_dir: Path, *, max_new_tokens: int, context_tokens: int | None = None) -> Tokens:
+    """The tokenizer of a model directory, and the model's context or a shorter one."""
     from transformers import AutoConfig, AutoTokenizer
 
-    context = AutoConfig.from_pretrained(model_dir).max_position_embeddings
+    bounds = (context_of(AutoConfig.from_pretrained(model_dir).to_dict()), context_tokens)
+    context = min((bound for bound in bounds if bound is not None), default=None)
     tokenizer = AutoTokenizer.from_pretrained(model_dir)
     return Tokens(tokenizer, context_tokens=context, max_new_tokens=max_new_tokens)
