@@ -1,4 +1,4 @@
-"""What bfloat16 does to a ratio: engine and learner round differently, and that alone leaves a narrow band."""
+"""What bfloat16 does to a ratio: engine and learner round differently, which alone leaves a narrow band."""
 
 import math
 from collections.abc import Iterator
