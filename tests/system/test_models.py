@@ -8,6 +8,8 @@ import pytest
 import torch
 from learner.families import CONTEXT, FAMILIES, make_model
 from safetensors.torch import load_file
+from slipstream.config import TinyModel, load_config
+from slipstream.learner.policy.tiny import make_tiny_model
 from system.driver import Run, running
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -67,3 +69,14 @@ def test_a_run_of_three_steps_trains_what_the_engine_sampled(tmp_path: Path, fam
     first = samples_of(run, 1)
     assert sum(len(sample["tokens"]) for sample in first) > CONTEXT
     assert largest_difference(model, tokenizer, first) <= CLOSE
+
+
+def test_a_model_that_claims_32k_positions_starts_on_the_default_cache_of_a_cpu(tmp_path: Path) -> None:
+    """A sequence of its whole context would take 0.31 GiB, and rollout.kv_cache_gib is 0.25."""
+    tiny = TinyModel(layers=10, max_tokens=32768)
+    make_tiny_model(tiny, tmp_path / "model", seed=0)
+    with running(tmp_path, *SETTINGS, f"model={{path: {tmp_path / 'model'}}}", steps=1) as run:
+        assert run.finish(seconds=400) == 0, run.said()
+    config = load_config([run.run_dir / "config.yaml"])
+    assert config.rollout.kv_cache_gib == 0.25
+    assert config.rollout.context_tokens == 32  # `1+2=`, twice as long for prompts not seen, and 24 tokens

@@ -1,4 +1,4 @@
-"""The example with a pretrained model: its questions are fair, and a few steps of it train what was sampled."""
+"""The example with a pretrained model: its questions are fair, and a few steps train what was sampled."""
 
 import importlib.util
 import json
