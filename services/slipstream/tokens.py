@@ -5,6 +5,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from slipstream.architecture import context_of
+from slipstream.config import RunConfig
+from slipstream.config.rewards import SelfJudgeConfig
+from slipstream.config.stages import SampledStage
 from slipstream.types import Prompt
 
 TURN = "ANSWER"
@@ -18,9 +22,10 @@ class PromptTooLong(ValueError):
 class Tokens:
     """The tokenizer of the policy's directory."""
 
-    def __init__(self, tokenizer: Any, *, context_tokens: int, max_new_tokens: int) -> None:
+    def __init__(self, tokenizer: Any, *, context_tokens: int | None, max_new_tokens: int) -> None:
+        """`context_tokens`: longest sequence, prompt and completion together; None for no bound."""
         self._tokenizer = tokenizer
-        self._longest = context_tokens - max_new_tokens
+        self._longest = None if context_tokens is None else context_tokens - max_new_tokens
 
     def encode(self, prompt: Prompt) -> tuple[int, ...]:
         """The prompt as the engine sees it; messages go through the chat template.
@@ -35,10 +40,10 @@ class Tokens:
             ids = encoded["input_ids"]
         else:
             ids = self._tokenizer(prompt.text)["input_ids"]
-        if len(ids) > self._longest:
+        if self._longest is not None and len(ids) > self._longest:
             raise PromptTooLong(
                 f"prompt {prompt.prompt_id} has {len(ids)} tokens; with rollout.max_new_tokens at most "
-                f"{self._longest} fit the model's context"
+                f"{self._longest} fit the context"
             )
         return tuple(ids)
 
@@ -87,10 +92,43 @@ def harmless(tokenizer: Any, text: str) -> str:
     return text
 
 
+def engine_context(config: RunConfig, limit: int | None) -> int | None:
+    """Longest sequence in tokens that an engine of this run takes; None for what vLLM finds itself.
+    `limit` is the model's context.
+
+    `slipstream run` measures the prompts and fills in rollout.context_tokens. Elsewhere a row of training is
+    the bound, because a longer sequence could not be trained on: not for the questions of judges, for
+    verbalized prompts, and for stages that sample before they train, which are not trained on as they are.
+    """
+    asks_more = (
+        any(isinstance(reward, SelfJudgeConfig) for reward in config.rewards)
+        or config.evaluation.sampling == "verbalized"
+        or any(isinstance(stage, SampledStage) for stage in config.stages)
+    )
+    wanted = config.rollout.context_tokens or (None if asks_more else config.learner.max_tokens_per_row)
+    return min((bound for bound in (wanted, limit) if bound is not None), default=None)
+
+
 def load_tokens(model_dir: Path, *, max_new_tokens: int) -> Tokens:
     """The tokenizer and context length of a model directory."""
-    from transformers import AutoConfig, AutoTokenizer
+    return _tokens(model_dir, context_tokens=model_context(model_dir), max_new_tokens=max_new_tokens)
 
-    context = AutoConfig.from_pretrained(model_dir).max_position_embeddings
+
+def load_engine_tokens(config: RunConfig, model_dir: Path) -> Tokens:
+    """The tokenizer of a model directory, and the context of the engine that serves it in a run."""
+    context = engine_context(config, model_context(model_dir))
+    return _tokens(model_dir, context_tokens=context, max_new_tokens=config.rollout.max_new_tokens)
+
+
+def model_context(model_dir: Path) -> int | None:
+    """Longest sequence in tokens that a model directory states."""
+    from transformers import AutoConfig
+
+    return context_of(AutoConfig.from_pretrained(model_dir).to_dict())
+
+
+def _tokens(model_dir: Path, *, context_tokens: int | None, max_new_tokens: int) -> Tokens:
+    from transformers import AutoTokenizer
+
     tokenizer = AutoTokenizer.from_pretrained(model_dir)
-    return Tokens(tokenizer, context_tokens=context, max_new_tokens=max_new_tokens)
+    return Tokens(tokenizer, context_tokens=context_tokens, max_new_tokens=max_new_tokens)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from slipstream.architecture import LogitTransform
 from slipstream.learner.policy import logprobs, softmax_chunks
 from slipstream.learner.policy.logprobs import Selected, selected_logprobs
 from torch import Tensor
@@ -17,6 +18,8 @@ from torch.utils.flop_counter import FlopCounterMode
 T, H, V = 13, 8, 101
 ONE_PRODUCT = 2 * T * H * V
 """Floating-point operations of hidden · headᵀ."""
+PLAIN = LogitTransform()
+CAPPED = LogitTransform(scale=0.7, soft_cap=3.0)
 
 
 def inputs(
@@ -32,11 +35,18 @@ def inputs(
 
 
 def materialised(
-    hidden: Tensor, head: Tensor, targets: Tensor, bias: Tensor | None = None, temperature: float = 1.0
+    hidden: Tensor,
+    head: Tensor,
+    targets: Tensor,
+    bias: Tensor | None = None,
+    temperature: float = 1.0,
+    transform: LogitTransform = PLAIN,
 ) -> Selected:
     """The definition: all logits, in float64."""
     logits = hidden.double() @ head.double().T
-    logits = (logits if bias is None else logits + bias.double()) / temperature
+    logits = transform.scale * (logits if bias is None else logits + bias.double())
+    cap = transform.soft_cap
+    logits = (logits if cap is None else cap * torch.tanh(logits / cap)) / temperature
     every = logits.log_softmax(dim=1)
     chosen = every.gather(1, targets[:, None]).squeeze(1)
     return Selected(logprobs_T=chosen, entropy_T=-(every.exp() * every).sum(dim=1))
@@ -69,6 +79,8 @@ class LargestTensor(TorchDispatchMode):
     with_entropy=st.booleans(),
     frozen_head=st.booleans(),
     zeros=st.sampled_from([0.0, 0.5, 1.0]),
+    scale=st.sampled_from([1.0, 0.0625, 1.7]),
+    cap=st.none() | st.floats(0.5, 30.0),
     seed=st.integers(0, 1000),
 )
 def test_values_and_gradients_are_those_of_the_whole_softmax(
@@ -79,8 +91,11 @@ def test_values_and_gradients_are_those_of_the_whole_softmax(
     with_entropy: bool,
     frozen_head: bool,
     zeros: float,
+    scale: float,
+    cap: float | None,
     seed: int,
 ) -> None:
+    transform = LogitTransform(scale=scale, soft_cap=cap)
     hidden, head, bias, targets = inputs(seed, dtype=torch.float64, size=size)
     used = bias if with_bias else None
     head.requires_grad_(not frozen_head)
@@ -92,11 +107,12 @@ def test_values_and_gradients_are_those_of_the_whole_softmax(
         head,
         targets,
         bias_V=used,
+        transform=transform,
         temperature=temperature,
         chunk=chunk,
         entropy_gradient=with_entropy,
     )
-    whole = materialised(hidden, head, targets, used, temperature)
+    whole = materialised(hidden, head, targets, used, temperature, transform)
     torch.testing.assert_close(got.logprobs_T, whole.logprobs_T, atol=1e-11, rtol=1e-11)
     torch.testing.assert_close(got.entropy_T, whole.entropy_T, atol=1e-11, rtol=1e-11, check_stride=False)
     assert got.entropy_T.requires_grad == with_entropy
@@ -107,16 +123,26 @@ def test_values_and_gradients_are_those_of_the_whole_softmax(
         torch.testing.assert_close(mine, theirs, atol=1e-10, rtol=1e-10)
 
 
+@pytest.mark.parametrize("transform", [PLAIN, CAPPED])
 @pytest.mark.parametrize("with_entropy", [False, True])
 @pytest.mark.parametrize("frozen_head", [False, True])
-def test_gradients_are_finite_differences(with_entropy: bool, frozen_head: bool) -> None:
+def test_gradients_are_finite_differences(
+    with_entropy: bool, frozen_head: bool, transform: LogitTransform
+) -> None:
     hidden, head, bias, targets = inputs(dtype=torch.float64, size=(4, 3, 7))
     head.requires_grad_(not frozen_head)
     bias.requires_grad_(not frozen_head)
 
     def of(hidden: Tensor, head: Tensor, bias: Tensor) -> tuple[Tensor, ...]:
         found = selected_logprobs(
-            hidden, head, targets, bias_V=bias, temperature=0.7, chunk=3, entropy_gradient=with_entropy
+            hidden,
+            head,
+            targets,
+            bias_V=bias,
+            transform=transform,
+            temperature=0.7,
+            chunk=3,
+            entropy_gradient=with_entropy,
         )
         return (found.logprobs_T, found.entropy_T) if with_entropy else (found.logprobs_T,)
 
@@ -137,6 +163,19 @@ def test_the_head_is_applied_in_float32_under_autocast_and_for_half_precision(dt
     for a, b in zip(mine, gradients(whole, [hidden, head, bias], weight, weight), strict=True):
         assert a.dtype == dtype
         torch.testing.assert_close(a.float(), b.float(), rtol=torch.finfo(dtype).eps, atol=1e-5)
+
+
+def test_saturated_logits_have_no_gradient_and_a_soft_cap_makes_no_larger_tensor() -> None:
+    hidden, head, bias, targets = inputs()
+    with LargestTensor() as largest:
+        found = selected_logprobs(
+            hidden, head, targets, bias_V=bias, transform=CAPPED, chunk=5, entropy_gradient=True
+        )
+        (found.logprobs_T + found.entropy_T).sum().backward()
+    assert largest.numel == H * V
+    far = selected_logprobs(1e6 * hidden, head, targets, transform=CAPPED).logprobs_T
+    (gradient,) = torch.autograd.grad(far.sum(), hidden)
+    assert gradient.abs().max() == 0
 
 
 def test_a_tied_head_gets_the_gradient_of_both_its_uses() -> None:
@@ -270,7 +309,10 @@ def test_a_target_outside_the_vocabulary_is_an_error(target: int) -> None:
         selected_logprobs(hidden, head, targets)
 
 
-def test_the_functions_of_a_chunk_compile_into_one_graph_each(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("transform", [PLAIN, CAPPED])
+def test_the_functions_of_a_chunk_compile_into_one_graph_each(
+    monkeypatch: pytest.MonkeyPatch, transform: LogitTransform
+) -> None:
     def compiled(function: Any) -> Any:
         return torch.compile(function, dynamic=True, fullgraph=True, backend="eager")
 
@@ -279,7 +321,9 @@ def test_the_functions_of_a_chunk_compile_into_one_graph_each(monkeypatch: pytes
 
     def run() -> list[Tensor]:
         hidden, head, bias, targets = inputs()
-        found = selected_logprobs(hidden, head, targets, bias_V=bias, chunk=20, entropy_gradient=True)
+        found = selected_logprobs(
+            hidden, head, targets, bias_V=bias, transform=transform, chunk=20, entropy_gradient=True
+        )
         wanted = [hidden, head, bias]
         return [found.logprobs_T, found.entropy_T, *gradients(found, wanted, weight, weight)]
 

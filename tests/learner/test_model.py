@@ -1,4 +1,4 @@
-"""Packed sequences see only themselves, other distributions are refused, and what is saved loads again."""
+"""Packed sequences see only themselves, and what is saved loads again."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,16 +19,12 @@ from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
-    CohereConfig,
-    CohereForCausalLM,
     Gemma2Config,
-    Gemma2ForCausalLM,
-    Lfm2Config,
-    Lfm2ForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     MixtralConfig,
     MixtralForCausalLM,
+    OPTConfig,
 )
 
 CPU = torch.device("cpu")
@@ -105,30 +101,6 @@ def test_half_precision_forward_keeps_float32_weights_and_logprobs(tiny_dir: Pat
     found = logprobs(policy, SEQUENCES)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found, logprobs(load(tiny_dir), SEQUENCES), atol=0.1, rtol=0)
-
-
-def test_a_model_whose_logits_are_soft_capped_is_refused(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    save(Gemma2ForCausalLM(Gemma2Config(**SMALL, head_dim=16)), tmp_path)
-    with pytest.raises(ValueError, match="logits are soft-capped at 30"):
-        load(tmp_path)
-
-
-def test_a_model_whose_logits_are_scaled_is_refused(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    save(CohereForCausalLM(CohereConfig(**SMALL)), tmp_path)
-    with pytest.raises(ValueError, match="soft-capped or scaled logits are not supported"):
-        load(tmp_path)
-
-
-def test_a_model_that_carries_a_state_from_one_packed_sequence_into_the_next_is_refused(
-    tmp_path: Path,
-) -> None:
-    torch.manual_seed(0)
-    config = Lfm2Config(**SMALL, layer_types=["conv", "full_attention"], block_auto_adjust_ff_dim=False)
-    save(Lfm2ForCausalLM(config), tmp_path)
-    with pytest.raises(ValueError, match="carry a state over position 0"):
-        load(tmp_path)
 
 
 def test_a_directory_without_a_model_is_an_error_that_names_it(tmp_path: Path) -> None:
@@ -241,8 +213,24 @@ def test_a_prompt_shared_by_its_group_gives_the_same_logprobs_and_gradient(polic
 def test_flash_attention_is_used_only_where_it_can_compute_the_rows(
     device: str, dtype: torch.dtype, share_prompts: bool, flash: bool, expected: str
 ) -> None:
-    found = attention_of(torch.device(device), dtype, share_prompts=share_prompts, flash=flash)
+    found = attention_of(
+        torch.device(device), dtype, share_prompts=share_prompts, flash=flash, config=LlamaConfig(**SMALL)
+    )
     assert found == expected
+
+
+@pytest.mark.parametrize(("config", "expected"), [(OPTConfig(), "sdpa"), (Gemma2Config(), "eager")])
+def test_a_mask_of_ours_and_capped_scores_rule_out_the_kernels_that_ignore_them(
+    config: Any, expected: str
+) -> None:
+    """OPT is kept apart by a mask, and torch's fused attention has no soft cap."""
+    on_gpu = torch.device("cuda")
+    fast, slow = (
+        attention_of(on_gpu, torch.bfloat16, share_prompts=False, flash=flash, config=config)
+        for flash in (True, False)
+    )
+    assert slow == expected
+    assert fast == (expected if expected == "sdpa" else "flash_attention_2")
 
 
 def test_choosing_attention_on_a_cpu_changes_nothing(policy: Policy) -> None:
@@ -254,5 +242,7 @@ def test_choosing_attention_on_a_cpu_changes_nothing(policy: Policy) -> None:
 def test_a_model_without_its_output_head_is_refused(tmp_path: Path) -> None:
     config = AutoConfig.from_pretrained(llama(tmp_path))
     AutoModelForCausalLM.from_config(config).base_model.save_pretrained(tmp_path / "headless")
+    config.architectures = ["LlamaForCausalLM"]
+    config.save_pretrained(tmp_path / "headless")
     with pytest.raises(ValueError, match=r"has no lm_head\.weight, which \w+ needs; name a causal"):
         load(tmp_path / "headless")

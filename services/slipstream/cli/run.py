@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from slipstream.cli import warmup
+from slipstream.cli.checks.context import with_context
+from slipstream.cli.checks.model import read_model
 from slipstream.cli.errors import RunFailed, UsageError
 from slipstream.cli.launch.display import Display, open_display
 from slipstream.cli.launch.interrupt import Interrupt
@@ -147,7 +149,8 @@ async def _model(
 def _resolve(config: RunConfig, run: RunDirectory, model: Path) -> RunConfig:
     """The configuration that the pods read: nothing in it depends on where they are started."""
     paths = {"run_dir": run.path, "runs_dir": config.runs_dir.absolute()}
-    return warmup.warmed(config, model).model_copy(update=paths)
+    resolved = warmup.warmed(config, model).model_copy(update=paths)
+    return with_context(resolved, read_model(resolved))
 
 
 def _greet(display: Display, run: RunDirectory, *, resumed: bool) -> None:

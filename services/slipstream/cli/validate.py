@@ -6,6 +6,7 @@ from typing import Literal
 
 from slipstream.algorithms.spec import Rspo
 from slipstream.cli.axes import axis_rows
+from slipstream.cli.checks.context import check_context, context_lines
 from slipstream.cli.checks.lora import check_lora
 from slipstream.cli.checks.machine import check_machine
 from slipstream.cli.checks.model import ModelFiles, read_model
@@ -53,6 +54,7 @@ def _find(config: RunConfig, *, gpus: Literal["error", "note"]) -> list[Problem]
         *check_verifier(config, here=gpus),
         *check_self_judge(config, model),
         *check_machine(config, gpus=gpus),
+        *check_context(config, model, gpus=gpus),
     ]
     return list(dict.fromkeys(found))
 
@@ -65,7 +67,11 @@ def validate_command(config: RunConfig, source: str) -> int:
         print(f"  {stage_run.folder:<34} {stage_line(stage_run)}")
     if not config.stages:
         held_out_size = make_source(config.data, seed=config.seed).held_out_size
-        rows = [*_lines(derived_numbers(config, held_out_size=held_out_size)), *axis_rows(config)]
+        rows = [
+            *_lines(derived_numbers(config, held_out_size=held_out_size)),
+            *context_lines(config, read_model(config)),
+            *axis_rows(config),
+        ]
         for name, text in rows:
             print(f"  {name:<34} {text}")
     for note in notes:

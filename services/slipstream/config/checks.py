@@ -8,6 +8,7 @@ from slipstream.config.algorithm_checks import ALGORITHM_CHECKS
 from slipstream.config.loopback import plaintext_beyond_loopback
 from slipstream.config.lora_checks import LORA_CHECKS
 from slipstream.config.node_checks import nodes
+from slipstream.config.precision_checks import narrow_band
 from slipstream.config.problem import Problem
 from slipstream.config.redis_checks import redis_access
 from slipstream.config.reward_checks import REWARD_CHECKS
@@ -243,6 +244,7 @@ CHECKS: tuple[Callable[[RunConfig], Iterator[Problem]], ...] = (
     _staleness,
     *ALGORITHM_CHECKS,
     *SHAPING_CHECKS,
+    narrow_band,
     *LORA_CHECKS,
     _optimizer,
     *REWARD_CHECKS,

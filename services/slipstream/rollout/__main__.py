@@ -24,7 +24,7 @@ from slipstream.rpc.channel import open_channel
 from slipstream.rpc.pod import Pod, run_pod
 from slipstream.rpc.server import Server, start_server
 from slipstream.telemetry.metrics import Metrics
-from slipstream.tokens import load_tokens
+from slipstream.tokens import load_engine_tokens
 from slipstream.weights.manifest import model_fingerprint
 
 
@@ -48,7 +48,7 @@ async def main(pod: Pod, *, place: Place | None = None) -> None:
         metrics=pod.metrics,
         log=pod.log,
     )
-    tokens = load_tokens(config.model.directory(), max_new_tokens=config.rollout.max_new_tokens)
+    tokens = load_engine_tokens(config, config.model.directory())
     scores = with_self_judges(
         VerifierClient(verifier, config), config, engine=engine, tokens=tokens, metrics=pod.metrics
     )

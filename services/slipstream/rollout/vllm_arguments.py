@@ -8,6 +8,7 @@ from slipstream.config import RunConfig
 from slipstream.rollout.adapter import ServedAdapter
 from slipstream.rollout.place import Place, check_place
 from slipstream.rollout.plugin import TRANSFER_BACKEND, register
+from slipstream.tokens import engine_context, model_context
 
 GIB = 1024**3
 CPU_BLOCK_SIZE = 32  # the CPU kernels want multiples of 32; smaller blocks share more of a short prompt
@@ -37,6 +38,7 @@ def prepare_arguments(
         logprobs_mode="processed_logprobs",
         generation_config="vllm",
         max_num_seqs=rollout.max_groups * rollout.group_size,
+        max_model_len=engine_context(config, model_context(model_dir)),
         weight_transfer_config=WeightTransferConfig(backend=TRANSFER_BACKEND),
         disable_log_stats=True,
         enable_return_routed_experts=config.learner.replay_experts,

@@ -1,11 +1,14 @@
 """Is the model directory complete, and does its tokenizer fit it? Reads small files only, without torch."""
 
 import json
+import math
+import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from slipstream.architecture import context_of, text_settings, why_unusable
 from slipstream.config import RunConfig
 from slipstream.config.checks import Problem
 from slipstream.config.place import place
@@ -17,7 +20,7 @@ KEY = "model.path"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
 SPECIAL_IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 SAFETENSORS_PREFIX_BYTES = 8
-CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_sequence_length")
+LARGEST_HEADER_BYTES = 100 * 2**20  # the format's own limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +34,7 @@ class ModelFiles:
     @property
     def context(self) -> int | None:
         """Longest sequence in tokens, where config.json states one."""
-        return next((value for key in CONTEXT_KEYS if isinstance(value := self.config.get(key), int)), None)
+        return context_of(self.config)
 
 
 def read_model(config: RunConfig) -> ModelFiles | None:
@@ -43,11 +46,31 @@ def read_model(config: RunConfig) -> ModelFiles | None:
     if missing:
         return ModelFiles(config={}, tokenizer=None, problems=missing)
     settings, faults = _read_json(path / "config.json")
-    text = settings.get("text_config", {}) if isinstance(settings.get("text_config"), dict) else {}
-    settings = {**settings, **text}
+    unusable = [_unusable(reason)] if (reason := why_unusable(settings)) else []
+    settings = text_settings(settings)
     tokenizer, notes = _load_tokenizer(path)
     unfit = _unfit(settings, tokenizer) if tokenizer is not None else ()
-    return ModelFiles(config=settings, tokenizer=tokenizer, problems=(*faults, *notes, *unfit))
+    return ModelFiles(config=settings, tokenizer=tokenizer, problems=(*faults, *unusable, *notes, *unfit))
+
+
+def parameters_of(path: Path) -> int:
+    """Parameters of a model directory, from the headers of its files; 0 for a file that cannot be read."""
+    return sum(_numbers_in(file) for file in path.glob("*.safetensors"))
+
+
+def _numbers_in(file: Path) -> int:
+    try:
+        with file.open("rb") as stream:
+            (size,) = struct.unpack("<Q", stream.read(SAFETENSORS_PREFIX_BYTES))
+            header = json.loads(stream.read(min(size, LARGEST_HEADER_BYTES)))
+        return sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error):
+        return 0
+
+
+def _unusable(reason: str) -> Problem:
+    remedy = "docs/models.md lists the families that work"
+    return Problem(key=KEY, reason=reason, remedy=remedy)
 
 
 def _missing(path: Path) -> Iterator[Problem]:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from slipstream.cli.launch.first_error import first_error
+
 READY_POLL_SECONDS = 0.05
 PROGRESS_SECONDS = 0.2
 LOG_LINES = 15
@@ -76,13 +78,21 @@ class Process:
             stream.seek(max(self._log_start, size - LONGEST_TAIL_BYTES))
             return stream.read().decode(errors="replace").splitlines()[-count:]
 
+    def first_error(self) -> str | None:
+        """The first exception that this process, or one that it started, wrote to its log."""
+        with self.log.open("rb") as stream:
+            stream.seek(self._log_start)
+            return first_error(line.decode(errors="replace") for line in stream)
+
 
 class PodFailed(Exception):
     """A pod ended, or did not start, and the run cannot go on; the message carries its last log lines."""
 
     def __init__(self, what: str, process: Process) -> None:
+        error = process.first_error()
+        first = "" if error is None else f"; its first error: {error}"
         tail = "".join(f"\n  | {line}" for line in process.last_lines())
-        super().__init__(f"{what}; the end of {process.log}:{tail or ' (it is empty)'}")
+        super().__init__(f"{what}{first}\nthe end of {process.log}:{tail or ' (it is empty)'}")
 
 
 def ended_how(status: int) -> str:

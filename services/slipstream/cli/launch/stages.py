@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.cli import warmup
+from slipstream.cli.checks.context import with_context
+from slipstream.cli.checks.model import read_model
 from slipstream.cli.errors import RunFailed, UsageError
 from slipstream.cli.launch.display import Display, open_display
 from slipstream.cli.launch.interrupt import Interrupt
@@ -132,7 +134,8 @@ class Stages:
 def resolved(stage_run: StageRun, directory: RunDirectory, model: Path) -> RunConfig:
     """The configuration that the pods of a stage read: from `model`, in its own directory."""
     source = stage_run.config.model.model_copy(update={"path": model, "tiny": None})
-    return stage_run.config.model_copy(update={"model": source, "run_dir": directory.path})
+    config = stage_run.config.model_copy(update={"model": source, "run_dir": directory.path})
+    return with_context(config, read_model(config))
 
 
 def read_done(directory: RunDirectory) -> Summary | None:

@@ -23,6 +23,9 @@ class RolloutConfig(Section):
     """Groups in flight in one worker."""
     max_new_tokens: int = Field(16, ge=1)
     """Token budget of a completion."""
+    context_tokens: int | None = Field(None, ge=16)
+    """Longest sequence that the engine takes, prompt and completion with all turns together; null: what the
+    prompts of the run need, at most the model's. Set it for an environment whose turns add more."""
     temperature: float = Field(1.0, gt=0)
     """Sampling temperature; the learner divides its logits by the same."""
     top_p: float = Field(1.0, gt=0, le=1)
@@ -32,7 +35,7 @@ class RolloutConfig(Section):
     threads: int = Field(1, ge=1)
     """CPU threads of the engine; not used on a GPU."""
     kv_cache_gib: float = Field(0.25, gt=0)
-    """Key-value cache of the CPU engine in GiB."""
+    """Key-value cache of the CPU engine in GiB; `slipstream validate` says what a sequence takes."""
     gpu_memory_utilization: float = Field(0.9, gt=0, le=1)
     """Share of a GPU's memory that the engine may take."""
     tensor_parallel: int = Field(1, ge=1)

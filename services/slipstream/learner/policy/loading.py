@@ -1,13 +1,17 @@
 """A policy from a Hugging Face directory, on the device it is to compute on, and checked before it trains."""
 
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from slipstream.learner.policy.model import Policy
+from slipstream.architecture import caps_attention, logits_of, why_unusable
+from slipstream.learner.policy.model import Policy, packed_by_mask
 
 CHECK_TOKENS = 8
 CHECK_TOLERANCE = 1e-3
+CHECK_PRODUCT = 100.0
+"""Largest product of the output head in the check of what a model makes of them; beyond any soft cap."""
 
 
 def load_policy(
@@ -21,14 +25,18 @@ def load_policy(
     """Load weights from a directory; `source` is where tokenizer and other companions come from.
 
     `stored` is the dtype that weights are kept in: float32 wherever they train. Errors: ValueError when
-    training would optimise another distribution than the sampled one: the logits are not the head applied to
-    the hidden states (soft-capped, scaled), or packed sequences see each other; or for weights that are not
-    there, such as a model's without its output head.
+    training would optimise another distribution than the sampled one: the logits are another function of the
+    hidden states than `architecture.logits_of` says, or packed sequences see each other; for a kind of model
+    that cannot be used; or for weights that are not there, such as a model's without its output head.
     """
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM
 
+    config = AutoConfig.from_pretrained(weights)
+    refusal = why_unusable(config.to_dict())
+    if refusal is not None:
+        raise ValueError(f"{weights}: {refusal}")
     model, found = AutoModelForCausalLM.from_pretrained(
-        weights, dtype=stored, attn_implementation="sdpa", output_loading_info=True
+        weights, dtype=stored, attn_implementation=_plain_attention(config), output_loading_info=True
     )
     if found["missing_keys"]:  # transformers would draw them at random
         raise ValueError(
@@ -41,22 +49,35 @@ def load_policy(
     return Policy(model.to(stored), source=source, device=device, dtype=dtype)
 
 
-def attention_of(device: torch.device, dtype: torch.dtype, *, share_prompts: bool, flash: bool) -> str:
+def attention_of(
+    device: torch.device, dtype: torch.dtype, *, share_prompts: bool, flash: bool, config: Any
+) -> str:
     """What transformers is to compute attention with: over packed rows flash attention takes each sequence by
     itself, where it can: on a GPU, in half precision, and with no mask of ours.
 
     See FlashAttention-2, arXiv:2307.08691. `flash`: whether the package flash-attn is there.
     """
-    can = flash and device.type == "cuda" and dtype is not torch.float32 and not share_prompts
-    return "flash_attention_2" if can else "sdpa"
+    masked = share_prompts or packed_by_mask(config)
+    can = flash and device.type == "cuda" and dtype is not torch.float32 and not masked
+    return "flash_attention_2" if can else _plain_attention(config)
+
+
+def _plain_attention(config: Any) -> str:
+    """Attention in any precision; torch's fused kernel leaves out the soft cap of attention scores."""
+    return "eager" if caps_attention(config.to_dict()) else "sdpa"
 
 
 def choose_attention(policy: Policy, *, share_prompts: bool) -> None:
     """Have the policy compute attention in the fastest way that there is for its rows."""
     from transformers.utils import is_flash_attn_2_available
 
-    flash = bool(is_flash_attn_2_available())
-    name = attention_of(policy.device, policy.dtype, share_prompts=share_prompts, flash=flash)
+    name = attention_of(
+        policy.device,
+        policy.dtype,
+        share_prompts=share_prompts,
+        flash=bool(is_flash_attn_2_available()),
+        config=policy.model.config,
+    )
     policy.model.set_attn_implementation(name)
 
 
@@ -88,10 +109,8 @@ def pick_device(name: str, number: int = 0) -> torch.device:
 
 def _check_logprobs(policy: Policy) -> None:
     """Compare our logprobs of two packed sequences with those of the model's own logits, one by one."""
-    cap = getattr(policy.model.config, "final_logit_softcapping", None)
-    if cap:  # on untrained weights the numbers below would not show it
-        raise ValueError(f"{policy.source}: logits are soft-capped at {cap:g}, which is not supported")
-    count = min(CHECK_TOKENS, policy.model.config.vocab_size)
+    _check_transform(policy)
+    count = min(CHECK_TOKENS, policy.model.config.get_text_config().vocab_size)
     positions = torch.arange(count, device=policy.device)
     pair = (positions, positions.flip(0))
     packed, places = torch.cat(pair), torch.arange(2 * count, device=policy.device)
@@ -102,13 +121,40 @@ def _check_logprobs(policy: Policy) -> None:
     difference = (own - ours).abs()
     if not float(difference[:count].max()) <= CHECK_TOLERANCE:
         raise ValueError(
-            f"{policy.source}: logits differ by {float(difference[:count].max()):.2g} from the output head "
-            "applied to the hidden states; models with soft-capped or scaled logits are not supported"
+            f"{policy.source}: logprobs of the model's own logits differ by "
+            f"{float(difference[:count].max()):.2g} from those of its output head applied to its last hidden "
+            "states, which is how a run computes them"
         )
     if not float(difference[count:].max()) <= CHECK_TOLERANCE:
         raise ValueError(
             f"{policy.source}: a sequence packed behind another one has other logprobs than alone; models "
             "that carry a state over position 0 are not supported"
+        )
+
+
+def _check_transform(policy: Policy) -> None:
+    """Put known products in the place of the output head's, and look at the logits: with the small products
+    of untrained weights a soft cap would not show."""
+    model = policy.model
+    head = model.get_output_embeddings()
+    products_V = torch.linspace(-CHECK_PRODUCT, CHECK_PRODUCT, head.weight.shape[0], device=policy.device)
+    hook = head.register_forward_hook(lambda _module, _inputs, output: products_V.expand_as(output))
+    try:
+        with torch.no_grad():
+            tokens = torch.zeros(1, 1, dtype=torch.int64, device=policy.device)
+            logits_V = model(input_ids=tokens, use_cache=False).logits[0, 0]
+    finally:
+        hook.remove()
+    transform = logits_of(model.config.to_dict())
+    expected_V = transform.scale * products_V
+    if transform.soft_cap is not None:
+        expected_V = transform.soft_cap * torch.tanh(expected_V / transform.soft_cap)
+    difference = float((logits_V - expected_V).abs().max())
+    if not difference <= CHECK_TOLERANCE * float(expected_V.abs().max()):
+        raise ValueError(
+            f"{policy.source}: {type(model).__name__} makes other logits of its output head's products than "
+            f"config.json says (scale {transform.scale:g}, soft cap {transform.soft_cap}): they differ by "
+            f"{difference:.2g}; this model is not supported"
         )
 
 

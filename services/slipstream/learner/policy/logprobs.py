@@ -20,13 +20,15 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from slipstream.architecture import LogitTransform
 from slipstream.learner.policy.routing import Routed
-from slipstream.learner.policy.softmax_chunks import Slopes, Softmax, functions_of
+from slipstream.learner.policy.softmax_chunks import Slopes, Softmax, capped_slope, functions_of
 
 CHUNK_BYTES = {"cpu": 16 * 2**20, "cuda": 128 * 2**20}
 """Logits of an automatic chunk. On a CPU the C library keeps blocks below 32 MiB and maps larger ones anew,
 page by page, for each chunk: chunks of 8 to 24 MiB took a sixth less time forward than those of 32 to 128.
 A GPU wants work enough for each kernel; there the size is not measured."""
+PLAIN = LogitTransform()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,11 +51,14 @@ def selected_logprobs(
     targets_T: Tensor,
     *,
     bias_V: Tensor | None = None,
+    transform: LogitTransform = PLAIN,
     temperature: float = 1.0,
     chunk: int | None = None,
     entropy_gradient: bool = False,
 ) -> Selected:
-    """log softmax((hidden · headᵀ + bias) / temperature) at the targets, and the entropy of that softmax.
+    """log softmax(logits / temperature) at the targets, and the entropy of that softmax.
+
+    x = transform.scale · (hidden · headᵀ + bias); logits = x, or soft_cap · tanh(x / soft_cap).
 
     The head is applied in float32 whatever the dtypes, under autocast too. `chunk`: tokens of the vocabulary
     whose logits exist at one time; None for as many as fit in CHUNK_BYTES. Gradients come in the dtypes of
@@ -61,8 +66,10 @@ def selected_logprobs(
     Errors: ValueError for a target outside the head's vocabulary.
     """
     _check(targets_T, head_VH.shape[0])
+    cap = transform.soft_cap
     how = _How(
-        temperature=temperature,
+        divisor=(cap or temperature) / transform.scale,
+        cap=None if cap is None else cap / temperature,
         chunk=chunk or _chunk_for(hidden_TH),
         entropy_gradient=entropy_gradient,
         graph=torch.is_grad_enabled(),
@@ -93,7 +100,10 @@ def _dtype(hidden_TH: Tensor) -> torch.dtype:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _How:
-    temperature: float
+    divisor: float
+    """Of hidden states and bias before they meet the head."""
+    cap: float | None
+    """The soft cap over the temperature."""
     chunk: int
     entropy_gradient: bool
     graph: bool
@@ -121,7 +131,10 @@ class _Head(torch.autograd.Function):
             entropy_T = log_sum_T - found.spread_T / found.sum_T
             if found.pull_TH is not None:
                 mean_TH = found.pull_TH.div_(found.sum_T[:, None])
-                ctx.save_for_backward(mean_TH.neg_().add_(head_VH[targets_T]).div_(how.temperature))
+                own_TH = head_VH[targets_T]
+                if how.cap is not None:
+                    own_TH = own_TH * capped_slope(found.chosen_T, how.cap)[:, None]
+                ctx.save_for_backward(mean_TH.neg_().add_(own_TH).div_(how.divisor))
             else:
                 ctx.save_for_backward(
                     hidden_TH, head_VH, bias_V, targets_T, found.peak_T, log_sum_T, entropy_T
@@ -145,13 +158,13 @@ class _Head(torch.autograd.Function):
 def _softmax(
     hidden_TH: Tensor, head_VH: Tensor, bias_V: Tensor | None, targets_T: Tensor, how: _How, *, pull: bool
 ) -> Softmax:
-    scaled_TH = hidden_TH.to(_dtype(hidden_TH)) / how.temperature
+    scaled_TH = hidden_TH.to(_dtype(hidden_TH)) / how.divisor
     zero_T = scaled_TH.new_zeros(scaled_TH.shape[0])
     lowest_T = torch.full_like(zero_T, torch.finfo(zero_T.dtype).min)
     found = Softmax(lowest_T, zero_T, zero_T, zero_T, torch.zeros_like(scaled_TH) if pull else None)
     absorb, _ = functions_of(scaled_TH.device.type)
     for start, head_CH, bias_C in _chunks(head_VH, bias_V, how, scaled_TH.dtype):
-        found = absorb(found, scaled_TH, head_CH, bias_C, targets_T - start)
+        found = absorb(found, scaled_TH, head_CH, bias_C, targets_T - start, how.cap)
     return found
 
 
@@ -174,9 +187,9 @@ def _gradients(
         if by_head_VH is not None:
             by_head_VH[part] = slope_TC.T @ rows.scaled_TH
         if by_bias_V is not None:
-            by_bias_V[part] = slope_TC.sum(dim=0) / ctx.how.temperature
+            by_bias_V[part] = slope_TC.sum(dim=0) / ctx.how.divisor
     if by_hidden_TH is not None:
-        by_hidden_TH = by_hidden_TH.div_(ctx.how.temperature).to(hidden_TH.dtype)
+        by_hidden_TH = by_hidden_TH.div_(ctx.how.divisor).to(hidden_TH.dtype)
         if live is not None:
             by_hidden_TH = torch.zeros_like(hidden_TH).index_copy_(0, live, by_hidden_TH)
     return by_hidden_TH, by_head_VH, by_bias_V
@@ -200,8 +213,10 @@ def _live_slopes(ctx: Any, by_logprob_T: Tensor, by_entropy_T: Tensor | None) ->
     else:
         base_T = -(by_logprob_T + by_entropy_T * (entropy_T - log_sum_T)) * shrink_T
         tilt_T = pick(-by_entropy_T * shrink_T)
-    scaled_TH = pick(hidden_TH).to(_dtype(hidden_TH)) / ctx.how.temperature
-    return live, Slopes(scaled_TH, pick(targets_T), pick(peak_T), pick(by_logprob_T), pick(base_T), tilt_T)
+    scaled_TH = pick(hidden_TH).to(_dtype(hidden_TH)) / ctx.how.divisor
+    return live, Slopes(
+        scaled_TH, pick(targets_T), pick(peak_T), pick(by_logprob_T), pick(base_T), tilt_T, ctx.how.cap
+    )
 
 
 def _chunks(
@@ -212,5 +227,5 @@ def _chunks(
     size = -(-vocabulary // -(-vocabulary // how.chunk))
     for start in range(0, vocabulary, size):
         part = slice(start, start + size)
-        bias_C = None if bias_V is None else bias_V[part].to(dtype) / how.temperature
+        bias_C = None if bias_V is None else bias_V[part].to(dtype) / how.divisor
         yield start, head_VH[part].to(dtype), bias_C

@@ -10,6 +10,7 @@ import torch
 from safetensors import SafetensorError
 from torch.distributed.tensor import DTensor
 
+from slipstream.architecture import PACKED_BY_MASK, logits_of
 from slipstream.learner.policy.checkpoint_form import in_checkpoint_form
 from slipstream.learner.policy.logprobs import Selected, selected_logprobs
 from slipstream.learner.policy.routing import Routers, Watch
@@ -35,6 +36,7 @@ class PackedForward(torch.nn.Module):
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model
+        self._transform = logits_of(model.config.to_dict())
 
     def forward(
         self,
@@ -55,6 +57,7 @@ class PackedForward(torch.nn.Module):
             head.weight,
             targets_T,
             bias_V=getattr(head, "bias", None),
+            transform=self._transform,
             **options,
         )
         hidden = () if hidden_at_N is None else (hidden_RH[hidden_at_N],)
@@ -157,13 +160,35 @@ def hidden_states(
     backbone: Any, tokens_R: torch.Tensor, positions_R: torch.Tensor, attention_RR: torch.Tensor | None
 ) -> torch.Tensor:
     """Last hidden states [R, H] of a packed row under a model without its head; see `Policy.selected`."""
+    if attention_RR is None and packed_by_mask(backbone.config):
+        attention_RR = packed_attention(positions_R)
+    mask = None if attention_RR is None else _mask(attention_RR, backbone.config)
     hidden_RH: torch.Tensor = backbone(
         input_ids=tokens_R[None],
         position_ids=positions_R[None],
-        attention_mask=None if attention_RR is None else attention_RR[None, None],
+        attention_mask=mask,
         use_cache=False,
     ).last_hidden_state[0]
     return hidden_RH
+
+
+def _mask(attention_RR: torch.Tensor, config: Any) -> torch.Tensor:
+    """The mask [1, 1, R, R] of a row as transformers takes it: its eager attention adds it to the scores."""
+    if config._attn_implementation != "eager":
+        return attention_RR[None, None]
+    lowest = torch.finfo(torch.float32).min
+    return torch.where(attention_RR, 0.0, lowest)[None, None]
+
+
+def packed_by_mask(config: Any) -> bool:
+    """Whether transformers' code of this model must be given a mask to keep packed sequences apart."""
+    return config.get_text_config().model_type in PACKED_BY_MASK
+
+
+def packed_attention(positions_R: torch.Tensor) -> torch.Tensor:
+    """Which token [R, first] may see which [R, second]: earlier ones since the last position 0."""
+    sequences_R = (positions_R == 0).cumsum(dim=0)
+    return (sequences_R[:, None] == sequences_R).tril()
 
 
 def attends_fully(config: Any) -> bool:

@@ -1,4 +1,7 @@
-"""The softmax over a vocabulary that is seen a chunk at a time: its sums, and its gradient by the logits.
+"""The softmax over a vocabulary that is seen a chunk at a time: its sums, and its gradient by the products.
+
+A product is that of the scaled hidden states and a row of the head, plus its bias. It is the logit itself, or
+of a soft-capped model logit = cap · tanh(product), whose derivative is cap − logit² / cap.
 
 On CUDA both functions go through torch.compile, which makes one Triton kernel of each chain of pointwise
 operations and sums. Liger's fused kernels would give the logprobs of tokens with gradients, but no entropies.
@@ -29,7 +32,7 @@ class Softmax(NamedTuple):
     chosen_T: Tensor
     """Logit of the target, once its chunk was seen."""
     pull_TH: Tensor | None
-    """Σ exp(logit − peak) · head, where it is asked for."""
+    """Σ exp(logit − peak) · ∂ logit / ∂ product · head, where it is asked for."""
 
 
 class Slopes(NamedTuple):
@@ -42,13 +45,21 @@ class Slopes(NamedTuple):
     by_logprob_T: Tensor
     base_T: Tensor
     tilt_T: Tensor | None
+    cap: float | None
+    """Largest absolute logit of a soft-capped softmax."""
 
 
 def absorb(
-    found: Softmax, scaled_TH: Tensor, head_CH: Tensor, bias_C: Tensor | None, local_T: Tensor
+    found: Softmax,
+    scaled_TH: Tensor,
+    head_CH: Tensor,
+    bias_C: Tensor | None,
+    local_T: Tensor,
+    cap: float | None = None,
 ) -> Softmax:
     """The softmax with one more chunk in it; `local_T` are the targets, counted from its first token."""
-    logits_TC = torch.nn.functional.linear(scaled_TH, head_CH, bias_C)
+    logits_TC = _logits(scaled_TH, head_CH, bias_C, cap)
+    bend_TC = None if cap is None or found.pull_TH is None else capped_slope(logits_TC, cap)
     inside_T, index_T1 = _in_chunk(local_T, head_CH.shape[0])
     chosen_T = torch.where(inside_T, logits_TC.gather(1, index_T1).squeeze(1), found.chosen_T)
     peak_T = torch.maximum(found.peak_T, logits_TC.amax(dim=1))
@@ -60,13 +71,16 @@ def absorb(
     sum_T = fade_T * found.sum_T + share_TC.sum(dim=1)
     pull_TH = None
     if found.pull_TH is not None:
-        pull_TH = torch.addmm(found.pull_TH * fade_T[:, None], share_TC, head_CH)
+        pulling_TC = share_TC if bend_TC is None else bend_TC.mul_(share_TC)
+        pull_TH = torch.addmm(found.pull_TH * fade_T[:, None], pulling_TC, head_CH)
     return Softmax(peak_T, sum_T, spread_T, chosen_T, pull_TH)
 
 
 def slope(rows: Slopes, head_CH: Tensor, bias_C: Tensor | None, local_T: Tensor) -> Tensor:
-    """Gradient [T, C] of the loss by the logits of one chunk."""
-    below_TC = torch.nn.functional.linear(rows.scaled_TH, head_CH, bias_C).sub_(rows.peak_T[:, None])
+    """Gradient [T, C] of the loss by the products of one chunk."""
+    logits_TC = _logits(rows.scaled_TH, head_CH, bias_C, rows.cap)
+    bend_TC = None if rows.cap is None else capped_slope(logits_TC, rows.cap)
+    below_TC = logits_TC.sub_(rows.peak_T[:, None])
     if rows.tilt_T is None:
         slope_TC = below_TC.exp_().mul_(rows.base_T[:, None])
     else:
@@ -74,7 +88,18 @@ def slope(rows: Slopes, head_CH: Tensor, bias_C: Tensor | None, local_T: Tensor)
         slope_TC = below_TC.mul_(rows.tilt_T[:, None]).add_(rows.base_T[:, None]).mul_(share_TC)
     inside_T, index_T1 = _in_chunk(local_T, head_CH.shape[0])
     at_target_T = torch.where(inside_T, rows.by_logprob_T, 0.0)
-    return slope_TC.scatter_add_(1, index_T1, at_target_T[:, None])
+    slope_TC = slope_TC.scatter_add_(1, index_T1, at_target_T[:, None])
+    return slope_TC if bend_TC is None else slope_TC.mul_(bend_TC)
+
+
+def capped_slope(logits: Tensor, cap: float) -> Tensor:
+    """The derivative of soft-capped logits by their products, in the shape of the logits."""
+    return cap - logits.square() / cap
+
+
+def _logits(scaled_TH: Tensor, head_CH: Tensor, bias_C: Tensor | None, cap: float | None) -> Tensor:
+    products_TC = torch.nn.functional.linear(scaled_TH, head_CH, bias_C)
+    return products_TC if cap is None else products_TC.tanh_().mul_(cap)
 
 
 def _in_chunk(local_T: Tensor, size: int) -> tuple[Tensor, Tensor]:

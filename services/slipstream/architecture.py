@@ -1,0 +1,157 @@
+"""What config.json says of a model: its context, its logits, its key-value cache, and whether it can be used.
+
+Everything here is a function of the parsed file, so that `slipstream validate` needs neither torch nor
+transformers, and says what the learner and the engine would say at their start.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+CONTEXT_KEYS = ("max_position_embeddings", "n_positions", "max_sequence_length", "max_seq_len", "seq_length")
+LAYER_KEYS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+HEAD_KEYS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
+WIDTH_KEYS = ("hidden_size", "n_embd", "d_model")
+CAUSAL_SUFFIXES = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+STATE_KINDS = frozenset({"conv", "linear_attention", "mamba", "mamba2", "recurrent"})
+MLA_KEYS = ("kv_lora_rank", "qk_rope_head_dim")
+STATE_KEYS = (
+    "state_size",
+    "ssm_cfg",
+    "mamba_d_state",
+    "mamba_num_heads",
+    "ssm_state_size",
+    "conv_L_cache",
+    "linear_conv_kernel_dim",
+    "linear_attn_config",
+    "lru_width",
+    "hybrid_override_pattern",
+)
+"""Keys of layers that carry a state from token to token: state-space, convolution and linear attention."""
+STATEFUL = frozenset({"rwkv", "mamba", "mamba2", "falcon_mamba", "recurrent_gemma", "xlstm", "minimax"})
+ALIBI = frozenset({"bloom", "mpt"})
+"""Their attention biases come from a padding mask, which packed sequences do not have."""
+PACKED_BY_MASK = frozenset({"opt"})
+"""Models whose attention, as transformers computes it, does not take from the positions where a packed
+sequence ends; the learner gives them a mask."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogitTransform:
+    """Logits from the products of the output head: x ↦ scale · x, then soft_cap · tanh(x / soft_cap)."""
+
+    scale: float = 1.0
+    soft_cap: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheShape:
+    """Sizes from which the key-value cache of a sequence follows."""
+
+    values_per_token: int
+    """Keys and values of one token in one layer, as numbers."""
+    full_layers: int
+    """Layers that keep every token."""
+    window_layers: int
+    """Layers that keep a sliding window."""
+    window: int
+    """Tokens of that window; 0 without such layers."""
+
+    def bytes_for(self, tokens: int, *, value_bytes: int, slack: int = 0) -> int:
+        """Bytes for one sequence; a layer with a window keeps `slack` tokens more than the window."""
+        kept = self.full_layers * tokens + self.window_layers * min(tokens, self.window + slack)
+        return kept * self.values_per_token * value_bytes
+
+
+def text_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of the language model: nested configurations keep them in `text_config`."""
+    nested = settings.get("text_config")
+    return {**settings, **nested} if isinstance(nested, Mapping) else dict(settings)
+
+
+def context_of(settings: Mapping[str, Any]) -> int | None:
+    """Longest sequence in tokens; None where config.json does not say it."""
+    return _first(text_settings(settings), CONTEXT_KEYS)
+
+
+def logits_of(settings: Mapping[str, Any]) -> LogitTransform:
+    """What the model does to the products of its output head, such as Gemma-2, Granite and Cohere do."""
+    text = text_settings(settings)
+    scale = float(text.get("logit_scale") or 1.0) / float(text.get("logits_scaling") or 1.0)
+    return LogitTransform(scale=scale, soft_cap=text.get("final_logit_softcapping") or None)
+
+
+def caps_attention(settings: Mapping[str, Any]) -> bool:
+    """Whether attention scores are soft-capped, which torch's fused attention leaves out."""
+    return bool(text_settings(settings).get("attn_logit_softcapping"))
+
+
+def cache_shape(settings: Mapping[str, Any]) -> CacheShape | None:
+    """Layers, heads and window of the key-value cache; None where config.json does not say them."""
+    text = text_settings(settings)
+    layers, values = _first(text, LAYER_KEYS), _values_per_token(text)
+    if layers is None or values is None:
+        return None
+    window = text.get("sliding_window")
+    uses = isinstance(window, int) and text.get("use_sliding_window") is not False
+    sliding = _sliding_layers(text, layers) if uses else 0
+    return CacheShape(
+        values_per_token=values,
+        full_layers=layers - sliding,
+        window_layers=sliding,
+        window=window if isinstance(window, int) and sliding else 0,
+    )
+
+
+def why_unusable(settings: Mapping[str, Any]) -> str | None:
+    """Why no run can train this model; None for one that config.json does not speak against."""
+    return next(_faults(settings), None)
+
+
+def _faults(settings: Mapping[str, Any]) -> Iterator[str]:
+    text = text_settings(settings)
+    kind = str(text.get("model_type", ""))
+    names = settings.get("architectures")
+    name = names[0] if isinstance(names, list) and names and isinstance(names[0], str) else kind
+    if settings.get("is_encoder_decoder") is True:
+        yield f"{name} is an encoder-decoder; the engine and the learner take decoders that read one sequence"
+    if isinstance(names, list) and names and not name.endswith(CAUSAL_SUFFIXES):
+        yield f"{name} is not a causal language model with an output head (…ForCausalLM)"
+    if _carries_state(text, kind):
+        yield (
+            f"{name} has layers that carry a state from token to token (state-space, convolution or linear "
+            "attention), which would leak from one packed sequence into the next; take a model that has "
+            "attention in every layer"
+        )
+    if kind in ALIBI or (kind == "falcon" and text.get("alibi") is True):
+        yield f"{name} has positions as attention biases (ALiBi), which packed sequences do not get"
+
+
+def _carries_state(text: Mapping[str, Any], kind: str) -> bool:
+    kinds = text.get("layer_types") or text.get("layers_block_type") or ()
+    stateful = STATE_KINDS & {str(each) for each in kinds}
+    return kind in STATEFUL or bool(stateful) or any(text.get(key) for key in STATE_KEYS)
+
+
+def _values_per_token(text: Mapping[str, Any]) -> int | None:
+    latent = [text.get(key) for key in MLA_KEYS]
+    if all(isinstance(part, int) for part in latent):
+        return sum(int(part or 0) for part in latent)
+    heads, width = _first(text, HEAD_KEYS), _first(text, WIDTH_KEYS)
+    size = _first(text, ("head_dim",)) or (width // heads if heads and width else None)
+    kept = 1 if text.get("multi_query") is True else _first(text, ("num_key_value_heads",)) or heads
+    return 2 * kept * size if kept and size else None
+
+
+def _sliding_layers(text: Mapping[str, Any], layers: int) -> int:
+    kinds = text.get("layer_types")
+    if isinstance(kinds, list):
+        return sum(each == "sliding_attention" for each in kinds)
+    pattern = text.get("sliding_window_pattern")
+    if isinstance(pattern, int) and pattern > 0:
+        return layers - layers // pattern  # every last layer of a pattern sees everything
+    return layers
+
+
+def _first(text: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
+    return next((value for key in keys if isinstance(value := text.get(key), int)), None)

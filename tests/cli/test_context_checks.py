@@ -1,0 +1,169 @@
+"""The engine's context follows from the prompts, and its cache from the context; models that cannot run."""
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.test_validate import CHATTY, make_model, make_rows
+from slipstream.architecture import cache_shape, context_of, why_unusable
+from slipstream.cli.checks import context
+from slipstream.cli.checks.context import check_context, context_lines, needed_context, with_context
+from slipstream.cli.checks.model import read_model
+from slipstream.cli.validate import find_problems
+from slipstream.config import RunConfig, parse_config
+from slipstream.config.checks import Problem
+
+QWEN = {
+    "architectures": ["Qwen2ForCausalLM"],
+    "model_type": "qwen2",
+    "hidden_size": 896,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 14,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 32768,
+    "sliding_window": 32768,
+    "use_sliding_window": False,
+}
+"""The sizes of Qwen2.5-0.5B."""
+
+
+def job(tmp_path: Path, *overrides: str, longest: int = 30, **settings: Any) -> RunConfig:
+    """A run over rows of at most `longest` tokens with completions of 20."""
+    model = make_model(tmp_path / "model", **{**QWEN, **settings})
+    rows = make_rows(tmp_path / "rows.jsonl", *(" ".join(["w1"] * (1 + i % longest)) for i in range(60)))
+    return parse_config(
+        {
+            "model": {"path": str(model)},
+            "data": {"kind": "file", "path": str(rows), "held_out_fraction": 0.3},
+            "evaluation": {"prompts": 4},
+            "rollout": {"max_new_tokens": 20},
+        },
+        overrides,
+    )
+
+
+def problems(config: RunConfig) -> list[Problem]:
+    return check_context(config, read_model(config), gpus="error")
+
+
+def test_the_context_is_the_longest_prompt_and_its_completion_in_whole_blocks(tmp_path: Path) -> None:
+    config = job(tmp_path)
+    need = needed_context(config, read_model(config))
+    assert need is not None
+    assert (need.prompt, need.total) == (30, 64)
+    assert with_context(config, read_model(config)).rollout.context_tokens == 64
+    assert problems(config) == []
+
+
+def test_a_context_that_is_given_is_kept_and_measured_against_the_prompts(tmp_path: Path) -> None:
+    config = job(tmp_path, "rollout.context_tokens=40")
+    assert with_context(config, read_model(config)).rollout.context_tokens == 40
+    (problem,) = problems(config)
+    assert problem.key == "rollout.context_tokens"
+    assert "with a completion of 20 has 50" in problem.reason
+
+
+def test_messages_are_measured_as_the_chat_template_writes_them(tmp_path: Path) -> None:
+    config = job(tmp_path)
+    rows = [{"messages": [{"role": "user", "content": f"w1 w1 w{i % 9}"}], "answer": "w1"} for i in range(40)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert needed_context(config, read_model(config)) is None  # no template: nobody knows how long they are
+    (tmp_path / "model" / "chat_template.jinja").write_text(CHATTY)
+    need = needed_context(config, read_model(config))
+    assert need is not None
+    assert need.prompt == 5  # the role, three words and "go"
+
+
+def test_a_judges_question_with_its_answer_is_part_of_the_need(tmp_path: Path) -> None:
+    judge = "{name: judged, kind: self_judge, question: 'w3 {prompt} {answer}', verdicts: [w1, w2]}"
+    config = job(tmp_path, f"rewards=[{{name: exact_match}}, {judge}]")
+    need = needed_context(config, read_model(config))
+    assert need is not None
+    assert need.prompt == 1 + 30 + 20
+
+
+def test_prompts_without_an_end_may_be_longer_than_those_that_were_looked_at(tmp_path: Path) -> None:
+    config = parse_config({"data": {"kind": "addition", "digits": 2}, "model": {"tiny": {}}}, ())
+    need = needed_context(config, None)
+    assert need is not None
+    assert need.prompt == 2 * len("12+34=")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_cache_too_small_for_one_sequence_is_found_with_the_size_that_it_takes(
+    tmp_path: Path, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(context, "_gpu_mib", lambda: None)
+    config = job(tmp_path, "rollout.context_tokens=32768", f"model.dtype={dtype}")
+    (problem,) = problems(config)
+    assert problem.key == "rollout.kv_cache_gib"
+    size = {"float32": 4, "bfloat16": 2}[dtype] * 24 * 2 * 2 * 64 * (32768 + 32) / 2**30
+    assert f"takes {size:.2f} GiB in {dtype}" in problem.reason
+    enough = parse_config(config.model_dump(mode="json"), (f"rollout.kv_cache_gib={size + 0.01}",))
+    assert problems(enough) == []
+
+
+def test_the_derived_numbers_show_context_and_cache(tmp_path: Path) -> None:
+    config = job(tmp_path)
+    assert context_lines(config, read_model(config)) == [
+        ("engine context", "64 tokens of the model's 32,768; the longest prompt is 30"),
+        ("key-value cache", "2.2 MiB a sequence; 113 of them fit the CPU engine's"),
+    ]
+
+
+def test_weights_and_cache_beyond_the_share_of_a_gpu_are_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = job(tmp_path, "rollout.context_tokens=32768")
+    header = json.dumps(
+        {"a": {"dtype": "F32", "shape": [500_000_000], "data_offsets": [0, 0]}, "__metadata__": {}}
+    ).encode()
+    (tmp_path / "model" / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
+    monkeypatch.setattr(context, "_gpu_mib", lambda: 2048)
+    (problem,) = problems(config)
+    assert problem.key == "rollout.gpu_memory_utilization"
+    assert "is 0.9 of 2.0 GiB, and weights (1.86 GiB)" in problem.reason
+    monkeypatch.setattr(context, "_gpu_mib", lambda: 4096)
+    assert problems(config) == []
+
+
+def test_layers_with_a_sliding_window_keep_no_more_than_it() -> None:
+    shape = cache_shape(
+        {
+            **QWEN,
+            "use_sliding_window": True,
+            "sliding_window": 1024,
+            "layer_types": ["full_attention"] * 6 + ["sliding_attention"] * 18,
+        }
+    )
+    assert shape is not None
+    assert shape.bytes_for(4096, value_bytes=2) == 2 * 2 * 2 * 64 * (6 * 4096 + 18 * 1024)
+    assert shape.bytes_for(512, value_bytes=2) == 2 * 2 * 2 * 64 * 24 * 512
+
+
+def test_a_nested_configuration_states_its_context_and_heads() -> None:
+    nested = {"architectures": ["Gemma3ForConditionalGeneration"], "text_config": QWEN}
+    assert context_of(nested) == 32768
+    assert cache_shape(nested) == cache_shape(QWEN)
+    assert context_of({"n_positions": 1024}) == 1024
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"architectures": ["MambaForCausalLM"], "model_type": "mamba"}, "carry a state"),
+        ({"model_type": "lfm2", "conv_L_cache": 3}, "carry a state"),
+        ({"layer_types": ["linear_attention", "full_attention"]}, "carry a state"),
+        ({"architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": True}, "encoder-decoder"),
+        ({"architectures": ["BertForMaskedLM"], "model_type": "bert"}, "not a causal language model"),
+        ({"architectures": ["BloomForCausalLM"], "model_type": "bloom"}, "ALiBi"),
+    ],
+)
+def test_validate_refuses_what_the_learner_would_refuse_at_its_start(
+    tmp_path: Path, settings: dict[str, Any], reason: str
+) -> None:
+    found = find_problems(job(tmp_path, **settings), gpus="note")
+    assert [problem.key for problem in found if reason in problem.reason] == ["model.path"]
+    assert why_unusable(QWEN) is None

@@ -1,0 +1,48 @@
+"""What a failed process is reported with: the cause, and not what the cause led to."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from slipstream.cli.launch.first_error import LONGEST, first_error
+from slipstream.cli.launch.process import PodFailed, Process
+
+ENGINE = """\
+(Worker pid=5) WARNING 11-22 17:17:14 [cpu_worker.py:114] libiomp is not found: ImportError
+(EngineCore pid=4) ERROR 11-22 17:17:15 [core.py:1510] EngineCore failed to start.
+(EngineCore pid=4) ERROR 11-22 17:17:15 [core.py:1510] Traceback (most recent call last):
+(EngineCore pid=4) ERROR 11-22 17:17:15 [core.py:1510]     raise ValueError(
+(EngineCore pid=4) ERROR 11-22 17:17:15 [core.py:1510] ValueError: one request does not fit.
+Traceback (most recent call last):
+  File "core.py", line 1514, in run_engine_core
+    raise e
+ValueError: one request does not fit.
+RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {'EngineCore': 1}
+"""
+
+
+def test_the_first_exception_is_the_engines_and_not_what_followed_from_it() -> None:
+    assert first_error(ENGINE.splitlines()) == "ValueError: one request does not fit."
+
+
+def test_an_exception_of_a_package_is_found_and_a_long_one_is_cut() -> None:
+    assert first_error(["torch.cuda.OutOfMemoryError: no memory"]) == "torch.cuda.OutOfMemoryError: no memory"
+    assert len(first_error(["OSError: " + "x" * 5000]) or "") == LONGEST
+
+
+def test_a_log_without_an_exception_has_none() -> None:
+    assert first_error(["2026-11-22 info rollout: ready", "errors: 0", ""]) is None
+
+
+def test_a_pod_that_fails_is_reported_with_its_first_error(tmp_path: Path) -> None:
+    program = f"import sys; sys.stderr.write({ENGINE!r} + 'later line\\n' * 50); sys.exit(1)"
+    log = tmp_path / "rollout-0.log"
+    log.write_text("KeyError: of an earlier life\n")
+    process = Process("rollout-0", (sys.executable, "-c", program), log=log, environment=dict(os.environ))
+    assert asyncio.run(process.ended()) == 1
+    said = str(PodFailed("rollout-0 exited with status 1", process)).splitlines()
+    assert said[0] == (
+        "rollout-0 exited with status 1; its first error: ValueError: one request does not fit."
+    )
+    assert said[1] == f"the end of {log}:"

@@ -1,0 +1,46 @@
+"""How long a sequence the engine takes: what the run needs, never more than the model has."""
+
+from pathlib import Path
+
+import pytest
+from slipstream.config import RunConfig, TinyModel, parse_config
+from slipstream.learner.policy.tiny import make_tiny_model
+from slipstream.tokens import PromptTooLong, engine_context, load_engine_tokens
+from slipstream.types import Prompt
+
+JUDGE = (
+    "rewards=[{name: exact_match}, "
+    "{name: judged, kind: self_judge, question: '{prompt} {answer}?', verdicts: [y, n]}]"
+)
+
+
+def run(*overrides: str) -> RunConfig:
+    return parse_config({}, ("learner.max_tokens_per_row=512", *overrides))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "limit", "expected"),
+    [
+        ((), 32768, 512),  # a longer sequence could not be trained on
+        ((), 128, 128),
+        ((), None, 512),
+        (("rollout.context_tokens=2048",), 32768, 2048),
+        (("rollout.context_tokens=2048",), 1024, 1024),
+        ((JUDGE,), 32768, 32768),  # a judge's question is longer than what is trained on
+        ((JUDGE, "rollout.context_tokens=600"), 32768, 600),
+        (("evaluation.sampling=verbalized",), 32768, 32768),
+        (("evaluation.sampling=verbalized",), None, None),
+    ],
+)
+def test_the_context_is_declared_or_follows_from_the_rows(
+    overrides: tuple[str, ...], limit: int | None, expected: int | None
+) -> None:
+    assert engine_context(run(*overrides), limit) == expected
+
+
+def test_a_prompt_beyond_the_engines_context_is_refused_before_the_engine_sees_it(tmp_path: Path) -> None:
+    make_tiny_model(TinyModel(layers=1, width=32, heads=1, max_tokens=256), tmp_path, seed=0)
+    tokens = load_engine_tokens(run("rollout.context_tokens=64", "rollout.max_new_tokens=24"), tmp_path)
+    assert len(tokens.encode(Prompt(prompt_id="p", task="t", answer="", text="1" * 40))) == 40
+    with pytest.raises(PromptTooLong, match="at most 40 fit"):
+        tokens.encode(Prompt(prompt_id="p", task="t", answer="", text="1" * 41))
