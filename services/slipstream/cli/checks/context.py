@@ -15,7 +15,7 @@ from slipstream.config.checks import Problem
 from slipstream.config.rewards import SelfJudgeConfig
 from slipstream.config.stages import SampledStage
 from slipstream.tasks import PromptSource, make_source
-from slipstream.tasks.file import FileSource
+from slipstream.tasks.file import RowSource
 from slipstream.tasks.judging import judgement
 from slipstream.tasks.verbalized import ask
 from slipstream.tokens import engine_context
@@ -54,7 +54,7 @@ def needed_context(config: RunConfig, model: ModelFiles | None) -> Need | None:
         longest = max((length(prompt) + more for prompt, more in _asked(config, source)), default=0)
     except (ValueError, OSError, ImportError):
         return None  # check_prompts says so
-    prompt = longest if isinstance(source, FileSource) else UNSEEN * longest
+    prompt = longest if isinstance(source, RowSource) else UNSEEN * longest
     total = -(-(prompt + config.rollout.max_new_tokens) // BLOCK_TOKENS) * BLOCK_TOKENS
     return Need(prompt=prompt, total=total)
 
