@@ -87,7 +87,9 @@ def launcher(tmp_path: Path) -> Iterator[Launcher]:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Launcher, str]:
     """A run of two workers that went well, and what it printed."""
     launcher = Launcher(tmp_path_factory.mktemp("finished"))
-    status, out, err = launcher.run("rollout.workers=2", "learner.groups_per_step=7")
+    unhurried = "1"  # the rollouts have time to start before the learner has finished
+    settings = ("rollout.workers=2", "learner.groups_per_step=7")
+    status, out, err = launcher.run(*settings, FAKE_STEP_SECONDS=unhurried)
     assert (status, err) == (0, "")
     return launcher, out
 

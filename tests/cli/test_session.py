@@ -1,6 +1,7 @@
 """The launcher's own tasks: what shows the run may fail, but not in silence."""
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,13 +28,14 @@ class Blind:
 
 def test_a_display_that_fails_says_so_once_and_the_run_goes_on(tmp_path: Path) -> None:
     display: Any = Blind()
-    leash: Any = SimpleNamespace(environment={}, started=lambda pid: None)
+    leash: Any = SimpleNamespace(environment={}, started=lambda pid: None, reap=lambda: 0)
     config = parse_config({"model": {"tiny": {}}})
 
     class Trains:
         """A supervisor of a run that takes a while."""
 
         waiting_for = ("learner",)
+        addresses: Mapping[str, str] = {}
 
         async def run(self, interrupted: asyncio.Event) -> None:
             await asyncio.sleep(0.1)
