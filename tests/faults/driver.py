@@ -33,7 +33,9 @@ class FaultyRun(Run):
         """The connections of one pod to another."""
         return FaultFile(self.faults / f"{client}-{server}.json")
 
-    def disturb(self, fault: Fault, *, clients: tuple[str, ...] = ("learner", "rollout-0", "rollout-1")) -> None:
+    def disturb(
+        self, fault: Fault, *, clients: tuple[str, ...] = ("learner", "rollout-0", "rollout-1")
+    ) -> None:
         """Put a fault in force between these pods and replay."""
         for client in clients:
             self.path(client, "replay").write(fault)

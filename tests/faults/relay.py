@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import grpc
-
 from faults.fault import FaultFile
 
 UNLIMITED = [

@@ -1,7 +1,7 @@
 """A TCP proxy on loopback that delays, cuts, half-opens or partitions the connections of one path.
 
-    client ─▶ _Connection.upstream ──▶ (delay) ─▶ server
-           ◀─ _Connection.downstream ◀─ (delay) ◀─
+client ─▶ _Connection.upstream ──▶ (delay) ─▶ server
+       ◀─ _Connection.downstream ◀─ (delay) ◀─
 """
 
 import asyncio

@@ -4,12 +4,11 @@ import time
 from pathlib import Path
 
 import pytest
-
 from faults.driver import faulty, wait_for_end
 from faults.fault import NO_FAULT, Fault
 
 LONG_ANSWERS = (
-    "model={tiny: {layers: 1, width: 32, heads: 2, max_tokens: 2048}}",
+    "model={tiny: {layers: 1, width: 64, heads: 2, max_tokens: 2048}}",
     "rollout.max_new_tokens=1900",
     "learner.max_tokens_per_row=2048",
 )

@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 import pytest
-
 from faults.driver import FaultyRun, faulty, wait_for_end
 from faults.phases import PHASES
 
@@ -52,8 +51,9 @@ def test_faults_drawn_at_random_moments_cost_no_group_and_repeat_none(tmp_path: 
         run.wait_until("first step", lambda: run.version() >= 1)
         for _ in range(4):
             time.sleep(draw.uniform(0.5, 4))
-            name, number = draw.choice(("replay", "verifier", "rollout-0", "rollout-1", "redis")), draw.choice(
-                (signal.SIGKILL, signal.SIGSTOP)
+            name, number = (
+                draw.choice(("replay", "verifier", "rollout-0", "rollout-1", "redis")),
+                draw.choice((signal.SIGKILL, signal.SIGSTOP)),
             )
             if run.process.poll() is None and run.pid(name) is not None:
                 disturb(run, name, number)
