@@ -24,7 +24,7 @@ class Fault:
     lost_answers: float = 0.0
     """Share of calls whose request is delivered and whose answer is not; needs a relay."""
     lost_silently: bool = True
-    """True: a lost answer never comes. False: the call fails with UNAVAILABLE after the server has done it."""
+    """True: a lost answer never comes. False: the call fails with UNAVAILABLE once the server has done it."""
 
 
 NO_FAULT = Fault()

@@ -1,8 +1,12 @@
-"""`slipstream run` with every pod behind proxies: launch.py DIRECTORY SEED CONFIG --plain [--set K=V]… [--resume]."""
+"""`slipstream run` with every pod behind proxies.
+
+launch.py DIRECTORY SEED CONFIG [--set KEY=VALUE]… [--resume]
+"""
 
 import dataclasses
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 from slipstream.cli.errors import CommandError
@@ -23,7 +27,7 @@ def behind_proxies(directory: str, seed: str) -> Callable[[RunConfig], tuple[Pod
 
 
 def main(directory: str, seed: str, config: str, *arguments: str) -> int:
-    overrides = [value for flag, value in zip(arguments, arguments[1:], strict=False) if flag == "--set"]
+    overrides = [value for flag, value in pairwise(arguments) if flag == "--set"]
     resume = "" if "--resume" in arguments else None
     try:
         return run_command(

@@ -1,4 +1,4 @@
-"""Processes that are killed, stopped for a while, or asked to end, in each phase: nothing is lost or repeated."""
+"""Processes that are killed, stopped for a while or asked to end, in each phase of a run."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""Connections without traffic: kept while the peer answers probes, given up within seconds when it does not."""
+"""An idle connection is kept while the peer answers probes, and given up within seconds when it does not."""
 
 import asyncio
 import time

@@ -90,9 +90,9 @@ def _connection_age(seconds: float | None) -> list[tuple[str, int]]:
 def channel_options(config: RpcConfig) -> list[tuple[str, int]]:
     """Message limits and keepalive, the same on both ends.
 
-    `ping_timeout_ms` is needed beside `keepalive_timeout_ms`: a probe has its own deadline, by default a minute.
-    `min_ping_interval_without_data_ms` is what a server tolerates: a client that probes more often is sent away
-    («too_many_pings»), and by default that is one that probes an idle connection more than once in five minutes.
+    `ping_timeout_ms` is set beside `keepalive_timeout_ms` because a probe has a deadline of its own, by
+    default a minute. `min_ping_interval_without_data_ms` is what a server tolerates: by default it ends the
+    connection («too_many_pings») of a client that probes an idle connection more than once in five minutes.
     """
     limit = config.max_message_mib * MIB
     keepalive = round(1000 * config.keepalive_seconds)
