@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CONFIG ?= examples/addition.yaml
 
-.PHONY: help setup quickstart example-smollm2 test test-long test-chart test-presets test-trl test-mutants test-gpu lint format proto dashboards charts bench bench-staleness bench-learner bench-autoscaling bench-verifier clean
+.PHONY: help setup quickstart example-smollm2 test test-long test-chart test-presets test-trl test-mutants test-faults test-gpu lint format proto dashboards charts bench bench-staleness bench-learner bench-autoscaling bench-verifier clean
 
 help:  ## Show this list.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
@@ -36,7 +36,7 @@ example-smollm2: $(SMOLLM2)/model/config.json $(SMOLLM2)/training.jsonl  ## Trai
 	$(BIN)/python examples/smollm2/evaluate.py runs/latest/model $(SMOLLM2)/held-out.jsonl
 
 test: $(READY)  ## The default suite, vLLM included: a quarter of an hour on two cores.
-	$(BIN)/python -m pytest -m "not (gpu or long or presets or chart or trl or mutants)"
+	$(BIN)/python -m pytest -m "not (gpu or long or presets or chart or trl or mutants or faults)"
 
 test-long: $(SMOLLM2)/model/config.json $(SMOLLM2)/training.jsonl  ## Every family of models, adapters, stages and several engines, for real: half an hour.
 	$(BIN)/python -m pytest -m "long and not gpu"
@@ -54,6 +54,9 @@ test-trl: $(READY)  ## Losses and gradients against TRL, which it installs: two 
 
 test-mutants: $(READY)  ## Break the maths in two hundred ways; every one must fail a test: half an hour.
 	$(BIN)/python -m pytest -m mutants tests/mutants
+
+test-faults: $(READY)  ## Kill, stop and disconnect the processes of whole runs, in every phase: an hour.
+	$(BIN)/python -m pytest -m faults
 
 test-gpu: $(READY)  ## What needs a CUDA device.
 	$(BIN)/python -m pytest -m gpu

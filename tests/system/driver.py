@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,11 +29,15 @@ evaluation: {every_steps: 5, prompts: 4, samples_per_prompt: 2}
 weights: {timeout_seconds: 30}
 """
 
+SLIPSTREAM_RUN = (sys.executable, "-m", "slipstream.cli", "run")
+
 
 class Run:
     """One `slipstream run`; every wait is bounded and shows the output when it fails."""
 
-    def __init__(self, directory: Path, *arguments: str, steps: int) -> None:
+    def __init__(
+        self, directory: Path, *arguments: str, steps: int, program: Sequence[str] = SLIPSTREAM_RUN
+    ) -> None:
         config = directory / "run.yaml"
         config.write_text(BASE, encoding="utf-8")
         settings = [
@@ -48,7 +52,7 @@ class Run:
         self.directory = directory
         self.output = directory / f"output-{time.monotonic_ns()}.log"
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "slipstream.cli", "run", str(config), "--plain", *sets, *flags],
+            [*program, str(config), "--plain", *sets, *flags],
             stdout=self.output.open("w"),
             stderr=subprocess.STDOUT,
         )

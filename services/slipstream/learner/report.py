@@ -165,6 +165,7 @@ def _of_groups(groups: Sequence[Group], version: int) -> dict[str, Any]:
     }
     return {
         "rewards": rewards,
+        "dispatch_indices": [group.dispatch_index for group in groups],
         "completions": len(completions),
         "completions_with_several_versions": sum(len(v) > 1 for v in versions),
         "completions_stale": sum(

@@ -88,15 +88,22 @@ def _connection_age(seconds: float | None) -> list[tuple[str, int]]:
 
 
 def channel_options(config: RpcConfig) -> list[tuple[str, int]]:
-    """Message limits and keepalive, the same on both ends."""
+    """Message limits and keepalive, the same on both ends.
+
+    `ping_timeout_ms` is set beside `keepalive_timeout_ms` because a probe has a deadline of its own, by
+    default a minute. `min_ping_interval_without_data_ms` is what a server tolerates: by default it ends the
+    connection («too_many_pings») of a client that probes an idle connection more than once in five minutes.
+    """
     limit = config.max_message_mib * MIB
+    keepalive = round(1000 * config.keepalive_seconds)
     return [
         ("grpc.max_send_message_length", limit),
         ("grpc.max_receive_message_length", limit),
         ("grpc.so_reuseport", 0),
         ("grpc.enable_http_proxy", 0),
-        ("grpc.keepalive_time_ms", 20_000),
-        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.keepalive_time_ms", keepalive),
+        ("grpc.keepalive_timeout_ms", keepalive),
+        ("grpc.http2.ping_timeout_ms", keepalive),
         ("grpc.http2.max_pings_without_data", 0),
-        ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+        ("grpc.http2.min_ping_interval_without_data_ms", keepalive // 4),
     ]

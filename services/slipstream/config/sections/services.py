@@ -43,6 +43,9 @@ class RpcConfig(Section):
     """Largest message in either direction."""
     timeout_seconds: float = Field(30.0, gt=0)
     """Deadline of a call that does not state its own."""
+    keepalive_seconds: float = Field(5.0, ge=1)
+    """A connection that has been silent for so long is probed, by either end; without an answer for as long
+    again it is closed, and its calls fail."""
     tls: TlsConfig | None = None
     """Mutual TLS; null speaks plaintext, on loopback only."""
     plaintext: bool = False

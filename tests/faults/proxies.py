@@ -1,0 +1,40 @@
+"""A process with the proxies of one pod: proxies.py SEED (FAULT_FILE TARGET)… prints their addresses."""
+
+import asyncio
+import ctypes
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from faults.fault import FaultFile
+from faults.relay import Relay
+from faults.tcp_proxy import TcpProxy
+
+PR_SET_PDEATHSIG = 1
+
+
+async def main(seed: int, files: list[str], targets: list[str]) -> None:
+    """Client ─▶ TCP proxy ─▶ relay (where the seed asks for one) ─▶ server."""
+    addresses, proxies = [], []
+    for file, target in zip(files, targets, strict=True):
+        faults = FaultFile(Path(file))
+        if seed:
+            relay = Relay(target, faults, seed=seed)
+            proxies.append(relay)
+            target = await relay.listen()
+        proxy = TcpProxy(target, faults)
+        proxies.append(proxy)
+        addresses.append(await proxy.listen())
+    print(json.dumps(addresses), flush=True)
+    os.close(1)
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    asyncio.run(main(int(sys.argv[1]), sys.argv[2::2], sys.argv[3::2]))

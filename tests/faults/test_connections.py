@@ -1,0 +1,78 @@
+"""Connections that are slow, cut, half-open or partitioned, and answers that are lost: the run goes on."""
+
+import time
+from pathlib import Path
+
+import pytest
+from faults.driver import faulty, wait_for_end
+from faults.fault import NO_FAULT, Fault
+
+LONG_ANSWERS = (
+    "model={tiny: {layers: 1, width: 64, heads: 2, max_tokens: 2048}}",
+    "rollout.max_new_tokens=1900",
+    "learner.max_tokens_per_row=2048",
+)
+CLIENTS = ("learner", "rollout-0", "rollout-1")
+
+
+def test_answers_that_are_lost_cost_seconds_and_no_group(tmp_path: Path) -> None:
+    with faulty(tmp_path, steps=20, seed=7) as run:
+        run.disturb(Fault(lost_answers=0.05))
+        began = time.monotonic()
+        assert wait_for_end(run, seconds=180) == 0, run.said()
+        assert time.monotonic() - began < 120
+        run.assert_exactly_once()
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("silently", [True, False], ids=["silently", "with_an_error"])
+def test_a_quarter_of_the_answers_may_be_lost(tmp_path: Path, silently: bool) -> None:
+    with faulty(tmp_path, steps=20, seed=11) as run:
+        run.disturb(Fault(lost_answers=0.25, lost_silently=silently))
+        assert wait_for_end(run, seconds=300) == 0, run.said()
+        run.assert_exactly_once()
+
+
+@pytest.mark.faults
+def test_half_a_second_of_latency_does_not_starve_the_learner(tmp_path: Path) -> None:
+    with faulty(tmp_path, steps=20) as run:
+        run.disturb(Fault(delay_seconds=0.25))
+        assert wait_for_end(run, seconds=240) == 0, run.said()
+        run.assert_exactly_once()
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("client", CLIENTS)
+def test_connections_that_are_cut_again_and_again(tmp_path: Path, client: str) -> None:
+    with faulty(tmp_path, steps=20) as run:
+        run.wait_until("first step", lambda: run.version() >= 1)
+        path = run.path(client, "replay")
+        while run.process.poll() is None and run.version() < 18:
+            path.cut()
+            time.sleep(0.3)
+        assert wait_for_end(run, seconds=120) == 0, run.said()
+        run.assert_exactly_once()
+
+
+@pytest.mark.faults
+def test_a_batch_whose_connection_goes_half_open_in_the_middle_is_trained_once(tmp_path: Path) -> None:
+    with faulty(tmp_path, *LONG_ANSWERS, steps=12) as run:
+        run.wait_until("second step", lambda: run.version() >= 2)
+        half_open = Fault(half_open_after_bytes=60_000, half_open_times=4)
+        run.disturb(half_open, clients=("learner",))
+        assert wait_for_end(run, seconds=300) == 0, run.said()
+        run.assert_exactly_once()
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_partition_that_heals_loses_nothing(tmp_path: Path, client: str) -> None:
+    with faulty(tmp_path, steps=20) as run:
+        run.wait_until("second step", lambda: run.version() >= 2)
+        path = run.path(client, "replay")
+        path.write(Fault(partition=True))
+        time.sleep(10)
+        path.write(NO_FAULT)
+        path.cut()
+        assert wait_for_end(run, seconds=180) == 0, run.said()
+        run.assert_exactly_once()

@@ -1,0 +1,111 @@
+"""Processes that are killed, stopped for a while or asked to end, in each phase of a run."""
+
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from faults.driver import FaultyRun, faulty, wait_for_end
+from faults.phases import PHASES
+
+STEPS = 12
+SLOWLY = ("learner.least_step_seconds=0.2", "evaluation.prompts=16")
+RESTARTED = ("replay", "verifier", "rollout-0")
+STOPPED_SECONDS = 5.0
+SHORT_SET = [
+    pytest.param("rollout-0", signal.SIGKILL, "training"),
+    pytest.param("replay", signal.SIGTERM, "evaluating"),
+]
+WHOLE_SET = [
+    pytest.param(name, number, phase, marks=pytest.mark.faults)
+    for name in (*RESTARTED, "learner", "redis")
+    for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP)
+    for phase in PHASES
+    if not (name == "redis" and phase == "starting")
+]
+NAMES = {signal.SIGKILL: "kill", signal.SIGTERM: "terminate", signal.SIGSTOP: "stop"}
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "phase"),
+    [*SHORT_SET, *WHOLE_SET],
+    ids=lambda value: NAMES.get(value, value) if isinstance(value, signal.Signals) else str(value),
+)
+def test_a_process_that_is_disturbed_in_a_phase_costs_no_group_and_repeats_none(
+    tmp_path: Path, name: str, number: signal.Signals, phase: str
+) -> None:
+    with faulty(tmp_path, *SLOWLY, steps=STEPS) as run:
+        run.wait_until(phase, lambda: PHASES[phase](run, name))
+        disturb(run, name, number)
+        status = wait_for_end(run, seconds=180)
+    finish(run, status, must_survive=survives(name, number, phase))
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_faults_drawn_at_random_moments_cost_no_group_and_repeat_none(tmp_path: Path, seed: int) -> None:
+    draw = random.Random(seed)
+    with faulty(tmp_path, *SLOWLY, steps=30) as run:
+        run.wait_until("first step", lambda: run.version() >= 1)
+        for _ in range(4):
+            time.sleep(draw.uniform(0.5, 4))
+            name, number = (
+                draw.choice(("replay", "verifier", "rollout-0", "rollout-1", "redis")),
+                draw.choice((signal.SIGKILL, signal.SIGSTOP)),
+            )
+            if run.process.poll() is None and run.pid(name) is not None:
+                disturb(run, name, number)
+        status = wait_for_end(run, seconds=240)
+    finish(run, status, must_survive=True)
+
+
+def test_a_killed_launcher_leaves_no_process_and_the_run_resumes(tmp_path: Path) -> None:
+    with faulty(tmp_path, *SLOWLY, steps=STEPS) as run:
+        run.wait_until("checkpoint", lambda: run.version() >= 6)
+        pids = [pid for name in (*RESTARTED, "learner", "redis") if (pid := run.pid(name)) is not None]
+        assert len(pids) == 5
+        run.process.kill()
+        run.process.wait()
+        deadline = time.monotonic() + 20
+        while any(is_running(pid) for pid in pids):
+            assert time.monotonic() < deadline, "pods outlived the launcher"
+            time.sleep(0.05)
+    finish(run, run.process.returncode, must_survive=False)
+
+
+def disturb(run: FaultyRun, name: str, number: signal.Signals) -> None:
+    """Send the signal; what is stopped goes on after some seconds."""
+    pid = run.send(name, number)
+    if number is signal.SIGSTOP:
+        time.sleep(STOPPED_SECONDS)
+        os.kill(pid, signal.SIGCONT)
+
+
+def survives(name: str, number: signal.Signals, phase: str) -> bool:
+    """Whether the run must reach its end by itself.
+
+    The learner is not restarted, and a pod that dies before it was ever ready ends the run with its error.
+    """
+    return number is signal.SIGSTOP or (name != "learner" and phase != "starting")
+
+
+def finish(run: FaultyRun, status: int, *, must_survive: bool) -> None:
+    """Resume a run that has ended early, and check the whole."""
+    if must_survive:
+        assert status == 0, run.said()
+    if status == 0 and run.rows("finished"):
+        run.assert_exactly_once()
+        return
+    with faulty(run.directory, *SLOWLY, "--resume", steps=run.steps) as again:
+        assert wait_for_end(again, seconds=180) == 0, again.said()
+    again.assert_exactly_once()
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process lives; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
