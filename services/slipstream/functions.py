@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 ENTRY_POINTS = "slipstream.rewards"
@@ -30,7 +31,9 @@ def load_function(name: str) -> Callable[..., Any]:
     try:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        raise ValueError(f"{name}: {error}; is it on the PYTHONPATH?") from error
+        raise ValueError(
+            f"{name}: {error} (in {Path.cwd()} or what is installed); is it on the PYTHONPATH?"
+        ) from error
     for part in path.split("."):
         found = getattr(found, part, None)
     if not callable(found):

@@ -87,7 +87,7 @@ def test_a_run_and_an_output_may_be_named(tmp_path: Path) -> None:
         ({"columns": ["question=q"]}, "USE one of prompt, answer"),
         (
             {"rewards": ["custom"], "set": ["rewards.0.function=none:such"]},
-            "none:such: No module named 'none'; is it on the PYTHONPATH?",
+            f"none:such: No module named 'none' (in {Path.cwd()} or what is installed); is it on",
         ),
         ({"output": "."}, "--output: . is a folder"),
     ],

@@ -305,6 +305,25 @@ def test_run_refuses_what_validate_refuses(job: Path, capsys: pytest.CaptureFixt
     assert not (job.parent / "runs").exists()
 
 
+@pytest.mark.parametrize(
+    ("override", "complaint_of"),
+    [
+        ("model.path=models/none", "model.path: models/none (in {}) does not exist"),
+        ("data.path=none.jsonl", "data: none.jsonl (in {}): no such file"),
+        ("algorithm.reference.path=none", "algorithm.reference.path: none (in {}) has no config.json"),
+    ],
+)
+def test_a_relative_path_is_named_with_the_folder_that_was_searched(
+    job: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    override: str,
+    complaint_of: str,
+) -> None:
+    monkeypatch.chdir(job.parent)
+    assert complaint_of.format(job.parent) in complaint(capsys, job, override)
+
+
 def test_a_missing_configuration_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", str(tmp_path / "none.yaml")]) == 2
     assert capsys.readouterr().err.count("\n") == 1

@@ -175,3 +175,14 @@ def test_nobody_judges_by_default() -> None:
     (stage,) = config.stages
     assert isinstance(stage, PreferenceStage)
     assert (stage.ranked_by, stage.beta) == ("verifier", 0.1)
+
+
+@pytest.mark.parametrize(
+    ("model", "batch_size", "rate"), [({"tiny": {}}, 128, 1e-3), ({"path": "/m"}, 16, 1e-5)]
+)
+def test_a_supervised_stage_has_the_defaults_of_the_model_that_the_run_begins_with(
+    model: dict[str, Any], batch_size: int, rate: float
+) -> None:
+    (only,) = stage_runs(parse_config({**stages({"kind": "supervised"}), "model": model}))
+    assert only.config.warmup is not None
+    assert (only.config.warmup.batch_size, only.config.warmup.learning_rate) == (batch_size, rate)

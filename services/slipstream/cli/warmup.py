@@ -43,11 +43,7 @@ def cached_model(config: RunConfig) -> Path:
     inputs = {
         "format": FORMAT,
         "model": config.model.model_dump(mode="json"),
-        "warmup": {
-            **warmup.model_dump(mode="json", exclude={"cache_dir"}),
-            "batch_size": warmup.batch_size_of(config.model),
-            "learning_rate": warmup.learning_rate_of(config.model),
-        },
+        "warmup": warmup.filled_in(config.model).model_dump(mode="json", exclude={"cache_dir"}),
         "data": config.data.model_dump(mode="json") if warmup.steps else None,
         "files": _file_states(config),
         "seed": config.seed,

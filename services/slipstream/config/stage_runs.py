@@ -6,6 +6,7 @@ from typing import Any
 
 from slipstream.config.load import ConfigError, given_tree, parse_config, set_key
 from slipstream.config.schema import RunConfig
+from slipstream.config.sections.model import ModelConfig, WarmupConfig
 from slipstream.config.stages import ReinforcementStage, SampledStage, Stage, SupervisedStage
 
 # What a stage may set, by its kind: what it reads, and nothing else.
@@ -63,7 +64,7 @@ def _resolve(config: RunConfig, stage: Stage, key: str) -> RunConfig:
     for name, value in _own_keys(stage):
         _check_has_effect(name, stage, key)
         tree = set_key(tree, name.split("."), value)
-    for name, value in _forced(stage).items():
+    for name, value in _forced(stage, config.model).items():
         tree = set_key(tree, name.split("."), value)
     return parse_config(tree, source=f"{key}.set")
 
@@ -91,14 +92,16 @@ def _check_has_effect(name: str, stage: Stage, key: str) -> None:
         )
 
 
-def _forced(stage: Stage) -> dict[str, Any]:
-    """The keys that follow from what kind of stage it is."""
+def _forced(stage: Stage, model: ModelConfig) -> dict[str, Any]:
+    """The keys that follow from what kind of stage it is; `model` is the one that the run begins with."""
     if isinstance(stage, ReinforcementStage):
         return {}
     own = {"stages": [stage.model_dump(mode="json", exclude_unset=True, exclude={"set"})]}
     if isinstance(stage, SupervisedStage):
         fields = ("steps", "batch_size", "learning_rate", "label_smoothing")
-        return {**own, **ALONE, "warmup": {field: getattr(stage, field) for field in fields}}
+        settings = WarmupConfig(**{field: getattr(stage, field) for field in fields})
+        filled_in = settings.filled_in(model).model_dump(mode="json", include=set(fields))
+        return {**own, **ALONE, "warmup": filled_in}
     return {**own, **_synchronous(stage)}
 
 

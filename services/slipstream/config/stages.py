@@ -33,10 +33,11 @@ class SupervisedStage(_Stage):
     """Name of the kind."""
     steps: int = Field(300, ge=1)
     """Optimizer steps."""
-    batch_size: int = Field(128, ge=1)
-    """Demonstrations a step."""
-    learning_rate: float = Field(1e-3, gt=0)
-    """Peak learning rate, reached after 5 % of the steps and cosine-decayed to a tenth."""
+    batch_size: int | None = Field(None, ge=1)
+    """Demonstrations a step; not given: 128 for a tiny model, 16 for another."""
+    learning_rate: float | None = Field(None, gt=0)
+    """Peak learning rate, reached after 5 % of the steps and cosine-decayed to a tenth; not given: 1e-3 for a
+    tiny model, 1e-5 for another."""
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     """Share of target tokens replaced by a random one, so that the policy keeps exploring."""
 

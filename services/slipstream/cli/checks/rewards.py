@@ -92,8 +92,8 @@ def _problem(config: RunConfig, tried: dict[str, Any], rows: list[tuple[Prompt, 
     told_apart = tried["demonstration"] != tried["empty"]
     return Problem(
         key=key,
-        reason=f"`{reward.name}` gives the right answer {text[:60]!r} to prompt {prompt.prompt_id} "
-        f"{tried['demonstration']}, and an empty answer {tried['empty']}",
+        reason=f"`{reward.name}` says {tried['demonstration']} of the right answer {text[:60]!r} to prompt "
+        f"{prompt.prompt_id}, and {tried['empty']} of an empty one",
         remedy="look whether that is meant"
         if told_apart
         else "it should tell them apart, or nothing is learned",

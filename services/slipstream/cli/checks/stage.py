@@ -28,7 +28,9 @@ def stage_line(stage_run: StageRun) -> str:
     """A stage in a few words: `rl, 50 steps of 64 groups × 8 completions`."""
     stage, config = stage_run.stage, stage_run.config
     if isinstance(stage, SupervisedStage):
-        return f"{stage.kind}, {stage.steps:,} steps of {stage.batch_size:,} demonstrations"
+        warmup = config.warmup
+        assert warmup is not None, "a supervised stage runs as a cold start"
+        return f"{stage.kind}, {stage.steps:,} steps of {warmup.batch_size:,} demonstrations"
     groups = f"{config.learner.groups_per_step:,} groups × {config.rollout.group_size} completions"
     if isinstance(stage, ReinforcementStage):
         return f"{stage.kind}, {config.learner.steps:,} steps of {groups}"

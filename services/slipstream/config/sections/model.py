@@ -84,6 +84,11 @@ class WarmupConfig(Section):
     cache_dir: Path = Path("~/.cache/slipstream/warmup")
     """Where finished cold starts are kept, one directory for each distinct configuration."""
 
+    def filled_in(self, model: ModelConfig) -> "WarmupConfig":
+        """These settings with what was not given, for this model."""
+        found = {"batch_size": self.batch_size_of(model), "learning_rate": self.learning_rate_of(model)}
+        return self.model_copy(update=found)
+
     def batch_size_of(self, model: ModelConfig) -> int:
         """Demonstrations a step for this model."""
         return self.batch_size or (TINY_BATCH if model.tiny is not None else PRETRAINED_BATCH)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from importlib.util import find_spec
 
+from slipstream.config.place import place
 from slipstream.config.rewards.models import ProcessRewardConfig, RewardModelConfig, ScoringModel
 from slipstream.types import Prompt
 from slipstream.verifier.adapters import Concurrently
@@ -34,7 +35,9 @@ class Modelled:
                 "image of docker/verifier.Dockerfile (verifier.image of the chart)"
             )
         if not (config.path / "config.json").is_file():
-            raise NotHere(f"path: {config.path} has no config.json; name a Hugging Face model directory")
+            raise NotHere(
+                f"path: {place(config.path)} has no config.json; name a Hugging Face model directory"
+            )
         self._batches = Batches(config, log=surroundings.log)
         self._each = Concurrently(self._one, memory=surroundings.memory(config, reads=_reads))
         surroundings.starting.append(self._batches.start)
