@@ -33,9 +33,9 @@ def to_plain(value: Any, depth: int = 0) -> Any:
         return {"d": pairs}
     if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
         plain = value.tolist()
-        return (
-            {"a": [to_plain(item, depth + 1) for item in plain]} if value.ndim else to_plain(plain, depth + 1)
-        )
+        if value.ndim == 0:
+            return to_plain(plain, depth + 1)
+        return {"a": [to_plain(item, depth + 1) for item in plain]}
     for tag, kind in (("l", list), ("t", tuple), ("s", set), ("s", frozenset)):
         if isinstance(value, kind):
             return {tag: [to_plain(item, depth + 1) for item in kind.__iter__(value)]}  # type: ignore[arg-type]
