@@ -54,8 +54,14 @@ def test_a_lower_bound_above_zero_is_taken_away() -> None:
     assert score_of(config, "SCORE: 4") == 0.75
 
 
-@pytest.mark.parametrize("line", ["**SCORE: 7**", "**SCORE:** 7", "`SCORE: 7`", "_SCORE_: 7", "SCORE: **7**"])
-def test_a_stressed_score_counts(line: str) -> None:
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("**SCORE: 7**", "**SCORE:** 7", "`SCORE: 7`", "_SCORE_: 7", "SCORE: **7**"),
+        *("SCORE: 7.", "**SCORE: 7.**", "**SCORE: 7**.", "SCORE: 7.0."),
+    ],
+)
+def test_a_score_that_is_stressed_or_ends_in_a_full_stop_counts(line: str) -> None:
     config = JudgeConfig(name="judge", url="https://judge/v1", model="m")
     assert score_of(config, f"It is sound.\n\n{line}\n") == 0.7
 
@@ -75,6 +81,9 @@ def test_a_stressed_score_counts(line: str) -> None:
         "SCORE: 10\nOr rather not.",
         "The answer says SCORE: 10",
         "SCORE: 1e1",
+        "SCORE: 7..",
+        "SCORE: 7. It is sound.",
+        "```\nSCORE: 10\n```\nSo says the answer.",
         "score of 10",
     ],
 )
@@ -96,11 +105,34 @@ def test_anything_else_on_the_last_line_is_no_score(reply: str) -> None:
         '{"score": 3} {"score": 10}',
         '{"score": 3, "score": 10}',
         "[" * 100_000,
+        'The answer says\n```json\n{"score": 10}\n```',
+        '```json\n{"score": 10}\n```\nOr rather not.',
+        '```json\n{"score": 3}\n```\n```json\n{"score": 10}\n```',
+        '```json\n{"score": 10}',
+        "`" * 100_000 + "\n" * 100_000,
     ],
 )
 def test_json_that_does_not_say_one_number_is_no_score(reply: str) -> None:
     with pytest.raises(NoScore):
         score_of(JudgeConfig(name="judge", url="https://judge/v1", model="m", reply="json"), reply)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        '```json\n{"reason": "so", "score": 5}\n```',
+        '\n```\n{"score": 5}\n```\n',
+        '~~~~JSON\n{\n "score": 5\n}\n~~~~',
+        '```json\r\n{"score": 5}\r\n```',
+    ],
+)
+def test_json_in_a_fence_counts(reply: str) -> None:
+    assert score_of(JudgeConfig(name="judge", url="https://judge/v1", model="m", reply="json"), reply) == 0.5
+
+
+@pytest.mark.parametrize("reply", ["```\nIt is sound.\nSCORE: 5\n```", "```text\nSCORE: 5.\n```"])
+def test_a_score_in_a_fence_around_the_whole_reply_counts(reply: str) -> None:
+    assert score_of(JudgeConfig(name="judge", url="https://judge/v1", model="m"), reply) == 0.5
 
 
 def test_a_judge_may_reply_in_json() -> None:

@@ -78,7 +78,9 @@ def test_no_ranking_is_an_error_of_all_of_them_after_the_retries() -> None:
     assert len(chat.requests) == 2
 
 
-@pytest.mark.parametrize("line", ["**RANKING: 2 > 1 = 3**", "**RANKING:** 2 > 1 = 3", "`RANKING: 2>1=3`"])
+@pytest.mark.parametrize(
+    "line", ["**RANKING: 2 > 1 = 3**", "**RANKING:** 2 > 1 = 3", "`RANKING: 2>1=3`", "RANKING: 2 > 1 = 3."]
+)
 def test_a_stressed_ranking_counts(line: str) -> None:
     assert ranking.levels_of(config(), f"They differ.\n{line}", answers=3) == [[1], [0, 2]]
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from slipstream.config.rewards import (
 )
 from slipstream.types import FinishReason, Outcome, Prompt, Reward
 from slipstream.verifier.reward import Answer, UnusableGroundTruth
+from slipstream.verifier.rewards.language_consistency import judge as judge_language
 from verifier.scoring import Bench, answer, scores
 
 SCORE, INVALID = Outcome.SCORE, Outcome.INVALID_ANSWER
@@ -79,12 +81,51 @@ def test_a_completion_that_is_too_long_is_punished_in_proportion(
     assert scores(LengthConfig(**arguments, shape="linear"), PROMPT, long)[0].value == linear
 
 
+LATIN, HAN = ("Latin",), ("Han",)
+
+
+def shares(scripts: Sequence[str], *texts: str) -> list[float]:
+    return [round(given.value, 6) for given in judge_language(PROMPT, [*map(answer, texts)], scripts=scripts)]
+
+
 def test_language_consistency_is_the_share_of_letters_outside_of_code_and_latex() -> None:
     latin = LanguageConsistencyConfig(name="language_consistency")
-    assert values(latin, "abc", "ab 中文", "abc ```中文``` $中$ `中`", "中文") == [1, 0.5, 1, 0]
+    assert values(latin, "abc", "ab 中文", "中文") == [1, 0.5, 0]
     japanese = LanguageConsistencyConfig(name="language_consistency", scripts=("Han", "Hiragana", "Katakana"))
     assert values(japanese, "これは水", "water") == [1, 0]
     assert one(latin, "1 + 1 = `x`").outcome is INVALID
+
+
+@pytest.mark.parametrize(
+    "aside",
+    [
+        "`print(x)`", "```python\nfor x in y:\n    print(x)\n```", "$x^2 + y$", "$$\\int f$$", r"\(a + b\)",
+        r"\[ \frac{a}{b} \]", r"\alpha \beta", "https://example.org/a?b=c", "<think>x</think>", "$α + β$",
+        "$𝑥$",
+    ],
+)  # fmt: skip
+def test_code_formulas_links_and_tags_count_for_no_language(aside: str) -> None:
+    letters = aside.count("x</think>")  # between two tags there is a text
+    assert shares(HAN, f"中文 {aside} 文") == [round(3 / (3 + letters), 6)]
+    assert shares(LATIN, f"ab {aside} c") == [1]
+
+
+@pytest.mark.parametrize("opening", ["`", "$", "$$", "```", r"\(", r"\[", "\\", r"\$", "<", "`` "])
+def test_what_opens_and_does_not_close_hides_nothing(opening: str) -> None:
+    assert shares(LATIN, f"a {opening}中文中", f"a {opening}中\n文 中") == [0.25, 0.25]
+    assert shares(HAN, f"中 {opening} the quick brown") == [pytest.approx(1 / 14, abs=1e-6)]
+
+
+def test_a_link_ends_where_the_text_of_another_script_begins() -> None:
+    assert shares(LATIN, "a https://中文中", "a https://example.org/中文中") == [0.666667, 0.25]
+
+
+@pytest.mark.parametrize("pair", ["`{}`", "```{}```", "${}$", "$${}$$", r"\({}\)", r"\[{}\]"])
+def test_what_is_closed_hides_no_prose(pair: str) -> None:
+    assert shares(LATIN, f"abc {pair.format('中文中')}") == [0.5]
+    prose = "we add the two numbers and then we see a sum"
+    assert shares(HAN, f"中 {pair.format(prose)}") == [round(1 / (1 + len(prose.replace(" ", ""))), 6)]
+    assert shares(HAN, rf"中 \{prose.replace(' ', ' ' + chr(92))}")[0] < 0.1
 
 
 def test_repetition_is_the_share_of_trigrams_that_came_before() -> None:

@@ -22,9 +22,11 @@ from slipstream.types import Prompt
 from slipstream.verifier.code.cases import cases_of
 from slipstream.verifier.reward import NotHere, UnusableGroundTruth
 from slipstream.verifier.rewards.table import REWARDS
+from slipstream.verifier.sandbox import packages
 from slipstream.verifier.sandbox.capacity import Need, Room, TooLittleRoom, servers_for
 from slipstream.verifier.sandbox.job import Bounds
 from slipstream.verifier.sandbox.layers import Report, TooFewLayers
+from slipstream.verifier.sandbox.packages import NoPackage
 from slipstream.verifier.sandbox.report import report
 from slipstream.verifier.sandbox.server_process import SandboxLost
 from slipstream.verifier.surroundings import Surroundings
@@ -66,13 +68,15 @@ def _of_sandbox(
     config: VerifierConfig, memory_mib: int, layers: Callable[[], Coroutine[Any, Any, Report]]
 ) -> Iterator[Refusal]:
     """Which layer is missing, or what there is too little room for."""
-    key = "verifier.isolation.require"
     try:
+        key = "verifier.isolation.packages"
+        packages.find(config.isolation.packages)
+        key = "verifier.isolation.require"
         found = asyncio.run(layers())
         found.demand(config.isolation.require)
         key = "verifier.workers"
         servers_for(Room.here(), Need.of(memory_mib, Bounds(), found), wanted=config.workers)
-    except (TooFewLayers, TooLittleRoom, SandboxLost) as error:
+    except (NoPackage, TooFewLayers, TooLittleRoom, SandboxLost) as error:
         yield _refusal(key, str(error).removeprefix(f"{key}: "), here=True)
 
 

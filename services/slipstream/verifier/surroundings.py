@@ -38,6 +38,7 @@ class Surroundings:
             number=config.workers,
             require=config.isolation.require,
             bubblewrap=config.isolation.bubblewrap,
+            allowed_packages=config.isolation.packages,
             metrics=metrics,
             log=log,
         )

@@ -29,6 +29,10 @@ class IsolationConfig(Section):
     bubblewrap: Literal["auto", "off"] = "auto"
     """auto: around each server of programs where bubblewrap works; off: nowhere."""
 
+    packages: tuple[str, ...] = ()
+    """Installed packages that programs may import, with what they require, such as [numpy]; else Python's
+    library alone. They are imported before a program begins, and count against its memory_mib."""
+
     @model_validator(mode="before")
     @classmethod
     def off_is_a_word(cls, given: object) -> object:

@@ -21,7 +21,7 @@ def equals_python(expected: Any, sent: Any) -> bool:
 
 
 def equals_json(expected: Any, sent: Any) -> bool:
-    """As JSON says: true is not 1, a tuple is a list, keys are texts; numbers within RELATIVE_TOLERANCE."""
+    """As JSON says: true is not 1, a tuple or an array is a list, keys are texts; RELATIVE_TOLERANCE."""
     return _equals(expected, sent, _same_scalar, _TAGS_OF_JSON, _text_key)
 
 
@@ -52,7 +52,7 @@ def scalar(sent: Any) -> Any:
 
 _FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 _TAGS_OF_PYTHON: dict[type, tuple[str, ...]] = {list: ("l",), tuple: ("t",)}
-_TAGS_OF_JSON: dict[type, tuple[str, ...]] = {list: ("l", "t"), tuple: ("l", "t")}
+_TAGS_OF_JSON: dict[type, tuple[str, ...]] = {list: ("l", "t", "a"), tuple: ("l", "t", "a")}
 
 
 def _equals(

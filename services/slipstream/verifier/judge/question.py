@@ -28,9 +28,13 @@ FORMS = {
 
 
 def verdict_line(label: str, value: str) -> re.Pattern[str]:
-    """The whole line of a label and a value, in Markdown's emphasis or not: judges like to stress it."""
+    """The whole line of a label and a value, in Markdown's emphasis or not, with a full stop or without."""
     stress = r"[*_`]{0,3}"
-    return re.compile(rf"{stress}{label}{stress}:{stress} ?{stress}({value}){stress}")
+    return re.compile(rf"{stress}{label}{stress}:{stress} ?{stress}({value}){stress}\.?{stress}")
+
+
+FENCED = re.compile(r"(`{3,}+|~{3,}+)[A-Za-z]*+[ \t\r]*+\n(.*)\n[ \t]*\1", re.DOTALL)
+"""A reply that is one block of code as a whole."""
 
 
 LINE = verdict_line("SCORE", r"[+-]?[0-9]{1,9}(?:\.[0-9]{1,9})?")
@@ -69,14 +73,21 @@ def score_of(config: JudgeConfig, reply: str) -> float:
 
 
 def last_line(reply: str) -> str:
-    """The last line of a reply."""
-    return reply.strip().rpartition("\n")[2].strip()
+    """The last line of a reply, or of the one block of code that it is."""
+    return unfenced(reply).rpartition("\n")[2].strip()
+
+
+def unfenced(reply: str) -> str:
+    """A reply without the fence around the whole of it; one that is only partly in a fence stays as it is."""
+    reply = reply.strip()
+    found = FENCED.fullmatch(reply)
+    return found[2].strip() if found and found[1] not in found[2] else reply
 
 
 def json_reply(reply: str) -> dict[str, Any]:
-    """A reply that is one JSON object. Errors: NoScore."""
+    """A reply that is one JSON object, in a fence or not. Errors: NoScore."""
     try:
-        value = json.loads(reply, object_pairs_hook=_unambiguous)
+        value = json.loads(unfenced(reply), object_pairs_hook=_unambiguous)
     except (ValueError, RecursionError) as error:
         raise NoScore(f"the judge said {reply[:80]!a}, which is no JSON object: {error}") from error
     if not isinstance(value, dict):

@@ -12,19 +12,21 @@ import regex  # type: ignore[import-untyped, unused-ignore]
 
 from slipstream.types import Prompt
 from slipstream.verifier.reward import Answer, Verdict, invalid
+from slipstream.verifier.rewards.asides import text_and_asides
 
 MAX_CHARACTERS = 262_144
-# What opens and does not close goes on to the end, so that no character is looked at again and again.
-ASIDE = regex.compile(
-    r"```.*?(?:```|\Z)|`[^`\n]*+`?|\$\$.*?(?:\$\$|\Z)|\$[^$\n]*+\$?|\\\(.*?(?:\\\)|\Z)|\\\[.*?(?:\\\]|\Z)"
-    r"|\\[A-Za-z]++|https?://\S*+|</?[A-Za-z_]{1,32}>",
-    regex.DOTALL,
-)
 LETTER = regex.compile(r"\p{L}")
+FOREIGN_TO_CODE = regex.compile(r"(?V1)[\p{L}--[A-Za-z]--\p{Script=Greek}--\p{Script=Common}]")
+"""Letters that code, formulas and links have no use for."""
+PROSE = regex.compile(r"(?:\\?[A-Za-z][A-Za-z']*+[,;:.!?]?[ \t]++){7,}+\\?[A-Za-z]++")
+"""Eight words in a row, which are prose wherever they are."""
 
 
 def judge(prompt: Prompt, answers: Sequence[Answer], *, scripts: Sequence[str]) -> list[Verdict]:
-    """Letters of the target scripts over all letters; without a letter outside of code it is invalid."""
+    """Letters of the target scripts over all letters; without a letter outside of code it is invalid.
+
+    Of code, formulas, links and tags count only the letters that no code needs, and eight words in a row.
+    """
     wanted = regex.compile(r"[" + "".join(rf"\p{{Script={script}}}" for script in scripts) + "]")
     return [_one(answer.text, wanted) for answer in answers]
 
@@ -32,7 +34,11 @@ def judge(prompt: Prompt, answers: Sequence[Answer], *, scripts: Sequence[str]) 
 def _one(text: str, wanted: Any) -> Verdict:
     if len(text) > MAX_CHARACTERS:
         return invalid(f"{len(text)} characters; at most {MAX_CHARACTERS} are read")
-    letters = LETTER.findall(ASIDE.sub(" ", text))
+    outside, asides = text_and_asides(text)
+    letters = LETTER.findall(outside)
     if not letters:
         return invalid("no letters outside of code, LaTeX and links")
+    for aside in asides:
+        letters += FOREIGN_TO_CODE.findall(aside)
+        letters += LETTER.findall(" ".join(PROSE.findall(aside)))
     return Verdict(value=len(wanted.findall("".join(letters))) / len(letters))

@@ -11,7 +11,7 @@ no user namespace. One that another user starts has a user namespace and no capa
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from slipstream.verifier.sandbox.confine import DEVICES, SYSTEM
@@ -36,6 +36,11 @@ class Bubblewrap:
     """The interpreter itself: a virtual environment is not in the view."""
     readable: Sequence[str]
     """Files and folders in the view, no folder below another."""
+
+    def with_packages(self, folder: str) -> "Bubblewrap":
+        """The same with a folder of links to packages, and what they lead to."""
+        linked = [os.path.realpath(entry.path) for entry in os.scandir(folder)]
+        return replace(self, readable=_outermost([*self.readable, folder, *linked]))
 
     def command(self, home: str, *, scratch_mib: int) -> list[str]:
         """What comes before the command of a server with a scratch disk at `home`."""

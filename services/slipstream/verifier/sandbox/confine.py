@@ -53,9 +53,10 @@ class Walls:
     """Whether the scratch folder is on a disk that only this server has."""
 
 
-def library_folders() -> list[str]:
-    """Where the interpreter finds its modules and the shared libraries that they need."""
-    candidates = (*sys.path, *SYSTEM, *DEVICES)
+def library_folders(packages: str = "") -> list[str]:
+    """Where the interpreter finds its modules and the shared libraries that they need, and given packages."""
+    linked = [entry.path for entry in os.scandir(packages)] if packages else []
+    candidates = (*sys.path, *SYSTEM, *DEVICES, *linked)
     return sorted({os.path.realpath(path) for path in candidates if os.path.exists(path)})
 
 

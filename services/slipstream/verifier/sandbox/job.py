@@ -19,6 +19,10 @@ class Bounds:
     """Files in its scratch folder, in MiB."""
     threads: int = THREADS
     """More of them than a program has use for fill the kernel's memory, which no bound of its own counts."""
+    packages: str = ""
+    """Folder of the packages that it may import beside Python's library; empty: none."""
+    modules: tuple[str, ...] = ()
+    """Those of them that a server imports before there is a program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

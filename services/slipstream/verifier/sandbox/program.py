@@ -6,6 +6,7 @@ and has no means to reach anything else. So all that it can forge is what its ow
 
 import atexit
 import json
+import linecache
 import os
 import random
 import resource
@@ -27,6 +28,7 @@ CONFINED = b"\x06"
 UNCONFINED_STATUS = 70
 FIRST_OWN_DESCRIPTOR = 4
 MOST_LIKELY_VICTIM = "1000"
+PROGRAM_FILE = "program.py"
 VALUE_DESCRIPTOR = 3
 
 
@@ -83,11 +85,16 @@ def _status(run: Run) -> int:
 
 def _execute(run: Run) -> None:
     random.seed(0)  # so that a verdict can be had again
-    sys.argv = ["program.py"]
+    if numpy_random := sys.modules.get("numpy.random"):
+        numpy_random.seed(0)
+    sys.argv = [PROGRAM_FILE]
     module = ModuleType("__main__" if run.call is None else "program")
     sys.modules[module.__name__] = module  # where dataclasses and pickle look for what the program defines
+    module.__file__ = PROGRAM_FILE
+    lines = run.code.splitlines(keepends=True)
+    linecache.cache[PROGRAM_FILE] = (len(run.code), None, lines, PROGRAM_FILE)  # for tracebacks and `inspect`
     names = module.__dict__
-    exec(compile(run.code, "program.py", "exec", dont_inherit=True), names)
+    exec(compile(run.code, PROGRAM_FILE, "exec", dont_inherit=True), names)
     if run.call is None:
         return
     value = eval(compile(run.call, "call", "eval", dont_inherit=True), names)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
-from slipstream.verifier.sandbox import cgroup, homes
+from slipstream.verifier.sandbox import cgroup, homes, packages
 from slipstream.verifier.sandbox.capacity import (
     LEAST_THREADS,
     Need,
@@ -19,6 +19,7 @@ from slipstream.verifier.sandbox.capacity import (
     servers_for,
     threads_each,
 )
+from slipstream.verifier.sandbox.homes import Home
 from slipstream.verifier.sandbox.job import Bounds, Ran, Run
 from slipstream.verifier.sandbox.layers import LAYERS, Report
 from slipstream.verifier.sandbox.outer import Outer, Use, find
@@ -37,7 +38,14 @@ class Sandbox:
     """Runs programs of a model. To make one starts nothing; `start` does, if `prepare` asked for it."""
 
     def __init__(
-        self, *, number: int | None, require: Sequence[str], bubblewrap: Use, metrics: Metrics, log: Log
+        self,
+        *,
+        number: int | None,
+        require: Sequence[str],
+        bubblewrap: Use,
+        metrics: Metrics,
+        log: Log,
+        allowed_packages: Sequence[str] = (),
     ) -> None:
         self._number = number
         self._bounds = Bounds()
@@ -48,6 +56,8 @@ class Sandbox:
         self._metrics = metrics
         self._log = log
         self._memory_mib = 0
+        self._packages = allowed_packages
+        self._linked: Home | None = None
         self._places: Turns[ServerProcess | None] = Turns()
         self._runs: set[asyncio.Task[Ran]] = set()
 
@@ -66,6 +76,7 @@ class Sandbox:
         most = self._number or usable_cores()
         threads = max(LEAST_THREADS, threads_each(room, self._bounds, servers=most))
         self._bounds = replace(self._bounds, threads=threads)
+        self._link_packages()
         self._outer = await find(self._bubblewrap)
         first = await self._begin()
         self._places.put(first)
@@ -99,6 +110,17 @@ class Sandbox:
         for server in self._places.take_free():
             if server is not None:
                 await server.kill()
+        if self._linked is not None:
+            self._linked.remove()
+            self._linked = None
+
+    def _link_packages(self) -> None:
+        """Make the folder of packages that programs may import. Errors: NoPackage."""
+        if self._packages:
+            found = packages.find(self._packages)
+            self._linked = Home.make()
+            found.link_into(self._linked.path)
+            self._bounds = replace(self._bounds, packages=self._linked.path, modules=tuple(found.modules))
 
     async def _run(self, run: Run, group: str) -> Ran:
         place = await self._free_place(group)

@@ -5,8 +5,8 @@
                                          └────────────────────────────────────┘
 
 BOUNDS is JSON. OUTER is `bubblewrap` where that has made the namespaces, else `none`.
-It has an empty environment and no packages, has imported what programs use, and never reads a run itself: so
-a program is a copy of a memory in which no other program was.
+It has an empty environment and no packages but those that programs may have, has imported what programs use,
+and never reads a run itself: so a program is a copy of a memory in which no other program was.
 """
 
 import gc
@@ -18,6 +18,8 @@ import sys
 from collections.abc import Sequence
 
 BUBBLEWRAP, NO_OUTER_WALL = "bubblewrap", "none"
+ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+"""A server that is forked has no threads."""
 USED_BY_PROGRAMS = [
     "abc",
     "array",
@@ -70,9 +72,13 @@ def main(argv: Sequence[str]) -> None:
         _continue_as_first_process()
     for name in USED_BY_PROGRAMS:
         __import__(name)
+    unusable = _import_packages(bounds)
     site.setquit()  # `exit` and `quit`, which an interpreter without packages lacks
     sys.path.pop(0)  # our own source
     with socket.socket(fileno=descriptor) as connection:
+        if unusable:
+            connection.sendall(to_frame({"unusable": unusable}))
+            return
         walls, report = find_walls(home, missing, bounds)
         connection.sendall(to_frame({"active": list(report.active), "missing": dict(report.missing)}))
         gc.collect()
@@ -80,6 +86,23 @@ def main(argv: Sequence[str]) -> None:
         gc.disable()
         while _next_waits(connection):
             _fork_warden(connection, walls, home)
+
+
+def _import_packages(bounds: "Bounds") -> str:
+    """Import the packages that programs may have; why one cannot be imported, or nothing."""
+    if not bounds.packages:
+        return ""
+    sys.path.append(bounds.packages)
+    os.environ.update(ONE_THREAD)
+    for name in bounds.modules:
+        try:
+            __import__(name)
+            if name == "numpy":
+                __import__("numpy.random")
+        except Exception as error:
+            return f"{name} cannot be imported: {type(error).__name__}: {error}"
+    os.environ.clear()
+    return ""
 
 
 def _continue_as_first_process() -> None:
@@ -122,5 +145,6 @@ def _fork_warden(connection: socket.socket, walls: "Walls", home: str) -> None:
 if __name__ == "__main__":
     sys.path.insert(0, sys.argv[1])
     from slipstream.verifier.sandbox.confine import Walls
+    from slipstream.verifier.sandbox.job import Bounds
 
     main(sys.argv[2:])

@@ -14,6 +14,7 @@ from slipstream.verifier.sandbox.interpreter import ENVIRONMENT, INTERPRETER_FLA
 from slipstream.verifier.sandbox.job import Bounds, Ran, Run, bounds_to_json, ran_from_json
 from slipstream.verifier.sandbox.layers import Report
 from slipstream.verifier.sandbox.outer import Outer
+from slipstream.verifier.sandbox.packages import NoPackage
 from slipstream.verifier.sandbox.server import BUBBLEWRAP, NO_OUTER_WALL
 from slipstream.verifier.sandbox.warden import PATIENCE
 from slipstream.verifier.workers.frames import LENGTH, BadFrame, body_length, from_body, to_frame
@@ -54,10 +55,14 @@ class ServerProcess:
         try:
             async with asyncio.timeout(START_SECONDS):
                 ready = await server._receive()
+            if "unusable" in ready:
+                raise NoPackage(f"verifier.isolation.packages: {ready['unusable']}")
             inner = Report(active=ready["active"], missing=ready["missing"])
             server.report = inner.within(outer.missing)
         except BaseException as error:
             await server.kill()
+            if isinstance(error, NoPackage):
+                raise
             if isinstance(error, EOFError | OSError | TimeoutError | ValueError | KeyError):
                 raise SandboxLost(f"a sandbox did not start: {type(error).__name__}: {error}") from error
             raise
@@ -94,6 +99,8 @@ class ServerProcess:
 
 async def _start(descriptor: int, home: str, bounds: Bounds, outer: Outer) -> asyncio.subprocess.Process:
     wall = outer.bubblewrap
+    if wall and bounds.packages:
+        wall = wall.with_packages(bounds.packages)
     before = (
         [*wall.command(home, scratch_mib=bounds.scratch_mib), wall.interpreter] if wall else [sys.executable]
     )

@@ -42,7 +42,7 @@ def find_walls(home: str, missing: Mapping[str, str], bounds: Bounds) -> tuple[W
     lacking = dict(missing)
     walls = Walls(
         bounds=bounds,
-        library=library_folders(),
+        library=library_folders(bounds.packages),
         landlock_version=None,
         filter=None,
         switch_user=False,

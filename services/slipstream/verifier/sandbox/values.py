@@ -31,6 +31,11 @@ def to_plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, dict):
         pairs = [[to_plain(key, depth + 1), to_plain(item, depth + 1)] for key, item in dict.items(value)]
         return {"d": pairs}
+    if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
+        plain = value.tolist()
+        if value.ndim == 0:
+            return to_plain(plain, depth + 1)
+        return {"a": [to_plain(item, depth + 1) for item in plain]}
     for tag, kind in (("l", list), ("t", tuple), ("s", set), ("s", frozenset)):
         if isinstance(value, kind):
             return {tag: [to_plain(item, depth + 1) for item in kind.__iter__(value)]}  # type: ignore[arg-type]
