@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 from cli.test_validate import CHATTY, make_model, make_rows
-from slipstream.architecture import cache_shape, context_of, why_unusable
 from slipstream.cli.checks import context
 from slipstream.cli.checks.context import check_context, context_lines, needed_context, with_context
 from slipstream.cli.checks.model import read_model
 from slipstream.cli.validate import find_problems
 from slipstream.config import RunConfig, parse_config
+from slipstream.config.architecture import cache_shape, context_of, why_unusable
 from slipstream.config.checks import Problem
 
 QWEN = {

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 from learner.fakes import config_with, contrast
-from slipstream.architecture import LogitTransform
 from slipstream.config import TinyModel
+from slipstream.config.architecture import LogitTransform
 from slipstream.learner.policy.loading import load_policy
 from slipstream.learner.policy.logprobs import selected_logprobs
 from slipstream.learner.policy.tiny import make_tiny_model

@@ -10,7 +10,7 @@ import torch
 from safetensors import SafetensorError
 from torch.distributed.tensor import DTensor
 
-from slipstream.architecture import PACKED_BY_MASK, logits_of
+from slipstream.config.architecture import PACKED_BY_MASK, logits_of
 from slipstream.learner.policy.checkpoint_form import in_checkpoint_form
 from slipstream.learner.policy.logprobs import Selected, selected_logprobs
 from slipstream.learner.policy.routing import Routers, Watch
