@@ -193,10 +193,11 @@ def packed_attention(positions_R: torch.Tensor) -> torch.Tensor:
 
 def attends_fully(config: Any) -> bool:
     """Whether every layer sees all earlier tokens, so that a mask of our own may replace the model's."""
-    kinds = getattr(config, "layer_types", None)
+    text = config.get_text_config()
+    kinds = getattr(text, "layer_types", None)
     if kinds:
         return set(kinds) == {"full_attention"}
-    return getattr(config, "sliding_window", None) is None
+    return getattr(text, "sliding_window", None) is None
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[Any]:
