@@ -16,7 +16,7 @@ from random import Random
 from typing import Any
 
 LEAST, MOST = 12, 99
-TRAINING, HELD_OUT = 4000, 512
+TRAINING, HELD_OUT = 4000, 256
 
 
 def make_rows(count: int, *, seed: int = 0) -> list[dict[str, Any]]:

@@ -5,8 +5,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from slipstream.architecture import context_of
 from slipstream.config import RunConfig
+from slipstream.config.architecture import context_of
 from slipstream.config.rewards import SelfJudgeConfig
 from slipstream.config.stages import SampledStage
 from slipstream.types import Prompt

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 from cli.test_validate import CHATTY, make_model, make_rows
-from slipstream.architecture import cache_shape, context_of, why_unusable
 from slipstream.cli.checks import context
 from slipstream.cli.checks.context import check_context, context_lines, needed_context, with_context
 from slipstream.cli.checks.model import read_model
 from slipstream.cli.validate import find_problems
 from slipstream.config import RunConfig, parse_config
+from slipstream.config.architecture import cache_shape, context_of, why_unusable
 from slipstream.config.checks import Problem
 
 QWEN = {
@@ -156,6 +156,7 @@ def test_a_nested_configuration_states_its_context_and_heads() -> None:
         ({"architectures": ["MambaForCausalLM"], "model_type": "mamba"}, "carry a state"),
         ({"model_type": "lfm2", "conv_L_cache": 3}, "carry a state"),
         ({"layer_types": ["linear_attention", "full_attention"]}, "carry a state"),
+        ({"model_type": "falcon_h1", "mamba_d_state": 16}, "carry a state"),
         ({"architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": True}, "encoder-decoder"),
         ({"architectures": ["BertForMaskedLM"], "model_type": "bert"}, "not a causal language model"),
         ({"architectures": ["BloomForCausalLM"], "model_type": "bloom"}, "ALiBi"),
@@ -167,3 +168,9 @@ def test_validate_refuses_what_the_learner_would_refuse_at_its_start(
     found = find_problems(job(tmp_path, **settings), gpus="note")
     assert [problem.key for problem in found if reason in problem.reason] == ["model.path"]
     assert why_unusable(QWEN) is None
+    attention_alone = {
+        "model_type": "granitemoehybrid",
+        "mamba_d_state": 256,
+        "layer_types": ["attention"] * 4,
+    }
+    assert why_unusable(attention_alone) is None

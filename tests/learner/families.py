@@ -85,6 +85,24 @@ FAMILIES: dict[str, Callable[[Mapping[str, Any]], Any]] = {
 }
 
 
+NESTED = "gemma3"
+"""A model of text and images, whose sizes are in `text_config` and not at the top of config.json."""
+
+
+def _nested(tokens: Mapping[str, Any]) -> Any:
+    vision = {
+        "hidden_size": 32,
+        "intermediate_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "image_size": 28,
+        "patch_size": 14,
+    }
+    marks = {"image_token_index": 5, "boi_token_index": 6, "eoi_token_index": 7}
+    text = FAMILIES["gemma3_text"](tokens).to_dict()
+    return transformers.Gemma3Config(text_config=text, vision_config=vision, mm_tokens_per_image=4, **marks)
+
+
 def make_model(family: str, directory: Path, *, seed: int = 0) -> Path:
     """Write a random model of a family with the character tokenizer, as a Hugging Face directory."""
     tokenizer = make_tokenizer(max_tokens=CONTEXT)
@@ -95,7 +113,8 @@ def make_model(family: str, directory: Path, *, seed: int = 0) -> Path:
         "bos_token_id": tokenizer.eos_token_id,
     }
     torch.manual_seed(seed)
-    model = transformers.AutoModelForCausalLM.from_config(FAMILIES[family](tokens), dtype=torch.float32)
+    config = _nested(tokens) if family == NESTED else FAMILIES[family](tokens)
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.ndim > 1:

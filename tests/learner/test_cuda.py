@@ -6,6 +6,7 @@ import pytest
 import torch
 from learner.fakes import config_with, contrast
 from slipstream.config import TinyModel
+from slipstream.config.architecture import LogitTransform
 from slipstream.learner.policy.loading import load_policy
 from slipstream.learner.policy.logprobs import selected_logprobs
 from slipstream.learner.policy.tiny import make_tiny_model
@@ -30,11 +31,12 @@ def test_a_checksum_does_not_depend_on_the_device() -> None:
     assert checksum(words) == checksum(words.cuda())
 
 
+@pytest.mark.parametrize("transform", [LogitTransform(), LogitTransform(scale=0.7, soft_cap=3.0)])
 @pytest.mark.parametrize("with_entropy", [False, True])
 @pytest.mark.parametrize("frozen", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_compiled_logprobs_and_gradients_are_those_of_a_cpu(
-    with_entropy: bool, frozen: bool, dtype: torch.dtype
+    with_entropy: bool, frozen: bool, dtype: torch.dtype, transform: LogitTransform
 ) -> None:
     generator = torch.Generator().manual_seed(0)
     hidden = torch.randn(300, 64, generator=generator).to(dtype)
@@ -44,7 +46,12 @@ def test_compiled_logprobs_and_gradients_are_those_of_a_cpu(
     for device in ("cpu", "cuda"):
         leaves = [hidden.to(device).requires_grad_(), head.to(device).requires_grad_(not frozen)]
         found = selected_logprobs(
-            *leaves, targets.to(device), temperature=0.7, chunk=999, entropy_gradient=with_entropy
+            *leaves,
+            targets.to(device),
+            transform=transform,
+            temperature=0.7,
+            chunk=999,
+            entropy_gradient=with_entropy,
         )
         loss = (found.logprobs_T * torch.linspace(-1, 1, 300, device=device)).sum() + found.entropy_T.sum()
         wanted = [leaf for leaf in leaves if leaf.requires_grad]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from learner.families import FAMILIES, make_model
+from learner.families import FAMILIES, NESTED, make_model
 from slipstream.learner.policy.loading import load_policy
 from slipstream.learner.policy.model import Policy
 from slipstream.tokens import load_tokens
@@ -82,6 +82,16 @@ def test_a_packed_row_has_the_logprobs_and_the_gradient_of_the_model_itself(
         )
 
 
+def test_a_model_whose_sizes_are_nested_computes_text_and_shares_no_prompts(tmp_path: Path) -> None:
+    directory = make_model(NESTED, tmp_path)
+    assert not hasattr(AutoConfig.from_pretrained(directory), "max_position_embeddings")
+    policy, rows = load(directory), sequences()
+    model = AutoModelForCausalLM.from_pretrained(directory).eval()
+    own = own_logprobs(model, rows, temperature=1.0)
+    torch.testing.assert_close(packed_logprobs(policy, rows, temperature=1.0), own, atol=1e-5, rtol=1e-5)
+    assert not policy.attends_fully()
+
+
 def test_a_mask_of_ours_means_the_same_to_eager_attention(tmp_path: Path) -> None:
     policy, rows = load(make_model("opt", tmp_path)), sequences()
     fused = packed_logprobs(policy, rows, temperature=1.0)
@@ -89,7 +99,7 @@ def test_a_mask_of_ours_means_the_same_to_eager_attention(tmp_path: Path) -> Non
     torch.testing.assert_close(packed_logprobs(policy, rows, temperature=1.0), fused, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", [*FAMILIES, NESTED])
 def test_the_tokenizer_knows_the_context_of_every_family(family: str, tmp_path: Path) -> None:
     tokens = load_tokens(make_model(family, tmp_path), max_new_tokens=24)
     prompt = Prompt(prompt_id="p", task="t", text="1" * 40, answer="")

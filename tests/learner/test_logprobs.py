@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from slipstream.architecture import LogitTransform
+from slipstream.config.architecture import LogitTransform
 from slipstream.learner.policy import logprobs, softmax_chunks
 from slipstream.learner.policy.logprobs import Selected, selected_logprobs
 from torch import Tensor

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from slipstream.architecture import CacheShape, cache_shape
 from slipstream.cli.checks.chat import ChatTemplate, read_chat_template
 from slipstream.cli.checks.model import ModelFiles, parameters_of
 from slipstream.cli.checks.prompts import looked_at, prompt_text
 from slipstream.config import RunConfig
+from slipstream.config.architecture import CacheShape, cache_shape
 from slipstream.config.checks import Problem
 from slipstream.config.rewards import SelfJudgeConfig
 from slipstream.config.stages import SampledStage

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slipstream.architecture import context_of, text_settings, why_unusable
 from slipstream.config import RunConfig
+from slipstream.config.architecture import context_of, text_settings, why_unusable
 from slipstream.config.checks import Problem
 from slipstream.config.place import place
 

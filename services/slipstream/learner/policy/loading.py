@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from slipstream.architecture import caps_attention, logits_of, why_unusable
+from slipstream.config.architecture import caps_attention, logits_of, why_unusable
 from slipstream.learner.policy.model import Policy, packed_by_mask
 
 CHECK_TOKENS = 8

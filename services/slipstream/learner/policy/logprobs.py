@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from slipstream.architecture import LogitTransform
+from slipstream.config.architecture import LogitTransform
 from slipstream.learner.policy.routing import Routed
 from slipstream.learner.policy.softmax_chunks import Slopes, Softmax, capped_slope, functions_of
 

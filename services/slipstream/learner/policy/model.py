@@ -10,7 +10,7 @@ import torch
 from safetensors import SafetensorError
 from torch.distributed.tensor import DTensor
 
-from slipstream.architecture import PACKED_BY_MASK, logits_of
+from slipstream.config.architecture import PACKED_BY_MASK, logits_of
 from slipstream.learner.policy.checkpoint_form import in_checkpoint_form
 from slipstream.learner.policy.logprobs import Selected, selected_logprobs
 from slipstream.learner.policy.routing import Routers, Watch
@@ -193,10 +193,11 @@ def packed_attention(positions_R: torch.Tensor) -> torch.Tensor:
 
 def attends_fully(config: Any) -> bool:
     """Whether every layer sees all earlier tokens, so that a mask of our own may replace the model's."""
-    kinds = getattr(config, "layer_types", None)
+    text = config.get_text_config()
+    kinds = getattr(text, "layer_types", None)
     if kinds:
         return set(kinds) == {"full_attention"}
-    return getattr(config, "sliding_window", None) is None
+    return getattr(text, "sliding_window", None) is None
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[Any]:

@@ -75,7 +75,8 @@ def fit(
     vocabulary, which in expectation is the loss of Rethinking the Inception Architecture, arXiv:1512.00567.
     Returns the last loss. Errors: Interrupted, NotFinite.
     """
-    smoothing = _Smoothing(share=settings.label_smoothing, vocabulary=policy.model.config.vocab_size)
+    vocabulary = policy.model.config.get_text_config().vocab_size
+    smoothing = _Smoothing(share=settings.label_smoothing, vocabulary=vocabulary)
 
     def loss_of(batch: Sequence[Pair]) -> float:
         rows = _rows(policy, batch, max_tokens=settings.max_tokens_per_row)

@@ -13,7 +13,7 @@ LAYER_KEYS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 HEAD_KEYS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 WIDTH_KEYS = ("hidden_size", "n_embd", "d_model")
 CAUSAL_SUFFIXES = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
-STATE_KINDS = frozenset({"conv", "linear_attention", "mamba", "mamba2", "recurrent"})
+STATE_KINDS = frozenset({"conv", "hybrid", "linear_attention", "mamba", "mamba2", "recurrent"})
 MLA_KEYS = ("kv_lora_rank", "qk_rope_head_dim")
 STATE_KEYS = (
     "state_size",
@@ -128,9 +128,10 @@ def _faults(settings: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _carries_state(text: Mapping[str, Any], kind: str) -> bool:
-    kinds = text.get("layer_types") or text.get("layers_block_type") or ()
-    stateful = STATE_KINDS & {str(each) for each in kinds}
-    return kind in STATEFUL or bool(stateful) or any(text.get(key) for key in STATE_KEYS)
+    kinds = text.get("layer_types") or text.get("layers_block_type")
+    if isinstance(kinds, list):  # a hybrid family has models of attention alone, with all of its keys
+        return bool(STATE_KINDS & {str(each) for each in kinds})
+    return kind in STATEFUL or any(text.get(key) for key in STATE_KEYS)
 
 
 def _values_per_token(text: Mapping[str, Any]) -> int | None:
