@@ -20,7 +20,7 @@ from slipstream.algorithms.spec import DynamicSampling, Shaping
 from slipstream.replay.__main__ import connected, limits_of
 from slipstream.replay.store import ReplayStore, Slot
 from slipstream.replay.summary import summarise
-from slipstream.types import Completion, Group, Outcome, Reward
+from slipstream.types import Completion, Group, HandOut, Outcome, Reward
 
 ON = Shaping(dynamic_sampling=DynamicSampling(max_refills=1))
 
@@ -140,11 +140,14 @@ class Course:
     async def step(self, groups: int) -> None:
         """Train, if there are so many groups: on the oldest dispatches of those that are finished."""
         finished = sorted(self.varied - set(self.trained))
-        if batch := await self.store.sample(groups, version=self.version, max_staleness=100):
+        hand_out = HandOut(learner_epoch=0, number=self.version + 1)
+        if batch := await self.store.sample(
+            groups, version=self.version, max_staleness=100, hand_out=hand_out
+        ):
             assert list(batch) == finished[:groups], "not the oldest dispatches"
             self.version += 1
-            await self.store.ack(batch, version=self.version)
-            await self.store.announce(self.version)
+            await self.store.ack(batch, version=self.version, hand_out=hand_out)
+            await self.store.announce(self.version, learner_epoch=0)
             self.trained += batch
 
 

@@ -13,9 +13,23 @@ class EvaluationStore:
     def __init__(self, scripts: Scripts) -> None:
         self._scripts = scripts
 
-    async def start(self, version: int, *, prompts: int, samples_per_prompt: int, reward: str) -> str:
-        """Queue the first `prompts` held-out prompts; the id of the evaluation."""
-        found = await self._scripts.call("start_evaluation", version, prompts, samples_per_prompt, reward)
+    async def start(
+        self,
+        version: int,
+        *,
+        prompts: int,
+        samples_per_prompt: int,
+        reward: str,
+        learner_epoch: int,
+        request_id: str,
+    ) -> str:
+        """Queue the first `prompts` held-out prompts; the id of the evaluation. Idempotent by `request_id`.
+
+        Errors: Superseded by another learner.
+        """
+        found = await self._scripts.call(
+            "start_evaluation", version, prompts, samples_per_prompt, reward, learner_epoch, request_id
+        )
         return str(found.decode())
 
     async def insert(self, group_id: str, epoch: int, summary: Summary) -> Inserted:

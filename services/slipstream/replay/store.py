@@ -10,7 +10,7 @@ from slipstream.replay.connection import Scripts
 from slipstream.replay.redis_health import RedisHealth, health_from
 from slipstream.replay.summary import Summary
 from slipstream.rpc.errors import InvalidRequest, NotFound
-from slipstream.types import START, Cursor, Generated, InsertOutcome, Ledger, Purpose, ReplayStats
+from slipstream.types import START, Cursor, Generated, HandOut, InsertOutcome, Ledger, Purpose, ReplayStats
 
 COUNTERS = (
     "leased",
@@ -57,18 +57,21 @@ class Inserted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attached:
-    """Groups that a new learner finds back in the buffer: from in flight, and from steps that were lost."""
+    """Groups that a new learner finds back in the buffer: from in flight, and from steps that were lost; and
+    the epoch that it has from now on."""
 
     released: int
     restored: int
+    learner_epoch: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acked:
     """How many groups were in flight until now, what was generated since the step before, and where the data
-    stand."""
+    stand; and how many groups the step trained on although its hand-out did not hold them any more."""
 
     acked: int
+    retrained: int
     generated: Generated
     cursor: Cursor
 
@@ -146,12 +149,17 @@ class ReplayStore:
         )
         return inserted_from(group_id, summary.completions, outcome.decode(), detail.decode())
 
-    async def sample(self, groups: int, *, version: int, max_staleness: int) -> tuple[str, ...]:
+    async def sample(
+        self, groups: int, *, version: int, max_staleness: int, hand_out: HandOut
+    ) -> tuple[str, ...]:
         """Drop what is over age; then put the oldest `groups` groups in flight, or none. Their ids.
 
-        Idempotent by `version`: a batch that is in flight for that step is given again.
+        What an older hand-out holds for the same step goes back first. May be called again under the same
+        hand-out until it has made one. Errors: Superseded when it is not the newest.
         """
-        found = await self._scripts.call("sample", groups, version - max_staleness, version)
+        found = await self._scripts.call(
+            "sample", groups, version - max_staleness, version, hand_out.learner_epoch, hand_out.number
+        )
         return tuple(group_id.decode() for group_id in found)
 
     async def payload(self, group_id: str) -> bytes:
@@ -161,33 +169,38 @@ class ReplayStore:
             raise NotFound(f"group {group_id} is not in the buffer; attach the learner again")
         return found
 
-    async def release(self, group_ids: Sequence[str]) -> int:
-        """Put groups in flight back at their old place; how many were in flight."""
-        return int(await self._scripts.call("release", *group_ids))
+    async def release(self, group_ids: Sequence[str], hand_out: HandOut) -> int:
+        """Put groups back at their old place; how many this hand-out held."""
+        return int(
+            await self._scripts.call("release", f"{hand_out.learner_epoch}:{hand_out.number}", *group_ids)
+        )
 
-    async def ack(self, group_ids: Sequence[str], *, version: int) -> Acked:
-        """These took part in the step that made `version`."""
-        acked, flat, dispatched, still = await self._scripts.call("ack", version, *group_ids)
+    async def ack(self, group_ids: Sequence[str], *, version: int, hand_out: HandOut) -> Acked:
+        """These took part in the step that made `version`. Errors: Superseded by another learner."""
+        acked, flat, dispatched, still, retrained = await self._scripts.call(
+            "ack", version, hand_out.learner_epoch, hand_out.number, *group_ids
+        )
         cursor = Cursor(dispatched=dispatched, open=tuple(sorted(still)))
-        return Acked(acked=acked, generated=_generated(flat), cursor=cursor)
+        return Acked(acked=acked, retrained=retrained, generated=_generated(flat), cursor=cursor)
 
-    async def confirm_checkpoint(self, version: int) -> int:
-        """Let go of groups trained up to `version`; how many."""
-        return int(await self._scripts.call("confirm", version))
+    async def confirm_checkpoint(self, version: int, *, learner_epoch: int) -> int:
+        """Let go of groups trained up to `version`; how many. Errors: Superseded by another learner."""
+        return int(await self._scripts.call("confirm", version, learner_epoch))
 
-    async def announce(self, version: int) -> None:
-        """The fleet serves `version`."""
-        await self._scripts.call("announce", version)
+    async def announce(self, version: int, *, learner_epoch: int) -> None:
+        """The fleet serves `version`. Errors: Superseded by another learner."""
+        await self._scripts.call("announce", version, learner_epoch)
 
-    async def attach(self, version: int, cursor: Cursor = START) -> Attached:
+    async def attach(self, version: int, cursor: Cursor = START, *, learner_id: str) -> Attached:
         """The learner continues from `version`: all that is in flight or was trained on later comes back.
 
-        `cursor` is where the data stood then: a Redis that has lost that goes on from there.
+        `cursor` is where the data stood then: a Redis that has lost that goes on from there. Calls of earlier
+        learners are refused from now on. A second call of the same learner changes nothing.
         """
-        released, restored = await self._scripts.call(
-            "attach", version, self._limits.groups_per_step, cursor.dispatched, *cursor.open
+        released, restored, epoch = await self._scripts.call(
+            "attach", version, self._limits.groups_per_step, learner_id, cursor.dispatched, *cursor.open
         )
-        return Attached(released=released, restored=restored)
+        return Attached(released=released, restored=restored, learner_epoch=epoch)
 
     async def stats(self) -> ReplayStats:
         """The ledger and the admission state, read in one step."""
@@ -195,7 +208,7 @@ class ReplayStore:
             "stats", self._limits.pipeline_depth, self._limits.groups_per_step
         )
         counters = {k.decode(): int(v) for k, v in zip(flat[::2], flat[1::2], strict=True)}
-        running, buffered, in_flight, kept = sizes
+        running, buffered, in_flight, kept, retrained = sizes
         ledger = Ledger(
             **{name: counters.get(name, 0) for name in COUNTERS},
             filtered=_by_reason(counters, "filtered:"),
@@ -204,6 +217,7 @@ class ReplayStore:
             running=running,
             buffered=buffered,
             in_flight=in_flight,
+            retrained=retrained,
         )
         return ReplayStats(ledger=ledger, version=counters.get("version", 0), admission_free=free, kept=kept)
 

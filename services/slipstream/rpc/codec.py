@@ -137,8 +137,8 @@ def group_to_proto(group: t.Group) -> pb.Group:
     )
 
 
-def group_from_proto(message: pb.Group) -> t.Group:
-    """Message → Group. Errors: ValueError naming what is malformed."""
+def group_from_proto(message: pb.Group, *, hand_out: t.HandOut | None = None) -> t.Group:
+    """Message → Group, as this hand-out gave it. Errors: ValueError naming what is malformed."""
     return t.Group(
         group_id=message.group_id,
         lease_epoch=message.lease_epoch,
@@ -147,6 +147,7 @@ def group_from_proto(message: pb.Group) -> t.Group:
         prompt_token_ids=tuple(message.prompt_token_ids),
         completions=tuple(completion_from_proto(completion) for completion in message.completions),
         worker_id=message.worker_id,
+        hand_out=hand_out,
     )
 
 
@@ -196,6 +197,16 @@ def cursor_to_proto(cursor: t.Cursor) -> replay.Cursor:
 def cursor_from_proto(message: replay.Cursor) -> t.Cursor:
     """Message → Cursor; one that is not there is the start."""
     return t.Cursor(dispatched=message.dispatched, open=tuple(message.open))
+
+
+def hand_out_to_proto(hand_out: t.HandOut) -> replay.HandOut:
+    """HandOut → message."""
+    return replay.HandOut(learner_epoch=hand_out.learner_epoch, number=hand_out.number)
+
+
+def hand_out_from_proto(message: replay.HandOut) -> t.HandOut:
+    """Message → HandOut."""
+    return t.HandOut(learner_epoch=message.learner_epoch, number=message.number)
 
 
 def generated_to_proto(generated: t.Generated) -> replay.Generated:

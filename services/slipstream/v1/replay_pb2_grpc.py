@@ -26,7 +26,9 @@ if _version_not_supported:
 
 
 class ReplayStub(object):
-    """Serves rollout workers and the learner. Every method may be retried.
+    """Serves rollout workers and the learner. Every method may be retried. A call
+    of a learner names its epoch: once another learner has attached, it is
+    refused with ABORTED.
     """
 
     def __init__(self, channel):
@@ -98,7 +100,9 @@ class ReplayStub(object):
 
 
 class ReplayServicer(object):
-    """Serves rollout workers and the learner. Every method may be retried.
+    """Serves rollout workers and the learner. Every method may be retried. A call
+    of a learner names its epoch: once another learner has attached, it is
+    refused with ABORTED.
     """
 
     def LeasePrompts(self, request, context):
@@ -126,8 +130,10 @@ class ReplayServicer(object):
 
     def SampleBatch(self, request, context):
         """Learner: take the oldest `groups` groups, in order of dispatch, or none.
-        Idempotent by `version`: while a batch is in flight for that step, the same
-        batch is given again.
+        A batch belongs to its newest hand-out: what was in flight for the same
+        `version` is given anew, and the end of an older stream, its release or its
+        acknowledgement does nothing. A call that comes after a newer one is refused
+        with ABORTED, so that a request that was delayed on the way takes nothing.
         Waits up to `wait_seconds`; streams one group a message.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -165,14 +171,16 @@ class ReplayServicer(object):
 
     def AttachLearner(self, request, context):
         """Learner, at start: it continues from `version`. What was in flight and what
-        later versions consumed goes back to the buffer.
+        later versions consumed goes back to the buffer. From here on calls of
+        earlier learners are refused. Idempotent by `learner_id`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StartEvaluation(self, request, context):
-        """Learner: begin a held-out evaluation of the policy at `version`.
+        """Learner: begin a held-out evaluation of the policy at `version`. Idempotent
+        by `request_id`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -264,7 +272,9 @@ def add_ReplayServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Replay(object):
-    """Serves rollout workers and the learner. Every method may be retried.
+    """Serves rollout workers and the learner. Every method may be retried. A call
+    of a learner names its epoch: once another learner has attached, it is
+    refused with ABORTED.
     """
 
     @staticmethod

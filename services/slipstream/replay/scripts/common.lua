@@ -17,6 +17,9 @@ local evaluation_queue = prefix .. 'evaluation_queue'      -- ids by the version
 local evaluation_leases = prefix .. 'evaluation_leases'    -- ids by deadline in milliseconds
 local generated = prefix .. 'generated'                    -- hash: what was inserted since the last step, summed up
 local generated_by = prefix .. 'generated_by'              -- hash: version not durable yet → what its step had generated
+local learners = prefix .. 'learners'                      -- hash: a learner's own id → its epoch
+local retrained = prefix .. 'retrained'                    -- ids that a step used without holding them, by its version
+local evaluation_requests = prefix .. 'evaluation_requests'  -- hash: request id → the evaluation that it started
 local pass_rates = prefix .. 'pass_rates'                  -- hash: prompt id → correct, total, version last seen
 
 local REMEMBER_SECONDS = 600  -- how long a settled group is known, so that a repeated insert is recognised
@@ -50,6 +53,20 @@ end
 -- A script that only ever frees memory in the end starts with this harmless write.
 local function allow_when_full()
   redis.call('DEL', prefix .. 'nothing')
+end
+
+-- The error to return when another learner has attached since, or Redis has lost that this one had; else nil.
+local function replaced(learner_epoch)
+  local current = counter('learner_epoch')
+  if tonumber(learner_epoch) ~= current then
+    return redis.error_reply(string.format(
+      'SUPERSEDED learner epoch %s: by now it is %d', learner_epoch, current))
+  end
+end
+
+-- Is this group in flight, and was it this hand-out that gave it to the learner?
+local function held_by(id, hand_out)
+  return redis.call('ZSCORE', in_flight, id) and redis.call('HGET', group_key(id), 'hand_out') == hand_out
 end
 
 local function buffer(id)
