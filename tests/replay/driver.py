@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import io
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,10 +21,12 @@ from slipstream.replay.store import ReplayStore
 from slipstream.rpc import codec
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.server import start_server
+from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.types import Completion, FinishReason, Group, Ledger, Outcome, Prompt, Reward, VersionSpan
 from slipstream.v1 import replay_pb2 as pb
 from slipstream.v1 import types_pb2
+from slipstream.v1.packed_pb2 import PackedGroup
 from slipstream.v1.replay_pb2_grpc import ReplayStub, add_ReplayServicer_to_server
 
 ACCEPTED = pb.INSERT_OUTCOME_ACCEPTED
@@ -83,6 +86,11 @@ def group(lease: pb.Lease, completions: Sequence[Completion]) -> Group:
     )
 
 
+def packed(finished: Group) -> PackedGroup:
+    """A group as replay reads it."""
+    return PackedGroup.FromString(codec.group_to_proto(finished).SerializeToString())
+
+
 @dataclass(slots=True, kw_only=True)
 class Learner:
     """What a learner remembers: its epoch, and by which hand-out it got each group last."""
@@ -110,6 +118,7 @@ class Driver:
     scripts: Scripts
     config: RunConfig
     metrics: Metrics
+    log: Log
     address: str
     learner: Learner = field(default_factory=Learner)
 
@@ -139,7 +148,9 @@ class Driver:
         return int((await self.insert_message(codec.group_to_proto(group(lease, answers)))).outcome)
 
     async def insert_message(self, message: types_pb2.Group) -> pb.InsertGroupResponse:
-        response: pb.InsertGroupResponse = await self.stub.InsertGroup(pb.InsertGroupRequest(group=message))
+        response: pb.InsertGroupResponse = await self.stub.InsertGroup(
+            pb.InsertGroupRequest(group=message.SerializeToString())
+        )
         return response
 
     async def make(self, groups: int, *, version: int = 0) -> list[pb.Lease]:
@@ -167,7 +178,8 @@ class Driver:
             wait_seconds=wait,
             hand_out=hand_out,
         )
-        batch = [response.group async for response in self.stub.SampleBatch(request)]
+        call = self.stub.SampleBatch(request)
+        batch = [types_pb2.Group.FromString(response.group) async for response in call]
         self.learner.hand_outs.update({member.group_id: hand_out for member in batch})
         return batch
 
@@ -271,6 +283,7 @@ async def serving(
 ) -> AsyncIterator[Driver]:
     """A replay service on port 0, and a driver for it."""
     stop, metrics, prompts = asyncio.Event(), Metrics(), MadeUpPrompts(distinct)
+    log = Log(pod="replay", level="debug", stream=io.StringIO())
     async with connected(redis_url, config) as scripts:
         limits = replace(limits_of(config), shaping=shaping or Shaping())
         store = ReplayStore(scripts, limits)
@@ -282,6 +295,7 @@ async def serving(
                 evaluations=EvaluationStore(scripts),
                 prompts=prompts,
                 metrics=metrics,
+                log=log,
                 stop=stop,
             )
         )
@@ -295,6 +309,7 @@ async def serving(
                 scripts=scripts,
                 config=config,
                 metrics=metrics,
+                log=log,
                 address=server.address,
             )
         stop.set()

@@ -72,6 +72,7 @@ async def test_a_batch_that_is_asked_for_again_is_the_one_in_flight_for_that_ste
 
 @scenario()
 async def test_a_group_is_dropped_only_when_its_newest_token_is_over_age(replay: Driver) -> None:
+    await replay.announce(2)
     old, edge = await replay.lease(2)
     await replay.insert(old, version=1)
     await replay.insert(edge, version=2)
@@ -92,9 +93,7 @@ async def test_a_released_batch_is_back_at_its_old_place(replay: Driver) -> None
 @scenario()
 async def test_a_learner_that_goes_away_in_the_middle_of_a_batch_releases_it(replay: Driver) -> None:
     for lease in await replay.lease(4):
-        message = pb.InsertGroupRequest()
-        message.group.CopyFrom(_large_group(lease))
-        assert (await replay.stub.InsertGroup(message)).outcome == ACCEPTED
+        assert (await replay.insert_message(_large_group(lease))).outcome == ACCEPTED
     hand_out = replay.learner.next_hand_out()
     call = replay.stub.SampleBatch(pb.SampleBatchRequest(groups=4, max_staleness=8, hand_out=hand_out))
     await call.read()

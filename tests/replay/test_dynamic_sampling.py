@@ -13,6 +13,7 @@ from replay.driver import (
     Driver,
     MadeUpPrompts,
     completion,
+    packed,
     run_config,
     scenario,
 )
@@ -106,7 +107,7 @@ def test_the_task_reward_is_the_weighted_sum_of_the_components() -> None:
         )
         for vector in vectors
     )
-    assert summarise(_group(answers), {"right": 1.0, "short": 0.5}).task_rewards == (1.0, 1.0)
+    assert summarise(packed(_group(answers)), {"right": 1.0, "short": 0.5}).task_rewards == (1.0, 1.0)
 
 
 @dataclass(slots=True)
@@ -180,7 +181,7 @@ def test_length_decides_neither_what_is_trained_on_nor_what_is_dropped(redis_url
 async def _hand_in(store: ReplayStore, slot: Slot, *, varied: bool) -> None:
     answers = tuple(completion(reward=float(varied and i == 0)) for i in range(slot.size))
     made = replace(_group(answers), group_id=slot.group_id, lease_epoch=slot.epoch)
-    await store.insert(slot.group_id, slot.epoch, summarise(made, {"exact_match": 1.0}), b"-")
+    await store.insert(slot.group_id, slot.epoch, summarise(packed(made), {"exact_match": 1.0}), b"-")
 
 
 def _group(answers: tuple[Completion, ...]) -> Group:

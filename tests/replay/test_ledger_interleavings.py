@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from replay.driver import MadeUpPrompts, completion, group, run_config
+from replay.driver import MadeUpPrompts, completion, group, packed, run_config
 from slipstream.algorithms.spec import AdaptiveGroup, Buckets, DynamicSampling, Goldilocks, Shaping
 from slipstream.config import RunConfig
 from slipstream.replay.__main__ import connected, limits_of
@@ -339,4 +339,4 @@ def _finished(slot: Slot, answers: list[Completion]) -> tuple[Summary, bytes]:
         seconds=1.0,
     )
     made = group(codec.lease_to_proto(lease), answers)
-    return summarise(made, {"exact_match": 1.0}), codec.group_to_proto(made).SerializeToString()
+    return summarise(packed(made), {"exact_match": 1.0}), codec.group_to_proto(made).SerializeToString()

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TypeVar
 from uuid import uuid4
 
@@ -11,13 +12,18 @@ from slipstream.config import RunConfig
 from slipstream.rpc import codec
 from slipstream.rpc.channel import call_again
 from slipstream.rpc.errors import SlipstreamError, Superseded
+from slipstream.rpc.group_checks import check_group, parse_group, vocabulary_size
+from slipstream.telemetry.logs import Log
 from slipstream.types import Cursor, Evaluation, Generated, Group, HandOut
 from slipstream.v1 import replay_pb2 as pb
+from slipstream.v1 import types_pb2
 from slipstream.v1.replay_pb2_grpc import ReplayStub
 
 T = TypeVar("T")
 SAMPLE_WAIT_SECONDS = 5.0
 PATIENCE_SECONDS = 60.0
+INVALID = "invalid"
+"""What the ledger counts a dropped group under."""
 
 
 class TrainedTwice(SlipstreamError):
@@ -30,11 +36,13 @@ class ReplayClient:
     Errors of every method: Unreachable after a minute; Superseded when another learner has attached.
     """
 
-    def __init__(self, channel: grpc.aio.Channel, config: RunConfig) -> None:
+    def __init__(self, channel: grpc.aio.Channel, config: RunConfig, *, log: Log | None = None) -> None:
         self._stub = ReplayStub(channel)
         self._timeout = config.rpc.timeout_seconds
         self._groups = config.learner.groups_per_step
         self._max_staleness = config.staleness.max_staleness
+        self._vocabulary = vocabulary_size(config.model.path) if config.model.path else None
+        self._log = log or Log(pod="learner", level="info")
         self._learner_id = uuid4().hex
         self._learner_epoch = 0
         self._hand_outs = itertools.count(1)
@@ -54,7 +62,22 @@ class ReplayClient:
         """A full batch (or so many groups) for the step after `version`; nothing when there is none within
         some seconds."""
         wanted = self._groups if groups is None else groups
-        return await self._again("sample", lambda: self._read(version, wanted))
+        while True:
+            batch = await self._again("sample", lambda: self._read(version, wanted))
+            if not batch.invalid:
+                return batch.groups
+            await self._drop(batch)
+
+    async def _drop(self, batch: "_Batch") -> None:
+        """Have replay throw away what is invalid in a batch."""
+        for group_id, fault in batch.invalid.items():
+            self._log.warning("invalid group dropped", group=group_id, error=fault)
+        request = pb.DropGroupsRequest(
+            group_ids=list(batch.invalid),
+            hand_out=codec.hand_out_to_proto(batch.hand_out),
+            reason=INVALID,
+        )
+        await self._again("drop", lambda: self._stub.DropGroups(request, timeout=self._timeout))
 
     async def ack(self, groups: Sequence[Group], version: int) -> tuple[Generated, Cursor]:
         """These groups took part in the step that made `version`; what was generated since the step before,
@@ -123,7 +146,7 @@ class ReplayClient:
             mean_version=response.mean_version,
         )
 
-    async def _read(self, version: int, groups: int) -> list[Group]:
+    async def _read(self, version: int, groups: int) -> "_Batch":
         """One call for a batch: a hand-out of its own, after which an earlier one is worth nothing."""
         hand_out = HandOut(learner_epoch=self._learner_epoch, number=next(self._hand_outs))
         request = pb.SampleBatchRequest(
@@ -134,7 +157,10 @@ class ReplayClient:
             hand_out=codec.hand_out_to_proto(hand_out),
         )
         call = self._stub.SampleBatch(request, timeout=SAMPLE_WAIT_SECONDS + self._timeout)
-        return [codec.group_from_proto(response.group, hand_out=hand_out) async for response in call]
+        batch = _Batch(hand_out=hand_out)
+        async for response in call:
+            batch.add(response.group, self._vocabulary)
+        return batch
 
     async def _again(self, what: str, call: Callable[[], Awaitable[T]]) -> T:
         try:
@@ -143,6 +169,24 @@ class ReplayClient:
             if error.code() is not grpc.StatusCode.ABORTED:
                 raise
             raise Superseded(f"{what}: {error.details()}; end this learner") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Batch:
+    """What one hand-out gave: groups to train on, and by group id what is wrong with the others."""
+
+    hand_out: HandOut
+    groups: list[Group] = field(default_factory=list)
+    invalid: dict[str, str] = field(default_factory=dict)
+
+    def add(self, payload: bytes, vocabulary: int | None) -> None:
+        packed = parse_group(payload)
+        try:
+            check_group(packed, vocabulary)
+            message = types_pb2.Group.FromString(payload)
+            self.groups.append(codec.group_from_proto(message, hand_out=self.hand_out))
+        except ValueError as error:
+            self.invalid[packed.group_id] = f"from worker {packed.worker_id}: {error}"
 
 
 def _hand_out(groups: Sequence[Group]) -> pb.HandOut:

@@ -35,19 +35,20 @@ class EvaluationStore:
     async def insert(self, group_id: str, epoch: int, summary: Summary) -> Inserted:
         """Count a finished group. Idempotent by (group id, epoch).
 
-        Errors: InvalidRequest when it has not as many completions as were leased.
+        An invalid one counts as completions that could not be scored.
         """
         rewards = [part for name, r in summary.rewards.items() for part in (name, repr(r.sum), r.count)]
-        outcome, detail = await self._scripts.call(
+        answer = await self._scripts.call(
             "insert_evaluation",
             group_id,
             epoch,
+            summary.fault,
             summary.completions,
             summary.sampled_tokens,
             summary.version_sum,
             *rewards,
         )
-        return inserted_from(group_id, summary.completions, outcome.decode(), detail.decode())
+        return inserted_from(answer)
 
     async def get(self, evaluation_id: str) -> Evaluation:
         """The state of an evaluation. Errors: NotFound."""

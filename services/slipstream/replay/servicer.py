@@ -10,15 +10,20 @@ from slipstream.replay.checks import check_at_least, check_group_ids, check_name
 from slipstream.replay.curriculum import Curriculum
 from slipstream.replay.evaluations import EvaluationStore
 from slipstream.replay.store import Inserted, ReplayStore, Slot, purpose_of
-from slipstream.replay.summary import summarise
+from slipstream.replay.summary import Summary, summarise
 from slipstream.replay.waiting import finish_or_undo, poll
 from slipstream.rpc import codec
 from slipstream.rpc.errors import InvalidRequest
+from slipstream.rpc.group_checks import InvalidGroup, check_group, parse_group, vocabulary_size
 from slipstream.tasks import PromptSource
+from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.types import HandOut, Lease, Purpose
 from slipstream.v1 import replay_pb2 as pb
 from slipstream.v1 import replay_pb2_grpc
+from slipstream.v1.packed_pb2 import PackedGroup
+
+INVALID = "invalid"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +36,7 @@ class Collaborators:
     evaluations: EvaluationStore
     prompts: PromptSource
     metrics: Metrics
+    log: Log
     stop: asyncio.Event
 
 
@@ -40,6 +46,9 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
     def __init__(self, collaborators: Collaborators) -> None:
         self._with = collaborators
         self._store = collaborators.store
+        config = collaborators.config
+        self._weights: dict[str, float] = {reward.name: reward.weight for reward in config.rewards}
+        self._vocabulary = vocabulary_size(config.model.path) if config.model.path else None
 
     async def LeasePrompts(self, request: pb.LeasePromptsRequest, context: Any) -> pb.LeasePromptsResponse:
         """Wait for admission; if the worker goes away meanwhile, its slots are free again."""
@@ -65,10 +74,15 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
 
     async def InsertGroup(self, request: pb.InsertGroupRequest, context: Any) -> pb.InsertGroupResponse:
         """Take a finished group: as it came, byte by byte."""
-        check_group_ids([request.group.group_id])
-        inserted = await self._insert(request)
+        group = parse_group(request.group)
+        check_group_ids([group.group_id])
+        inserted = await self._insert(group, request.group)
+        if inserted.reason == INVALID:
+            self._with.log.warning(
+                "invalid group", worker=group.worker_id, group=group.group_id, error=inserted.detail
+            )
         outcome = codec.INSERT_OUTCOMES[inserted.outcome]
-        return pb.InsertGroupResponse(outcome=outcome, filter_reason=inserted.reason)
+        return pb.InsertGroupResponse(outcome=outcome, filter_reason=inserted.reason, detail=inserted.detail)
 
     async def SampleBatch(
         self, request: pb.SampleBatchRequest, context: Any
@@ -83,9 +97,7 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
         delivered = False
         try:
             for group_id in ids:
-                response = pb.SampleBatchResponse()
-                response.group.MergeFromString(await self._store.payload(group_id))
-                yield response
+                yield pb.SampleBatchResponse(group=await self._store.payload(group_id))
             delivered = True
         finally:
             if not delivered:
@@ -107,6 +119,13 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
         """Put a batch back."""
         released = await self._store.release(request.group_ids, _hand_out(request.hand_out))
         return pb.ReleaseBatchResponse(released=released)
+
+    async def DropGroups(self, request: pb.DropGroupsRequest, context: Any) -> pb.DropGroupsResponse:
+        """Throw groups away."""
+        check_named(reason=request.reason)
+        hand_out = _hand_out(request.hand_out)
+        dropped = await self._store.drop(request.group_ids, hand_out, reason=request.reason)
+        return pb.DropGroupsResponse(dropped=dropped)
 
     async def AnnounceVersion(
         self, request: pb.AnnounceVersionRequest, context: Any
@@ -188,12 +207,14 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
     async def _give_back(self, worker: str, slots: Sequence[Slot]) -> int:
         return await self._store.give_back(worker, [(slot.group_id, slot.epoch) for slot in slots])
 
-    async def _insert(self, request: pb.InsertGroupRequest) -> Inserted:
-        group = codec.group_from_proto(request.group)
-        summary = summarise(group, {reward.name: reward.weight for reward in self._with.config.rewards})
+    async def _insert(self, group: PackedGroup, payload: bytes) -> Inserted:
+        try:
+            check_group(group, self._vocabulary)
+            summary = summarise(group, self._weights)
+        except InvalidGroup as error:
+            summary = Summary(prompt_id=group.prompt.prompt_id, fault=str(error))
         if purpose_of(group.group_id) is Purpose.EVALUATION:
             return await self._with.evaluations.insert(group.group_id, group.lease_epoch, summary)
-        payload = request.group.SerializeToString()
         return await self._store.insert(group.group_id, group.lease_epoch, summary, payload)
 
     async def _wait_for_batch(self, request: pb.SampleBatchRequest, hand_out: HandOut) -> tuple[str, ...]:

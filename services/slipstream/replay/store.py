@@ -9,7 +9,7 @@ from slipstream.algorithms.spec import DynamicSampling, Shaping
 from slipstream.replay.connection import Scripts
 from slipstream.replay.redis_health import RedisHealth, health_from
 from slipstream.replay.summary import Summary
-from slipstream.rpc.errors import InvalidRequest, NotFound
+from slipstream.rpc.errors import NotFound
 from slipstream.types import START, Cursor, Generated, HandOut, InsertOutcome, Ledger, Purpose, ReplayStats
 
 COUNTERS = (
@@ -49,10 +49,11 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inserted:
-    """What became of an insert, and why it was filtered if it was."""
+    """What became of an insert, why it was filtered if it was, and what is wrong with it if it is invalid."""
 
     outcome: InsertOutcome
     reason: str = ""
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,13 +128,15 @@ class ReplayStore:
     async def insert(self, group_id: str, epoch: int, summary: Summary, payload: bytes) -> Inserted:
         """Take a finished training group. Idempotent by (group id, epoch).
 
-        Without variance it is filtered while dynamic sampling has refills left for the announced version.
-        Errors: InvalidRequest when it has not as many completions as were leased.
+        Without variance it is filtered while dynamic sampling has refills left for the announced version. One
+        with a fault, with not as many completions as were leased, or sampled by a version that no learner has
+        made, is filtered as invalid.
         """
-        outcome, detail = await self._scripts.call(
+        answer = await self._scripts.call(
             "insert",
             group_id,
             epoch,
+            summary.fault,
             summary.completions,
             summary.scored,
             summary.withheld,
@@ -147,7 +150,7 @@ class ReplayStore:
             int(summary.scored > 0 and not self._varied(summary)),
             *(part for name, r in summary.rewards.items() for part in (name, repr(r.sum), r.count)),
         )
-        return inserted_from(group_id, summary.completions, outcome.decode(), detail.decode())
+        return inserted_from(answer)
 
     async def sample(
         self, groups: int, *, version: int, max_staleness: int, hand_out: HandOut
@@ -173,6 +176,14 @@ class ReplayStore:
         """Put groups back at their old place; how many this hand-out held."""
         return int(
             await self._scripts.call("release", f"{hand_out.learner_epoch}:{hand_out.number}", *group_ids)
+        )
+
+    async def drop(self, group_ids: Sequence[str], hand_out: HandOut, *, reason: str) -> int:
+        """Throw groups away; how many this hand-out held."""
+        return int(
+            await self._scripts.call(
+                "drop", f"{hand_out.learner_epoch}:{hand_out.number}", reason, *group_ids
+            )
         )
 
     async def ack(self, group_ids: Sequence[str], *, version: int, hand_out: HandOut) -> Acked:
@@ -249,14 +260,10 @@ def purpose_of(group_id: str) -> Purpose:
     return Purpose.EVALUATION if group_id.startswith("e") else Purpose.TRAINING
 
 
-def inserted_from(group_id: str, completions: int, outcome: str, detail: str) -> Inserted:
-    """The answer of an insert script as a value. Errors: InvalidRequest for a group of the wrong size."""
-    if outcome == "wrong size":
-        raise InvalidRequest(
-            f"group {group_id} has {completions} completions, but its lease asked for {detail}; "
-            "withhold a completion by a reward whose outcome is an error, or return the lease"
-        )
-    return Inserted(outcome=InsertOutcome(outcome), reason=detail)
+def inserted_from(answer: Sequence[bytes]) -> Inserted:
+    """The answer of an insert script as a value."""
+    outcome, reason, detail = (part.decode() for part in answer)
+    return Inserted(outcome=InsertOutcome(outcome), reason=reason, detail=detail)
 
 
 def _generated(flat: Sequence[bytes]) -> Generated:

@@ -67,7 +67,7 @@ def reward_to_proto(reward: t.Reward) -> pb.Reward:
 
 def reward_from_proto(message: pb.Reward) -> t.Reward:
     """Message → Reward. Errors: ValueError for an outcome that is not set."""
-    outcome = _known(_OUTCOME_OF, message.outcome, "Reward.outcome")
+    outcome = outcome_from_proto(message.outcome)
     return t.Reward(name=message.name, value=message.value, outcome=outcome, detail=message.detail)
 
 
@@ -232,6 +232,11 @@ def generated_from_proto(message: replay.Generated) -> t.Generated:
 def finish_reason_from_proto(number: int) -> t.FinishReason:
     """Enum number → FinishReason. Errors: ValueError when it is not set."""
     return _known(_FINISH_REASON_OF, number, "finish_reason")
+
+
+def outcome_from_proto(number: int) -> t.Outcome:
+    """Enum number → Outcome. Errors: ValueError when it is not set."""
+    return _known(_OUTCOME_OF, number, "Reward.outcome")
 
 
 def insert_outcome_from_proto(number: int) -> t.InsertOutcome:

@@ -90,16 +90,18 @@ class ReturnPromptsResponse(_message.Message):
 class InsertGroupRequest(_message.Message):
     __slots__ = ("group",)
     GROUP_FIELD_NUMBER: _ClassVar[int]
-    group: _types_pb2.Group
-    def __init__(self, group: _Optional[_Union[_types_pb2.Group, _Mapping]] = ...) -> None: ...
+    group: bytes
+    def __init__(self, group: _Optional[bytes] = ...) -> None: ...
 
 class InsertGroupResponse(_message.Message):
-    __slots__ = ("outcome", "filter_reason")
+    __slots__ = ("outcome", "filter_reason", "detail")
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     FILTER_REASON_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
     outcome: InsertOutcome
     filter_reason: str
-    def __init__(self, outcome: _Optional[_Union[InsertOutcome, str]] = ..., filter_reason: _Optional[str] = ...) -> None: ...
+    detail: str
+    def __init__(self, outcome: _Optional[_Union[InsertOutcome, str]] = ..., filter_reason: _Optional[str] = ..., detail: _Optional[str] = ...) -> None: ...
 
 class HandOut(_message.Message):
     __slots__ = ("learner_epoch", "number")
@@ -126,8 +128,8 @@ class SampleBatchRequest(_message.Message):
 class SampleBatchResponse(_message.Message):
     __slots__ = ("group",)
     GROUP_FIELD_NUMBER: _ClassVar[int]
-    group: _types_pb2.Group
-    def __init__(self, group: _Optional[_Union[_types_pb2.Group, _Mapping]] = ...) -> None: ...
+    group: bytes
+    def __init__(self, group: _Optional[bytes] = ...) -> None: ...
 
 class AckBatchRequest(_message.Message):
     __slots__ = ("group_ids", "version", "hand_out")
@@ -198,6 +200,22 @@ class ReleaseBatchResponse(_message.Message):
     RELEASED_FIELD_NUMBER: _ClassVar[int]
     released: int
     def __init__(self, released: _Optional[int] = ...) -> None: ...
+
+class DropGroupsRequest(_message.Message):
+    __slots__ = ("group_ids", "hand_out", "reason")
+    GROUP_IDS_FIELD_NUMBER: _ClassVar[int]
+    HAND_OUT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    group_ids: _containers.RepeatedScalarFieldContainer[str]
+    hand_out: HandOut
+    reason: str
+    def __init__(self, group_ids: _Optional[_Iterable[str]] = ..., hand_out: _Optional[_Union[HandOut, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class DropGroupsResponse(_message.Message):
+    __slots__ = ("dropped",)
+    DROPPED_FIELD_NUMBER: _ClassVar[int]
+    dropped: int
+    def __init__(self, dropped: _Optional[int] = ...) -> None: ...
 
 class AnnounceVersionRequest(_message.Message):
     __slots__ = ("version", "learner_epoch")

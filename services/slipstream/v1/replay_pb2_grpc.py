@@ -67,6 +67,11 @@ class ReplayStub(object):
                 request_serializer=slipstream_dot_v1_dot_replay__pb2.ReleaseBatchRequest.SerializeToString,
                 response_deserializer=slipstream_dot_v1_dot_replay__pb2.ReleaseBatchResponse.FromString,
                 _registered_method=True)
+        self.DropGroups = channel.unary_unary(
+                '/slipstream.v1.Replay/DropGroups',
+                request_serializer=slipstream_dot_v1_dot_replay__pb2.DropGroupsRequest.SerializeToString,
+                response_deserializer=slipstream_dot_v1_dot_replay__pb2.DropGroupsResponse.FromString,
+                _registered_method=True)
         self.AnnounceVersion = channel.unary_unary(
                 '/slipstream.v1.Replay/AnnounceVersion',
                 request_serializer=slipstream_dot_v1_dot_replay__pb2.AnnounceVersionRequest.SerializeToString,
@@ -122,7 +127,8 @@ class ReplayServicer(object):
 
     def InsertGroup(self, request, context):
         """Rollout: hand in a finished group. Idempotent by (group_id, lease_epoch);
-        a worker whose lease expired is fenced.
+        a worker whose lease expired is fenced. A group that nothing could be learned
+        from, because it is malformed, is filtered as `invalid`: it would be so again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -149,6 +155,13 @@ class ReplayServicer(object):
 
     def ReleaseBatch(self, request, context):
         """Learner: put sampled groups back untrained, at their old place.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DropGroups(self, request, context):
+        """Learner: throw sampled groups away that cannot be trained on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -232,6 +245,11 @@ def add_ReplayServicer_to_server(servicer, server):
                     servicer.ReleaseBatch,
                     request_deserializer=slipstream_dot_v1_dot_replay__pb2.ReleaseBatchRequest.FromString,
                     response_serializer=slipstream_dot_v1_dot_replay__pb2.ReleaseBatchResponse.SerializeToString,
+            ),
+            'DropGroups': grpc.unary_unary_rpc_method_handler(
+                    servicer.DropGroups,
+                    request_deserializer=slipstream_dot_v1_dot_replay__pb2.DropGroupsRequest.FromString,
+                    response_serializer=slipstream_dot_v1_dot_replay__pb2.DropGroupsResponse.SerializeToString,
             ),
             'AnnounceVersion': grpc.unary_unary_rpc_method_handler(
                     servicer.AnnounceVersion,
@@ -429,6 +447,33 @@ class Replay(object):
             '/slipstream.v1.Replay/ReleaseBatch',
             slipstream_dot_v1_dot_replay__pb2.ReleaseBatchRequest.SerializeToString,
             slipstream_dot_v1_dot_replay__pb2.ReleaseBatchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DropGroups(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/slipstream.v1.Replay/DropGroups',
+            slipstream_dot_v1_dot_replay__pb2.DropGroupsRequest.SerializeToString,
+            slipstream_dot_v1_dot_replay__pb2.DropGroupsResponse.FromString,
             options,
             channel_credentials,
             insecure,

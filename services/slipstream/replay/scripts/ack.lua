@@ -10,6 +10,7 @@ if refusal then
   return refusal
 end
 allow_when_full()
+note_version(version)
 local acked, strays = 0, 0
 for i = 4, #ARGV do
   local id = ARGV[i]

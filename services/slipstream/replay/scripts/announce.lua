@@ -5,6 +5,7 @@ if refusal then
   return refusal
 end
 allow_when_full()
+note_version(ARGV[1])
 if tonumber(ARGV[1]) > counter('version') then
   redis.call('HSET', counters, 'version', ARGV[1], 'refills', 0)
 end

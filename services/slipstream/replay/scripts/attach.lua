@@ -14,6 +14,7 @@ redis.call('HSET', learners, ARGV[3], epoch)
 redis.call('HSET', counters, 'hand_out', 0)
 redis.call('DEL', evaluation_requests)
 redis.call('DEL', evaluation_queue, evaluation_leases)  -- nobody waits for them any more
+note_version(version)
 local released = redis.call('ZRANGE', in_flight, 0, -1)
 for _, id in ipairs(released) do
   redis.call('ZREM', in_flight, id)

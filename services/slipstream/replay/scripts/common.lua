@@ -115,6 +115,25 @@ local function holds(id, epoch)
   return redis.call('ZSCORE', set, id) and redis.call('HGET', group_key(id), 'epoch') == epoch
 end
 
+-- What is wrong with a group that is right by itself: its size, or a version that no learner has made yet.
+local function fault_of(completions, size, newest)
+  if completions ~= size and completions ~= '0' then
+    return string.format('it has %s completions, and its lease asked for %s', completions, size)
+  end
+  local made = math.max(counter('made'), counter('version'))
+  if newest > made then
+    return string.format('version %d sampled it, and version %d is the newest that there is', newest, made)
+  end
+  return ''
+end
+
+-- A version has been made; what was sampled from it stays valid when a learner goes back behind it.
+local function note_version(version)
+  if tonumber(version) > counter('made') then
+    redis.call('HSET', counters, 'made', version)
+  end
+end
+
 -- How many groups may be started: (pipeline_depth + version + 1) * groups_per_step - accepted - running.
 local function admission_free(pipeline_depth, groups_per_step)
   local accepted = counter('trained') + counter('trained_offset')
