@@ -179,6 +179,17 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HandOut:
+    """One handing out of a batch to a learner; a group belongs to its newest one.
+
+    `learner_epoch` counts the learners that have attached, `number` the calls of one for a batch, from 1.
+    """
+
+    learner_epoch: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
     """The completions of one prompt: the unit of leasing, insertion and sampling.
 
@@ -192,6 +203,8 @@ class Group:
     prompt_token_ids: tuple[int, ...]
     completions: tuple[Completion, ...]
     worker_id: str = ""
+    hand_out: HandOut | None = None
+    """What gave it to the learner; None anywhere else."""
 
     def __post_init__(self) -> None:
         for completion in self.completions:
@@ -267,6 +280,8 @@ class Ledger:
 
     `skipped` counts prompts that were passed over before anybody got their lease: in neither equation.
     `refills_exhausted` counts groups without variance that were kept all the same: part of `inserted`.
+    `retrained` counts groups that a step of the current learner trained on without holding them: another step
+    has trained on them, or will.
     """
 
     leased: int = 0
@@ -286,13 +301,15 @@ class Ledger:
     withheld: int = 0
     skipped: Mapping[str, int] = field(default_factory=dict)
     refills_exhausted: int = 0
+    retrained: int = 0
 
     @property
     def residual(self) -> int:
-        """What does not add up: 0, or a group was lost or counted twice."""
+        """What does not add up: 0, or a group was lost, counted twice or trained on twice."""
         leases = self.leased - self.inserted - self.returned - self.expired - self.running
         settled = self.trained + sum(self.filtered.values()) + sum(self.dropped.values())
-        return abs(leases) + abs(self.inserted - settled - self.buffered - self.in_flight)
+        groups = self.inserted - settled - self.buffered - self.in_flight
+        return abs(leases) + abs(groups) + self.retrained
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,9 +2,10 @@
 
 import asyncio
 import contextlib
+import io
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -20,10 +21,12 @@ from slipstream.replay.store import ReplayStore
 from slipstream.rpc import codec
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.server import start_server
+from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.types import Completion, FinishReason, Group, Ledger, Outcome, Prompt, Reward, VersionSpan
 from slipstream.v1 import replay_pb2 as pb
 from slipstream.v1 import types_pb2
+from slipstream.v1.packed_pb2 import PackedGroup
 from slipstream.v1.replay_pb2_grpc import ReplayStub, add_ReplayServicer_to_server
 
 ACCEPTED = pb.INSERT_OUTCOME_ACCEPTED
@@ -83,6 +86,29 @@ def group(lease: pb.Lease, completions: Sequence[Completion]) -> Group:
     )
 
 
+def packed(finished: Group) -> PackedGroup:
+    """A group as replay reads it."""
+    return PackedGroup.FromString(codec.group_to_proto(finished).SerializeToString())
+
+
+@dataclass(slots=True, kw_only=True)
+class Learner:
+    """What a learner remembers: its epoch, and by which hand-out it got each group last."""
+
+    epoch: int = 0
+    number: int = 0
+    hand_outs: dict[str, pb.HandOut] = field(default_factory=dict)
+
+    def next_hand_out(self) -> pb.HandOut:
+        self.number += 1
+        return pb.HandOut(learner_epoch=self.epoch, number=self.number)
+
+    def hand_out_of(self, batch: Sequence[types_pb2.Group]) -> pb.HandOut:
+        """The one that gave the batch; for an empty one the first."""
+        first = pb.HandOut(learner_epoch=self.epoch, number=1)
+        return self.hand_outs.get(batch[0].group_id, first) if batch else first
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Driver:
     """The service's methods, short. After each test its ledger must close."""
@@ -92,7 +118,9 @@ class Driver:
     scripts: Scripts
     config: RunConfig
     metrics: Metrics
+    log: Log
     address: str
+    learner: Learner = field(default_factory=Learner)
 
     async def lease(
         self, prompts: int = 1, *, worker: str = "w", wait: float = 0.0, serving: int = 0
@@ -120,7 +148,9 @@ class Driver:
         return int((await self.insert_message(codec.group_to_proto(group(lease, answers)))).outcome)
 
     async def insert_message(self, message: types_pb2.Group) -> pb.InsertGroupResponse:
-        response: pb.InsertGroupResponse = await self.stub.InsertGroup(pb.InsertGroupRequest(group=message))
+        response: pb.InsertGroupResponse = await self.stub.InsertGroup(
+            pb.InsertGroupRequest(group=message.SerializeToString())
+        )
         return response
 
     async def make(self, groups: int, *, version: int = 0) -> list[pb.Lease]:
@@ -132,20 +162,45 @@ class Driver:
         return leases
 
     async def sample(
-        self, groups: int, *, version: int = 0, max_staleness: int = 8, wait: float = 0.0
+        self,
+        groups: int,
+        *,
+        version: int = 0,
+        max_staleness: int = 8,
+        wait: float = 0.0,
+        hand_out: pb.HandOut | None = None,
     ) -> list[types_pb2.Group]:
+        hand_out = hand_out or self.learner.next_hand_out()
         request = pb.SampleBatchRequest(
-            groups=groups, version=version, max_staleness=max_staleness, wait_seconds=wait
+            groups=groups,
+            version=version,
+            max_staleness=max_staleness,
+            wait_seconds=wait,
+            hand_out=hand_out,
         )
-        return [response.group async for response in self.stub.SampleBatch(request)]
+        call = self.stub.SampleBatch(request)
+        batch = [types_pb2.Group.FromString(response.group) async for response in call]
+        self.learner.hand_outs.update({member.group_id: hand_out for member in batch})
+        return batch
 
     async def ack(self, batch: Sequence[types_pb2.Group], *, version: int) -> int:
-        ids = [member.group_id for member in batch]
-        return int((await self.stub.AckBatch(pb.AckBatchRequest(group_ids=ids, version=version))).acked)
+        return int((await self.acknowledge(batch, version=version)).acked)
 
-    async def release(self, batch: Sequence[types_pb2.Group]) -> int:
+    async def acknowledge(
+        self, batch: Sequence[types_pb2.Group], *, version: int, hand_out: pb.HandOut | None = None
+    ) -> pb.AckBatchResponse:
+        """Ack, by default under the hand-out that gave the batch last; the whole answer."""
         ids = [member.group_id for member in batch]
-        return int((await self.stub.ReleaseBatch(pb.ReleaseBatchRequest(group_ids=ids))).released)
+        hand_out = hand_out or self.learner.hand_out_of(batch)
+        request = pb.AckBatchRequest(group_ids=ids, version=version, hand_out=hand_out)
+        response: pb.AckBatchResponse = await self.stub.AckBatch(request)
+        return response
+
+    async def release(self, batch: Sequence[types_pb2.Group], *, hand_out: pb.HandOut | None = None) -> int:
+        ids = [member.group_id for member in batch]
+        hand_out = hand_out or self.learner.hand_out_of(batch)
+        request = pb.ReleaseBatchRequest(group_ids=ids, hand_out=hand_out)
+        return int((await self.stub.ReleaseBatch(request)).released)
 
     async def train(self, groups: int, *, version: int) -> list[types_pb2.Group]:
         """Sample a batch and ack it as the step that made `version`."""
@@ -154,18 +209,35 @@ class Driver:
         return batch
 
     async def announce(self, version: int) -> None:
-        await self.stub.AnnounceVersion(pb.AnnounceVersionRequest(version=version))
+        request = pb.AnnounceVersionRequest(version=version, learner_epoch=self.learner.epoch)
+        await self.stub.AnnounceVersion(request)
 
-    async def attach(self, version: int, cursor: pb.Cursor | None = None) -> tuple[int, int]:
-        found = await self.stub.AttachLearner(pb.AttachLearnerRequest(version=version, cursor=cursor))
+    async def attach(
+        self, version: int, cursor: pb.Cursor | None = None, *, learner_id: str | None = None
+    ) -> tuple[int, int]:
+        """As a new learner unless its id is given; from now on this driver is that learner."""
+        request = pb.AttachLearnerRequest(
+            version=version, cursor=cursor, learner_id=learner_id or secrets.token_hex(6)
+        )
+        found = await self.stub.AttachLearner(request)
+        if found.learner_epoch != self.learner.epoch:
+            self.learner.epoch, self.learner.number = found.learner_epoch, 0
         return found.released, found.restored
 
     async def confirm(self, version: int) -> int:
-        return int((await self.stub.ConfirmCheckpoint(pb.ConfirmCheckpointRequest(version=version))).freed)
+        request = pb.ConfirmCheckpointRequest(version=version, learner_epoch=self.learner.epoch)
+        return int((await self.stub.ConfirmCheckpoint(request)).freed)
 
-    async def start_evaluation(self, *, version: int = 0, prompts: int = 2, samples: int = 2) -> str:
+    async def start_evaluation(
+        self, *, version: int = 0, prompts: int = 2, samples: int = 2, request_id: str | None = None
+    ) -> str:
         request = pb.StartEvaluationRequest(
-            version=version, prompts=prompts, samples_per_prompt=samples, reward="exact_match"
+            version=version,
+            prompts=prompts,
+            samples_per_prompt=samples,
+            reward="exact_match",
+            learner_epoch=self.learner.epoch,
+            request_id=request_id or secrets.token_hex(6),
         )
         return str((await self.stub.StartEvaluation(request)).evaluation_id)
 
@@ -211,6 +283,7 @@ async def serving(
 ) -> AsyncIterator[Driver]:
     """A replay service on port 0, and a driver for it."""
     stop, metrics, prompts = asyncio.Event(), Metrics(), MadeUpPrompts(distinct)
+    log = Log(pod="replay", level="debug", stream=io.StringIO())
     async with connected(redis_url, config) as scripts:
         limits = replace(limits_of(config), shaping=shaping or Shaping())
         store = ReplayStore(scripts, limits)
@@ -222,6 +295,7 @@ async def serving(
                 evaluations=EvaluationStore(scripts),
                 prompts=prompts,
                 metrics=metrics,
+                log=log,
                 stop=stop,
             )
         )
@@ -235,6 +309,7 @@ async def serving(
                 scripts=scripts,
                 config=config,
                 metrics=metrics,
+                log=log,
                 address=server.address,
             )
         stop.set()

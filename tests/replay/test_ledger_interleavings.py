@@ -9,19 +9,22 @@ from dataclasses import dataclass, field, replace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from replay.driver import MadeUpPrompts, completion, group, run_config
+from replay.driver import MadeUpPrompts, completion, group, packed, run_config
 from slipstream.algorithms.spec import AdaptiveGroup, Buckets, DynamicSampling, Goldilocks, Shaping
 from slipstream.config import RunConfig
 from slipstream.replay.__main__ import connected, limits_of
 from slipstream.replay.connection import Scripts
 from slipstream.replay.curriculum import Curriculum
 from slipstream.replay.evaluations import EvaluationStore
-from slipstream.replay.store import ReplayStore, Slot
+from slipstream.replay.store import Attached, ReplayStore, Slot
 from slipstream.replay.summary import Summary, summarise
 from slipstream.rpc import codec
-from slipstream.types import Completion, InsertOutcome, Lease, Purpose, ReplayStats
+from slipstream.rpc.errors import Superseded
+from slipstream.types import Completion, HandOut, InsertOutcome, Lease, Purpose, ReplayStats
 
-MOVES = ("lease", "insert", "late insert", "bad insert", "return", "expire", "sample", "ack", "release")
+WORKER_MOVES = ("lease", "insert", "late insert", "bad insert", "return", "expire")
+LEARNER_MOVES = ("sample", "ack", "release", "sample again", "late calls")
+MOVES = WORKER_MOVES + LEARNER_MOVES
 COMMON_MOVES = ("lease", "insert", "sample", "ack")
 RARE_MOVES = ("checkpoint", "crash", "evaluate")
 PROMPTS = MadeUpPrompts(distinct=6)
@@ -32,6 +35,15 @@ SHAPED = Shaping(
     buckets=Buckets(),
     adaptive_group=AdaptiveGroup(largest=6),
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """What a learner was given for the step after `version`."""
+
+    hand_out: HandOut
+    ids: tuple[str, ...]
+    version: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,7 +57,11 @@ class World:
     shaping: Shaping
     held: list[Slot] = field(default_factory=list)
     used: list[Slot] = field(default_factory=list)
-    batches: list[tuple[str, ...]] = field(default_factory=list)
+    batches: list["Batch"] = field(default_factory=list)
+    past: list["Batch"] = field(default_factory=list)
+    learner_epoch: int = 0
+    learner_id: str = ""
+    hand_outs: int = 0
     version: int = 0
     newest: int = 0
     checkpoint: int = 0
@@ -68,6 +84,8 @@ class World:
             "sample": self._sample,
             "ack": self._ack,
             "release": self._release,
+            "sample again": self._sample_again,
+            "late calls": self._late_calls,
             "checkpoint": self._checkpoint,
             "crash": self._crash,
             "evaluate": self._evaluate,
@@ -119,12 +137,37 @@ class World:
 
     async def _sample(self, random_: random.Random) -> None:
         per_step = self.config.learner.groups_per_step
-        version = self.version + len(self.batches)
-        batch = await self.store.sample(per_step, version=version, max_staleness=4)
-        if (
-            batch and batch not in self.batches
-        ):  # after a release the next one may be given for this step again
-            self.batches.append(batch)
+        await self._take(per_step, self.version + len(self.batches))
+
+    async def _take(self, groups: int, version: int) -> None:
+        self.hand_outs += 1
+        hand_out = HandOut(learner_epoch=self.learner_epoch, number=self.hand_outs)
+        ids = await self.store.sample(groups, version=version, max_staleness=4, hand_out=hand_out)
+        self.batches = [batch for batch in self.batches if batch.version != version]
+        if ids:
+            self.batches.append(Batch(hand_out=hand_out, ids=ids, version=version))
+            self.past = [*self.past, self.batches[-1]][-20:]
+
+    async def _sample_again(self, random_: random.Random) -> None:
+        """As after a stream that broke: for the step of a batch that is in flight."""
+        if self.batches:
+            await self._take(self.config.learner.groups_per_step, self.batches[-1].version)
+
+    async def _late_calls(self, random_: random.Random) -> None:
+        """Calls that were delayed on the way: the end of a broken stream, and what was asked before."""
+        older = [batch for batch in self.past if batch not in self.batches]
+        newest = HandOut(learner_epoch=self.learner_epoch, number=self.hand_outs)
+        for batch in older[-3:]:
+            assert await self.store.release(batch.ids, batch.hand_out) == 0
+            if batch.hand_out != newest:
+                with pytest.raises(Superseded):
+                    await self.store.sample(
+                        1, version=batch.version, max_staleness=4, hand_out=batch.hand_out
+                    )
+        await self.store.announce(self.version - 1, learner_epoch=self.learner_epoch)
+        if self.learner_id:
+            again = await self.store.attach(self.checkpoint, learner_id=self.learner_id)
+            assert again == Attached(released=0, restored=0, learner_epoch=self.learner_epoch)
 
     async def _ack(self, random_: random.Random) -> None:
         if self.batches:
@@ -132,21 +175,22 @@ class World:
             self.version += 1
             self.newest = max(self.newest, self.version)
             made = self.version
-            acked = (await self.store.ack(batch, version=made)).acked
-            assert acked == len(batch)
-            again = [i for i in batch if i in self.trained_at]
+            found = await self.store.ack(batch.ids, version=made, hand_out=batch.hand_out)
+            assert (found.acked, found.retrained) == (len(batch.ids), 0)
+            again = [i for i in batch.ids if i in self.trained_at]
             assert not again, f"trained twice: {again}"
-            self.trained_at.update(dict.fromkeys(batch, made))
+            self.trained_at.update(dict.fromkeys(batch.ids, made))
             self.announcements += 1
-            await self.store.announce(self.version)
+            await self.store.announce(self.version, learner_epoch=self.learner_epoch)
 
     async def _release(self, random_: random.Random) -> None:
         if self.batches and random_.random() < 0.3:
-            await self.store.release(self.batches.pop(0))
+            batch = self.batches.pop(0)
+            assert await self.store.release(batch.ids, batch.hand_out) == len(batch.ids)
 
     async def _checkpoint(self, random_: random.Random) -> None:
         self.checkpoint = self.version
-        await self.store.confirm_checkpoint(self.version)
+        await self.store.confirm_checkpoint(self.version, learner_epoch=self.learner_epoch)
 
     async def _crash(self, random_: random.Random) -> None:
         """The learner dies and continues from its last durable checkpoint."""
@@ -154,10 +198,19 @@ class World:
         self.batches.clear()
         self.trained_at = {i: v for i, v in self.trained_at.items() if v <= self.checkpoint}
         self.announcements += 1
-        await self.store.attach(self.checkpoint)
+        self.learner_id = f"learner {self.learner_epoch + 1}"
+        attached = await self.store.attach(self.checkpoint, learner_id=self.learner_id)
+        self.learner_epoch, self.hand_outs = attached.learner_epoch, 0
 
     async def _evaluate(self, random_: random.Random) -> None:
-        await self.evaluations.start(self.version, prompts=2, samples_per_prompt=2, reward="exact_match")
+        await self.evaluations.start(
+            self.version,
+            prompts=2,
+            samples_per_prompt=2,
+            reward="exact_match",
+            learner_epoch=self.learner_epoch,
+            request_id=f"request {random_.random()}",
+        )
 
     def check(self, stats: ReplayStats) -> None:
         """What must hold at any moment."""
@@ -239,13 +292,13 @@ async def _work(worker: World, learner: World, random_: random.Random) -> None:
     weights = (4, 8, 1, 1, 1, 0.2)
     for _ in range(250):
         worker.version = learner.version
-        await worker.play(random_.choices(MOVES[:6], weights)[0], random_)
+        await worker.play(random_.choices(WORKER_MOVES, weights)[0], random_)
 
 
 async def _learn(learner: World, workers: list[World], random_: random.Random) -> None:
-    weights = (8, 6, 1, 0.5, 0.3, 0.3)
+    weights = (8, 6, 1, 1, 1, 0.5, 0.3, 0.3)
     for _ in range(500):
-        await learner.play(random_.choices((*MOVES[6:], *RARE_MOVES), weights)[0], random_)
+        await learner.play(random_.choices((*LEARNER_MOVES, *RARE_MOVES), weights)[0], random_)
 
 
 async def _observe(learner: World, store: ReplayStore) -> None:
@@ -286,4 +339,4 @@ def _finished(slot: Slot, answers: list[Completion]) -> tuple[Summary, bytes]:
         seconds=1.0,
     )
     made = group(codec.lease_to_proto(lease), answers)
-    return summarise(made, {"exact_match": 1.0}), codec.group_to_proto(made).SerializeToString()
+    return summarise(packed(made), {"exact_match": 1.0}), codec.group_to_proto(made).SerializeToString()

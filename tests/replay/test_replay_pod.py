@@ -74,7 +74,9 @@ def test_the_pod_serves_says_so_and_ends_with_status_0_on_sigterm(tmp_path: Path
 def test_a_drain_ends_the_waits_of_callers(tmp_path: Path) -> None:
     async def wait_for_batch(process: Process) -> None:
         async with calling(process.address) as stub:
-            request = pb.SampleBatchRequest(groups=4, max_staleness=8, wait_seconds=60)
+            request = pb.SampleBatchRequest(
+                groups=4, max_staleness=8, wait_seconds=60, hand_out=pb.HandOut(number=1)
+            )
             waiting = asyncio.create_task(_collect(stub.SampleBatch(request)))
             await asyncio.sleep(0.2)
             process.child.send_signal(signal.SIGTERM)

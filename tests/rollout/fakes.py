@@ -183,7 +183,7 @@ class FakeReplay(ReplayServicer):
         self, request: replay_pb2.InsertGroupRequest, context: Any
     ) -> replay_pb2.InsertGroupResponse:
         await self._refuse("insert", context)
-        self.inserted.append(codec.group_from_proto(request.group))
+        self.inserted.append(codec.group_from_proto(types_pb2.Group.FromString(request.group)))
         return replay_pb2.InsertGroupResponse(outcome=self.outcome)
 
     async def ReturnPrompts(

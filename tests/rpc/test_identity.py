@@ -45,8 +45,8 @@ def test_a_method_that_nobody_listed_may_be_called_by_nobody() -> None:
 
 
 def test_only_the_learner_moves_versions_and_only_a_rollout_hands_in() -> None:
-    changing = {"AckBatch", "AnnounceVersion", "AttachLearner", "ConfirmCheckpoint", "ReleaseBatch"}
-    for name in changing:
+    batches = {"AckBatch", "DropGroups", "ReleaseBatch"}
+    for name in batches | {"AnnounceVersion", "AttachLearner", "ConfirmCheckpoint"}:
         assert CALLERS[f"/slipstream.v1.Replay/{name}"] == {"learner"}
     assert CALLERS["/slipstream.v1.Replay/InsertGroup"] == {"rollout"}
     assert CALLERS["/slipstream.v1.Fleet/Join"] == {"rollout"}

@@ -82,7 +82,7 @@ async def circle(pod: Pod, *, served: Path, device: torch.device, goodbye: str) 
         log=pod.log,
     )
     channel = open_channel(config.replay.address, config.rpc, log=pod.log)
-    replay, report = ReplayClient(channel, config), Report(run_dir, pod.metrics)
+    replay, report = ReplayClient(channel, config, log=pod.log), Report(run_dir, pod.metrics)
     evaluator = Evaluator(
         config=config.evaluation, replay=replay, report=report, metrics=pod.metrics, log=pod.log
     )

@@ -1,67 +1,117 @@
 """What the learner asks of replay. Every call is idempotent, and tried again while replay is away."""
 
+import itertools
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TypeVar
+from uuid import uuid4
 
 import grpc
 
 from slipstream.config import RunConfig
 from slipstream.rpc import codec
 from slipstream.rpc.channel import call_again
-from slipstream.types import Cursor, Evaluation, Generated, Group
+from slipstream.rpc.errors import SlipstreamError, Superseded
+from slipstream.rpc.group_checks import check_group, parse_group, vocabulary_size
+from slipstream.telemetry.logs import Log
+from slipstream.types import Cursor, Evaluation, Generated, Group, HandOut
 from slipstream.v1 import replay_pb2 as pb
+from slipstream.v1 import types_pb2
 from slipstream.v1.replay_pb2_grpc import ReplayStub
 
 T = TypeVar("T")
 SAMPLE_WAIT_SECONDS = 5.0
 PATIENCE_SECONDS = 60.0
+INVALID = "invalid"
+"""What the ledger counts a dropped group under."""
+
+
+class TrainedTwice(SlipstreamError):
+    """A step was made on groups that the learner did not hold any more: its weights must not be kept."""
 
 
 class ReplayClient:
-    """Samples, acknowledges, announces. Errors of every method: Unreachable after a minute."""
+    """Samples, acknowledges, announces.
 
-    def __init__(self, channel: grpc.aio.Channel, config: RunConfig) -> None:
+    Errors of every method: Unreachable after a minute; Superseded when another learner has attached.
+    """
+
+    def __init__(self, channel: grpc.aio.Channel, config: RunConfig, *, log: Log | None = None) -> None:
         self._stub = ReplayStub(channel)
         self._timeout = config.rpc.timeout_seconds
         self._groups = config.learner.groups_per_step
         self._max_staleness = config.staleness.max_staleness
+        self._vocabulary = vocabulary_size(config.model.path) if config.model.path else None
+        self._log = log or Log(pod="learner", level="info")
+        self._learner_id = uuid4().hex
+        self._learner_epoch = 0
+        self._hand_outs = itertools.count(1)
 
     async def attach(self, version: int, cursor: Cursor) -> pb.AttachLearnerResponse:
         """Continue from `version`: what was in flight and what lost steps consumed is sampled again."""
-        request = pb.AttachLearnerRequest(version=version, cursor=codec.cursor_to_proto(cursor))
-        return await self._again("attach", lambda: self._stub.AttachLearner(request, timeout=self._timeout))
+        request = pb.AttachLearnerRequest(
+            version=version, cursor=codec.cursor_to_proto(cursor), learner_id=self._learner_id
+        )
+        response: pb.AttachLearnerResponse = await self._again(
+            "attach", lambda: self._stub.AttachLearner(request, timeout=self._timeout)
+        )
+        self._learner_epoch = response.learner_epoch
+        return response
 
     async def sample(self, version: int, *, groups: int | None = None) -> list[Group]:
         """A full batch (or so many groups) for the step after `version`; nothing when there is none within
         some seconds."""
-        request = pb.SampleBatchRequest(
-            groups=self._groups if groups is None else groups,
-            version=version,
-            max_staleness=self._max_staleness,
-            wait_seconds=SAMPLE_WAIT_SECONDS,
+        wanted = self._groups if groups is None else groups
+        while True:
+            batch = await self._again("sample", lambda: self._read(version, wanted))
+            if not batch.invalid:
+                return batch.groups
+            await self._drop(batch)
+
+    async def _drop(self, batch: "_Batch") -> None:
+        """Have replay throw away what is invalid in a batch."""
+        for group_id, fault in batch.invalid.items():
+            self._log.warning("invalid group dropped", group=group_id, error=fault)
+        request = pb.DropGroupsRequest(
+            group_ids=list(batch.invalid),
+            hand_out=codec.hand_out_to_proto(batch.hand_out),
+            reason=INVALID,
         )
-        return await self._again("sample", lambda: self._read(request))
+        await self._again("drop", lambda: self._stub.DropGroups(request, timeout=self._timeout))
 
     async def ack(self, groups: Sequence[Group], version: int) -> tuple[Generated, Cursor]:
         """These groups took part in the step that made `version`; what was generated since the step before,
-        and where the data stand."""
-        request = pb.AckBatchRequest(group_ids=[group.group_id for group in groups], version=version)
+        and where the data stand.
+
+        Errors: TrainedTwice when they were no longer this learner's to train on.
+        """
+        request = pb.AckBatchRequest(
+            group_ids=[group.group_id for group in groups], version=version, hand_out=_hand_out(groups)
+        )
         response = await self._again("ack", lambda: self._stub.AckBatch(request, timeout=self._timeout))
+        if response.retrained:
+            raise TrainedTwice(
+                f"step {version} trained on {response.retrained} groups that replay had taken back "
+                "meanwhile; the step is not kept. Start the learner again: it continues from its last "
+                "checkpoint"
+            )
         return codec.generated_from_proto(response.generated), codec.cursor_from_proto(response.cursor)
 
     async def release(self, groups: Sequence[Group]) -> None:
         """Put sampled groups back untrained."""
-        request = pb.ReleaseBatchRequest(group_ids=[group.group_id for group in groups])
+        request = pb.ReleaseBatchRequest(
+            group_ids=[group.group_id for group in groups], hand_out=_hand_out(groups)
+        )
         await self._again("release", lambda: self._stub.ReleaseBatch(request, timeout=self._timeout))
 
     async def announce(self, version: int) -> None:
         """The fleet serves `version`."""
-        request = pb.AnnounceVersionRequest(version=version)
+        request = pb.AnnounceVersionRequest(version=version, learner_epoch=self._learner_epoch)
         await self._again("announce", lambda: self._stub.AnnounceVersion(request, timeout=self._timeout))
 
     async def confirm_checkpoint(self, version: int) -> None:
         """The checkpoint of `version` is durable."""
-        request = pb.ConfirmCheckpointRequest(version=version)
+        request = pb.ConfirmCheckpointRequest(version=version, learner_epoch=self._learner_epoch)
         await self._again("confirm", lambda: self._stub.ConfirmCheckpoint(request, timeout=self._timeout))
 
     async def start_evaluation(
@@ -69,7 +119,12 @@ class ReplayClient:
     ) -> str:
         """Begin an evaluation; returns its name."""
         request = pb.StartEvaluationRequest(
-            version=version, prompts=prompts, samples_per_prompt=samples_per_prompt, reward=reward
+            version=version,
+            prompts=prompts,
+            samples_per_prompt=samples_per_prompt,
+            reward=reward,
+            learner_epoch=self._learner_epoch,
+            request_id=uuid4().hex,
         )
         response = await self._again(
             "start evaluation", lambda: self._stub.StartEvaluation(request, timeout=self._timeout)
@@ -91,9 +146,51 @@ class ReplayClient:
             mean_version=response.mean_version,
         )
 
-    async def _read(self, request: pb.SampleBatchRequest) -> list[Group]:
+    async def _read(self, version: int, groups: int) -> "_Batch":
+        """One call for a batch: a hand-out of its own, after which an earlier one is worth nothing."""
+        hand_out = HandOut(learner_epoch=self._learner_epoch, number=next(self._hand_outs))
+        request = pb.SampleBatchRequest(
+            groups=groups,
+            version=version,
+            max_staleness=self._max_staleness,
+            wait_seconds=SAMPLE_WAIT_SECONDS,
+            hand_out=codec.hand_out_to_proto(hand_out),
+        )
         call = self._stub.SampleBatch(request, timeout=SAMPLE_WAIT_SECONDS + self._timeout)
-        return [codec.group_from_proto(response.group) async for response in call]
+        batch = _Batch(hand_out=hand_out)
+        async for response in call:
+            batch.add(response.group, self._vocabulary)
+        return batch
 
     async def _again(self, what: str, call: Callable[[], Awaitable[T]]) -> T:
-        return await call_again(what, call, give_up_after=PATIENCE_SECONDS)
+        try:
+            return await call_again(what, call, give_up_after=PATIENCE_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.ABORTED:
+                raise
+            raise Superseded(f"{what}: {error.details()}; end this learner") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Batch:
+    """What one hand-out gave: groups to train on, and by group id what is wrong with the others."""
+
+    hand_out: HandOut
+    groups: list[Group] = field(default_factory=list)
+    invalid: dict[str, str] = field(default_factory=dict)
+
+    def add(self, payload: bytes, vocabulary: int | None) -> None:
+        packed = parse_group(payload)
+        try:
+            check_group(packed, vocabulary)
+            message = types_pb2.Group.FromString(payload)
+            self.groups.append(codec.group_from_proto(message, hand_out=self.hand_out))
+        except ValueError as error:
+            self.invalid[packed.group_id] = f"from worker {packed.worker_id}: {error}"
+
+
+def _hand_out(groups: Sequence[Group]) -> pb.HandOut:
+    """What gave a batch to this learner. Errors: ValueError for groups of several batches."""
+    (hand_out,) = {group.hand_out for group in groups}
+    assert hand_out is not None, "groups come from `sample`"
+    return codec.hand_out_to_proto(hand_out)

@@ -146,6 +146,7 @@ async def _serve(pod: Pod, scripts: Scripts, store: ReplayStore) -> None:
             evaluations=EvaluationStore(scripts),
             prompts=prompts,
             metrics=pod.metrics,
+            log=pod.log,
             stop=pod.stop,
         )
     )

@@ -22,6 +22,7 @@ SCRIPTS = (
     "insert_evaluation",
     "sample",
     "release",
+    "drop",
     "ack",
     "announce",
     "confirm",

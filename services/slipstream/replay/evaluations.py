@@ -13,27 +13,42 @@ class EvaluationStore:
     def __init__(self, scripts: Scripts) -> None:
         self._scripts = scripts
 
-    async def start(self, version: int, *, prompts: int, samples_per_prompt: int, reward: str) -> str:
-        """Queue the first `prompts` held-out prompts; the id of the evaluation."""
-        found = await self._scripts.call("start_evaluation", version, prompts, samples_per_prompt, reward)
+    async def start(
+        self,
+        version: int,
+        *,
+        prompts: int,
+        samples_per_prompt: int,
+        reward: str,
+        learner_epoch: int,
+        request_id: str,
+    ) -> str:
+        """Queue the first `prompts` held-out prompts; the id of the evaluation. Idempotent by `request_id`.
+
+        Errors: Superseded by another learner.
+        """
+        found = await self._scripts.call(
+            "start_evaluation", version, prompts, samples_per_prompt, reward, learner_epoch, request_id
+        )
         return str(found.decode())
 
     async def insert(self, group_id: str, epoch: int, summary: Summary) -> Inserted:
         """Count a finished group. Idempotent by (group id, epoch).
 
-        Errors: InvalidRequest when it has not as many completions as were leased.
+        An invalid one counts as completions that could not be scored.
         """
         rewards = [part for name, r in summary.rewards.items() for part in (name, repr(r.sum), r.count)]
-        outcome, detail = await self._scripts.call(
+        answer = await self._scripts.call(
             "insert_evaluation",
             group_id,
             epoch,
+            summary.fault,
             summary.completions,
             summary.sampled_tokens,
             summary.version_sum,
             *rewards,
         )
-        return inserted_from(group_id, summary.completions, outcome.decode(), detail.decode())
+        return inserted_from(answer)
 
     async def get(self, evaluation_id: str) -> Evaluation:
         """The state of an evaluation. Errors: NotFound."""

@@ -23,6 +23,7 @@ STATES = (
     "fenced",
     "duplicates",
     "refills_exhausted",
+    "retrained",
 )
 
 

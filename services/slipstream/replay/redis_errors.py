@@ -7,10 +7,12 @@ from contextlib import contextmanager
 from redis import exceptions
 
 from slipstream.replay.access import Access, PasswordUnreadable
-from slipstream.rpc.errors import OutOfMemory, SlipstreamError, Unreachable
+from slipstream.rpc.errors import OutOfMemory, SlipstreamError, Superseded, Unreachable
 
 IN_A_SCRIPT = "The user executing the script can't"
 WITHOUT_PASSWORD = ("Authentication required", "HELLO must be called with the client already authenticated")
+SUPERSEDED = "SUPERSEDED "
+"""Error code of our scripts, as Redis' own begin with WRONGTYPE or NOSCRIPT."""
 HANGING_UP = ("closed by server", "reset by peer")
 
 
@@ -56,6 +58,8 @@ def _unauthenticated(error: Exception, access: Access) -> str:
 
 def _of_answer(error: exceptions.ResponseError, access: Access) -> SlipstreamError | None:
     text = str(error)
+    if text.startswith(SUPERSEDED):
+        return Superseded(text.removeprefix(SUPERSEDED))
     # Of a script, Redis 7 says so with the code OOM, and 6.2 in the text of an ERR.
     if isinstance(error, exceptions.OutOfMemoryError) or "OOM command not allowed" in text:
         return OutOfMemory(

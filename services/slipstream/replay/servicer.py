@@ -10,15 +10,20 @@ from slipstream.replay.checks import check_at_least, check_group_ids, check_name
 from slipstream.replay.curriculum import Curriculum
 from slipstream.replay.evaluations import EvaluationStore
 from slipstream.replay.store import Inserted, ReplayStore, Slot, purpose_of
-from slipstream.replay.summary import summarise
+from slipstream.replay.summary import Summary, summarise
 from slipstream.replay.waiting import finish_or_undo, poll
 from slipstream.rpc import codec
 from slipstream.rpc.errors import InvalidRequest
+from slipstream.rpc.group_checks import InvalidGroup, check_group, parse_group, vocabulary_size
 from slipstream.tasks import PromptSource
+from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
-from slipstream.types import Lease, Purpose
+from slipstream.types import HandOut, Lease, Purpose
 from slipstream.v1 import replay_pb2 as pb
 from slipstream.v1 import replay_pb2_grpc
+from slipstream.v1.packed_pb2 import PackedGroup
+
+INVALID = "invalid"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +36,7 @@ class Collaborators:
     evaluations: EvaluationStore
     prompts: PromptSource
     metrics: Metrics
+    log: Log
     stop: asyncio.Event
 
 
@@ -40,6 +46,9 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
     def __init__(self, collaborators: Collaborators) -> None:
         self._with = collaborators
         self._store = collaborators.store
+        config = collaborators.config
+        self._weights: dict[str, float] = {reward.name: reward.weight for reward in config.rewards}
+        self._vocabulary = vocabulary_size(config.model.path) if config.model.path else None
 
     async def LeasePrompts(self, request: pb.LeasePromptsRequest, context: Any) -> pb.LeasePromptsResponse:
         """Wait for admission; if the worker goes away meanwhile, its slots are free again."""
@@ -65,50 +74,65 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
 
     async def InsertGroup(self, request: pb.InsertGroupRequest, context: Any) -> pb.InsertGroupResponse:
         """Take a finished group: as it came, byte by byte."""
-        check_group_ids([request.group.group_id])
-        inserted = await self._insert(request)
+        group = parse_group(request.group)
+        check_group_ids([group.group_id])
+        inserted = await self._insert(group, request.group)
+        if inserted.reason == INVALID:
+            self._with.log.warning(
+                "invalid group", worker=group.worker_id, group=group.group_id, error=inserted.detail
+            )
         outcome = codec.INSERT_OUTCOMES[inserted.outcome]
-        return pb.InsertGroupResponse(outcome=outcome, filter_reason=inserted.reason)
+        return pb.InsertGroupResponse(outcome=outcome, filter_reason=inserted.reason, detail=inserted.detail)
 
     async def SampleBatch(
         self, request: pb.SampleBatchRequest, context: Any
     ) -> AsyncIterator[pb.SampleBatchResponse]:
-        """Stream a batch; if the learner goes away before its end, the batch is released."""
+        """Stream a batch; if the learner goes away before its end, the batch is released, unless a newer call
+        has been given it."""
+        hand_out = _hand_out(request.hand_out)
         check_at_least(1, groups=request.groups)
         check_at_least(0, version=request.version, max_staleness=request.max_staleness)
         with self._with.metrics.waiting("batch"):
-            ids = await self._wait_for_batch(request)
+            ids = await self._wait_for_batch(request, hand_out)
         delivered = False
         try:
             for group_id in ids:
-                response = pb.SampleBatchResponse()
-                response.group.MergeFromString(await self._store.payload(group_id))
-                yield response
+                yield pb.SampleBatchResponse(group=await self._store.payload(group_id))
             delivered = True
         finally:
             if not delivered:
-                await self._store.release(ids)
+                await self._store.release(ids, hand_out)
 
     async def AckBatch(self, request: pb.AckBatchRequest, context: Any) -> pb.AckBatchResponse:
         """The optimizer step has been made."""
         check_at_least(0, version=request.version)
-        found = await self._store.ack(request.group_ids, version=request.version)
+        hand_out = _hand_out(request.hand_out)
+        found = await self._store.ack(request.group_ids, version=request.version, hand_out=hand_out)
         return pb.AckBatchResponse(
             acked=found.acked,
+            retrained=found.retrained,
             generated=codec.generated_to_proto(found.generated),
             cursor=codec.cursor_to_proto(found.cursor),
         )
 
     async def ReleaseBatch(self, request: pb.ReleaseBatchRequest, context: Any) -> pb.ReleaseBatchResponse:
         """Put a batch back."""
-        return pb.ReleaseBatchResponse(released=await self._store.release(request.group_ids))
+        released = await self._store.release(request.group_ids, _hand_out(request.hand_out))
+        return pb.ReleaseBatchResponse(released=released)
+
+    async def DropGroups(self, request: pb.DropGroupsRequest, context: Any) -> pb.DropGroupsResponse:
+        """Throw groups away."""
+        check_named(reason=request.reason)
+        hand_out = _hand_out(request.hand_out)
+        dropped = await self._store.drop(request.group_ids, hand_out, reason=request.reason)
+        return pb.DropGroupsResponse(dropped=dropped)
 
     async def AnnounceVersion(
         self, request: pb.AnnounceVersionRequest, context: Any
     ) -> pb.AnnounceVersionResponse:
         """Open admission."""
         check_at_least(0, version=request.version)
-        await self._store.announce(request.version)
+        await self._store.announce(request.version, learner_epoch=request.learner_epoch)
         return pb.AnnounceVersionResponse()
 
     async def ConfirmCheckpoint(
@@ -116,13 +140,18 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
     ) -> pb.ConfirmCheckpointResponse:
         """Let trained groups go."""
         check_at_least(0, version=request.version)
-        return pb.ConfirmCheckpointResponse(freed=await self._store.confirm_checkpoint(request.version))
+        freed = await self._store.confirm_checkpoint(request.version, learner_epoch=request.learner_epoch)
+        return pb.ConfirmCheckpointResponse(freed=freed)
 
     async def AttachLearner(self, request: pb.AttachLearnerRequest, context: Any) -> pb.AttachLearnerResponse:
         """Begin, or continue from a checkpoint."""
         check_at_least(0, version=request.version)
-        attached = await self._store.attach(request.version, codec.cursor_from_proto(request.cursor))
-        return pb.AttachLearnerResponse(released=attached.released, restored=attached.restored)
+        check_named(learner_id=request.learner_id)
+        cursor = codec.cursor_from_proto(request.cursor)
+        attached = await self._store.attach(request.version, cursor, learner_id=request.learner_id)
+        return pb.AttachLearnerResponse(
+            released=attached.released, restored=attached.restored, learner_epoch=attached.learner_epoch
+        )
 
     async def StartEvaluation(
         self, request: pb.StartEvaluationRequest, context: Any
@@ -134,6 +163,8 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
             prompts=min(request.prompts, self._with.prompts.held_out_size or request.prompts),
             samples_per_prompt=request.samples_per_prompt,
             reward=request.reward,
+            learner_epoch=request.learner_epoch,
+            request_id=request.request_id,
         )
         return pb.StartEvaluationResponse(evaluation_id=evaluation_id)
 
@@ -176,26 +207,38 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
     async def _give_back(self, worker: str, slots: Sequence[Slot]) -> int:
         return await self._store.give_back(worker, [(slot.group_id, slot.epoch) for slot in slots])
 
-    async def _insert(self, request: pb.InsertGroupRequest) -> Inserted:
-        group = codec.group_from_proto(request.group)
-        summary = summarise(group, {reward.name: reward.weight for reward in self._with.config.rewards})
+    async def _insert(self, group: PackedGroup, payload: bytes) -> Inserted:
+        try:
+            check_group(group, self._vocabulary)
+            summary = summarise(group, self._weights)
+        except InvalidGroup as error:
+            summary = Summary(prompt_id=group.prompt.prompt_id, fault=str(error))
         if purpose_of(group.group_id) is Purpose.EVALUATION:
             return await self._with.evaluations.insert(group.group_id, group.lease_epoch, summary)
-        payload = request.group.SerializeToString()
         return await self._store.insert(group.group_id, group.lease_epoch, summary, payload)
 
-    async def _wait_for_batch(self, request: pb.SampleBatchRequest) -> tuple[str, ...]:
+    async def _wait_for_batch(self, request: pb.SampleBatchRequest, hand_out: HandOut) -> tuple[str, ...]:
         async def attempt() -> tuple[str, ...]:
             step = self._store.sample(
-                request.groups, version=request.version, max_staleness=request.max_staleness
+                request.groups,
+                version=request.version,
+                max_staleness=request.max_staleness,
+                hand_out=hand_out,
             )
-            return await finish_or_undo(step, self._store.release)
+            return await finish_or_undo(step, lambda ids: self._store.release(ids, hand_out))
 
         return await poll(attempt, seconds=check_wait(request.wait_seconds), stop=self._with.stop)
 
     def _check_evaluation(self, request: pb.StartEvaluationRequest) -> None:
         check_at_least(0, version=request.version)
         check_at_least(1, prompts=request.prompts, samples_per_prompt=request.samples_per_prompt)
+        check_named(request_id=request.request_id)
         known = [reward.name for reward in self._with.config.rewards]
         if request.reward not in known:
             raise InvalidRequest(f"reward is {request.reward!r}; the run has {known}; set evaluation.reward")
+
+
+def _hand_out(message: pb.HandOut) -> HandOut:
+    """The hand-out of a request. Errors: InvalidRequest when it is not numbered."""
+    check_at_least(1, hand_out=message.number)
+    return codec.hand_out_from_proto(message)

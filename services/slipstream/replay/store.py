@@ -9,8 +9,8 @@ from slipstream.algorithms.spec import DynamicSampling, Shaping
 from slipstream.replay.connection import Scripts
 from slipstream.replay.redis_health import RedisHealth, health_from
 from slipstream.replay.summary import Summary
-from slipstream.rpc.errors import InvalidRequest, NotFound
-from slipstream.types import START, Cursor, Generated, InsertOutcome, Ledger, Purpose, ReplayStats
+from slipstream.rpc.errors import NotFound
+from slipstream.types import START, Cursor, Generated, HandOut, InsertOutcome, Ledger, Purpose, ReplayStats
 
 COUNTERS = (
     "leased",
@@ -49,26 +49,30 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inserted:
-    """What became of an insert, and why it was filtered if it was."""
+    """What became of an insert, why it was filtered if it was, and what is wrong with it if it is invalid."""
 
     outcome: InsertOutcome
     reason: str = ""
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attached:
-    """Groups that a new learner finds back in the buffer: from in flight, and from steps that were lost."""
+    """Groups that a new learner finds back in the buffer: from in flight, and from steps that were lost; and
+    the epoch that it has from now on."""
 
     released: int
     restored: int
+    learner_epoch: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acked:
     """How many groups were in flight until now, what was generated since the step before, and where the data
-    stand."""
+    stand; and how many groups the step trained on although its hand-out did not hold them any more."""
 
     acked: int
+    retrained: int
     generated: Generated
     cursor: Cursor
 
@@ -124,13 +128,15 @@ class ReplayStore:
     async def insert(self, group_id: str, epoch: int, summary: Summary, payload: bytes) -> Inserted:
         """Take a finished training group. Idempotent by (group id, epoch).
 
-        Without variance it is filtered while dynamic sampling has refills left for the announced version.
-        Errors: InvalidRequest when it has not as many completions as were leased.
+        Without variance it is filtered while dynamic sampling has refills left for the announced version. One
+        with a fault, with not as many completions as were leased, or sampled by a version that no learner has
+        made, is filtered as invalid.
         """
-        outcome, detail = await self._scripts.call(
+        answer = await self._scripts.call(
             "insert",
             group_id,
             epoch,
+            summary.fault,
             summary.completions,
             summary.scored,
             summary.withheld,
@@ -144,14 +150,19 @@ class ReplayStore:
             int(summary.scored > 0 and not self._varied(summary)),
             *(part for name, r in summary.rewards.items() for part in (name, repr(r.sum), r.count)),
         )
-        return inserted_from(group_id, summary.completions, outcome.decode(), detail.decode())
+        return inserted_from(answer)
 
-    async def sample(self, groups: int, *, version: int, max_staleness: int) -> tuple[str, ...]:
+    async def sample(
+        self, groups: int, *, version: int, max_staleness: int, hand_out: HandOut
+    ) -> tuple[str, ...]:
         """Drop what is over age; then put the oldest `groups` groups in flight, or none. Their ids.
 
-        Idempotent by `version`: a batch that is in flight for that step is given again.
+        What an older hand-out holds for the same step goes back first. May be called again under the same
+        hand-out until it has made one. Errors: Superseded when it is not the newest.
         """
-        found = await self._scripts.call("sample", groups, version - max_staleness, version)
+        found = await self._scripts.call(
+            "sample", groups, version - max_staleness, version, hand_out.learner_epoch, hand_out.number
+        )
         return tuple(group_id.decode() for group_id in found)
 
     async def payload(self, group_id: str) -> bytes:
@@ -161,33 +172,46 @@ class ReplayStore:
             raise NotFound(f"group {group_id} is not in the buffer; attach the learner again")
         return found
 
-    async def release(self, group_ids: Sequence[str]) -> int:
-        """Put groups in flight back at their old place; how many were in flight."""
-        return int(await self._scripts.call("release", *group_ids))
+    async def release(self, group_ids: Sequence[str], hand_out: HandOut) -> int:
+        """Put groups back at their old place; how many this hand-out held."""
+        return int(
+            await self._scripts.call("release", f"{hand_out.learner_epoch}:{hand_out.number}", *group_ids)
+        )
 
-    async def ack(self, group_ids: Sequence[str], *, version: int) -> Acked:
-        """These took part in the step that made `version`."""
-        acked, flat, dispatched, still = await self._scripts.call("ack", version, *group_ids)
+    async def drop(self, group_ids: Sequence[str], hand_out: HandOut, *, reason: str) -> int:
+        """Throw groups away; how many this hand-out held."""
+        return int(
+            await self._scripts.call(
+                "drop", f"{hand_out.learner_epoch}:{hand_out.number}", reason, *group_ids
+            )
+        )
+
+    async def ack(self, group_ids: Sequence[str], *, version: int, hand_out: HandOut) -> Acked:
+        """These took part in the step that made `version`. Errors: Superseded by another learner."""
+        acked, flat, dispatched, still, retrained = await self._scripts.call(
+            "ack", version, hand_out.learner_epoch, hand_out.number, *group_ids
+        )
         cursor = Cursor(dispatched=dispatched, open=tuple(sorted(still)))
-        return Acked(acked=acked, generated=_generated(flat), cursor=cursor)
+        return Acked(acked=acked, retrained=retrained, generated=_generated(flat), cursor=cursor)
 
-    async def confirm_checkpoint(self, version: int) -> int:
-        """Let go of groups trained up to `version`; how many."""
-        return int(await self._scripts.call("confirm", version))
+    async def confirm_checkpoint(self, version: int, *, learner_epoch: int) -> int:
+        """Let go of groups trained up to `version`; how many. Errors: Superseded by another learner."""
+        return int(await self._scripts.call("confirm", version, learner_epoch))
 
-    async def announce(self, version: int) -> None:
-        """The fleet serves `version`."""
-        await self._scripts.call("announce", version)
+    async def announce(self, version: int, *, learner_epoch: int) -> None:
+        """The fleet serves `version`. Errors: Superseded by another learner."""
+        await self._scripts.call("announce", version, learner_epoch)
 
-    async def attach(self, version: int, cursor: Cursor = START) -> Attached:
+    async def attach(self, version: int, cursor: Cursor = START, *, learner_id: str) -> Attached:
         """The learner continues from `version`: all that is in flight or was trained on later comes back.
 
-        `cursor` is where the data stood then: a Redis that has lost that goes on from there.
+        `cursor` is where the data stood then: a Redis that has lost that goes on from there. Calls of earlier
+        learners are refused from now on. A second call of the same learner changes nothing.
         """
-        released, restored = await self._scripts.call(
-            "attach", version, self._limits.groups_per_step, cursor.dispatched, *cursor.open
+        released, restored, epoch = await self._scripts.call(
+            "attach", version, self._limits.groups_per_step, learner_id, cursor.dispatched, *cursor.open
         )
-        return Attached(released=released, restored=restored)
+        return Attached(released=released, restored=restored, learner_epoch=epoch)
 
     async def stats(self) -> ReplayStats:
         """The ledger and the admission state, read in one step."""
@@ -195,7 +219,7 @@ class ReplayStore:
             "stats", self._limits.pipeline_depth, self._limits.groups_per_step
         )
         counters = {k.decode(): int(v) for k, v in zip(flat[::2], flat[1::2], strict=True)}
-        running, buffered, in_flight, kept = sizes
+        running, buffered, in_flight, kept, retrained = sizes
         ledger = Ledger(
             **{name: counters.get(name, 0) for name in COUNTERS},
             filtered=_by_reason(counters, "filtered:"),
@@ -204,6 +228,7 @@ class ReplayStore:
             running=running,
             buffered=buffered,
             in_flight=in_flight,
+            retrained=retrained,
         )
         return ReplayStats(ledger=ledger, version=counters.get("version", 0), admission_free=free, kept=kept)
 
@@ -235,14 +260,10 @@ def purpose_of(group_id: str) -> Purpose:
     return Purpose.EVALUATION if group_id.startswith("e") else Purpose.TRAINING
 
 
-def inserted_from(group_id: str, completions: int, outcome: str, detail: str) -> Inserted:
-    """The answer of an insert script as a value. Errors: InvalidRequest for a group of the wrong size."""
-    if outcome == "wrong size":
-        raise InvalidRequest(
-            f"group {group_id} has {completions} completions, but its lease asked for {detail}; "
-            "withhold a completion by a reward whose outcome is an error, or return the lease"
-        )
-    return Inserted(outcome=InsertOutcome(outcome), reason=detail)
+def inserted_from(answer: Sequence[bytes]) -> Inserted:
+    """The answer of an insert script as a value."""
+    outcome, reason, detail = (part.decode() for part in answer)
+    return Inserted(outcome=InsertOutcome(outcome), reason=reason, detail=detail)
 
 
 def _generated(flat: Sequence[bytes]) -> Generated:

@@ -1,10 +1,13 @@
-"""What the ledger needs to know of a group, computed from its values alone."""
+"""What the ledger needs to know of a group, computed from its bytes alone."""
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from slipstream.types import Completion, Group, Outcome
+from slipstream.v1 import types_pb2 as pb
+from slipstream.v1.packed_pb2 import PackedCompletion, PackedGroup
+
+TOKEN_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,16 +23,18 @@ class Summary:
     """The numbers of one group. `version_sum` is summed over `sampled_tokens`, those with mask 1.
 
     `task_rewards` are those of the scored completions: the weighted sum of the components, before shaping.
+    `fault` says what is wrong with a malformed group; of such a one nothing else is known but the prompt.
     """
 
     prompt_id: str
-    completions: int
-    task_rewards: tuple[float, ...]
-    tokens: int
-    sampled_tokens: int
-    version_sum: int
-    newest_version: int
-    rewards: Mapping[str, RewardSum]
+    completions: int = 0
+    task_rewards: tuple[float, ...] = ()
+    tokens: int = 0
+    sampled_tokens: int = 0
+    version_sum: int = 0
+    newest_version: int = 0
+    rewards: Mapping[str, RewardSum] = field(default_factory=dict)
+    fault: str = ""
 
     @property
     def scored(self) -> int:
@@ -42,47 +47,39 @@ class Summary:
         return self.completions - self.scored
 
 
-def summarise(group: Group, weights: Mapping[str, float]) -> Summary:
-    """Sum up a group, with the weight of each reward by name; a reward without one weighs 0.
-
-    Errors: ValueError for a completion without rewards, or a score that is not finite.
-    """
-    for number, completion in enumerate(group.completions):
-        _check_rewards(completion, f"group {group.group_id}, completion {number}")
+def summarise(group: PackedGroup, weights: Mapping[str, float]) -> Summary:
+    """Sum up a group that `check_group` has checked, with the weight of each reward by name; a reward without
+    one weighs 0."""
+    completions = list(group.completions)
     return Summary(
         prompt_id=group.prompt.prompt_id,
-        completions=len(group.completions),
-        task_rewards=tuple(_task_reward(c, weights) for c in group.completions if not c.withheld),
-        tokens=group.tokens,
-        sampled_tokens=sum(sum(completion.mask) for completion in group.completions),
-        version_sum=sum(_version_sum(completion) for completion in group.completions),
-        newest_version=group.newest_version,
-        rewards=_reward_sums(group),
+        completions=len(completions),
+        task_rewards=tuple(_task_reward(c, weights) for c in completions if not _withheld(c)),
+        tokens=sum(len(c.token_ids) // TOKEN_BYTES for c in completions),
+        sampled_tokens=sum(c.mask.count(b"\x01") for c in completions),
+        version_sum=sum(_version_sum(c) for c in completions),
+        newest_version=max((span.version for c in completions for span in c.spans), default=0),
+        rewards=_reward_sums(completions),
     )
 
 
-def _check_rewards(completion: Completion, where: str) -> None:
-    if not completion.rewards:
-        raise ValueError(f"{where} has no rewards; have the verifier score it before inserting the group")
-    for reward in completion.rewards:
-        if reward.outcome is not Outcome.ERROR and not math.isfinite(reward.value):
-            raise ValueError(
-                f"{where}: reward {reward.name} is {reward.value}; a failed score is an error, not a number"
-            )
+def _withheld(completion: PackedCompletion) -> bool:
+    return any(reward.outcome == pb.OUTCOME_ERROR for reward in completion.rewards)
 
 
-def _task_reward(completion: Completion, weights: Mapping[str, float]) -> float:
+def _task_reward(completion: PackedCompletion, weights: Mapping[str, float]) -> float:
     return sum(weights.get(reward.name, 0.0) * reward.value for reward in completion.rewards)
 
 
-def _version_sum(completion: Completion) -> int:
-    return sum(span.version * sum(completion.mask[span.start : span.end]) for span in completion.spans)
+def _version_sum(completion: PackedCompletion) -> int:
+    mask = completion.mask
+    return sum(span.version * mask.count(b"\x01", span.start, span.end) for span in completion.spans)
 
 
-def _reward_sums(group: Group) -> dict[str, RewardSum]:
+def _reward_sums(completions: list[PackedCompletion]) -> dict[str, RewardSum]:
     values: dict[str, list[float]] = {}
-    for completion in group.completions:
+    for completion in completions:
         for reward in completion.rewards:
-            if reward.outcome is not Outcome.ERROR:
+            if reward.outcome != pb.OUTCOME_ERROR:
                 values.setdefault(reward.name, []).append(reward.value)
     return {name: RewardSum(sum=math.fsum(scores), count=len(scores)) for name, scores in values.items()}

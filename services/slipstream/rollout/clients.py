@@ -54,7 +54,7 @@ class ReplayClient:
 
     async def insert(self, group: Group) -> InsertOutcome:
         """Hand in a group. Errors: Unreachable when replay stays away for longer than a lease."""
-        request = replay_pb2.InsertGroupRequest(group=codec.group_to_proto(group))
+        request = replay_pb2.InsertGroupRequest(group=codec.group_to_proto(group).SerializeToString())
         response = await call_again(
             f"insert of {group.group_id}",
             lambda: self._stub.InsertGroup(request, timeout=self._timeout),

@@ -67,7 +67,7 @@ def reward_to_proto(reward: t.Reward) -> pb.Reward:
 
 def reward_from_proto(message: pb.Reward) -> t.Reward:
     """Message → Reward. Errors: ValueError for an outcome that is not set."""
-    outcome = _known(_OUTCOME_OF, message.outcome, "Reward.outcome")
+    outcome = outcome_from_proto(message.outcome)
     return t.Reward(name=message.name, value=message.value, outcome=outcome, detail=message.detail)
 
 
@@ -137,8 +137,8 @@ def group_to_proto(group: t.Group) -> pb.Group:
     )
 
 
-def group_from_proto(message: pb.Group) -> t.Group:
-    """Message → Group. Errors: ValueError naming what is malformed."""
+def group_from_proto(message: pb.Group, *, hand_out: t.HandOut | None = None) -> t.Group:
+    """Message → Group, as this hand-out gave it. Errors: ValueError naming what is malformed."""
     return t.Group(
         group_id=message.group_id,
         lease_epoch=message.lease_epoch,
@@ -147,6 +147,7 @@ def group_from_proto(message: pb.Group) -> t.Group:
         prompt_token_ids=tuple(message.prompt_token_ids),
         completions=tuple(completion_from_proto(completion) for completion in message.completions),
         worker_id=message.worker_id,
+        hand_out=hand_out,
     )
 
 
@@ -198,6 +199,16 @@ def cursor_from_proto(message: replay.Cursor) -> t.Cursor:
     return t.Cursor(dispatched=message.dispatched, open=tuple(message.open))
 
 
+def hand_out_to_proto(hand_out: t.HandOut) -> replay.HandOut:
+    """HandOut → message."""
+    return replay.HandOut(learner_epoch=hand_out.learner_epoch, number=hand_out.number)
+
+
+def hand_out_from_proto(message: replay.HandOut) -> t.HandOut:
+    """Message → HandOut."""
+    return t.HandOut(learner_epoch=message.learner_epoch, number=message.number)
+
+
 def generated_to_proto(generated: t.Generated) -> replay.Generated:
     """Generated → message."""
     return replay.Generated(
@@ -221,6 +232,11 @@ def generated_from_proto(message: replay.Generated) -> t.Generated:
 def finish_reason_from_proto(number: int) -> t.FinishReason:
     """Enum number → FinishReason. Errors: ValueError when it is not set."""
     return _known(_FINISH_REASON_OF, number, "finish_reason")
+
+
+def outcome_from_proto(number: int) -> t.Outcome:
+    """Enum number → Outcome. Errors: ValueError when it is not set."""
+    return _known(_OUTCOME_OF, number, "Reward.outcome")
 
 
 def insert_outcome_from_proto(number: int) -> t.InsertOutcome:

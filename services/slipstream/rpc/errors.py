@@ -62,6 +62,12 @@ class Busy(SlipstreamError):
         return ((RETRY_AFTER, str(round(1000 * self.retry_after_seconds))),)
 
 
+class Superseded(SlipstreamError):
+    """A newer call of the same learner, or another learner, has taken the caller's place."""
+
+    status = grpc.StatusCode.ABORTED
+
+
 class Unreachable(SlipstreamError):
     """A service that is needed does not answer; it may come back."""
 

@@ -90,52 +90,68 @@ class ReturnPromptsResponse(_message.Message):
 class InsertGroupRequest(_message.Message):
     __slots__ = ("group",)
     GROUP_FIELD_NUMBER: _ClassVar[int]
-    group: _types_pb2.Group
-    def __init__(self, group: _Optional[_Union[_types_pb2.Group, _Mapping]] = ...) -> None: ...
+    group: bytes
+    def __init__(self, group: _Optional[bytes] = ...) -> None: ...
 
 class InsertGroupResponse(_message.Message):
-    __slots__ = ("outcome", "filter_reason")
+    __slots__ = ("outcome", "filter_reason", "detail")
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     FILTER_REASON_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
     outcome: InsertOutcome
     filter_reason: str
-    def __init__(self, outcome: _Optional[_Union[InsertOutcome, str]] = ..., filter_reason: _Optional[str] = ...) -> None: ...
+    detail: str
+    def __init__(self, outcome: _Optional[_Union[InsertOutcome, str]] = ..., filter_reason: _Optional[str] = ..., detail: _Optional[str] = ...) -> None: ...
+
+class HandOut(_message.Message):
+    __slots__ = ("learner_epoch", "number")
+    LEARNER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    learner_epoch: int
+    number: int
+    def __init__(self, learner_epoch: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
 
 class SampleBatchRequest(_message.Message):
-    __slots__ = ("groups", "version", "max_staleness", "wait_seconds")
+    __slots__ = ("groups", "version", "max_staleness", "wait_seconds", "hand_out")
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     MAX_STALENESS_FIELD_NUMBER: _ClassVar[int]
     WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    HAND_OUT_FIELD_NUMBER: _ClassVar[int]
     groups: int
     version: int
     max_staleness: int
     wait_seconds: float
-    def __init__(self, groups: _Optional[int] = ..., version: _Optional[int] = ..., max_staleness: _Optional[int] = ..., wait_seconds: _Optional[float] = ...) -> None: ...
+    hand_out: HandOut
+    def __init__(self, groups: _Optional[int] = ..., version: _Optional[int] = ..., max_staleness: _Optional[int] = ..., wait_seconds: _Optional[float] = ..., hand_out: _Optional[_Union[HandOut, _Mapping]] = ...) -> None: ...
 
 class SampleBatchResponse(_message.Message):
     __slots__ = ("group",)
     GROUP_FIELD_NUMBER: _ClassVar[int]
-    group: _types_pb2.Group
-    def __init__(self, group: _Optional[_Union[_types_pb2.Group, _Mapping]] = ...) -> None: ...
+    group: bytes
+    def __init__(self, group: _Optional[bytes] = ...) -> None: ...
 
 class AckBatchRequest(_message.Message):
-    __slots__ = ("group_ids", "version")
+    __slots__ = ("group_ids", "version", "hand_out")
     GROUP_IDS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    HAND_OUT_FIELD_NUMBER: _ClassVar[int]
     group_ids: _containers.RepeatedScalarFieldContainer[str]
     version: int
-    def __init__(self, group_ids: _Optional[_Iterable[str]] = ..., version: _Optional[int] = ...) -> None: ...
+    hand_out: HandOut
+    def __init__(self, group_ids: _Optional[_Iterable[str]] = ..., version: _Optional[int] = ..., hand_out: _Optional[_Union[HandOut, _Mapping]] = ...) -> None: ...
 
 class AckBatchResponse(_message.Message):
-    __slots__ = ("acked", "generated", "cursor")
+    __slots__ = ("acked", "generated", "cursor", "retrained")
     ACKED_FIELD_NUMBER: _ClassVar[int]
     GENERATED_FIELD_NUMBER: _ClassVar[int]
     CURSOR_FIELD_NUMBER: _ClassVar[int]
+    RETRAINED_FIELD_NUMBER: _ClassVar[int]
     acked: int
     generated: Generated
     cursor: Cursor
-    def __init__(self, acked: _Optional[int] = ..., generated: _Optional[_Union[Generated, _Mapping]] = ..., cursor: _Optional[_Union[Cursor, _Mapping]] = ...) -> None: ...
+    retrained: int
+    def __init__(self, acked: _Optional[int] = ..., generated: _Optional[_Union[Generated, _Mapping]] = ..., cursor: _Optional[_Union[Cursor, _Mapping]] = ..., retrained: _Optional[int] = ...) -> None: ...
 
 class Cursor(_message.Message):
     __slots__ = ("dispatched", "open")
@@ -172,10 +188,12 @@ class Generated(_message.Message):
     def __init__(self, groups: _Optional[int] = ..., unvaried_groups: _Optional[int] = ..., reward_sums: _Optional[_Mapping[str, float]] = ..., reward_counts: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class ReleaseBatchRequest(_message.Message):
-    __slots__ = ("group_ids",)
+    __slots__ = ("group_ids", "hand_out")
     GROUP_IDS_FIELD_NUMBER: _ClassVar[int]
+    HAND_OUT_FIELD_NUMBER: _ClassVar[int]
     group_ids: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, group_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+    hand_out: HandOut
+    def __init__(self, group_ids: _Optional[_Iterable[str]] = ..., hand_out: _Optional[_Union[HandOut, _Mapping]] = ...) -> None: ...
 
 class ReleaseBatchResponse(_message.Message):
     __slots__ = ("released",)
@@ -183,21 +201,41 @@ class ReleaseBatchResponse(_message.Message):
     released: int
     def __init__(self, released: _Optional[int] = ...) -> None: ...
 
+class DropGroupsRequest(_message.Message):
+    __slots__ = ("group_ids", "hand_out", "reason")
+    GROUP_IDS_FIELD_NUMBER: _ClassVar[int]
+    HAND_OUT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    group_ids: _containers.RepeatedScalarFieldContainer[str]
+    hand_out: HandOut
+    reason: str
+    def __init__(self, group_ids: _Optional[_Iterable[str]] = ..., hand_out: _Optional[_Union[HandOut, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class DropGroupsResponse(_message.Message):
+    __slots__ = ("dropped",)
+    DROPPED_FIELD_NUMBER: _ClassVar[int]
+    dropped: int
+    def __init__(self, dropped: _Optional[int] = ...) -> None: ...
+
 class AnnounceVersionRequest(_message.Message):
-    __slots__ = ("version",)
+    __slots__ = ("version", "learner_epoch")
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    LEARNER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     version: int
-    def __init__(self, version: _Optional[int] = ...) -> None: ...
+    learner_epoch: int
+    def __init__(self, version: _Optional[int] = ..., learner_epoch: _Optional[int] = ...) -> None: ...
 
 class AnnounceVersionResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class ConfirmCheckpointRequest(_message.Message):
-    __slots__ = ("version",)
+    __slots__ = ("version", "learner_epoch")
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    LEARNER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     version: int
-    def __init__(self, version: _Optional[int] = ...) -> None: ...
+    learner_epoch: int
+    def __init__(self, version: _Optional[int] = ..., learner_epoch: _Optional[int] = ...) -> None: ...
 
 class ConfirmCheckpointResponse(_message.Message):
     __slots__ = ("freed",)
@@ -206,32 +244,40 @@ class ConfirmCheckpointResponse(_message.Message):
     def __init__(self, freed: _Optional[int] = ...) -> None: ...
 
 class AttachLearnerRequest(_message.Message):
-    __slots__ = ("version", "cursor")
+    __slots__ = ("version", "cursor", "learner_id")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CURSOR_FIELD_NUMBER: _ClassVar[int]
+    LEARNER_ID_FIELD_NUMBER: _ClassVar[int]
     version: int
     cursor: Cursor
-    def __init__(self, version: _Optional[int] = ..., cursor: _Optional[_Union[Cursor, _Mapping]] = ...) -> None: ...
+    learner_id: str
+    def __init__(self, version: _Optional[int] = ..., cursor: _Optional[_Union[Cursor, _Mapping]] = ..., learner_id: _Optional[str] = ...) -> None: ...
 
 class AttachLearnerResponse(_message.Message):
-    __slots__ = ("released", "restored")
+    __slots__ = ("released", "restored", "learner_epoch")
     RELEASED_FIELD_NUMBER: _ClassVar[int]
     RESTORED_FIELD_NUMBER: _ClassVar[int]
+    LEARNER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     released: int
     restored: int
-    def __init__(self, released: _Optional[int] = ..., restored: _Optional[int] = ...) -> None: ...
+    learner_epoch: int
+    def __init__(self, released: _Optional[int] = ..., restored: _Optional[int] = ..., learner_epoch: _Optional[int] = ...) -> None: ...
 
 class StartEvaluationRequest(_message.Message):
-    __slots__ = ("version", "prompts", "samples_per_prompt", "reward")
+    __slots__ = ("version", "prompts", "samples_per_prompt", "reward", "learner_epoch", "request_id")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PROMPTS_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_PER_PROMPT_FIELD_NUMBER: _ClassVar[int]
     REWARD_FIELD_NUMBER: _ClassVar[int]
+    LEARNER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     version: int
     prompts: int
     samples_per_prompt: int
     reward: str
-    def __init__(self, version: _Optional[int] = ..., prompts: _Optional[int] = ..., samples_per_prompt: _Optional[int] = ..., reward: _Optional[str] = ...) -> None: ...
+    learner_epoch: int
+    request_id: str
+    def __init__(self, version: _Optional[int] = ..., prompts: _Optional[int] = ..., samples_per_prompt: _Optional[int] = ..., reward: _Optional[str] = ..., learner_epoch: _Optional[int] = ..., request_id: _Optional[str] = ...) -> None: ...
 
 class StartEvaluationResponse(_message.Message):
     __slots__ = ("evaluation_id",)
@@ -262,7 +308,7 @@ class GetEvaluationResponse(_message.Message):
     def __init__(self, done: bool = ..., version: _Optional[int] = ..., completions: _Optional[int] = ..., errors: _Optional[int] = ..., accuracy: _Optional[float] = ..., mean_version: _Optional[float] = ...) -> None: ...
 
 class Ledger(_message.Message):
-    __slots__ = ("leased", "inserted", "returned", "expired", "running", "trained", "filtered", "dropped", "buffered", "in_flight", "tokens_inserted", "tokens_trained", "fenced", "duplicates", "withheld", "skipped", "refills_exhausted")
+    __slots__ = ("leased", "inserted", "returned", "expired", "running", "trained", "filtered", "dropped", "buffered", "in_flight", "tokens_inserted", "tokens_trained", "fenced", "duplicates", "withheld", "skipped", "refills_exhausted", "retrained")
     class FilteredEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -301,6 +347,7 @@ class Ledger(_message.Message):
     WITHHELD_FIELD_NUMBER: _ClassVar[int]
     SKIPPED_FIELD_NUMBER: _ClassVar[int]
     REFILLS_EXHAUSTED_FIELD_NUMBER: _ClassVar[int]
+    RETRAINED_FIELD_NUMBER: _ClassVar[int]
     leased: int
     inserted: int
     returned: int
@@ -318,7 +365,8 @@ class Ledger(_message.Message):
     withheld: int
     skipped: _containers.ScalarMap[str, int]
     refills_exhausted: int
-    def __init__(self, leased: _Optional[int] = ..., inserted: _Optional[int] = ..., returned: _Optional[int] = ..., expired: _Optional[int] = ..., running: _Optional[int] = ..., trained: _Optional[int] = ..., filtered: _Optional[_Mapping[str, int]] = ..., dropped: _Optional[_Mapping[str, int]] = ..., buffered: _Optional[int] = ..., in_flight: _Optional[int] = ..., tokens_inserted: _Optional[int] = ..., tokens_trained: _Optional[int] = ..., fenced: _Optional[int] = ..., duplicates: _Optional[int] = ..., withheld: _Optional[int] = ..., skipped: _Optional[_Mapping[str, int]] = ..., refills_exhausted: _Optional[int] = ...) -> None: ...
+    retrained: int
+    def __init__(self, leased: _Optional[int] = ..., inserted: _Optional[int] = ..., returned: _Optional[int] = ..., expired: _Optional[int] = ..., running: _Optional[int] = ..., trained: _Optional[int] = ..., filtered: _Optional[_Mapping[str, int]] = ..., dropped: _Optional[_Mapping[str, int]] = ..., buffered: _Optional[int] = ..., in_flight: _Optional[int] = ..., tokens_inserted: _Optional[int] = ..., tokens_trained: _Optional[int] = ..., fenced: _Optional[int] = ..., duplicates: _Optional[int] = ..., withheld: _Optional[int] = ..., skipped: _Optional[_Mapping[str, int]] = ..., refills_exhausted: _Optional[int] = ..., retrained: _Optional[int] = ...) -> None: ...
 
 class GetStatsRequest(_message.Message):
     __slots__ = ()

@@ -26,7 +26,9 @@ if _version_not_supported:
 
 
 class ReplayStub(object):
-    """Serves rollout workers and the learner. Every method may be retried.
+    """Serves rollout workers and the learner. Every method may be retried. A call
+    of a learner names its epoch: once another learner has attached, it is
+    refused with ABORTED.
     """
 
     def __init__(self, channel):
@@ -65,6 +67,11 @@ class ReplayStub(object):
                 request_serializer=slipstream_dot_v1_dot_replay__pb2.ReleaseBatchRequest.SerializeToString,
                 response_deserializer=slipstream_dot_v1_dot_replay__pb2.ReleaseBatchResponse.FromString,
                 _registered_method=True)
+        self.DropGroups = channel.unary_unary(
+                '/slipstream.v1.Replay/DropGroups',
+                request_serializer=slipstream_dot_v1_dot_replay__pb2.DropGroupsRequest.SerializeToString,
+                response_deserializer=slipstream_dot_v1_dot_replay__pb2.DropGroupsResponse.FromString,
+                _registered_method=True)
         self.AnnounceVersion = channel.unary_unary(
                 '/slipstream.v1.Replay/AnnounceVersion',
                 request_serializer=slipstream_dot_v1_dot_replay__pb2.AnnounceVersionRequest.SerializeToString,
@@ -98,7 +105,9 @@ class ReplayStub(object):
 
 
 class ReplayServicer(object):
-    """Serves rollout workers and the learner. Every method may be retried.
+    """Serves rollout workers and the learner. Every method may be retried. A call
+    of a learner names its epoch: once another learner has attached, it is
+    refused with ABORTED.
     """
 
     def LeasePrompts(self, request, context):
@@ -118,7 +127,8 @@ class ReplayServicer(object):
 
     def InsertGroup(self, request, context):
         """Rollout: hand in a finished group. Idempotent by (group_id, lease_epoch);
-        a worker whose lease expired is fenced.
+        a worker whose lease expired is fenced. A group that nothing could be learned
+        from, because it is malformed, is filtered as `invalid`: it would be so again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -126,8 +136,10 @@ class ReplayServicer(object):
 
     def SampleBatch(self, request, context):
         """Learner: take the oldest `groups` groups, in order of dispatch, or none.
-        Idempotent by `version`: while a batch is in flight for that step, the same
-        batch is given again.
+        A batch belongs to its newest hand-out: what was in flight for the same
+        `version` is given anew, and the end of an older stream, its release or its
+        acknowledgement does nothing. A call that comes after a newer one is refused
+        with ABORTED, so that a request that was delayed on the way takes nothing.
         Waits up to `wait_seconds`; streams one group a message.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -143,6 +155,13 @@ class ReplayServicer(object):
 
     def ReleaseBatch(self, request, context):
         """Learner: put sampled groups back untrained, at their old place.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DropGroups(self, request, context):
+        """Learner: throw sampled groups away that cannot be trained on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -165,14 +184,16 @@ class ReplayServicer(object):
 
     def AttachLearner(self, request, context):
         """Learner, at start: it continues from `version`. What was in flight and what
-        later versions consumed goes back to the buffer.
+        later versions consumed goes back to the buffer. From here on calls of
+        earlier learners are refused. Idempotent by `learner_id`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StartEvaluation(self, request, context):
-        """Learner: begin a held-out evaluation of the policy at `version`.
+        """Learner: begin a held-out evaluation of the policy at `version`. Idempotent
+        by `request_id`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -225,6 +246,11 @@ def add_ReplayServicer_to_server(servicer, server):
                     request_deserializer=slipstream_dot_v1_dot_replay__pb2.ReleaseBatchRequest.FromString,
                     response_serializer=slipstream_dot_v1_dot_replay__pb2.ReleaseBatchResponse.SerializeToString,
             ),
+            'DropGroups': grpc.unary_unary_rpc_method_handler(
+                    servicer.DropGroups,
+                    request_deserializer=slipstream_dot_v1_dot_replay__pb2.DropGroupsRequest.FromString,
+                    response_serializer=slipstream_dot_v1_dot_replay__pb2.DropGroupsResponse.SerializeToString,
+            ),
             'AnnounceVersion': grpc.unary_unary_rpc_method_handler(
                     servicer.AnnounceVersion,
                     request_deserializer=slipstream_dot_v1_dot_replay__pb2.AnnounceVersionRequest.FromString,
@@ -264,7 +290,9 @@ def add_ReplayServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Replay(object):
-    """Serves rollout workers and the learner. Every method may be retried.
+    """Serves rollout workers and the learner. Every method may be retried. A call
+    of a learner names its epoch: once another learner has attached, it is
+    refused with ABORTED.
     """
 
     @staticmethod
@@ -419,6 +447,33 @@ class Replay(object):
             '/slipstream.v1.Replay/ReleaseBatch',
             slipstream_dot_v1_dot_replay__pb2.ReleaseBatchRequest.SerializeToString,
             slipstream_dot_v1_dot_replay__pb2.ReleaseBatchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DropGroups(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/slipstream.v1.Replay/DropGroups',
+            slipstream_dot_v1_dot_replay__pb2.DropGroupsRequest.SerializeToString,
+            slipstream_dot_v1_dot_replay__pb2.DropGroupsResponse.FromString,
             options,
             channel_credentials,
             insecure,

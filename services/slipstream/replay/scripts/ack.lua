@@ -1,16 +1,30 @@
--- ARGV: version, then ids. Those in flight were trained on; they are kept until a checkpoint.
--- Returns {how many, what was generated since the step before, next dispatch index, indices still open}.
+-- ARGV: version, learner epoch, number of the hand-out, then ids. Those that it holds were trained on; they are
+-- kept until a checkpoint.
+-- Returns {how many, what was generated since the step before, next dispatch index, indices still open, how many
+-- the step trained on without holding them}.
 -- Acknowledged again, as after a lost answer or by a learner that makes the step anew, a version has the same
 -- generated as at first.
+local version, hand_out = ARGV[1], ARGV[2] .. ':' .. ARGV[3]
+local refusal = replaced(ARGV[2])
+if refusal then
+  return refusal
+end
 allow_when_full()
-local acked = 0
-for i = 2, #ARGV do
+note_version(version)
+local acked, strays = 0, 0
+for i = 4, #ARGV do
   local id = ARGV[i]
-  if redis.call('ZREM', in_flight, id) == 1 then
-    redis.call('ZADD', kept, ARGV[1], id)
+  if held_by(id, hand_out) then
+    redis.call('ZREM', in_flight, id)
+    redis.call('ZADD', kept, version, id)
+    redis.call('HSET', group_key(id), 'trained', version)
     count('trained', 1)
     count('tokens_trained', redis.call('HGET', group_key(id), 'tokens'))
     acked = acked + 1
+  elseif redis.call('HEXISTS', group_key(id), 'epoch') == 1
+      and redis.call('HGET', group_key(id), 'trained') ~= version then
+    redis.call('ZADD', retrained, version, id)
+    strays = strays + 1
   end
 end
 local open = {}
@@ -19,10 +33,10 @@ for _, set in ipairs({requeued, leases, buffered, in_flight}) do
     open[#open + 1] = tonumber(string.match(id, '%d+'))
   end
 end
-local made = redis.call('HGET', generated_by, ARGV[1])
+local made = redis.call('HGET', generated_by, version)
 if not made then
   made = cjson.encode(redis.call('HGETALL', generated))
-  redis.call('HSET', generated_by, ARGV[1], made)
+  redis.call('HSET', generated_by, version, made)
   redis.call('DEL', generated)
 end
-return {acked, cjson.decode(made), counter('dispatched'), open}
+return {acked, cjson.decode(made), counter('dispatched'), open, strays}

@@ -17,6 +17,9 @@ local evaluation_queue = prefix .. 'evaluation_queue'      -- ids by the version
 local evaluation_leases = prefix .. 'evaluation_leases'    -- ids by deadline in milliseconds
 local generated = prefix .. 'generated'                    -- hash: what was inserted since the last step, summed up
 local generated_by = prefix .. 'generated_by'              -- hash: version not durable yet → what its step had generated
+local learners = prefix .. 'learners'                      -- hash: a learner's own id → its epoch
+local retrained = prefix .. 'retrained'                    -- ids that a step used without holding them, by its version
+local evaluation_requests = prefix .. 'evaluation_requests'  -- hash: request id → the evaluation that it started
 local pass_rates = prefix .. 'pass_rates'                  -- hash: prompt id → correct, total, version last seen
 
 local REMEMBER_SECONDS = 600  -- how long a settled group is known, so that a repeated insert is recognised
@@ -50,6 +53,20 @@ end
 -- A script that only ever frees memory in the end starts with this harmless write.
 local function allow_when_full()
   redis.call('DEL', prefix .. 'nothing')
+end
+
+-- The error to return when another learner has attached since, or Redis has lost that this one had; else nil.
+local function replaced(learner_epoch)
+  local current = counter('learner_epoch')
+  if tonumber(learner_epoch) ~= current then
+    return redis.error_reply(string.format(
+      'SUPERSEDED learner epoch %s: by now it is %d', learner_epoch, current))
+  end
+end
+
+-- Is this group in flight, and was it this hand-out that gave it to the learner?
+local function held_by(id, hand_out)
+  return redis.call('ZSCORE', in_flight, id) and redis.call('HGET', group_key(id), 'hand_out') == hand_out
 end
 
 local function buffer(id)
@@ -96,6 +113,25 @@ end
 local function holds(id, epoch)
   local set = is_evaluation(id) and evaluation_leases or leases
   return redis.call('ZSCORE', set, id) and redis.call('HGET', group_key(id), 'epoch') == epoch
+end
+
+-- What is wrong with a group that is right by itself: its size, or a version that no learner has made yet.
+local function fault_of(completions, size, newest)
+  if completions ~= size and completions ~= '0' then
+    return string.format('it has %s completions, and its lease asked for %s', completions, size)
+  end
+  local made = math.max(counter('made'), counter('version'))
+  if newest > made then
+    return string.format('version %d sampled it, and version %d is the newest that there is', newest, made)
+  end
+  return ''
+end
+
+-- A version has been made; what was sampled from it stays valid when a learner goes back behind it.
+local function note_version(version)
+  if tonumber(version) > counter('made') then
+    redis.call('HSET', counters, 'made', version)
+  end
 end
 
 -- How many groups may be started: (pipeline_depth + version + 1) * groups_per_step - accepted - running.

@@ -1,4 +1,8 @@
--- ARGV: version. Its checkpoint is durable: groups trained up to it are let go. Returns how many.
+-- ARGV: version, learner epoch. Its checkpoint is durable: groups trained up to it are let go. Returns how many.
+local refusal = replaced(ARGV[2])
+if refusal then
+  return refusal
+end
 local ids = redis.call('ZRANGEBYSCORE', kept, '-inf', ARGV[1])
 for _, id in ipairs(ids) do
   redis.call('ZREM', kept, id)

@@ -1,11 +1,11 @@
--- ARGV: id, epoch, completions, scored completions, withheld completions, tokens, newest version, bytes,
+-- ARGV: id, epoch, what is wrong with the group (empty: nothing), completions, scored completions, withheld completions, tokens, newest version, bytes,
 --   most refills of a version (-1: the group is trained on whatever its rewards),
 --   prompt id, correct completions (-1: pass rates are not remembered), decay of a pass rate,
 --   whether its rewards are all equal (1 or 0), then name, sum and count of each reward
--- Returns {outcome, detail}. A group that is accepted is stored by the first write, which Redis refuses when
+-- Returns {outcome, reason, detail}. What is wrong is filtered as invalid. A group that is accepted is stored by the first write, which Redis refuses when
 -- memory is full: then nothing has changed, and the same insert may be tried again.
-local id, epoch, completions, scored = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
-local most_refills = tonumber(ARGV[9])
+local id, epoch, fault, completions, scored = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+local most_refills = tonumber(ARGV[10])
 local group = group_key(id)
 
 local MOST_PROMPTS = 1000000  -- of further ones no pass rate is remembered: they stay unseen
@@ -13,20 +13,23 @@ local MOST_PROMPTS = 1000000  -- of further ones no pass rate is remembered: the
 local function accept_lease()
   redis.call('ZREM', leases, id)
   count('inserted', 1)
-  count('withheld', ARGV[5])
-  count('tokens_inserted', ARGV[6])
+  if fault ~= '' then
+    return  -- its numbers mean nothing
+  end
+  count('withheld', ARGV[6])
+  count('tokens_inserted', ARGV[7])
   if scored > 0 then
     redis.call('HINCRBY', generated, 'groups', 1)
-    redis.call('HINCRBY', generated, 'unvaried_groups', ARGV[13])
+    redis.call('HINCRBY', generated, 'unvaried_groups', ARGV[14])
   end
-  for i = 14, #ARGV, 3 do
+  for i = 15, #ARGV, 3 do
     redis.call('HINCRBYFLOAT', generated, 'sum:' .. ARGV[i], ARGV[i + 1])
     redis.call('HINCRBY', generated, 'count:' .. ARGV[i], ARGV[i + 2])
   end
 end
 
 local function remember_pass_rate()
-  local prompt, correct, decay = ARGV[10], tonumber(ARGV[11]), tonumber(ARGV[12])
+  local prompt, correct, decay = ARGV[11], tonumber(ARGV[12]), tonumber(ARGV[13])
   if correct < 0 or scored == 0 then
     return
   end
@@ -46,22 +49,26 @@ local function filter(reason)
   count('filtered:' .. reason, 1)
   settle(id)
   remember_pass_rate()
-  return {'filtered', reason}
+  return {'filtered', reason, fault}
 end
 
 if redis.call('HGET', group, 'inserted') == epoch then
   allow_when_full()
   count('duplicates', 1)
-  return {'duplicate', ''}
+  return {'duplicate', '', ''}
 end
 if not holds(id, epoch) then
   allow_when_full()
   count('fenced', 1)
-  return {'fenced', ''}
+  return {'fenced', '', ''}
 end
 local size = redis.call('HGET', group, 'size')
-if size ~= completions and completions ~= '0' then
-  return {'wrong size', size}
+if fault == '' then
+  fault = fault_of(completions, size, tonumber(ARGV[8]))
+end
+if fault ~= '' then
+  scored = 0
+  return filter('invalid')
 end
 if scored < math.min(2, tonumber(size)) then
   return filter('unscored')
@@ -71,11 +78,11 @@ if most_refills >= 0 and counter('refills') < most_refills then
   count('refills', 1)
   return outcome
 end
-redis.call('HSET', group, 'inserted', epoch, 'tokens', ARGV[6], 'newest', ARGV[7], 'bytes', ARGV[8])
+redis.call('HSET', group, 'inserted', epoch, 'tokens', ARGV[7], 'newest', ARGV[8], 'bytes', ARGV[9])
 accept_lease()
 buffer(id)
 if most_refills >= 0 then
   count('refills_exhausted', 1)
 end
 remember_pass_rate()
-return {'accepted', ''}
+return {'accepted', '', ''}

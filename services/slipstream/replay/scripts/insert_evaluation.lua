@@ -1,10 +1,10 @@
--- ARGV: id, epoch, completions, sampled tokens, sum of their versions, then name, sum and count of each reward
--- Returns {outcome, detail}. Nothing of the training ledger changes.
-local id, epoch, completions = ARGV[1], ARGV[2], ARGV[3]
+-- ARGV: id, epoch, what is wrong with the group (empty: nothing), completions, sampled tokens, sum of their versions, then name, sum and count of each reward
+-- Returns {outcome, reason, detail}. What is wrong counts as completions that could not be scored. Nothing of the training ledger changes.
+local id, epoch, fault, completions = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local group = group_key(id)
 
 local function reward_of(name)
-  for i = 6, #ARGV, 3 do
+  for i = 7, #ARGV, 3 do
     if ARGV[i] == name then
       return ARGV[i + 1], tonumber(ARGV[i + 2])
     end
@@ -13,24 +13,27 @@ local function reward_of(name)
 end
 
 if redis.call('HGET', group, 'inserted') == epoch then
-  return {'duplicate', ''}
+  return {'duplicate', '', ''}
 end
 if not holds(id, epoch) then
-  return {'fenced', ''}
+  return {'fenced', '', ''}
 end
 local size = redis.call('HGET', group, 'size')
-if size ~= completions and completions ~= '0' then
-  return {'wrong size', size}
+if fault == '' then
+  fault = fault_of(completions, size, 0)
 end
 local evaluation = evaluation_key(id)
-local sum, scored = reward_of(redis.call('HGET', evaluation, 'reward'))
+local sum, scored = '0', 0
+if fault == '' then
+  sum, scored = reward_of(redis.call('HGET', evaluation, 'reward'))
+end
 redis.call('ZREM', evaluation_leases, id)
 redis.call('HSET', group, 'inserted', epoch)
 settle(id)
 redis.call('HINCRBY', evaluation, 'completions', scored)
 redis.call('HINCRBY', evaluation, 'errors', tonumber(size) - scored)
 redis.call('HINCRBYFLOAT', evaluation, 'sum', sum)
-redis.call('HINCRBY', evaluation, 'tokens', ARGV[4])
-redis.call('HINCRBY', evaluation, 'versions', ARGV[5])
+redis.call('HINCRBY', evaluation, 'tokens', fault == '' and ARGV[5] or 0)
+redis.call('HINCRBY', evaluation, 'versions', fault == '' and ARGV[6] or 0)
 redis.call('HINCRBY', evaluation, 'remaining', -1)
-return {'accepted', ''}
+return {fault == '' and 'accepted' or 'filtered', fault == '' and '' or 'invalid', fault}

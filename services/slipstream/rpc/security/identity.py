@@ -20,6 +20,7 @@ CALLERS: Mapping[str, frozenset[str]] = {
     _REPLAY + "SampleBatch": frozenset({"learner"}),
     _REPLAY + "AckBatch": frozenset({"learner"}),
     _REPLAY + "ReleaseBatch": frozenset({"learner"}),
+    _REPLAY + "DropGroups": frozenset({"learner"}),
     _REPLAY + "AnnounceVersion": frozenset({"learner"}),
     _REPLAY + "ConfirmCheckpoint": frozenset({"learner"}),
     _REPLAY + "AttachLearner": frozenset({"learner"}),

@@ -1,0 +1,119 @@
+"""What a finished group must be before anybody may train on it, read from its bytes as they came.
+
+Both ends check: replay when a group is inserted, and the learner when it is handed out.
+"""
+
+import json
+import math
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from google.protobuf.message import DecodeError
+
+from slipstream.rpc import codec
+from slipstream.v1 import types_pb2 as pb
+from slipstream.v1.packed_pb2 import PackedCompletion, PackedGroup
+
+TOKEN_ID = np.dtype("<u4")
+LOGPROB = np.dtype("<f4")
+LARGEST_TOKEN_ID = 2**31 - 1
+LARGEST_LOGPROB = 1e-3
+"""Nats; above 0 because engines round."""
+
+
+class InvalidGroup(ValueError):
+    """Nothing can be learned from the group: it is malformed."""
+
+
+def vocabulary_size(model_dir: Path) -> int | None:
+    """Rows of the embedding of a Hugging Face directory; None where its config.json cannot be read."""
+    try:
+        config = json.loads((model_dir / "config.json").read_text(encoding="utf-8"))
+        size = config.get("text_config", config).get("vocab_size", config.get("vocab_size"))
+    except (OSError, ValueError, AttributeError):
+        return None
+    return size if isinstance(size, int) else None
+
+
+def parse_group(payload: bytes) -> PackedGroup:
+    """Errors: InvalidGroup for bytes that are no Group."""
+    try:
+        return PackedGroup.FromString(payload)
+    except DecodeError as error:
+        raise InvalidGroup("its bytes are not those of a group") from error
+
+
+def check_group(group: PackedGroup, vocabulary: int | None) -> None:
+    """Check all of a group against itself, and its tokens against the model's vocabulary where it is known.
+
+    Errors: InvalidGroup, which says what is wrong and where.
+    """
+    try:
+        _check_token_ids(np.frombuffer(group.prompt_token_ids, TOKEN_ID), vocabulary)
+    except ValueError as error:
+        raise InvalidGroup(f"prompt: {error}") from error
+    for number, completion in enumerate(group.completions):
+        try:
+            _check_completion(completion, len(group.prompt_token_ids) // TOKEN_ID.itemsize, vocabulary)
+        except ValueError as error:
+            raise InvalidGroup(f"completion {number}: {error}") from error
+
+
+def _check_completion(completion: PackedCompletion, prompt_tokens: int, vocabulary: int | None) -> None:
+    token_ids = np.frombuffer(completion.token_ids, TOKEN_ID)
+    logprobs = np.frombuffer(completion.logprobs, LOGPROB)
+    mask = np.frombuffer(completion.mask, np.uint8)
+    if not len(token_ids) == len(logprobs) == len(mask):
+        raise ValueError(
+            "token_ids, logprobs and mask must be equally long, "
+            f"got {len(token_ids)}, {len(logprobs)}, {len(mask)}"
+        )
+    codec.finish_reason_from_proto(completion.finish_reason)
+    _check_spans(completion, len(token_ids))
+    _check_rewards(completion)
+    _check_token_ids(token_ids, vocabulary)
+    if len(mask) and mask.max() > 1:
+        raise ValueError(f"mask has {mask.max()}; it is 1 or 0")
+    if len(logprobs) and not logprobs.max() <= LARGEST_LOGPROB:  # true of NaN as well
+        raise ValueError(f"logprob {logprobs.max()}; a logprob is a number, and at most 0")
+    if len(logprobs) and logprobs.min() == -math.inf:
+        raise ValueError("logprob -inf, of a token that was sampled all the same")
+    if completion.HasField("routed_experts"):
+        experts = codec.routed_experts_from_proto(completion.routed_experts)
+        if experts.tokens > prompt_tokens + len(token_ids):
+            raise ValueError(
+                f"routed experts of {experts.tokens} tokens, and prompt and completion have "
+                f"{prompt_tokens + len(token_ids)}"
+            )
+
+
+def _check_token_ids(token_ids: npt.NDArray[np.uint32], vocabulary: int | None) -> None:
+    if not len(token_ids):
+        return
+    largest, limit = int(token_ids.max()), LARGEST_TOKEN_ID if vocabulary is None else vocabulary - 1
+    if largest > limit:
+        raise ValueError(f"token {largest}, and the largest token id of the model is {limit}")
+
+
+def _check_spans(completion: PackedCompletion, tokens: int) -> None:
+    ends = [0, *(span.end for span in completion.spans)]
+    for span, (start, end) in zip(completion.spans, pairwise(ends), strict=True):
+        if span.start != start or end <= start:
+            raise ValueError(f"spans must tile its tokens, got one from {span.start} to {end} behind {start}")
+        if span.version < 0:
+            raise ValueError(f"a span of version {span.version}")
+    if ends[-1] != tokens:
+        raise ValueError(f"spans end at {ends[-1]}, but there are {tokens} tokens")
+
+
+def _check_rewards(completion: PackedCompletion) -> None:
+    if not completion.rewards:
+        raise ValueError("it has no rewards; have the verifier score it before inserting the group")
+    for reward in completion.rewards:
+        codec.outcome_from_proto(reward.outcome)
+        if reward.outcome != pb.OUTCOME_ERROR and not math.isfinite(reward.value):
+            raise ValueError(
+                f"reward {reward.name} is {reward.value}; a failed score is an error, not a number"
+            )

@@ -1,0 +1,47 @@
+from slipstream.v1 import types_pb2 as _types_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class PackedCompletion(_message.Message):
+    __slots__ = ("token_ids", "logprobs", "mask", "spans", "finish_reason", "rewards", "routed_experts")
+    TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    MASK_FIELD_NUMBER: _ClassVar[int]
+    SPANS_FIELD_NUMBER: _ClassVar[int]
+    FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
+    REWARDS_FIELD_NUMBER: _ClassVar[int]
+    ROUTED_EXPERTS_FIELD_NUMBER: _ClassVar[int]
+    token_ids: bytes
+    logprobs: bytes
+    mask: bytes
+    spans: _containers.RepeatedCompositeFieldContainer[_types_pb2.VersionSpan]
+    finish_reason: _types_pb2.FinishReason
+    rewards: _containers.RepeatedCompositeFieldContainer[_types_pb2.Reward]
+    routed_experts: _types_pb2.RoutedExperts
+    def __init__(self, token_ids: _Optional[bytes] = ..., logprobs: _Optional[bytes] = ..., mask: _Optional[bytes] = ..., spans: _Optional[_Iterable[_Union[_types_pb2.VersionSpan, _Mapping]]] = ..., finish_reason: _Optional[_Union[_types_pb2.FinishReason, str]] = ..., rewards: _Optional[_Iterable[_Union[_types_pb2.Reward, _Mapping]]] = ..., routed_experts: _Optional[_Union[_types_pb2.RoutedExperts, _Mapping]] = ...) -> None: ...
+
+class PackedPrompt(_message.Message):
+    __slots__ = ("prompt_id",)
+    PROMPT_ID_FIELD_NUMBER: _ClassVar[int]
+    prompt_id: str
+    def __init__(self, prompt_id: _Optional[str] = ...) -> None: ...
+
+class PackedGroup(_message.Message):
+    __slots__ = ("group_id", "lease_epoch", "prompt", "prompt_token_ids", "completions", "worker_id")
+    GROUP_ID_FIELD_NUMBER: _ClassVar[int]
+    LEASE_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    COMPLETIONS_FIELD_NUMBER: _ClassVar[int]
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    group_id: str
+    lease_epoch: int
+    prompt: PackedPrompt
+    prompt_token_ids: bytes
+    completions: _containers.RepeatedCompositeFieldContainer[PackedCompletion]
+    worker_id: str
+    def __init__(self, group_id: _Optional[str] = ..., lease_epoch: _Optional[int] = ..., prompt: _Optional[_Union[PackedPrompt, _Mapping]] = ..., prompt_token_ids: _Optional[bytes] = ..., completions: _Optional[_Iterable[_Union[PackedCompletion, _Mapping]]] = ..., worker_id: _Optional[str] = ...) -> None: ...
