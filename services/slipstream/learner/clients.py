@@ -8,13 +8,14 @@ import grpc
 from slipstream.config import RunConfig
 from slipstream.rpc import codec
 from slipstream.rpc.channel import call_again
-from slipstream.types import Cursor, Evaluation, Generated, Group
+from slipstream.types import Activity, Cursor, Evaluation, Generated, Group
 from slipstream.v1 import replay_pb2 as pb
 from slipstream.v1.replay_pb2_grpc import ReplayStub
 
 T = TypeVar("T")
 SAMPLE_WAIT_SECONDS = 5.0
 PATIENCE_SECONDS = 60.0
+ACTIVITY_SECONDS = 10.0
 
 
 class ReplayClient:
@@ -89,6 +90,12 @@ class ReplayClient:
             errors=response.errors,
             accuracy=response.accuracy,
             mean_version=response.mean_version,
+        )
+
+    async def activity(self) -> Activity:
+        """The ledger, and what the workers are doing. Errors: AioRpcError, as it is asked only once."""
+        return codec.activity_from_proto(
+            await self._stub.GetActivity(pb.GetActivityRequest(), timeout=ACTIVITY_SECONDS)
         )
 
     async def _read(self, request: pb.SampleBatchRequest) -> list[Group]:

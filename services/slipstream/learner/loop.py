@@ -27,16 +27,13 @@ from slipstream.learner.prefetch import Prefetch
 from slipstream.learner.publishing import Publishing
 from slipstream.learner.report import Report, Timing
 from slipstream.learner.saving import Saver
+from slipstream.learner.starvation import Hunger, Starved
 from slipstream.learner.training.record import StepResult
 from slipstream.learner.training.step import Abandoned
 from slipstream.rpc.errors import SlipstreamError, Unreachable
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.types import Cursor, Generated, Group
-
-
-class Starved(SlipstreamError):
-    """No full batch came within the deadline."""
 
 
 class Diverged(SlipstreamError):
@@ -191,6 +188,8 @@ class Loop:
         """The next batch; None when the run is being stopped. Errors: Starved, Unreachable, and those of a
         publication that goes on beside."""
         patience = self._config.learner.sample_timeout_seconds
+        hunger = Hunger(self._replay, self._log)
+        watching = asyncio.create_task(hunger.watch())
         self._metrics.set("learner_waiting", 1)
         try:
             with self._metrics.waiting("batch"):
@@ -198,10 +197,11 @@ class Loop:
                 return await self._publishing.unless_it_fails(taking)
         except TimeoutError as error:
             raise Starved(
-                f"no batch of {self._config.learner.groups_per_step} groups within {patience:g} s: "
-                "are rollout workers running?"
+                f"no batch of {self._config.learner.groups_per_step} groups within {patience:g} s "
+                f"(learner.sample_timeout_seconds): {await hunger.explain()}"
             ) from error
         finally:
+            watching.cancel()
             self._metrics.set("learner_waiting", 0)
 
     async def _train(self, groups: Sequence[Group], stop: asyncio.Event) -> StepResult:

@@ -62,11 +62,40 @@ async def call_again(what: str, call: Callable[[], Awaitable[T]], *, give_up_aft
                 raise PermissionDenied(f"{what}: {error.details()}") from error
             if error.code() not in PASSING:
                 raise
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                pause = FIRST_PAUSE_SECONDS  # the wait for the answer was pause enough
             pause = max(pause, retry_after(error))
             if asyncio.get_running_loop().time() + pause > deadline:
                 raise Unreachable(f"{what}: gave up after {give_up_after:g} s: {error.details()}") from error
         await asyncio.sleep(pause * random.uniform(0.5, 1.5))
         pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+
+async def ask_again(
+    what: str,
+    ask: Callable[[float], Awaitable[T]],
+    *,
+    answer_seconds: float,
+    longest_seconds: float,
+    give_up_after: float,
+) -> T:
+    """As call_again, for a call that is answered at once when all is well: a lost answer costs seconds.
+
+    `ask` is given the deadline of its attempt: `answer_seconds`, and twice as much after each attempt that
+    was not answered in time, up to `longest_seconds`, so that what is merely slow gets through in the end.
+    """
+    seconds = answer_seconds
+
+    async def attempt() -> T:
+        nonlocal seconds
+        try:
+            return await ask(seconds)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                seconds = min(2 * seconds, longest_seconds)
+            raise
+
+    return await call_again(what, attempt, give_up_after=give_up_after)
 
 
 def retry_after(error: grpc.aio.AioRpcError) -> float:

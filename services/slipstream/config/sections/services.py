@@ -42,7 +42,10 @@ class RpcConfig(Section):
     max_message_mib: int = Field(256, ge=4)
     """Largest message in either direction."""
     timeout_seconds: float = Field(30.0, gt=0)
-    """Deadline of a call that does not state its own."""
+    """Longest deadline of a call that does not state its own."""
+    answer_seconds: float = Field(2.0, gt=0)
+    """A call to replay whose answer has not come in this time is made again, with twice the time at each
+    attempt up to `timeout_seconds`; more than a round trip."""
     tls: TlsConfig | None = None
     """Mutual TLS; null speaks plaintext, on loopback only."""
     plaintext: bool = False
