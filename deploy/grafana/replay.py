@@ -117,8 +117,11 @@ LEDGER = Row(
         ),
         lines(
             "Prompts passed over",
-            "Prompts that the curriculum did not ask when their turn came, by reason, since the run began.",
+            "Prompts that the curriculum did not ask when their turn came, by reason, and those that were "
+            "retired after three lost leases, by the last fault, since the run began. The log of replay has "
+            "their names.",
             Query(expr=largest("prompts_skipped", by="reason"), legend="{{reason}}"),
+            Query(expr=largest("prompts_retired", by="reason"), legend="retired, {{reason}}"),
             unit="short",
             low=0,
         ),

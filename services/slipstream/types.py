@@ -279,6 +279,7 @@ class Ledger:
     """The counters of invariant 5. Groups, unless the name says tokens or completions.
 
     `skipped` counts prompts that were passed over before anybody got their lease: in neither equation.
+    `retired` counts prompts whose lease ended by a fault too often: in neither, as each lease is counted.
     `refills_exhausted` counts groups without variance that were kept all the same: part of `inserted`.
     `retrained` counts groups that a step of the current learner trained on without holding them: another step
     has trained on them, or will.
@@ -302,6 +303,7 @@ class Ledger:
     skipped: Mapping[str, int] = field(default_factory=dict)
     refills_exhausted: int = 0
     retrained: int = 0
+    retired: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def residual(self) -> int:
@@ -320,3 +322,28 @@ class ReplayStats:
     version: int
     admission_free: int
     kept: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerActivity:
+    """What replay knows of one worker, from its heartbeats and its requests for leases."""
+
+    worker_id: str
+    silent_seconds: float
+    """Since it was last heard from."""
+    serving_version: int
+    """-1 for none."""
+    leases: int
+    scoring_failure: str = ""
+    """What first kept one of its completions from being scored."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    """What the workers are doing, beside the ledger; the oldest lease is 0 s old when none is running."""
+
+    ledger: Ledger = field(default_factory=Ledger)
+    admission_free: int = 0
+    workers: tuple[WorkerActivity, ...] = ()
+    oldest_lease_seconds: float = 0.0
+    oldest_lease_worker: str = ""

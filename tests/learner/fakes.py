@@ -16,12 +16,14 @@ from slipstream.learner.training.step import TrainingStep
 from slipstream.rpc.errors import Unreachable
 from slipstream.telemetry.logs import Log
 from slipstream.types import (
+    Activity,
     Completion,
     Cursor,
     Evaluation,
     FinishReason,
     Generated,
     Group,
+    Ledger,
     Outcome,
     Prompt,
     Reward,
@@ -171,6 +173,9 @@ class FakeReplay:
     def _answer(self, call: str) -> None:
         if call in self.away:
             raise Unreachable(f"{call}: nobody there")
+
+    async def activity(self) -> Activity:
+        return Activity(ledger=Ledger(inserted=3, buffered=1))
 
     async def sample(self, version: int) -> list[Group]:
         self._answer("sample")

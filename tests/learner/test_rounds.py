@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from learner.fakes import Events, config_with, contrast, names, silent_log
 from slipstream.cli.launch.rows import read_history
-from slipstream.learner.loop import Starved
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.report import Report
 from slipstream.learner.stages.rounds import Rounds, number_of, rounds_of
 from slipstream.learner.stages.supervised import Interrupted
 from slipstream.learner.stages.verified import Learned, NothingKept
+from slipstream.learner.starvation import Starved
 from slipstream.telemetry.metrics import Metrics
-from slipstream.types import Generated, Group
+from slipstream.types import Activity, Generated, Group
 
 
 class Replay:
@@ -26,6 +26,9 @@ class Replay:
         self._events = events
         self._groups = groups
         self._given: dict[int, int] = {}
+
+    async def activity(self) -> Activity:
+        return Activity()
 
     async def sample(self, version: int, *, groups: int) -> list[Group]:
         given = self._given.get(version, 0)

@@ -17,7 +17,7 @@ from slipstream.replay.connection import Scripts
 from slipstream.replay.curriculum import Curriculum
 from slipstream.replay.evaluations import EvaluationStore
 from slipstream.replay.servicer import Collaborators, ReplayServicer
-from slipstream.replay.store import ReplayStore
+from slipstream.replay.store import LeaseRequest, ReplayStore
 from slipstream.rpc import codec
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.server import start_server
@@ -130,9 +130,28 @@ class Driver:
         )
         return list((await self.stub.LeasePrompts(request)).leases)
 
-    async def give_back(self, *leases: pb.Lease, worker: str = "w") -> int:
-        refs = [pb.LeaseRef(group_id=lease.group_id, lease_epoch=lease.lease_epoch) for lease in leases]
-        request = pb.ReturnPromptsRequest(worker_id=worker, leases=refs)
+    async def ask_again(self, prompts: int, *, attempt: int, request: str = "r") -> list[pb.Lease]:
+        """One attempt at a request for leases that has a name."""
+        message = pb.LeasePromptsRequest(
+            worker_id="w", max_prompts=prompts, request_id=request, attempt=attempt, serving_version=0
+        )
+        return list((await self.stub.LeasePrompts(message)).leases)
+
+    async def renew(
+        self, *leases: pb.Lease, worker: str = "w", serving: int = 0, failure: str = ""
+    ) -> list[str]:
+        """The heartbeat of a worker with these leases; the groups of those that it has lost."""
+        message = pb.RenewLeasesRequest(
+            worker_id=worker, leases=refs(leases), serving_version=serving, scoring_failure=failure
+        )
+        return [ref.group_id for ref in (await self.stub.RenewLeases(message)).lost]
+
+    async def activity(self) -> pb.GetActivityResponse:
+        response: pb.GetActivityResponse = await self.stub.GetActivity(pb.GetActivityRequest())
+        return response
+
+    async def give_back(self, *leases: pb.Lease, worker: str = "w", fault: str = "") -> int:
+        request = pb.ReturnPromptsRequest(worker_id=worker, leases=refs(leases), fault=fault)
         return int((await self.stub.ReturnPrompts(request)).returned)
 
     async def insert(self, lease: pb.Lease, *, version: int = 0, reward: float | None = 1.0) -> int:
@@ -255,6 +274,16 @@ class Driver:
 
     async def stored_bytes(self, group_id: str) -> bytes | None:
         return await self.scripts.read_field(f"group:{group_id}", "bytes")
+
+
+def refs(leases: Sequence[pb.Lease]) -> list[pb.LeaseRef]:
+    """The names of leases."""
+    return [pb.LeaseRef(group_id=lease.group_id, lease_epoch=lease.lease_epoch) for lease in leases]
+
+
+def asking(prompts: int, *, serving: int = 0) -> LeaseRequest:
+    """A request of the worker `w` for leases, past the service."""
+    return LeaseRequest(worker="w", max_prompts=prompts, serving_version=serving)
 
 
 def run_config(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from replay.driver import ACCEPTED, FILTERED, Driver, run_config, scenario, serving
+from replay.driver import ACCEPTED, FILTERED, Driver, asking, run_config, scenario, serving
 from slipstream.algorithms.shaping import PassRate
 from slipstream.algorithms.spec import (
     AdaptiveGroup,
@@ -86,7 +86,7 @@ async def test_a_lease_that_was_lost_before_it_was_judged_is_judged_when_it_come
     """As when a replica dies between the two steps."""
     (first,) = await replay.lease()
     await answer(replay, first, 4)
-    (lost,) = await replay.store.lease("w", max_prompts=1, serving_version=0)
+    (lost,) = await replay.store.lease(asking(1))
     assert not lost.decided
     await asyncio.sleep(0.06)
     (again,) = await replay.lease()

@@ -12,6 +12,7 @@ from replay.driver import (
     FILTERED,
     Driver,
     MadeUpPrompts,
+    asking,
     completion,
     packed,
     run_config,
@@ -125,7 +126,7 @@ class Course:
 
     async def start(self) -> None:
         """All that admission allows."""
-        for slot in await self.store.lease("w", max_prompts=100, serving_version=self.version):
+        for slot in await self.store.lease(asking(100, serving=self.version)):
             self.lengths[slot.group_id] = self.random.lognormvariate(3.0, 1.0)
             heapq.heappush(self.running, (self.clock + self.lengths[slot.group_id], slot.group_id, slot))
 

@@ -5,7 +5,7 @@ import time
 
 import grpc
 import pytest
-from replay.driver import ACCEPTED, FENCED, FILTERED, Driver, failure, scenario
+from replay.driver import ACCEPTED, FENCED, FILTERED, Driver, asking, failure, scenario
 from slipstream.replay.store import Slot
 from slipstream.replay.waiting import finish_or_undo
 from slipstream.v1 import replay_pb2 as pb
@@ -109,7 +109,7 @@ async def test_an_overdue_lease_may_insert_until_its_expiry_is_recorded(replay: 
     first, second = await replay.lease(2)
     await asyncio.sleep(0.06)
     assert await replay.insert(first) == ACCEPTED
-    assert await replay.store.expire() == 1
+    assert (await replay.store.expire()).expired == 1
     assert await replay.insert(second) == FENCED
 
 
@@ -151,7 +151,7 @@ async def test_a_caller_that_goes_away_during_the_step_itself_leaves_no_lease(re
     async def give_back(slots: tuple[Slot, ...]) -> None:
         await replay.store.give_back("w", [(slot.group_id, slot.epoch) for slot in slots])
 
-    step = replay.store.lease("w", max_prompts=3, serving_version=0)
+    step = replay.store.lease(asking(3))
     call = asyncio.create_task(finish_or_undo(step, give_back))
     await asyncio.sleep(0)
     call.cancel()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from replay.driver import MadeUpPrompts, completion, group, packed, run_config
+from replay.driver import MadeUpPrompts, asking, completion, group, packed, run_config
 from slipstream.algorithms.spec import AdaptiveGroup, Buckets, DynamicSampling, Goldilocks, Shaping
 from slipstream.config import RunConfig
 from slipstream.replay.__main__ import connected, limits_of
@@ -93,7 +93,7 @@ class World:
 
     async def _lease(self, random_: random.Random) -> None:
         prompts = random_.randint(1, 4)
-        slots = await self.curriculum.lease("w", max_prompts=prompts, serving_version=self.version)
+        slots = await self.curriculum.lease(asking(prompts, serving=self.version))
         for slot in slots:
             assert self.sizes.setdefault(slot.group_id, slot.size) == slot.size, "a group changed its size"
         self.held += slots

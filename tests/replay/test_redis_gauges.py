@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from redis import Redis
-from replay.driver import Driver, run_config, serving, until
+from replay.driver import Driver, MadeUpPrompts, run_config, serving, until
 from slipstream.replay.gauges import show_redis, sweep
 from slipstream.replay.redis_health import health_from
 from slipstream.replay.redis_server import RedisServer
@@ -34,7 +34,9 @@ async def swept(server: RedisServer, replay: Driver) -> None:
     metrics, stop = Metrics(), asyncio.Event()
     with Redis.from_url(server.url) as client:
         client.config_set("maxmemory", "200mb")
-    sweeping = asyncio.create_task(sweep(replay.store, metrics=metrics, log=Log(pod="replay"), stop=stop))
+    sweeping = asyncio.create_task(
+        sweep(replay.store, MadeUpPrompts(), metrics=metrics, log=Log(pod="replay"), stop=stop)
+    )
     await until(lambda: value(metrics, "redis_up") == 1)
     assert value(metrics, "redis_memory_bytes", what="limit") == 200 * 1024 * 1024
     assert 100_000 < (value(metrics, "redis_memory_bytes", what="used") or 0) < 200 * 1024 * 1024

@@ -52,7 +52,7 @@ def test_leases_expire_and_pass_rates_are_kept_under_its_user(server: SecuredRed
     async def life(replay: Driver) -> None:
         await replay.lease(2)
         await asyncio.sleep(0.1)
-        assert await replay.store.expire() == 2
+        assert (await replay.store.expire()).expired == 2
         known = await replay.scripts.call("pass_rates", "training-0")
         assert known[1] is not None
         assert await replay.scripts.call("decide", "t0", 1, 2, "") is not None

@@ -160,6 +160,12 @@ class FakeReplay(ReplayServicer):
     leases: deque[Lease] = field(default_factory=deque)
     inserted: list[Group] = field(default_factory=list)
     returned: list[str] = field(default_factory=list)
+    faults: dict[str, str] = field(default_factory=dict)
+    beats: list[set[tuple[str, int]]] = field(default_factory=list)
+    """The leases of each heartbeat."""
+    failures: list[str] = field(default_factory=list)
+    taken_away: set[str] = field(default_factory=set)
+    """Groups whose lease the next heartbeat is said to have lost."""
     asked: list[replay_pb2.LeasePromptsRequest] = field(default_factory=list)
     refusals: dict[str, list[grpc.StatusCode]] = field(default_factory=dict)
     outcome: int = replay_pb2.INSERT_OUTCOME_ACCEPTED
@@ -186,11 +192,20 @@ class FakeReplay(ReplayServicer):
         self.inserted.append(codec.group_from_proto(types_pb2.Group.FromString(request.group)))
         return replay_pb2.InsertGroupResponse(outcome=self.outcome)
 
+    async def RenewLeases(
+        self, request: replay_pb2.RenewLeasesRequest, context: Any
+    ) -> replay_pb2.RenewLeasesResponse:
+        self.beats.append({(ref.group_id, ref.lease_epoch) for ref in request.leases})
+        self.failures.append(request.scoring_failure)
+        lost = [ref for ref in request.leases if ref.group_id in self.taken_away]
+        return replay_pb2.RenewLeasesResponse(lost=lost)
+
     async def ReturnPrompts(
         self, request: replay_pb2.ReturnPromptsRequest, context: Any
     ) -> replay_pb2.ReturnPromptsResponse:
         await self._refuse("return", context)
         self.returned += [ref.group_id for ref in request.leases]
+        self.faults |= {ref.group_id: request.fault for ref in request.leases if request.fault}
         return replay_pb2.ReturnPromptsResponse(returned=len(request.leases))
 
     async def _refuse(self, method: str, context: Any) -> None:

@@ -71,6 +71,7 @@ async def room(
     max_groups: int = 8,
     serving: bool = True,
     drain_seconds: float = 0.0,
+    patience_seconds: float = 2.0,
     **sections: Any,
 ) -> AsyncIterator[Room]:
     config = small_config(**sections)
@@ -89,11 +90,13 @@ async def room(
             engine=engine,
             environment=SingleTurn(),
             tokens=TOKENS,
-            replay=ReplayClient(channel, config, worker_id="w"),
+            replay=ReplayClient(channel, config, worker_id="w", patience_seconds=patience_seconds),
             verifier=VerifierClient(channel, config),
             served=served,
             sampling=Sampling(temperature=1.0, max_tokens=8),
             max_groups=max_groups,
+            group_timeout_seconds=config.rollout.group_timeout_seconds,
+            heartbeat_seconds=config.replay.heartbeat_seconds,
             metrics=metrics,
             log=Log(pod="w"),
         )
@@ -148,7 +151,7 @@ async def test_answers_to_held_out_prompts_are_not_among_the_lengths_generated_f
 async def test_the_first_group_that_is_lost_or_drained_is_a_rise_of_its_counter() -> None:
     async with room() as here:
         read = here.metrics.registry.get_sample_value
-        assert [read("slipstream_groups_lost_total", {"reason": reason}) for reason in LOST] == [0, 0]
+        assert [read("slipstream_groups_lost_total", {"reason": reason}) for reason in LOST] == [0, 0, 0]
         assert [read("slipstream_drained_groups_total", {"outcome": end}) for end in DRAINED] == [0, 0]
 
 
@@ -278,21 +281,96 @@ async def test_leasing_goes_on_after_replay_was_away() -> None:
 
 @scenario
 async def test_a_group_that_replay_never_takes_is_counted_as_lost() -> None:
-    async with room([lease(0), lease(1)], max_groups=1, replay={"lease_seconds": 0.3}) as here:
-        here.replay.refusals["insert"] = [UNAVAILABLE] * 4
+    async with room([lease(0)], max_groups=1, patience_seconds=0.3) as here:
+        here.replay.refusals["insert"] = [UNAVAILABLE] * 40
+        await until(lambda: metric(here.metrics, "groups_lost_total", reason="unreachable") == 1)
+        here.replay.refusals["insert"] = []
+        here.replay.leases.append(lease(1))
         await until(lambda: here.replay.inserted)
         assert here.inserted() == ["g1"]
-        assert metric(here.metrics, "groups_lost_total", reason="unreachable") == 1
 
 
 @scenario
-async def test_a_group_that_outlives_its_lease_is_lost_and_its_requests_are_cancelled() -> None:
-    async with room([lease(0, seconds=0.2), lease(1)], max_groups=1) as here:
+async def test_a_place_is_free_again_while_its_last_group_is_being_handed_in() -> None:
+    async with room([lease(0), lease(1)], max_groups=1, patience_seconds=5.0) as here:
+        here.replay.refusals["insert"] = [UNAVAILABLE] * 6
+        await until(lambda: ids(1) in here.engine.requests)
+        assert here.inserted() == []
+        await until(lambda: len(here.replay.inserted) == 2)
+
+
+@scenario
+async def test_a_group_that_takes_longer_than_its_bound_is_returned_as_a_fault_and_cancelled() -> None:
+    bound = {"group_timeout_seconds": 0.2}
+    async with room([lease(0), lease(1)], max_groups=1, rollout=bound) as here:
         here.engine.hold(ids(0))
+        await until(lambda: here.replay.inserted and here.replay.faults)
+        assert here.inserted() == ["g1"]
+        assert here.engine.cancelled == [ids(0)] * 2
+        assert here.replay.faults == {"g0": "group_timeout"}
+        assert metric(here.metrics, "groups_lost_total", reason="group_timeout") == 1
+
+
+@scenario
+async def test_a_group_may_take_many_times_as_long_as_a_lease_lasts_without_a_heartbeat() -> None:
+    async with room([lease(0)], replay={"lease_seconds": 0.2}) as here:
+        gate = here.engine.hold(ids(0))
+        await until(lambda: here.replay.beats.count({("g0", 1)}) > 12)
+        gate.set()
+        await until(lambda: here.replay.inserted)
+        assert here.inserted() == ["g0"]
+
+
+@scenario
+async def test_one_heartbeat_names_all_leases_and_goes_out_as_soon_as_they_arrive() -> None:
+    async with room([lease(index) for index in range(3)], replay={"lease_seconds": 500.0}) as here:
+        for index in range(3):
+            here.engine.hold(ids(index))
+        await until(lambda: here.replay.beats[-1:] == [{("g0", 1), ("g1", 1), ("g2", 1)}])
+
+
+@scenario
+async def test_work_on_a_lease_that_is_lost_ends_at_the_next_heartbeat_and_is_not_returned() -> None:
+    async with room([lease(0), lease(1)], max_groups=1, replay={"lease_seconds": 0.2}) as here:
+        here.engine.hold(ids(0))
+        await until(lambda: here.engine.requests)
+        here.replay.taken_away.add("g0")
         await until(lambda: here.replay.inserted)
         assert here.inserted() == ["g1"]
         assert here.engine.cancelled == [ids(0)] * 2
-        assert metric(here.metrics, "groups_lost_total", reason="lease_expired") == 1
+        assert here.replay.returned == []
+        assert metric(here.metrics, "groups_lost_total", reason="lease_lost") == 1
+
+
+@scenario
+async def test_heartbeats_go_on_during_a_drain() -> None:
+    async with room([lease(0)], drain_seconds=20, replay={"lease_seconds": 0.2}) as here:
+        gate = here.engine.hold(ids(0))
+        await until(lambda: here.engine.requests)
+        here.stop_event.set()
+        beats = len(here.replay.beats)
+        await until(lambda: len(here.replay.beats) > beats + 5)
+        gate.set()
+        await asyncio.wait_for(here.running, 5)
+        assert here.inserted() == ["g0"]
+
+
+@scenario
+async def test_the_first_failure_of_a_reward_travels_with_the_heartbeat() -> None:
+    async with room([lease(0)]) as here:
+        here.verifier.refusals.append(INVALID)
+        await until(lambda: any("score refused by the test" in text for text in here.replay.failures))
+
+
+@scenario
+async def test_a_request_for_leases_is_made_again_under_its_name_until_it_is_answered() -> None:
+    async with room([lease(0)], rpc={"timeout_seconds": 0.4, "answer_seconds": 0.1}) as here:
+        here.replay.refusals["lease"] = [UNAVAILABLE] * 8
+        await until(lambda: here.replay.inserted)
+        named = [(request.request_id, request.attempt) for request in here.replay.asked]
+        first = [attempt for name, attempt in named if name == named[0][0]]
+        assert first == list(range(1, 10))
+        assert named[len(first)][1] == 1
 
 
 @scenario
@@ -421,6 +499,7 @@ async def test_an_engine_that_died_ends_the_actor_with_that_error_and_all_leases
         with pytest.raises(EngineDied, match="the engine is gone"):
             await here.running
         assert sorted(here.replay.returned) == ["g0", "g1"]
+        assert here.replay.faults == {"g0": "engine_died"}
 
 
 @scenario

@@ -175,6 +175,8 @@ async def test_only_evaluations_are_asked_for_candidates_and_judged_by_one_of_th
             served=served,
             sampling=Sampling(temperature=1.0, max_tokens=80),
             max_groups=2,
+            group_timeout_seconds=60.0,
+            heartbeat_seconds=1.0,
             metrics=Metrics(),
             log=Log(pod="w"),
             evaluating=client,

@@ -108,7 +108,7 @@ LEASES = st.builds(
 LEDGERS = st.builds(
     Ledger,
     **{
-        field: COUNTERS if field in ("filtered", "dropped", "skipped") else COUNTS
+        field: COUNTERS if field in ("filtered", "dropped", "skipped", "retired") else COUNTS
         for field in Ledger.__dataclass_fields__
     },
 )

@@ -88,6 +88,18 @@ def fixed_ports(config: RunConfig) -> list[tuple[str, str, int]]:
     return [row for row in found if row[2]]
 
 
+def _patience(config: RunConfig) -> Iterator[Problem]:
+    group, batch = config.rollout.group_timeout_seconds, config.learner.sample_timeout_seconds
+    if group >= batch:
+        yield Problem(
+            key="rollout.group_timeout_seconds",
+            reason=f"is {group:g} s, and the learner gives up after {batch:g} s without a batch "
+            "(learner.sample_timeout_seconds): one stuck group can end the run",
+            remedy="lower it, or raise learner.sample_timeout_seconds above it",
+            severity="note",
+        )
+
+
 def _sampling(config: RunConfig) -> Iterator[Problem]:
     rollout = config.rollout
     if rollout.top_p != 1:
@@ -242,6 +254,7 @@ CHECKS: tuple[Callable[[RunConfig], Iterator[Problem]], ...] = (
     nodes,
     _minibatches,
     _staleness,
+    _patience,
     *ALGORITHM_CHECKS,
     *SHAPING_CHECKS,
     narrow_band,

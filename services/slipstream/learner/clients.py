@@ -10,11 +10,11 @@ import grpc
 
 from slipstream.config import RunConfig
 from slipstream.rpc import codec
-from slipstream.rpc.channel import call_again
+from slipstream.rpc.channel import ask_again, call_again
 from slipstream.rpc.errors import SlipstreamError, Superseded
 from slipstream.rpc.group_checks import check_group, parse_group, vocabulary_size
 from slipstream.telemetry.logs import Log
-from slipstream.types import Cursor, Evaluation, Generated, Group, HandOut
+from slipstream.types import Activity, Cursor, Evaluation, Generated, Group, HandOut
 from slipstream.v1 import replay_pb2 as pb
 from slipstream.v1 import types_pb2
 from slipstream.v1.replay_pb2_grpc import ReplayStub
@@ -22,6 +22,7 @@ from slipstream.v1.replay_pb2_grpc import ReplayStub
 T = TypeVar("T")
 SAMPLE_WAIT_SECONDS = 5.0
 PATIENCE_SECONDS = 60.0
+ACTIVITY_SECONDS = 10.0
 INVALID = "invalid"
 """What the ledger counts a dropped group under."""
 
@@ -38,6 +39,7 @@ class ReplayClient:
 
     def __init__(self, channel: grpc.aio.Channel, config: RunConfig, *, log: Log | None = None) -> None:
         self._stub = ReplayStub(channel)
+        self._answer_seconds = config.rpc.answer_seconds
         self._timeout = config.rpc.timeout_seconds
         self._groups = config.learner.groups_per_step
         self._max_staleness = config.staleness.max_staleness
@@ -53,7 +55,7 @@ class ReplayClient:
             version=version, cursor=codec.cursor_to_proto(cursor), learner_id=self._learner_id
         )
         response: pb.AttachLearnerResponse = await self._again(
-            "attach", lambda: self._stub.AttachLearner(request, timeout=self._timeout)
+            "attach", lambda seconds: self._stub.AttachLearner(request, timeout=seconds)
         )
         self._learner_epoch = response.learner_epoch
         return response
@@ -63,7 +65,10 @@ class ReplayClient:
         some seconds."""
         wanted = self._groups if groups is None else groups
         while True:
-            batch = await self._again("sample", lambda: self._read(version, wanted))
+            sampling = call_again(
+                "sample", lambda: self._read(version, wanted), give_up_after=PATIENCE_SECONDS
+            )
+            batch = await self._unless_superseded("sample", sampling)
             if not batch.invalid:
                 return batch.groups
             await self._drop(batch)
@@ -77,7 +82,7 @@ class ReplayClient:
             hand_out=codec.hand_out_to_proto(batch.hand_out),
             reason=INVALID,
         )
-        await self._again("drop", lambda: self._stub.DropGroups(request, timeout=self._timeout))
+        await self._again("drop", lambda seconds: self._stub.DropGroups(request, timeout=seconds))
 
     async def ack(self, groups: Sequence[Group], version: int) -> tuple[Generated, Cursor]:
         """These groups took part in the step that made `version`; what was generated since the step before,
@@ -88,7 +93,7 @@ class ReplayClient:
         request = pb.AckBatchRequest(
             group_ids=[group.group_id for group in groups], version=version, hand_out=_hand_out(groups)
         )
-        response = await self._again("ack", lambda: self._stub.AckBatch(request, timeout=self._timeout))
+        response = await self._again("ack", lambda seconds: self._stub.AckBatch(request, timeout=seconds))
         if response.retrained:
             raise TrainedTwice(
                 f"step {version} trained on {response.retrained} groups that replay had taken back "
@@ -102,17 +107,17 @@ class ReplayClient:
         request = pb.ReleaseBatchRequest(
             group_ids=[group.group_id for group in groups], hand_out=_hand_out(groups)
         )
-        await self._again("release", lambda: self._stub.ReleaseBatch(request, timeout=self._timeout))
+        await self._again("release", lambda seconds: self._stub.ReleaseBatch(request, timeout=seconds))
 
     async def announce(self, version: int) -> None:
         """The fleet serves `version`."""
         request = pb.AnnounceVersionRequest(version=version, learner_epoch=self._learner_epoch)
-        await self._again("announce", lambda: self._stub.AnnounceVersion(request, timeout=self._timeout))
+        await self._again("announce", lambda seconds: self._stub.AnnounceVersion(request, timeout=seconds))
 
     async def confirm_checkpoint(self, version: int) -> None:
         """The checkpoint of `version` is durable."""
         request = pb.ConfirmCheckpointRequest(version=version, learner_epoch=self._learner_epoch)
-        await self._again("confirm", lambda: self._stub.ConfirmCheckpoint(request, timeout=self._timeout))
+        await self._again("confirm", lambda seconds: self._stub.ConfirmCheckpoint(request, timeout=seconds))
 
     async def start_evaluation(
         self, version: int, *, prompts: int, samples_per_prompt: int, reward: str
@@ -127,7 +132,7 @@ class ReplayClient:
             request_id=uuid4().hex,
         )
         response = await self._again(
-            "start evaluation", lambda: self._stub.StartEvaluation(request, timeout=self._timeout)
+            "start evaluation", lambda seconds: self._stub.StartEvaluation(request, timeout=seconds)
         )
         return str(response.evaluation_id)
 
@@ -135,7 +140,7 @@ class ReplayClient:
         """The state of an evaluation."""
         request = pb.GetEvaluationRequest(evaluation_id=evaluation_id)
         response = await self._again(
-            "get evaluation", lambda: self._stub.GetEvaluation(request, timeout=self._timeout)
+            "get evaluation", lambda seconds: self._stub.GetEvaluation(request, timeout=seconds)
         )
         return Evaluation(
             done=response.done,
@@ -144,6 +149,12 @@ class ReplayClient:
             errors=response.errors,
             accuracy=response.accuracy,
             mean_version=response.mean_version,
+        )
+
+    async def activity(self) -> Activity:
+        """The ledger, and what the workers are doing. Errors: AioRpcError, as it is asked only once."""
+        return codec.activity_from_proto(
+            await self._stub.GetActivity(pb.GetActivityRequest(), timeout=ACTIVITY_SECONDS)
         )
 
     async def _read(self, version: int, groups: int) -> "_Batch":
@@ -162,9 +173,21 @@ class ReplayClient:
             batch.add(response.group, self._vocabulary)
         return batch
 
-    async def _again(self, what: str, call: Callable[[], Awaitable[T]]) -> T:
+    async def _again(self, what: str, ask: Callable[[float], Awaitable[T]]) -> T:
+        return await self._unless_superseded(
+            what,
+            ask_again(
+                what,
+                ask,
+                answer_seconds=self._answer_seconds,
+                longest_seconds=self._timeout,
+                give_up_after=PATIENCE_SECONDS,
+            ),
+        )
+
+    async def _unless_superseded(self, what: str, asking: Awaitable[T]) -> T:
         try:
-            return await call_again(what, call, give_up_after=PATIENCE_SECONDS)
+            return await asking
         except grpc.aio.AioRpcError as error:
             if error.code() is not grpc.StatusCode.ABORTED:
                 raise

@@ -27,16 +27,13 @@ from slipstream.learner.prefetch import Prefetch
 from slipstream.learner.publishing import Publishing
 from slipstream.learner.report import Report, Timing
 from slipstream.learner.saving import Saver
+from slipstream.learner.starvation import Hunger, Starved
 from slipstream.learner.training.record import StepResult
 from slipstream.learner.training.step import Abandoned
 from slipstream.rpc.errors import SlipstreamError, Unreachable
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.types import Cursor, Generated, Group
-
-
-class Starved(SlipstreamError):
-    """No full batch came within the deadline."""
 
 
 class Diverged(SlipstreamError):
@@ -171,14 +168,8 @@ class Loop:
         except Abandoned:
             await self._replay.release(groups)
             return
-        self._settled = False
-        generated, self._cursor = await self._replay.ack(groups, self.version + 1)
-        self._unvaried_share = generated.unvaried_share
-        self.version += 1
-        self._settled = True
-        self._metrics.set("trained_version", self.version)
         trained = time.monotonic()
-        published = await self._publishing.publish(self.version)
+        generated, published = await self._settle_step(groups)
         ended = time.monotonic()
         self._clock.idle += sampled - began
         timing = Timing(
@@ -190,10 +181,29 @@ class Loop:
         self._report_step(groups, generated, result, published, timing)
         await self._after_step()
 
+    async def _settle_step(self, groups: Sequence[Group]) -> tuple[Generated, Published]:
+        """Acknowledge a batch, and publish what it made meanwhile. Errors: RankLost, Unreachable."""
+        self._settled = False
+        made = self.version + 1
+        acking = asyncio.create_task(self._replay.ack(groups, made))
+        try:
+            publishing = asyncio.create_task(self._publishing.publish(made))
+            generated, self._cursor = await acking
+            self._unvaried_share = generated.unvaried_share
+            self.version = made
+            self._settled = True
+            self._metrics.set("trained_version", made)
+            return generated, await publishing
+        finally:
+            for task in (acking, publishing):
+                task.cancel()
+
     async def _next_batch(self, stop: asyncio.Event) -> list[Group] | None:
         """The next batch; None when the run is being stopped. Errors: Starved, Unreachable, and those of a
         publication that goes on beside."""
         patience = self._config.learner.sample_timeout_seconds
+        hunger = Hunger(self._replay, self._log)
+        watching = asyncio.create_task(hunger.watch())
         self._metrics.set("learner_waiting", 1)
         try:
             with self._metrics.waiting("batch"):
@@ -201,10 +211,11 @@ class Loop:
                 return await self._publishing.unless_it_fails(taking)
         except TimeoutError as error:
             raise Starved(
-                f"no batch of {self._config.learner.groups_per_step} groups within {patience:g} s: "
-                "are rollout workers running?"
+                f"no batch of {self._config.learner.groups_per_step} groups within {patience:g} s "
+                f"(learner.sample_timeout_seconds): {await hunger.explain()}"
             ) from error
         finally:
+            watching.cancel()
             self._metrics.set("learner_waiting", 0)
 
     async def _train(self, groups: Sequence[Group], stop: asyncio.Event) -> StepResult:

@@ -22,7 +22,7 @@ from slipstream.replay.store import Limits, ReplayStore
 from slipstream.rpc.errors import Unreachable
 from slipstream.rpc.pod import Pod, run_pod
 from slipstream.rpc.server import start_server
-from slipstream.tasks import make_source
+from slipstream.tasks import PromptSource, make_source
 from slipstream.telemetry.logs import Log
 from slipstream.types import ReplayStats
 from slipstream.v1.replay_pb2_grpc import add_ReplayServicer_to_server
@@ -68,9 +68,10 @@ async def run(pod: Pod, url: str, *, embedded: RedisServer | None) -> None:
         stats = await _wait_for_redis(store, pod)
         found = {"version": stats.version, **in_words(stats.ledger)}
         pod.log.info("ledger found", redis=without_credentials(url), **found)
+        prompts = make_source(pod.config.data, seed=pod.config.seed)
         parts = [
-            _serve(pod, scripts, store),
-            sweep(store, metrics=pod.metrics, log=pod.log, stop=pod.stop),
+            _serve(pod, scripts, store, prompts),
+            sweep(store, prompts, metrics=pod.metrics, log=pod.log, stop=pod.stop),
         ]
         if embedded is not None:
             parts.append(keep_running(embedded, log=pod.log, stop=pod.stop))
@@ -135,9 +136,8 @@ def shaping_of(config: RunConfig) -> Shaping:
     return config.algorithm.resolved_shaping(max_new_tokens=config.rollout.max_new_tokens)
 
 
-async def _serve(pod: Pod, scripts: Scripts, store: ReplayStore) -> None:
+async def _serve(pod: Pod, scripts: Scripts, store: ReplayStore, prompts: PromptSource) -> None:
     config = pod.config
-    prompts = make_source(config.data, seed=config.seed)
     servicer = ReplayServicer(
         Collaborators(
             config=config,

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from slipstream.rpc.errors import InvalidRequest
 
 LONGEST_WAIT_SECONDS = 3600.0
+LONGEST_FAILURE = 500  # characters of a text that is stored for people
+FAULT = re.compile(r"[a-z][a-z0-9_]{0,39}")
 GROUP_ID = re.compile(r"g\d{9,}|e\d{9,}-\d{9,}")
 
 
@@ -29,6 +31,13 @@ def check_named(**names: str) -> None:
     for field, name in names.items():
         if not name:
             raise InvalidRequest(f"{field} is empty; give the name")
+
+
+def check_fault(fault: str) -> str:
+    """The fault, which becomes the name of a counter. Errors: InvalidRequest."""
+    if fault and not FAULT.fullmatch(fault):
+        raise InvalidRequest(f"fault is {fault!r}; give a word of at most 40 lower-case letters")
+    return fault
 
 
 def check_group_ids(ids: Iterable[str]) -> None:

@@ -16,6 +16,7 @@ SCRIPTS = (
     "lease",
     "pass_rates",
     "decide",
+    "renew",
     "return",
     "expire",
     "insert",
@@ -29,6 +30,7 @@ SCRIPTS = (
     "attach",
     "start_evaluation",
     "stats",
+    "activity",
 )
 CONNECTIONS = 32
 ANSWER_SECONDS = 10.0

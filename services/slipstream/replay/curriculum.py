@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from slipstream.algorithms.shaping import PassRate, SkipReason, draw_of, group_size, skip_reason
 from slipstream.algorithms.spec import Shaping
 from slipstream.replay.connection import Scripts
-from slipstream.replay.store import ReplayStore, Slot
+from slipstream.replay.store import LeaseRequest, ReplayStore, Slot
 from slipstream.tasks import PromptSource
 from slipstream.types import Purpose
 
@@ -45,13 +45,13 @@ class Curriculum:
         self._shaping = shaping
         self._seed = seed
 
-    async def lease(self, worker: str, *, max_prompts: int, serving_version: int) -> tuple[Slot, ...]:
+    async def lease(self, request: LeaseRequest) -> tuple[Slot, ...]:
         """As ReplayStore.lease, without the prompts that are skipped. Errors: OutOfMemory, Unreachable."""
         admitted: list[Slot] = []
-        skips_left = SKIPS_PER_PROMPT * max_prompts
+        skips_left = SKIPS_PER_PROMPT * request.max_prompts
         while True:
-            wanted = max_prompts - len(admitted)
-            slots = await self._store.lease(worker, max_prompts=wanted, serving_version=serving_version)
+            wanted = request.max_prompts - len(admitted)
+            slots = await self._store.lease(replace(request, max_prompts=wanted))
             decisions = await self._decide(slots, skips_left=skips_left)
             admitted += [decision.slot for decision in decisions if decision.reason is None]
             skips = sum(decision.reason is not None for decision in decisions)

@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import Mapping
 
 from slipstream.replay.redis_health import RedisHealth
-from slipstream.replay.store import ReplayStore
+from slipstream.replay.store import ReplayStore, Swept
 from slipstream.rpc.errors import OutOfMemory, Unreachable
+from slipstream.tasks import PromptSource
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
-from slipstream.types import Ledger, ReplayStats
+from slipstream.types import Ledger, Purpose, ReplayStats
 
 SWEEP_SECONDS = 1.0
 STATES = (
@@ -27,18 +28,38 @@ STATES = (
 )
 
 
-async def sweep(store: ReplayStore, *, metrics: Metrics, log: Log, stop: asyncio.Event) -> None:
+async def sweep(
+    store: ReplayStore, prompts: PromptSource, *, metrics: Metrics, log: Log, stop: asyncio.Event
+) -> None:
     """Every second until `stop`: expire overdue leases, show the ledger. A failing Redis is tried again."""
     while not stop.is_set():
         try:
-            if expired := await store.expire():
-                log.warning("leases expired", leases=expired)
+            _tell(await store.expire(), prompts, log)
             show(await store.stats(), metrics)
             show_redis(await store.redis_health(), metrics)
         except (Unreachable, OutOfMemory) as error:
             metrics.set("redis_up", float(isinstance(error, OutOfMemory)))
             log.warning("sweep failed, trying again", error=error)
         await _pause(stop)
+
+
+def _tell(swept: Swept, prompts: PromptSource, log: Log) -> None:
+    if swept.expired:
+        log.warning("leases expired: no heartbeat came from who held them", leases=swept.expired)
+    if swept.renewed:
+        log.warning(
+            "leases begin anew: replay or Redis was away, and no heartbeat could arrive", leases=swept.renewed
+        )
+    for retired in swept.retired:
+        of_training = retired.purpose is Purpose.TRAINING
+        prompt = (prompts.training if of_training else prompts.held_out)(retired.index)
+        log.error(
+            "prompt retired: three of its leases ended by a fault",
+            prompt=prompt.prompt_id,
+            group=retired.group_id,
+            fault=retired.fault,
+            worker=retired.worker,
+        )
 
 
 def show(stats: ReplayStats, metrics: Metrics) -> None:
@@ -51,6 +72,8 @@ def show(stats: ReplayStats, metrics: Metrics) -> None:
     _show_reasons(metrics, "dropped", ledger.dropped)
     for reason, count in ledger.skipped.items():
         metrics.set("prompts_skipped", count, reason=reason)
+    for fault, count in ledger.retired.items():
+        metrics.set("prompts_retired", count, reason=fault)
     metrics.set("ledger_tokens", ledger.tokens_inserted, state="inserted")
     metrics.set("ledger_tokens", ledger.tokens_trained, state="trained")
     metrics.set("ledger_residual", ledger.residual)
@@ -70,9 +93,9 @@ def show_redis(health: RedisHealth, metrics: Metrics) -> None:
 
 def in_words(ledger: Ledger) -> dict[str, object]:
     """The ledger as the values of a log line."""
-    filtered, dropped = sum(ledger.filtered.values()), sum(ledger.dropped.values())
+    by_reason = {name: sum(getattr(ledger, name).values()) for name in ("filtered", "dropped", "retired")}
     states = {state: getattr(ledger, state) for state in STATES}
-    return {**states, "filtered": filtered, "dropped": dropped, "residual": ledger.residual}
+    return {**states, **by_reason, "residual": ledger.residual}
 
 
 def _show_reasons(metrics: Metrics, state: str, counts: Mapping[str, int]) -> None:

@@ -6,10 +6,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from slipstream.config import RunConfig
-from slipstream.replay.checks import check_at_least, check_group_ids, check_named, check_wait
+from slipstream.replay.checks import (
+    LONGEST_FAILURE,
+    check_at_least,
+    check_fault,
+    check_group_ids,
+    check_named,
+    check_wait,
+)
 from slipstream.replay.curriculum import Curriculum
 from slipstream.replay.evaluations import EvaluationStore
-from slipstream.replay.store import Inserted, ReplayStore, Slot, purpose_of
+from slipstream.replay.store import Inserted, LeaseRequest, ReplayStore, Slot, purpose_of
 from slipstream.replay.summary import Summary, summarise
 from slipstream.replay.waiting import finish_or_undo, poll
 from slipstream.rpc import codec
@@ -55,22 +62,42 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
         check_named(worker_id=request.worker_id)
         check_at_least(1, max_prompts=request.max_prompts)
 
+        wanted = LeaseRequest(
+            worker=request.worker_id,
+            max_prompts=request.max_prompts,
+            serving_version=request.serving_version,
+            request_id=request.request_id,
+            attempt=max(1, request.attempt),
+        )
+
         async def attempt() -> tuple[Slot, ...]:
-            step = self._with.curriculum.lease(
-                request.worker_id, max_prompts=request.max_prompts, serving_version=request.serving_version
-            )
+            step = self._with.curriculum.lease(wanted)
             return await finish_or_undo(step, lambda slots: self._give_back(request.worker_id, slots))
 
         with self._with.metrics.waiting("admission"):
             slots = await poll(attempt, seconds=check_wait(request.wait_seconds), stop=self._with.stop)
         return pb.LeasePromptsResponse(leases=[codec.lease_to_proto(self._lease(slot)) for slot in slots])
 
+    async def RenewLeases(self, request: pb.RenewLeasesRequest, context: Any) -> pb.RenewLeasesResponse:
+        """A heartbeat."""
+        check_named(worker_id=request.worker_id)
+        check_group_ids(ref.group_id for ref in request.leases)
+        lost = await self._store.renew(
+            request.worker_id,
+            [(ref.group_id, ref.lease_epoch) for ref in request.leases],
+            serving_version=request.serving_version,
+            scoring_failure=request.scoring_failure[:LONGEST_FAILURE],
+        )
+        return pb.RenewLeasesResponse(lost=[pb.LeaseRef(group_id=i, lease_epoch=e) for i, e in lost])
+
     async def ReturnPrompts(self, request: pb.ReturnPromptsRequest, context: Any) -> pb.ReturnPromptsResponse:
         """Hand prompts back."""
         check_named(worker_id=request.worker_id)
         check_group_ids(ref.group_id for ref in request.leases)
         leases = [(ref.group_id, ref.lease_epoch) for ref in request.leases]
-        return pb.ReturnPromptsResponse(returned=await self._store.give_back(request.worker_id, leases))
+        fault = check_fault(request.fault)
+        returned = await self._store.give_back(request.worker_id, leases, fault=fault)
+        return pb.ReturnPromptsResponse(returned=returned)
 
     async def InsertGroup(self, request: pb.InsertGroupRequest, context: Any) -> pb.InsertGroupResponse:
         """Take a finished group: as it came, byte by byte."""
@@ -190,6 +217,10 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
             residual=stats.ledger.residual,
             kept=stats.kept,
         )
+
+    async def GetActivity(self, request: pb.GetActivityRequest, context: Any) -> pb.GetActivityResponse:
+        """What the workers are doing."""
+        return codec.activity_to_proto(await self._store.activity())
 
     def _lease(self, slot: Slot) -> Lease:
         training = slot.purpose is Purpose.TRAINING

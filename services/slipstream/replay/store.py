@@ -1,5 +1,6 @@
 """Leases, groups, admission and the ledger: every change is one atomic script in Redis."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,18 @@ from slipstream.replay.connection import Scripts
 from slipstream.replay.redis_health import RedisHealth, health_from
 from slipstream.replay.summary import Summary
 from slipstream.rpc.errors import NotFound
-from slipstream.types import START, Cursor, Generated, HandOut, InsertOutcome, Ledger, Purpose, ReplayStats
+from slipstream.types import (
+    START,
+    Activity,
+    Cursor,
+    Generated,
+    HandOut,
+    InsertOutcome,
+    Ledger,
+    Purpose,
+    ReplayStats,
+    WorkerActivity,
+)
 
 COUNTERS = (
     "leased",
@@ -45,6 +57,46 @@ class Slot:
     def purpose(self) -> Purpose:
         """Training or evaluation, as the id says."""
         return purpose_of(self.group_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseRequest:
+    """Who asks for leases, and how many.
+
+    An attempt with the id of an earlier one, whose answer was lost, gets the leases of that one again.
+    Without an id each call leases anew.
+    """
+
+    worker: str
+    max_prompts: int
+    serving_version: int
+    request_id: str = ""
+    attempt: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retired:
+    """A prompt that nobody gets any more, and who held it when its last lease ended by a fault."""
+
+    group_id: str
+    index: int
+    worker: str
+    fault: str
+
+    @property
+    def purpose(self) -> Purpose:
+        """Training or evaluation, as the id says."""
+        return purpose_of(self.group_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swept:
+    """What a sweep did: leases that expired, or began anew because nobody could have renewed them; and the
+    prompts that were retired since the last sweep."""
+
+    expired: int
+    renewed: int
+    retired: tuple[Retired, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,30 +152,66 @@ class ReplayStore:
         self._scripts = scripts
         self._limits = limits
 
-    async def lease(self, worker: str, *, max_prompts: int, serving_version: int) -> tuple[Slot, ...]:
-        """Evaluation prompts up to the version that the worker serves, then what admission allows."""
+    async def lease(self, request: LeaseRequest) -> tuple[Slot, ...]:
+        """What an earlier attempt was given; then evaluation prompts up to the version that the worker
+        serves; then what admission allows."""
         found = await self._scripts.call(
             "lease",
-            worker,
-            max_prompts,
-            serving_version,
-            round(1000 * self._limits.lease_seconds),
+            request.worker,
+            request.max_prompts,
+            request.serving_version,
+            self._lease_milliseconds,
             self._limits.group_size,
             self._limits.pipeline_depth,
             self._limits.groups_per_step,
+            request.request_id,
+            request.attempt,
         )
         return tuple(
             Slot(group_id=i.decode(), epoch=e, index=n, size=s, decided=bool(d)) for i, e, n, s, d in found
         )
 
-    async def give_back(self, worker: str, leases: Sequence[tuple[str, int]]) -> int:
-        """Return leases, as (group id, epoch), unworked; how many were still this worker's."""
+    async def renew(
+        self,
+        worker: str,
+        leases: Sequence[tuple[str, int]],
+        *,
+        serving_version: int = NEVER,
+        scoring_failure: str = "",
+    ) -> tuple[tuple[str, int], ...]:
+        """The heartbeat of a worker with all its leases, as (group id, epoch); those that it has lost."""
         flat = [part for lease in leases for part in lease]
-        return int(await self._scripts.call("return", worker, *flat))
+        lost = await self._scripts.call(
+            "renew", worker, self._lease_milliseconds, serving_version, scoring_failure, *flat
+        )
+        return tuple((group_id.decode(), int(epoch)) for group_id, epoch in lost)
 
-    async def expire(self) -> int:
-        """Record the leases whose deadline has passed; how many."""
-        return int(await self._scripts.call("expire"))
+    async def give_back(self, worker: str, leases: Sequence[tuple[str, int]], *, fault: str = "") -> int:
+        """Return leases, as (group id, epoch), unworked; how many were still this worker's.
+
+        A fault counts against the prompts: the third retires them.
+        """
+        flat = [part for lease in leases for part in lease]
+        return int(await self._scripts.call("return", worker, fault, *flat))
+
+    async def expire(self) -> Swept:
+        """End the leases that no heartbeat renewed in time."""
+        expired, renewed, retired = await self._scripts.call("expire", self._lease_milliseconds)
+        return Swept(
+            expired=expired, renewed=renewed, retired=tuple(_retired(json.loads(text)) for text in retired)
+        )
+
+    async def activity(self) -> Activity:
+        """What the workers are doing, and the ledger a moment before."""
+        stats = await self.stats()
+        workers, oldest, holder = await self._scripts.call("activity")
+        return Activity(
+            ledger=stats.ledger,
+            admission_free=stats.admission_free,
+            workers=tuple(sorted((_worker(json.loads(text)) for text in workers), key=lambda w: w.worker_id)),
+            oldest_lease_seconds=oldest / 1000,
+            oldest_lease_worker=holder.decode(),
+        )
 
     async def insert(self, group_id: str, epoch: int, summary: Summary, payload: bytes) -> Inserted:
         """Take a finished training group. Idempotent by (group id, epoch).
@@ -225,6 +313,7 @@ class ReplayStore:
             filtered=_by_reason(counters, "filtered:"),
             dropped=_by_reason(counters, "dropped:"),
             skipped=_by_reason(counters, "skipped:"),
+            retired=_by_reason(counters, "retired:"),
             running=running,
             buffered=buffered,
             in_flight=in_flight,
@@ -235,6 +324,10 @@ class ReplayStore:
     async def redis_health(self) -> RedisHealth:
         """How full and how durable Redis is. Errors: Unreachable."""
         return health_from(await self._scripts.info("memory"), await self._scripts.info("persistence"))
+
+    @property
+    def _lease_milliseconds(self) -> int:
+        return round(1000 * self._limits.lease_seconds)
 
     def _most_refills(self, summary: Summary) -> int:
         """How many groups may be filtered at one version if this is one to filter, else NEVER."""
@@ -264,6 +357,22 @@ def inserted_from(answer: Sequence[bytes]) -> Inserted:
     """The answer of an insert script as a value."""
     outcome, reason, detail = (part.decode() for part in answer)
     return Inserted(outcome=InsertOutcome(outcome), reason=reason, detail=detail)
+
+
+def _retired(row: list[Any]) -> Retired:
+    group_id, index, worker, fault = row
+    return Retired(group_id=group_id, index=index, worker=worker, fault=fault)
+
+
+def _worker(row: list[Any]) -> WorkerActivity:
+    name, silent, serving, leases, failure = row
+    return WorkerActivity(
+        worker_id=name,
+        silent_seconds=silent / 1000,
+        serving_version=serving,
+        leases=leases,
+        scoring_failure=failure,
+    )
 
 
 def _generated(flat: Sequence[bytes]) -> Generated:

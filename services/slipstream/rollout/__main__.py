@@ -62,6 +62,8 @@ async def main(pod: Pod, *, place: Place | None = None) -> None:
         served=served,
         sampling=Sampling(temperature=config.rollout.temperature, max_tokens=config.rollout.max_new_tokens),
         max_groups=config.rollout.max_groups,
+        group_timeout_seconds=config.rollout.group_timeout_seconds,
+        heartbeat_seconds=config.replay.heartbeat_seconds,
         metrics=pod.metrics,
         log=pod.log,
         evaluating=evaluation_client(pod),

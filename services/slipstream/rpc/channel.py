@@ -20,6 +20,11 @@ T = TypeVar("T")
 PASSING = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED)
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 2.0
+RECONNECTING = (
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 3_000),  # also the longest that one connecting may take
+    ("grpc.max_reconnect_backoff_ms", 3_000),
+)
 ROUND_ROBIN = json.dumps({"loadBalancingConfig": [{"round_robin": {}}]})
 """A name with several addresses, such as a headless Service, gets calls at each of them in turn."""
 
@@ -38,7 +43,11 @@ def open_channel(address: str, config: RpcConfig, *, log: Log | None = None) -> 
             "SLIPSTREAM_*_ADDRESS variables, to where the services listen"
         )
     refuse_plaintext(address, config)
-    options: list[tuple[str, Any]] = [*channel_options(config), ("grpc.service_config", ROUND_ROBIN)]
+    options: list[tuple[str, Any]] = [
+        *channel_options(config),
+        *RECONNECTING,
+        ("grpc.service_config", ROUND_ROBIN),
+    ]
     if config.tls is None:
         return grpc.aio.insecure_channel(address, options=options)
     return TlsChannel(address, certificates=Certificates(config.tls, log), options=options, log=log)
@@ -62,11 +71,40 @@ async def call_again(what: str, call: Callable[[], Awaitable[T]], *, give_up_aft
                 raise PermissionDenied(f"{what}: {error.details()}") from error
             if error.code() not in PASSING:
                 raise
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                pause = FIRST_PAUSE_SECONDS  # the wait for the answer was pause enough
             pause = max(pause, retry_after(error))
             if asyncio.get_running_loop().time() + pause > deadline:
                 raise Unreachable(f"{what}: gave up after {give_up_after:g} s: {error.details()}") from error
         await asyncio.sleep(pause * random.uniform(0.5, 1.5))
         pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+
+async def ask_again(
+    what: str,
+    ask: Callable[[float], Awaitable[T]],
+    *,
+    answer_seconds: float,
+    longest_seconds: float,
+    give_up_after: float,
+) -> T:
+    """As call_again, for a call that is answered at once when all is well: a lost answer costs seconds.
+
+    `ask` is given the deadline of its attempt: `answer_seconds`, and twice as much after each attempt that
+    was not answered in time, up to `longest_seconds`, so that what is merely slow gets through in the end.
+    """
+    seconds = answer_seconds
+
+    async def attempt() -> T:
+        nonlocal seconds
+        try:
+            return await ask(seconds)
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                seconds = min(2 * seconds, longest_seconds)
+            raise
+
+    return await call_again(what, attempt, give_up_after=give_up_after)
 
 
 def retry_after(error: grpc.aio.AioRpcError) -> float:

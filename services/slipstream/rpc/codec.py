@@ -185,8 +185,49 @@ def ledger_to_proto(ledger: t.Ledger) -> replay.Ledger:
 def ledger_from_proto(message: replay.Ledger) -> t.Ledger:
     """Message → Ledger."""
     values = {name: getattr(message, name) for name in _LEDGER_FIELDS}
-    by_reason = {name: dict(values[name]) for name in ("filtered", "dropped", "skipped")}
+    by_reason = {name: dict(values[name]) for name in ("filtered", "dropped", "skipped", "retired")}
     return t.Ledger(**{**values, **by_reason})
+
+
+def activity_to_proto(activity: t.Activity) -> replay.GetActivityResponse:
+    """Activity → message."""
+    return replay.GetActivityResponse(
+        ledger=ledger_to_proto(activity.ledger),
+        admission_free=activity.admission_free,
+        workers=[
+            replay.WorkerActivity(
+                worker_id=worker.worker_id,
+                silent_seconds=worker.silent_seconds,
+                serving_version=worker.serving_version,
+                leases=worker.leases,
+                scoring_failure=worker.scoring_failure,
+            )
+            for worker in activity.workers
+        ],
+        oldest_lease_seconds=activity.oldest_lease_seconds,
+        oldest_lease_worker=activity.oldest_lease_worker,
+    )
+
+
+def activity_from_proto(message: replay.GetActivityResponse) -> t.Activity:
+    """Message → Activity."""
+    workers = (
+        t.WorkerActivity(
+            worker_id=worker.worker_id,
+            silent_seconds=worker.silent_seconds,
+            serving_version=worker.serving_version,
+            leases=worker.leases,
+            scoring_failure=worker.scoring_failure,
+        )
+        for worker in message.workers
+    )
+    return t.Activity(
+        ledger=ledger_from_proto(message.ledger),
+        admission_free=message.admission_free,
+        workers=tuple(workers),
+        oldest_lease_seconds=message.oldest_lease_seconds,
+        oldest_lease_worker=message.oldest_lease_worker,
+    )
 
 
 def cursor_to_proto(cursor: t.Cursor) -> replay.Cursor:

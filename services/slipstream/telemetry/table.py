@@ -205,6 +205,11 @@ TABLE: dict[str, Metric] = {
     "prompts_skipped": Metric(
         kind="gauge", help="Prompts passed over when their turn came, by reason.", labels=("reason",)
     ),
+    "prompts_retired": Metric(
+        kind="gauge",
+        help="Prompts given up because three of their leases ended by a fault, by the last fault.",
+        labels=("reason",),
+    ),
     "ledger_residual": Metric(kind="gauge", help="What the ledger cannot account for; 0, or there is a bug."),
     "ledger_tokens": Metric(kind="gauge", help="Tokens in the ledger, by state.", labels=("state",)),
     "admission_free": Metric(kind="gauge", help="Groups that may be started at the announced version."),

@@ -48,16 +48,20 @@ class Lease(_message.Message):
     def __init__(self, group_id: _Optional[str] = ..., lease_epoch: _Optional[int] = ..., dispatch_index: _Optional[int] = ..., prompt: _Optional[_Union[_types_pb2.Prompt, _Mapping]] = ..., group_size: _Optional[int] = ..., seconds: _Optional[float] = ..., purpose: _Optional[_Union[Purpose, str]] = ...) -> None: ...
 
 class LeasePromptsRequest(_message.Message):
-    __slots__ = ("worker_id", "max_prompts", "wait_seconds", "serving_version")
+    __slots__ = ("worker_id", "max_prompts", "wait_seconds", "serving_version", "request_id", "attempt")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     MAX_PROMPTS_FIELD_NUMBER: _ClassVar[int]
     WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     SERVING_VERSION_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     max_prompts: int
     wait_seconds: float
     serving_version: int
-    def __init__(self, worker_id: _Optional[str] = ..., max_prompts: _Optional[int] = ..., wait_seconds: _Optional[float] = ..., serving_version: _Optional[int] = ...) -> None: ...
+    request_id: str
+    attempt: int
+    def __init__(self, worker_id: _Optional[str] = ..., max_prompts: _Optional[int] = ..., wait_seconds: _Optional[float] = ..., serving_version: _Optional[int] = ..., request_id: _Optional[str] = ..., attempt: _Optional[int] = ...) -> None: ...
 
 class LeasePromptsResponse(_message.Message):
     __slots__ = ("leases",)
@@ -73,13 +77,33 @@ class LeaseRef(_message.Message):
     lease_epoch: int
     def __init__(self, group_id: _Optional[str] = ..., lease_epoch: _Optional[int] = ...) -> None: ...
 
-class ReturnPromptsRequest(_message.Message):
-    __slots__ = ("worker_id", "leases")
+class RenewLeasesRequest(_message.Message):
+    __slots__ = ("worker_id", "leases", "serving_version", "scoring_failure")
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     LEASES_FIELD_NUMBER: _ClassVar[int]
+    SERVING_VERSION_FIELD_NUMBER: _ClassVar[int]
+    SCORING_FAILURE_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     leases: _containers.RepeatedCompositeFieldContainer[LeaseRef]
-    def __init__(self, worker_id: _Optional[str] = ..., leases: _Optional[_Iterable[_Union[LeaseRef, _Mapping]]] = ...) -> None: ...
+    serving_version: int
+    scoring_failure: str
+    def __init__(self, worker_id: _Optional[str] = ..., leases: _Optional[_Iterable[_Union[LeaseRef, _Mapping]]] = ..., serving_version: _Optional[int] = ..., scoring_failure: _Optional[str] = ...) -> None: ...
+
+class RenewLeasesResponse(_message.Message):
+    __slots__ = ("lost",)
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    lost: _containers.RepeatedCompositeFieldContainer[LeaseRef]
+    def __init__(self, lost: _Optional[_Iterable[_Union[LeaseRef, _Mapping]]] = ...) -> None: ...
+
+class ReturnPromptsRequest(_message.Message):
+    __slots__ = ("worker_id", "leases", "fault")
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    LEASES_FIELD_NUMBER: _ClassVar[int]
+    FAULT_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+    leases: _containers.RepeatedCompositeFieldContainer[LeaseRef]
+    fault: str
+    def __init__(self, worker_id: _Optional[str] = ..., leases: _Optional[_Iterable[_Union[LeaseRef, _Mapping]]] = ..., fault: _Optional[str] = ...) -> None: ...
 
 class ReturnPromptsResponse(_message.Message):
     __slots__ = ("returned",)
@@ -308,7 +332,7 @@ class GetEvaluationResponse(_message.Message):
     def __init__(self, done: bool = ..., version: _Optional[int] = ..., completions: _Optional[int] = ..., errors: _Optional[int] = ..., accuracy: _Optional[float] = ..., mean_version: _Optional[float] = ...) -> None: ...
 
 class Ledger(_message.Message):
-    __slots__ = ("leased", "inserted", "returned", "expired", "running", "trained", "filtered", "dropped", "buffered", "in_flight", "tokens_inserted", "tokens_trained", "fenced", "duplicates", "withheld", "skipped", "refills_exhausted", "retrained")
+    __slots__ = ("leased", "inserted", "returned", "expired", "running", "trained", "filtered", "dropped", "buffered", "in_flight", "tokens_inserted", "tokens_trained", "fenced", "duplicates", "withheld", "skipped", "refills_exhausted", "retrained", "retired")
     class FilteredEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -324,6 +348,13 @@ class Ledger(_message.Message):
         value: int
         def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     class SkippedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    class RetiredEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -348,6 +379,7 @@ class Ledger(_message.Message):
     SKIPPED_FIELD_NUMBER: _ClassVar[int]
     REFILLS_EXHAUSTED_FIELD_NUMBER: _ClassVar[int]
     RETRAINED_FIELD_NUMBER: _ClassVar[int]
+    RETIRED_FIELD_NUMBER: _ClassVar[int]
     leased: int
     inserted: int
     returned: int
@@ -366,7 +398,8 @@ class Ledger(_message.Message):
     skipped: _containers.ScalarMap[str, int]
     refills_exhausted: int
     retrained: int
-    def __init__(self, leased: _Optional[int] = ..., inserted: _Optional[int] = ..., returned: _Optional[int] = ..., expired: _Optional[int] = ..., running: _Optional[int] = ..., trained: _Optional[int] = ..., filtered: _Optional[_Mapping[str, int]] = ..., dropped: _Optional[_Mapping[str, int]] = ..., buffered: _Optional[int] = ..., in_flight: _Optional[int] = ..., tokens_inserted: _Optional[int] = ..., tokens_trained: _Optional[int] = ..., fenced: _Optional[int] = ..., duplicates: _Optional[int] = ..., withheld: _Optional[int] = ..., skipped: _Optional[_Mapping[str, int]] = ..., refills_exhausted: _Optional[int] = ..., retrained: _Optional[int] = ...) -> None: ...
+    retired: _containers.ScalarMap[str, int]
+    def __init__(self, leased: _Optional[int] = ..., inserted: _Optional[int] = ..., returned: _Optional[int] = ..., expired: _Optional[int] = ..., running: _Optional[int] = ..., trained: _Optional[int] = ..., filtered: _Optional[_Mapping[str, int]] = ..., dropped: _Optional[_Mapping[str, int]] = ..., buffered: _Optional[int] = ..., in_flight: _Optional[int] = ..., tokens_inserted: _Optional[int] = ..., tokens_trained: _Optional[int] = ..., fenced: _Optional[int] = ..., duplicates: _Optional[int] = ..., withheld: _Optional[int] = ..., skipped: _Optional[_Mapping[str, int]] = ..., refills_exhausted: _Optional[int] = ..., retrained: _Optional[int] = ..., retired: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class GetStatsRequest(_message.Message):
     __slots__ = ()
@@ -385,3 +418,35 @@ class GetStatsResponse(_message.Message):
     residual: int
     kept: int
     def __init__(self, ledger: _Optional[_Union[Ledger, _Mapping]] = ..., version: _Optional[int] = ..., admission_free: _Optional[int] = ..., residual: _Optional[int] = ..., kept: _Optional[int] = ...) -> None: ...
+
+class GetActivityRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class WorkerActivity(_message.Message):
+    __slots__ = ("worker_id", "silent_seconds", "serving_version", "leases", "scoring_failure")
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    SILENT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SERVING_VERSION_FIELD_NUMBER: _ClassVar[int]
+    LEASES_FIELD_NUMBER: _ClassVar[int]
+    SCORING_FAILURE_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+    silent_seconds: float
+    serving_version: int
+    leases: int
+    scoring_failure: str
+    def __init__(self, worker_id: _Optional[str] = ..., silent_seconds: _Optional[float] = ..., serving_version: _Optional[int] = ..., leases: _Optional[int] = ..., scoring_failure: _Optional[str] = ...) -> None: ...
+
+class GetActivityResponse(_message.Message):
+    __slots__ = ("ledger", "admission_free", "workers", "oldest_lease_seconds", "oldest_lease_worker")
+    LEDGER_FIELD_NUMBER: _ClassVar[int]
+    ADMISSION_FREE_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_LEASE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_LEASE_WORKER_FIELD_NUMBER: _ClassVar[int]
+    ledger: Ledger
+    admission_free: int
+    workers: _containers.RepeatedCompositeFieldContainer[WorkerActivity]
+    oldest_lease_seconds: float
+    oldest_lease_worker: str
+    def __init__(self, ledger: _Optional[_Union[Ledger, _Mapping]] = ..., admission_free: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerActivity, _Mapping]]] = ..., oldest_lease_seconds: _Optional[float] = ..., oldest_lease_worker: _Optional[str] = ...) -> None: ...

@@ -42,6 +42,11 @@ class ReplayStub(object):
                 request_serializer=slipstream_dot_v1_dot_replay__pb2.LeasePromptsRequest.SerializeToString,
                 response_deserializer=slipstream_dot_v1_dot_replay__pb2.LeasePromptsResponse.FromString,
                 _registered_method=True)
+        self.RenewLeases = channel.unary_unary(
+                '/slipstream.v1.Replay/RenewLeases',
+                request_serializer=slipstream_dot_v1_dot_replay__pb2.RenewLeasesRequest.SerializeToString,
+                response_deserializer=slipstream_dot_v1_dot_replay__pb2.RenewLeasesResponse.FromString,
+                _registered_method=True)
         self.ReturnPrompts = channel.unary_unary(
                 '/slipstream.v1.Replay/ReturnPrompts',
                 request_serializer=slipstream_dot_v1_dot_replay__pb2.ReturnPromptsRequest.SerializeToString,
@@ -102,6 +107,11 @@ class ReplayStub(object):
                 request_serializer=slipstream_dot_v1_dot_replay__pb2.GetStatsRequest.SerializeToString,
                 response_deserializer=slipstream_dot_v1_dot_replay__pb2.GetStatsResponse.FromString,
                 _registered_method=True)
+        self.GetActivity = channel.unary_unary(
+                '/slipstream.v1.Replay/GetActivity',
+                request_serializer=slipstream_dot_v1_dot_replay__pb2.GetActivityRequest.SerializeToString,
+                response_deserializer=slipstream_dot_v1_dot_replay__pb2.GetActivityResponse.FromString,
+                _registered_method=True)
 
 
 class ReplayServicer(object):
@@ -113,6 +123,14 @@ class ReplayServicer(object):
     def LeasePrompts(self, request, context):
         """Rollout: ask for prompts to work on. Waits up to `wait_seconds` for
         admission; an empty answer means that nothing was admitted in that time.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RenewLeases(self, request, context):
+        """Rollout: the heartbeat of a worker, one call for all its leases. A lease
+        ends when no heartbeat names it for the lease's `seconds`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -213,6 +231,13 @@ class ReplayServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetActivity(self, request, context):
+        """Learner that waits for a batch: the ledger, and what the workers are doing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ReplayServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -220,6 +245,11 @@ def add_ReplayServicer_to_server(servicer, server):
                     servicer.LeasePrompts,
                     request_deserializer=slipstream_dot_v1_dot_replay__pb2.LeasePromptsRequest.FromString,
                     response_serializer=slipstream_dot_v1_dot_replay__pb2.LeasePromptsResponse.SerializeToString,
+            ),
+            'RenewLeases': grpc.unary_unary_rpc_method_handler(
+                    servicer.RenewLeases,
+                    request_deserializer=slipstream_dot_v1_dot_replay__pb2.RenewLeasesRequest.FromString,
+                    response_serializer=slipstream_dot_v1_dot_replay__pb2.RenewLeasesResponse.SerializeToString,
             ),
             'ReturnPrompts': grpc.unary_unary_rpc_method_handler(
                     servicer.ReturnPrompts,
@@ -281,6 +311,11 @@ def add_ReplayServicer_to_server(servicer, server):
                     request_deserializer=slipstream_dot_v1_dot_replay__pb2.GetStatsRequest.FromString,
                     response_serializer=slipstream_dot_v1_dot_replay__pb2.GetStatsResponse.SerializeToString,
             ),
+            'GetActivity': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetActivity,
+                    request_deserializer=slipstream_dot_v1_dot_replay__pb2.GetActivityRequest.FromString,
+                    response_serializer=slipstream_dot_v1_dot_replay__pb2.GetActivityResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'slipstream.v1.Replay', rpc_method_handlers)
@@ -312,6 +347,33 @@ class Replay(object):
             '/slipstream.v1.Replay/LeasePrompts',
             slipstream_dot_v1_dot_replay__pb2.LeasePromptsRequest.SerializeToString,
             slipstream_dot_v1_dot_replay__pb2.LeasePromptsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RenewLeases(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/slipstream.v1.Replay/RenewLeases',
+            slipstream_dot_v1_dot_replay__pb2.RenewLeasesRequest.SerializeToString,
+            slipstream_dot_v1_dot_replay__pb2.RenewLeasesResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -636,6 +698,33 @@ class Replay(object):
             '/slipstream.v1.Replay/GetStats',
             slipstream_dot_v1_dot_replay__pb2.GetStatsRequest.SerializeToString,
             slipstream_dot_v1_dot_replay__pb2.GetStatsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetActivity(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/slipstream.v1.Replay/GetActivity',
+            slipstream_dot_v1_dot_replay__pb2.GetActivityRequest.SerializeToString,
+            slipstream_dot_v1_dot_replay__pb2.GetActivityResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -73,6 +73,7 @@ def describe(summary: dict[str, Any]) -> list[str]:
         f"{trained:,} completions trained, {stale:.0%} of them stale or of several versions; "
         f"staleness {summary['staleness_mean']:.2f} mean, {summary['staleness_max']} max",
         *_filtered(summary["ledger"]),
+        *_retired(summary["ledger"]),
         f"ledger residual {_show(summary['ledger_residual'])}, processes left over {summary['orphans']}",
     ]
 
@@ -115,7 +116,20 @@ def _ledger(ledger: Ledger | None) -> dict[str, Any] | None:
     if ledger is None:
         return None
     counters = {name.name: getattr(ledger, name.name) for name in dataclasses.fields(ledger)}
-    return {**counters, "filtered": dict(ledger.filtered), "dropped": dict(ledger.dropped)}
+    by_reason = ("filtered", "dropped", "skipped", "retired")
+    return {**counters, **{name: dict(counters[name]) for name in by_reason}}
+
+
+def _retired(ledger: dict[str, Any] | None) -> list[str]:
+    """A line about prompts that were given up, if there are any."""
+    reasons = ledger["retired"] if ledger else {}
+    if not reasons:
+        return []
+    faults = ", ".join(f"{fault} {count:,}" for fault, count in sorted(reasons.items()))
+    return [
+        f"{sum(reasons.values()):,} prompts given up after three lost leases ({faults}); "
+        "logs/replay.log names them"
+    ]
 
 
 def _show(value: float | None) -> str:

@@ -78,7 +78,7 @@ class LearnerConfig(Section):
     """Completions a step written to samples.jsonl."""
     least_step_seconds: float = Field(0.0, ge=0)
     """A step is stretched to this time; for benchmarks of the loop with the emulated engine."""
-    sample_timeout_seconds: float = Field(600.0, gt=0)
+    sample_timeout_seconds: float = Field(1200.0, gt=0)
     """Longest wait for a batch, after which the run stops with an error."""
     stay: bool = False
     """After the last step wait for SIGTERM instead of ending, for where something would start it again."""

@@ -21,5 +21,10 @@ class ReplayConfig(Section):
     """File with the certificate authority that signed Redis' certificate; not given: those of the system."""
     redis_dir: HomePath | None = None
     """Where the embedded Redis keeps its append-only file; default: in the run directory."""
-    lease_seconds: float = Field(120.0, gt=0)
-    """Deadline of a lease, after which the prompt goes to another worker."""
+    lease_seconds: float = Field(15.0, gt=0)
+    """Time without a heartbeat of its worker after which a lease ends, and its prompt goes to another."""
+
+    @property
+    def heartbeat_seconds(self) -> float:
+        """Time between two heartbeats of a worker: four may be lost without harm."""
+        return self.lease_seconds / 5

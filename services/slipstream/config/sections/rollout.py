@@ -44,6 +44,8 @@ class RolloutConfig(Section):
     """Machines that share one engine's GPUs evenly; the chart sets it, for a pool with `nodes`."""
     recompute_kv: bool = False
     """Recompute the key-value cache of running requests after an update, instead of keeping it."""
+    group_timeout_seconds: float = Field(600.0, gt=0)
+    """Longest that a worker works on one group, scoring included; then the prompt goes to another worker."""
     start_timeout_seconds: float = Field(300.0, gt=0)
     """Longest start of an engine."""
     drain_seconds: float = Field(0.0, ge=0)

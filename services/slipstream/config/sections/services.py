@@ -42,8 +42,11 @@ class RpcConfig(Section):
     max_message_mib: int = Field(256, ge=4)
     """Largest message in either direction."""
     timeout_seconds: float = Field(30.0, gt=0)
-    """Deadline of a call that does not state its own."""
-    keepalive_seconds: float = Field(5.0, ge=1)
+    """Longest deadline of a call that does not state its own."""
+    answer_seconds: float = Field(2.0, gt=0)
+    """A call to replay whose answer has not come in this time is made again, with twice the time at each
+    attempt up to `timeout_seconds`; more than a round trip."""
+    keepalive_seconds: float = Field(3.0, ge=1)
     """A connection that has been silent for so long is probed, by either end; without an answer for as long
     again it is closed, and its calls fail."""
     tls: TlsConfig | None = None

@@ -21,11 +21,11 @@ from typing import Protocol
 from slipstream.config import RunConfig
 from slipstream.learner.checkpoints.checkpoint import write_whole
 from slipstream.learner.clients import ReplayClient
-from slipstream.learner.loop import Starved
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.report import Report
 from slipstream.learner.stages.supervised import Interrupted, Progress
 from slipstream.learner.stages.verified import Learned
+from slipstream.learner.starvation import Hunger, Starved
 from slipstream.telemetry.logs import Log
 from slipstream.types import Group
 
@@ -156,12 +156,20 @@ class Rounds:
     async def _next(self, count: int, stop: asyncio.Event) -> list[Group]:
         patience = self._config.learner.sample_timeout_seconds
         deadline = time.monotonic() + patience
-        while time.monotonic() < deadline:
-            if stop.is_set():
-                raise Interrupted
-            if groups := await self._replay.sample(self.version, groups=count):
-                return groups
-        raise Starved(f"no {count} groups within {patience:g} s: are rollout workers running?")
+        hunger = Hunger(self._replay, self._log)
+        watching = asyncio.create_task(hunger.watch())
+        try:
+            while time.monotonic() < deadline:
+                if stop.is_set():
+                    raise Interrupted
+                if groups := await self._replay.sample(self.version, groups=count):
+                    return groups
+        finally:
+            watching.cancel()
+        raise Starved(
+            f"no {count} groups within {patience:g} s (learner.sample_timeout_seconds): "
+            f"{await hunger.explain()}"
+        )
 
     async def _learn(self, groups: Sequence[Group], stop: asyncio.Event) -> Learned:
         loop, number = asyncio.get_running_loop(), self.version + 1

@@ -1,14 +1,15 @@
 -- The names of the keys, and the moves that the scripts share. Put in front of every script.
 --
 -- requeued ─▶ leases ─▶ buffered ─▶ in_flight ─▶ kept ─▶ (freed)        training, counted in the ledger
---               └─▶ (skipped: as if it had never been leased)
+--               ├─▶ (skipped: as if it had never been leased)
+--               └─▶ (retired: its lease ended by a fault too often)
 -- evaluation_queue ─▶ evaluation_leases ─▶ (summed up)                  evaluation, never counted in it
 --
 -- A group is in one of these sets, or settled. Its hash `group:<id>` holds what is known of it.
 local prefix = KEYS[1]
 local counters = prefix .. 'counters'                      -- hash: the ledger, announced version, next index
 local requeued = prefix .. 'requeued'                      -- ids by dispatch index: to be leased anew
-local leases = prefix .. 'leases'                          -- ids by deadline in milliseconds
+local leases = prefix .. 'leases'                          -- ids by deadline in milliseconds: a heartbeat moves it
 local buffered = prefix .. 'buffered'                      -- ids by dispatch index
 local ages = prefix .. 'ages'                              -- the buffered ids by their newest token's version
 local in_flight = prefix .. 'in_flight'                    -- ids by dispatch index
@@ -22,7 +23,12 @@ local retrained = prefix .. 'retrained'                    -- ids that a step us
 local evaluation_requests = prefix .. 'evaluation_requests'  -- hash: request id → the evaluation that it started
 local pass_rates = prefix .. 'pass_rates'                  -- hash: prompt id → correct, total, version last seen
 
+local retired = prefix .. 'retired'                        -- hash: id → JSON: prompts that were retired and not yet logged
+local workers = prefix .. 'workers'                        -- hash: worker → JSON: when heard from, what it said
+
 local REMEMBER_SECONDS = 600  -- how long a settled group is known, so that a repeated insert is recognised
+local NEWS_MILLISECONDS = 500  -- what is known of a worker is as old as this at most, and not written more often
+local MOST_FAULTS = 3         -- leases of one prompt that may end by a fault; with the last the prompt is retired
 
 local function group_key(id)
   return prefix .. 'group:' .. id
@@ -86,23 +92,61 @@ local function settle(id)
   redis.call('EXPIRE', group_key(id), REMEMBER_SECONDS)
 end
 
--- A lease is over without a group: the prompt waits for another worker.
-local function end_lease(id, why)
+-- No worker gets the prompt again. An evaluation counts its completions as errors.
+local function retire(id, fault)
+  local known = redis.call('HMGET', group_key(id), 'index', 'worker', 'size')
   if is_evaluation(id) then
-    redis.call('ZREM', evaluation_leases, id)
-    redis.call('ZADD', evaluation_queue, redis.call('HGET', evaluation_key(id), 'version'), id)
+    redis.call('HINCRBY', evaluation_key(id), 'errors', known[3])
+    redis.call('HINCRBY', evaluation_key(id), 'remaining', -1)
   else
-    redis.call('ZREM', leases, id)
-    redis.call('ZADD', requeued, redis.call('HGET', group_key(id), 'index'), id)
+    count('retired:' .. fault, 1)
+  end
+  redis.call('HSET', retired, id, cjson.encode({id, tonumber(known[1]), known[2], fault}))
+  settle(id)
+end
+
+-- A lease is over without a group: the prompt waits for another worker. `fault` says what went wrong, and is nil
+-- when the worker returned the lease in an orderly way.
+local function end_lease(id, why, fault)
+  local evaluation = is_evaluation(id)
+  redis.call('ZREM', evaluation and evaluation_leases or leases, id)
+  if not evaluation then
     count(why, 1)
   end
+  if fault and redis.call('HINCRBY', group_key(id), 'faults', 1) >= MOST_FAULTS then
+    retire(id, fault)
+  elseif evaluation then
+    redis.call('ZADD', evaluation_queue, redis.call('HGET', evaluation_key(id), 'version'), id)
+  else
+    redis.call('ZADD', requeued, redis.call('HGET', group_key(id), 'index'), id)
+  end
+end
+
+-- Nobody looked for overdue leases for so long that heartbeats could not arrive either, as while Redis or replay
+-- was stopped: a silent worker is then no sign of a fault.
+local MOST_UNWATCHED_MILLISECONDS = 5000
+local function unwatched(time)
+  local watched = redis.call('HGET', counters, 'watched_at')
+  return watched and time - tonumber(watched) > MOST_UNWATCHED_MILLISECONDS
+end
+
+-- What is known of a worker from now on; what is nil stays as it was.
+local function hear_from(worker, time, serving, failure)
+  local known = cjson.decode(redis.call('HGET', workers, worker) or '{}')
+  if known.at and time - known.at < NEWS_MILLISECONDS and serving == known.serving and not failure then
+    return  -- a wait for admission asks many times a second
+  end
+  known.at = time
+  known.serving = serving
+  known.failure = failure or known.failure
+  redis.call('HSET', workers, worker, cjson.encode(known))
 end
 
 local function expire_leases(time)
   local expired = 0
   for _, set in ipairs({leases, evaluation_leases}) do
     for _, id in ipairs(redis.call('ZRANGEBYSCORE', set, '-inf', time)) do
-      end_lease(id, 'expired')
+      end_lease(id, 'expired', 'expired')
       expired = expired + 1
     end
   end

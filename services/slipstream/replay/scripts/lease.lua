@@ -1,22 +1,44 @@
--- ARGV: worker, max_prompts, serving_version, lease milliseconds, group_size, pipeline_depth, groups_per_step
+-- ARGV: worker, max_prompts, serving_version, lease milliseconds, group_size, pipeline_depth, groups_per_step,
+--   request id ('' when an answer that is lost will not be asked for again), attempt
+-- What an earlier attempt of this request was given, and perhaps never got, comes first, under new epochs: so the
+-- late end of that attempt cannot take it back. Once a later attempt is known an earlier one gets nothing.
 -- Returns {id, epoch, index, size, 1 if it was decided on before} for each lease: evaluations first, then the
 -- oldest dispatch. A prompt that was decided on keeps the size that it got then.
 local worker, wanted, serving = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local request, attempt = prefix .. 'request:' .. ARGV[8], tonumber(ARGV[9])
+local repeatable = ARGV[8] ~= ''
 local time = milliseconds()
 local deadline = time + tonumber(ARGV[4])
 local granted = {}
+
+local REQUEST_SECONDS = 300  -- how long a request is known; a worker gives up long before
 
 local function grant(set, id, index, size)
   local epoch = redis.call('HINCRBY', group_key(id), 'epoch', 1)
   local decided = redis.call('HGET', group_key(id), 'decided')
   size = decided and tonumber(decided) or size
-  redis.call('HSET', group_key(id), 'index', index, 'size', size, 'worker', worker)
+  redis.call('HSET', group_key(id), 'index', index, 'size', size, 'worker', worker, 'leased_at', time)
   redis.call('ZADD', set, deadline, id)
+  if repeatable then
+    redis.call('HSET', request, id, attempt .. ' ' .. epoch)
+  end
   granted[#granted + 1] = {id, epoch, index, size, decided and 1 or 0}
 end
 
+local function grant_again()
+  local given = redis.call('HGETALL', request)
+  for i = 1, #given, 2 do
+    local id, by, epoch = given[i], string.match(given[i + 1], '^(%d+) (%d+)$')
+    if by and tonumber(by) < attempt and holds(id, epoch) and #granted < wanted then
+      local known = redis.call('HMGET', group_key(id), 'index', 'size')
+      grant(is_evaluation(id) and evaluation_leases or leases, id, tonumber(known[1]), tonumber(known[2]))
+    end
+  end
+end
+
 local function grant_evaluations()
-  local ids = redis.call('ZRANGEBYSCORE', evaluation_queue, '-inf', serving, 'LIMIT', 0, wanted)
+  local ids = redis.call('ZRANGEBYSCORE', evaluation_queue, '-inf', serving, 'LIMIT', 0,
+    math.max(0, wanted - #granted))
   for _, id in ipairs(ids) do
     redis.call('ZREM', evaluation_queue, id)
     local size = tonumber(redis.call('HGET', evaluation_key(id), 'samples'))
@@ -43,7 +65,23 @@ local function grant_training()
   end
 end
 
-expire_leases(time)
+if not unwatched(time) then
+  expire_leases(time)
+end
+hear_from(worker, time, serving)
+local latest = repeatable and tonumber(redis.call('HGET', request, 'latest') or '0')
+if repeatable then
+  if attempt < latest then
+    return granted
+  end
+  if attempt > latest and latest > 0 then
+    grant_again()
+  end
+end
 grant_evaluations()
 grant_training()
+if repeatable and attempt > latest and (attempt > 1 or #granted > 0) then
+  redis.call('HSET', request, 'latest', attempt)
+  redis.call('EXPIRE', request, REQUEST_SECONDS)
+end
 return granted

@@ -15,6 +15,7 @@ _REPLAY, _FLEET, _VERIFIER, _HEALTH = (
 
 CALLERS: Mapping[str, frozenset[str]] = {
     _REPLAY + "LeasePrompts": frozenset({"rollout", "probe"}),
+    _REPLAY + "RenewLeases": frozenset({"rollout"}),
     _REPLAY + "ReturnPrompts": frozenset({"rollout", "probe"}),
     _REPLAY + "InsertGroup": frozenset({"rollout"}),
     _REPLAY + "SampleBatch": frozenset({"learner"}),
@@ -27,6 +28,7 @@ CALLERS: Mapping[str, frozenset[str]] = {
     _REPLAY + "StartEvaluation": frozenset({"learner"}),
     _REPLAY + "GetEvaluation": frozenset({"learner"}),
     _REPLAY + "GetStats": frozenset({"probe", "console"}),
+    _REPLAY + "GetActivity": frozenset({"learner", "console"}),
     _FLEET + "Join": frozenset({"rollout"}),
     _FLEET + "GetPolicy": frozenset({"probe", "console"}),
     _VERIFIER + "Score": frozenset({"rollout", "probe"}),

@@ -1,0 +1,122 @@
+"""Why no batch comes: what the workers are doing, and what became of the groups that were handed in."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Protocol
+
+import grpc
+
+from slipstream.rpc.errors import SlipstreamError
+from slipstream.telemetry.logs import Log
+from slipstream.types import Activity, Ledger, WorkerActivity
+
+LOOK_SECONDS = 1.0
+TELL_SECONDS = 60.0
+SILENT_SECONDS = 30.0
+"""A worker that was not heard from for so long counts as gone."""
+MOST_WORKERS = 8
+
+
+class Starved(SlipstreamError):
+    """No full batch came within the deadline."""
+
+
+class Observed(Protocol):
+    """What can be asked of replay."""
+
+    async def activity(self) -> Activity:
+        """The ledger, and what the workers are doing. Errors: SlipstreamError, AioRpcError."""
+
+
+class Hunger:
+    """Watches one wait for a batch, and explains it when it fails."""
+
+    def __init__(self, replay: Observed, log: Log) -> None:
+        self._replay = replay
+        self._log = log
+        self._before: Ledger | None = None
+
+    async def watch(self) -> None:
+        """Until cancelled: a wait that lasts is explained in the log once a minute."""
+        await asyncio.sleep(LOOK_SECONDS)
+        began = await self._look()
+        self._before = began.ledger if began else None
+        while True:
+            await asyncio.sleep(TELL_SECONDS)
+            self._log.warning("no batch yet", why=await self.explain())
+
+    async def explain(self) -> str:
+        """What happened since the wait began, and what is going on now."""
+        now = await self._look()
+        return "replay does not answer" if now is None else describe(self._before, now)
+
+    async def _look(self) -> Activity | None:
+        try:
+            return await self._replay.activity()
+        except (SlipstreamError, grpc.aio.AioRpcError):
+            return None
+
+
+def describe(before: Ledger | None, now: Activity) -> str:
+    """Sentences for people: groups handed in since `before` (or since the run began), leases, and workers."""
+    return "; ".join(
+        [
+            _groups(before, now.ledger),
+            *_withheld(before, now),
+            f"{now.ledger.buffered} groups are buffered",
+            _leases(now),
+            _workers(now),
+        ]
+    )
+
+
+def _groups(before: Ledger | None, now: Ledger) -> str:
+    since = "since then" if before else "since the run began"
+    old = before or Ledger()
+    parts = [f"{since} {now.inserted - old.inserted} groups were handed in"]
+    for name in ("filtered", "dropped", "retired"):
+        changed = _changes(getattr(old, name), getattr(now, name))
+        what = "prompts were retired" if name == "retired" else f"groups were {name}"
+        parts += [f"{count} {what} ({reason})" for reason, count in changed.items()]
+    if expired := now.expired - old.expired:
+        parts.append(f"{expired} leases expired because their worker fell silent")
+    return ", ".join(parts)
+
+
+def _changes(old: Mapping[str, int], new: Mapping[str, int]) -> dict[str, int]:
+    return {reason: n - old.get(reason, 0) for reason, n in sorted(new.items()) if n != old.get(reason, 0)}
+
+
+def _withheld(before: Ledger | None, now: Activity) -> list[str]:
+    """Completions without a score, and the first failure that a worker has met."""
+    withheld = now.ledger.withheld - (before.withheld if before else 0)
+    failures = [(w.worker_id, w.scoring_failure) for w in now.workers if w.scoring_failure]
+    said = [f"the first failure of {name} was: {failure}" for name, failure in failures[:1]]
+    if not withheld:
+        return said
+    return [f"{withheld} completions were withheld because they could not be scored", *said]
+
+
+def _leases(now: Activity) -> str:
+    if not now.ledger.running:
+        return f"no lease is running, and {now.admission_free} groups may be started"
+    oldest, holder = now.oldest_lease_seconds, now.oldest_lease_worker
+    return f"{now.ledger.running} leases are running, the oldest for {oldest:.0f} s at {holder}"
+
+
+def _workers(now: Activity) -> str:
+    if not now.workers:
+        return "no worker was ever heard from: are rollout workers running?"
+    told = ", ".join(_worker(worker) for worker in now.workers[:MOST_WORKERS])
+    more = len(now.workers) - MOST_WORKERS
+    workers = f"workers: {told}" + (f", and {more} more" if more > 0 else "")
+    if all(worker.silent_seconds > SILENT_SECONDS for worker in now.workers):
+        return f"{workers}; none of them was heard from of late: are rollout workers running?"
+    return workers
+
+
+def _worker(worker: WorkerActivity) -> str:
+    served = worker.serving_version
+    serves = f"serves version {served}" if served >= 0 else "serves no version"
+    heard = f"heard from {worker.silent_seconds:.0f} s ago"
+    return f"{worker.worker_id} ({heard}, {serves}, holds {worker.leases} leases)"

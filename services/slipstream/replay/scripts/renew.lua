@@ -1,0 +1,16 @@
+-- ARGV: worker, lease milliseconds, serving version, scoring failure ('' for none), then id and epoch of each lease
+-- The worker lives, and works on these. Returns {id, epoch} of those that are not its own any more.
+local worker = ARGV[1]
+local lost = {}
+allow_when_full()
+local time = milliseconds()
+hear_from(worker, time, tonumber(ARGV[3]), ARGV[4] ~= '' and ARGV[4] or nil)
+for i = 5, #ARGV, 2 do
+  local id, epoch = ARGV[i], ARGV[i + 1]
+  if holds(id, epoch) and redis.call('HGET', group_key(id), 'worker') == worker then
+    redis.call('ZADD', is_evaluation(id) and evaluation_leases or leases, time + tonumber(ARGV[2]), id)
+  else
+    lost[#lost + 1] = {id, epoch}
+  end
+end
+return lost
