@@ -74,3 +74,10 @@ def test_a_group_that_is_rewarded_alike_is_logged_with_a_sample() -> None:
 def test_a_group_with_two_rewards_or_with_one_score_is_not() -> None:
     assert logged((right(0),), (right(1),)) == []
     assert [event.event for event in logged((right(0),), (failed("right"),))] == ["reward failed"]
+
+
+def test_the_sample_of_a_group_is_one_that_was_judged() -> None:
+    failure, event = logged((failed("right"), shape(1)), (right(0), shape(1)), (right(0), shape(1)))
+
+    assert failure.event == "reward failed"
+    assert (event.values["answers"], event.values["rewards"]) == ("2", "right 0, shape 1")

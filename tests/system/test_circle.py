@@ -163,36 +163,3 @@ def test_every_live_shaping_at_once_neither_blocks_nor_loses_a_group(tmp_path: P
     assert ledger["refills_exhausted"] >= 6 * 8
     sizes = {row["completions"] for row in run.rows("step")}
     assert max(sizes) > 8 * 4  # groups of hard prompts grew beyond the usual 4
-
-
-REWARD = """
-def mine(prompt, answer):
-    if len(answer.text) > 5 and len(answer.text) % 3 == 0:
-        raise KeyError("no such thing")
-    return 0.0
-"""
-
-
-def test_a_failing_reward_and_groups_that_teach_nothing_are_on_the_console(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "mine_alone.py").write_text(REWARD)
-    monkeypatch.chdir(tmp_path)
-    settings = (
-        "rewards=[{name: exact_match}, {name: mine, kind: custom, function: 'mine_alone:mine'}]",
-        "algorithm.shaping={dynamic_sampling: {max_refills: 80}}",
-        "learner.least_step_seconds=2",
-    )
-    with running(tmp_path, *EMULATED, *settings, steps=4) as run:
-        assert run.finish() == 0, run.said()
-    assert_closed(run)
-    said = run.said().splitlines()
-    (failure,) = [line for line in said if line.startswith("reward `mine` failed on prompt addition/")]
-    assert f"JobFailed: KeyError: 'no such thing'; see {run.run_dir / 'logs'}" in failure
-    (warning,) = [line for line in said if line.startswith("warning: ")]
-    assert "groups were filtered" in warning
-    assert "because all their answers were rewarded alike" in warning
-    example = said[said.index(warning) + 1]
-    assert "answers to prompt addition/" in example
-    assert "were rewarded alike: exact_match 0, mine 0; one of them is '" in example
-    assert said.index(failure) < said.index(next(line for line in said if line.startswith("step 4/4")))

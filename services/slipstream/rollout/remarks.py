@@ -40,21 +40,21 @@ class Remarks:
                 self._log.warning(
                     "reward failed", prompt=prompt.prompt_id, reward=reward.name, detail=reward.detail
                 )
-        if self._is_unvaried(scored) and self._is_due("unvaried"):
+        judged = [completion for completion in scored if not completion.withheld]
+        if self._are_unvaried(judged) and self._is_due("unvaried"):
             self._log.info(
                 "group without variance",
                 prompt=prompt.prompt_id,
                 truth=prompt.answer[:SHOWN_CHARACTERS],
-                answers=len(scored),
-                answer=scored[0].text[:SHOWN_CHARACTERS],
-                rewards=", ".join(f"{reward.name} {reward.value:g}" for reward in scored[0].rewards),
+                answers=len(judged),
+                answer=judged[0].text[:SHOWN_CHARACTERS],
+                rewards=", ".join(f"{reward.name} {reward.value:g}" for reward in judged[0].rewards),
             )
         return scored
 
-    def _is_unvaried(self, scored: Sequence[Completion]) -> bool:
-        """Whether two or more answers have a reward, and all have the same."""
-        rewards = [self._total(completion) for completion in scored if not completion.withheld]
-        return len(rewards) > 1 and len(set(rewards)) == 1
+    def _are_unvaried(self, judged: Sequence[Completion]) -> bool:
+        """Whether there are two answers or more, and all have the same reward."""
+        return len(judged) > 1 and len({self._total(completion) for completion in judged}) == 1
 
     def _total(self, completion: Completion) -> float:
         return sum(self._weights.get(reward.name, 0.0) * reward.value for reward in completion.rewards)
