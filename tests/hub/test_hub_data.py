@@ -27,7 +27,8 @@ try:
     prompt, written = source.demonstration(0)
     held_out = source.held_out(0)
     print(json.dumps({
-        "size": source.size, "held_out_size": source.held_out_size, "id": prompt.prompt_id, "task": prompt.task,
+        "size": source.size, "held_out_size": source.held_out_size,
+        "id": prompt.prompt_id, "task": prompt.task,
         "text": prompt.text, "answer": prompt.answer, "written": written, "fields": dict(prompt.fields),
         "held_out": held_out.prompt_id,
     }))

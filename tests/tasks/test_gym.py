@@ -1,10 +1,16 @@
 """Puzzles of reasoning-gym, scored by its own scorer where rewards run."""
 
+import asyncio
+from pathlib import Path
+
 import pytest
+from slipstream.config import VerifierConfig
 from slipstream.config.data import ReasoningGymData
+from slipstream.config.rewards import CustomConfig
 from slipstream.tasks import make_source
 from slipstream.tasks.gym import score
-from slipstream.types import Prompt
+from slipstream.types import Outcome, Prompt
+from verifier.scoring import Bench, answer
 
 pytest.importorskip("reasoning_gym")
 LEGS = ReasoningGymData(task="leg_counting", parameters={"max_animals": 4}, size=200)
@@ -30,18 +36,32 @@ def test_a_seed_of_the_data_goes_before_the_runs() -> None:
 def test_the_scorer_of_the_task_judges_answers() -> None:
     source = make_source(LEGS, seed=1)
     for index in range(20):
-        prompt, answer = source.demonstration(index)
-        assert score(prompt, answer) == 1.0
-        assert score(prompt, str(int(answer) + 1)) < 1.0
-        assert score(prompt, "") < 1.0
+        prompt, written = source.demonstration(index)
+        assert score(prompt, answer(written)) == 1.0
+        assert score(prompt, answer(str(int(written) + 1))) < 1.0
+        assert score(prompt, answer("")) < 1.0
+
+
+def test_the_verifier_scores_them_in_a_child_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = Path(__file__).resolve().parents[2]
+    monkeypatch.setenv("PYTHONPATH", str(root / "services"))
+    config = CustomConfig(name="gym", function="slipstream.tasks.gym:score", timeout_seconds=120)
+
+    async def scored() -> list[tuple[float, Outcome]]:
+        prompt, written = make_source(LEGS, seed=1).demonstration(0)
+        async with Bench([config], config=VerifierConfig(workers=1)) as bench:
+            vectors = await bench.scorer.score(prompt, [answer(written), answer("none")])
+        return [(vector[0].value, vector[0].outcome) for vector in vectors]
+
+    assert asyncio.run(scored()) == [(1.0, Outcome.SCORE), (0.0, Outcome.SCORE)]
 
 
 def test_a_task_with_many_right_answers_is_judged_by_more_than_its_own_one() -> None:
     data = ReasoningGymData(task="n_queens", parameters={"n": 5, "min_remove": 3, "max_remove": 4}, size=30)
     source = make_source(data, seed=1)
-    prompt, answer = source.demonstration(0)
-    assert score(prompt, answer) == 1.0
-    assert score(prompt, answer.replace("Q", "_")) < 1.0
+    prompt, written = source.demonstration(0)
+    assert score(prompt, answer(written)) == 1.0
+    assert score(prompt, answer(written.replace("Q", "_"))) < 1.0
 
 
 def test_what_is_not_a_task_or_not_a_parameter_is_said() -> None:
@@ -55,4 +75,4 @@ def test_what_is_not_a_task_or_not_a_parameter_is_said() -> None:
 
 def test_a_prompt_of_another_task_is_an_error_and_no_score() -> None:
     with pytest.raises(ValueError, match="is not of reasoning_gym"):
-        score(Prompt(prompt_id="p", task="t", text="q", answer="1"), "1")
+        score(Prompt(prompt_id="p", task="t", text="q", answer="1"), answer("1"))

@@ -63,7 +63,7 @@ def fetch_model(model: ModelConfig, *, weights: bool) -> HubModel:
 
 
 def _require_safetensors(info: Any, what: str) -> None:
-    """Errors: HubError when the model has no safetensors; some other formats run code when they are loaded."""
+    """Errors: HubError when the model has no safetensors; some other formats run code when loaded."""
     names = [sibling.rfilename for sibling in info.siblings or ()]
     if not any(name.endswith(".safetensors") and "/" not in name for name in names):
         raise HubError(f"{what} has no .safetensors on the hub; no other weights are loaded")

@@ -10,13 +10,23 @@ A puzzle is a pure function of (task, parameters, seed, index), so the scorer ma
 import json
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 from slipstream.config.data import ReasoningGymData
 from slipstream.tasks.generated import GeneratedSource, Puzzle
+from slipstream.types import Prompt
 
 FIELD = "reasoning_gym"
 """The prompt's field that says which puzzle it is, as JSON."""
+
+
+class Answered(Protocol):
+    """What the scorer needs of the verifier's `Answer`."""
+
+    @property
+    def text(self) -> str:
+        """What the policy said."""
+        ...
 
 
 class GymTask:
@@ -51,7 +61,7 @@ def gym_source(data: ReasoningGymData, *, seed: int) -> GeneratedSource:
     return GeneratedSource(GymTask(data, seed=seed), seed=seed)
 
 
-def score(prompt: Any, answer: str, **_: Any) -> float:
+def score(prompt: Prompt, answer: Answered) -> float:
     """What reasoning-gym's scorer gives an answer, 0 to 1; the reward of these puzzles.
 
     Errors: ValueError for a prompt that is not of this task.
@@ -61,7 +71,7 @@ def score(prompt: Any, answer: str, **_: Any) -> float:
     which = json.loads(prompt.fields[FIELD])
     index = which.pop("index")
     made = puzzles(json.dumps(which, sort_keys=True))
-    return float(made.score_answer(answer, made[index]))
+    return float(made.score_answer(answer.text, made[index]))
 
 
 @cache
