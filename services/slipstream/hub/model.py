@@ -7,6 +7,7 @@ import json
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,20 @@ def fetch_model(model: ModelConfig, *, weights: bool) -> HubModel:
     return HubModel(directory=directory, commit=commit)
 
 
+def size_of(model: ModelConfig) -> int:
+    """Bytes of the model's weights on the hub. Errors: HubError."""
+    what = f"model.path {model.path}"
+    info = persistent(lambda: _info(model, model.revision), what=what, access=model)
+    weights = [file for file in info.siblings or () if fnmatch(file.rfilename, WEIGHTS)]
+    return sum(file.size or 0 for file in weights if not any(fnmatch(file.rfilename, i) for i in IGNORED))
+
+
+def cache_folder(model: ModelConfig) -> Path:
+    """Where the cache keeps the model, at all its commits."""
+    name = f"models--{model.path}".replace("/", "--")
+    return Path(model.cache_dir or library().constants.HF_HUB_CACHE) / name
+
+
 def _require_safetensors(info: Any, what: str) -> None:
     """Errors: HubError when the model has no safetensors; some other formats run code when loaded."""
     names = [sibling.rfilename for sibling in info.siblings or ()]
@@ -69,8 +84,12 @@ def _require_safetensors(info: Any, what: str) -> None:
         raise HubError(f"{what} has no .safetensors on the hub; no other weights are loaded")
 
 
-def _info(model: ModelConfig, commit: str) -> Any:
-    return library().HfApi(token=token_of(model)).model_info(str(model.path), revision=commit)
+def _info(model: ModelConfig, revision: str | None) -> Any:
+    return (
+        library()
+        .HfApi(token=token_of(model))
+        .model_info(str(model.path), revision=revision, files_metadata=True)
+    )
 
 
 def _download(model: ModelConfig, revision: str | None, *, weights: bool) -> Path:
