@@ -28,12 +28,17 @@ class Hub:
     folder: Path
     """`models/organisation/name` and `datasets/organisation/name`."""
     commit: str = "a" * 40
+    """What main is now."""
+    older: tuple[str, ...] = ()
+    """Commits that it was before."""
     token: str | None = None
     """Without it repositories do not exist for a caller."""
     cuts: int = 0
     """So many downloads of large files are cut in the middle."""
     how: str = "reset"
     """`reset` or `closed`: how the connection of a cut ends."""
+    stall: bool = False
+    """Downloads of large files begin and never end."""
     busy: int = 0
     """So many requests are answered with 503."""
     gated: bool = False
@@ -104,9 +109,10 @@ class Handler(BaseHTTPRequestHandler):
         if not self._allowed(self.hub.folder / repository):
             return None
         if rest[:1] in ([], ["revision"]):
-            if rest and rest[1] not in ("main", self.hub.commit):
+            if rest and rest[1] not in ("main", self.hub.commit, *self.hub.older):
                 return self._json(404, {"error": "no such revision"}, "RevisionNotFound")
-            return self._json(200, self._info(repository))
+            commit = rest[1] if rest and rest[1] != "main" else self.hub.commit
+            return self._json(200, self._info(repository) | {"sha": commit})
         if rest[0] == "tree":
             recursive = "recursive=true" in self.path.lower()
             return self._json(200, self._listed(repository, "/".join(rest[2:]), recursive=recursive))
@@ -130,7 +136,7 @@ class Handler(BaseHTTPRequestHandler):
     def _info(self, repository: str) -> dict[str, Any]:
         siblings = [{"rfilename": entry["path"], "size": entry["size"]} for entry in self._tree(repository)]
         name = repository.partition("/")[2]
-        return {"id": name, "modelId": name, "sha": self.hub.commit, "siblings": siblings, "private": False}
+        return {"id": name, "modelId": name, "siblings": siblings, "private": False}
 
     def _tree(self, repository: str) -> list[dict[str, Any]]:
         root = self.hub.folder / repository
@@ -166,13 +172,14 @@ class Handler(BaseHTTPRequestHandler):
         if not self._allowed(repository):
             return None
         file = repository / "/".join(parts[at + 2 :])
-        if parts[at + 1] not in ("main", self.hub.commit):
+        if parts[at + 1] not in ("main", self.hub.commit, *self.hub.older):
             return self._json(404, {"error": "no such revision"}, "RevisionNotFound")
         if not file.is_file():
             return self._json(404, {"error": "Entry not found"}, "EntryNotFound")
         content = file.read_bytes()
         etag = hashlib.sha256(content).hexdigest()
-        facts = {"X-Repo-Commit": self.hub.commit, "ETag": f'"{etag}"'}
+        commit = self.hub.commit if parts[at + 1] == "main" else parts[at + 1]
+        facts = {"X-Repo-Commit": commit, "ETag": f'"{etag}"'}
         if file.suffix not in LARGE:
             return self._bytes(content, facts)
         linked = {"X-Linked-Size": str(len(content)), "X-Linked-ETag": f'"{etag}"'}
@@ -199,6 +206,10 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command == "HEAD":
             return None
+        if self.hub.stall:
+            self.wfile.write(rest[:1000])
+            self.wfile.flush()
+            threading.Event().wait(60)
         if self.hub.cuts:
             self.hub.cuts -= 1
             return self._cut(rest[: len(rest) // 2])

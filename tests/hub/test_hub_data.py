@@ -85,6 +85,7 @@ def test_rows_become_prompts_with_the_columns_that_are_named(hub: Hub, tmp_path:
     assert f"at {'c' * 40}: not in the cache, and offline mode is on" in other["error"]
 
 
+@pytest.mark.long
 def test_streaming_reads_the_first_rows_and_goes_on_after_a_reset(hub: Hub, tmp_path: Path) -> None:
     hub.cuts = 1
     found = read(hub, tmp_path / "home", streaming=True, rows=50, held_out_fraction=0.5)
@@ -92,12 +93,14 @@ def test_streaming_reads_the_first_rows_and_goes_on_after_a_reset(hub: Hub, tmp_
     assert not list((tmp_path / "home").rglob("*.arrow"))
 
 
+@pytest.mark.long
 def test_a_download_that_is_reset_is_tried_again(hub: Hub, tmp_path: Path) -> None:
     hub.cuts = 2
     assert read(hub, tmp_path / "home")["size"] > 100
     assert hub.cuts == 0
 
 
+@pytest.mark.long
 def test_what_is_not_there_is_said_with_what_to_do(hub: Hub, tmp_path: Path) -> None:
     assert "easy" in read(hub, tmp_path / "home", subset="hard")["error"]
     assert "train" in read(hub, tmp_path / "home", split="nope")["error"]

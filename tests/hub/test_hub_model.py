@@ -85,6 +85,7 @@ def test_downloads_that_are_reset_in_the_middle_are_tried_again(hub: Hub, tmp_pa
     assert_same(hub, found)
 
 
+@pytest.mark.long
 def test_a_download_that_is_closed_in_the_middle_goes_on_where_it_stopped(hub: Hub, tmp_path: Path) -> None:
     """The library writes ten million bytes at a time, and goes on behind the last of these."""
     large = hub.folder / "models/org/tiny/model-2.safetensors"
@@ -101,6 +102,7 @@ def assert_same(hub: Hub, found: dict[str, str]) -> None:
         assert (Path(found["directory"]) / name).read_bytes() == source.read_bytes()
 
 
+@pytest.mark.long
 def test_what_was_not_loaded_whole_is_never_taken_for_a_model(hub: Hub, tmp_path: Path) -> None:
     hub.cuts = 1_000
     error = fetched(hub, tmp_path / "home")["error"]
@@ -131,6 +133,7 @@ def test_offline_the_cache_is_enough_and_nobody_is_called(hub: Hub, tmp_path: Pa
     assert "offline mode is on: load it once with a connection" in error
 
 
+@pytest.mark.long
 def test_a_pinned_run_stays_at_its_commit_when_main_moves(hub: Hub, tmp_path: Path) -> None:
     first = fetched(hub, tmp_path / "home")
     old, hub.commit = hub.commit, "b" * 40
@@ -138,6 +141,7 @@ def test_a_pinned_run_stays_at_its_commit_when_main_moves(hub: Hub, tmp_path: Pa
     assert fetched(hub, tmp_path / "home", revision=old) == first
 
 
+@pytest.mark.long
 def test_a_private_model_needs_a_token_from_a_file_or_the_environment(hub: Hub, tmp_path: Path) -> None:
     hub.token = "secret"
     error = fetched(hub, tmp_path / "home")["error"]
@@ -154,6 +158,7 @@ def test_a_private_model_needs_a_token_from_a_file_or_the_environment(hub: Hub, 
     assert "none cannot be read" in error
 
 
+@pytest.mark.long
 def test_what_the_hub_refuses_says_what_to_do(hub: Hub, tmp_path: Path) -> None:
     assert (
         "has no revision 'nope'; correct `revision`" in fetched(hub, tmp_path / "a", revision="nope")["error"]
@@ -166,6 +171,7 @@ def test_what_the_hub_refuses_says_what_to_do(hub: Hub, tmp_path: Path) -> None:
     assert "has no .safetensors on the hub" in fetched(hub, tmp_path / "c", weights=False)["error"]
 
 
+@pytest.mark.long
 def test_a_hub_that_is_busy_for_a_moment_is_asked_again(hub: Hub, tmp_path: Path) -> None:
     hub.busy = 3
     assert "commit" in fetched(hub, tmp_path / "home", weights=False)

@@ -1,6 +1,6 @@
 """Loads a model of the hub: `python -m slipstream.cli.fetch MODEL`, where MODEL is the section as JSON.
 
-Prints `{"total": BYTES, "folder": PATH}` unless it is offline, then `{"directory": …, "commit": …}` or
+Prints `{"total": BYTES, "folder": PATH}` when there is something to load, then `{"directory": …, "commit": …}` or
 `{"error": …}`.
 """
 
@@ -10,7 +10,7 @@ import sys
 
 from slipstream.config.sections.model import ModelConfig
 from slipstream.hub.access import HubError, is_offline
-from slipstream.hub.model import cache_folder, fetch_model, size_of
+from slipstream.hub.model import cache_folder, cached_model, fetch_model, size_of
 from slipstream.rpc.parent import die_with_parent
 
 
@@ -19,7 +19,7 @@ def main(arguments: list[str]) -> int:
     die_with_parent(os.getppid())
     model = ModelConfig.model_validate_json(arguments[0])
     try:
-        if not is_offline(model):
+        if not is_offline(model) and cached_model(model, weights=True) is None:
             _say(total=size_of(model), folder=str(cache_folder(model)))
         found = fetch_model(model, weights=True)
     except HubError as error:

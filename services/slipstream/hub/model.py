@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.config import RunConfig
-from slipstream.config.hub import is_hub_id
+from slipstream.config.hub import is_commit, is_hub_id
 from slipstream.config.sections.model import ModelConfig
 from slipstream.hub.access import HubError, is_offline, library, persistent, token_of
 
@@ -52,6 +52,9 @@ def local(model: ModelConfig, found: HubModel) -> ModelConfig:
 
 def fetch_model(model: ModelConfig, *, weights: bool) -> HubModel:
     """The model's files at one commit, from the cache where it has them all. Errors: HubError."""
+    here = cached_model(model, weights=weights)
+    if here is not None:
+        return here
     what = f"model.path {model.path}"
     directory = persistent(lambda: _download(model, model.revision, weights=False), what=what, access=model)
     commit = directory.name
@@ -61,6 +64,18 @@ def fetch_model(model: ModelConfig, *, weights: bool) -> HubModel:
     elif not is_offline(model):
         _require_safetensors(persistent(lambda: _info(model, commit), what=what, access=model), what)
     return HubModel(directory=directory, commit=commit)
+
+
+def cached_model(model: ModelConfig, *, weights: bool) -> HubModel | None:
+    """The model at its commit where the cache has it whole, without asking anybody; None otherwise."""
+    if not is_commit(model.revision):
+        return None
+    try:
+        directory = _download(model, model.revision, weights=weights, cached=True)
+    except library().errors.LocalEntryNotFoundError:
+        return None
+    present = (directory / "config.json").is_file() and not (weights and any(map(_fault, shards(directory))))
+    return HubModel(directory=directory, commit=directory.name) if present else None
 
 
 def size_of(model: ModelConfig) -> int:
@@ -92,14 +107,14 @@ def _info(model: ModelConfig, revision: str | None) -> Any:
     )
 
 
-def _download(model: ModelConfig, revision: str | None, *, weights: bool) -> Path:
+def _download(model: ModelConfig, revision: str | None, *, weights: bool, cached: bool = False) -> Path:
     return Path(
         library().snapshot_download(
             str(model.path),
             revision=revision,
             cache_dir=model.cache_dir,
             token=token_of(model),
-            local_files_only=is_offline(model),
+            local_files_only=cached or is_offline(model),
             allow_patterns=[*SMALL, WEIGHTS] if weights else list(SMALL),
             ignore_patterns=list(IGNORED),
         )

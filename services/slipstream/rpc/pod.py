@@ -110,7 +110,7 @@ def refuse_impossible(config: RunConfig) -> None:
 
 
 def refuse_unpinned(config: RunConfig) -> None:
-    """Errors: ConfigError for a branch or a tag of the hub: pods that start later could get another commit."""
+    """Errors: ConfigError for a branch or a tag of the hub, of which a later pod could get another commit."""
     keys = unpinned(config)
     if keys:
         raise ConfigError(
