@@ -1,7 +1,7 @@
 """Loads a model of the hub: `python -m slipstream.cli.fetch MODEL`, where MODEL is the section as JSON.
 
-Prints `{"total": BYTES, "folder": PATH}` when there is something to load, then `{"directory": …, "commit": …}` or
-`{"error": …}`.
+Prints `{"total": BYTES, "folder": PATH}` when there is something to load, then `{"directory": PATH,
+"commit": COMMIT}` or `{"error": TEXT}`.
 """
 
 import json
