@@ -4,6 +4,7 @@ import dataclasses
 import sys
 from pathlib import Path
 
+from slipstream.cli import hub
 from slipstream.cli.errors import CommandError
 from slipstream.cli.launch.pods import PodSpec, local_pods
 from slipstream.cli.run import run_command
@@ -29,8 +30,14 @@ def main(arguments: list[str]) -> int:
     overrides = [argument for argument in arguments[1:] if argument != "--resume"]
     config = load_config(Path(arguments[0]), overrides)
     try:
+        local = hub.with_weights(hub.pinned(config, resume=resume))
         return run_command(
-            config, resume=resume, plain=True, pods=fake_pods, cold_start_command=(*FAKE, "warmup")
+            config,
+            local=local,
+            resume=resume,
+            plain=True,
+            pods=fake_pods,
+            cold_start_command=(*FAKE, "warmup"),
         )
     except CommandError as error:
         print(f"slipstream: {error}", file=sys.stderr)

@@ -46,30 +46,45 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    from slipstream.cli import hub
     from slipstream.cli.run import run_command
     from slipstream.cli.validate import require_valid
     from slipstream.config import apply_environment, load_config
+    from slipstream.hub.model import with_local_model
 
     config = apply_environment(load_config(arguments.config, arguments.set))
-    for note in require_valid(config, str(arguments.config), gpus="error"):
+    pinned = hub.pinned(config, resume=arguments.resume)
+    for note in require_valid(with_local_model(pinned, weights=False), str(arguments.config), gpus="error"):
         print(f"note: {note}", flush=True)
-    return run_command(config, resume=arguments.resume, plain=arguments.plain)
+    local = hub.with_weights(pinned)
+    return run_command(config, local=local, resume=arguments.resume, plain=arguments.plain)
 
 
 def _validate(arguments: argparse.Namespace) -> int:
+    from slipstream.cli import hub
     from slipstream.cli.validate import validate_command
     from slipstream.config import apply_environment, load_config
+    from slipstream.hub.model import with_local_model
+    from slipstream.hub.revisions import commits
 
     config = apply_environment(load_config(arguments.config, arguments.set))
-    return validate_command(config, str(arguments.config))
+    pinned = hub.pinned(config)
+    status = validate_command(with_local_model(pinned, weights=False), str(arguments.config))
+    for revision, commit in commits(config, pinned).items():
+        print(
+            f"  note: {revision} is commit {commit}; set the revision to it for pods that start by themselves"
+        )
+    return status
 
 
 def _warmup(arguments: argparse.Namespace) -> int:
+    from slipstream.cli import hub
     from slipstream.cli.cold import warmup_command, warmup_config
 
     config = warmup_config(
         arguments.config, arguments.set, model=arguments.model, data=arguments.data, steps=arguments.steps
     )
+    config = hub.with_weights(hub.pinned(config))
     return warmup_command(config, output=arguments.output)
 
 

@@ -11,6 +11,7 @@ from slipstream.cli import warmup
 from slipstream.cli.checks.context import with_context
 from slipstream.cli.checks.model import read_model
 from slipstream.cli.errors import RunFailed, UsageError
+from slipstream.cli.hub import write_revisions
 from slipstream.cli.launch.display import Display, open_display
 from slipstream.cli.launch.interrupt import Interrupt
 from slipstream.cli.launch.leash import Leash
@@ -33,6 +34,7 @@ INTERRUPTED = 130
 def run_command(
     config: RunConfig,
     *,
+    local: RunConfig | None = None,
     resume: str | None = None,
     plain: bool = False,
     pods: Callable[[RunConfig], tuple[PodSpec, ...]] = local_pods,
@@ -40,6 +42,7 @@ def run_command(
 ) -> int:
     """Run a valid configuration to its end; returns the exit status.
 
+    `local` is the configuration with commits for revisions of the hub and the model in a directory here.
     `resume` is None for a new run, "" for the newest one, or a run directory.
     Errors: UsageError, or RunFailed when everything has stopped.
     """
@@ -49,12 +52,13 @@ def run_command(
             "leave it out, they stay on loopback"
         )
     try:
-        return asyncio.run(_run(config, resume, plain, pods, cold_start_command))
+        return asyncio.run(_run(config, local or config, resume, plain, pods, cold_start_command))
     except asyncio.CancelledError:
         return INTERRUPTED
 
 
 async def _run(
+    given: RunConfig,
     config: RunConfig,
     resume: str | None,
     plain: bool,
@@ -62,7 +66,7 @@ async def _run(
     command: tuple[str, ...],
 ) -> int:
     interrupt = Interrupt()
-    found = None if resume is None else _resumable(config, resume)
+    found = None if resume is None else _resumable(given, resume)
     with Leash() as leash:
         display = open_display(config.name, config.learner.steps, plain=plain or bool(config.stages))
         try:
@@ -73,7 +77,8 @@ async def _run(
             run = found or make_run_directory(config)
             with Held(run):
                 resolved = _resolve(config, run, model)
-                run.write_config(resolved, source=config)
+                run.write_config(resolved, source=given)
+                write_revisions(run.path, given, config)
                 _greet(display, run, resumed=found is not None)
                 if config.stages:
                     await Stages(

@@ -54,7 +54,8 @@ def cached_model(config: RunConfig) -> Path:
 
 def warmed(config: RunConfig, model: Path) -> RunConfig:
     """The configuration that starts from the finished model."""
-    source = config.model.model_copy(update={"path": model, "tiny": None})
+    revision = config.model.revision if model == config.model.path else None
+    source = config.model.model_copy(update={"path": model, "tiny": None, "revision": revision})
     return config.model_copy(update={"model": source, "warmup": None})
 
 

@@ -1,9 +1,10 @@
 """The data section of a run's configuration."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from slipstream.config.hub import HubAccess
 from slipstream.config.paths import HomePath
 
 
@@ -66,6 +67,52 @@ class FileData(Columns):
     """Share of the rows that is held out when there is no `held_out_path`."""
 
 
+class HubData(Columns, HubAccess):
+    """Rows `{prompt | messages, answer, ...}` of a data set of the hub, read by the `datasets` library."""
+
+    kind: Literal["hub"] = "hub"
+    """Name of the task."""
+    id: str = Field(pattern=r"^[\w.-]+(/[\w.-]+)?$")
+    """The data set: `organisation/name`."""
+    subset: str | None = None
+    """Configuration of the data set, where it has several."""
+    split: str = "train"
+    """Split of the training rows; `train[:1000]` takes the first thousand."""
+    held_out_split: str | None = None
+    """Split of the held-out rows; null: `held_out_fraction` of the rows, chosen by a hash of the prompt."""
+    held_out_fraction: float = Field(0.05, gt=0, lt=1)
+    """Share of the rows that is held out when there is no `held_out_split`."""
+    streaming: bool = False
+    """Read the first `rows` rows over the network at each start, and keep no data set in the cache."""
+    rows: int | None = Field(None, ge=2)
+    """Read at most so many rows of a split; needed with `streaming`."""
+
+    @model_validator(mode="after")
+    def streaming_ends(self) -> "HubData":
+        if self.streaming and self.rows is None:
+            raise ValueError("streaming needs `rows`: how many rows are read at each start")
+        if self.streaming and self.offline:
+            raise ValueError(
+                "streaming reads over the network, and offline forbids it; leave one of them out"
+            )
+        return self
+
+
+class ReasoningGymData(_Strict):
+    """Puzzles of a task of reasoning-gym; the reward `slipstream.tasks.gym:score` is its own scorer."""
+
+    kind: Literal["reasoning_gym"] = "reasoning_gym"
+    """Name of the kind."""
+    task: str = Field(min_length=1)
+    """Name of the task, such as `leg_counting`."""
+    parameters: dict[str, Any] = Field(default_factory=dict)
+    """Parameters of the task, by name."""
+    seed: int | None = None
+    """Seed of the puzzles; null: the run's."""
+    size: int = Field(10_000, ge=2)
+    """How many puzzles there are; a tenth of the distinct ones is held out, chosen by a hash."""
+
+
 class JudgingData(_Strict):
     """`46 for 12+34=?` → `yes`: is this answer, right or with one digit changed, right?"""
 
@@ -79,7 +126,7 @@ class JudgingData(_Strict):
     """What is to be said of a right answer, and of a wrong one."""
 
 
-TaskData = AdditionData | CountdownData | SortDigitsData | JudgingData | FileData
+TaskData = AdditionData | CountdownData | SortDigitsData | JudgingData | FileData | HubData | ReasoningGymData
 
 
 class MixtureData(_Strict):

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from slipstream.config import RunConfig, apply_environment, load_config
+from slipstream.hub.model import with_local_model
 from slipstream.learner.broadcast.publisher import Publisher, catch_up
 from slipstream.learner.broadcast.snapshot import Snapshot
 from slipstream.learner.checkpoints.checkpoint import CheckpointWriter, latest_checkpoint, read_state
@@ -168,6 +169,7 @@ def follow_main(argv: Sequence[str] | None = None) -> int:
     log = Log(pod=f"learner/{own_rank()}", level="info")
     try:
         config = apply_environment(load_config(arguments.config, arguments.set))
+        config = with_local_model(config, weights=True)
         health = Health(stall_seconds=inf)  # a hang ends by the deadline of a collective
         if local_rank() == 0:  # the first of another machine: its pod has probes of its own
             serve_page(Metrics(), health, host=config.telemetry.host, port=config.telemetry.port)

@@ -13,11 +13,14 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from slipstream.config import ConfigError, RunConfig, apply_environment, load_config
 from slipstream.config.checks import check_config
+from slipstream.config.hub import is_hub_id
+from slipstream.hub.model import with_local_model
+from slipstream.hub.revisions import unpinned
 from slipstream.rpc.errors import SlipstreamError
 from slipstream.rpc.parent import die_with_parent
 from slipstream.rpc.security.pod import check_certificate, secure_log
@@ -27,6 +30,8 @@ from slipstream.telemetry.metrics import Metrics
 from slipstream.telemetry.page import serve_page
 
 USAGE_ERROR = 2
+MODEL_PODS = ("learner", "rollout")
+"""Those that load the model."""
 BEAT_SECONDS = 1.0
 
 
@@ -72,10 +77,13 @@ def run_pod(name: str, main: Callable[[Pod], Awaitable[None]], argv: Sequence[st
     try:
         config = apply_environment(load_config(arguments.config, arguments.set))
         refuse_impossible(config)
+        refuse_unpinned(config)
         check_certificate(name, config.rpc)
     except ConfigError as error:
         print(f"slipstream.{name}: {error}", file=sys.stderr)
         return USAGE_ERROR
+    if name in MODEL_PODS:
+        main = _with_model(main)
     with secure_log(arguments.name or name, config) as log:
         return _run_logged(arguments.name or name, main, config, log, arguments.ready_file)
 
@@ -99,6 +107,31 @@ def refuse_impossible(config: RunConfig) -> None:
     errors = [str(problem) for problem in check_config(config) if problem.severity == "error"]
     if errors:
         raise ConfigError("the configuration cannot work\n  " + "\n  ".join(errors))
+
+
+def refuse_unpinned(config: RunConfig) -> None:
+    """Errors: ConfigError for a branch or a tag of the hub, of which a later pod could get another commit."""
+    keys = unpinned(config)
+    if keys:
+        raise ConfigError(
+            f"{', '.join(keys)}: a pod needs a commit (40 hexadecimal digits); "
+            "`slipstream validate` prints it"
+        )
+
+
+def _with_model(main: Callable[[Pod], Awaitable[None]]) -> Callable[[Pod], Awaitable[None]]:
+    """The pod's main behind the loading of its model, which SIGTERM ends at once."""
+
+    async def loading(pod: Pod) -> None:
+        if is_hub_id(pod.config.model.path):
+            path, revision = str(pod.config.model.path), pod.config.model.revision
+            pod.log.info("loading the model", path=path, revision=revision)
+            with pod.unstoppable():
+                local = await asyncio.to_thread(with_local_model, pod.config, weights=True)
+            pod = replace(pod, config=local)
+        await main(pod)
+
+    return loading
 
 
 def _leaves(group: BaseExceptionGroup[Exception]) -> list[Exception]:

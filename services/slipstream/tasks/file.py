@@ -68,7 +68,8 @@ def load_file(data: FileData, *, seed: int) -> RowSource:
     Errors: ValueError for a malformed file, or when a side of the split has no rows.
     """
     rows = _examples(data.path, data, demonstrated=True)
-    apart = data.held_out_path and _examples(data.held_out_path, data, demonstrated=False)
+    held_out = data.held_out_path
+    apart = None if held_out is None else _examples(held_out, data, demonstrated=False)
     advice = f"every prompt of the {len(rows)} is also in {data.held_out_path}"
     return split_rows(
         rows, apart, fraction=data.held_out_fraction, name=str(data.path), no_training=advice, seed=seed

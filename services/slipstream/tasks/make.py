@@ -8,14 +8,18 @@ from slipstream.config.data import (
     CountdownData,
     DataConfig,
     FileData,
+    HubData,
     JudgingData,
     MixtureData,
+    ReasoningGymData,
     SortDigitsData,
 )
 from slipstream.tasks.addition import Addition
 from slipstream.tasks.countdown import Countdown
 from slipstream.tasks.file import load_file
 from slipstream.tasks.generated import GeneratedSource
+from slipstream.tasks.gym import gym_source
+from slipstream.tasks.hub import load_hub
 from slipstream.tasks.judging import JudgingSource
 from slipstream.tasks.mixture import MixtureSource
 from slipstream.tasks.sort_digits import SortDigits
@@ -46,6 +50,14 @@ def _file(data: FileData, seed: int) -> PromptSource:
     return load_file(data, seed=seed)
 
 
+def _hub(data: HubData, seed: int) -> PromptSource:
+    return load_hub(data, seed=seed)
+
+
+def _gym(data: ReasoningGymData, seed: int) -> PromptSource:
+    return gym_source(data, seed=seed)
+
+
 def _judging(data: JudgingData, seed: int) -> PromptSource:
     return JudgingSource(make_source(data.of, seed=seed), prompt=data.prompt, answers=data.answers, seed=seed)
 
@@ -61,4 +73,6 @@ SOURCES: Mapping[str, Callable[[Any, int], PromptSource]] = {
     "judging": _judging,
     "mixture": _mixture,
     "file": _file,
+    "hub": _hub,
+    "reasoning_gym": _gym,
 }

@@ -42,7 +42,8 @@ def read_model(config: RunConfig) -> ModelFiles | None:
     path = config.model.path
     if path is None:
         return None
-    missing = tuple(_missing(path))
+    to_be_loaded = config.model.revision is not None  # of the hub; the run loads the weights
+    missing = tuple(_missing(path, to_be_loaded=to_be_loaded))
     if missing:
         return ModelFiles(config={}, tokenizer=None, problems=missing)
     settings, faults = _read_json(path / "config.json")
@@ -73,7 +74,7 @@ def _unusable(reason: str) -> Problem:
     return Problem(key=KEY, reason=reason, remedy=remedy)
 
 
-def _missing(path: Path) -> Iterator[Problem]:
+def _missing(path: Path, *, to_be_loaded: bool) -> Iterator[Problem]:
     if not path.is_dir():
         what = "is not a directory" if path.exists() else "does not exist"
         remedy = "name a Hugging Face model directory on this machine"
@@ -84,7 +85,7 @@ def _missing(path: Path) -> Iterator[Problem]:
             key=KEY, reason=f"{path} has no config.json", remedy="name a Hugging Face model directory"
         )
     weights = sorted(path.glob("*.safetensors"))
-    if not weights:
+    if not weights and not to_be_loaded:
         remedy = "save the weights with save_pretrained, which writes safetensors"
         yield Problem(key=KEY, reason=f"{path} has no .safetensors file", remedy=remedy)
     for file in weights:

@@ -10,7 +10,7 @@ from slipstream.cli.checks.chat import ChatTemplate, has_chat_template, read_cha
 from slipstream.cli.checks.model import ModelFiles
 from slipstream.config import RunConfig
 from slipstream.config.checks import Problem
-from slipstream.config.data import demonstrates, parts
+from slipstream.config.data import Columns, demonstrates, parts
 from slipstream.tasks import PromptSource, make_source
 from slipstream.tasks.file import RowSource
 from slipstream.tasks.judgeable import why_not
@@ -32,7 +32,8 @@ def check_prompts(config: RunConfig, model: ModelFiles | None) -> list[Problem]:
     except (ValueError, OSError) as error:
         return [Problem(key="data", reason=str(error), remedy="correct the file, or name another")]
     except ImportError as error:
-        return [Problem(key="data", reason=str(error), remedy="pip install 'slipstream[learner]'")]
+        remedy = "install the extra that is named, or else `slipstream[learner]`"
+        return [Problem(key="data", reason=str(error), remedy=remedy)]
     prompts = list(looked_at(config, source))
     problems = [*_held_out(config, source), *_unjudgeable(config, prompts), *_conversations(config, prompts)]
     if config.model.tiny is not None:
@@ -79,7 +80,7 @@ def _held_out(config: RunConfig, source: PromptSource) -> Iterator[Problem]:
 
 def _unjudgeable(config: RunConfig, prompts: Iterable[Prompt]) -> Iterator[Problem]:
     """The first rows of a file that a reward cannot judge, and how many there are."""
-    if not any(part.kind == "file" for part in parts(config.data)):
+    if not any(isinstance(part, Columns) for part in parts(config.data)):
         return
     rows = list(prompts)
     for reward in config.rewards:

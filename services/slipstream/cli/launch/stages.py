@@ -133,7 +133,7 @@ class Stages:
 
 def resolved(stage_run: StageRun, directory: RunDirectory, model: Path) -> RunConfig:
     """The configuration that the pods of a stage read: from `model`, in its own directory."""
-    source = stage_run.config.model.model_copy(update={"path": model, "tiny": None})
+    source = stage_run.config.model.model_copy(update={"path": model, "tiny": None, "revision": None})
     config = stage_run.config.model_copy(update={"model": source, "run_dir": directory.path})
     return with_context(config, read_model(config))
 

@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from slipstream.config.hub import HubAccess, is_hub_id
 from slipstream.config.paths import HomePath
 from slipstream.config.sections.section import Section
 
@@ -46,11 +47,12 @@ class TinyModel(Section):
         return self
 
 
-class ModelConfig(Section):
-    """The policy: a Hugging Face causal LM directory, or a tiny model made by `slipstream warmup`."""
+class ModelConfig(HubAccess):
+    """The policy: a Hugging Face causal LM, or a tiny model made by `slipstream warmup`."""
 
     path: HomePath | None = None
-    """Directory with config.json, safetensors and a tokenizer."""
+    """Directory with config.json, safetensors and a tokenizer; where there is none, the id of a model on the
+    hub, `organisation/name`."""
     tiny: TinyModel | None = None
     """Make a tiny model instead."""
     dtype: Literal["float32", "bfloat16"] = "float32"
@@ -59,13 +61,15 @@ class ModelConfig(Section):
     @model_validator(mode="after")
     def exactly_one_source(self) -> "ModelConfig":
         if (self.path is None) == (self.tiny is None):
-            raise ValueError("give either path (a Hugging Face directory) or tiny, and not both")
+            raise ValueError("give either path (a Hugging Face directory or a hub id) or tiny, and not both")
         return self
 
     def directory(self) -> Path:
         """The model's directory. Errors: ValueError for a tiny model that has not been made yet."""
         if self.path is None:
             raise ValueError("model.tiny has no directory yet: run `slipstream warmup`, then set model.path")
+        if is_hub_id(self.path):
+            raise ValueError(f"model.path {self.path} is a hub id that was not loaded into a directory")
         return self.path
 
 
