@@ -92,6 +92,13 @@ CASES: tuple[tuple[Values, str], ...] = (
         "serve is adapter, which works in one pod",
     ),
     (
+        {
+            **run("model: {dtype: bfloat16}\nrollout: {tensor_parallel: 2}\nlearner: {lora: {rank: 8}}"),
+            **pool(nodes=2),
+        },
+        "serve is adapter (the default with bfloat16), which works in one pod",
+    ),
+    (
         {**run("rollout: {tensor_parallel: 2}"), **pool(nodes=2), "fullnameOverride": "a" * 40},
         "is longer than 48: shorten the pool's name",
     ),

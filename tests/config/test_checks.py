@@ -72,6 +72,11 @@ def test_the_default_run_has_no_problem() -> None:
         (["algorithm.objective.kind=pg"], "algorithm.objective", "has no ratio"),
         (["learner.lora={rank: 600, serve: adapter}"], "learner.lora.rank", "of rank 512 at most"),
         (
+            ["learner.lora={rank: 600}", "model={tiny: {}, dtype: bfloat16}"],
+            "learner.lora.rank",
+            "of rank 512 at most",
+        ),
+        (
             ["learner.lora.rank=8", "algorithm.kl={coefficient: 0.1}", "algorithm.reference.kind=ema"],
             "algorithm.reference.kind",
             "the product of averaged factors is not the average",

@@ -34,6 +34,7 @@ CASES = {
     "shared prompts": ("learner.share_prompts=true",),
     "activation checkpointing": ("learner.activation_checkpointing=true",),
     "critic": ("algorithm.advantage.kind=gae", "algorithm.preset=ppo"),
+    "bfloat16": ("model.dtype=bfloat16", "algorithm.top_entropy=null"),  # rounding would choose the tokens
     "kl in the reward": ("algorithm.kl.placement=reward", "algorithm.kl.coefficient=0.1"),
 }
 """Overrides of the configuration."""
@@ -70,8 +71,9 @@ def configured(model: Path, *overrides: str, **algorithm: Any) -> RunConfig:
 def make(config: RunConfig, ranks: Alone | TorchRanks) -> TrainingStep:
     """As the learner pod makes it."""
     source = config.model.directory()
-    policy = load_policy(source, source=source, device=CPU, dtype=torch.float32)
-    reference = load_reference(config, device=CPU, dtype=torch.float32)
+    dtype = getattr(torch, config.model.dtype)
+    policy = load_policy(source, source=source, device=CPU, dtype=dtype)
+    reference = load_reference(config, device=CPU, dtype=dtype)
     if config.learner.activation_checkpointing:
         checkpoint_activations(policy.model)
     mesh = ranks.mesh if isinstance(ranks, TorchRanks) else None

@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from learner.fakes import Events, config_with, contrast, names, silent_log
+from safetensors.torch import load_file
 from slipstream.cli.launch.rows import read_history
+from slipstream.learner.policy.loading import load_policy
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.report import Report
 from slipstream.learner.stages.rounds import Rounds, number_of, rounds_of
@@ -222,3 +225,15 @@ def test_a_round_that_keeps_nothing_ends_the_stage_and_changes_nothing(
         scene.run()
     assert scene.rows("finished") == []
     assert rounds_of(tmp_path) == []
+
+
+def test_a_round_in_bfloat16_keeps_float32_weights_and_the_stage_leaves_those_that_were_served(
+    tiny_dir: Path, tmp_path: Path
+) -> None:
+    policy = load_policy(tiny_dir, source=tiny_dir, device=torch.device("cpu"), dtype=torch.bfloat16)
+    Scene(policy, tmp_path).run()
+    (last,) = rounds_of(tmp_path)
+    kept, left = (load_file(folder / "model.safetensors") for folder in (last, tmp_path / "model"))
+    assert {tensor.dtype for tensor in kept.values()} == {torch.float32}
+    assert {tensor.dtype for tensor in left.values()} == {torch.bfloat16}
+    assert all(torch.equal(left[name], tensor.to(torch.bfloat16)) for name, tensor in kept.items())

@@ -97,7 +97,8 @@ def _algorithms(arguments: argparse.Namespace) -> int:
 def _export(arguments: argparse.Namespace) -> int:
     """In a process of its own, which may import torch and the learner."""
     command = [sys.executable, "-m", "slipstream.learner.export", str(arguments.checkpoint)]
-    return subprocess.call([*command, str(arguments.output), "--dtype", arguments.dtype])
+    dtype = ["--dtype", arguments.dtype] if arguments.dtype else []
+    return subprocess.call([*command, str(arguments.output), *dtype])
 
 
 def _certs(arguments: argparse.Namespace) -> int:
@@ -135,7 +136,8 @@ def _parser() -> argparse.ArgumentParser:
     export = commands.add_parser("export", help=text, description=text.capitalize() + ".")
     export.add_argument("checkpoint", type=Path, help="a checkpoint, or a run: its newest one")
     export.add_argument("output", type=Path, help="directory to make")
-    export.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of the weights")
+    of = "of the weights; default: that of the run (learner.checkpoint.model_dtype, else model.dtype)"
+    export.add_argument("--dtype", choices=("float32", "bfloat16"), help=of)
     export.set_defaults(command=_export)
     add_cluster(commands)
     add_probe(commands)

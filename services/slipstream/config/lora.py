@@ -1,8 +1,12 @@
 """Low-rank adapters (LoRA): what trains when the model itself does not."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+SERVED: Final[Mapping[str, Literal["merged", "adapter"]]] = {"float32": "merged", "bfloat16": "adapter"}
+"""What is served of adapters where the configuration does not say, by model.dtype."""
 
 
 class LoraConfig(BaseModel):
@@ -21,4 +25,5 @@ class LoraConfig(BaseModel):
     """Names of linear layers, whole or their ends (`q_proj`); `all-linear` is all but the output head."""
     serve: Literal["merged", "adapter"] = "merged"
     """What travels to the rollouts: all weights with the adapters merged in, or the adapters alone, which
-    vLLM applies beside the base that it loaded from the model's directory."""
+    vLLM applies beside the base that it loaded from the model's directory. Not given: `merged` with
+    model.dtype float32, `adapter` with bfloat16, where merging rounds the adapters away."""

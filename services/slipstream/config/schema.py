@@ -9,6 +9,7 @@ from slipstream.algorithms.spec import Gae
 from slipstream.config.algorithm import AlgorithmConfig
 from slipstream.config.critic import CriticConfig
 from slipstream.config.data import AdditionData, DataConfig
+from slipstream.config.lora import SERVED
 from slipstream.config.paths import HomePath
 from slipstream.config.rewards import ExactMatchConfig, RewardConfig
 from slipstream.config.sections.learner import LearnerConfig
@@ -74,12 +75,22 @@ class RunConfig(Section):
             _agree("learner.minibatches", self.learner, "minibatches", telescope.minibatches)
         rollout = _filled(self.rollout, "group_size", algorithm.group_size)
         learner = _filled(self.learner, "minibatches", telescope.minibatches if telescope else None)
+        learner = _with_served_adapters(learner, dtype=self.model.dtype)
         if isinstance(algorithm.resolved_advantage(), Gae) and learner.critic is None:
             learner = learner.model_copy(update={"critic": CriticConfig()})
             learner.model_fields_set.discard("critic")  # another algorithm, in a stage, has none
         object.__setattr__(self, "rollout", rollout)  # the model is frozen for everybody else
         object.__setattr__(self, "learner", learner)
         return self
+
+
+def _with_served_adapters(learner: LearnerConfig, *, dtype: str) -> LearnerConfig:
+    """What is served of adapters, where it is not given, follows from the model's dtype."""
+    if learner.lora is None or "serve" in learner.lora.model_fields_set:
+        return learner
+    lora = learner.lora.model_copy(update={"serve": SERVED[dtype]})
+    lora.model_fields_set.discard("serve")
+    return learner.model_copy(update={"lora": lora})
 
 
 def _agree(key: str, section: Section, field: str, wanted: int | None) -> None:

@@ -1,25 +1,33 @@
 """A checkpoint as a Hugging Face directory: `python -m slipstream.learner.export CHECKPOINT OUTPUT`."""
 
 import argparse
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 import torch
 
 from slipstream.learner.checkpoints.checkpoint import latest_checkpoint, load_tensors, read_state, write_whole
-from slipstream.learner.policy.checkpoint_form import CheckpointError
+from slipstream.learner.policy.checkpoint_form import (
+    CheckpointError,
+    checkpoint_form,
+    in_checkpoint_form,
+    layers_of,
+)
 from slipstream.learner.policy.loading import without_progress_bars
-from slipstream.learner.policy.lora import LoraPolicy, saved_policy
-from slipstream.learner.policy.model import Policy
+from slipstream.learner.policy.lora import saved_policy
+from slipstream.learner.policy.model import copy_companions
+from slipstream.learner.policy.writing import write_config, write_weights
 
 DTYPES: Final = ("float32", "bfloat16")
 
 
-def export(checkpoint: Path, output: Path, *, dtype: str = "float32", replace: bool = False) -> None:
+def export(checkpoint: Path, output: Path, *, dtype: str | None = None, replace: bool = False) -> None:
     """Write the model of a checkpoint, whole or not at all, in one process whatever number of ranks made it.
 
+    `dtype`: of the weights; None for that which the run says (learner.checkpoint.model_dtype, model.dtype).
     Adapters are merged into it, and also written by themselves, beside it as OUTPUT-adapter.
     Errors: CheckpointError; FileExistsError unless it may be replaced; OSError.
     """
@@ -29,20 +37,44 @@ def export(checkpoint: Path, output: Path, *, dtype: str = "float32", replace: b
         raise FileExistsError(f"{taken[0]} exists; remove it, or name another directory")
     read_state(checkpoint)
     source = checkpoint / "model"
-    policy = saved_policy(source) or _plain(source)
+    written: torch.dtype = getattr(torch, dtype or _dtype_of(source))
+    policy = saved_policy(source)
+    if policy is None:
+        write_whole(lambda partial: _export_plain(checkpoint, partial, dtype=written), output)
+        return
     targets = {f"model/{name}": parameter.data for name, parameter in policy.trained_parameters()}
     load_tensors(checkpoint, targets, alone=True)
-    if isinstance(policy, LoraPolicy):
-        write_whole(policy.save_adapters, adapters)
-    write_whole(lambda partial: policy.save(partial, dtype=getattr(torch, dtype)), output)
+    write_whole(lambda partial: policy.save_adapters(partial, dtype=written), adapters)
+    write_whole(lambda partial: policy.save(partial, dtype=written), output)
 
 
-def _plain(source: Path) -> Policy:
-    """A model of this shape, whose weights are yet to be loaded."""
+def _dtype_of(source: Path) -> str:
+    """The dtype that a checkpoint's model is to be written in."""
+    config = json.loads((source / "config.json").read_text(encoding="utf-8"))
+    return str(config.get("dtype") or "float32")
+
+
+def _export_plain(checkpoint: Path, directory: Path, *, dtype: torch.dtype) -> None:
+    """Write a model without adapters, a layer at a time."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(source), dtype=torch.float32)
-    return Policy(model, source=source, device=torch.device("cpu"), dtype=torch.float32)
+    source = checkpoint / "model"
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(source), dtype=torch.float32)
+
+    def shapes() -> Iterator[tuple[str, torch.Tensor]]:
+        yield from in_checkpoint_form(model, model.named_parameters())
+
+    def tensors() -> Iterator[tuple[str, torch.Tensor]]:
+        for layer in layers_of(model.named_parameters()):
+            targets = {f"model/{name}": torch.empty(meta.shape) for name, meta in layer.items()}
+            load_tensors(checkpoint, targets, alone=True)
+            named = {name: targets[f"model/{name}"] for name in layer}
+            yield from checkpoint_form(model, named).items()
+
+    write_weights(directory, tensors, dtype=dtype, forms=shapes)
+    write_config(model, directory, dtype=dtype)
+    copy_companions(source, directory)
 
 
 def find_checkpoint(given: Path) -> Path:
@@ -60,7 +92,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="slipstream export", description=__doc__)
     parser.add_argument("checkpoint", type=Path, help="a checkpoint, or a run directory: its newest one")
     parser.add_argument("output", type=Path, help="directory to make")
-    parser.add_argument("--dtype", choices=DTYPES, default="float32", help="of the weights (default float32)")
+    parser.add_argument("--dtype", choices=DTYPES, help="of the weights; default: that of the run")
     arguments = parser.parse_args(argv)
     without_progress_bars()
     try:

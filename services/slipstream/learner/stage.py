@@ -84,6 +84,7 @@ def load(config: RunConfig, run_dir: Path, device: torch.device) -> tuple[Policy
     source, rounds = config.model.directory(), rounds_of(run_dir)
     weights = rounds[-1] if rounds else source
     policy = load_policy(weights, source=source, device=device, dtype=getattr(torch, config.model.dtype))
+    policy.saved_dtype = getattr(torch, config.learner.checkpoint.model_dtype or config.model.dtype)
     return policy, number_of(weights) if rounds else 0
 
 

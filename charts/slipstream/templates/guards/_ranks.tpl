@@ -59,8 +59,11 @@ pool {{ $pool.name }} has {{ $pool.nodes }} × {{ $pool.gpu.count }} = {{ $gpus 
 {{- if gt (len $name) 48 }}
 pool {{ $pool.name }} has {{ $pool.nodes }} nodes, and the name of its LeaderWorkerSet, {{ $name }}, is longer than 48: shorten the pool's name or set fullnameOverride
 {{- end }}
-{{- if eq (include "slipstream.run.value" (list (index . 0) "learner.lora.serve" "merged")) "adapter" }}
-pool {{ $pool.name }} has {{ $pool.nodes }} nodes, and the run's learner.lora.serve is adapter, which works in one pod: set it to merged, or the pool's nodes to 1
+{{- $lora := (include "slipstream.run.look" (list (index . 0) "learner.lora") | fromJson).value -}}
+{{- $half := eq (include "slipstream.run.value" (list (index . 0) "model.dtype" "float32")) "bfloat16" -}}
+{{- $serve := include "slipstream.run.value" (list (index . 0) "learner.lora.serve" (ternary "adapter" "merged" $half)) -}}
+{{- if and (kindIs "map" $lora) (eq $serve "adapter") }}
+pool {{ $pool.name }} has {{ $pool.nodes }} nodes, and the run's learner.lora.serve is adapter{{ if not (hasKey $lora "serve") }} (the default with bfloat16){{ end }}, which works in one pod: set it to merged, or the pool's nodes to 1
 {{- end }}
 {{- end -}}
 

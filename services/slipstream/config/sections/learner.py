@@ -27,6 +27,9 @@ class CheckpointConfig(Section):
     """Steps between checkpoints; one is always written at the end and on an interrupt."""
     keep: int = Field(2, ge=1)
     """Newest checkpoints that are kept."""
+    model_dtype: Literal["float32", "bfloat16"] | None = None
+    """Dtype of the weights in the run's model/ and of `slipstream export`; null: model.dtype, in which the
+    policy was sampled from and measured. float32 gives the weights that the optimizer keeps."""
     stop_seconds: float | None = Field(None, gt=0)
     """Seconds from SIGTERM to the kill, where something fixes them (the chart: learner.stopSeconds); the
     learner warns when a checkpoint takes too long. null: no limit, `slipstream run` waits for it."""

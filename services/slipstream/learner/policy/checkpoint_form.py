@@ -16,8 +16,14 @@ def in_checkpoint_form(
     model: Any, named: Iterator[tuple[str, torch.Tensor]]
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Whole parameters of a model, in its order, under the names and in the shapes of a checkpoint."""
+    for layer in layers_of(named):
+        yield from checkpoint_form(model, layer).items()
+
+
+def layers_of(named: Iterator[tuple[str, torch.Tensor]]) -> Iterator[dict[str, torch.Tensor]]:
+    """The parameters of each layer together, in the order of the model."""
     for _, parameters in groupby(named, key=lambda pair: _layer_of(pair[0])):
-        yield from checkpoint_form(model, dict(parameters)).items()
+        yield dict(parameters)
 
 
 def checkpoint_form(model: Any, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -19,6 +19,8 @@ from slipstream.learner.policy.checkpoint_form import CheckpointError, in_checkp
 from slipstream.learner.policy.loading import load_policy
 from slipstream.learner.policy.logprobs import Selected
 from slipstream.learner.policy.model import Policy, full_disk_is_os_error, whole
+from slipstream.learner.policy.precision import compute_in
+from slipstream.learner.policy.writing import write_weights
 
 ADAPTER = "default"
 PREFIX = "base_model.model."  # of every name in a peft directory
@@ -54,6 +56,7 @@ class LoraPolicy(Policy):
         for _, layer in self._layers():
             layer.lora_A.float()
             layer.lora_B.float()
+        compute_in(self.model, self.dtype)
 
     def named_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         """What is published, made one by one in the wire dtype: merged weights, or the adapters alone."""
@@ -79,24 +82,28 @@ class LoraPolicy(Policy):
             whole = tensor.float() if layer is None else tensor.float() + layer.get_delta_weight(ADAPTER)
             yield name.replace(".base_layer.", "."), whole
 
-    def save(self, directory: Path, *, dtype: torch.dtype = torch.float32) -> None:
+    def save(self, directory: Path, *, dtype: torch.dtype | None = None) -> None:
         """Write the merged model as a Hugging Face directory. Errors: OSError."""
-        tensors = {name: tensor.to(dtype) for name, tensor in self.merged()}
-        with full_disk_is_os_error():
-            self.model.save_pretrained(directory, state_dict=tensors)
-        super().save_companions(directory)
+        written = dtype or self.saved_dtype
+        write_weights(directory, self.whole_model, dtype=written)
+        super().save_companions(directory, dtype=written)
 
-    def save_adapters(self, directory: Path) -> None:
+    def whole_model(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """The merged model in its checkpoint form."""
+        yield from in_checkpoint_form(self.model, self.merged())
+
+    def save_adapters(self, directory: Path, *, dtype: torch.dtype | None = None) -> None:
         """Write the adapters alone as a peft directory. Errors: OSError."""
         directory.mkdir(parents=True, exist_ok=True)
-        tensors = {name: tensor.detach().contiguous() for name, tensor in self.trained_parameters()}
+        written = dtype or self.saved_dtype
+        tensors = {n: tensor.detach().to(written).contiguous() for n, tensor in self.trained_parameters()}
         with full_disk_is_os_error():
             save_file(tensors, directory / WEIGHTS_FILE, metadata={"format": "pt"})
         self._save_settings(directory)
 
-    def save_companions(self, directory: Path) -> None:
+    def save_companions(self, directory: Path, *, dtype: torch.dtype | None = None) -> None:
         """See Policy; a checkpoint also says what its adapters are like. Errors: OSError."""
-        super().save_companions(directory)
+        super().save_companions(directory, dtype=dtype)
         self._save_settings(directory)
 
     def _save_settings(self, directory: Path) -> None:
@@ -148,9 +155,11 @@ def load_trained(config: RunConfig, *, device: torch.device) -> Policy:
     """
     source, lora = config.model.directory(), config.learner.lora
     dtype: torch.dtype = getattr(torch, config.model.dtype)
-    if lora is None:
-        return load_policy(source, source=source, device=device, dtype=dtype)
-    return LoraPolicy(load_policy(source, source=source, device=device, dtype=dtype, stored=dtype), lora)
+    stored = torch.float32 if lora is None else dtype
+    policy = load_policy(source, source=source, device=device, dtype=dtype, stored=stored)
+    policy = policy if lora is None else LoraPolicy(policy, lora)
+    policy.saved_dtype = getattr(torch, config.learner.checkpoint.model_dtype or config.model.dtype)
+    return policy
 
 
 def check_adapters(policy: Policy, checkpoint: Path) -> None:
@@ -165,7 +174,7 @@ def check_adapters(policy: Policy, checkpoint: Path) -> None:
         policy.check_saved(saved)
 
 
-def saved_policy(saved: Path) -> Policy | None:
+def saved_policy(saved: Path) -> LoraPolicy | None:
     """A policy with the adapters that a checkpoint's `model` folder describes, on the base that they were
     trained on; None for one without adapters. Errors: those of load_policy, OSError without the base."""
     if not (saved / CONFIG_FILE).exists():

@@ -13,7 +13,9 @@ from torch.distributed.tensor import DTensor
 from slipstream.config.architecture import PACKED_BY_MASK, logits_of
 from slipstream.learner.policy.checkpoint_form import in_checkpoint_form
 from slipstream.learner.policy.logprobs import Selected, selected_logprobs
+from slipstream.learner.policy.precision import compute_in, rounded
 from slipstream.learner.policy.routing import Routers, Watch
+from slipstream.learner.policy.writing import write_config, write_weights
 
 # Files that a saved model needs and that training does not change.
 COMPANIONS = (
@@ -54,9 +56,9 @@ class PackedForward(torch.nn.Module):
         head = self.model.get_output_embeddings()
         found = selected_logprobs(
             hidden_RH[predictors_T],
-            head.weight,
+            rounded(head.weight, hidden_RH.dtype),
             targets_T,
-            bias_V=getattr(head, "bias", None),
+            bias_V=rounded(getattr(head, "bias", None), hidden_RH.dtype),
             transform=self._transform,
             **options,
         )
@@ -65,7 +67,10 @@ class PackedForward(torch.nn.Module):
 
 
 class Policy:
-    """Float32 weights; the forward pass runs in `dtype`. A row is one flat sequence of packed tokens."""
+    """Float32 weights; the forward pass runs in `dtype`, as an engine of that dtype makes it.
+
+    A row is one flat sequence of packed tokens.
+    """
 
     adapted = False
     """Whether only adapters beside the model train: see slipstream.learner.policy.lora."""
@@ -75,6 +80,9 @@ class Policy:
         self.source = source
         self.device = device
         self.dtype = dtype
+        self.saved_dtype = dtype
+        """Of the weights that `save` writes, and so of the model that a checkpoint is exported as."""
+        compute_in(model, dtype)
         self.packed = PackedForward(model)
         self.routers: Routers | None = None
         """Set by whoever wants to watch the routers of a mixture-of-experts."""
@@ -104,10 +112,9 @@ class Policy:
         if self.routers is not None:
             self.routers.begin(watch, predictors_T)
         options = {"temperature": temperature, "chunk": chunk, "entropy_gradient": entropy_gradient}
-        with autocast(self.device, self.dtype):
-            logprobs_T, entropy_T, *hidden = self.packed(
-                tokens_R, positions_R, predictors_T, targets_T, attention_RR, hidden_at_N, options
-            )
+        logprobs_T, entropy_T, *hidden = self.packed(
+            tokens_R, positions_R, predictors_T, targets_T, attention_RR, hidden_at_N, options
+        )
         return Selected(
             logprobs_T=logprobs_T,
             entropy_T=entropy_T,
@@ -133,19 +140,20 @@ class Policy:
         """What the optimizer changes, by name: here, every parameter; on several ranks, this rank's part."""
         yield from self.model.named_parameters()
 
-    def save(self, directory: Path, *, dtype: torch.dtype = torch.float32) -> None:
-        """Write a Hugging Face directory (safetensors, config, tokenizer) that transformers loads.
+    def save(self, directory: Path, *, dtype: torch.dtype | None = None) -> None:
+        """Write a Hugging Face directory (safetensors, config, tokenizer) that transformers loads, in
+        `saved_dtype` unless another is given. Errors: OSError (a full disk, say)."""
+        written = dtype or self.saved_dtype
+        write_weights(directory, self.whole_model, dtype=written)
+        self.save_companions(directory, dtype=written)
 
-        The policy itself takes the dtype of the weights that are written. Errors: OSError (a full disk, say).
-        """
-        with full_disk_is_os_error():
-            self.model.to(dtype).save_pretrained(directory)
-        self.save_companions(directory)
+    def whole_model(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Every weight by its name in a checkpoint, in its checkpoint form."""
+        yield from self.named_tensors()
 
-    def save_companions(self, directory: Path) -> None:
+    def save_companions(self, directory: Path, *, dtype: torch.dtype | None = None) -> None:
         """Write all of a Hugging Face directory but the weights. Errors: OSError."""
-        directory.mkdir(parents=True, exist_ok=True)
-        self.model.config.save_pretrained(directory)
+        write_config(self.model, directory, dtype=dtype or self.saved_dtype)
         copy_companions(self.source, directory)
 
 

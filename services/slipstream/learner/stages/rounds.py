@@ -15,8 +15,11 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Protocol
+
+import torch
 
 from slipstream.config import RunConfig
 from slipstream.learner.checkpoints.checkpoint import write_whole
@@ -183,13 +186,13 @@ class Rounds:
         )
 
     def _keep(self, learned: Learned) -> None:
-        """Write what was trained on, then the model; from here on the round is done."""
+        """Write what was trained on, then the model as it is trained; from here on the round is done."""
         rows, done = round_rows(self._run_dir, self.version + 1), rounds_of(self._run_dir)
         rows.parent.mkdir(exist_ok=True)
-        partial = rows.with_suffix(".partial")
-        partial.write_text("".join(f"{json.dumps(row)}\n" for row in learned.rows), encoding="utf-8")
-        partial.rename(rows)
-        write_whole(self._policy.save, rows.with_suffix(""))
+        unfinished = rows.with_suffix(".partial")
+        unfinished.write_text("".join(f"{json.dumps(row)}\n" for row in learned.rows), encoding="utf-8")
+        unfinished.rename(rows)
+        write_whole(partial(self._policy.save, dtype=torch.float32), rows.with_suffix(""))
         for path in done:
             shutil.rmtree(path, ignore_errors=True)
 
