@@ -34,7 +34,7 @@ from verifier.scoring import Bench, answer, scores
 PROMPT = Prompt(
     prompt_id="p", task="t", answer="", text="?", fields={"tests": '[{"input": "", "output": "42"}]'}
 )
-CONFIG = CodeTestsConfig(name="code_tests", test_seconds=0.5, memory_mib=256)
+CONFIG = CodeTestsConfig(name="code_tests", test_seconds=1.5, memory_mib=256)
 ROOM = Room(memory_mib=4096, scratch_mib=1024, processes=None, address_space_mib=None)
 NEED = Need(memory_mib=512, bounds=Bounds(), disk_in_memory=True)
 MIB = 1024 * 1024
