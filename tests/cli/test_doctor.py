@@ -2,18 +2,30 @@
 
 import pytest
 from slipstream.cli.__main__ import main
-from slipstream.cli.doctor import described, lacking
+from slipstream.cli.doctor import described, lacking, room
+from slipstream.verifier.sandbox.layers import LAYERS
 
 
 def test_doctor_lists_versions_and_layers(capsys: pytest.CaptureFixture[str]) -> None:
     status = main(["doctor"])
     said = capsys.readouterr().out
     assert "Slipstream 0." in said
-    for layer in ("rlimits", "seccomp", "landlock", "network_namespace", "pid_namespace", "user", "gvisor"):
+    for layer in LAYERS:
         assert f"  {layer} " in said
+    for shared in ("memory", "temporary folder", "processes"):
+        assert f"  {shared:<20}" in said
     for library in ("PyTorch", "Math-Verify", "jsonschema", "HTTPX", "FastAPI"):
         assert f"  {library} " in said
     assert (status == 0) == ("refuses to start" not in said) == ("Enough for a verifier" in said)
+
+
+def test_doctor_says_what_programs_share() -> None:
+    found = {"memory_mib": 2048, "scratch_mib": 500, "processes": None, "address_space_mib": None}
+    assert [line.split() for line in room(found)] == [
+        ["memory", "2,048", "MiB,", "of", "the", "cgroup", "or", "of", "the", "machine"],
+        ["temporary", "folder", "500", "MiB", "free"],
+        ["processes", "no", "limit"],
+    ]
 
 
 def test_doctor_says_when_code_cannot_be_run_safely() -> None:

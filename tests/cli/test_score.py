@@ -370,3 +370,19 @@ def test_many_values_are_counted_in_ten_equal_parts() -> None:
     assert [count for _, count in counted] == [10, 10, 10, 10, 10, 10, 10, 10, 10, 11]
     assert counted[0][0] == "0 to 10"
     assert histogram([1.0, 0.5, 1.0]) == [("0.5", 1), ("1", 2)]
+
+
+def test_a_score_of_a_program_says_why_it_failed(tmp_path: Path) -> None:
+    tests = [{"input": "2\n", "output": "4\n"}]
+    programs = ["print(2 * int(input()))", "print(int(input()))", "1 / 0"]
+    completions = [f"```python\n{program}\n```" for program in programs]
+    done = score(
+        a_file(tmp_path, {"prompt": "?", "tests": tests, "completions": completions}),
+        "--reward",
+        "code_tests",
+    )
+    assert [json.loads(line)["details"] for line in done.stdout.splitlines()] == [
+        {},
+        {"code_tests": "test 1 of 1: wrong: another output"},
+        {"code_tests": "test 1 of 1: crashed: ZeroDivisionError"},
+    ]

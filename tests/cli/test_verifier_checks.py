@@ -53,6 +53,16 @@ def test_too_few_walls_around_programs_are_told() -> None:
     assert refusal["reason"].startswith("not on this machine: seccomp (the kernel has none)")
 
 
+def test_too_little_room_for_programs_is_told() -> None:
+    async def walls() -> Report:
+        return Report(active=("rlimits", "seccomp", "landlock"))
+
+    tree = {"rewards": [{"name": "code_tests", "memory_mib": 65_536}], "verifier": {"workers": 1024}}
+    (refusal,) = refusals(parse_config(tree), walls)
+    assert (refusal["key"], refusal["here"]) == ("verifier.workers", True)
+    assert refusal["reason"].startswith("1024 programs at a time of 65536 MiB need")
+
+
 def test_a_ground_truth_that_only_the_parser_rejects_is_named_with_its_prompt() -> None:
     truths = {"p1": "\\frac{1}{2}", "p2": "x +", "p3": "12"}
     bad, left = unread("math", [(prompt, truth, {}) for prompt, truth in truths.items()])

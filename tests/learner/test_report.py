@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -114,8 +115,9 @@ def test_the_reward_of_a_step_is_that_of_everything_generated_not_of_the_batch(t
 
 def test_a_sample_carries_id_logprob_and_version_of_every_token(tmp_path: Path) -> None:
     report = Report(tmp_path, Metrics())
-    groups = [group(completion((5, 6), versions=(2, 3), logprobs=(-0.5, -1.5)), completion()), contrast()]
-    report.samples(4, groups, count=1)
+    first = completion((5, 6), versions=(2, 3), logprobs=(-0.5, -1.5))
+    judged = replace(first, rewards=(replace(first.rewards[0], detail="test 1 of 2: late"),))
+    report.samples(4, [group(judged, completion()), contrast()], count=1)
     (sample,) = strict_rows(tmp_path / "samples.jsonl")
     assert sample["tokens"] == [
         {"id": 5, "logprob": -0.5, "version": 2},
@@ -123,6 +125,7 @@ def test_a_sample_carries_id_logprob_and_version_of_every_token(tmp_path: Path) 
     ]
     assert (sample["step"], sample["prompt"], sample["answer"]) == (4, "2+2=", "4")
     assert (sample["rewards"], sample["finish_reason"]) == ({"exact_match": 1.0}, "stop")
+    assert sample["details"] == {"exact_match": "test 1 of 2: late"}
 
 
 def test_what_is_not_finite_is_null_in_the_files(tmp_path: Path) -> None:

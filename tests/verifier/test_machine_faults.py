@@ -1,6 +1,7 @@
 """What the machine lacks is never the fault of a program: memory, disk or threads (invariant 11)."""
 
 import asyncio
+import io
 import json
 import os
 import shutil
@@ -15,6 +16,8 @@ from typing import Any
 import pytest
 from slipstream.config import VerifierConfig
 from slipstream.config.rewards import CodeTestsConfig
+from slipstream.telemetry.logs import Log
+from slipstream.telemetry.metrics import Metrics
 from slipstream.types import Outcome, Prompt
 from slipstream.verifier.code.cases import cases_of
 from slipstream.verifier.reward import UnusableGroundTruth, Verdict
@@ -22,6 +25,7 @@ from slipstream.verifier.rewards.code_tests import CodeTests
 from slipstream.verifier.sandbox import cgroup
 from slipstream.verifier.sandbox.capacity import Need, Room, TooLittleRoom, servers_for, threads_each
 from slipstream.verifier.sandbox.job import Bounds, Ran, Run
+from slipstream.verifier.sandbox.sandbox import Sandbox
 from slipstream.verifier.sandbox.server_process import SandboxLost
 from slipstream.verifier.sandbox.warden import Unjudged, _end_of_killed
 from verifier.escapes.test_escapes import descendants, steady
@@ -30,7 +34,7 @@ from verifier.scoring import Bench, answer, scores
 PROMPT = Prompt(
     prompt_id="p", task="t", answer="", text="?", fields={"tests": '[{"input": "", "output": "42"}]'}
 )
-CONFIG = CodeTestsConfig(name="code_tests", test_seconds=0.5, memory_mib=256)
+CONFIG = CodeTestsConfig(name="code_tests", test_seconds=1.5, memory_mib=256)
 ROOM = Room(memory_mib=4096, scratch_mib=1024, processes=None, address_space_mib=None)
 NEED = Need(memory_mib=512, bounds=Bounds(), disk_in_memory=True)
 MIB = 1024 * 1024
@@ -85,6 +89,7 @@ import asyncio, json, os, sys
 from slipstream.verifier.sandbox import kernel, seccomp
 from slipstream.verifier.sandbox.job import Bounds, Run
 from slipstream.verifier.sandbox.outer import find
+from slipstream.verifier.sandbox.sandbox import Sandbox
 from slipstream.verifier.sandbox.server_process import ServerProcess
 from verifier.test_machine_faults import FILLS, WRITES
 from verifier.test_sandbox import without_namespaces
@@ -159,6 +164,29 @@ def test_a_verifier_counts_what_its_cgroup_has_refused(tmp_path: Path) -> None:
     assert both.events() == 4
     (tmp_path / "pids.events").write_text("max 4\n")
     assert both.events() == 5
+
+
+def test_a_run_during_which_the_cgroup_refused_something_is_doubtful(tmp_path: Path) -> None:
+    async def once() -> tuple[str, str]:
+        (tmp_path / "pids.events").write_text("max 0\n")
+        own = cgroup.Cgroups(pids=[tmp_path])
+        log = Log(pod="verifier", stream=io.StringIO())
+        sandbox = Sandbox(number=1, require=(), bubblewrap="off", metrics=Metrics(), log=log, cgroups=own)
+        sandbox.prepare(memory_mib=256)
+        await sandbox.start()
+        try:
+            fine = await sandbox.run(Run(code="", seconds=5.0, memory_mib=256))
+            sleeps = sandbox.run(Run(code="import time; time.sleep(1)", seconds=5.0, memory_mib=256))
+            running = asyncio.create_task(sleeps)
+            await asyncio.sleep(0.5)
+            (tmp_path / "pids.events").write_text("max 1\n")
+            return fine.doubt, (await running).doubt
+        finally:
+            await sandbox.close()
+
+    fine, doubtful = asyncio.run(once())
+    assert fine == ""
+    assert "the kernel refused a process or killed one" in doubtful
 
 
 @pytest.mark.parametrize(

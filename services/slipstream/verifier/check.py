@@ -22,7 +22,7 @@ from slipstream.types import Prompt
 from slipstream.verifier.code.cases import cases_of
 from slipstream.verifier.reward import NotHere, UnusableGroundTruth
 from slipstream.verifier.rewards.table import REWARDS
-from slipstream.verifier.sandbox import packages
+from slipstream.verifier.sandbox import cgroup, packages
 from slipstream.verifier.sandbox.capacity import Need, Room, TooLittleRoom, servers_for
 from slipstream.verifier.sandbox.job import Bounds
 from slipstream.verifier.sandbox.layers import Report, TooFewLayers
@@ -75,7 +75,7 @@ def _of_sandbox(
         found = asyncio.run(layers())
         found.demand(config.isolation.require)
         key = "verifier.workers"
-        servers_for(Room.here(), Need.of(memory_mib, Bounds(), found), wanted=config.workers)
+        servers_for(Room.here(cgroup.own()), Need.of(memory_mib, Bounds(), found), wanted=config.workers)
     except (NoPackage, TooFewLayers, TooLittleRoom, SandboxLost) as error:
         yield _refusal(key, str(error).removeprefix(f"{key}: "), here=True)
 

@@ -9,7 +9,7 @@ import resource
 import tempfile
 from dataclasses import dataclass
 
-from slipstream.verifier.sandbox import cgroup
+from slipstream.verifier.sandbox.cgroup import Cgroups
 from slipstream.verifier.sandbox.job import Bounds
 from slipstream.verifier.sandbox.layers import Report
 from slipstream.verifier.sandbox.namespaces import SCRATCH, SCRATCH_DISKS
@@ -39,9 +39,8 @@ class Room:
     """Limit of one process that this one was started with; None without one."""
 
     @classmethod
-    def here(cls) -> "Room":
-        """That of this process."""
-        own = cgroup.own()
+    def here(cls, own: Cgroups) -> "Room":
+        """That of this process, which is in some cgroups."""
         machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         disk = os.statvfs(tempfile.gettempdir())
         hard = resource.getrlimit(resource.RLIMIT_AS)[1]

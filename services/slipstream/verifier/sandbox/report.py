@@ -5,6 +5,7 @@ import json
 from dataclasses import asdict
 
 from slipstream.verifier.sandbox.capacity import Room
+from slipstream.verifier.sandbox.cgroup import own
 from slipstream.verifier.sandbox.job import Bounds
 from slipstream.verifier.sandbox.layers import Report
 from slipstream.verifier.sandbox.outer import find
@@ -20,4 +21,4 @@ async def report() -> Report:
 
 
 if __name__ == "__main__":
-    print(json.dumps({**asdict(asyncio.run(report())), "room": asdict(Room.here())}))
+    print(json.dumps({**asdict(asyncio.run(report())), "room": asdict(Room.here(own()))}))

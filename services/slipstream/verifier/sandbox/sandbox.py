@@ -19,6 +19,7 @@ from slipstream.verifier.sandbox.capacity import (
     servers_for,
     threads_each,
 )
+from slipstream.verifier.sandbox.cgroup import Cgroups
 from slipstream.verifier.sandbox.homes import Home
 from slipstream.verifier.sandbox.job import Bounds, Ran, Run
 from slipstream.verifier.sandbox.layers import LAYERS, Report
@@ -46,10 +47,12 @@ class Sandbox:
         metrics: Metrics,
         log: Log,
         allowed_packages: Sequence[str] = (),
+        cgroups: Cgroups | None = None,
     ) -> None:
+        """`cgroups`: those of this process, unless they are given."""
         self._number = number
         self._bounds = Bounds()
-        self._cgroups = cgroup.Cgroups()
+        self._cgroups = cgroups or cgroup.own()
         self._require = require
         self._bubblewrap = bubblewrap
         self._outer = Outer(bubblewrap=None, missing={})
@@ -72,7 +75,7 @@ class Sandbox:
         self._metrics.count("sandbox_servers_lost_total", 0)
         if swept := await asyncio.to_thread(homes.sweep):
             self._log.info("folders of ended verifiers removed", folders=swept)
-        self._cgroups, room = cgroup.own(), Room.here()
+        room = Room.here(self._cgroups)
         most = self._number or usable_cores()
         threads = max(LEAST_THREADS, threads_each(room, self._bounds, servers=most))
         self._bounds = replace(self._bounds, threads=threads)

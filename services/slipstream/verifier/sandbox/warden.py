@@ -6,6 +6,7 @@ of a memory in which it was.
 """
 
 import os
+import resource
 import signal
 import socket
 import tempfile
@@ -171,8 +172,13 @@ def _killed_by_kernel(status: int) -> bool:
 
 def _end_of_killed(used: float, run: Run) -> str:
     """Why the kernel killed a program: for its time of a core, or for want of memory. Errors: Unjudged."""
+    inherited = resource.getrlimit(resource.RLIMIT_CPU)[1]
     if used >= cpu_seconds(run.seconds) - CLOCK_TICK_SECONDS:
         return "late"
+    if inherited != resource.RLIM_INFINITY and used >= inherited - CLOCK_TICK_SECONDS:
+        raise Unjudged(
+            f"the verifier was started with a limit of {inherited} s of a core (`ulimit -t`); raise it"
+        )
     raise Unjudged(
         "the kernel killed the program, and not for its time: this machine or its cgroup has no memory left; "
         "give it more, or lower verifier.workers"

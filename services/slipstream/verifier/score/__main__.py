@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import sys
+import threading
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
@@ -123,8 +124,9 @@ async def _score(config: RunConfig, options: dict[str, Any]) -> int:
     scorer = Scorer(rewards, room=room, metrics=metrics, log=Log(pod="score", stream=_Nowhere()))
     try:
         await surroundings.start()
-        with _interruptible(), _written_to(output, file) as scores:
-            await _write(scorer, read_rows(file, columns, lengths=lengths), tally, scores)
+        with _interruptible() as stopped, _written_to(output, file) as scores:
+            rows = _until_stopped(read_rows(file, columns, lengths=lengths), stopped)
+            await _write(scorer, rows, tally, scores)
     finally:
         await scorer.close()
         await surroundings.close()
@@ -191,13 +193,26 @@ async def _one(scorer: Scorer, row: Row | BadRow) -> Scored:
         return BadRow(f"{row.where}: {str(error).removeprefix(f'prompt {row.prompt.prompt_id}: ')}")
 
 
+def _until_stopped(rows: Iterator[Row | BadRow], stopped: threading.Event) -> Iterator[Row | BadRow]:
+    """The rows, until a signal came while none was waited for. Errors: KeyboardInterrupt."""
+    while not stopped.is_set():
+        try:
+            row = next(rows)
+        except StopIteration:
+            return
+        yield row
+    raise KeyboardInterrupt
+
+
 @contextmanager
-def _interruptible() -> Iterator[None]:
+def _interruptible() -> Iterator[threading.Event]:
     """Ctrl-C and SIGTERM cancel this task, or end its wait for a row, for which the loop stands still."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
+    stopped = threading.Event()
 
     def stop(_number: int, _frame: object) -> None:
+        stopped.set()
         if asyncio.current_task(loop) is task:
             raise KeyboardInterrupt
         loop.call_soon_threadsafe(task.cancel)
@@ -207,7 +222,7 @@ def _interruptible() -> Iterator[None]:
     ]
     before = {each: signal.signal(each, stop) for each in heeded}
     try:
-        yield
+        yield stopped
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
