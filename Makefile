@@ -31,7 +31,7 @@ $(SMOLLM2)/training.jsonl: $(READY) examples/smollm2/questions.py
 	$(BIN)/python examples/smollm2/questions.py $(SMOLLM2)
 
 example-smollm2: $(SMOLLM2)/model/config.json $(SMOLLM2)/training.jsonl  ## Train SmolLM2-135M-Instruct on two cores, and evaluate it without Slipstream: a quarter of an hour.
-	$(BIN)/slipstream run examples/largest_smollm2.yaml
+	$(BIN)/slipstream run examples/counting_smollm2.yaml
 	$(BIN)/python examples/smollm2/evaluate.py $(SMOLLM2)/model $(SMOLLM2)/held-out.jsonl
 	$(BIN)/python examples/smollm2/evaluate.py runs/latest/model $(SMOLLM2)/held-out.jsonl
 

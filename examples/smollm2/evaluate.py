@@ -51,11 +51,9 @@ def main(directory: Path, data: Path, output: Path | None) -> None:
     truths = [row["answer"] for row in rows]
     for name, found in (("sampled", sampled), ("greedy", greedy)):
         right = sum(text == truth for text, truth in zip(found, truths, strict=True))
-        inside = sum(text in row["messages"][-1]["content"] for text, row in zip(found, rows, strict=True))
         common, times = Counter(found).most_common(1)[0]
         print(
-            f"{name:<8} accuracy {right / len(rows):.3f}, one of the three numbers {inside / len(rows):.3f}, "
-            f"commonest answer {common!r} {times / len(rows):.3f}"
+            f"{name:<8} accuracy {right / len(rows):.3f}, commonest answer {common!r} {times / len(rows):.3f}"
         )
     print(f"commonest right answer {max(Counter(truths).values()) / len(rows):.3f}, {len(rows)} questions")
     if output is not None:

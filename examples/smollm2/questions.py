@@ -1,51 +1,61 @@
-"""Questions for `examples/largest_smollm2.yaml`: which of three numbers is the largest?
+"""Questions for `examples/counting_smollm2.yaml`: which number comes right before, or after, another one?
 
     python examples/smollm2/questions.py FOLDER        # writes training.jsonl and held-out.jsonl there
 
-The largest number is drawn first, and evenly: no answer is commoner than another, so that nothing is to be
-gained from giving the same answer always. Whoever picks one of the three without looking is right in a third.
-Two solved questions stand before each one, as turns of the conversation, and show the form of an answer. No
-three numbers are asked about twice, in any order.
+Every three-digit number is asked about once in each direction, so that no answer is commoner than another
+and nothing is to be gained from a guess. Two solved training questions, one of each kind, stand before each
+one as turns of the conversation, and show the form of an answer.
 """
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
 
-LEAST, MOST = 12, 99
-TRAINING, HELD_OUT = 4000, 256
+STEPS = {"before": -1, "after": 1}
+LEAST, MOST = 101, 998
+HELD_OUT = 256
+
+Question = tuple[str, int]
 
 
-def make_rows(count: int, *, seed: int = 0) -> list[dict[str, Any]]:
-    """Rows of `messages` and `answer`."""
-    random, seen, rows = Random(seed), set[frozenset[int]](), []
-    while len(rows) < count:
-        numbers, *shown = (_numbers(random) for _ in range(3))
-        if frozenset(numbers) not in seen:
-            seen.add(frozenset(numbers))
-            turns = [
-                turn for each in shown for turn in (_turn("user", _ask(each)), _turn("assistant", _top(each)))
-            ]
-            rows.append({"messages": [*turns, _turn("user", _ask(numbers))], "answer": _top(numbers)})
-    return rows
+def make_rows(*, seed: int = 0) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Training and held-out rows of `messages` and `answer`, in random order."""
+    random = Random(seed)
+    questions = [(where, number) for number in range(LEAST, MOST + 1) for where in STEPS]
+    random.shuffle(questions)
+    held_out, training = questions[:HELD_OUT], questions[HELD_OUT:]
+    shown = {where: [question for question in training if question[0] == where] for where in STEPS}
+    rows = [_row(question, shown, random) for question in (*training, *held_out)]
+    return rows[:-HELD_OUT], rows[-HELD_OUT:]
 
 
-def _numbers(random: Random) -> list[int]:
-    largest = random.randint(LEAST, MOST)
-    numbers = [largest, *random.sample(range(LEAST - 2, largest), 2)]
-    random.shuffle(numbers)
-    return numbers
+def _row(question: Question, shown: dict[str, list[Question]], random: Random) -> dict[str, Any]:
+    solved = [_other(shown[where], question, random) for where in STEPS]
+    random.shuffle(solved)
+    turns = [
+        turn for each in solved for turn in (_turn("user", _text(each)), _turn("assistant", _answer(each)))
+    ]
+    return {"messages": [*turns, _turn("user", _text(question))], "answer": _answer(question)}
 
 
-def _ask(numbers: Iterable[int]) -> str:
-    return f"Which of these numbers is the largest: {', '.join(map(str, numbers))}?"
+def _other(questions: Sequence[Question], question: Question, random: Random) -> Question:
+    """One with another answer."""
+    while _answer(found := random.choice(questions)) == _answer(question):
+        pass
+    return found
 
 
-def _top(numbers: Iterable[int]) -> str:
-    return str(max(numbers))
+def _text(question: Question) -> str:
+    where, number = question
+    return f"Which number comes right {where} {number}?"
+
+
+def _answer(question: Question) -> str:
+    where, number = question
+    return str(number + STEPS[where])
 
 
 def _turn(role: str, content: str) -> dict[str, str]:
@@ -55,9 +65,8 @@ def _turn(role: str, content: str) -> dict[str, str]:
 def main(folder: Path) -> None:
     """Write both files."""
     folder.mkdir(parents=True, exist_ok=True)
-    rows = make_rows(TRAINING + HELD_OUT)
-    for name, part in (("training", rows[:TRAINING]), ("held-out", rows[TRAINING:])):
-        lines = (json.dumps(row) + "\n" for row in part)
+    for name, rows in zip(("training", "held-out"), make_rows(), strict=True):
+        lines = (json.dumps(row) + "\n" for row in rows)
         (folder / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
 
 
