@@ -165,14 +165,8 @@ class Loop:
         except Abandoned:
             await self._replay.release(groups)
             return
-        self._settled = False
-        generated, self._cursor = await self._replay.ack(groups, self.version + 1)
-        self._unvaried_share = generated.unvaried_share
-        self.version += 1
-        self._settled = True
-        self._metrics.set("trained_version", self.version)
         trained = time.monotonic()
-        published = await self._publishing.publish(self.version)
+        generated, published = await self._settle_step(groups)
         ended = time.monotonic()
         self._clock.idle += sampled - began
         timing = Timing(
@@ -183,6 +177,23 @@ class Loop:
         )
         self._report_step(groups, generated, result, published, timing)
         await self._after_step()
+
+    async def _settle_step(self, groups: Sequence[Group]) -> tuple[Generated, Published]:
+        """Acknowledge a batch, and publish what it made meanwhile. Errors: RankLost, Unreachable."""
+        self._settled = False
+        made = self.version + 1
+        acking = asyncio.create_task(self._replay.ack(groups, made))
+        try:
+            publishing = asyncio.create_task(self._publishing.publish(made))
+            generated, self._cursor = await acking
+            self._unvaried_share = generated.unvaried_share
+            self.version = made
+            self._settled = True
+            self._metrics.set("trained_version", made)
+            return generated, await publishing
+        finally:
+            for task in (acking, publishing):
+                task.cancel()
 
     async def _next_batch(self, stop: asyncio.Event) -> list[Group] | None:
         """The next batch; None when the run is being stopped. Errors: Starved, Unreachable, and those of a

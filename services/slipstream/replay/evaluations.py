@@ -13,9 +13,13 @@ class EvaluationStore:
     def __init__(self, scripts: Scripts) -> None:
         self._scripts = scripts
 
-    async def start(self, version: int, *, prompts: int, samples_per_prompt: int, reward: str) -> str:
-        """Queue the first `prompts` held-out prompts; the id of the evaluation."""
-        found = await self._scripts.call("start_evaluation", version, prompts, samples_per_prompt, reward)
+    async def start(
+        self, version: int, *, prompts: int, samples_per_prompt: int, reward: str, request_id: str = ""
+    ) -> str:
+        """Queue the first `prompts` held-out prompts; the evaluation's id. Idempotent by `request_id`."""
+        found = await self._scripts.call(
+            "start_evaluation", version, prompts, samples_per_prompt, reward, request_id
+        )
         return str(found.decode())
 
     async def insert(self, group_id: str, epoch: int, summary: Summary) -> Inserted:

@@ -161,6 +161,7 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
             prompts=min(request.prompts, self._with.prompts.held_out_size or request.prompts),
             samples_per_prompt=request.samples_per_prompt,
             reward=request.reward,
+            request_id=request.request_id,
         )
         return pb.StartEvaluationResponse(evaluation_id=evaluation_id)
 

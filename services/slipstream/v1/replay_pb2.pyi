@@ -246,16 +246,18 @@ class AttachLearnerResponse(_message.Message):
     def __init__(self, released: _Optional[int] = ..., restored: _Optional[int] = ...) -> None: ...
 
 class StartEvaluationRequest(_message.Message):
-    __slots__ = ("version", "prompts", "samples_per_prompt", "reward")
+    __slots__ = ("version", "prompts", "samples_per_prompt", "reward", "request_id")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PROMPTS_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_PER_PROMPT_FIELD_NUMBER: _ClassVar[int]
     REWARD_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     version: int
     prompts: int
     samples_per_prompt: int
     reward: str
-    def __init__(self, version: _Optional[int] = ..., prompts: _Optional[int] = ..., samples_per_prompt: _Optional[int] = ..., reward: _Optional[str] = ...) -> None: ...
+    request_id: str
+    def __init__(self, version: _Optional[int] = ..., prompts: _Optional[int] = ..., samples_per_prompt: _Optional[int] = ..., reward: _Optional[str] = ..., request_id: _Optional[str] = ...) -> None: ...
 
 class StartEvaluationResponse(_message.Message):
     __slots__ = ("evaluation_id",)
