@@ -185,10 +185,12 @@ class Learner:
 
 
 @asynccontextmanager
-async def learner_of(policy: Policy, timeout_seconds: float = TIMEOUT) -> AsyncIterator[Learner]:
+async def learner_of(
+    policy: Policy, timeout_seconds: float = TIMEOUT, *, fingerprint: str = FINGERPRINT
+) -> AsyncIterator[Learner]:
     """A fleet on port 0."""
     log, metrics = silent_log(), Metrics()
-    fleet = Fleet(model_fingerprint=FINGERPRINT, backend="gloo", metrics=metrics, log=log)
+    fleet = Fleet(model_fingerprint=fingerprint, backend="gloo", metrics=metrics, log=log)
     server = await start_server(
         "127.0.0.1:0", lambda s: add_FleetServicer_to_server(fleet, s), config=RpcConfig()
     )
@@ -200,7 +202,7 @@ async def learner_of(policy: Policy, timeout_seconds: float = TIMEOUT) -> AsyncI
         device=policy.device,
         fleet=fleet,
         config=WeightsConfig(bucket_mib=0.03, timeout_seconds=timeout_seconds),
-        model_fingerprint=FINGERPRINT,
+        model_fingerprint=fingerprint,
         metrics=metrics,
         log=log,
     )

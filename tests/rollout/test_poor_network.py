@@ -1,4 +1,4 @@
-"""Actors and a learner's client behind a network that loses, cuts and delays answers: seconds are lost, no group.
+"""Actors and a learner's client behind a network that loses and delays answers: no group is lost.
 
 Actor (emulated engine) ─▶ relay ─▶ replay (gRPC, Redis) ◀─ relay ◀─ the learner's client
 """
@@ -6,10 +6,11 @@ Actor (emulated engine) ─▶ relay ─▶ replay (gRPC, Redis) ◀─ relay �
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from embedded_redis import embedded_redis
@@ -35,12 +36,22 @@ from slipstream.v1.verifier_pb2_grpc import add_VerifierServicer_to_server
 
 TOKENS = Tokens(make_tokenizer(max_tokens=32), context_tokens=32, max_new_tokens=4)
 STEPS, GROUPS, ACTORS = 12, 8, 2
+DELAY_SECONDS = 0.25
+"""Each way, so that a round trip takes twice as long."""
 
 
 @pytest.fixture(scope="module")
 def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with embedded_redis(tmp_path_factory.mktemp("redis")) as server:
         yield server.url
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A worker's engine, and the version that it serves."""
+
+    engine: EmulatedEngine
+    version: ServedVersion
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +66,12 @@ class Played:
     retired: int
 
 
-def configured(run_dir: Path, *, depth: int) -> RunConfig:
+def configured(run_dir: Path) -> RunConfig:
     return small_config(
         name=run_dir.name,
         run_dir=str(run_dir),
         learner={"groups_per_step": GROUPS, "steps": STEPS},
-        staleness={"pipeline_depth": depth},
+        staleness={"pipeline_depth": 2},
         rollout={
             "engine": "emulated",
             "group_size": 2,
@@ -84,7 +95,7 @@ async def play(
     swallow: float = 0.0,
 ) -> Played:
     """Train STEPS steps on nothing, with the clients of rollout and learner, and count what was trained."""
-    config = configured(run_dir, depth=depth)
+    config = configured(run_dir)
     async with AsyncExitStack() as stack:
         replay = await stack.enter_async_context(serving(redis_url, config))
         verifier = await start_server(
@@ -100,16 +111,15 @@ async def play(
         channels = [
             await stack.enter_async_context(open_channel(between.address, config.rpc)) for between in network
         ]
-        served = ServedVersion()
-        served.serve(0)
+        fleet = [Served(EmulatedEngine(config), ServedVersion()) for _ in range(ACTORS)]
         stop = asyncio.Event()
         actors = [
             asyncio.create_task(actor_of(f"w{i}", channels[i], scoring, served, config).run(stop))
-            for i in range(ACTORS)
+            for i, served in enumerate(fleet)
         ]
         sweeping = asyncio.create_task(keep_sweeping(replay))
         began = time.monotonic()
-        trained = await learn(LearnerReplayClient(channels[-1], config), served)
+        trained = await learn(LearnerReplayClient(channels[-1], config), fleet)
         seconds = time.monotonic() - began
         stop.set()
         await asyncio.gather(*actors)
@@ -126,20 +136,28 @@ async def play(
         )
 
 
-async def learn(replay: LearnerReplayClient, served: ServedVersion) -> Counter[str]:
+async def learn(replay: LearnerReplayClient, fleet: Sequence[Served]) -> Counter[str]:
     """Steps of no time of their own: the next batch is fetched beside the acknowledgement of the last."""
     trained: Counter[str] = Counter()
     await replay.attach(0, Cursor())
+    await serve(fleet, 0)
     fetching = asyncio.create_task(replay.sample(0))
     for version in range(1, STEPS + 1):
         while not (groups := await fetching):
             fetching = asyncio.create_task(replay.sample(version - 1))
         fetching = asyncio.create_task(replay.sample(version))
         trained.update(group.group_id for group in groups)
-        served.serve(version)
+        await serve(fleet, version)
         await asyncio.gather(replay.ack(groups, version), replay.announce(version))
     fetching.cancel()
     return trained
+
+
+async def serve(fleet: Sequence[Served], version: int) -> None:
+    """Every worker has the version at once."""
+    for member in fleet:
+        await member.engine.commit(version)
+        member.version.serve(version)
 
 
 async def keep_sweeping(replay: Driver) -> None:
@@ -148,15 +166,15 @@ async def keep_sweeping(replay: Driver) -> None:
         await asyncio.sleep(1.0)
 
 
-def actor_of(name: str, channel: object, scoring: object, served: ServedVersion, config: RunConfig) -> Actor:
+def actor_of(name: str, channel: Any, scoring: Any, member: Served, config: RunConfig) -> Actor:
     return Actor(
         worker_id=name,
-        engine=EmulatedEngine(config),
+        engine=member.engine,
         environment=SingleTurn(),
         tokens=TOKENS,
         replay=ReplayClient(channel, config, worker_id=name),
         verifier=VerifierClient(scoring, config),
-        served=served,
+        served=member.version,
         sampling=Sampling(temperature=1.0, max_tokens=4),
         max_groups=config.rollout.max_groups,
         group_timeout_seconds=config.rollout.group_timeout_seconds,
@@ -167,9 +185,34 @@ def actor_of(name: str, channel: object, scoring: object, served: ServedVersion,
 
 
 def run(redis_url: str, run_dir: Path, **faults: float) -> Played:
-    return asyncio.run(asyncio.wait_for(play(redis_url, run_dir, **faults), 180))
+    return asyncio.run(asyncio.wait_for(play(redis_url, run_dir, **faults), 60))
 
 
 def assert_exact(played: Played) -> None:
     assert played.trained.total() == len(played.trained) == STEPS * GROUPS, "a group was trained twice"
     assert (played.residual, played.retired) == (0, 0)
+
+
+def test_connections_that_are_cut_at_an_answer_cost_next_to_no_time_and_no_group(
+    redis_url: str, tmp_path: Path
+) -> None:
+    """A quarter of all answers; one to a request for leases took the time of a lease."""
+    played = run(redis_url, tmp_path / "cut", cut=0.25)
+    assert_exact(played)
+    assert played.lost_answers > 5
+    assert played.seconds < 20
+
+
+def test_half_open_connections_cost_seconds_and_no_group(redis_url: str, tmp_path: Path) -> None:
+    """Requests get through and answers never come: once nobody noticed for a minute."""
+    played = run(redis_url, tmp_path / "half-open", swallow=0.05)
+    assert_exact(played)
+    assert played.lost_answers > 0
+    assert played.seconds < 30
+
+
+def test_latency_is_paid_once_a_step_and_not_once_a_call(redis_url: str, tmp_path: Path) -> None:
+    played = run(redis_url, tmp_path / "late", delay=DELAY_SECONDS)
+    assert_exact(played)
+    round_trips = played.seconds / (2 * DELAY_SECONDS)
+    assert round_trips < 2.5 * STEPS

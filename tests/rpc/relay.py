@@ -7,7 +7,9 @@ from contextlib import asynccontextmanager, suppress
 
 CHUNK_BYTES = 65536
 ANSWER_BYTES = 60
-"""What comes in one piece and is larger than this carries an answer, and not only frames of the protocol."""
+"""A piece that is larger than this carries an answer, and not only frames of the protocol."""
+PAUSE_SECONDS = 0.02
+"""Pieces that follow each other faster belong to one answer."""
 
 
 class Relay:
@@ -39,7 +41,8 @@ class Relay:
             asyncio.create_task(self._pass_on(far_reader, writer, answers=True)),
         ]
         try:
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            with suppress(asyncio.CancelledError):  # the end of the test
+                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for way in ways:
                 way.cancel()
@@ -52,11 +55,12 @@ class Relay:
         """One direction: what is read now is written `delay` later, and more is read meanwhile."""
         late: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
         writing = asyncio.create_task(self._write(late, writer))
-        loop, silent = asyncio.get_running_loop(), False
+        loop, silent, last = asyncio.get_running_loop(), False, 0.0
         try:
             with suppress(OSError):
                 while data := await reader.read(CHUNK_BYTES):
-                    if answers and len(data) > ANSWER_BYTES:
+                    begins, last = loop.time() - last > PAUSE_SECONDS, loop.time()
+                    if answers and begins and len(data) > ANSWER_BYTES:
                         if self._random.random() < self.cut:
                             self.lost += 1
                             return

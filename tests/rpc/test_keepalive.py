@@ -16,7 +16,7 @@ from slipstream.rpc.server import start_server
 from slipstream.v1 import learner_pb2 as pb
 from slipstream.v1.learner_pb2_grpc import FleetServicer, FleetStub, add_FleetServicer_to_server
 
-CONFIG = RpcConfig(keepalive_seconds=1)
+CONFIG = RpcConfig()
 
 
 class Silent(FleetServicer):

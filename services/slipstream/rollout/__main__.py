@@ -27,6 +27,9 @@ from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import load_engine_tokens
 from slipstream.weights.manifest import model_fingerprint
 
+LEARNER_GONE_SECONDS = 5.0
+"""More patience than for a call that can be made again: a lost stream costs a new process group."""
+
 
 async def main(pod: Pod, *, place: Place | None = None) -> None:
     """Start the engine, join the fleet, and work until the pod is stopped."""
@@ -36,11 +39,12 @@ async def main(pod: Pod, *, place: Place | None = None) -> None:
         engine = start_engine(config, pod.metrics, place=place)
     served = ServedVersion()
     server = await start_server(config.rollout.address, lambda _: None, config=config.rpc, log=pod.log)
-    channels = [
+    replay, verifier = (
         open_channel(address, config.rpc, log=pod.log)
-        for address in (config.replay.address, config.verifier.address, config.learner.address)
-    ]
-    replay, verifier, learner = channels
+        for address in (config.replay.address, config.verifier.address)
+    )
+    learner = open_channel(config.learner.address, config.rpc, log=pod.log, gone_seconds=LEARNER_GONE_SECONDS)
+    channels = [replay, verifier, learner]
     member = FleetMember(
         engine=engine,
         identity=make_identity(pod),

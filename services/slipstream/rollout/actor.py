@@ -119,9 +119,9 @@ class Actor:
         stopping = asyncio.create_task(stop.wait())
         try:
             await asyncio.wait((leasing, beating, stopping), return_when=asyncio.FIRST_COMPLETED)
-            for task in (leasing, beating):
-                if task.done():
-                    task.result()
+            for loop in (leasing, beating):
+                if loop.done():
+                    loop.result()
             leasing.cancel()
             await asyncio.gather(self._drain(drain_seconds), self._return_late())
         finally:

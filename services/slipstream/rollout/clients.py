@@ -66,7 +66,10 @@ class ReplayClient:
                 request_id=self._request_id,
                 attempt=self._attempts,
             )
-            return self._stub.LeasePrompts(request, timeout=wait_seconds + seconds)
+            answer: Awaitable[replay_pb2.LeasePromptsResponse] = self._stub.LeasePrompts(
+                request, timeout=wait_seconds + seconds
+            )
+            return answer
 
         response = await self._ask("lease", ask, give_up_after=self._timeout)
         self._request_id, self._attempts = "", 0

@@ -13,13 +13,17 @@ from slipstream.rpc.errors import RETRY_AFTER, PermissionDenied, Unreachable
 from slipstream.rpc.security.certificates import Certificates
 from slipstream.rpc.security.channel import TlsChannel
 from slipstream.rpc.security.loopback import refuse_plaintext
-from slipstream.rpc.server import channel_options
+from slipstream.rpc.server import channel_options, keepalive
 from slipstream.telemetry.logs import Log
 
 T = TypeVar("T")
 PASSING = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED)
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 2.0
+SILENT_SECONDS = 1.0
+"""A server that says nothing for so long, while a call waits for it, is pinged."""
+GONE_SECONDS = 1.5
+"""A server that does not answer a ping for so long has gone: its calls end as unavailable."""
 RECONNECTING = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 3_000),  # also the longest that one connecting may take
@@ -29,9 +33,12 @@ ROUND_ROBIN = json.dumps({"loadBalancingConfig": [{"round_robin": {}}]})
 """A name with several addresses, such as a headless Service, gets calls at each of them in turn."""
 
 
-def open_channel(address: str, config: RpcConfig, *, log: Log | None = None) -> grpc.aio.Channel:
+def open_channel(
+    address: str, config: RpcConfig, *, log: Log | None = None, gone_seconds: float = GONE_SECONDS
+) -> grpc.aio.Channel:
     """A channel to host:port with the project's limits; it connects at the first call.
 
+    Its calls end as unavailable when the server has not answered a ping for `gone_seconds`.
     With `rpc.tls` it speaks mutual TLS, takes up renewed files, and says in the log why a server refuses it
     or is refused.
     Errors: ValueError for port 0, which is an address to listen on and not one to call; ConfigError for
@@ -45,6 +52,7 @@ def open_channel(address: str, config: RpcConfig, *, log: Log | None = None) -> 
     refuse_plaintext(address, config)
     options: list[tuple[str, Any]] = [
         *channel_options(config),
+        *keepalive(ping_seconds=SILENT_SECONDS, answer_seconds=gone_seconds),
         *RECONNECTING,
         ("grpc.service_config", ROUND_ROBIN),
     ]

@@ -16,6 +16,10 @@ from slipstream.rpc.security.loopback import refuse_plaintext
 from slipstream.telemetry.logs import Log
 
 MIB = 1024 * 1024
+SILENT_SECONDS = 2.0
+"""A client that says nothing for so long is pinged."""
+GONE_SECONDS = 5.0
+"""A client that does not answer a ping for so long has gone, and its streams end: it leaves the fleet."""
 
 
 class Server:
@@ -56,7 +60,11 @@ async def start_server(
     interceptors: list[grpc.aio.ServerInterceptor[Any, Any]] = [ErrorInterceptor(log)]
     if config.tls is not None:
         interceptors.append(AuthorizationInterceptor(trust_domain=config.tls.trust_domain, log=log))
-    options = [*channel_options(config), *_connection_age(connection_seconds)]
+    options = [
+        *channel_options(config),
+        *keepalive(ping_seconds=SILENT_SECONDS, answer_seconds=GONE_SECONDS),
+        *_connection_age(connection_seconds),
+    ]
     server = grpc.aio.server(interceptors=interceptors, options=options)
     servicer = health.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
@@ -88,22 +96,27 @@ def _connection_age(seconds: float | None) -> list[tuple[str, int]]:
 
 
 def channel_options(config: RpcConfig) -> list[tuple[str, int]]:
-    """Message limits and keepalive, the same on both ends.
-
-    `ping_timeout_ms` is set beside `keepalive_timeout_ms` because a probe has a deadline of its own, by
-    default a minute. `min_ping_interval_without_data_ms` is what a server tolerates: by default it ends the
-    connection («too_many_pings») of a client that probes an idle connection more than once in five minutes.
-    """
+    """Message limits and how often pings are taken, the same on both ends."""
     limit = config.max_message_mib * MIB
-    keepalive = round(1000 * config.keepalive_seconds)
     return [
         ("grpc.max_send_message_length", limit),
         ("grpc.max_receive_message_length", limit),
         ("grpc.so_reuseport", 0),
         ("grpc.enable_http_proxy", 0),
-        ("grpc.keepalive_time_ms", keepalive),
-        ("grpc.keepalive_timeout_ms", keepalive),
-        ("grpc.http2.ping_timeout_ms", keepalive),
         ("grpc.http2.max_pings_without_data", 0),
-        ("grpc.http2.min_ping_interval_without_data_ms", keepalive // 4),
+        ("grpc.http2.min_ping_interval_without_data_ms", 500),
+        ("grpc.http2.max_ping_strikes", 0),
+    ]
+
+
+def keepalive(*, ping_seconds: float, answer_seconds: float) -> list[tuple[str, int]]:
+    """End a connection with a call on it whose other end does not answer a ping in time.
+
+    gRPC's own threads answer pings, however busy Python is: a peer that does not answer is stopped or cut off.
+    A ping has a deadline of its own beside the timeout of keepalive, by default a minute.
+    """
+    return [
+        ("grpc.keepalive_time_ms", round(1000 * ping_seconds)),
+        ("grpc.keepalive_timeout_ms", round(1000 * answer_seconds)),
+        ("grpc.http2.ping_timeout_ms", round(1000 * answer_seconds)),
     ]

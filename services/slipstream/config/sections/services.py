@@ -46,9 +46,6 @@ class RpcConfig(Section):
     answer_seconds: float = Field(2.0, gt=0)
     """A call to replay whose answer has not come in this time is made again, with twice the time at each
     attempt up to `timeout_seconds`; more than a round trip."""
-    keepalive_seconds: float = Field(3.0, ge=1)
-    """A connection that has been silent for so long is probed, by either end; without an answer for as long
-    again it is closed, and its calls fail."""
     tls: TlsConfig | None = None
     """Mutual TLS; null speaks plaintext, on loopback only."""
     plaintext: bool = False

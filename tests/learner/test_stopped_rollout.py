@@ -1,0 +1,139 @@
+"""A real rollout process that is stopped or killed: learner, other workers and replay go on without it."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from learner.worker import Learner, Worker, learner_of
+from replay.driver import Driver, run_config, serving
+from slipstream.learner.broadcast.publisher import catch_up
+from slipstream.learner.policy.model import Policy
+from slipstream.rpc.server import GONE_SECONDS, SILENT_SECONDS
+from slipstream.weights.manifest import model_fingerprint
+
+START_SECONDS = 90.0
+SLACK_SECONDS = 4.0
+"""Of a busy machine."""
+WEIGHTS_SECONDS = 60.0
+LEASE_SECONDS = 2.0
+NAME = "real"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """A learner and a replay in this process, and a rollout in one of its own that never ends a group."""
+
+    learner: Learner
+    replay: Driver
+    rollout: subprocess.Popen[bytes]
+
+    async def until_member(self, version: int, *, seconds: float = START_SECONDS) -> None:
+        """Return once the rollout serves a version."""
+        async with asyncio.timeout(seconds):
+            while (NAME, version) not in [(m.worker_id, m.version) for m in self.learner.fleet.members()]:
+                assert self.rollout.poll() is None, "the rollout ended"
+                await asyncio.sleep(0.02)
+
+    async def until_ledger(self, name: str, least: int, *, seconds: float) -> float:
+        """Seconds until a counter of the ledger has grown to `least`."""
+        began = time.monotonic()
+        async with asyncio.timeout(seconds):
+            while getattr(await self.replay.ledger(), name) < least:
+                await self.replay.store.expire()
+                await asyncio.sleep(0.1)
+        return time.monotonic() - began
+
+
+@asynccontextmanager
+async def scene(policy: Policy, model: Path, redis_url: str, directory: Path) -> AsyncIterator[Scene]:
+    fingerprint = model_fingerprint(model)
+    config = run_config(depth=0, per_step=2, lease_seconds=LEASE_SECONDS)
+    async with (
+        learner_of(policy, WEIGHTS_SECONDS, fingerprint=fingerprint) as learner,
+        serving(redis_url, config) as replay,
+    ):
+        learner.fleet.version = 1
+        catching_up = asyncio.create_task(catch_up(learner.publisher, learner.fleet, learner.weights))
+        with rollout(directory, model, learner.address, replay.address) as process:
+            found = Scene(learner=learner, replay=replay, rollout=process)
+            try:
+                await found.until_member(1)
+                yield found
+            finally:
+                catching_up.cancel()
+                process.kill()
+
+
+@contextmanager
+def rollout(directory: Path, model: Path, learner: str, replay: str) -> Iterator[subprocess.Popen[bytes]]:
+    """The pod with the emulated engine, whose answers take an hour."""
+    config = directory / "run.yaml"
+    run = {
+        "name": "stopped",
+        "model": {"path": str(model)},
+        "rollout": {"engine": "emulated", "group_size": 2, "emulated": {"median_seconds": 3600, "sigma": 0}},
+        "replay": {"lease_seconds": LEASE_SECONDS, "address": replay},
+        "learner": {"address": learner},
+        "verifier": {"address": "127.0.0.1:9"},
+    }
+    config.write_text(yaml.safe_dump(run), encoding="utf-8")
+    command = [sys.executable, "-m", "slipstream.rollout", "--config", str(config), "--name", NAME]
+    with (directory / "rollout.log").open("w") as log:
+        process = subprocess.Popen(
+            [*command, "--parent", str(os.getpid())], stdout=log, stderr=subprocess.STDOUT
+        )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(10)
+
+
+def test_a_stopped_rollout_holds_up_one_publication_for_the_deadline_and_rejoins_when_it_goes_on(
+    policy: Policy, tiny_dir: Path, redis_url: str, tmp_path: Path
+) -> None:
+    async def play() -> None:
+        async with scene(policy, tiny_dir, redis_url, tmp_path) as here:
+            other = Worker("other", model_fingerprint=model_fingerprint(tiny_dir))
+            await here.learner.join(other)
+            await here.learner.publish(2)
+            await here.until_member(2)
+            here.rollout.send_signal(signal.SIGSTOP)
+            began = time.monotonic()
+            assert (await here.learner.publish(3)).workers == 1
+            assert time.monotonic() - began < SILENT_SECONDS + GONE_SECONDS + SLACK_SECONDS
+            assert other.version == 3
+            began = time.monotonic()
+            await here.learner.publish(4)
+            assert time.monotonic() - began < SLACK_SECONDS, "nobody waits for it a second time"
+            here.rollout.send_signal(signal.SIGCONT)
+            await here.until_member(4, seconds=30)
+            assert other.version == 4
+
+    asyncio.run(asyncio.wait_for(play(), 150))
+
+
+def test_the_leases_of_a_killed_rollout_are_free_when_its_heartbeats_have_been_missed(
+    policy: Policy, tiny_dir: Path, redis_url: str, tmp_path: Path
+) -> None:
+    async def play() -> None:
+        async with scene(policy, tiny_dir, redis_url, tmp_path) as here:
+            await here.until_ledger("running", 2, seconds=30)
+            deadline = time.monotonic() + 2.5 * LEASE_SECONDS
+            while time.monotonic() < deadline:
+                await here.replay.store.expire()
+                await asyncio.sleep(0.1)
+            assert (await here.replay.ledger()).expired == 0, "it works, and its leases outlast their seconds"
+            here.rollout.kill()
+            assert await here.until_ledger("expired", 2, seconds=30) < LEASE_SECONDS + SLACK_SECONDS
+            assert len(await here.replay.lease(2, worker="another", serving=1)) == 2
+
+    asyncio.run(asyncio.wait_for(play(), 150))
