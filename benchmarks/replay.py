@@ -29,7 +29,9 @@ import psutil
 import yaml
 from bare_replay import ECHO
 from slipstream.config import RpcConfig
+from slipstream.replay.summary import summarise
 from slipstream.rpc.channel import open_channel
+from slipstream.rpc.group_checks import check_group, parse_group
 from slipstream.v1 import replay_pb2 as pb
 from slipstream.v1 import types_pb2 as types
 from slipstream.v1.replay_pb2_grpc import ReplayStub
@@ -44,6 +46,7 @@ LEASES_AT_ONCE = 32
 START_SECONDS = 60
 WARM_UP_SECONDS = 2.0
 LIMIT_SECONDS = 3.0
+READINGS = 300
 LEAST_RATE, LEAST_MEGABYTES, MOST_P99_MS = 400, 60, 50
 SMALL_TOKENS = 100
 """A completion of the groups that memory is measured with."""
@@ -156,6 +159,8 @@ def main() -> None:
         f"targets, groups of 8 x 1,000: at least {LEAST_RATE} groups/s and {LEAST_MEGABYTES} MB/s, "
         f"p99 of an insert at half that load at most {MOST_P99_MS} ms"
     )
+    for tokens in arguments.tokens:
+        print(f"8 x {tokens:,}: {reading_us(tokens):,.0f} µs to parse, check and sum up a group")
     if arguments.memory_groups:
         asyncio.run(measure_memory(arguments.memory_groups, clients=arguments.clients))
 
@@ -177,6 +182,18 @@ async def measure(tokens: int, *, seconds: float, clients: int) -> Measured:
         limit_cpu_ms=limit_cpu_ms,
         seconds=waited,
     )
+
+
+def reading_us(tokens: int) -> float:
+    """Microseconds that replay's own code takes for a group: the least of many times."""
+    payload, seconds = template(tokens), []
+    for _ in range(READINGS):
+        began = time.perf_counter()
+        group = parse_group(payload)
+        check_group(group, VOCABULARY)
+        summarise(group, {"exact_match": 1.0})
+        seconds.append(time.perf_counter() - began)
+    return min(seconds) * 1e6
 
 
 def cpu_seconds(server: psutil.Process) -> float:
