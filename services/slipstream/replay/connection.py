@@ -56,11 +56,6 @@ class Scripts:
         with translated_errors(self._access):
             return cast(dict[bytes, bytes], await self._redis.hgetall(self.prefix + key))
 
-    async def read_field(self, key: str, field: str) -> bytes | None:
-        """One field of a hash. Errors: Unreachable."""
-        with translated_errors(self._access):
-            return cast(bytes | None, await self._redis.hget(self.prefix + key, field))
-
     async def read_fields(self, keys: Sequence[str], field: str) -> list[bytes | None]:
         """The same field of several hashes, in one round trip. Errors: Unreachable."""
         with translated_errors(self._access):
