@@ -273,7 +273,8 @@ class Driver:
         return codec.ledger_from_proto((await self.stats()).ledger)
 
     async def stored_bytes(self, group_id: str) -> bytes | None:
-        return await self.scripts.read_field(f"group:{group_id}", "bytes")
+        (found,) = await self.scripts.read_fields([f"group:{group_id}"], "bytes")
+        return found
 
 
 def refs(leases: Sequence[pb.Lease]) -> list[pb.LeaseRef]:

@@ -90,3 +90,18 @@ async def test_an_invalid_answer_is_a_score(replay: Driver) -> None:
         answer.rewards[0].outcome = types_pb2.OUTCOME_INVALID_ANSWER
     assert (await replay.insert_message(message)).outcome == ACCEPTED
     assert (await replay.ledger()).withheld == 0
+
+
+@scenario()
+async def test_a_group_is_kept_and_handed_out_byte_by_byte_as_it_came(replay: Driver) -> None:
+    (lease,) = await replay.lease()
+    message = codec.group_to_proto(group(lease, [completion(), completion()]))
+    name = types_pb2.Group(group_id=message.group_id, lease_epoch=message.lease_epoch)
+    message.ClearField("group_id")
+    message.ClearField("lease_epoch")
+    payload = message.SerializeToString() + name.SerializeToString()  # in an order that no encoder writes
+    response = await replay.stub.InsertGroup(pb.InsertGroupRequest(group=payload))
+    assert response.outcome == ACCEPTED
+    assert await replay.stored_bytes(lease.group_id) == payload
+    request = pb.SampleBatchRequest(groups=1, max_staleness=8, hand_out=replay.learner.next_hand_out())
+    assert [answer.group async for answer in replay.stub.SampleBatch(request)] == [payload]

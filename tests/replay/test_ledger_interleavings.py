@@ -253,7 +253,7 @@ def test_the_ledger_closes_after_every_single_move(
                 world.check(stats)
                 assert stats.ledger.trained == len(world.trained_at)
             training = {i: size for i, size in world.sizes.items() if i.startswith("g")}
-            dispatched = int(await scripts.read_field("counters", "dispatched") or 0)
+            dispatched = int((await scripts.read_fields(["counters"], "dispatched"))[0] or 0)
             assert len(training) + sum(stats.ledger.skipped.values()) <= dispatched
 
     asyncio.run(scenario())

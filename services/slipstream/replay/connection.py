@@ -1,6 +1,6 @@
 """The connection to Redis, and the scripts on the keys of one run."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any, cast
 
@@ -58,10 +58,13 @@ class Scripts:
         with translated_errors(self._access):
             return cast(dict[bytes, bytes], await self._redis.hgetall(self.prefix + key))
 
-    async def read_field(self, key: str, field: str) -> bytes | None:
-        """One field of a hash. Errors: Unreachable."""
+    async def read_fields(self, keys: Sequence[str], field: str) -> list[bytes | None]:
+        """The same field of several hashes, in one round trip. Errors: Unreachable."""
         with translated_errors(self._access):
-            return cast(bytes | None, await self._redis.hget(self.prefix + key, field))
+            async with self._redis.pipeline(transaction=False) as pipeline:
+                for key in keys:
+                    pipeline.hget(self.prefix + key, field)
+                return cast(list[bytes | None], await pipeline.execute())
 
     async def info(self, section: str) -> Mapping[str, Any]:
         """What Redis says about itself; empty where this user may not ask. Errors: Unreachable."""

@@ -123,8 +123,8 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
             ids = await self._wait_for_batch(request, hand_out)
         delivered = False
         try:
-            for group_id in ids:
-                yield pb.SampleBatchResponse(group=await self._store.payload(group_id))
+            async for payload in self._store.payloads(ids):
+                yield pb.SampleBatchResponse(group=payload)
             delivered = True
         finally:
             if not delivered:
