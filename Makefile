@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CONFIG ?= examples/addition.yaml
 
-.PHONY: help quickstart test test-long test-chart test-presets test-trl test-mutants test-gpu lint format proto dashboards charts bench bench-staleness bench-learner bench-autoscaling bench-verifier clean
+.PHONY: help quickstart test test-long test-chart test-presets test-trl test-answers test-mutants test-gpu lint format proto dashboards charts bench bench-staleness bench-learner bench-autoscaling bench-verifier clean
 
 help:  ## Show this list.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
@@ -18,7 +18,7 @@ quickstart: $(READY)  ## Train the million-parameter model on two-digit addition
 	$(BIN)/slipstream run $(CONFIG)
 
 test: $(READY)  ## The default suite, vLLM included: a quarter of an hour on two cores.
-	$(BIN)/python -m pytest -m "not (gpu or long or presets or chart or trl or mutants)"
+	$(BIN)/python -m pytest -m "not (gpu or long or presets or chart or trl or answers or mutants)"
 
 test-long: $(READY)  ## Adapters, experts, stages and several engines, for real: a quarter of an hour.
 	$(BIN)/python -m pytest -m "long and not gpu"
@@ -33,6 +33,9 @@ test-presets: $(READY)  ## Five steps of the quickstart with every preset: half 
 test-trl: $(READY)  ## Losses and gradients against TRL, which it installs: two minutes.
 	$(BIN)/python -m pip install --quiet --editable '.[trl]'
 	$(BIN)/python -m pytest -m trl tests/algorithms
+
+test-answers: $(READY)  ## Thousands of generated answers of mathematics, also by math-verify: five minutes.
+	$(BIN)/python -m pytest -m answers tests/tasks
 
 test-mutants: $(READY)  ## Break the maths in two hundred ways; every one must fail a test: half an hour.
 	$(BIN)/python -m pytest -m mutants tests/mutants

@@ -1,6 +1,6 @@
 """Answers whose truth is known, made here: how often the reward `math` and math-verify alone are wrong.
 
-    python benchmarks/math_answers.py [--seed N] [--docs]
+    python benchmarks/math_answers.py [--seed N] [--seeds-per-kind N] [--docs]
 
 Each case is a ground truth, an answer, and whether the answer is right, which is known because the answer was
 made from the ground truth: written in another way, changed into another value (a mutant), taken from another
@@ -118,10 +118,11 @@ def main() -> None:
     """Grade all cases with both, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seeds-per-kind", type=int, default=5, help="ground truths of each kind")
     parser.add_argument("--docs", action="store_true", help="also write the table into docs/rewards.md")
     arguments = parser.parse_args()
     logging.getLogger("math_verify").setLevel(logging.CRITICAL)
-    every = list(cases(arguments.seed))
+    every = list(cases(arguments.seed, seeds_per_kind=arguments.seeds_per_kind, crossed=5))
     result = table(counted({"`math`": ours, "math-verify alone": math_verify_alone}, every), every)
     print(result)
     if arguments.docs:

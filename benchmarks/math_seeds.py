@@ -43,7 +43,6 @@ def whole(chance: random.Random) -> Seed:
             f"{n},{n}",
             f"{n}x",
             f"{n}.5",
-            f"{n}!",
             f"{n}i",
             rf"{n} \text{{ or }} 1",
             f"{n}+2t",
@@ -220,6 +219,7 @@ def interval(chance: random.Random) -> Seed:
             rf"\{{{a},{b}\}}",
             rf"[{a},{b})\cup\{{{b}\}}",
         ],
+        [rf"{2 * a}\le 2x<{2 * b}", f"(x-({a}))/(x-{b})\\le 0"],
     )
 
 
@@ -240,7 +240,6 @@ def listing(chance: random.Random) -> Seed:
             f"{a},{a},{b},{c}",
             f"{a},{b}",
             f"{a},{b},{c + 1}",
-            f"{a},{b},{c},{c}",
             f"{a}",
             f"[{a},{b},{c}]",
             f"{a}+{b}+{c}",
@@ -348,6 +347,17 @@ def vector_equation(chance: random.Random) -> Seed:
     )
 
 
+def value_of_a_function(chance: random.Random) -> Seed:
+    a, b = chance.randrange(3, 90), chance.randrange(3, 900)
+    return Seed(
+        "equation without a letter",
+        f"f({a})={b}",
+        [f"{b}", f"f({a}) = {b}", f"f({a})={b}.0"],
+        [f"f({a})={b + 1}", f"{a}", f"f({a})=f({a})", f"{a}={b}" if a != b else "1"],
+        [f"f({a})={b - 1}+1"],
+    )
+
+
 def matrix(chance: random.Random) -> Seed:
     a, b, c, d = (chance.randrange(-9, 10) for _ in range(4))
     body = rf"{a}&{b}\\{c}&{d}"
@@ -394,6 +404,7 @@ KINDS: Final = (
     last_variable,
     equation,
     vector_equation,
+    value_of_a_function,
     matrix,
     near_one,
 )

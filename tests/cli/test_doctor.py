@@ -11,7 +11,7 @@ def test_doctor_lists_versions_and_layers(capsys: pytest.CaptureFixture[str]) ->
     assert "Slipstream 0." in said
     for layer in ("rlimits", "seccomp", "landlock", "network_namespace", "pid_namespace", "user", "gvisor"):
         assert f"  {layer} " in said
-    for library in ("PyTorch", "Math-Verify", "jsonschema", "HTTPX", "FastAPI"):
+    for library in ("PyTorch", "SymPy", "jsonschema", "HTTPX", "FastAPI"):
         assert f"  {library} " in said
     assert (status == 0) == ("refuses to start" not in said) == ("Enough for a verifier" in said)
 

@@ -59,22 +59,25 @@ def equal(expected: str, given: str, *, digits: int, computed: bool = False) -> 
 
 
 def _is_rational(value: Value) -> bool:
-    """Whether a value is written as a rational number, or is one as soon as it is read."""
-    counts = value.sides[-1] if isinstance(value, Chain) else value
-    return isinstance(counts, Leaf) and bool(counts.value.is_Rational)
+    """Whether a value, or a side of a relation, is written as a rational number, or is one when it is read."""
+    if isinstance(value, Chain):
+        return any(map(_is_rational, value.sides))
+    return isinstance(value, Leaf) and bool(value.value.is_Rational)
 
 
 def _what_counts(right: Value, answer: Value) -> Value:
-    """The last side of an equation, where the ground truth is no equation or one of a name and its value."""
-    if is_equation(answer) and (not isinstance(right, Chain) or gives_a_value(right)):
-        assert isinstance(answer, Chain)
+    """The last side of an equation, where the ground truth is none, or both give a value to a name."""
+    if not isinstance(answer, Chain) or not is_equation(answer):
+        return answer
+    if not isinstance(right, Chain) or (
+        gives_a_value(right) and gives_a_value(answer) and not unfinished(answer)
+    ):
         return answer.sides[-1]
     return answer
 
 
 def same(right: Value, answer: Value, *, digits: int) -> bool:
     """Whether an answer is equal to the ground truth; the latter comes first."""
-    alike = partial(same, digits=digits)
     if isinstance(right, Chain) or isinstance(answer, Chain):
         return _same_chains(right, answer, digits)
     match right, answer:
@@ -94,9 +97,13 @@ def same(right: Value, answer: Value, *, digits: int) -> bool:
         case (Braces((Leaf() as one,)), Leaf() as other) | (Leaf() as other, Braces((Leaf() as one,))):
             return _same_leaves(one, other, digits)
     if isinstance(right, Region) or isinstance(answer, Region):
-        one, two = region(right), region(answer)
-        return one is not None and two is not None and same_region(one, two, alike)
+        return _same_regions(right, answer, digits)
     return False
+
+
+def _same_regions(right: Value, answer: Value, digits: int) -> bool:
+    one, other = region(right), region(answer)
+    return one is not None and other is not None and same_region(one, other, partial(same, digits=digits))
 
 
 def _same_chains(right: Value, answer: Value, digits: int) -> bool:
@@ -109,8 +116,7 @@ def _same_chains(right: Value, answer: Value, digits: int) -> bool:
         return gives_a_value(right) and alike(right.sides[-1], answer)
     if any(isinstance(value, Leaf | Listing | Braces) for value in (right, answer)):
         return False
-    one, other = region(right), region(answer)
-    return one is not None and other is not None and same_region(one, other, alike)
+    return _same_regions(right, answer, digits)
 
 
 def _in_order(first: Sequence[Value], second: Sequence[Value], digits: int) -> bool:

@@ -22,6 +22,7 @@ _TIME = re.compile(
     r"(?:\\text\{)?([0-9]{1,2}):([0-9]{2})(?:\\text\{)?\s*(?:([ap])\.?m\.?)?\}?", re.IGNORECASE
 )
 _QUOTIENT = re.compile(r"(?<![0-9.])(?:\\frac\{)?-?([0-9]{1,60})(?:/|\}\{)-?([0-9]{1,60})(?![0-9.])")
+_MIXED = re.compile(r"(?<![0-9.])[0-9]{1,60}\\frac\{([0-9]{1,60})\}\{([0-9]{1,60})\}")
 _LIST = re.compile(r"[^(\[{\\]*[0-9],\s")
 
 
@@ -36,11 +37,13 @@ def exactly_equal(one: str, other: str, *, digits: int) -> bool | None:
 
 
 def has_quotient(expression: str) -> bool:
-    """Whether a fraction of two whole numbers is a whole number: a division that is still to be carried out.
+    """Whether a fraction of two whole numbers is a whole one, or one over 1 stands behind a whole number.
 
-    Of an equation the last side counts.
+    Both are still to be computed, 391/17 and 3\\frac{7}{2}. Of an equation the last side counts.
     """
     last = _plain(expression).rpartition("=")[2]
+    if any(int(above) >= int(below) for above, below in _MIXED.findall(last)):
+        return True
     return any(_divides(int(above), int(below)) for above, below in _QUOTIENT.findall(last))
 
 

@@ -13,7 +13,7 @@ import sympy
 from slipstream.tasks import latex_operators as operators
 from slipstream.tasks.latex_grammar import Expressions
 from slipstream.tasks.latex_tokens import END, Token, tokens_of
-from slipstream.tasks.latex_values import Braces, Bracketed, Chain, Leaf, Listing, Region, Value
+from slipstream.tasks.latex_values import Braces, Bracketed, Chain, Leaf, Listing, Region, Value, unfinished
 from slipstream.tasks.mathematics import Refused, without_commas
 from slipstream.tasks.regions import region
 
@@ -84,7 +84,8 @@ def _union(items: list[Value]) -> Value:
     sets = [part.value for part in regions if part is not None]
     if len(sets) < len(items):
         return Listing(tuple(items))
-    return Region(sympy.Union(*sets), any(part.decimal for part in regions if part is not None))
+    decimal = any(part.decimal for part in regions if part is not None)
+    return Region(sympy.Union(*sets), decimal, unfinished(Listing(tuple(items))))
 
 
 def _items(tokens: list[Token]) -> list[Value]:
@@ -207,7 +208,7 @@ class _Values(Expressions):
             combined = (
                 one | other if operation == "cup" else one & other if operation == "cap" else one - other
             )
-            value = Region(combined, decimal)
+            value = Region(combined, decimal, first.unfinished | second.unfinished)
         return value
 
     def _set(self) -> Value:

@@ -131,6 +131,8 @@ class Expressions(Reader):
             return None
         if not below:
             raise Refused("a division by zero")
+        if above >= below:
+            self.unfinished.add(operators.ARITHMETIC)
         return int(whole.text) + above / below
 
     def _power(self) -> Any:

@@ -1,9 +1,12 @@
 """What a mathematical answer may be: an expression, a list, a point or interval, a set, a relation."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import sympy
+from sympy.core.function import AppliedUndef
+
+UNSOLVED: Final = frozenset({"a relation that is to be solved"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +51,7 @@ class Region:
 
     value: sympy.Set
     decimal: bool = False
+    unfinished: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +70,23 @@ def unfinished(value: Value) -> frozenset[str]:
     match value:
         case Leaf():
             return value.unfinished
-        case Listing(items) | Bracketed(_, items, _) | Braces(items) | Chain(items, _):
+        case Listing(items) | Bracketed(_, items, _) | Braces(items):
             return frozenset().union(*map(unfinished, items))
+        case Chain(items, _):
+            return frozenset().union(*map(unfinished, items), UNSOLVED if _is_unsolved(value) else ())
         case Region():
-            return frozenset()
+            return value.unfinished
+
+
+def _is_unsolved(chain: Chain) -> bool:
+    """Whether a relation of one letter has anything but the letter, or a function of it, against numbers."""
+    sides = [side.value for side in chain.sides if isinstance(side, Leaf)]
+    with_letters = [side for side in sides if side.free_symbols]
+    if len(sides) < len(chain.sides) or len(frozenset().union(*(side.free_symbols for side in sides))) != 1:
+        return False
+    if isinstance(sides[0], AppliedUndef):
+        return False
+    return len(with_letters) != 1 or not isinstance(with_letters[0], sympy.Symbol)
 
 
 def has_decimal(value: Value) -> bool:

@@ -5,7 +5,16 @@ from typing import Any, Final
 import sympy
 
 from slipstream.tasks.latex_operators import is_expression
-from slipstream.tasks.latex_values import Braces, Bracketed, Chain, Leaf, Region, Value, has_decimal
+from slipstream.tasks.latex_values import (
+    Braces,
+    Bracketed,
+    Chain,
+    Leaf,
+    Region,
+    Value,
+    has_decimal,
+    unfinished,
+)
 
 INEQUALITIES: Final = {"<": sympy.Lt, ">": sympy.Gt, "<=": sympy.Le, ">=": sympy.Ge, "!=": sympy.Ne}
 
@@ -65,7 +74,7 @@ def _solution(chain: Chain) -> Region | None:
             INEQUALITIES[sign](left, right)
             for left, sign, right in zip(sides[:-1], chain.signs, sides[1:], strict=True)
         ]
-        return Region(sympy.And(*parts).as_set(), has_decimal(chain))
+        return Region(sympy.And(*parts).as_set(), has_decimal(chain), unfinished(chain))
     except (NotImplementedError, TypeError, ValueError, AttributeError):
         return None
 
