@@ -52,10 +52,20 @@ def equal(expected: str, given: str, *, digits: int, computed: bool = False) -> 
     left = unfinished(counts) - unfinished(right) if computed else ()
     if left:
         raise Refused(f"still to be computed: {', '.join(sorted(left))}")
-    alike = same(right, answer, digits=digits)
+    alike = _compared(right, answer, digits)
     if alike and computed and _is_rational(right) and not _is_rational(counts):
         raise Refused("still to be computed: a rational number")
     return alike
+
+
+def _compared(right: Value, answer: Value, digits: int) -> bool:
+    """Errors: Refused for what SymPy fails on, which would fail again."""
+    try:
+        return same(right, answer, digits=digits)
+    except (MemoryError, RecursionError, Refused):
+        raise
+    except Exception as error:
+        raise Refused(f"not comparable: {error!s:.80}") from error
 
 
 def _is_rational(value: Value) -> bool:
