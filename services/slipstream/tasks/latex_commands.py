@@ -105,6 +105,8 @@ def _of_many(reader: Expressions, name: str) -> Any:
         return operators.OF_A_MATRIX[name](arguments[0])
     if all(map(operators.constant, arguments)):
         reader.unfinished.add(operators.FUNCTION)
+    elif name in ("gcd", "lcm"):  # of letters SymPy takes that of polynomials
+        return sympy.Function(name, real=True)(*sorted(arguments, key=str))
     return operators.OF_MANY[name](*arguments)
 
 
