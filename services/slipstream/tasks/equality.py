@@ -69,7 +69,7 @@ def _compared(right: Value, answer: Value, digits: int) -> bool:
 
 
 def _is_rational(value: Value) -> bool:
-    """Whether a value, or a side of a relation, is written as a rational number, or is one when it is read."""
+    """Whether a value, or a side of a relation, is written as a rational number, or read as one."""
     if isinstance(value, Chain):
         return any(map(_is_rational, value.sides))
     return isinstance(value, Leaf) and bool(value.value.is_Rational)
