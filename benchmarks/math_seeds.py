@@ -392,20 +392,6 @@ def near_one(chance: random.Random) -> Seed:
 
 
 KINDS: Final = (
-    whole,
-    fraction,
-    surd,
-    circle,
-    complex_number,
-    point,
-    interval,
-    listing,
-    finite_set,
-    polynomial,
-    last_variable,
-    equation,
-    vector_equation,
-    value_of_a_function,
-    matrix,
-    near_one,
+    *(whole, fraction, surd, circle, complex_number, point, interval, listing, finite_set, polynomial),
+    *(last_variable, equation, vector_equation, value_of_a_function, matrix, near_one),
 )
