@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CONFIG ?= examples/addition.yaml
 
-.PHONY: help setup quickstart example-smollm2 test test-long test-chart test-presets test-trl test-mutants test-faults test-gpu lint format proto dashboards charts bench bench-staleness bench-learner bench-autoscaling bench-verifier clean
+.PHONY: help setup quickstart example-smollm2 test test-long test-chart test-presets test-trl test-answers test-mutants test-faults test-gpu lint format proto dashboards charts bench bench-staleness bench-learner bench-autoscaling bench-verifier clean
 
 help:  ## Show this list.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
@@ -36,7 +36,7 @@ example-smollm2: $(SMOLLM2)/model/config.json $(SMOLLM2)/training.jsonl  ## Trai
 	$(BIN)/python examples/smollm2/evaluate.py runs/latest/model $(SMOLLM2)/held-out.jsonl
 
 test: $(READY)  ## The default suite, vLLM included: a quarter of an hour on two cores.
-	$(BIN)/python -m pytest -m "not (gpu or long or presets or chart or trl or mutants or faults)"
+	$(BIN)/python -m pytest -m "not (gpu or long or presets or chart or trl or answers or mutants or faults)"
 
 test-long: $(SMOLLM2)/model/config.json $(SMOLLM2)/training.jsonl  ## Every family of models, adapters, stages and several engines, for real: half an hour.
 	$(BIN)/python -m pytest -m "long and not gpu"
@@ -51,6 +51,9 @@ test-presets: $(READY)  ## Five steps of the quickstart with every preset: half 
 test-trl: $(READY)  ## Losses and gradients against TRL, which it installs: two minutes.
 	$(BIN)/python -m pip install --quiet --editable '.[trl]'
 	$(BIN)/python -m pytest -m trl tests/algorithms
+
+test-answers: $(READY)  ## Thousands of generated answers of mathematics, also by math-verify: five minutes.
+	$(BIN)/python -m pytest -m answers tests/tasks
 
 test-mutants: $(READY)  ## Break the maths in two hundred ways; every one must fail a test: half an hour.
 	$(BIN)/python -m pytest -m mutants tests/mutants

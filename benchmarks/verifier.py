@@ -139,8 +139,8 @@ LOADS: Mapping[str, Load] = {
         reward={"pattern": r"<think>.*</think><answer>[^<>]*</answer>"},
         request=tagged,
     ),
-    "math": Load(reward={}, request=mathematics, least_rate=500),
-    "math_algebra": Load(reward={"kind": "math"}, request=algebra, most_p99_ms=None),
+    "math": Load(reward={"computed": False}, request=mathematics, least_rate=500),  # 84/2 is 42 there
+    "math_algebra": Load(reward={"kind": "math", "computed": False}, request=algebra, most_p99_ms=None),
     "code_tests": Load(reward={}, request=program, least_rate=60, most_p99_ms=None),
     "custom": Load(
         reward={"function": "slipstream.verifier.rewards.countdown:countdown"},

@@ -25,7 +25,7 @@ RUN python3 -m venv --without-pip --system-site-packages /opt/slipstream \
     && set -- /wheels/*.whl \
     && python3 -m pip --python /opt/slipstream/bin/python install --no-cache-dir \
         --constraint /constraints.txt "$1[verifier,reward-model]" \
-    && /opt/slipstream/bin/python -c "import sys, torch, transformers, math_verify, slipstream.verifier.__main__; \
+    && /opt/slipstream/bin/python -c "import sys, torch, transformers, sympy, slipstream.verifier.__main__; \
         sys.exit(sys.prefix in torch.__file__ and 'torch is not that of the base')"
 
 FROM ${BASE}

@@ -14,7 +14,7 @@ def test_doctor_lists_versions_and_layers(capsys: pytest.CaptureFixture[str]) ->
         assert f"  {layer} " in said
     for shared in ("memory", "temporary folder", "processes"):
         assert f"  {shared:<20}" in said
-    for library in ("PyTorch", "Math-Verify", "jsonschema", "HTTPX", "FastAPI"):
+    for library in ("PyTorch", "SymPy", "jsonschema", "HTTPX", "FastAPI"):
         assert f"  {library} " in said
     assert (status == 0) == ("refuses to start" not in said) == ("Enough for a verifier" in said)
 

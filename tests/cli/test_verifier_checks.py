@@ -67,7 +67,7 @@ def test_a_ground_truth_that_only_the_parser_rejects_is_named_with_its_prompt() 
     truths = {"p1": "\\frac{1}{2}", "p2": "x +", "p3": "12"}
     bad, left = unread("math", [(prompt, truth, {}) for prompt, truth in truths.items()])
     assert [prompt for prompt, _ in bad] == ["p2"]
-    assert bad[0][1] == "has the answer 'x +', which is not read: not an expression: 'x +'"
+    assert bad[0][1].startswith("has the answer 'x +', which is not read: not an expression: an operand is")
     assert left == 0
 
 

@@ -79,7 +79,7 @@ def test_the_learner_image_adds_what_training_needs_to_the_torch_of_its_base(tmp
 
 def test_the_verifier_image_adds_the_pod_and_transformers_to_the_torch_of_its_base(tmp_path):
     config = ["--config", "/etc/slipstream/run.yaml"]
-    imports = "import transformers, jinja2, fastapi, httpx, math_verify, torch; print(torch.__file__)"
+    imports = "import transformers, jinja2, fastapi, httpx, sympy, torch; print(torch.__file__)"
     torch, ready, model = build(
         "verifier",
         [

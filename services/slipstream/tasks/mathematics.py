@@ -85,14 +85,14 @@ def _bare(text: str) -> str:
 
 
 def _plain(body: str) -> str:
-    body = _without_commas(body)
+    body = without_commas(body)
     body = _SPACED_THOUSANDS.sub(lambda match: match[1] + _SEPARATOR.sub("", match[2]), body)
     body = _MIXED.sub(r"\1\\frac{\2}{\3}", body)
     return one_notation(_SCIENTIFIC.sub(r"\1\\times 10^{\2}", body))
 
 
-def _without_commas(body: str) -> str:
-    """Thousands, where no comma is of a list or of a point."""
+def without_commas(body: str) -> str:
+    """Without those between thousands, where no comma is of a list or of a point."""
     whole = _THOUSANDS.sub(lambda number: number[0].replace(",", ""), body)
     return body if "," in whole or _BRACKET.search(body) else whole
 

@@ -1,7 +1,7 @@
 """Mathematics as people and models write it, in the one notation that a parser of LaTeX reads.
 
 Nothing here changes what an expression says: signs of Unicode, recurring decimals, degrees in a sine, words
-after a number, the integers that a letter goes through, a sign that stands for two expressions.
+after a number, the integers that a letter goes through.
 """
 
 import re
@@ -48,6 +48,7 @@ _DEGREES = re.compile(
     rf"({FUNCTIONS}\s*(?:\\left)?[({{]?\s*)([0-9.]+)\s*\^\s*(?:\{{\\circ\s*\}}|\\circ)(?![A-Za-z])"
 )
 _RAISED = re.compile(r"(?<=[0-9}])\^([0-9])\s+(?=[0-9])")
+_POWER_OF_FUNCTION = re.compile(r"(\\(?:sin|cos|tan|cot|sec|csc|ln|log))\s*\^\s*([0-9])\s+(?=[0-9])")
 _VECTOR = re.compile(r"\\(?:mathbf|vec|hat|mathit)\s*\{\s*\\?([A-Za-z]|[ij]math)\s*\}")
 _CROSSED = re.compile(
     r"\\(?:mathbf|vec)\s*\{\s*\\?([A-Za-z])\s*\}\s*\\times\s*\\(?:mathbf|vec)\s*\{\s*\\?([A-Za-z])\s*\}"
@@ -55,7 +56,10 @@ _CROSSED = re.compile(
 _UNIT = r"(?:mm|cm|dm|km|m|ft|in|yd|mi|kg|mg|lb|oz|ms|hr|ml|mL)(?:\^(?:[23]|\{[23]\}))?"
 _UPRIGHT = re.compile(r"\\(?:mathrm|text|operatorname)\s*\{\s*([eij])\s*\}")
 _DOTS = re.compile(r",\s*\\[lc]?dots\s*,")
-_SUCH_THAT = re.compile(r"\\\{\s*[A-Za-z]\s*(?:\||:|\\mid(?![A-Za-z]))(.*)\\\}", re.DOTALL)
+_SUCH_THAT = re.compile(
+    r"(?:\\left)?\\\{\s*[A-Za-z]\s*(?:\\in\s*\\mathbb\s*\{?R\}?\s*)?(?:\||:|\\mid(?![A-Za-z]))((?:(?!\\right\\).)*)(?:\\right)?\\\}",
+    re.DOTALL,
+)
 _UNDERLINED = re.compile(r"\\underline\s*\{([^{}]*)\}")
 _MODULO = re.compile(r"\s*\\pmod\s*(?:\{[^{}]*\}|[0-9A-Za-z])\s*$")
 _INTEGERS = re.compile(r"(?:\\[,;: ]|\\q?quad|\s)*[,(]\s*[A-Za-z]\s*\\in\s*\\mathbb\s*(?:\{Z\}|Z)\s*\)?\s*$")
@@ -65,7 +69,6 @@ _COUNTED = re.compile(
     rf"((?:[A-Za-z]{{3,}}\s+)*[A-Za-z]{{3,}}|{_UNIT}(?:/(?:{_UNIT}|s|h|min|L))?)"
 )
 _NUMBER = re.compile(r"[0-9^{}]")
-_EITHER = re.compile(r"\\(pm|mp)(?![A-Za-z])")
 
 
 def one_notation(text: str) -> str:
@@ -78,7 +81,10 @@ def one_notation(text: str) -> str:
     text = _RECURRING.sub(_recurring, _PI.sub(r"\\pi ", text))
     text = _HALF.sub(r"\\frac{\1}{\2}", _LOG.sub(r"\\log_{\1} ", text))
     text = _CROSSED.sub(r" \1_{cross\2} ", text)  # a product of numbers has no order
-    text = _VECTOR.sub(lambda found: f" {found[1][0]} ", _RAISED.sub(r"^{\1}\\cdot ", text))
+    text = _VECTOR.sub(
+        lambda found: f" {found[1][0]} ",
+        _RAISED.sub(r"^{\1}\\cdot ", _POWER_OF_FUNCTION.sub(r"\1^{\2} ", text)),
+    )
     text = _DEGREES.sub(r"\1(\\frac{\2\\pi}{180})", text)
     text = _INTEGERS.sub("", text)
     text = _MODULO.sub("", _roots(_UNDERLINED.sub(r"{\1}", text))).removeprefix(r"\approx ")
@@ -87,7 +93,7 @@ def one_notation(text: str) -> str:
     text = such[1].strip() if such else text
     counted = _COUNTED.fullmatch(text)
     text = rf"{counted[1]}\text{{ {_NUMBER.sub('', counted[2])}}}" if counted else text
-    return _both_signs(_SCALED.sub(_scaled, text))
+    return _SCALED.sub(_scaled, text)
 
 
 def _vulgar(found: re.Match[str]) -> str:
@@ -122,13 +128,3 @@ def _scaled(found: re.Match[str]) -> str:
     """5 million dollars are 5000000 dollars; of other words the parser knows nothing."""
     factor = r"\%" if found[2] == "percent" else rf"\times {_SCALE[found[2]]}"
     return rf"{found[1]}{factor}" + (rf"\text{{ {found[3]}}}" if found[3] else "")
-
-
-def _both_signs(text: str) -> str:
-    """Two expressions for one with a sign inside a group; the parser reads one that is not inside."""
-    signs = _EITHER.findall(text)
-    before = text[: text.find(f"\\{signs[0]}")] if len(signs) == 1 else ""
-    if before.count("{") <= before.count("}"):
-        return text
-    first, second = ("+", "-") if signs == ["pm"] else ("-", "+")
-    return f"{_EITHER.sub(first, text)}, {_EITHER.sub(second, text)}"

@@ -14,7 +14,8 @@ _DECIMAL = re.compile(rf"(?P<digits>{_PLAIN}){_POWER}?")
 _RATIO = re.compile(r"(?:(?P<whole>[0-9]+)\s+)?(?P<above>[0-9]+)\s*/\s*(?P<below>[0-9]+)")
 _LATEX = re.compile(r"(?P<whole>[0-9]+)?\s*\\[dt]?frac\{(?P<above>[0-9]+)\}\{(?P<below>[0-9]+)\}")
 _CURRENCY = re.compile(r"\A(?:\\(?=\$))?[$€£¥]*")
-_PERCENT = re.compile(r"\s*\\?%")
+_PERCENT = re.compile(r"(?:\s|\\[,;:! ]|~)*(?:\\?%|\\(?:text|mathrm)\{\s*(?:\\?%|percent)\s*\}|percent)\Z")
+_DELIMITERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"))
 
 
 class NoNumber(ValueError):
@@ -29,16 +30,23 @@ def read_number(text: str) -> tuple[Fraction, bool]:
     """
     if len(text) > MAX_CHARACTERS:
         raise NoNumber(f"{len(text)} characters; a number has at most {MAX_CHARACTERS}")
-    body = text.strip().strip("$").removesuffix("\\").replace("−", "-").replace("{,}", ",").strip()
+    body = _bare(text).strip("$").removesuffix("\\").replace("−", "-").replace("{,}", ",").strip()
     percent = _PERCENT.search(body)
-    if percent and percent.end() == len(body):
-        body = body[: percent.start()]
-    else:
-        percent = None
+    body = body[: percent.start()] if percent else body
     sign = -1 if body.startswith("-") else 1
     body = body[1:].strip() if body[:1] in ("-", "+") else body
     value = _unsigned(_CURRENCY.sub("", body))
     return (sign * value / 100 if percent else sign * value), percent is not None
+
+
+def _bare(text: str) -> str:
+    """Without dollar signs or brackets of LaTeX around it, and a full stop behind."""
+    body = text.strip()
+    body = body[:-1].rstrip() if body.endswith(".") and not body.endswith("..") else body
+    for opening, closing in _DELIMITERS:
+        if len(body) >= len(opening + closing) and body.startswith(opening) and body.endswith(closing):
+            return body[len(opening) : -len(closing)].strip()
+    return body
 
 
 def _unsigned(body: str) -> Fraction:

@@ -94,7 +94,7 @@ def _unread(rewards: Sequence[RewardSection], found: dict[str, Any]) -> Iterator
     if left:
         yield Problem(
             key="data",
-            reason=f"{left:,} ground truths were not tried, for lack of time or of math-verify",
+            reason=f"{left:,} ground truths were not tried, for lack of time or of sympy",
             remedy="the verifier names each that it cannot read",
             severity="note",
         )

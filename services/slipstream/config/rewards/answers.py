@@ -45,19 +45,22 @@ class NumericMatchConfig(AnswerSection):
     """Largest difference that still counts as equal."""
     relative_tolerance: float = Field(0.0, ge=0, lt=1)
     """The same as a share of the ground truth; the larger of the two holds."""
-    percent: Literal["fraction", "either"] = "fraction"
-    """What 50% is equal to: 0.5, or either of 0.5 and 50."""
+    percent: Literal["fraction", "either"] = "either"
+    """What 50% is equal to: only 0.5, or either of 0.5 and 50, as in the reward `math`."""
 
 
 class MathConfig(AnswerSection):
-    """1 when the answer is a mathematical expression equal to the ground truth (math-verify); else 0."""
+    """1 when the answer is a mathematical expression equal to the ground truth; else 0."""
 
     kind: Literal["math"] = "math"
     """Name of the kind."""
     extract: Place = "boxed"
     """Where the answer stands, as in the other rewards; the last \\boxed{} unless it is given."""
     digits: int = Field(6, ge=0, le=15)
-    """Decimals to which numbers are compared."""
+    """Decimals to which numbers with a decimal point are compared; all others are compared exactly."""
+    computed: bool = True
+    """Whether an answer is refused that leaves operations to do which the ground truth has not: an integral,
+    a sum, a limit, a determinant, arithmetic of numbers such as 123\\cdot 456, 2^{10} or 391/17."""
     timeout_seconds: float = Field(1.0, gt=0, le=2)
     """Seconds of a core for one answer, beyond which it is an invalid one."""
 

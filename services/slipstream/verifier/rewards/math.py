@@ -4,7 +4,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 
 from slipstream.config.rewards.answers import MathConfig
-from slipstream.tasks.exact import exactly_equal
+from slipstream.tasks.exact import exactly_equal, has_quotient
 from slipstream.tasks.mathematics import Refused, readable
 from slipstream.types import Prompt
 from slipstream.verifier.adapters import Concurrently
@@ -20,15 +20,19 @@ CLOCK = 2.0
 
 
 def math(config: MathConfig, surroundings: Surroundings) -> Reward:
-    """The reward by math-verify. Errors: NotHere when it is not installed."""
-    if find_spec("math_verify") is None:
-        raise NotHere("needs math-verify: pip install 'slipstream[verifier]'")
+    """The reward by SymPy. Errors: NotHere when it is not installed."""
+    if find_spec("sympy") is None:
+        raise NotHere("needs sympy: pip install 'slipstream[verifier]'")
     workers = InWorkers(
         FUNCTION,
         name=config.name,
         seconds=CLOCK * config.timeout_seconds,
         surroundings=surroundings,
-        arguments={"digits": config.digits, "seconds": 0.9 * config.timeout_seconds},
+        arguments={
+            "digits": config.digits,
+            "computed": config.computed,
+            "seconds": 0.9 * config.timeout_seconds,
+        },
     )
 
     async def judge(prompt: Prompt, answer: Answer) -> Verdict:
@@ -38,6 +42,8 @@ def math(config: MathConfig, surroundings: Surroundings) -> Reward:
             given = readable(answer.text)
         except Refused as error:
             return invalid(str(error))
+        if config.computed and has_quotient(given) and not has_quotient(expected):
+            return invalid("still to be computed: a division")
         same = exactly_equal(expected, given, digits=config.digits)
         if same is not None:
             return Verdict(value=float(same))

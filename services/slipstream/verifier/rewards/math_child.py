@@ -1,4 +1,4 @@
-"""The reward `math` in a child process, where math-verify may be slow, and is ended when it is."""
+"""The reward `math` in a child process, where algebra may be slow, and is ended when it is."""
 
 from slipstream.tasks.cpu_limit import cpu_limit
 from slipstream.tasks.equality import equal, warm_up
@@ -8,7 +8,7 @@ from slipstream.types import Prompt
 from slipstream.verifier.reward import Answer, UnusableGroundTruth, Verdict, invalid
 
 
-def judge(prompt: Prompt, answer: Answer, *, digits: int, seconds: float) -> Verdict:
+def judge(prompt: Prompt, answer: Answer, *, digits: int, computed: bool, seconds: float) -> Verdict:
     """1 when the readable answer is equal to the readable ground truth.
 
     Errors: UnusableGroundTruth; TooSlow after `seconds` of a core.
@@ -19,7 +19,7 @@ def judge(prompt: Prompt, answer: Answer, *, digits: int, seconds: float) -> Ver
         except Refused as error:
             raise UnusableGroundTruth(f"prompt {prompt.prompt_id}: `answer`: {error}") from error
         try:
-            return Verdict(value=float(equal(prompt.answer, answer.text, digits=digits)))
+            return Verdict(value=float(equal(prompt.answer, answer.text, digits=digits, computed=computed)))
         except Refused as error:
             return invalid(str(error))
 

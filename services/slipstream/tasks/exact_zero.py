@@ -1,0 +1,110 @@
+"""Is a number zero? Decided exactly, at a cost that is bounded by the sizes of what it is made of.
+
+Rational numbers are compared as such. For an algebraic number a bound on how near to zero it can be without
+being zero follows from its writing, and it is evaluated to more digits than that. See "A Separation Bound for
+Real Algebraic Expressions", C. Burnikel, S. Funke, K. Mehlhorn, S. Schirra, S. Schmitt, ESA 2001. Of
+transcendental numbers no such bound is known; they are evaluated to several times the digits of their parts.
+"""
+
+from dataclasses import dataclass
+from math import inf, log2
+from typing import Any, Final
+
+import sympy
+
+MOST_DIGITS: Final = 20_000
+"""Numbers that would take more to tell from zero are not equal to it."""
+FIRST_DIGITS: Final = 30
+TRANSCENDENTAL_FACTOR: Final = 4
+LEAST_TRANSCENDENTAL: Final = 200
+EXPONENTIAL: Final = (sympy.exp, sympy.sinh, sympy.cosh, sympy.tanh, sympy.coth, sympy.gamma)
+"""Functions that come as near to a number as the exponential of their argument is small."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """Of an algebraic number above / below: bits of all conjugates of either, and roots met on the way."""
+
+    above: float
+    below: float
+    roots: frozenset[Any] = frozenset()
+
+
+def is_zero(number: Any) -> bool:
+    """Whether a number without letters is zero. Errors: TypeError when it has no value."""
+    if number.is_Rational:
+        return bool(number == 0)
+    first = abs(number.evalf(FIRST_DIGITS, maxn=2 * FIRST_DIGITS))
+    if not first.is_comparable and not first.is_zero:
+        if number.has(sympy.oo, -sympy.oo):
+            return False
+    elif first > sympy.Float(10) ** -FIRST_DIGITS and first._prec > 1:
+        return False
+    digits = _digits(number)
+    if digits > MOST_DIGITS:
+        return False
+    value = number.evalf(15, maxn=int(digits) + 30)
+    size = abs(value)
+    return bool(size < sympy.Float(10) ** -int(digits + 2))
+
+
+def _digits(number: Any) -> float:
+    try:
+        bound = _bound(number)
+    except ValueError:
+        return LEAST_TRANSCENDENTAL + TRANSCENDENTAL_FACTOR * _sizes(number)
+    degree = 1
+    for root in bound.roots:
+        degree *= root[1]
+    return ((degree - 1) * max(bound.above, 0.0) + max(bound.below, 0.0)) / log2(10) + 2
+
+
+def _bound(number: Any) -> _Bound:
+    """Errors: ValueError for what is not made of whole numbers by + - * / and roots."""
+    if number is sympy.I:
+        return _Bound(0.0, 0.0, frozenset({(sympy.S.NegativeOne, 2)}))
+    if number.is_Rational:
+        return _Bound(_bits(number.p), _bits(number.q))
+    if number.is_Add or number.is_Mul:
+        parts = [_bound(part) for part in number.args]
+        roots = frozenset().union(*(part.roots for part in parts))
+        below = sum(part.below for part in parts)
+        if number.is_Mul:
+            return _Bound(sum(part.above for part in parts), below, roots)
+        largest = max(part.above - part.below for part in parts)
+        return _Bound(largest + below + log2(len(parts)), below, roots)
+    if number.is_Pow and number.exp.is_Rational:
+        return _power(_bound(number.base), number)
+    raise ValueError("not algebraic by its writing")
+
+
+def _power(base: _Bound, power: Any) -> _Bound:
+    times, degree = abs(power.exp.p), power.exp.q
+    above, below = (base.above, base.below) if power.exp.p > 0 else (base.below, base.above)
+    above, below, roots = above * times, below * times, base.roots
+    if degree == 1:
+        return _Bound(above, below, roots)
+    roots |= {(power.base, degree)}
+    if above >= below:  # (u l^(k-1))^(1/k) over l
+        return _Bound((above + (degree - 1) * below) / degree, below, roots)
+    return _Bound(above, (above * (degree - 1) + below) / degree, roots)
+
+
+def _bits(number: int) -> float:
+    return log2(abs(number)) if abs(number) < 2**1000 else float(abs(number).bit_length()) if number else 0.0
+
+
+def _sizes(number: Any) -> float:
+    """Decimal digits before or after the point of all parts of a number together."""
+    digits = 0.0
+    for part in sympy.preorder_traversal(number):
+        value = part.evalf(3)
+        if value.is_zero or not value.is_number:
+            continue
+        size = abs(value)
+        digits += abs(float(sympy.log(size, 10).evalf(3))) if size.is_finite else inf
+        if part.is_Rational and not part.is_Integer:
+            digits += len(str(part.q))
+        if isinstance(part, EXPONENTIAL):
+            digits += abs(float(sympy.Abs(part.args[0]).evalf(3)))
+    return digits
