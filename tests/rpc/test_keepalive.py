@@ -11,7 +11,7 @@ import pytest
 from faults.fault import Fault, FaultFile
 from faults.tcp_proxy import TcpProxy
 from slipstream.config import RpcConfig
-from slipstream.rpc.channel import open_channel
+from slipstream.rpc.channel import open_channel, unbroken
 from slipstream.rpc.server import start_server
 from slipstream.v1 import learner_pb2 as pb
 from slipstream.v1.learner_pb2_grpc import FleetServicer, FleetStub, add_FleetServicer_to_server
@@ -65,3 +65,31 @@ def test_an_idle_stream_is_kept_and_a_dead_connection_is_noticed_by_both_ends_in
     faults = FaultFile(tmp_path / "path.json")
     lasted, _ = asyncio.run(silent_stream(faults, idle_seconds=6, then=Fault(partition=True)))
     assert lasted < 10
+
+
+async def read_silent_stream(*, silence_seconds: float) -> tuple[list[str], grpc.StatusCode, float]:
+    """What a client reads of a stream that falls silent, how the reading ends, and after how many seconds."""
+    servicer = Silent()
+    read: list[str] = []
+    server = await start_server(
+        "127.0.0.1:0", lambda s: add_FleetServicer_to_server(servicer, s), config=CONFIG
+    )
+    try:
+        async with open_channel(server.address, CONFIG) as channel:
+            began = time.monotonic()
+            messages = unbroken(FleetStub(channel).Join(), silence_seconds=silence_seconds)
+            read.append((await anext(messages)).finish.reason)
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await anext(messages)
+            lasted = time.monotonic() - began
+            await asyncio.wait_for(servicer.ended.wait(), 5)
+            return read, caught.value.code(), lasted
+    finally:
+        await server.stop(grace=0)
+
+
+def test_a_stream_that_falls_silent_ends_with_its_deadline_on_both_sides() -> None:
+    read, code, lasted = asyncio.run(read_silent_stream(silence_seconds=0.5))
+    assert read == ["first"]
+    assert code is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert 0.5 <= lasted < 4

@@ -10,7 +10,7 @@ import grpc
 
 from slipstream.config import RunConfig
 from slipstream.rpc import codec
-from slipstream.rpc.channel import ask_again, call_again
+from slipstream.rpc.channel import ask_again, unbroken
 from slipstream.rpc.errors import SlipstreamError, Superseded
 from slipstream.rpc.group_checks import check_group, parse_group, vocabulary_size
 from slipstream.telemetry.logs import Log
@@ -65,10 +65,7 @@ class ReplayClient:
         some seconds."""
         wanted = self._groups if groups is None else groups
         while True:
-            sampling = call_again(
-                "sample", lambda: self._read(version, wanted), give_up_after=PATIENCE_SECONDS
-            )
-            batch = await self._unless_superseded("sample", sampling)
+            batch = await self._again("sample", lambda seconds: self._read(version, wanted, seconds))
             if not batch.invalid:
                 return batch.groups
             await self._drop(batch)
@@ -157,8 +154,12 @@ class ReplayClient:
             await self._stub.GetActivity(pb.GetActivityRequest(), timeout=ACTIVITY_SECONDS)
         )
 
-    async def _read(self, version: int, groups: int) -> "_Batch":
-        """One call for a batch: a hand-out of its own, after which an earlier one is worth nothing."""
+    async def _read(self, version: int, groups: int, answer_seconds: float) -> "_Batch":
+        """One call for a batch: a hand-out of its own, after which an earlier one is worth nothing.
+
+        Replay has SAMPLE_WAIT_SECONDS and `answer_seconds` for the first group, and as long for each further
+        one, however large the batch is.
+        """
         hand_out = HandOut(learner_epoch=self._learner_epoch, number=next(self._hand_outs))
         request = pb.SampleBatchRequest(
             groups=groups,
@@ -167,27 +168,21 @@ class ReplayClient:
             wait_seconds=SAMPLE_WAIT_SECONDS,
             hand_out=codec.hand_out_to_proto(hand_out),
         )
-        call = self._stub.SampleBatch(request, timeout=SAMPLE_WAIT_SECONDS + self._timeout)
         batch = _Batch(hand_out=hand_out)
-        async for response in call:
+        call = self._stub.SampleBatch(request)
+        async for response in unbroken(call, silence_seconds=SAMPLE_WAIT_SECONDS + answer_seconds):
             batch.add(response.group, self._vocabulary)
         return batch
 
     async def _again(self, what: str, ask: Callable[[float], Awaitable[T]]) -> T:
-        return await self._unless_superseded(
-            what,
-            ask_again(
+        try:
+            return await ask_again(
                 what,
                 ask,
                 answer_seconds=self._answer_seconds,
                 longest_seconds=self._timeout,
                 give_up_after=PATIENCE_SECONDS,
-            ),
-        )
-
-    async def _unless_superseded(self, what: str, asking: Awaitable[T]) -> T:
-        try:
-            return await asking
+            )
         except grpc.aio.AioRpcError as error:
             if error.code() is not grpc.StatusCode.ABORTED:
                 raise

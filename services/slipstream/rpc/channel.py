@@ -3,7 +3,7 @@
 import asyncio
 import json
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 
 import grpc
@@ -113,6 +113,31 @@ async def ask_again(
             raise
 
     return await call_again(what, attempt, give_up_after=give_up_after)
+
+
+async def unbroken(call: Any, *, silence_seconds: float) -> AsyncIterator[Any]:
+    """The messages of a streaming call, none of which may take longer than `silence_seconds`.
+
+    A deadline of the whole call would have to be that of its largest answer; a lost answer is noticed sooner.
+    Errors: AioRpcError with DEADLINE_EXCEEDED after a silence, and those of the call.
+    """
+    messages = aiter(call)
+    try:
+        while True:
+            async with asyncio.timeout(silence_seconds):
+                message = await anext(messages, None)
+            if message is None:
+                return
+            yield message
+    except TimeoutError as error:
+        raise grpc.aio.AioRpcError(
+            grpc.StatusCode.DEADLINE_EXCEEDED,
+            grpc.aio.Metadata(),
+            grpc.aio.Metadata(),
+            details=f"no message for {silence_seconds:g} s",
+        ) from error
+    finally:
+        call.cancel()
 
 
 def retry_after(error: grpc.aio.AioRpcError) -> float:
