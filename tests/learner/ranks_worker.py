@@ -34,7 +34,6 @@ CASES = {
     "shared prompts": ("learner.share_prompts=true",),
     "activation checkpointing": ("learner.activation_checkpointing=true",),
     "critic": ("algorithm.advantage.kind=gae", "algorithm.preset=ppo"),
-    "bfloat16": ("model.dtype=bfloat16", "algorithm.top_entropy=null"),  # rounding would choose the tokens
     "kl in the reward": ("algorithm.kl.placement=reward", "algorithm.kl.coefficient=0.1"),
 }
 """Overrides of the configuration."""

@@ -33,12 +33,6 @@ def close(left: Mapping[str, torch.Tensor], right: Mapping[str, torch.Tensor], t
         torch.testing.assert_close(value, right[name], rtol=tolerance, atol=tolerance, msg=name)
 
 
-def near(left: Mapping[str, torch.Tensor], right: Mapping[str, torch.Tensor], *, share: float) -> None:
-    """Each tensor within a share of its norm: layers that are sharded round in another order."""
-    assert left.keys() == right.keys()
-    for name, value in left.items():
-        assert (value - right[name]).norm() <= share * right[name].norm() + 1e-6, name
-
 
 @pytest.fixture(scope="module")
 def of_two(tiny_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -57,10 +51,7 @@ def test_two_processes_have_the_gradient_the_loss_and_the_metrics_of_one(
     (path,) = tmp_path.iterdir()
     one, two = torch.load(path), torch.load(of_two / f"{case}-2.pt")
     assert max(float(value.abs().max()) for value in one.values()) > 1e-3
-    if case == "bfloat16":
-        near(two, one, share=0.02)
-    else:
-        close(two, one, 1e-6)
+    close(two, one, 1e-6)
 
 
 def test_a_rank_without_rows_and_a_batch_without_any_keep_step(of_two: Path) -> None:

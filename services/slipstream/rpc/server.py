@@ -112,8 +112,8 @@ def channel_options(config: RpcConfig) -> list[tuple[str, int]]:
 def keepalive(*, ping_seconds: float, answer_seconds: float) -> list[tuple[str, int]]:
     """End a connection with a call on it whose other end does not answer a ping in time.
 
-    gRPC's own threads answer pings, however busy Python is: a peer that does not answer has stopped, or cannot
-    be reached. A ping has a deadline of its own beside the timeout of keepalive, by default a minute.
+    gRPC's own threads answer pings, however busy Python is: a peer that does not answer has stopped, or is
+    cut off. A ping has a deadline of its own beside the timeout of keepalive, by default a minute.
     """
     return [
         ("grpc.keepalive_time_ms", round(1000 * ping_seconds)),

@@ -19,7 +19,6 @@ from slipstream.learner.policy.checkpoint_form import CheckpointError, in_checkp
 from slipstream.learner.policy.loading import load_policy
 from slipstream.learner.policy.logprobs import Selected
 from slipstream.learner.policy.model import Policy, full_disk_is_os_error, whole
-from slipstream.learner.policy.precision import compute_in
 from slipstream.learner.policy.writing import write_weights
 
 ADAPTER = "default"
@@ -56,7 +55,6 @@ class LoraPolicy(Policy):
         for _, layer in self._layers():
             layer.lora_A.float()
             layer.lora_B.float()
-        compute_in(self.model, self.dtype)
 
     def named_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         """What is published, made one by one in the wire dtype: merged weights, or the adapters alone."""

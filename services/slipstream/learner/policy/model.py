@@ -13,7 +13,6 @@ from torch.distributed.tensor import DTensor
 from slipstream.config.architecture import PACKED_BY_MASK, logits_of
 from slipstream.learner.policy.checkpoint_form import in_checkpoint_form
 from slipstream.learner.policy.logprobs import Selected, selected_logprobs
-from slipstream.learner.policy.precision import compute_in, rounded
 from slipstream.learner.policy.routing import Routers, Watch
 from slipstream.learner.policy.writing import write_config, write_weights
 
@@ -56,9 +55,9 @@ class PackedForward(torch.nn.Module):
         head = self.model.get_output_embeddings()
         found = selected_logprobs(
             hidden_RH[predictors_T],
-            rounded(head.weight, hidden_RH.dtype),
+            head.weight,
             targets_T,
-            bias_V=rounded(getattr(head, "bias", None), hidden_RH.dtype),
+            bias_V=getattr(head, "bias", None),
             transform=self._transform,
             **options,
         )
@@ -67,10 +66,7 @@ class PackedForward(torch.nn.Module):
 
 
 class Policy:
-    """Float32 weights; the forward pass runs in `dtype`, as an engine of that dtype makes it.
-
-    A row is one flat sequence of packed tokens.
-    """
+    """Float32 weights; the forward pass runs in `dtype`. A row is one flat sequence of packed tokens."""
 
     adapted = False
     """Whether only adapters beside the model train: see slipstream.learner.policy.lora."""
@@ -82,7 +78,6 @@ class Policy:
         self.dtype = dtype
         self.saved_dtype = dtype
         """Of the weights that `save` writes, and so of the model that a checkpoint is exported as."""
-        compute_in(model, dtype)
         self.packed = PackedForward(model)
         self.routers: Routers | None = None
         """Set by whoever wants to watch the routers of a mixture-of-experts."""
@@ -112,9 +107,10 @@ class Policy:
         if self.routers is not None:
             self.routers.begin(watch, predictors_T)
         options = {"temperature": temperature, "chunk": chunk, "entropy_gradient": entropy_gradient}
-        logprobs_T, entropy_T, *hidden = self.packed(
-            tokens_R, positions_R, predictors_T, targets_T, attention_RR, hidden_at_N, options
-        )
+        with autocast(self.device, self.dtype):
+            logprobs_T, entropy_T, *hidden = self.packed(
+                tokens_R, positions_R, predictors_T, targets_T, attention_RR, hidden_at_N, options
+            )
         return Selected(
             logprobs_T=logprobs_T,
             entropy_T=entropy_T,
