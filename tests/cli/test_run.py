@@ -142,7 +142,7 @@ def test_on_a_pipe_there_is_one_line_a_step_and_addresses_first(finished: tuple[
     assert len(lines) == 5
     assert lines[2] == (
         "step 3/5  reward 0.280  held-out 0.250  filtered –  truncated 25%  staleness 1.50 max 3  "
-        "clip low/high 0.0010/0.0200  tokens/s 5,000  idle 10%  workers 1  version 3  time left 0s"
+        "clip low/high 0.0010/0.0200  tokens/s 5,000  idle 10%  workers 1  version 3  time left 2s"
     )
     assert re.search(r"replay is ready at 127\.0\.0\.1:\d+", out)
     assert "cold start: step 100/100  loss 1.500" in out

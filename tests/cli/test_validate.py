@@ -308,7 +308,7 @@ def test_run_refuses_what_validate_refuses(job: Path, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("override", "complaint_of"),
     [
-        ("model.path=models/none", "model.path: models/none (in {}) does not exist"),
+        ("model.path=models/a/none", "model.path: models/a/none (in {}) does not exist"),
         ("data.path=none.jsonl", "data: none.jsonl (in {}): no such file"),
         ("algorithm.reference.path=none", "algorithm.reference.path: none (in {}) has no config.json"),
     ],

@@ -16,7 +16,6 @@ RESTARTED = ("replay", "verifier", "rollout-0")
 STOPPED_SECONDS = 5.0
 SHORT_SET = [
     pytest.param("rollout-0", signal.SIGKILL, "training"),
-    pytest.param("replay", signal.SIGTERM, "evaluating"),
 ]
 WHOLE_SET = [
     pytest.param(name, number, phase, marks=pytest.mark.faults)
@@ -61,6 +60,7 @@ def test_faults_drawn_at_random_moments_cost_no_group_and_repeat_none(tmp_path: 
     finish(run, status, must_survive=True)
 
 
+@pytest.mark.faults
 def test_a_killed_launcher_leaves_no_process_and_the_run_resumes(tmp_path: Path) -> None:
     with faulty(tmp_path, *SLOWLY, steps=STEPS) as run:
         run.wait_until("checkpoint", lambda: run.version() >= 6)

@@ -33,7 +33,6 @@ def close(left: Mapping[str, torch.Tensor], right: Mapping[str, torch.Tensor], t
         torch.testing.assert_close(value, right[name], rtol=tolerance, atol=tolerance, msg=name)
 
 
-
 @pytest.fixture(scope="module")
 def of_two(tiny_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What two processes did with the scenes that need nothing from each other."""

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 from slipstream.config.hub import HubAccess
@@ -96,7 +97,8 @@ def explained(error: Exception, *, what: str, access: HubAccess) -> str | None:
         reason = str(error).strip().splitlines() or [type(error).__name__]
         return (
             f"the hub did not answer for {what} after {ATTEMPTS} attempts ({reason[0]}): check the network, "
-            "HF_ENDPOINT and proxies, and start again: files that were loaded whole are kept"
+            "HF_ENDPOINT and proxies, and start again: files that were loaded whole are kept. If a directory "
+            f"was meant: {Path.cwd()} has none of that name"
         )
     if isinstance(error, (errors.LocalEntryNotFoundError, errors.FileMetadataError)):
         return f"{what} could not be loaded: {str(error).strip().splitlines()[0]}"

@@ -33,6 +33,7 @@ def prepare_arguments(
     return AsyncEngineArgs(
         model=str(model_dir),
         dtype=config.model.dtype,
+        hf_overrides={"head_dtype": rollout.head_dtype},
         seed=config.seed,
         enable_prefix_caching=True,
         logprobs_mode="processed_logprobs",

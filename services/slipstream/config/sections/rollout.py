@@ -36,6 +36,9 @@ class RolloutConfig(Section):
     """CPU threads of the engine; not used on a GPU."""
     kv_cache_gib: float = Field(0.25, gt=0)
     """Key-value cache of the CPU engine in GiB; `slipstream validate` says what a sequence takes."""
+    head_dtype: Literal["float32", "model"] = "float32"
+    """Type in which the engine applies the output head. The learner's is float32; `model` is faster with
+    model.dtype bfloat16, and further from the learner's logprobs."""
     gpu_memory_utilization: float = Field(0.9, gt=0, le=1)
     """Share of a GPU's memory that the engine may take."""
     tensor_parallel: int = Field(1, ge=1)
