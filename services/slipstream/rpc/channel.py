@@ -135,6 +135,7 @@ async def unbroken(call: Any, *, silence_seconds: float) -> AsyncIterator[Any]:
             grpc.aio.Metadata(),
             grpc.aio.Metadata(),
             details=f"no message for {silence_seconds:g} s",
+            debug_error_string=None,
         ) from error
     finally:
         call.cancel()
