@@ -6,7 +6,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CONFIG ?= examples/addition.yaml
 
-.PHONY: help setup quickstart example-smollm2 test test-long test-chart test-presets test-trl test-answers test-mutants test-faults test-gpu lint format proto dashboards charts bench bench-staleness bench-learner bench-autoscaling bench-verifier clean
+.PHONY: help setup quickstart example-smollm2 test test-long test-chart test-presets test-trl test-answers \
+	test-mutants test-faults test-gpu lint format proto dashboards charts bench bench-staleness \
+	bench-learner bench-autoscaling bench-verifier clean
 
 help:  ## Show this list.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
