@@ -14,22 +14,20 @@ STEPS = 12
 SLOWLY = ("learner.least_step_seconds=0.2", "evaluation.prompts=16")
 RESTARTED = ("replay", "verifier", "rollout-0")
 STOPPED_SECONDS = 5.0
-SHORT_SET = [
-    pytest.param("rollout-0", signal.SIGKILL, "training"),
-]
-WHOLE_SET = [
-    pytest.param(name, number, phase, marks=pytest.mark.faults)
+DISTURBANCES = [
+    (name, number, phase)
     for name in (*RESTARTED, "learner", "redis")
     for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP)
     for phase in PHASES
     if not (name == "redis" and phase == "starting")
 ]
 NAMES = {signal.SIGKILL: "kill", signal.SIGTERM: "terminate", signal.SIGSTOP: "stop"}
+pytestmark = pytest.mark.faults
 
 
 @pytest.mark.parametrize(
     ("name", "number", "phase"),
-    [*SHORT_SET, *WHOLE_SET],
+    DISTURBANCES,
     ids=lambda value: NAMES.get(value, value) if isinstance(value, signal.Signals) else str(value),
 )
 def test_a_process_that_is_disturbed_in_a_phase_costs_no_group_and_repeats_none(
@@ -42,7 +40,6 @@ def test_a_process_that_is_disturbed_in_a_phase_costs_no_group_and_repeats_none(
     finish(run, status, must_survive=survives(name, number, phase))
 
 
-@pytest.mark.faults
 @pytest.mark.parametrize("seed", range(1, 9))
 def test_faults_drawn_at_random_moments_cost_no_group_and_repeat_none(tmp_path: Path, seed: int) -> None:
     draw = random.Random(seed)
@@ -60,7 +57,6 @@ def test_faults_drawn_at_random_moments_cost_no_group_and_repeat_none(tmp_path: 
     finish(run, status, must_survive=True)
 
 
-@pytest.mark.faults
 def test_a_killed_launcher_leaves_no_process_and_the_run_resumes(tmp_path: Path) -> None:
     with faulty(tmp_path, *SLOWLY, steps=STEPS) as run:
         run.wait_until("checkpoint", lambda: run.version() >= 6)

@@ -115,6 +115,7 @@ def test_steps_that_a_killed_learner_lost_are_trained_again_from_the_same_groups
     assert again.summary()["ledger"]["trained"] == 14 * 8
 
 
+@pytest.mark.long
 def test_two_workers_from_the_start(tmp_path: Path) -> None:
     with running(tmp_path, *EMULATED, "rollout.workers=2", steps=8) as run:
         assert run.finish() == 0, run.said()
@@ -123,11 +124,11 @@ def test_two_workers_from_the_start(tmp_path: Path) -> None:
 
 
 def test_replay_may_be_killed_in_the_middle_of_a_run(tmp_path: Path) -> None:
-    with running(tmp_path, *EMULATED, steps=40) as run:
+    with running(tmp_path, *EMULATED, steps=20) as run:
         run.wait_until("fifth step", lambda: run.version() >= 5)
         os.kill(run.pod("replay")["pid"], signal.SIGKILL)
         assert run.finish() == 0, run.said()
-    assert run.summary()["steps"] == 40
+    assert run.summary()["steps"] == 20
     assert_closed(run)
 
 

@@ -91,6 +91,7 @@ def test_rounds_train_on_their_groups_alone_and_the_ledger_closes(tmp_path: Path
         assert all(len(_lines(stage, number)) == 8 * 4 for number in range(1, rounds + 1))
 
 
+@pytest.mark.long
 def test_a_stage_that_was_killed_goes_on_behind_its_last_round_and_loses_no_group(tmp_path: Path) -> None:
     slow = (*EMULATED, "rollout.emulated.median_seconds=0.6", "rollout.max_groups=2")
     with running(tmp_path, *slow, stages_of(SPIN | {"rounds": 3}), steps=1) as run:

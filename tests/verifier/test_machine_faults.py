@@ -71,6 +71,8 @@ def test_a_program_that_is_killed_for_its_time_of_a_core_is_late() -> None:
         _end_of_killed(1.0, run)
 
 
+TESTS = Path(__file__).parents[1]
+SOURCES = os.pathsep.join((str(TESTS), str(TESTS.parent / "services")))
 FILLS = """
 import os, time
 kept = []
@@ -120,7 +122,7 @@ def test_a_program_that_fills_the_disk_makes_no_other_wrong(disks: str, tmp_path
     mounts = f'mount -t tmpfs -o size=24m none {tmp_path} && exec {sys.executable} -c "$0" {disks}'
     done = subprocess.run(
         ["unshare", "--mount", "sh", "-c", mounts, ON_A_SMALL_DISK],
-        env={**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)},
+        env={**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": SOURCES},
         capture_output=True,
         text=True,
     )
