@@ -72,7 +72,17 @@ def test_a_number_is_read_exactly(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "found"),
-    [("391/17", True), (r"\frac{10}{2}", True), ("2/4", False), (r"\frac{10}{2}=5", False), ("4/1", False)],
+    [
+        ("391/17", True),
+        (r"\frac{10}{2}", True),
+        ("(1,-4/2)", True),
+        ("2/4", False),
+        (r"\frac{10}{2}=5", False),
+        ("4/1", False),
+        ("x^4/4", False),
+        (r"\frac{gt^2}{2}", False),
+        (r"r^3\frac{3}{2}", False),
+    ],
 )
 def test_a_division_without_remainder_is_found(text: str, found: bool) -> None:
     assert has_quotient(readable(text)) is found
@@ -107,7 +117,15 @@ def test_numbers_beside_a_power_are_not_its_exponent(text: str) -> None:
     "text",
     [
         *("2^9999999", "2^{9999999}", "2^-9999999", "2^ 9999999", r"2^\frac{9999999}{2}", "2^|9999999|"),
-        *("10^{10^{10}}!", "10^10^10", "9^{9^9}", "10^{10!}", r"2^\left(9999999\right)", "{10}^{10}^{10}"),
+        *(
+            "10^{10^{10}}!",
+            "10^10^10",
+            "9^{9^9}",
+            "2^{2^{2^{2^{2}}}}",
+            "10^{10!}",
+            r"2^\left(9999999\right)",
+            "{10}^{10}^{10}",
+        ),
     ],
 )
 def test_powers_that_take_for_ever_are_refused_before_anything_is_computed(text: str) -> None:

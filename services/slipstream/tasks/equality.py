@@ -15,7 +15,17 @@ from slipstream.tasks.cpu_limit import cpu_limit
 from slipstream.tasks.exact_zero import is_zero
 from slipstream.tasks.latex import parsed
 from slipstream.tasks.latex_operators import constant, matrix
-from slipstream.tasks.latex_values import Braces, Bracketed, Chain, Leaf, Listing, Region, Value, unfinished
+from slipstream.tasks.latex_values import (
+    UNSOLVED,
+    Braces,
+    Bracketed,
+    Chain,
+    Leaf,
+    Listing,
+    Region,
+    Value,
+    unfinished,
+)
 from slipstream.tasks.mathematics import Refused
 from slipstream.tasks.regions import region, same_region
 from slipstream.tasks.relations import gives_a_value, is_equation, plain, same_relation, says_nothing
@@ -53,7 +63,7 @@ def equal(expected: str, given: str, *, digits: int, computed: bool = False) -> 
     if left:
         raise Refused(f"still to be computed: {', '.join(sorted(left))}")
     alike = _compared(right, answer, digits)
-    if alike and computed and _is_rational(right) and not _is_rational(counts):
+    if alike and computed and _numbers(right, of_truth=True) and not _numbers(counts):
         raise Refused("still to be computed: a rational number")
     return alike
 
@@ -68,11 +78,27 @@ def _compared(right: Value, answer: Value, digits: int) -> bool:
         raise Refused(f"not comparable: {error!s:.80}") from error
 
 
-def _is_rational(value: Value) -> bool:
-    """Whether a value, or a side of a relation, is written as a rational number, or read as one."""
-    if isinstance(value, Chain):
-        return any(map(_is_rational, value.sides))
-    return isinstance(value, Leaf) and bool(value.value.is_Rational)
+def _numbers(value: Value, *, of_truth: bool = False) -> bool:
+    """Whether all values that count are written as rational numbers or infinity, or read as such.
+
+    Of an equation one side has to be, of the ground truth the one that is the value.
+    """
+    match value:
+        case Leaf(value=number):
+            return constant(number) and bool(number.is_Rational or number.is_infinite)
+        case Listing(items) | Bracketed(_, items, _) | Braces(items):
+            return all(_numbers(item, of_truth=of_truth) for item in items)
+        case Region(numbers):
+            return not numbers.atoms(sympy.Pow, sympy.Function, sympy.NumberSymbol, sympy.Symbol)
+        case Chain(sides, _) if is_equation(value):
+            counting = sides[-1:] if of_truth else sides
+            return (not of_truth or gives_a_value(value)) and any(map(_numbers, counting))
+        case Chain(sides, _):
+            return all(map(_numbers, (side for side in sides if not _has_letters(side))))
+
+
+def _has_letters(side: Value) -> bool:
+    return isinstance(side, Leaf) and not constant(side.value)
 
 
 def _what_counts(right: Value, answer: Value) -> Value:
@@ -80,7 +106,7 @@ def _what_counts(right: Value, answer: Value) -> Value:
     if not isinstance(answer, Chain) or not is_equation(answer):
         return answer
     if not isinstance(right, Chain) or (
-        gives_a_value(right) and gives_a_value(answer) and not unfinished(answer)
+        gives_a_value(right) and gives_a_value(answer) and not unfinished(answer) & UNSOLVED
     ):
         return answer.sides[-1]
     return answer

@@ -21,15 +21,19 @@ _IN_BASE = re.compile(r"\(?([0-9][0-9A-Z]{0,59})\)?_(?:\{([1-9][0-9]?)\}|([2-9])
 _TIME = re.compile(
     r"(?:\\text\{)?([0-9]{1,2}):([0-9]{2})(?:\\text\{)?\s*(?:([ap])\.?m\.?)?\}?", re.IGNORECASE
 )
-_QUOTIENT = re.compile(r"(?<![0-9.])(?:\\frac\{)?-?([0-9]{1,60})(?:/|\}\{)-?([0-9]{1,60})(?![0-9.])")
-_MIXED = re.compile(r"(?<![0-9.])[0-9]{1,60}\\frac\{([0-9]{1,60})\}\{([0-9]{1,60})\}")
+_NO_OPERAND = r"(?<![0-9A-Za-z._^)}\]])"
+_QUOTIENT = re.compile(
+    rf"(?:\\frac\{{-?([0-9]{{1,60}})\}}\{{-?([0-9]{{1,60}})\}}"
+    rf"|{_NO_OPERAND}([0-9]{{1,60}})/-?([0-9]{{1,60}})(?![0-9.^!]))"
+)
+_MIXED = re.compile(rf"{_NO_OPERAND}[0-9]{{1,60}}\\frac\{{([0-9]{{1,60}})\}}\{{([0-9]{{1,60}})\}}")
 _LIST = re.compile(r"[^(\[{\\]*[0-9],\s")
 
 
 def exactly_equal(one: str, other: str, *, digits: int) -> bool | None:
     """Whether two readable expressions are equal, or None when it takes algebra to say.
 
-    Percentages with a decimal point are compared to `digits` decimals.
+    Percentages with a decimal point are compared to `digits` decimals, and keep half as many of their own.
     """
     if not _LIST.match(one) and not _LIST.match(other):
         return _same(_plain(one), _plain(other), digits)
@@ -44,7 +48,7 @@ def has_quotient(expression: str) -> bool:
     last = _plain(expression).rpartition("=")[2]
     if any(int(above) >= int(below) for above, below in _MIXED.findall(last)):
         return True
-    return any(_divides(int(above), int(below)) for above, below in _QUOTIENT.findall(last))
+    return any(_divides(int(a or c), int(b or d)) for a, b, c, d in _QUOTIENT.findall(last))
 
 
 def _divides(above: int, below: int) -> bool:
@@ -80,9 +84,11 @@ def _percentages(one: str, other: str, digits: int) -> bool | None:
         (first, of_hundred), (second, percent) = read_number(one), read_number(other)
     except NoNumber:
         return None
-    allowed = Fraction(1, 2 * 10**digits) if "." in one or "." in other else Fraction(0)
     readings = [first] if of_hundred is percent else [first, first * 100 if of_hundred else first / 100]
-    return any(abs(reading - second) <= allowed for reading in readings)
+    if "." not in one and "." not in other:
+        return second in readings
+    decimals, share = Fraction(1, 2 * 10**digits), Fraction(1, 10 ** (digits // 2))
+    return any(abs(reading - second) <= min(decimals, share * abs(reading)) for reading in readings)
 
 
 def _in_base(one: str, other: str, _digits: int) -> bool | None:

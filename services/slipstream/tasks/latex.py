@@ -27,6 +27,7 @@ _CURRENCY = re.compile(r"(?:\\?\$|[€£¥])\s*(?=\.?[0-9])")
 _AND = re.compile(r"(\\[a-z]+\s*\{[^{}]*\})|(?<![A-Za-z{])\s*\b(and|or)\b\s*(?![A-Za-z}])")
 _BETWEEN = re.compile(r"(\\text\{\s*(?:and|or)\s*\})")
 _TIME = re.compile(r"[0-9]{1,2}:[0-9]{2}\s*(?:\\text\{.*\})?")
+_BASED = re.compile(r"\(([0-9][0-9A-Z]*)\)\s*_")
 _CHOICES = re.compile(r"\\text(?:bf|it|rm)?\{\s*([A-Z](?:\s*,\s*[A-Z])+)\s*\}")
 
 
@@ -53,7 +54,7 @@ def parsed(expression: str) -> Value:
 
 
 def _plain(expression: str) -> str:
-    parts = _AND.sub(lambda found: found[1] or rf"\text{{{found[2]}}}", expression)
+    parts = _AND.sub(lambda found: found[1] or rf"\text{{{found[2]}}}", _BASED.sub(r"\1_", expression))
     parts = "".join(map(without_commas, _BETWEEN.split(parts)))
     return _CURRENCY.sub("", _CHOICES.sub(r"\1", parts))
 

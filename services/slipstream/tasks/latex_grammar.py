@@ -195,7 +195,7 @@ class Expressions(Reader):
             if self.take("^"):
                 self.argument()
             if (
-                self.next.text == "/"
+                self.next.text in ("/", "cdot")
                 and self.place + 1 < len(self.tokens)
                 and self.tokens[self.place + 1].kind == "word"
             ):

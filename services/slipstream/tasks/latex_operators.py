@@ -117,7 +117,7 @@ def power_unfinished(base: Any, exponent: Any, value: Any) -> set[str]:
     """What a power or a root leaves to do; a power of ten is a number in scientific notation."""
     if matrix(base):
         return {MATRICES}
-    if not constant(base) or not constant(exponent) or base in (0, 10):
+    if not constant(base) or not constant(exponent) or (base == 10 and exponent.is_Integer):
         return set()
     if value.is_Rational and not (base.is_Rational and exponent == 1):
         return {ARITHMETIC} if base != 1 else set()

@@ -14,6 +14,9 @@ MAX_DEPTH: Final = 12
 MAX_COMMANDS: Final = 60
 MAX_DIGITS: Final = 60
 MAX_EXPONENT: Final = 5_000
+MAX_POWERS_IN_EXPONENT: Final = 8
+MAX_TOWER: Final = 2
+"""Powers in an exponent without letters: 2^{2^{2^2}} is the highest tower."""
 MAX_FACTORIAL: Final = 500
 
 _NUMBER = re.compile(r"[0-9]+")
@@ -130,6 +133,9 @@ def _check_powers(expression: str) -> None:
         largest = max(map(int, _NUMBER.findall(exponent)), default=0)
         if largest > MAX_EXPONENT:
             raise Refused(f"an exponent of more than {MAX_EXPONENT}")
+        powers = exponent.count("^")
+        if powers > (MAX_POWERS_IN_EXPONENT if re.search("[A-Za-z]", exponent) else MAX_TOWER):
+            raise Refused("a tower of powers")
         if ("^" in exponent or "!" in exponent) and largest > 5:
             raise Refused("a power of a power of numbers")
     if _FACTORIALS.search(expression):

@@ -69,6 +69,8 @@ _COUNTED = re.compile(
     rf"((?:[A-Za-z]{{3,}}\s+)*[A-Za-z]{{3,}}|{_UNIT}(?:/(?:{_UNIT}|s|h|min|L))?)"
 )
 _NUMBER = re.compile(r"[0-9^{}]")
+_IN_WORDS = re.compile(r"\\(?:text|textbf|textrm|mathrm|mbox)\s*\{([^{}]*)\}")
+_ORDINAL = re.compile(r"([0-9]+)\s*\^\s*\{\s*\\(?:text|mathrm|textrm)\s*\{\s*(st|nd|rd|th)\s*\}\s*\}")
 
 
 def one_notation(text: str) -> str:
@@ -91,7 +93,9 @@ def one_notation(text: str) -> str:
     text = _DOTS.sub(r",\\text{dots},", _UPRIGHT.sub(r" \1 ", text))
     such = _SUCH_THAT.fullmatch(text)
     text = such[1].strip() if such else text
-    counted = _COUNTED.fullmatch(text)
+    text = _ORDINAL.sub(r"\1\\text{\2}", text)
+    quoted = _IN_WORDS.fullmatch(text)
+    counted = _COUNTED.fullmatch(quoted[1].strip() if quoted else text)
     text = rf"{counted[1]}\text{{ {_NUMBER.sub('', counted[2])}}}" if counted else text
     return _SCALED.sub(_scaled, text)
 

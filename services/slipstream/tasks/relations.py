@@ -40,18 +40,22 @@ def is_assignment(value: Value) -> bool:
 
 
 def gives_a_value(chain: Chain) -> bool:
-    """Whether the last side of an equation is what it says: x = 5, and 40 + 2 = 42."""
+    """Whether the last side of an equation is what it says: x = 5, and 40 + 2 = 42; not a = b = c."""
+    if len(chain.sides) > 2 and all(map(_is_name, chain.sides)):
+        return False
     numbers = all(isinstance(side, Leaf) and constant(side.value) for side in chain.sides)
     return is_equation(chain) and (is_assignment(chain) or (numbers and not says_nothing(chain)))
 
 
 def says_nothing(chain: Chain) -> bool:
-    """Whether an equation is false (1 = 2, x + 1 = x), or the same on both sides (x = x)."""
+    """Whether an equation is false (1 = 2, x = 1 = 2, x + 1 = x), or the same on both sides (x = x)."""
     values = [side.value for side in chain.sides if isinstance(side, Leaf)]
     if len(values) != len(chain.sides):
         return False
+    if any(_far_apart(one, other) for one, other in pairwise(values) if constant(one) and constant(other)):
+        return True
     if all(map(constant, values)):
-        return any(_far_apart(one, other) for one, other in pairwise(values))
+        return False
     if not all(is_expression(value) for value in values):
         return False
     difference = sympy.expand(values[0] - values[-1])
@@ -64,8 +68,10 @@ def same_relation(right: Chain, answer: Chain, same: Same) -> bool:
         return True
     if not (_letters(right) and _letters(answer)):
         return False
+    if len(right.sides) > 2 and not _letters(right) <= _letters(answer):
+        return False  # a = c says less than a = b = c
     if is_equation(right) and is_equation(answer):
-        return _same_equation(right, answer, same)
+        return not says_nothing(answer) and _same_equation(right, answer, same)
     one, other = region(right), region(answer)
     if one is not None and other is not None:
         return _letters(right) == _letters(answer) and same_region(one, other, same)
