@@ -7,11 +7,13 @@ import json
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 from slipstream.cli.errors import UsageError
 from slipstream.cli.launch.rundir import LATEST
 from slipstream.config import RunConfig
+from slipstream.config.data import HubData, parts
 from slipstream.config.hub import is_hub_id
 from slipstream.config.sections.model import ModelConfig
 from slipstream.hub.access import HubError
@@ -27,10 +29,19 @@ GIGABYTE = 1e9
 
 def pinned(config: RunConfig, *, resume: str | None = None) -> RunConfig:
     """The configuration with commits; a resumed run keeps to its own. Errors: UsageError."""
+    _require_datasets(config)
     try:
         return with_commits(config, {} if resume is None else _known(config, resume))
     except HubError as error:
         raise UsageError(str(error)) from error
+
+
+def _require_datasets(config: RunConfig) -> None:
+    """Said before the hub is asked for anything. Errors: UsageError."""
+    if any(isinstance(part, HubData) for part in parts(config.data)) and find_spec("datasets") is None:
+        raise UsageError(
+            "data.kind is hub, and the package datasets is not installed: pip install 'slipstream[datasets]'"
+        )
 
 
 def write_revisions(run: Path, given: RunConfig, resolved: RunConfig) -> None:

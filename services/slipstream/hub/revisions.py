@@ -11,6 +11,8 @@ from slipstream.hub.access import is_offline, library, persistent, token_of
 
 SMALLEST = {"model": "config.json", "dataset": "README.md"}
 """A file that is loaded to learn the commit, which the cache then knows by the revision's name."""
+ATTEMPTS = 3
+"""For the first question to the hub: without a network the answer comes in two seconds."""
 
 
 def with_commits(config: RunConfig, known: Mapping[str, str]) -> RunConfig:
@@ -73,7 +75,7 @@ def _commit(kind: str, name: str, access: HubAccess, known: Mapping[str, str]) -
     if key in known:
         return known[key]
     what = f"{'model.path' if kind == 'model' else 'data set'} {name}"
-    return persistent(lambda: _snapshot(kind, name, access), what=what, access=access).name
+    return persistent(lambda: _snapshot(kind, name, access), what=what, access=access, attempts=ATTEMPTS).name
 
 
 def _snapshot(kind: str, name: str, access: HubAccess) -> Path:
