@@ -13,12 +13,11 @@ from pathlib import Path
 from slipstream.cli.errors import UsageError
 from slipstream.cli.launch.rundir import LATEST
 from slipstream.config import RunConfig
-from slipstream.config.data import HubData, parts
 from slipstream.config.hub import is_hub_id
 from slipstream.config.sections.model import ModelConfig
 from slipstream.hub.access import HubError
 from slipstream.hub.model import HubModel, local
-from slipstream.hub.revisions import commits, with_commits
+from slipstream.hub.revisions import commits, hub_data, with_commits
 
 FETCH = "slipstream.cli.fetch"
 REVISIONS = "revisions.json"
@@ -38,7 +37,7 @@ def pinned(config: RunConfig, *, resume: str | None = None) -> RunConfig:
 
 def _require_datasets(config: RunConfig) -> None:
     """Said before the hub is asked for anything. Errors: UsageError."""
-    if any(isinstance(part, HubData) for part in parts(config.data)) and find_spec("datasets") is None:
+    if find_spec("datasets") is None and any(hub_data(config)):
         raise UsageError(
             "data.kind is hub, and the package datasets is not installed: pip install 'slipstream[datasets]'"
         )
