@@ -56,17 +56,19 @@ def read_model(config: RunConfig) -> ModelFiles | None:
 
 def parameters_of(path: Path) -> int:
     """Parameters of a model directory, from the headers of its files; 0 for a file that cannot be read."""
-    return sum(_numbers_in(file) for file in path.glob("*.safetensors"))
+    files = path.glob("*.safetensors")
+    return sum(math.prod(shape) for file in files for shape in shapes_in(file).values())
 
 
-def _numbers_in(file: Path) -> int:
+def shapes_in(file: Path) -> dict[str, list[int]]:
+    """Name → shape of the tensors of a safetensors file; nothing for one that cannot be read."""
     try:
         with file.open("rb") as stream:
             (size,) = struct.unpack("<Q", stream.read(SAFETENSORS_PREFIX_BYTES))
             header = json.loads(stream.read(min(size, LARGEST_HEADER_BYTES)))
-        return sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
+        return {name: tensor["shape"] for name, tensor in header.items() if name != "__metadata__"}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error):
-        return 0
+        return {}
 
 
 def _unusable(reason: str) -> Problem:
