@@ -470,3 +470,9 @@ def test_the_help_keeps_the_capitals_of_names(capsys: pytest.CaptureFixture[str]
         with pytest.raises(SystemExit):
             main([command, "--help"])
         assert name in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_directory_has_no_revisions(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = make_model(job.parent / "here")
+    err = complaint(capsys, job, f"model.path={model}", "model.revision=v9")
+    assert "model.revision: is v9, and model.path is a directory, which has no revisions; leave it out" in err

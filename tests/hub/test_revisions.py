@@ -1,5 +1,7 @@
 """Commits of what a run and its stages read, without a hub: those that are known are not asked for."""
 
+from pathlib import Path
+
 import pytest
 from slipstream.cli.errors import UsageError
 from slipstream.cli.hub import pinned
@@ -7,7 +9,7 @@ from slipstream.config import RunConfig, parse_config
 from slipstream.config.data import HubData
 from slipstream.config.load import given_tree
 from slipstream.config.stage_runs import stage_runs
-from slipstream.hub.access import HubError
+from slipstream.hub.access import HubError, token_of
 from slipstream.hub.revisions import commits, unpinned, with_commits
 
 SUMS, CHAINS = "a" * 40, "b" * 40
@@ -64,3 +66,11 @@ def test_without_a_network_the_first_question_is_answered_in_seconds(monkeypatch
         with_commits(parse_config({"data": {"kind": "hub", "id": "org/sums"}}), {})
     assert sum(pauses) <= 2
     assert "directory" not in str(caught.value)
+
+
+def test_a_token_file_that_is_missing_is_named_with_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(HubError, match=rf"token_file token \(in {tmp_path}\) cannot be read"):
+        token_of(HubData(id="org/sums", token_file=Path("token")))

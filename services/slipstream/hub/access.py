@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from slipstream.config.hub import HubAccess
+from slipstream.config.place import place
 
 Result = TypeVar("Result")
 
@@ -42,7 +43,7 @@ def token_of(access: HubAccess) -> str | None:
     try:
         token = access.token_file.read_text(encoding="utf-8").strip()
     except OSError as error:
-        raise HubError(f"token_file {access.token_file} cannot be read: {error.strerror}") from error
+        raise HubError(f"token_file {place(access.token_file)} cannot be read: {error.strerror}") from error
     if not token:
         raise HubError(f"token_file {access.token_file} is empty; write an access token of the hub into it")
     return token

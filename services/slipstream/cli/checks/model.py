@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from slipstream.config import RunConfig
 from slipstream.config.architecture import context_of, text_settings, why_unusable
 from slipstream.config.checks import Problem
+from slipstream.config.hub import is_commit
 from slipstream.config.place import place
 
 if TYPE_CHECKING:
@@ -42,7 +43,15 @@ def read_model(config: RunConfig) -> ModelFiles | None:
     path = config.model.path
     if path is None:
         return None
-    to_be_loaded = config.model.revision is not None  # of the hub; the run loads the weights
+    revision = config.model.revision
+    if path.is_dir() and revision is not None and not is_commit(revision):
+        named = Problem(
+            key="model.revision",
+            reason=f"is {revision}, and model.path is a directory, which has no revisions",
+            remedy="leave it out, or set model.path to the id of a model on the hub",
+        )
+        return ModelFiles(config={}, tokenizer=None, problems=(named,))
+    to_be_loaded = revision is not None  # of the hub; the run loads the weights
     missing = tuple(_missing(path, to_be_loaded=to_be_loaded))
     if missing:
         return ModelFiles(config={}, tokenizer=None, problems=missing)
