@@ -74,7 +74,7 @@ def service(arguments, config, behaviours) -> int:
         from slipstream.telemetry.logs import Log
 
         Log(pod=arguments.name).warning(
-            "reward failed", prompt="file/3", reward="mine", detail="JobFailed: ValueError: no\nmore"
+            "reward failed", prompt="file/3", reward="mine", detail="ValueError: no\nmore"
         )
     if "unvaried" in behaviours:
         from slipstream.telemetry.logs import Log

@@ -12,7 +12,7 @@ def write(path: Path, pod: str, event: str, **values: object) -> None:
 
 
 def fail(path: Path, pod: str, reward: str = "mine") -> None:
-    write(path, pod, "reward failed", prompt="p1", reward=reward, detail="JobFailed: KeyError: 'x'")
+    write(path, pod, "reward failed", prompt="p1", reward=reward, detail="KeyError: 'x'")
 
 
 def test_the_first_the_tenth_and_the_hundredth_failure_are_said(tmp_path: Path) -> None:
@@ -24,9 +24,9 @@ def test_the_first_the_tenth_and_the_hundredth_failure_are_said(tmp_path: Path) 
         said += notices.lines()
 
     assert said == [
-        f"reward `mine` failed on prompt p1: JobFailed: KeyError: 'x'; see {log}",
-        f"10 times so far: reward `mine` failed on prompt p1: JobFailed: KeyError: 'x'; see {log}",
-        f"100 times so far: reward `mine` failed on prompt p1: JobFailed: KeyError: 'x'; see {log}",
+        f"reward `mine` failed on prompt p1: KeyError: 'x'; see {log}",
+        f"10 times so far: reward `mine` failed on prompt p1: KeyError: 'x'; see {log}",
+        f"100 times so far: reward `mine` failed on prompt p1: KeyError: 'x'; see {log}",
     ]
 
 

@@ -85,8 +85,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"function": "mine_checked:narrow"}, "cannot be called with a prompt, an answer: too many"),
     ({"function": "mine_checked:exact", "arguments": {"j": 2}}, "unexpected keyword argument 'j'"),
     ({"function": "mine_checked:waits"}, "is a coroutine function"),
-    ({"function": "mine_checked:raises"}, "AttributeError: 'Answer' object has no attribute 'nothing'"),
-    ({"function": "mine_checked:raises_on_empty"}, "of an empty answer to prompt "),
+    ({"function": "mine_checked:raises"}, ": AttributeError: 'Answer' object has no attribute 'nothing'"),
+    ({"function": "mine_checked:raises_on_empty"}, "called with an empty answer to prompt "),
     ({"function": "mine_checked:none"}, "a score is a number, a bool or a Verdict, got NoneType"),
     ({"function": "mine_checked:text"}, "a score is a finite number, got '1.0'"),
     ({"function": "mine_checked:nan"}, "a score is a finite number, got nan"),
@@ -95,9 +95,13 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"function": "mine_checked:trl"}, "takes `completions`, a list, which is the signature of TRL"),
     ({"function": "mine_checked:trl_prompts", "group": True}, "a list, which is the signature of TRL"),
     ({"function": "mine_checked:slow", "timeout_seconds": 0.3}, "no verdict within"),
-    ({"function": "mine_checked:dies"}, "WorkerLost: "),
+    ({"function": "mine_checked:dies"}, ": the child ended with status "),
     ({"entry_point": "brevity"}, "no entry point 'brevity' in the group slipstream.rewards; installed: none"),
 ]
+
+
+INTERNAL = ("JobFailed", "WorkerLost")
+"""Names of our own exceptions, which say nothing to who wrote a reward."""
 
 
 def test_what_is_no_reward_is_refused_with_the_reason_and_the_signature_that_is_wanted(
@@ -110,6 +114,7 @@ def test_what_is_no_reward_is_refused_with_the_reason_and_the_signature_that_is_
         assert problem.severity == "error", reward
         assert problem.key == f"rewards.{position}.{'entry_point' if 'entry_point' in reward else 'function'}"
         assert reason in problem.reason, reward
+        assert not set(INTERNAL) & set(problem.reason.replace(":", " ").split()), reward
         if "cannot be imported" not in problem.reason:
             wanted = "answers, **arguments) and returns as many" if reward.get("group") else "a finite number"
             assert wanted in problem.remedy

@@ -154,7 +154,7 @@ def test_the_first_failure_of_a_reward_is_on_the_console(launcher: Launcher) -> 
     assert status == 0
     said = [line for line in out.splitlines() if line.startswith("reward `mine` failed")]
     assert said == [
-        "reward `mine` failed on prompt file/3: JobFailed: ValueError: no; see "
+        "reward `mine` failed on prompt file/3: ValueError: no; see "
         f"{launcher.latest.resolve() / 'logs' / 'verifier.log'}"
     ]
     assert out.index(said[0]) < out.index("step 5/5")

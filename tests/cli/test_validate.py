@@ -442,3 +442,37 @@ def test_a_layer_that_the_model_has_not_gets_no_adapter(
     assert "names `wq`" in complaint(capsys, job, *tiny)
     capsys.readouterr()
     assert main(["validate", str(job), "--set", "learner.lora.target_modules=[q_proj]"]) == 0  # no header
+
+
+def test_a_missing_package_of_the_data_is_said_with_the_command_that_installs_it(
+    job: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "reasoning_gym", None)
+    err = complaint(capsys, job, "data={kind: reasoning_gym, task: leg_counting}")
+    assert (
+        "data: kind is reasoning_gym, and the package reasoning_gym is not installed: "
+        "pip install 'slipstream[reasoning-gym]'; or name other data"
+    ) in err
+
+
+def test_an_evaluation_by_default_that_no_reward_is_named_for_is_said_with_the_reward_to_set(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    err = complaint(capsys, job, "rewards=[{name: mine, kind: numeric_match}]")
+    assert (
+        "evaluation.reward: is `exact_match` by default, which is not among the rewards (mine); set it to "
+        "`mine`, whose mean is then the accuracy"
+    ) in err
+
+
+def test_the_help_keeps_the_capitals_of_names(capsys: pytest.CaptureFixture[str]) -> None:
+    for command, name in (("doctor", "GPUs"), ("export", "Hugging Face"), ("cluster", "Kubernetes")):
+        with pytest.raises(SystemExit):
+            main([command, "--help"])
+        assert name in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_directory_has_no_revisions(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = make_model(job.parent / "here")
+    err = complaint(capsys, job, f"model.path={model}", "model.revision=v9")
+    assert "model.revision: is v9, and model.path is a directory, which has no revisions; leave it out" in err

@@ -52,6 +52,39 @@ def test_an_unknown_key_is_answered_from_its_section_and_then_from_the_others(
     assert f"{key}: unknown key; did you mean {meant}?" in error_of({}, override)
 
 
+def test_a_key_of_the_same_section_is_suggested_before_an_equal_one_of_another() -> None:
+    assert "did you mean `steps` or `algorithm.entropy.step`?" in error_of({"learner": {"step": 3}})
+    assert "did you mean `ranks` or `learner.lora.rank`?" in error_of({"learner": {"rank": 3}})
+
+
+@pytest.mark.parametrize(
+    ("tree", "meant"),
+    [
+        ({"algorithm": {"preset": False}}, "algorithm.preset: needs text, not false (YAML reads on, off, "),
+        (
+            {"algorithm": {"kl": "none"}},
+            'kl: is a section, with keys coefficient, estimator, placement, not "none"; it may be null',
+        ),
+        (
+            {"learner": None},
+            "learner: is a section, with keys activation_checkpointing, address, betas, checkpoint, …, "
+            "not null; leave it out for the defaults",
+        ),
+        ({"data": "train.jsonl"}, "data: is a section, with keys kind, "),
+        ({"rewards": {"name": "math"}}, "rewards: needs a list, as [a, b] or a line `- …` for each entry"),
+        (
+            {"learner": {"lora": {"target_modules": "q_proj"}}},
+            "  learner.lora.target_modules: needs a list, as [a, b] or a line `- …` for each entry, not "
+            '"q_proj"',
+        ),
+    ],
+)
+def test_a_value_of_the_wrong_shape_is_answered_with_the_one_that_is_needed(
+    tree: dict[str, object], meant: str
+) -> None:
+    assert meant in error_of(tree)
+
+
 def test_a_key_like_none_is_answered_with_no_other() -> None:
     assert error_of({"qwertyuiop": 1}).endswith("qwertyuiop: unknown key")
 

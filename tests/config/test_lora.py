@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from slipstream.config import load_config, parse_config
+from slipstream.config.checks import check_config
 from slipstream.config.load import dump_config, dump_given
 
 
@@ -37,3 +38,12 @@ def test_pods_read_what_was_decided_and_a_resumed_run_decides_the_same(tmp_path:
 
 def test_a_run_without_adapters_has_none() -> None:
     assert parse_config({"model": {"tiny": {}}}, ["model.dtype=bfloat16"]).learner.lora is None
+
+
+def test_merging_in_bfloat16_is_noted() -> None:
+    def notes(*overrides: str) -> list[str]:
+        config = parse_config({"model": {"tiny": {}}}, ["learner.lora.rank=8", *overrides])
+        return [problem.severity for problem in check_config(config) if problem.key == "learner.lora.serve"]
+
+    assert notes("model.dtype=bfloat16", "learner.lora.serve=merged") == ["note"]
+    assert notes("model.dtype=bfloat16") == notes("learner.lora.serve=merged") == []

@@ -32,7 +32,7 @@ def shape(value: float) -> Reward:
 
 
 def failed(name: str) -> Reward:
-    return Reward(name=name, value=0.0, outcome=Outcome.ERROR, detail="JobFailed: KeyError")
+    return Reward(name=name, value=0.0, outcome=Outcome.ERROR, detail="KeyError")
 
 
 def logged(*vectors: tuple[Reward, ...], at: Sequence[float] = (0.0,)) -> list[Event]:
@@ -55,7 +55,7 @@ def test_each_failed_reward_is_logged_once_in_a_while() -> None:
         ("reward failed", "shape"),
         ("reward failed", "right"),
     ]
-    assert events[0].values["detail"] == "JobFailed: KeyError"
+    assert events[0].values["detail"] == "KeyError"
 
 
 def test_a_group_that_is_rewarded_alike_is_logged_with_a_sample() -> None:

@@ -76,7 +76,15 @@ def test_byte_order_mark_blank_lines_and_crlf_are_read(tmp_path: Path) -> None:
         (b'{"prompt": "q", "answer": ' + b"9" * 10_000 + b"}", "not valid JSON"),
         (b'["q", "a"]', "a JSON object is needed, not a list"),
         (b"null", "a JSON object is needed, not null"),
-        (b'{"answer": "a"}', "needs either `prompt` or `messages`, has neither"),
+        (
+            b'{"question": "q", "answer": "a"}',
+            "needs either `prompt` or `messages`, has neither \\(the row has `question`, `answer`\\); "
+            "data.prompt_column names the prompt's",
+        ),
+        (
+            b'{"prompt": "q", "solution": "a"}',
+            "`answer`: missing or null \\(the row has `prompt`, `solution`\\); the ground truth is needed",
+        ),
         (
             b'{"prompt": "q", "messages": [{"role": "user", "content": "q"}], "answer": "a"}',
             "needs either `prompt` or `messages`, has both",
@@ -280,7 +288,7 @@ def test_a_training_row_without_its_demonstration_is_an_error_and_a_held_out_row
     prompts = source(path, held_out_path=held_out, demonstration_column="thought")
     assert prompts.demonstration(0)[1] == "so 1"
     write(path, [*rows, {"prompt": "r", "answer": "2", "thought": None}])
-    with pytest.raises(ValueError, match=r"d\.jsonl, line 2: `thought`: missing or null; a demonstration"):
+    with pytest.raises(ValueError, match=r"d\.jsonl, line 2: `thought`: missing or null \(the row has "):
         source(path, held_out_path=held_out, demonstration_column="thought")
 
 

@@ -26,6 +26,7 @@ from slipstream.cli.clusters.probe import add_probe
 from slipstream.cli.doctor import add_doctor
 from slipstream.cli.errors import CommandError
 from slipstream.cli.score import add_score
+from slipstream.cli.sentence import sentence
 
 USAGE_ERROR, FAILED, KILLED = 2, 1, 130
 
@@ -129,11 +130,11 @@ def _parser() -> argparse.ArgumentParser:
     warmup.add_argument("--output", type=Path, metavar="DIR", help="where the model goes; default: the cache")
     warmup.add_argument("--steps", type=int, help="optimizer steps")
     text = "list the algorithms, or explain one"
-    algorithms = commands.add_parser("algorithms", help=text, description=text.capitalize() + ".")
+    algorithms = commands.add_parser("algorithms", help=text, description=sentence(text))
     algorithms.add_argument("preset", nargs="?", metavar="NAME", help="a preset, or the kind of a part")
     algorithms.set_defaults(command=_algorithms)
     text = "write a checkpoint as a Hugging Face directory"
-    export = commands.add_parser("export", help=text, description=text.capitalize() + ".")
+    export = commands.add_parser("export", help=text, description=sentence(text))
     export.add_argument("checkpoint", type=Path, help="a checkpoint, or a run: its newest one")
     export.add_argument("output", type=Path, help="directory to make")
     of = "of the weights; default: that of the run (learner.checkpoint.model_dtype, else model.dtype)"
@@ -149,7 +150,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_certs(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     text = "make or renew certificates for development: an authority, and one certificate for each role"
-    certs = commands.add_parser("certs", help=text, description=text.capitalize() + ".")
+    certs = commands.add_parser("certs", help=text, description=sentence(text))
     certs.add_argument("directory", type=Path, metavar="DIR", help="where they are, or will be")
     certs.add_argument("--roles", nargs="+", action="extend", default=[], metavar="ROLE", help="default: all")
     certs.add_argument(
@@ -171,7 +172,7 @@ def _command(
     function: Callable[[argparse.Namespace], int],
     help: str,
 ) -> argparse.ArgumentParser:
-    parser = commands.add_parser(name, help=help, description=help.capitalize() + ".")
+    parser = commands.add_parser(name, help=help, description=sentence(help))
     parser.add_argument("config", nargs="?", type=Path, metavar="CONFIG", help="YAML file of the run")
     parser.add_argument(
         "--set", action="extend", nargs="+", default=[], metavar="KEY=VALUE", help="replace one key, dotted"

@@ -13,6 +13,7 @@ from typing import Any
 
 from slipstream import __version__
 from slipstream.cli.errors import CommandError
+from slipstream.cli.sentence import sentence
 
 REPORT = "slipstream.verifier.sandbox.report"
 REPORT_SECONDS = 90.0
@@ -42,7 +43,7 @@ def doctor_command(arguments: argparse.Namespace) -> int:
 def add_doctor(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """The command's place in the parser."""
     text = "say what this machine has: versions, GPUs, and the layers of isolation for programs"
-    doctor = commands.add_parser("doctor", help=text, description=text.capitalize() + ".")
+    doctor = commands.add_parser("doctor", help=text, description=sentence(text))
     doctor.set_defaults(command=doctor_command)
 
 

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 from slipstream.cli.errors import UsageError
@@ -16,7 +17,7 @@ from slipstream.config.hub import is_hub_id
 from slipstream.config.sections.model import ModelConfig
 from slipstream.hub.access import HubError
 from slipstream.hub.model import HubModel, local
-from slipstream.hub.revisions import commits, with_commits
+from slipstream.hub.revisions import commits, hub_data, with_commits
 
 FETCH = "slipstream.cli.fetch"
 REVISIONS = "revisions.json"
@@ -27,10 +28,19 @@ GIGABYTE = 1e9
 
 def pinned(config: RunConfig, *, resume: str | None = None) -> RunConfig:
     """The configuration with commits; a resumed run keeps to its own. Errors: UsageError."""
+    _require_datasets(config)
     try:
         return with_commits(config, {} if resume is None else _known(config, resume))
     except HubError as error:
         raise UsageError(str(error)) from error
+
+
+def _require_datasets(config: RunConfig) -> None:
+    """Said before the hub is asked for anything. Errors: UsageError."""
+    if find_spec("datasets") is None and any(hub_data(config)):
+        raise UsageError(
+            "data.kind is hub, and the package datasets is not installed: pip install 'slipstream[datasets]'"
+        )
 
 
 def write_revisions(run: Path, given: RunConfig, resolved: RunConfig) -> None:

@@ -6,11 +6,13 @@ import os
 import sys
 from pathlib import Path
 
+from slipstream.cli.sentence import sentence
+
 
 def add_score(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """The command and its options."""
     text = "score completions in a file of your own"
-    score = commands.add_parser("score", help=text, description=text.capitalize() + ".")
+    score = commands.add_parser("score", help=text, description=sentence(text))
     score.add_argument(
         "file",
         type=Path,

@@ -14,6 +14,7 @@ from slipstream.config.place import place
 from slipstream.config.schema import RunConfig
 from slipstream.config.suggest import unknown_key
 from slipstream.config.unique_keys import DuplicateKey, UniqueKeys
+from slipstream.config.wrong_type import wrong_type
 
 # Environment variables that a pod reads, and the key that each one sets.
 ENVIRONMENT = {
@@ -149,7 +150,7 @@ def _with(below: Any, keys: Sequence[str], value: Any) -> Any:
 
 def _explain(problem: Mapping[str, Any]) -> list[str]:
     """What is wrong, a line each."""
-    where = [str(part) for part in problem["loc"]]
+    where = [str(part) for part in problem["loc"] if not _names_a_type(part)]
     key = ".".join(where) or "(top level)"
     if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         return unknown_key(problem["loc"], problem.get("input"))
@@ -158,8 +159,16 @@ def _explain(problem: Mapping[str, Any]) -> list[str]:
     if problem["type"] == "value_error":  # raised by the schema, which says what it got
         reason = problem["msg"].removeprefix("Value error, ")
         return [f"{key}: {reason}" if where else reason]
+    reason = wrong_type(problem["type"], problem["loc"], problem.get("input"))
+    if reason:
+        return [f"{key}: {reason}"]
     got = f" (got {problem['input']!r})" if not isinstance(problem.get("input"), dict) else ""
     return [f"{key}: {problem['msg']}{got}"]
+
+
+def _names_a_type(part: str | int) -> bool:
+    """Whether a part of a place is pydantic's name of an alternative, such as `tuple[str, ...]`."""
+    return isinstance(part, str) and "[" in part
 
 
 def _kind_needed(context: Mapping[str, Any]) -> str:

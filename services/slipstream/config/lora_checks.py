@@ -19,6 +19,18 @@ def _served_rank(config: RunConfig) -> Iterator[Problem]:
         )
 
 
+def _rounded_away(config: RunConfig) -> Iterator[Problem]:
+    lora = config.learner.lora
+    if lora is not None and lora.serve == "merged" and config.model.dtype == "bfloat16":
+        yield Problem(
+            key="learner.lora.serve",
+            reason="is `merged`, and with model.dtype bfloat16 a merged weight is rounded, which loses small "
+            "changes: what is sampled differs more and more from what is trained",
+            remedy="leave it out: `adapter` is then the default",
+            severity="note",
+        )
+
+
 def _averaged_reference(config: RunConfig) -> Iterator[Problem]:
     if config.learner.lora is not None and config.algorithm.reference.kind == "ema":
         yield Problem(
@@ -31,5 +43,6 @@ def _averaged_reference(config: RunConfig) -> Iterator[Problem]:
 
 LORA_CHECKS: Final[tuple[Callable[[RunConfig], Iterator[Problem]], ...]] = (
     _served_rank,
+    _rounded_away,
     _averaged_reference,
 )

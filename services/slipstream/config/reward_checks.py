@@ -26,10 +26,14 @@ def _rewards(config: RunConfig) -> Iterator[Problem]:
             reason = f"`{name}` is there {times} times, and a reward vector has one entry a name"
             yield Problem(key="rewards", reason=reason, remedy="keep one of them")
     if config.evaluation.reward not in names:
+        default = "" if "reward" in config.evaluation.model_fields_set else " by default"
         yield Problem(
             key="evaluation.reward",
-            reason=f"is `{config.evaluation.reward}`, which is not among the rewards ({', '.join(names)})",
-            remedy="name one of them",
+            reason=f"is `{config.evaluation.reward}`{default}, which is not among the rewards "
+            f"({', '.join(names)})",
+            remedy="set it to the one whose mean is the accuracy"
+            if len(names) > 1
+            else f"set it to `{names[0]}`, whose mean is then the accuracy",
         )
 
 

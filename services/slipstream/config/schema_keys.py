@@ -41,6 +41,12 @@ def keys_at(where: Sequence[str | int]) -> set[str]:
     return {key for section in _walked(where)[0] for key in fields_of(section)}
 
 
+def is_optional(where: Sequence[str | int]) -> bool:
+    """Whether the key at a place may be null."""
+    annotations = [fields_of(section).get(str(where[-1])) for section in _walked(where[:-1])[0]]
+    return any(type(None) in typing.get_args(annotation) for annotation in annotations)
+
+
 @lru_cache(maxsize=1)
 def paths() -> Mapping[str, tuple[str, ...]]:
     """Every key of the schema → its dotted paths, the shortest first; an entry of a list is written `[]`."""

@@ -12,6 +12,8 @@ LEAST_LIKENESS = 0.6
 HOME_ADVANTAGE = 0.15
 """So much more alike must a key of another section be, to be suggested before one of the same."""
 MOST_PLACES = 3
+CLOSE = 0.85
+"""So much alike are a key and one of the same section that differ by a letter, such as `step` and `steps`."""
 
 
 def unknown_key(where: Sequence[str | int], value: object) -> list[str]:
@@ -42,11 +44,12 @@ def _hint(where: Sequence[str | int]) -> str:
         reason = why_misplaced(str(where[2]), key)
         if reason:
             return f": {reason}"
+    near = _nearest(key, keys_at(where[:-1]))
     elsewhere = paths().get(key, ())
     if elsewhere:
-        places = " or ".join(f"`{path}`" for path in elsewhere[:MOST_PLACES])
+        same_section = [near] if likeness(key, near) >= CLOSE else []
+        places = " or ".join(f"`{path}`" for path in [*same_section, *elsewhere][:MOST_PLACES])
         return f"; did you mean {places}?"
-    near = _nearest(key, keys_at(where[:-1]))
     far = _nearest(key, paths())
     if far and likeness(key, far) > max(LEAST_LIKENESS, likeness(key, near)) + HOME_ADVANTAGE:
         return f"; did you mean `{paths()[far][0]}`?"

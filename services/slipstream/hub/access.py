@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from slipstream.config.hub import HubAccess
+from slipstream.config.place import place
 
 Result = TypeVar("Result")
 
@@ -42,7 +43,7 @@ def token_of(access: HubAccess) -> str | None:
     try:
         token = access.token_file.read_text(encoding="utf-8").strip()
     except OSError as error:
-        raise HubError(f"token_file {access.token_file} cannot be read: {error.strerror}") from error
+        raise HubError(f"token_file {place(access.token_file)} cannot be read: {error.strerror}") from error
     if not token:
         raise HubError(f"token_file {access.token_file} is empty; write an access token of the hub into it")
     return token
@@ -53,17 +54,19 @@ def is_offline(access: HubAccess) -> bool:
     return access.offline or bool(library().constants.HF_HUB_OFFLINE)
 
 
-def persistent(call: Callable[[], Result], *, what: str, access: HubAccess) -> Result:
+def persistent(
+    call: Callable[[], Result], *, what: str, access: HubAccess, attempts: int = ATTEMPTS
+) -> Result:
     """The result of a call to the hub, tried again while the network or the hub fails for a moment.
 
     Files that were loaded whole are not loaded again. Errors: HubError.
     """
-    for attempt in range(ATTEMPTS):
+    for attempt in range(attempts):
         try:
             return call()
         except Exception as error:  # sorted by what the reader can do; unknown ones go on
-            if not _passes(error) or attempt == ATTEMPTS - 1:
-                message = explained(error, what=what, access=access)
+            if not _passes(error) or attempt == attempts - 1:
+                message = explained(error, what=what, access=access, attempts=attempts)
                 if message is None:
                     raise
                 raise HubError(message) from error
@@ -71,7 +74,7 @@ def persistent(call: Callable[[], Result], *, what: str, access: HubAccess) -> R
     raise AssertionError("unreachable")
 
 
-def explained(error: Exception, *, what: str, access: HubAccess) -> str | None:
+def explained(error: Exception, *, what: str, access: HubAccess, attempts: int) -> str | None:
     """What a failure of the library means; None for an error that is not of the hub or the network."""
     errors = library().errors
     given = "HF_TOKEN or token_file" if access.token_file is None else f"the token in {access.token_file}"
@@ -96,9 +99,8 @@ def explained(error: Exception, *, what: str, access: HubAccess) -> str | None:
     if _passes(error):
         reason = str(error).strip().splitlines() or [type(error).__name__]
         return (
-            f"the hub did not answer for {what} after {ATTEMPTS} attempts ({reason[0]}): check the network, "
-            "HF_ENDPOINT and proxies, and start again: files that were loaded whole are kept. If a directory "
-            f"was meant: {Path.cwd()} has none of that name"
+            f"the hub did not answer for {what} after {attempts} attempts ({reason[0]}): check the network, "
+            f"HF_ENDPOINT and proxies, and start again: files that were loaded whole are kept{_meant(what)}"
         )
     if isinstance(error, (errors.LocalEntryNotFoundError, errors.FileMetadataError)):
         return f"{what} could not be loaded: {str(error).strip().splitlines()[0]}"
@@ -119,6 +121,13 @@ def _passes(error: BaseException | None) -> bool:
     if isinstance(error, errors.LocalEntryNotFoundError):  # the library's answer to a failed request
         return _passes(error.__cause__ or error.__context__)
     return type(error) is OSError and "Consistency check failed" in str(error)
+
+
+def _meant(what: str) -> str:
+    """What else an id may have been meant for."""
+    if not what.startswith("model.path"):
+        return ""
+    return f". If a directory was meant: {Path.cwd()} has none of that name"
 
 
 def _status(error: Any) -> int | None:

@@ -1,27 +1,39 @@
 """The commits of a run: every branch or tag on the hub that the configuration names, resolved once."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
 
 from slipstream.config import RunConfig
 from slipstream.config.data import DataConfig, HubData, MixtureData, TaskData, parts
 from slipstream.config.hub import HubAccess, is_commit, is_hub_id
 from slipstream.config.sections.model import ModelConfig
+from slipstream.config.stage_runs import StageRun, stage_runs
+from slipstream.config.stages import Stage
 from slipstream.hub.access import is_offline, library, persistent, token_of
 
 SMALLEST = {"model": "config.json", "dataset": "README.md"}
 """A file that is loaded to learn the commit, which the cache then knows by the revision's name."""
+ATTEMPTS = 3
+"""For the first question to the hub: without a network the answer comes in two seconds."""
 
 
 def with_commits(config: RunConfig, known: Mapping[str, str]) -> RunConfig:
-    """The configuration with commits for revisions; those of `known` (see `commits`) are kept.
-
-    Errors: HubError.
+    """The configuration with commits for revisions, those of its stages too; `known` ones (see `commits`)
+    are kept, and each revision is asked for once. Errors: HubError; ConfigError of a stage.
     """
+    known = dict(known)
     model, data = _model(config.model, known), _data(config.data, known)
-    if model is config.model and data is config.data:
+    stages = tuple(_stage(stage_run, known) for stage_run in stage_runs(config))
+    if model is config.model and data is config.data and stages == config.stages:
         return config
-    return config.model_copy(update={"model": model, "data": data})
+    return config.model_copy(update={"model": model, "data": data, "stages": stages})
+
+
+def hub_data(config: RunConfig) -> Iterator[HubData]:
+    """The data sets of the hub that a run or one of its stages reads."""
+    own = [stage_run.config.data for stage_run in stage_runs(config) if _sets_data(stage_run.stage)]
+    for data in (config.data, *own):
+        yield from (part for part in parts(data) if isinstance(part, HubData))
 
 
 def commits(given: RunConfig, pinned: RunConfig) -> dict[str, str]:
@@ -29,8 +41,8 @@ def commits(given: RunConfig, pinned: RunConfig) -> dict[str, str]:
     found = {}
     if is_hub_id(given.model.path) and pinned.model.revision is not None:
         found[_key("model", str(given.model.path), given.model)] = pinned.model.revision
-    for before, after in zip(parts(given.data), parts(pinned.data), strict=True):
-        if isinstance(before, HubData) and isinstance(after, HubData) and after.revision is not None:
+    for before, after in zip(hub_data(given), hub_data(pinned), strict=True):
+        if after.revision is not None:
             found[_key("dataset", before.id, before)] = after.revision
     return found
 
@@ -46,13 +58,32 @@ def unpinned(config: RunConfig) -> list[str]:
     return keys
 
 
-def _model(model: ModelConfig, known: Mapping[str, str]) -> ModelConfig:
+def _model(model: ModelConfig, known: MutableMapping[str, str]) -> ModelConfig:
     if not is_hub_id(model.path):
         return model
     return model.model_copy(update={"revision": _commit("model", str(model.path), model, known)})
 
 
-def _data(data: DataConfig, known: Mapping[str, str]) -> DataConfig:
+def _sets_data(stage: Stage) -> bool:
+    return any(_is_of_data(key) for key in stage.set)
+
+
+def _is_of_data(key: str) -> bool:
+    return key == "data" or key.startswith("data.")
+
+
+def _stage(stage_run: StageRun, known: MutableMapping[str, str]) -> Stage:
+    """The stage with commits in the data that it sets."""
+    stage, given = stage_run.stage, stage_run.config.data
+    data = _data(given, known) if _sets_data(stage) else given
+    if data is given:
+        return stage
+    others = {key: value for key, value in stage.set.items() if not _is_of_data(key)}
+    own = {**others, "data": data.model_dump(mode="json", exclude_unset=True)}
+    return stage.model_copy(update={"set": own})
+
+
+def _data(data: DataConfig, known: MutableMapping[str, str]) -> DataConfig:
     if not any(isinstance(part, HubData) for part in parts(data)):
         return data
     if isinstance(data, MixtureData):
@@ -60,20 +91,20 @@ def _data(data: DataConfig, known: Mapping[str, str]) -> DataConfig:
     return _part(data, known)
 
 
-def _part(part: TaskData, known: Mapping[str, str]) -> TaskData:
+def _part(part: TaskData, known: MutableMapping[str, str]) -> TaskData:
     if not isinstance(part, HubData):
         return part
     return part.model_copy(update={"revision": _commit("dataset", part.id, part, known)})
 
 
-def _commit(kind: str, name: str, access: HubAccess, known: Mapping[str, str]) -> str:
+def _commit(kind: str, name: str, access: HubAccess, known: MutableMapping[str, str]) -> str:
     if access.revision is not None and is_commit(access.revision):
         return access.revision
     key = _key(kind, name, access)
     if key in known:
         return known[key]
     what = f"{'model.path' if kind == 'model' else 'data set'} {name}"
-    return persistent(lambda: _snapshot(kind, name, access), what=what, access=access).name
+    return persistent(lambda: _snapshot(kind, name, access), what=what, access=access, attempts=ATTEMPTS).name
 
 
 def _snapshot(kind: str, name: str, access: HubAccess) -> Path:

@@ -82,7 +82,10 @@ def puzzles(recipe: str) -> Any:
         import reasoning_gym
         from reasoning_gym.factory import DATASETS
     except ImportError as error:
-        raise ImportError(f"data.kind reasoning_gym needs `slipstream[reasoning-gym]`: {error}") from error
+        raise ImportError(
+            "kind is reasoning_gym, and the package reasoning_gym is not installed: "
+            "pip install 'slipstream[reasoning-gym]'"
+        ) from error
     if wanted["task"] not in DATASETS:
         raise ValueError(
             f"reasoning_gym has no task {wanted['task']!r}{''.join(_nearest(wanted['task'], DATASETS))}"

@@ -92,7 +92,10 @@ def _datasets(data: HubData) -> Any:
         import datasets
         import datasets.exceptions
     except ImportError as error:
-        raise ImportError(f"{named(data, data.split)}: needs `slipstream[datasets]`") from error
+        raise ImportError(
+            f"{named(data, data.split)}: the package datasets is not installed: "
+            "pip install 'slipstream[datasets]'"
+        ) from error
     datasets.disable_progress_bars()
     if data.offline:  # both libraries read the variable when they are imported
         hub.constants.HF_HUB_OFFLINE = True

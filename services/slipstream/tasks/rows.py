@@ -54,11 +54,12 @@ def _example(row: Row, origin: Origin, number: int, columns: Columns, *, demonst
         present = "neither" if text is None else "both"
         raise ValueError(
             f"{where}: needs either `{columns.prompt_column}` or `{columns.messages_column}`, has {present}"
+            + (f"{_others(row)}; data.prompt_column names the prompt's" if text is None else "")
         )
     prompt = Prompt(
         prompt_id=f"{origin.short}:{number}",
         task=origin.task,
-        answer=_answer(row.get(columns.answer_column), f"{where}: `{columns.answer_column}`"),
+        answer=_answer(row, where, columns.answer_column),
         text="" if text is None else _text(text, f"{where}: `{columns.prompt_column}`"),
         messages=() if turns is None else _messages(turns, f"{where}: `{columns.messages_column}`"),
         fields=_fields(row, where, columns),
@@ -73,8 +74,8 @@ def _demonstration(row: Row, where: str, columns: Columns) -> str | None:
         return None
     if row.get(column) is None:
         raise ValueError(
-            f"{where}: `{column}`: missing or null; a demonstration is needed in every training row; without "
-            "demonstration_column the answers are imitated"
+            f"{where}: `{column}`: missing or null{_others(row)}; a demonstration is needed in every "
+            "training row; without demonstration_column the answers are imitated"
         )
     return _text(row[column], f"{where}: `{column}`")
 
@@ -92,12 +93,22 @@ def _fields(row: Row, where: str, columns: Columns) -> dict[str, str]:
     }
 
 
-def _answer(value: Any, where: str) -> str:
+def _answer(row: Row, where: str, column: str) -> str:
+    value = row.get(column)
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if value is None:
-        raise ValueError(f"{where}: missing or null; the ground truth is needed as text or a whole number")
-    return _text(value, where)
+        raise ValueError(
+            f"{where}: `{column}`: missing or null{_others(row)}; the ground truth is needed as text or a "
+            "whole number, and data.answer_column names its column"
+        )
+    return _text(value, f"{where}: `{column}`")
+
+
+def _others(row: Row) -> str:
+    """The columns that a row does have."""
+    present = [f"`{key}`" for key, value in row.items() if value is not None]
+    return f" (the row has {', '.join(present)})" if present else ""
 
 
 def _messages(turns: Any, where: str) -> tuple[ChatMessage, ...]:

@@ -40,8 +40,8 @@ def failed(detail: str) -> Verdict:
 
 
 def said(error: BaseException) -> str:
-    """An exception in words."""
-    return f"{type(error).__name__}: {error}"
+    """An exception in words: its type as well, unless its message says all (`says_all`)."""
+    return str(error) if getattr(error, "says_all", False) else f"{type(error).__name__}: {error}"
 
 
 class UnusableGroundTruth(ValueError):

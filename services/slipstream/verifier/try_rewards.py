@@ -79,7 +79,7 @@ def _tried(config: RunConfig, reward: CustomConfig, rows: Sequence[Row]) -> Trie
         for text, verdict in ((demonstration, right), ("", empty)):
             if verdict.outcome is Outcome.ERROR:
                 whose = f"the answer {text[:60]!r}" if text else "an empty answer"
-                return {"refused": f"of {whose} to prompt {prompt.prompt_id} it says {verdict.detail}"}
+                return {"refused": f"called with {whose} to prompt {prompt.prompt_id}: {verdict.detail}"}
         said_of_row = said_of_row or {"row": number, "demonstration": _shown(right), "empty": _shown(empty)}
     return {"refused": refused, **said_of_row}
 

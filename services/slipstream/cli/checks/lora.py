@@ -1,16 +1,12 @@
 """Does the model have the layers that adapters are wanted for? Reads the headers of its weights, no more."""
 
-import json
-import struct
 from collections.abc import Iterator
-from pathlib import Path
 
-from slipstream.cli.checks.model import SAFETENSORS_PREFIX_BYTES, ModelFiles
+from slipstream.cli.checks.model import ModelFiles, shapes_in
 from slipstream.config import RunConfig
 from slipstream.config.checks import Problem
 
 TINY_LAYERS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-LARGEST_HEADER_BYTES = 100_000_000
 SUFFIX = ".weight"
 
 
@@ -38,18 +34,6 @@ def _layers(config: RunConfig, model: ModelFiles | None) -> list[str]:
     return [
         name.removesuffix(SUFFIX)
         for file in sorted(config.model.path.glob("*.safetensors"))
-        for name, shape in _shapes(file)
+        for name, shape in shapes_in(file).items()
         if name.endswith(SUFFIX) and len(shape) == 2 and shape[0] != vocabulary
     ]
-
-
-def _shapes(file: Path) -> list[tuple[str, list[int]]]:
-    """Name and shape of every tensor of a file; none where its header is not one."""
-    with file.open("rb") as opened:
-        prefix = opened.read(SAFETENSORS_PREFIX_BYTES)
-        size = struct.unpack("<Q", prefix)[0] if len(prefix) == SAFETENSORS_PREFIX_BYTES else 0
-        header = opened.read(size) if size <= LARGEST_HEADER_BYTES else b""
-    try:
-        return [(name, entry["shape"]) for name, entry in json.loads(header).items() if "shape" in entry]
-    except (ValueError, AttributeError, TypeError):
-        return []

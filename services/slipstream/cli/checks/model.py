@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from slipstream.config import RunConfig
 from slipstream.config.architecture import context_of, text_settings, why_unusable
 from slipstream.config.checks import Problem
+from slipstream.config.hub import is_commit
 from slipstream.config.place import place
 
 if TYPE_CHECKING:
@@ -42,7 +43,15 @@ def read_model(config: RunConfig) -> ModelFiles | None:
     path = config.model.path
     if path is None:
         return None
-    to_be_loaded = config.model.revision is not None  # of the hub; the run loads the weights
+    revision = config.model.revision
+    if path.is_dir() and revision is not None and not is_commit(revision):
+        named = Problem(
+            key="model.revision",
+            reason=f"is {revision}, and model.path is a directory, which has no revisions",
+            remedy="leave it out, or set model.path to the id of a model on the hub",
+        )
+        return ModelFiles(config={}, tokenizer=None, problems=(named,))
+    to_be_loaded = revision is not None  # of the hub; the run loads the weights
     missing = tuple(_missing(path, to_be_loaded=to_be_loaded))
     if missing:
         return ModelFiles(config={}, tokenizer=None, problems=missing)
@@ -56,17 +65,19 @@ def read_model(config: RunConfig) -> ModelFiles | None:
 
 def parameters_of(path: Path) -> int:
     """Parameters of a model directory, from the headers of its files; 0 for a file that cannot be read."""
-    return sum(_numbers_in(file) for file in path.glob("*.safetensors"))
+    files = path.glob("*.safetensors")
+    return sum(math.prod(shape) for file in files for shape in shapes_in(file).values())
 
 
-def _numbers_in(file: Path) -> int:
+def shapes_in(file: Path) -> dict[str, list[int]]:
+    """Name → shape of the tensors of a safetensors file; nothing for one that cannot be read."""
     try:
         with file.open("rb") as stream:
             (size,) = struct.unpack("<Q", stream.read(SAFETENSORS_PREFIX_BYTES))
             header = json.loads(stream.read(min(size, LARGEST_HEADER_BYTES)))
-        return sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
+        return {name: tensor["shape"] for name, tensor in header.items() if name != "__metadata__"}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error):
-        return 0
+        return {}
 
 
 def _unusable(reason: str) -> Problem:

@@ -32,7 +32,7 @@ def check_prompts(config: RunConfig, model: ModelFiles | None) -> list[Problem]:
     except (ValueError, OSError) as error:
         return [Problem(key="data", reason=str(error), remedy="correct the file, or name another")]
     except ImportError as error:
-        remedy = "install the extra that is named, or else `slipstream[learner]`"
+        remedy = "or name other data"
         return [Problem(key="data", reason=str(error), remedy=remedy)]
     prompts = list(looked_at(config, source))
     problems = [*_held_out(config, source), *_unjudgeable(config, prompts), *_conversations(config, prompts)]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slipstream.cli.errors import CommandError, UsageError
+from slipstream.cli.sentence import sentence
 
 if TYPE_CHECKING:
     from slipstream.cluster.api import Api
@@ -22,7 +23,7 @@ UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 def add_cluster(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the command `cluster` with its own commands. Imports nothing heavy."""
     text = "look after a run on Kubernetes"
-    cluster = commands.add_parser("cluster", help=text, description=text.capitalize() + ".")
+    cluster = commands.add_parser("cluster", help=text, description=sentence(text))
     own = cluster.add_subparsers(required=True, metavar="COMMAND")
     status = _add(own, "status", _status, "pods, versions, staleness, ledger and autoscalers")
     status.add_argument("--json", action="store_true", help="everything, as one JSON object")
@@ -55,7 +56,7 @@ def add_cluster(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
 def _add(
     commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, command: Command, help: str
 ) -> argparse.ArgumentParser:
-    parser = commands.add_parser(name, help=help, description=help.capitalize() + ".")
+    parser = commands.add_parser(name, help=help, description=sentence(help))
     parser.add_argument("--release", metavar="NAME", help="Helm release; default: the only one there is")
     parser.add_argument("-n", "--namespace", metavar="NAME", help="default: that of the context")
     parser.add_argument("--context", metavar="NAME", help="of the kubeconfig; default: its current one")

@@ -4,6 +4,8 @@ import argparse
 import asyncio
 from pathlib import Path
 
+from slipstream.cli.sentence import sentence
+
 TARGETS = {
     "replay": "replay is healthy, and Redis behind it answers with a ledger that closes",
     "verifier": "the verifier is healthy",
@@ -19,7 +21,7 @@ def add_probe(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     probe = commands.add_parser(
         "probe",
         help=text,
-        description=f"{text.capitalize()}; one line a check. Exit status 1 when one fails.",
+        description=sentence(f"{text}; one line a check. Exit status 1 when one fails"),
         epilog="; ".join(f"{name}: {meaning}" for name, meaning in TARGETS.items()) + ".",
     )
     probe.add_argument("target", choices=TARGETS, help="what to ask")

@@ -32,6 +32,8 @@ FATES = ("overrun", "lost", "worn", "cancelled")
 class JobFailed(Exception):
     """The function of a job raised; the message says what."""
 
+    says_all = True
+
 
 class Workers:
     """Child processes that judge answers, one job at a time each."""

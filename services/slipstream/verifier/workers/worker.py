@@ -33,6 +33,8 @@ LEAST_PATIENCE_SECONDS = 2.0
 class WorkerLost(SlipstreamError):
     """The infrastructure failed a job: its child was killed, could not start, or got no time of a core."""
 
+    says_all = True
+
 
 class Unprepared(WorkerLost, ConfigError):
     """A child lives, and cannot import or load what the configuration names; the message says why."""
