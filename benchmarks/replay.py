@@ -94,7 +94,8 @@ class Load:
                 wait_seconds=5,
                 hand_out=hand_out,
             )
-            batch = [response.group async for response in self._stub.SampleBatch(request)]
+            call = self._stub.SampleBatch(request)
+            batch = [response.group async for response in call if response.group]
             if not batch:
                 continue
             await self._train(batch, hand_out)

@@ -34,6 +34,11 @@ class Relay(grpc.GenericRpcHandler):
         await self._server.start()
         return f"127.0.0.1:{port}"
 
+    async def close(self) -> None:
+        """End every call that it passes on."""
+        await self._server.stop(grace=0)
+        await self._channel.close()
+
     def service(self, handler_call_details: Any) -> Any:
         """On the wire a unary call is a stream of one message, so one kind of handler serves all."""
         return grpc.stream_stream_rpc_method_handler(partial(self._pass, handler_call_details.method))

@@ -198,7 +198,7 @@ class Driver:
             hand_out=hand_out,
         )
         call = self.stub.SampleBatch(request)
-        batch = [types_pb2.Group.FromString(response.group) async for response in call]
+        batch = [types_pb2.Group.FromString(answer.group) async for answer in call if answer.group]
         self.learner.hand_outs.update({member.group_id: hand_out for member in batch})
         return batch
 

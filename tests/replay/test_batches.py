@@ -1,6 +1,7 @@
 """Sampling, acking, releasing, keeping, and a learner that comes back."""
 
 import asyncio
+import time
 from collections.abc import Sequence
 
 import grpc
@@ -105,6 +106,17 @@ async def test_a_learner_that_goes_away_in_the_middle_of_a_batch_releases_it(rep
         return (ledger.in_flight, ledger.buffered) == (0, 4)
 
     await until(released)
+
+
+@scenario()
+async def test_a_learner_that_waits_hears_each_second_that_there_is_no_batch_yet(replay: Driver) -> None:
+    request = pb.SampleBatchRequest(
+        groups=1, max_staleness=8, wait_seconds=2.5, hand_out=replay.learner.next_hand_out()
+    )
+    began = time.monotonic()
+    heard = [(answer.group, time.monotonic() - began) async for answer in replay.stub.SampleBatch(request)]
+    assert [group for group, _ in heard] == [b"", b""]
+    assert heard[0][1] < 2
 
 
 @scenario(depth=0)

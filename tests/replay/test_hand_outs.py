@@ -1,9 +1,13 @@
 """A batch belongs to its newest hand-out: what an older one does, or its learner, changes nothing."""
 
 import asyncio
+import time
+from pathlib import Path
 
 import grpc
 import pytest
+from faults.fault import NO_FAULT, Fault, FaultFile
+from faults.relay import Relay
 from replay.driver import ACCEPTED, Driver, completion, failure, scenario, until
 from replay.half_open import proxy_to
 from slipstream.learner.clients import ReplayClient, TrainedTwice
@@ -50,6 +54,29 @@ def test_the_late_end_of_a_broken_stream_does_not_release_a_batch_that_was_given
             await client.ack(batch, 1)
             ledger = await replay.ledger()
             assert (ledger.trained, ledger.in_flight, ledger.buffered) == (12, 0, 0)
+
+    play(redis_url)
+
+
+def test_a_batch_that_never_arrives_is_asked_for_again_within_seconds(redis_url: str, tmp_path: Path) -> None:
+    """The connection lives, and only the answer is lost: no ping tells."""
+
+    @scenario()
+    async def play(replay: Driver) -> None:
+        await replay.make(4)
+        faults = FaultFile(tmp_path / "path.json")
+        relay = Relay(replay.address, faults, seed=1)
+        async with open_channel(await relay.listen(), replay.config.rpc) as channel:
+            client = ReplayClient(channel, replay.config)
+            await client.attach(0, START)
+            faults.write(Fault(lost_answers=1.0))
+            began = time.monotonic()
+            sampling = asyncio.create_task(client.sample(0))
+            await asyncio.sleep(1)
+            faults.write(NO_FAULT)
+            assert len(await sampling) == 4
+            assert time.monotonic() - began < 6
+        await relay.close()
 
     play(redis_url)
 

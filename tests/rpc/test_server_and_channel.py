@@ -9,7 +9,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from slipstream.config import RpcConfig
-from slipstream.rpc.channel import call_again, open_channel
+from slipstream.rpc.channel import ask_again, call_again, open_channel
 from slipstream.rpc.errors import InvalidRequest, NotFound, OutOfMemory, SlipstreamError, Unreachable
 from slipstream.rpc.server import Server, start_server
 from slipstream.v1 import learner_pb2 as pb
@@ -180,6 +180,20 @@ def test_trying_again_comes_to_an_end_that_says_what_and_why() -> None:
     with pytest.raises(Unreachable, match=r"ask: gave up after 0.3 s: because UNAVAILABLE"):
         asyncio.run(asyncio.wait_for(call_again("ask", flaky, give_up_after=0.3), 5))
     assert 2 <= flaky.calls <= 10
+
+
+def test_a_call_that_is_not_answered_gets_twice_the_time_after_every_two_attempts() -> None:
+    given: list[float] = []
+
+    async def ask(seconds: float) -> str:
+        given.append(seconds)
+        if len(given) < 8:
+            raise error_of(grpc.StatusCode.DEADLINE_EXCEEDED)
+        return "answer"
+
+    asking = ask_again("ask", ask, answer_seconds=2, longest_seconds=10, give_up_after=60)
+    assert asyncio.run(asking) == "answer"
+    assert given == [2, 2, 4, 4, 8, 8, 10, 10]
 
 
 def test_a_server_that_comes_back_is_found_again() -> None:

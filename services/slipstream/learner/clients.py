@@ -10,7 +10,7 @@ import grpc
 
 from slipstream.config import RunConfig
 from slipstream.rpc import codec
-from slipstream.rpc.channel import ask_again, unbroken
+from slipstream.rpc.channel import STILL_WAITING_SECONDS, ask_again, unbroken
 from slipstream.rpc.errors import SlipstreamError, Superseded
 from slipstream.rpc.group_checks import check_group, parse_group, vocabulary_size
 from slipstream.telemetry.logs import Log
@@ -157,8 +157,8 @@ class ReplayClient:
     async def _read(self, version: int, groups: int, answer_seconds: float) -> "_Batch":
         """One call for a batch: a hand-out of its own, after which an earlier one is worth nothing.
 
-        Replay has SAMPLE_WAIT_SECONDS and `answer_seconds` for the first group, and as long for each further
-        one, however large the batch is.
+        While no batch is full, replay says so each second. It has `answer_seconds` more for that message and
+        for each group, however large the batch is.
         """
         hand_out = HandOut(learner_epoch=self._learner_epoch, number=next(self._hand_outs))
         request = pb.SampleBatchRequest(
@@ -170,8 +170,9 @@ class ReplayClient:
         )
         batch = _Batch(hand_out=hand_out)
         call = self._stub.SampleBatch(request)
-        async for response in unbroken(call, silence_seconds=SAMPLE_WAIT_SECONDS + answer_seconds):
-            batch.add(response.group, self._vocabulary)
+        async for response in unbroken(call, silence_seconds=STILL_WAITING_SECONDS + answer_seconds):
+            if response.group:
+                batch.add(response.group, self._vocabulary)
         return batch
 
     async def _again(self, what: str, ask: Callable[[float], Awaitable[T]]) -> T:

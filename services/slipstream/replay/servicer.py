@@ -20,6 +20,7 @@ from slipstream.replay.store import Inserted, LeaseRequest, ReplayStore, Slot, p
 from slipstream.replay.summary import Summary, summarise
 from slipstream.replay.waiting import finish_or_undo, poll
 from slipstream.rpc import codec
+from slipstream.rpc.channel import STILL_WAITING_SECONDS
 from slipstream.rpc.errors import InvalidRequest
 from slipstream.rpc.group_checks import InvalidGroup, check_group, parse_group, vocabulary_size
 from slipstream.tasks import PromptSource
@@ -119,8 +120,13 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
         hand_out = _hand_out(request.hand_out)
         check_at_least(1, groups=request.groups)
         check_at_least(0, version=request.version, max_staleness=request.max_staleness)
+        left = check_wait(request.wait_seconds)
         with self._with.metrics.waiting("batch"):
-            ids = await self._wait_for_batch(request, hand_out)
+            while not (ids := await self._batch_within(min(left, STILL_WAITING_SECONDS), request, hand_out)):
+                left -= STILL_WAITING_SECONDS
+                if left <= 0 or self._with.stop.is_set():
+                    return
+                yield pb.SampleBatchResponse()  # no batch yet
         delivered = False
         try:
             async for payload in self._store.payloads(ids):
@@ -248,7 +254,9 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
             return await self._with.evaluations.insert(group.group_id, group.lease_epoch, summary)
         return await self._store.insert(group.group_id, group.lease_epoch, summary, payload)
 
-    async def _wait_for_batch(self, request: pb.SampleBatchRequest, hand_out: HandOut) -> tuple[str, ...]:
+    async def _batch_within(
+        self, seconds: float, request: pb.SampleBatchRequest, hand_out: HandOut
+    ) -> tuple[str, ...]:
         async def attempt() -> tuple[str, ...]:
             step = self._store.sample(
                 request.groups,
@@ -258,7 +266,7 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
             )
             return await finish_or_undo(step, lambda ids: self._store.release(ids, hand_out))
 
-        return await poll(attempt, seconds=check_wait(request.wait_seconds), stop=self._with.stop)
+        return await poll(attempt, seconds=seconds, stop=self._with.stop)
 
     def _check_evaluation(self, request: pb.StartEvaluationRequest) -> None:
         check_at_least(0, version=request.version)

@@ -24,6 +24,10 @@ SILENT_SECONDS = 1.0
 """A server that says nothing for so long, while a call waits for it, is pinged."""
 GONE_SECONDS = 1.5
 """A server that does not answer a ping for so long has gone: its calls end as unavailable."""
+STILL_WAITING_SECONDS = 1.0
+"""A streaming call that has nothing to send yet sends an empty message this often."""
+ATTEMPTS_AT_ONE_DEADLINE = 2
+"""So many attempts have the same deadline before it is doubled: one lost answer is no sign of slowness."""
 RECONNECTING = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 3_000),  # also the longest that one connecting may take
@@ -98,18 +102,19 @@ async def ask_again(
 ) -> T:
     """As call_again, for a call that is answered at once when all is well: a lost answer costs seconds.
 
-    `ask` is given the deadline of its attempt: `answer_seconds`, and twice as much after each attempt that
-    was not answered in time, up to `longest_seconds`, so that what is merely slow gets through in the end.
+    `ask` is given the deadline of its attempt: `answer_seconds`, and twice as much after every two attempts
+    that were not answered in time, up to `longest_seconds`, so that what is merely slow gets through too.
     """
-    seconds = answer_seconds
+    unanswered = 0
 
     async def attempt() -> T:
-        nonlocal seconds
+        nonlocal unanswered
+        doublings = unanswered // ATTEMPTS_AT_ONE_DEADLINE
         try:
-            return await ask(seconds)
+            return await ask(min(answer_seconds * 2**doublings, longest_seconds))
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-                seconds = min(2 * seconds, longest_seconds)
+                unanswered += 1
             raise
 
     return await call_again(what, attempt, give_up_after=give_up_after)
