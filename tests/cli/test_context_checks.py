@@ -9,6 +9,7 @@ import pytest
 from cli.test_validate import CHATTY, make_model, make_rows
 from slipstream.cli.checks import context
 from slipstream.cli.checks.context import check_context, context_lines, needed_context, with_context
+from slipstream.cli.checks.known_models import causal_model_types
 from slipstream.cli.checks.model import read_model
 from slipstream.cli.validate import find_problems
 from slipstream.config import RunConfig, parse_config
@@ -160,6 +161,7 @@ def test_a_nested_configuration_states_its_context_and_heads() -> None:
         ({"architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": True}, "encoder-decoder"),
         ({"architectures": ["BertForMaskedLM"], "model_type": "bert"}, "not a causal language model"),
         ({"architectures": ["BloomForCausalLM"], "model_type": "bloom"}, "ALiBi"),
+        ({"architectures": ["NovelForCausalLM"], "model_type": "novel"}, "has no causal language model"),
     ],
 )
 def test_validate_refuses_what_the_learner_would_refuse_at_its_start(
@@ -174,3 +176,8 @@ def test_validate_refuses_what_the_learner_would_refuse_at_its_start(
         "layer_types": ["attention"] * 4,
     }
     assert why_unusable(attention_alone) is None
+
+
+def test_the_kinds_that_are_known_are_those_of_transformers() -> None:
+    modeling = pytest.importorskip("transformers.models.auto.modeling_auto")
+    assert causal_model_types() == set(modeling.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)

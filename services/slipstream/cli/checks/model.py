@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from slipstream.cli.checks.known_models import causal_model_types
 from slipstream.config import RunConfig
 from slipstream.config.architecture import context_of, text_settings, why_unusable
 from slipstream.config.checks import Problem
@@ -56,7 +57,7 @@ def read_model(config: RunConfig) -> ModelFiles | None:
     if missing:
         return ModelFiles(config={}, tokenizer=None, problems=missing)
     settings, faults = _read_json(path / "config.json")
-    unusable = [_unusable(reason)] if (reason := why_unusable(settings)) else []
+    unusable = [_unusable(reason)] if (reason := why_unusable(settings) or _unknown(settings)) else []
     settings = text_settings(settings)
     tokenizer, notes = _load_tokenizer(path)
     unfit = _unfit(settings, tokenizer) if tokenizer is not None else ()
@@ -78,6 +79,15 @@ def shapes_in(file: Path) -> dict[str, list[int]]:
         return {name: tensor["shape"] for name, tensor in header.items() if name != "__metadata__"}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error):
         return {}
+
+
+def _unknown(settings: Mapping[str, Any]) -> str | None:
+    kind, known = settings.get("model_type"), causal_model_types()
+    if known is None or not isinstance(kind, str) or kind in known:
+        return None
+    return (
+        f"model_type of config.json is {kind}; the installed transformers has no causal language model of it"
+    )
 
 
 def _unusable(reason: str) -> Problem:

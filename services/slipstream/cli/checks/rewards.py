@@ -13,6 +13,7 @@ from slipstream.config.checks import Problem
 from slipstream.config.load import given_tree
 from slipstream.config.rewards import CustomConfig, ExactMatchConfig, FormatConfig
 from slipstream.tasks import make_source
+from slipstream.tasks.prompt_json import prompt_to_json
 from slipstream.types import Prompt
 
 TRY = "slipstream.verifier.try_rewards"
@@ -37,7 +38,8 @@ def check_rewards(
         return
     rows = demonstrations(config)
     calls = sum(reward.timeout_seconds for reward in custom) * BUSY * 2 * max(1, len(rows))
-    asked = json.dumps({"config": given_tree(config), "rows": [[_json(p), text] for p, text in rows]})
+    demonstrated = [[prompt_to_json(prompt), text] for prompt, text in rows]
+    asked = json.dumps({"config": given_tree(config), "rows": demonstrated})
     try:
         found = ask(asked) if ask else _asked(asked, START_SECONDS + calls, os.getcwd())
     except (OSError, subprocess.SubprocessError, ValueError) as error:
@@ -105,17 +107,6 @@ def _may_exclude(config: RunConfig) -> bool:
     kinds = config.rewards
     whole = any(isinstance(reward, ExactMatchConfig) and reward.extract == "whole" for reward in kinds)
     return whole and any(isinstance(reward, FormatConfig) for reward in kinds)
-
-
-def _json(prompt: Prompt) -> dict[str, Any]:
-    return {
-        "prompt_id": prompt.prompt_id,
-        "task": prompt.task,
-        "answer": prompt.answer,
-        "text": prompt.text,
-        "messages": [[message.role, message.content] for message in prompt.messages],
-        "fields": dict(prompt.fields),
-    }
 
 
 @lru_cache(maxsize=8)

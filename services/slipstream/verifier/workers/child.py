@@ -15,10 +15,10 @@ from typing import Any
 from slipstream.functions import load_function
 from slipstream.rpc.parent import die_with_parent
 from slipstream.tasks.cpu_limit import TooSlow
+from slipstream.tasks.prompt_json import prompt_from_json
 from slipstream.verifier.reward import UnusableGroundTruth, Verdict, said
 from slipstream.verifier.workers.frames import (
     answer_from_json,
-    prompt_from_json,
     receive_frame,
     to_frame,
     verdict_to_json,

@@ -5,7 +5,7 @@ import socket
 import struct
 from typing import Any
 
-from slipstream.types import ChatMessage, FinishReason, Outcome, Prompt
+from slipstream.types import FinishReason, Outcome
 from slipstream.verifier.reward import Answer, Verdict
 
 LENGTH = struct.Struct(">I")
@@ -27,24 +27,6 @@ def receive_frame(connection: socket.socket) -> dict[str, Any] | None:
     head = _receive(connection, LENGTH.size)
     body = _receive(connection, body_length(head)) if head is not None else None
     return None if body is None else from_body(body)
-
-
-def prompt_to_json(prompt: Prompt) -> dict[str, Any]:
-    """Prompt → JSON."""
-    return {
-        "prompt_id": prompt.prompt_id,
-        "task": prompt.task,
-        "answer": prompt.answer,
-        "text": prompt.text,
-        "messages": [[message.role, message.content] for message in prompt.messages],
-        "fields": dict(prompt.fields),
-    }
-
-
-def prompt_from_json(value: dict[str, Any]) -> Prompt:
-    """JSON → Prompt."""
-    messages = tuple(ChatMessage(role=role, content=content) for role, content in value["messages"])
-    return Prompt(**{**value, "messages": messages})
 
 
 def answer_to_json(answer: Answer) -> list[Any]:
