@@ -14,6 +14,9 @@ STEPS = 12
 SLOWLY = ("learner.least_step_seconds=0.2", "evaluation.prompts=16")
 RESTARTED = ("replay", "verifier", "rollout-0")
 STOPPED_SECONDS = 5.0
+LONG_STOP_SECONDS = 30.0
+NOTICED_SECONDS = 8.0
+"""By then the learner has dropped a stopped rollout; docs/deadlines.md says 7 s."""
 DISTURBANCES = [
     (name, number, phase)
     for name in (*RESTARTED, "learner", "redis")
@@ -54,6 +57,22 @@ def test_faults_drawn_at_random_moments_cost_no_group_and_repeat_none(tmp_path: 
             if run.process.poll() is None and run.pid(name) is not None:
                 disturb(run, name, number)
         status = wait_for_end(run, seconds=240)
+    finish(run, status, must_survive=True)
+
+
+@pytest.mark.parametrize("name", ["rollout-0", "redis", "replay", "learner"])
+def test_a_process_that_is_stopped_for_half_a_minute_costs_no_group(tmp_path: Path, name: str) -> None:
+    with faulty(tmp_path, *SLOWLY, steps=60) as run:
+        run.wait_until("second step", lambda: run.version() >= 2)
+        pid = run.send(name, signal.SIGSTOP)
+        stopped = time.monotonic()
+        if name == "rollout-0":
+            time.sleep(NOTICED_SECONDS)
+            before = run.version()
+            run.wait_until("three steps without the rollout", lambda: run.version() >= before + 3, seconds=15)
+        time.sleep(max(0.0, stopped + LONG_STOP_SECONDS - time.monotonic()))
+        os.kill(pid, signal.SIGCONT)
+        status = wait_for_end(run, seconds=180)
     finish(run, status, must_survive=True)
 
 

@@ -2,8 +2,10 @@
 
 import importlib.util
 import json
+import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "examples/counting_smollm2.yaml"
 MODEL = ROOT / "build/smollm2/model"
-STEPS = 2
+STEPS = 3
 
 
 def script(name: str) -> ModuleType:
@@ -63,14 +65,11 @@ def test_the_example_is_a_configuration_whose_files_its_programs_make() -> None:
     ]
 
 
-@pytest.mark.vllm
-@pytest.mark.long
-def test_a_few_steps_of_the_example_train_what_the_pretrained_model_sampled(tmp_path: Path) -> None:
-    if not (MODEL / "config.json").is_file():
-        pytest.skip("make example-smollm2 and make test-long make the model")
+def run_example(runs: Path, *flags: str, interrupt_after: int | None = None) -> str:
+    """Run the example for STEPS steps, or press Ctrl-C after so many; what it printed."""
     settings = (
         f"learner.steps={STEPS}",
-        f"runs_dir={tmp_path}",
+        f"runs_dir={runs}",
         "staleness={pipeline_depth: 0, max_staleness: 0}",
         "algorithm.preset=grpo",
         "rollout.group_size=4",
@@ -78,9 +77,38 @@ def test_a_few_steps_of_the_example_train_what_the_pretrained_model_sampled(tmp_
         "evaluation.prompts=16",
     )
     sets = [word for setting in settings for word in ("--set", setting)]
-    command = [sys.executable, "-m", "slipstream.cli", "run", str(CONFIG), "--plain", *sets]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    command = [sys.executable, "-m", "slipstream.cli", "run", str(CONFIG), "--plain", *sets, *flags]
+    output = runs / "output.log"
+    with output.open("w") as stream:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=stream, stderr=subprocess.STDOUT)
+        try:
+            deadline = time.monotonic() + 600
+            while interrupt_after is not None and f"step {interrupt_after}/" not in output.read_text():
+                assert process.poll() is None, output.read_text()
+                assert time.monotonic() < deadline, output.read_text()
+                time.sleep(0.2)
+            if interrupt_after is not None:
+                process.send_signal(signal.SIGINT)
+            assert process.wait(900) == 0, output.read_text()
+        finally:
+            process.kill()
+    return output.read_text()
+
+
+@pytest.mark.vllm
+@pytest.mark.long
+def test_the_example_trains_what_the_model_sampled_and_goes_on_after_ctrl_c(
+    tmp_path: Path,
+) -> None:
+    if not (MODEL / "config.json").is_file():
+        pytest.skip("make example-smollm2 and make test-long make the model")
+    said = run_example(tmp_path, interrupt_after=1)
+    state = next((tmp_path / "latest" / "checkpoints").glob("*/state.json"))
+    written = sum(file.stat().st_size for file in state.parent.rglob("*"))
+    assert written > 1.2 * 2**30, "weights and both moments of 135 M parameters, in float32"
+    assert "writing" in said
+    assert "interrupted at step" in said
+    run_example(tmp_path, "--resume")
     run = tmp_path / "latest"
     assert json.loads((run / "summary.json").read_text())["ledger_residual"] == 0
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
