@@ -25,3 +25,11 @@ def test_export_of_what_is_no_checkpoint_fails_with_its_name(
 ) -> None:
     assert main(["export", str(tmp_path), str(tmp_path / "model")]) == 1
     assert f"{tmp_path} is neither a checkpoint (state.json) nor a run" in capfd.readouterr().err
+
+
+def test_export_of_a_path_that_does_not_exist_is_refused_before_anything_is_loaded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("subprocess.call", lambda _: pytest.fail("a process was started"))
+    assert main(["export", str(tmp_path / "gone"), str(tmp_path / "model")]) == 2
+    assert f"{tmp_path / 'gone'} is not a directory" in capsys.readouterr().err

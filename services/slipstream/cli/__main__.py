@@ -24,7 +24,7 @@ from slipstream import __version__
 from slipstream.cli.clusters.cluster import add_cluster
 from slipstream.cli.clusters.probe import add_probe
 from slipstream.cli.doctor import add_doctor
-from slipstream.cli.errors import CommandError
+from slipstream.cli.errors import CommandError, UsageError
 from slipstream.cli.score import add_score
 from slipstream.cli.sentence import sentence
 
@@ -97,6 +97,8 @@ def _algorithms(arguments: argparse.Namespace) -> int:
 
 def _export(arguments: argparse.Namespace) -> int:
     """In a process of its own, which may import torch and the learner."""
+    if not arguments.checkpoint.is_dir():  # said at once: the process takes seconds to start
+        raise UsageError(f"{arguments.checkpoint} is not a directory; name a checkpoint or a run")
     command = [sys.executable, "-m", "slipstream.learner.export", str(arguments.checkpoint)]
     dtype = ["--dtype", arguments.dtype] if arguments.dtype else []
     return subprocess.call([*command, str(arguments.output), *dtype])
