@@ -21,6 +21,10 @@ class Fault:
     """How many connections do so."""
     cuts: int = 0
     """Counter: the connections that are open when it grows are reset."""
+    cut_answers: float = 0.0
+    """Share of answers, as TCP carries them, at which their connection is reset."""
+    swallowed_answers: float = 0.0
+    """Share of answers at which their connection goes half-open: requests get through, answers never."""
     lost_answers: float = 0.0
     """Share of calls whose request is delivered and whose answer is not; needs a relay."""
     lost_silently: bool = True

@@ -8,8 +8,8 @@ import grpc
 import pytest
 from faults.fault import NO_FAULT, Fault, FaultFile
 from faults.relay import Relay
+from faults.tcp_proxy import tcp_proxy
 from replay.driver import ACCEPTED, Driver, completion, failure, scenario, until
-from replay.half_open import proxy_to
 from slipstream.learner.clients import ReplayClient, TrainedTwice
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.errors import Superseded
@@ -35,7 +35,7 @@ def test_the_late_end_of_a_broken_stream_does_not_release_a_batch_that_was_given
     async def play(replay: Driver) -> None:
         await make_large(replay, 12)
         async with (
-            proxy_to(replay.address) as proxy,
+            tcp_proxy(replay.address) as proxy,
             open_channel(proxy.address, replay.config.rpc) as channel,
         ):
             client = ReplayClient(channel, replay.config)

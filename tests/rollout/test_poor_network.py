@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 from embedded_redis import embedded_redis
+from faults.fault import NO_FAULT, Fault
+from faults.tcp_proxy import tcp_proxy
 from replay.driver import Driver, serving
 from rollout.fakes import FakeVerifier, small_config
-from rpc.relay import relay
 from slipstream.config import RunConfig
 from slipstream.learner.clients import ReplayClient as LearnerReplayClient
 from slipstream.learner.policy.tiny import make_tokenizer
@@ -90,9 +91,7 @@ async def play(
     run_dir: Path,
     *,
     depth: int = 2,
-    delay: float = 0.0,
-    cut: float = 0.0,
-    swallow: float = 0.0,
+    fault: Fault = NO_FAULT,
 ) -> Played:
     """Train STEPS steps on nothing, with the clients of rollout and learner, and count what was trained."""
     config = configured(run_dir)
@@ -103,9 +102,7 @@ async def play(
         )
         scoring = await stack.enter_async_context(open_channel(verifier.address, config.rpc))
         network = [
-            await stack.enter_async_context(
-                relay(replay.address, delay_seconds=delay, cut=cut, swallow=swallow, seed=seed)
-            )
+            await stack.enter_async_context(tcp_proxy(replay.address, fault=fault, seed=seed))
             for seed in range(ACTORS + 1)
         ]
         channels = [
@@ -184,8 +181,8 @@ def actor_of(name: str, channel: Any, scoring: Any, member: Served, config: RunC
     )
 
 
-def run(redis_url: str, run_dir: Path, **faults: float) -> Played:
-    return asyncio.run(asyncio.wait_for(play(redis_url, run_dir, **faults), 60))
+def run(redis_url: str, run_dir: Path, fault: Fault) -> Played:
+    return asyncio.run(asyncio.wait_for(play(redis_url, run_dir, fault=fault), 60))
 
 
 def assert_exact(played: Played) -> None:
@@ -197,7 +194,7 @@ def test_connections_that_are_cut_at_an_answer_cost_next_to_no_time_and_no_group
     redis_url: str, tmp_path: Path
 ) -> None:
     """A quarter of all answers; one to a request for leases took the time of a lease."""
-    played = run(redis_url, tmp_path / "cut", cut=0.25)
+    played = run(redis_url, tmp_path / "cut", Fault(cut_answers=0.25))
     assert_exact(played)
     assert played.lost_answers > 5
     assert played.seconds < 20
@@ -205,14 +202,14 @@ def test_connections_that_are_cut_at_an_answer_cost_next_to_no_time_and_no_group
 
 def test_half_open_connections_cost_seconds_and_no_group(redis_url: str, tmp_path: Path) -> None:
     """Requests get through and answers never come: once nobody noticed for a minute."""
-    played = run(redis_url, tmp_path / "half-open", swallow=0.05)
+    played = run(redis_url, tmp_path / "half-open", Fault(swallowed_answers=0.05))
     assert_exact(played)
     assert played.lost_answers > 0
     assert played.seconds < 30
 
 
 def test_latency_is_paid_once_a_step_and_not_once_a_call(redis_url: str, tmp_path: Path) -> None:
-    played = run(redis_url, tmp_path / "late", delay=DELAY_SECONDS)
+    played = run(redis_url, tmp_path / "late", Fault(delay_seconds=DELAY_SECONDS))
     assert_exact(played)
     round_trips = played.seconds / (2 * DELAY_SECONDS)
     assert round_trips < 2.5 * STEPS
