@@ -11,7 +11,7 @@ from typing import Final
 import sympy
 
 from slipstream.tasks import latex_operators as operators
-from slipstream.tasks.latex_grammar import Expressions
+from slipstream.tasks.latex_commands import Commands
 from slipstream.tasks.latex_tokens import END, Token, tokens_of
 from slipstream.tasks.latex_values import Braces, Bracketed, Chain, Leaf, Listing, Region, Value, unfinished
 from slipstream.tasks.mathematics import Refused, without_commas
@@ -174,7 +174,7 @@ def _one_case(tokens: list[Token]) -> bool:
     return not any(letter.isupper() and letter.lower() in letters for letter in letters)
 
 
-class _Values(Expressions):
+class _Values(Commands):
     """The grammar of relations and sets around that of expressions."""
 
     def whole(self) -> Value:

@@ -214,3 +214,11 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "pi": lambda _reader, _name: sympy.pi, "infty": lambda _reader, _name: sympy.oo,
 }  # fmt: skip
 """What has a form of its own, by its name."""
+
+
+class Commands(Expressions):
+    """The grammar with its commands."""
+
+    def command(self, name: str) -> Any:
+        """What stands behind a command, with its arguments. Errors: Refused for one that is not known."""
+        return COMMANDS.get(name, named)(self, name)

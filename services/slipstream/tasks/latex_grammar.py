@@ -10,7 +10,7 @@ Of numbers side by side only a whole number before a fraction (2\\frac{1}{3}) is
 operation leaves to compute is noted in `unfinished`, and its value is SymPy's.
 """
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from typing import Any, Final
 
 import sympy
@@ -26,7 +26,7 @@ CONSTANTS: Final = {"e": sympy.E, "i": sympy.I}
 DOTS: Final = sympy.Symbol("dots", real=True)
 
 
-class Expressions(Reader):
+class Expressions(Reader, ABC):
     """Consumes tokens from left to right; one method a line of the grammar."""
 
     def sum(self) -> Any:
@@ -292,15 +292,16 @@ class Expressions(Reader):
             self.unfinished.add(operators.ARITHMETIC)
         return sympy.Abs(value)
 
-    def _command(self) -> Any:
-        from slipstream.tasks.latex_commands import COMMANDS, named
+    @abstractmethod
+    def command(self, name: str) -> Any:
+        """What stands behind a command that has just been read, with its arguments. Errors: Refused."""
 
+    def _command(self) -> Any:
         name = self.next.text
         if name in ENDING:
             raise Refused(f"an operand is needed where `{name}` stands")
         self.place += 1
-        reader: Callable[[Expressions, str], Any] = COMMANDS.get(name, named)
-        return reader(self, name)
+        return self.command(name)
 
 
 def raised(base: Any, exponent: Any) -> Any:
