@@ -54,7 +54,8 @@ def test_faults_drawn_at_random_moments_cost_no_group_and_repeat_none(tmp_path: 
                 draw.choice(("replay", "verifier", "rollout-0", "rollout-1", "redis")),
                 draw.choice((signal.SIGKILL, signal.SIGSTOP)),
             )
-            if run.process.poll() is None and run.pid(name) is not None:
+            pid = run.pid(name)
+            if run.process.poll() is None and pid is not None and is_running(pid):
                 disturb(run, name, number)
         status = wait_for_end(run, seconds=240)
     finish(run, status, must_survive=True)
