@@ -53,7 +53,7 @@ TABLE = {
     "telescope_reinforce_pp": ("reinforce_pp", "pg", (0, INF), "token_mean"),
     "telescope_dr_grpo": ("dr_grpo", "pg", (0, INF), "token_mean"),
     "telescope_cispo": ("grpo", "cispo", (0.6, 1.5), "token_mean"),
-    "telescope_gspo": ("grpo", "gspo", (0.6, 1.5), "token_mean"),
+    "telescope_gspo": ("grpo", "gspo", (0.6, 1.5), "seq_mean_token_mean"),
     "telescope_sapo": ("grpo", "sapo", (0, INF), "token_mean"),
 }
 WITHOUT_ID = {"ipo", *(name for name in PRESETS if name.startswith("telescope_"))}
