@@ -209,6 +209,16 @@ def test_length_costs_reward_before_the_advantages_are_taken() -> None:
     assert bool(total[3].isnan())
 
 
+def test_length_costs_nothing_where_dynamic_sampling_let_equal_rewards_through() -> None:
+    ramp = {"soft_overlong": {"safe_len": 1, "max_len": 3}, "dynamic_sampling": {}}
+    shaping = configured(shaping=ramp).algorithm.resolved_shaping(max_new_tokens=8)
+    equal = group(completion((1,)), completion((2, 3, 4)), completion(reward=None))
+    varied = group(completion((1, 2, 3), reward=1.0), completion((4,), reward=0.0))
+    total = batch_rewards([equal, varied], {"exact_match": 1.0}, shaping).total_B
+    assert total[:2].tolist() == [1.0, 1.0]
+    assert total[3:].tolist() == [0.0, 0.0]  # 1 - 1, 0
+
+
 def test_an_overlong_answer_keeps_or_loses_its_say_in_the_statistics() -> None:
     cut = replace(completion((5,), reward=0.0), finish_reason=FinishReason.LENGTH)
     for statistics, silent in (("keep", False), ("drop", True)):

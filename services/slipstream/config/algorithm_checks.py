@@ -20,6 +20,7 @@ from slipstream.algorithms.spec import (
     Rspo,
     anchor_of,
     needs_groups,
+    scale_of_groups,
 )
 from slipstream.algorithms.spec.loss import WEIGHTING
 from slipstream.config.problem import Problem
@@ -194,12 +195,44 @@ def _critic(config: RunConfig) -> Iterator[Problem]:
 
 
 def _penalty_in_the_reward(config: RunConfig) -> Iterator[Problem]:
+    """Penalties whose coefficient would not count, as the advantage rescales each group or component."""
     kl, advantage = config.algorithm.resolved_kl(), config.algorithm.resolved_advantage()
-    if kl is not None and kl.placement == "reward" and isinstance(advantage, Gdpo):
+    in_reward = kl is not None and kl.placement == "reward"
+    if in_reward and isinstance(advantage, Gdpo):
         yield Problem(
             key="algorithm.kl.placement",
             reason="is reward, and gdpo normalises each component, so the coefficient would not count",
             remedy="set placement: loss",
+        )
+    scale = scale_of_groups(advantage)
+    if scale is None:
+        return
+    cancels = f"{advantage.kind} {scale}: where the other rewards of a group are equal,"
+    if in_reward:
+        yield Problem(
+            key="algorithm.kl.placement",
+            reason=f"is reward, and {cancels} the coefficient cancels",
+            remedy="set placement: loss, or an advantage that keeps the scale, such as dr_grpo or rloo",
+        )
+    if not isinstance(advantage, MaxRl):  # which has a note of its own about every punishment
+        yield from _punishments(config, cancels)
+
+
+def _punishments(config: RunConfig, cancels: str) -> Iterator[Problem]:
+    shaping = config.algorithm.declared_shaping()
+    if shaping.soft_overlong is not None and shaping.dynamic_sampling is None:
+        yield Problem(
+            key="algorithm.shaping.soft_overlong",
+            reason=f"is on without dynamic_sampling, and {cancels} the factor cancels",
+            remedy="add dynamic_sampling: {}, or set an advantage that keeps the scale, such as dr_grpo",
+        )
+    names = [reward.name for reward in config.rewards if reward.weight and reward.kind in PUNISHMENTS]
+    if names:
+        yield Problem(
+            key="algorithm.advantage",
+            reason=f"{cancels} the weight of {', '.join(names)} cancels",
+            remedy="use gdpo, or an advantage that keeps the scale, such as dr_grpo",
+            severity="note",
         )
 
 
