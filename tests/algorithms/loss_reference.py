@@ -370,8 +370,9 @@ def kl_value(spec: LossSpec, token: Token, live: float) -> tuple[float, float]:
     if spec.kl.resolved_estimator == "k3":
         return k3, 1 - math.exp(-d)
     under = token.logprob if isinstance(spec.objective, Pg) else anchor(spec.objective, token)
-    ratio = math.exp(live - under)
-    return ratio * k3, ratio * d
+    ratio, cap = math.exp(live - under), spec.kl.resolved_cap or math.inf
+    constant = min(1.0, cap / math.exp(token.logprob - under))
+    return constant * ratio * k3, constant * ratio * d
 
 
 def regularizer(spec: LossSpec, token: Token, live: float) -> tuple[float, float]:

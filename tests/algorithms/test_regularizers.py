@@ -59,6 +59,38 @@ def test_an_estimator_adds_its_value_and_its_slope(estimator: Any, value: float,
     assert float(result.gradient) == pytest.approx(0.1 * slope, abs=1e-8)
 
 
+@pytest.mark.parametrize("z", [0.0, 3.0, 10.0, 30.0])
+def test_k3_unbiased_weighs_no_token_by_more_than_its_cap(z: float) -> None:
+    # d = -ln 2, k3 = 1 - ln 2, r = e^z: below the cap of 5 at z = 0 only
+    token = replace(one_token(-1.0, -1.0 - z, 0.0)[0].tokens[0], ref=-1.0 + math.log(2))
+    for cap, weight in ((None, min(math.exp(z), 5.0)), (8.0, min(math.exp(z), 8.0))):
+        result = run(spec_of(Cispo(), kl=Kl(coefficient=1.0, cap=cap)), [Sequence((token,))])
+        assert result.loss == pytest.approx(weight * (1 - math.log(2)))
+        assert float(result.gradient) == pytest.approx(-weight * math.log(2))
+
+
+def test_one_stale_token_of_a_thousand_does_not_own_the_squared_gradient_of_the_kl() -> None:
+    # d = .5 everywhere, z = 10 once: 22,026^2 of 999 + 22,026^2 without the cap, 25 of 1,024 with it
+    tokens = [replace(one_token(-12.0, -12.0, 0.0)[0].tokens[0], ref=-12.5) for _ in range(1000)]
+    tokens[7] = replace(tokens[7], rollout=-22.0)
+    square_T = run(spec_of(Cispo(), kl=Kl(coefficient=1.0)), [Sequence(tuple(tokens))]).gradient.square()
+    assert float(square_T[7] / square_T.sum()) == pytest.approx(25 / 1024)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"cap": 0.5}, r"kl\.cap: got 0\.5, needs 1 or more"),
+        ({"cap": math.inf}, r"kl\.cap .* needs a finite number"),
+        ({"cap": 5.0, "estimator": "k3"}, "k3 has no ratio"),
+        ({"cap": 5.0, "placement": "reward"}, "k1 has no ratio"),
+    ],
+)
+def test_a_cap_that_bounds_nothing_is_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Kl(coefficient=0.1, **fields)
+
+
 def test_the_default_in_the_loss_is_k3_unbiased_and_in_the_reward_k1() -> None:
     assert Kl(coefficient=0.1).resolved_estimator == "k3_unbiased"
     assert Kl(coefficient=0.1, placement="reward").resolved_estimator == "k1"

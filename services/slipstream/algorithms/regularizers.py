@@ -25,7 +25,8 @@ class Term:
 def kl_term(spec: Kl, log_ratio_ref_T: Tensor, log_ratio_T: Tensor) -> Term:
     """Compute coefficient × the estimator.
 
-    log_ratio_ref_T: [T] d = l - ref. log_ratio_T: [T] l - a, to the objective's anchor (0 for pg).
+    log_ratio_ref_T: [T] d = l - ref. log_ratio_T: [T] l - a, to the objective's anchor (0 for pg). In
+    k3_unbiased = w r k3 the factor w = min(1, cap / r) is a constant, so that the slope is w r d.
     """
     d_T, moves_T = bounded(log_ratio_ref_T), log_ratio_ref_T.abs() <= LOG_RATIO_LIMIT
     k3_T = k3(-d_T)
@@ -34,8 +35,8 @@ def kl_term(spec: Kl, log_ratio_ref_T: Tensor, log_ratio_T: Tensor) -> Term:
     elif spec.resolved_estimator == "k3":
         value_T, slope_T = k3_T, -torch.expm1(-d_T) * moves_T
     else:
-        r_T, r_moves_T = bounded(log_ratio_T).exp(), log_ratio_T.abs() <= LOG_RATIO_LIMIT
-        value_T, slope_T = r_T * k3_T, r_T * (k3_T * r_moves_T - torch.expm1(-d_T) * moves_T)
+        c_T = bounded(log_ratio_T).exp().clamp(max=spec.resolved_cap)
+        value_T, slope_T = c_T * k3_T, c_T * d_T * moves_T
     return Term(value_T=spec.coefficient * value_T, slope_T=spec.coefficient * slope_T)
 
 
