@@ -159,7 +159,17 @@ def test_what_cannot_be_right_is_an_error(overrides: list[str], key: str, reason
             "every ratio is exactly 1",
         ),
         (["algorithm.entropy={coefficient: 0.01, step: 0.1}"], "algorithm.entropy.step", "without a target"),
+        (["algorithm.entropy={coefficient: 0.01, largest: 1}"], "algorithm.entropy.largest", "a target"),
         (["algorithm.shaping={difficulty: {decay: 0.5}}"], "algorithm.shaping.difficulty", "none is on"),
+        (
+            [
+                "algorithm.objective={kind: ppo_clip, anchor: batch}",
+                "algorithm.correction={kind: geometric_rejection, mask_weight: one, cap: 3}",
+                *FRESH,
+            ],
+            "algorithm.correction.geometric_rejection.cap",
+            "every token that trains weighs 1",
+        ),
         (
             [
                 "algorithm.objective={kind: ppo_clip, anchor: batch}",

@@ -216,8 +216,8 @@ LOSS_MUTANTS: Final = (
     ),
     _correction(
         "geometric rejection: weight of the sequence",
-        'return _rho("token", tokens, log_rho_T).clamp',
-        'return _rho("geometric", tokens, log_rho_T).clamp',
+        '_rho("token", tokens, log_rho_T)\n    return (rho_T if',
+        '_rho("geometric", tokens, log_rho_T)\n    return (rho_T if',
     ),
     _correction(
         "corrections: mean for the product",

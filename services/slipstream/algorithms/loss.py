@@ -293,7 +293,7 @@ def _terms(loss: LossSpec, inputs: Inputs) -> list[Term]:
         terms.append(kl_term(loss.kl, inputs.log_ratio_ref_T, inputs.tokens.log_ratio_T))
     if loss.drift_penalty is not None:
         assert inputs.drift_T is not None, "check sees to it"
-        terms.append(drift_term(loss.drift_penalty, inputs.drift_T))
+        terms.append(drift_term(loss.drift_penalty, inputs.drift_T, inputs.tokens))
     return terms
 
 

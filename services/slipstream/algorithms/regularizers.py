@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from slipstream.algorithms.objectives import Tokens
 from slipstream.algorithms.ratios import LOG_RATIO_LIMIT, bounded, k3
 from slipstream.algorithms.spec import DriftPenalty, Entropy, Kl
 
@@ -40,10 +41,16 @@ def kl_term(spec: Kl, log_ratio_ref_T: Tensor, log_ratio_T: Tensor) -> Term:
     return Term(value_T=spec.coefficient * value_T, slope_T=spec.coefficient * slope_T)
 
 
-def drift_term(spec: DriftPenalty, log_ratio_rollout_T: Tensor) -> Term:
-    """Compute coefficient × z^2 with z = l - mu [T]."""
+def drift_term(spec: DriftPenalty, log_ratio_rollout_T: Tensor, tokens: Tokens) -> Term:
+    """Compute coefficient × z^2 with z = l - mu [T], or its sum over the sequence."""
+    share_T = torch.ones_like(log_ratio_rollout_T)
+    if spec.level == "sequence":
+        log_ratio_rollout_T = tokens.of_token(tokens.sequence_sum(log_ratio_rollout_T))
+        share_T = 1 / tokens.of_token(tokens.lengths_B).clamp(min=1)
     z_T, moves_T = bounded(log_ratio_rollout_T), log_ratio_rollout_T.abs() <= LOG_RATIO_LIMIT
-    return Term(value_T=spec.coefficient * z_T.square(), slope_T=2 * spec.coefficient * z_T * moves_T)
+    return Term(
+        value_T=spec.coefficient * z_T.square() * share_T, slope_T=2 * spec.coefficient * z_T * moves_T
+    )
 
 
 def adapt_entropy(spec: Entropy, coefficient: float, mean_entropy: float) -> float:
@@ -51,12 +58,14 @@ def adapt_entropy(spec: Entropy, coefficient: float, mean_entropy: float) -> flo
     if spec.target is None:
         return coefficient
     step = spec.step if mean_entropy <= spec.target else -spec.step
-    return max(0.0, coefficient + step)
+    return min(max(0.0, coefficient + step), spec.largest)
 
 
 def active_entropy(spec: Entropy, coefficient: float, mean_entropy: float) -> float:
     """Return the coefficient that counts in this step: 0 while the entropy is above its target."""
-    return coefficient if spec.target is None or mean_entropy <= spec.target else 0.0
+    if spec.target is None:
+        return coefficient
+    return min(coefficient, spec.largest) if mean_entropy <= spec.target else 0.0
 
 
 def reward_penalty(

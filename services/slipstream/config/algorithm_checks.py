@@ -11,6 +11,7 @@ from slipstream.algorithms.spec import (
     Entropy,
     Gae,
     Gdpo,
+    GeometricRejection,
     Gopo,
     Gspo,
     GspoToken,
@@ -239,8 +240,11 @@ def _punishments(config: RunConfig, cancels: str) -> Iterator[Problem]:
 def _without_effect(config: RunConfig) -> Iterator[Problem]:
     """Fields that are not their defaults, and that nothing reads as the rest of their part stands."""
     entropy, shaping = config.algorithm.entropy, config.algorithm.declared_shaping()
-    if entropy is not None and entropy.target is None and entropy.step != _default(Entropy, "step"):
-        yield _unread("entropy.step", "the coefficient is constant without a target", "set entropy.target")
+    if entropy is not None and entropy.target is None:
+        for name in ("step", "largest"):
+            if getattr(entropy, name) != _default(Entropy, name):
+                reason = "the coefficient is constant without a target"
+                yield _unread(f"entropy.{name}", reason, "set entropy.target")
     if shaping.difficulty != Difficulty() and not shaping.remembers_pass_rates:
         unread = "pass rates are remembered for goldilocks, buckets and adaptive_group, and none is on"
         yield _unread("shaping.difficulty", unread, "switch one of them on")
@@ -250,9 +254,17 @@ def _without_effect(config: RunConfig) -> Iterator[Problem]:
                 if getattr(correction, name) != _default(M2po, name):
                     reason = "m2po of scope all drops by the second moment alone"
                     yield _unread(f"correction.m2po.{name}", reason, "set scope: harmful")
+        if isinstance(correction, GeometricRejection) and correction.mask_weight == "one":
+            yield from _unread_cap(correction)
 
 
-def _default(spec: type[Entropy] | type[M2po], name: str) -> object:
+def _unread_cap(correction: GeometricRejection) -> Iterator[Problem]:
+    if correction.cap != _default(GeometricRejection, "cap"):
+        reason = "with mask_weight one every token that trains weighs 1"
+        yield _unread("correction.geometric_rejection.cap", reason, "set mask_weight: ratio")
+
+
+def _default(spec: type[Entropy] | type[M2po] | type[GeometricRejection], name: str) -> object:
     return next(field.default for field in fields(spec) if field.name == name)
 
 

@@ -82,16 +82,21 @@ class Kl:
 class DriftPenalty:
     """coefficient × z^2, z = l - mu: holds the policy near the one that sampled. Gradient 2 coefficient z.
 
-    It is not a KL to a reference. See Kimi K2.5, arXiv:2602.02276; prime-rl takes 1e-3.
+    With level sequence z is the log ratio of the whole completion, the sum over its tokens: each of its L
+    tokens has the term coefficient z^2 / L and the gradient 2 coefficient z. It is not a KL to a reference.
+    See Kimi K2.5, arXiv:2602.02276; prime-rl takes 1e-3. By sequence: Kimi k1.5, arXiv:2501.12599.
     """
 
     __pydantic_config__ = STRICT
 
     coefficient: float = 1e-3
     """Factor of the term."""
+    level: Literal["token", "sequence"] = "token"
+    """Whose log ratio is squared."""
 
     def __post_init__(self) -> None:
         require_positive("drift_penalty.coefficient", self.coefficient)
+        require_choice("drift_penalty.level", self.level, ("token", "sequence"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +104,7 @@ class Entropy:
     """L -= coefficient × mean over the batch's tokens of the exact entropy H (always a token mean).
 
     With a target the coefficient adapts: after each step it rises by step where the mean H <= target and
-    falls by step elsewhere, never below 0, and the bonus counts only where H <= target.
+    falls by step elsewhere, within [0, largest], and the bonus counts only where H <= target.
     See Skywork Open Reasoner 1 Technical Report, arXiv:2505.22312, for the adaptive form.
     """
 
@@ -111,6 +116,8 @@ class Entropy:
     """Mean entropy to hold, in nats per token; None = a constant coefficient."""
     step: float = 0.005
     """Change of an adaptive coefficient after each step."""
+    largest: float = 0.1
+    """Bound of an adaptive coefficient: below an entropy that cannot be reached it would grow for ever."""
 
     def __post_init__(self) -> None:
         if self.target is None or self.coefficient != 0:
@@ -118,3 +125,9 @@ class Entropy:
         if self.target is not None:
             require_positive("entropy.target", self.target)
         require_positive("entropy.step", self.step)
+        require_positive("entropy.largest", self.largest)
+        if self.target is not None and self.coefficient > self.largest:
+            raise ValueError(
+                f"entropy.largest: got {self.largest!r}, needs at least the coefficient that it starts from, "
+                f"{self.coefficient!r}"
+            )
