@@ -321,7 +321,9 @@ def correction_weight(correction: Correction, token: Token, tokens: list[Token],
         case GeometricRejection():
             if not (correction.low or 0.0) <= level_ratio("geometric", token, tokens) <= correction.high:
                 return 0.0
-            return 1.0 if correction.cap is None else min(level_ratio("token", token, tokens), correction.cap)
+            if correction.mask_weight == "one":
+                return 1.0
+            return min(level_ratio("token", token, tokens), correction.cap or math.inf)
         case M2po():
             return float(m2po_keeps(correction, token, limit))
         case Opsm():
@@ -370,19 +372,27 @@ def kl_value(spec: LossSpec, token: Token, live: float) -> tuple[float, float]:
     if spec.kl.resolved_estimator == "k3":
         return k3, 1 - math.exp(-d)
     under = token.logprob if isinstance(spec.objective, Pg) else anchor(spec.objective, token)
-    ratio = math.exp(live - under)
-    return ratio * k3, ratio * d
+    ratio, cap = math.exp(live - under), spec.kl.resolved_cap or math.inf
+    constant = min(1.0, cap / math.exp(token.logprob - under))
+    return constant * ratio * k3, constant * ratio * d
 
 
-def regularizer(spec: LossSpec, token: Token, live: float) -> tuple[float, float]:
-    """KL and drift penalty of one token, with their derivative, before the weight w."""
+def regularizer(
+    spec: LossSpec, token: Token, live: float, tokens: list[Token], rows: list[float]
+) -> tuple[float, float]:
+    """KL and drift penalty of one token of a sequence, with their derivative, before the weight w.
+
+    rows: the live logprobs of the sequence's tokens.
+    """
     value = slope = 0.0
     if spec.kl is not None and spec.kl.placement == "loss":
         kl, kl_slope = kl_value(spec, token, live)
         value, slope = spec.kl.coefficient * kl, spec.kl.coefficient * kl_slope
     if spec.drift_penalty is not None:
-        z = live - token.rollout
-        value += spec.drift_penalty.coefficient * z**2
+        z, parts = live - token.rollout, 1
+        if spec.drift_penalty.level == "sequence":
+            z, parts = sum(a - other.rollout for a, other in zip(rows, tokens, strict=True)), len(tokens)
+        value += spec.drift_penalty.coefficient * z**2 / parts
         slope += spec.drift_penalty.coefficient * 2 * z
     return value, slope
 
@@ -415,7 +425,7 @@ def loss(spec: LossSpec, batch: Batch, live: list[list[float]] | None = None) ->
         for t, token in enumerate(sequence.trained):
             total -= weight[t] * factors[i][t] * surrogate[t] if factors[i][t] else 0.0
             if not over_age(spec, token):
-                total += weight[t] * regularizer(spec, token, rows[t])[0]
+                total += weight[t] * regularizer(spec, token, rows[t], sequence.trained, rows)[0]
                 coefficient = spec.entropy.coefficient if spec.entropy is not None else 0.0
                 total -= coefficient * token.entropy / tokens_of_batch
     return total
@@ -433,7 +443,9 @@ def gradient(spec: LossSpec, batch: Batch) -> list[float]:
                 flat.append(0.0)
                 continue
             own, factor = next(trained)
-            slope = 0.0 if over_age(spec, token) else regularizer(spec, token, token.logprob)[1]
+            rows = [other.logprob for other in sequence.trained]
+            own_slope = regularizer(spec, token, token.logprob, sequence.trained, rows)[1]
+            slope = 0.0 if over_age(spec, token) else own_slope
             flat.append(weight * (slope - factor * own))
     return flat
 

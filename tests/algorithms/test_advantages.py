@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 import torch
-from slipstream.algorithms import group_advantages
-from slipstream.algorithms.spec import ADVANTAGES
+from slipstream.algorithms import group_advantages, resolve_advantage
+from slipstream.algorithms.spec import ADVANTAGES, scale_of_groups
 
 NAN = math.nan
 WITHOUT_CRITIC = tuple(kind for kind in ADVANTAGES if kind != "gae")
@@ -209,3 +209,27 @@ def test_one_scored_completion_in_a_group_or_none_gives_zero(kind: str) -> None:
 
 def test_a_completion_with_one_component_missing_is_withheld() -> None:
     assert advantages("dr_grpo", [[1, NAN], [0, 1], [2, 1]], [0, 0, 0]) == [0.0, -1.0, 1.0]
+
+
+@pytest.mark.parametrize("kind", WITHOUT_CRITIC)
+def test_the_coefficient_of_a_penalty_cancels_where_the_estimator_takes_out_the_scale_of_groups(
+    kind: str,
+) -> None:
+    # one group of rewards 0, one of 0, 1; penalties 3, 1, -6 and 2, 0, times .1 and .001
+    reward_B, penalty_B = torch.tensor([0.0, 0, 0, 0, 1]), torch.tensor([3.0, 1, -6, 2, 0])
+    found = [
+        group_advantages(
+            {"kind": kind},
+            torch.stack([reward_B, -penalty_B], dim=1).double(),
+            torch.tensor([0, 0, 0, 1, 1]),
+            weights=torch.tensor([1.0, coefficient]),
+            lengths=LENGTHS,
+            baselines=torch.zeros(5),
+        )[:3]
+        for coefficient in (0.1, 0.001)
+    ]
+    largest = [float(advantage_B.abs().max()) for advantage_B in found]
+    if scale_of_groups(resolve_advantage({"kind": kind})) is not None:
+        assert found[0].tolist() == pytest.approx(found[1].tolist(), rel=2e-3)
+    else:
+        assert largest[1] < largest[0] / 10

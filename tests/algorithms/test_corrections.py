@@ -55,6 +55,7 @@ BY_RHO: list[Correction] = [
     IcePop(low=None),
     GeometricRejection(low=0.9, high=1.1, cap=1.2),
     GeometricRejection(low=None, high=1.05, cap=None),
+    GeometricRejection(low=0.95, high=1.05, mask_weight="one"),
     M2po(scope="all", threshold=0.05),
 ]
 BY_DRIFT: list[Correction] = [
@@ -162,7 +163,9 @@ def test_mis_drops_outside_of_its_interval_on_both_sides() -> None:
 def test_geometric_rejection_keeps_or_drops_whole_sequences_and_caps_tokens() -> None:
     # rho = 4, 0.25: mean log 0, kept, with min(rho, 2); rho = 1.01, 1: mean 1.00499, rejected by 1.001
     assert weights(GeometricRejection(), stale(math.log(4), -math.log(4))) == pytest.approx([2, 0.25])
-    assert weights(GeometricRejection(cap=None), stale(math.log(4), -math.log(4))) == [1, 1]
+    assert weights(GeometricRejection(mask_weight="one"), stale(math.log(4), -math.log(4))) == [1, 1]
+    # seq-mask-tis of OpenRLHF and NeMo RL: not truncated
+    assert weights(GeometricRejection(cap=None), stale(math.log(4), -math.log(4))) == pytest.approx([4, 0.25])
     assert weights(GeometricRejection(), stale(math.log(1.01), 0.0)) == [0, 0]
     assert weights(GeometricRejection(high=1.01), stale(math.log(1.01), 0.0)) == pytest.approx([1.01, 1])
 

@@ -8,6 +8,8 @@ import pytest
 from slipstream.algorithms import PRESETS, resolve_advantage, resolve_loss
 from slipstream.algorithms.spec import (
     Aggregation,
+    BatchScaled,
+    DriftPenalty,
     DynamicSampling,
     IcePop,
     Is,
@@ -48,12 +50,15 @@ TABLE = {
     "r1": ("grpo", "ppo_clip", (0, 11), "seq_mean_token_mean"),
     "luspo": ("grpo", "gspo", (0.9997, 1.0004), "seq_len_weighted"),
     "lite_ppo": ("batch_scaled", "ppo_clip", (0.8, 1.2), "token_mean"),
+    "ipo": ("dr_grpo", "ipo", (0, INF), "token_mean"),
+    "dro": ("dr_grpo", "pg", (0, INF), "seq_mean_token_sum"),
+    "kimi_k1_5": ("dr_grpo", "pg", (0, INF), "seq_mean_token_sum"),
     "telescope_grpo": ("grpo", "pg", (0, INF), "token_mean"),
     "telescope_rloo": ("rloo", "pg", (0, INF), "token_mean"),
     "telescope_reinforce_pp": ("reinforce_pp", "pg", (0, INF), "token_mean"),
     "telescope_dr_grpo": ("dr_grpo", "pg", (0, INF), "token_mean"),
     "telescope_cispo": ("grpo", "cispo", (0.6, 1.5), "token_mean"),
-    "telescope_gspo": ("grpo", "gspo", (0.6, 1.5), "token_mean"),
+    "telescope_gspo": ("grpo", "gspo", (0.6, 1.5), "seq_mean_token_mean"),
     "telescope_sapo": ("grpo", "sapo", (0, INF), "token_mean"),
 }
 WITHOUT_ID = {"ipo", *(name for name in PRESETS if name.startswith("telescope_"))}
@@ -107,7 +112,12 @@ def test_corrections_and_regularisers_are_where_the_sources_have_them() -> None:
         "deepseek_math": 0.04,
         "r1": 0.001,
     }
-    assert {name for name, preset in PRESETS.items() if preset.drift_penalty} == {"dppo_drift"}
+    assert {name: p.drift_penalty for name, p in PRESETS.items() if p.drift_penalty} == {
+        "dppo_drift": DriftPenalty(coefficient=1e-3),
+        "ipo": DriftPenalty(coefficient=1e-3),
+        "dro": DriftPenalty(coefficient=0.025),
+        "kimi_k1_5": DriftPenalty(coefficient=0.025, level="sequence"),
+    }
     assert PRESETS["m2po"].objective == Is()
 
 
@@ -117,6 +127,10 @@ def test_groups_of_equal_rewards_are_dropped_by_dapo_cispo_and_scalerl() -> None
     assert PRESETS["dapo"].shaping == Shaping(
         dynamic_sampling=DynamicSampling(), soft_overlong=SoftOverlong()
     )
+
+
+def test_lite_ppo_divides_by_the_deviation_of_the_rewards_as_its_authors_do() -> None:
+    assert PRESETS["lite_ppo"].advantage == BatchScaled(std_of="raw")
 
 
 def test_two_grpo_is_groups_of_two_with_the_deviation_of_the_population() -> None:

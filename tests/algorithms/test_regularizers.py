@@ -20,7 +20,7 @@ from algorithms.loss_batches import (
 from algorithms.loss_reference import Batch, Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from slipstream.algorithms import active_entropy, adapt_entropy, policy_loss, reward_penalty
+from slipstream.algorithms import active_entropy, adapt_entropy, policy_loss, resolve_loss, reward_penalty
 from slipstream.algorithms.spec import (
     Cispo,
     DriftPenalty,
@@ -59,6 +59,38 @@ def test_an_estimator_adds_its_value_and_its_slope(estimator: Any, value: float,
     assert float(result.gradient) == pytest.approx(0.1 * slope, abs=1e-8)
 
 
+@pytest.mark.parametrize("z", [0.0, 3.0, 10.0, 30.0])
+def test_k3_unbiased_weighs_no_token_by_more_than_its_cap(z: float) -> None:
+    # d = -ln 2, k3 = 1 - ln 2, r = e^z: below the cap of 5 at z = 0 only
+    token = replace(one_token(-1.0, -1.0 - z, 0.0)[0].tokens[0], ref=-1.0 + math.log(2))
+    for cap, weight in ((None, min(math.exp(z), 5.0)), (8.0, min(math.exp(z), 8.0))):
+        result = run(spec_of(Cispo(), kl=Kl(coefficient=1.0, cap=cap)), [Sequence((token,))])
+        assert result.loss == pytest.approx(weight * (1 - math.log(2)))
+        assert float(result.gradient) == pytest.approx(-weight * math.log(2))
+
+
+def test_one_stale_token_of_a_thousand_does_not_own_the_squared_gradient_of_the_kl() -> None:
+    # d = .5 everywhere, z = 10 once: 22,026^2 of 999 + 22,026^2 without the cap, 25 of 1,024 with it
+    tokens = [replace(one_token(-12.0, -12.0, 0.0)[0].tokens[0], ref=-12.5) for _ in range(1000)]
+    tokens[7] = replace(tokens[7], rollout=-22.0)
+    square_T = run(spec_of(Cispo(), kl=Kl(coefficient=1.0)), [Sequence(tuple(tokens))]).gradient.square()
+    assert float(square_T[7] / square_T.sum()) == pytest.approx(25 / 1024)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"cap": 0.5}, r"kl\.cap: got 0\.5, needs 1 or more"),
+        ({"cap": math.inf}, r"kl\.cap .* needs a finite number"),
+        ({"cap": 5.0, "estimator": "k3"}, "k3 has no ratio"),
+        ({"cap": 5.0, "placement": "reward"}, "k1 has no ratio"),
+    ],
+)
+def test_a_cap_that_bounds_nothing_is_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Kl(coefficient=0.1, **fields)
+
+
 def test_the_default_in_the_loss_is_k3_unbiased_and_in_the_reward_k1() -> None:
     assert Kl(coefficient=0.1).resolved_estimator == "k3_unbiased"
     assert Kl(coefficient=0.1, placement="reward").resolved_estimator == "k1"
@@ -74,6 +106,30 @@ def test_the_drift_penalty_is_the_square_of_the_log_ratio_to_the_rollout() -> No
     assert float(result.gradient) == pytest.approx(0.01)
 
 
+def test_the_drift_penalty_by_sequence_is_the_square_of_the_sum() -> None:
+    # z = .5, -.2 and .1: (.4)^2 = .16 once, slope 2 × .4 at each token, with the weight 1 / B of one sequence
+    tokens = tuple(one_token(-2.0, -2.0 - z, 0.0)[0].tokens[0] for z in (0.5, -0.2, 0.1))
+    penalty = DriftPenalty(coefficient=0.01, level="sequence")
+    result = run(spec_of(Pg(), "seq_mean_token_sum", drift_penalty=penalty), [Sequence(tokens)])
+    assert result.loss == pytest.approx(0.0016)
+    assert result.gradient.tolist() == pytest.approx([0.008] * 3)
+
+
+@pytest.mark.parametrize(("name", "level"), [("dro", "token"), ("kimi_k1_5", "sequence")])
+def test_dro_and_kimi_k1_5_are_the_policy_gradient_with_a_quadratic_penalty(name: str, level: str) -> None:
+    # L = - sum over a sequence of (l A - .025 z^2), with .025 (sum of z)^2 by sequence; 2 sequences
+    batch = make_batch(5, sequences=2, longest=4)
+    tensors = packed(batch)
+    logprobs_T = tensors["logprobs"].requires_grad_()
+    mask_T, ids_T = tensors["mask"].double(), tensors["sequence_ids"]
+    z_T = (logprobs_T - tensors["rollout_logprobs"]) * mask_T
+    square = z_T.square().sum() if level == "token" else sum(z_T[ids_T == i].sum().square() for i in (0, 1))
+    value = -(logprobs_T * tensors["advantages"][ids_T] * mask_T).sum() + 0.025 * square
+    counted = sum(any(token.trains for token in sequence.tokens) for sequence in batch)
+    (expected_T,) = torch.autograd.grad(value / counted, logprobs_T)
+    torch.testing.assert_close(run(resolve_loss({"preset": name}), batch).gradient, expected_T)
+
+
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=repr)
 @FEW
@@ -83,7 +139,9 @@ def test_the_terms_have_the_weights_of_the_aggregation(
 ) -> None:
     batch = data.draw(batches())
     kind = data.draw(st.sampled_from(["token_mean", "seq_mean_token_mean", "token_sum_norm", "prompt_mean"]))
-    terms = {"kl": Kl(coefficient=0.3, estimator=estimator), "drift_penalty": DriftPenalty(coefficient=0.2)}
+    level = data.draw(st.sampled_from(["token", "sequence"]))
+    penalty = DriftPenalty(coefficient=0.2, level=level)
+    terms = {"kl": Kl(coefficient=0.3, estimator=estimator), "drift_penalty": penalty}
     spec = spec_of(objective, kind, **terms)
     result = run(spec, batch)
     assert result.loss == pytest.approx(reference.loss(spec, batch), rel=1e-9, abs=1e-12)
@@ -91,10 +149,14 @@ def test_the_terms_have_the_weights_of_the_aggregation(
     torch.testing.assert_close(result.gradient, expected, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("level", ["token", "sequence"])
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=repr)
-def test_the_slopes_of_the_reference_are_finite_differences(objective: Objective, estimator: Any) -> None:
-    terms = {"kl": Kl(coefficient=0.3, estimator=estimator), "drift_penalty": DriftPenalty(coefficient=0.2)}
+def test_the_slopes_of_the_reference_are_finite_differences(
+    objective: Objective, estimator: Any, level: Any
+) -> None:
+    penalty = DriftPenalty(coefficient=0.2, level=level)
+    terms = {"kl": Kl(coefficient=0.3, estimator=estimator), "drift_penalty": penalty}
     spec, batch = spec_of(objective, **terms), make_batch(4, sequences=4)
     difference = reference.finite_differences(spec, batch)
     assert reference.gradient(spec, batch) == pytest.approx(difference, rel=1e-6, abs=2e-8)
@@ -168,18 +230,21 @@ def test_an_adaptive_coefficient_replaces_the_configured_one() -> None:
     assert run(spec, batch, entropy=entropy, entropy_coefficient=0.0).loss == 0.0
 
 
-def test_the_entropy_coefficient_rises_below_its_target_and_falls_above_never_under_0() -> None:
+def test_the_entropy_coefficient_rises_below_its_target_and_falls_above_within_its_bounds() -> None:
     spec = Entropy(coefficient=0.0, target=0.2)
     assert adapt_entropy(spec, 0.01, 0.1) == pytest.approx(0.015)
     assert adapt_entropy(spec, 0.01, 0.2) == pytest.approx(0.015)
     assert adapt_entropy(spec, 0.01, 0.3) == pytest.approx(0.005)
     assert adapt_entropy(spec, 0.001, 0.3) == 0.0
+    assert adapt_entropy(spec, 0.098, 0.1) == adapt_entropy(spec, 9.0, 0.1) == 0.1
+    assert adapt_entropy(replace(spec, largest=0.02), 0.018, 0.1) == 0.02
     assert adapt_entropy(Entropy(coefficient=0.1), 0.1, 9.0) == 0.1
 
 
 def test_the_entropy_bonus_counts_only_while_the_entropy_is_at_most_its_target() -> None:
     spec = Entropy(coefficient=0.0, target=0.2)
     assert [active_entropy(spec, 0.05, entropy) for entropy in (0.1, 0.2, 0.3)] == [0.05, 0.05, 0.0]
+    assert active_entropy(spec, 9.0, 0.1) == 0.1  # a checkpoint may hold what grew under another bound
     assert active_entropy(Entropy(coefficient=0.1), 0.1, 9.0) == 0.1
 
 

@@ -1,9 +1,11 @@
 """Telescope's keys mean here what its pages say they mean there."""
 
+import math
 from typing import Any
 
 import pytest
-from slipstream.algorithms import PRESETS, resolve_advantage, resolve_loss
+import torch
+from slipstream.algorithms import PRESETS, policy_loss, resolve_advantage, resolve_loss
 from slipstream.algorithms.spec import (
     Advantage,
     Cispo,
@@ -79,7 +81,7 @@ SNIPPETS: list[tuple[dict[str, Any], Advantage, Objective, str, int | None, int 
         {"algorithm": "gspo", "clip_low": 0.4, "clip_high": 0.5},
         GROUP,
         Gspo(clip_low=0.4, clip_high=0.5),
-        "token_mean",
+        "seq_mean_token_mean",
         None,
         None,
     ),
@@ -145,6 +147,36 @@ def test_an_algorithm_alone_is_the_preset_of_its_name(name: str) -> None:
 
     assert resolve_advantage(axes.pop("advantage")) == preset.advantage
     assert resolve_loss(axes) == resolve_loss({"preset": f"telescope_{name}"})
+
+
+@pytest.mark.parametrize("spec", [{"preset": "telescope_gspo"}, translate({"algorithm": "gspo"}).algorithm])
+def test_gspo_weighs_a_short_and_a_long_sequence_the_same_as_telescopes_code(spec: dict[str, Any]) -> None:
+    # lengths 1 and 100, 101 tokens; A = 1, -1; mean log ratios .1 and -.2, both inside [0.6, 1.5]
+    z_T = torch.cat([torch.full((1,), 0.1), torch.linspace(-0.4, 0.0, 100)]).double()
+    advantages_T = torch.cat([torch.full((1,), 1.0), torch.full((100,), -1.0)]).double()
+    ids_T = torch.tensor([0] + [1] * 100)
+    rollout_T = torch.full((101,), -1.0).double()
+    ours_T = (rollout_T + z_T).requires_grad_()
+    theirs_T = (rollout_T + z_T).requires_grad_()
+
+    loss = policy_loss(
+        {key: value for key, value in spec.items() if key != "advantage"},
+        logprobs=ours_T,
+        rollout_logprobs=rollout_T,
+        advantages=torch.tensor([1.0, -1.0]).double(),
+        mask=torch.ones(101),
+        sequence_ids=ids_T,
+    ).loss
+    loss.backward()
+    mean_T = torch.cat([(theirs_T - rollout_T)[ids_T == i].mean().expand(n) for i, n in ((0, 1), (1, 100))])
+    scaled_T = theirs_T / torch.tensor([1.0] + [100.0] * 100).double()
+    straight_through_T = scaled_T - scaled_T.detach() + mean_T.detach()
+    (-(straight_through_T.exp() * advantages_T).sum() / 101).backward()
+
+    assert ours_T.grad is not None
+    assert theirs_T.grad is not None
+    torch.testing.assert_close(ours_T.grad * 2 / 101, theirs_T.grad)
+    assert ours_T.grad[1:].sum() / ours_T.grad[0] == pytest.approx(-math.exp(-0.3))
 
 
 def test_translation_leaves_its_input_alone() -> None:

@@ -350,7 +350,7 @@ def test_the_resolved_axes_are_printed(job: Path, capsys: pytest.CaptureFixture[
         ("correction", "none"),
         (
             "kl",
-            "coefficient 0.01, estimator k3_unbiased, placement loss, to the model that the run starts from",
+            "coefficient 0.01, estimator k3_unbiased, placement loss, cap 5, to the model that the run",
         ),
         ("entropy", "none"),
         ("aggregation", "token_mean"),

@@ -6,6 +6,7 @@ from slipstream.config import parse_config
 from slipstream.config.checks import Problem, check_config
 
 CORRECTED = "algorithm.correction={kind: tis}"
+SCORED = "rewards=[{name: exact_match, weight: 0}, {name: language_consistency}]"
 FRESH = ("staleness.pipeline_depth=0", "staleness.max_staleness=0")
 
 
@@ -44,6 +45,31 @@ def problems(*overrides: str) -> list[Problem]:
             ["algorithm.preset=gdpo", "algorithm.kl={coefficient: 0.1, placement: reward}"],
             "algorithm.kl.placement",
             "set placement: loss",
+        ),
+        *(
+            (
+                [
+                    SCORED,
+                    "algorithm.shaping=null",
+                    f"algorithm.advantage.kind={kind}",
+                    "algorithm.kl={coefficient: 0.1, placement: reward}",
+                ],
+                "algorithm.kl.placement",
+                f"{kind} {how}",
+            )
+            for kind, how in (
+                ("grpo", "divides by the standard deviation of each group"),
+                ("gopo", "ranks the answers"),
+                ("maxrl", "divides by the mean reward"),
+            )
+        ),
+        *(
+            (
+                [SCORED, f"algorithm.advantage.kind={kind}", "algorithm.shaping={soft_overlong: {}}"],
+                "algorithm.shaping.soft_overlong",
+                "the factor cancels",
+            )
+            for kind in ("grpo", "gopo")
         ),
         (
             ["algorithm.objective.kind=pg", CORRECTED, *FRESH],
@@ -120,12 +146,30 @@ def test_what_cannot_be_right_is_an_error(overrides: list[str], key: str, reason
             "below 0",
         ),
         (
+            [
+                "algorithm.preset=grpo",
+                "rewards=[{name: exact_match}, {name: long, kind: length, safe_tokens: 2, max_tokens: 4}]",
+            ],
+            "algorithm.advantage",
+            "the weight of long cancels",
+        ),
+        (
             ["algorithm.preset=decoupled_ppo", "algorithm.correction={kind: opsm}"],
             "algorithm.objective.anchor",
             "every ratio is exactly 1",
         ),
         (["algorithm.entropy={coefficient: 0.01, step: 0.1}"], "algorithm.entropy.step", "without a target"),
+        (["algorithm.entropy={coefficient: 0.01, largest: 1}"], "algorithm.entropy.largest", "a target"),
         (["algorithm.shaping={difficulty: {decay: 0.5}}"], "algorithm.shaping.difficulty", "none is on"),
+        (
+            [
+                "algorithm.objective={kind: ppo_clip, anchor: batch}",
+                "algorithm.correction={kind: geometric_rejection, mask_weight: one, cap: 3}",
+                *FRESH,
+            ],
+            "algorithm.correction.geometric_rejection.cap",
+            "every token that trains weighs 1",
+        ),
         (
             [
                 "algorithm.objective={kind: ppo_clip, anchor: batch}",
@@ -179,6 +223,9 @@ def test_what_is_doubtful_is_a_note(overrides: list[str], key: str, reason: str)
         ["algorithm.preset=ppo", "algorithm.kl={coefficient: 0.1, placement: reward}"],
         ["algorithm.preset=ppo", "learner.critic={kind: model, warmup_steps: 4}", "learner.steps=5"],
         ["algorithm.preset=gdpo", "algorithm.kl={coefficient: 0.1}"],
+        ["algorithm.preset=rloo", "algorithm.kl={coefficient: 0.1, placement: reward}"],
+        ["algorithm.preset=dapo"],
+        ["algorithm.preset=dr_grpo", "algorithm.shaping={soft_overlong: {}}"],
     ],
 )
 def test_what_is_right_is_not_remarked_on(overrides: list[str]) -> None:

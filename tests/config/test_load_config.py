@@ -63,7 +63,7 @@ def test_a_key_of_the_same_section_is_suggested_before_an_equal_one_of_another()
         ({"algorithm": {"preset": False}}, "algorithm.preset: needs text, not false (YAML reads on, off, "),
         (
             {"algorithm": {"kl": "none"}},
-            'kl: is a section, with keys coefficient, estimator, placement, not "none"; it may be null',
+            'kl: is a section, with keys cap, coefficient, estimator, placement, not "none"; it may be null',
         ),
         (
             {"learner": None},

@@ -105,7 +105,7 @@ def test_an_averaged_reference_and_the_memory_survive_a_restart(
         advantage={"kind": "ema", "decay": 0.5},
         kl={"coefficient": 0.1},
         reference={"kind": "ema", "decay": 0.5},
-        entropy={"coefficient": 0.1, "target": 9.0},
+        entropy={"coefficient": 0.05, "target": 9.0},
     )
 
     def fresh() -> TrainingStep:
@@ -116,7 +116,7 @@ def test_an_averaged_reference_and_the_memory_survive_a_restart(
     training = fresh()
     train(training, contrast())
     assert training.memory.baselines.to_dict() == {"made up": 0.5}
-    assert training.memory.entropy_coefficient == pytest.approx(0.105)
+    assert training.memory.entropy_coefficient == pytest.approx(0.055)
     assert training.memory.entropy > 0
     assert training.reference is not None
     state = State(version=1, model_fingerprint="f", memory=training.memory.to_dict())
@@ -207,6 +207,16 @@ def test_length_costs_reward_before_the_advantages_are_taken() -> None:
     total = batch_rewards(groups, {"exact_match": 1.0}, shaping).total_B
     assert total[:3].tolist() == [0.0, 1.0, -1.0]  # 1 - 2·(1/2), 1, 1 - 2
     assert bool(total[3].isnan())
+
+
+def test_length_costs_nothing_where_dynamic_sampling_let_equal_rewards_through() -> None:
+    ramp = {"soft_overlong": {"safe_len": 1, "max_len": 3}, "dynamic_sampling": {}}
+    shaping = configured(shaping=ramp).algorithm.resolved_shaping(max_new_tokens=8)
+    equal = group(completion((1,)), completion((2, 3, 4)), completion(reward=None))
+    varied = group(completion((1, 2, 3), reward=1.0), completion((4,), reward=0.0))
+    total = batch_rewards([equal, varied], {"exact_match": 1.0}, shaping).total_B
+    assert total[:2].tolist() == [1.0, 1.0]
+    assert total[3:].tolist() == [0.0, 0.0]  # 1 - 1, 0
 
 
 def test_an_overlong_answer_keeps_or_loses_its_say_in_the_statistics() -> None:
@@ -318,7 +328,7 @@ def test_a_batch_without_a_token_to_train_on_teaches_nothing_about_entropy(
         (None, Entropy(coefficient=0.01), 0.01),  # switched on between the two sessions
         (Entropy(coefficient=0.01), Entropy(coefficient=0.05), 0.05),  # changed
         (Entropy(coefficient=0.01, target=2.0), Entropy(coefficient=0.01, target=2.0), 0.015),  # goes on
-        (Entropy(coefficient=0.01, target=2.0), Entropy(coefficient=0.3, target=1.0), 0.3),  # another target
+        (Entropy(coefficient=0.01, target=2.0), Entropy(coefficient=0.1, target=1.0), 0.1),  # another target
         (Entropy(coefficient=0.01, target=2.0), None, 0.0),
     ],
 )

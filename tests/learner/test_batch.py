@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from learner.fakes import completion, group
 from slipstream.algorithms.spec import OverlongFilter, Shaping
-from slipstream.learner.batches.batch import TrainingSequence, make_sequences, prompt_tokens
+from slipstream.learner.batches.batch import TrainingSequence, make_sequences, prompt_tokens, split
 from slipstream.learner.batches.packing import pack
 from slipstream.learner.batches.rows import make_row
 from slipstream.types import Completion, FinishReason
@@ -100,6 +100,15 @@ def test_the_overlong_filter_takes_truncated_completions_out_of_the_loss_and_its
     assert [s.place for s in kept] == [0, 2]
     assert prompt_tokens(kept) == {0: 2}
     assert len(make_sequences(groups, Shaping())) == 3
+
+
+def test_minibatches_are_whole_groups_in_the_order_of_the_batch() -> None:
+    # five groups in two parts: replay hands out the oldest dispatches first, and they are trained on first
+    sequences = [sequence(completion((9,)), place=2 * of + i, of=of) for of in range(5) for i in range(2)]
+    parts = split(sequences, 2)
+    assert [[member.place for member in part] for part in parts] == [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9]]
+    assert [len(part) for part in split(sequences[:2], 4)] == [2]
+    assert split([], 4) == [[]]
 
 
 def test_equal_answers_of_a_group_are_dropped_or_share_their_advantage() -> None:

@@ -307,6 +307,21 @@ def test_a_batch_of_which_nothing_trains_moves_no_weight_though_there_is_momentu
     assert torch.equal(weights(policy), before)
 
 
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_a_batch_whose_gradient_is_0_moves_no_weight_though_there_is_momentum(
+    policy: Policy, decay: float
+) -> None:
+    training = TrainingStep(policy, configured(f"learner.weight_decay={decay}"))
+    training.train([contrast()], version=0)
+    before = weights(policy)
+    equal = group(completion((5, 6)), completion((7, 8, 9)))
+    result = training.train([equal], version=1)
+    assert (result.updates, result.bad, result.tokens, result.gradient_norm) == (1, 0, 5, 0.0)
+    assert torch.equal(weights(policy), before)
+    training.train([contrast()], version=2)
+    assert not torch.equal(weights(policy), before)
+
+
 @pytest.mark.parametrize("token", [-1, 10**6])
 def test_a_token_that_the_model_does_not_have_is_named_with_its_group(policy: Policy, token: int) -> None:
     strange = group(completion((5, token)), completion((6, 7), reward=0.0))

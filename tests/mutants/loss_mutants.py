@@ -216,8 +216,8 @@ LOSS_MUTANTS: Final = (
     ),
     _correction(
         "geometric rejection: weight of the sequence",
-        'return _rho("token", tokens, log_rho_T).clamp',
-        'return _rho("geometric", tokens, log_rho_T).clamp',
+        '_rho("token", tokens, log_rho_T)\n    return (rho_T if',
+        '_rho("geometric", tokens, log_rho_T)\n    return (rho_T if',
     ),
     _correction(
         "corrections: mean for the product",
@@ -275,12 +275,13 @@ LOSS_MUTANTS: Final = (
     ),
     _regularizer(
         "k3_unbiased: no gradient through the ratio",
-        "r_T * (k3_T * r_moves_T - torch",
-        "r_T * (0 * k3_T * r_moves_T - torch",
+        "c_T * d_T * moves_T",
+        "-c_T * torch.expm1(-d_T) * moves_T",
     ),
     _regularizer(
-        "k3_unbiased: without the ratio", "value_T, slope_T = r_T * k3_T,", "value_T, slope_T = k3_T,"
+        "k3_unbiased: without the ratio", "value_T, slope_T = c_T * k3_T,", "value_T, slope_T = k3_T,"
     ),
+    _regularizer("k3_unbiased: without its cap", ".exp().clamp(max=spec.resolved_cap)", ".exp()"),
     _regularizer(
         "regularisers: slope past the clamp",
         "log_ratio_ref_T.abs() <= LOG_RATIO_LIMIT",

@@ -113,9 +113,10 @@ def _icepop(spec: IcePop, tokens: Tokens, log_rho_T: Tensor) -> Tensor:
 
 def _geometric_rejection(spec: GeometricRejection, tokens: Tokens, log_rho_T: Tensor) -> Tensor:
     keep_T = _inside(_rho("geometric", tokens, log_rho_T), spec.low, spec.high)
-    if spec.cap is None:
+    if spec.mask_weight == "one":
         return keep_T.to(log_rho_T)
-    return _rho("token", tokens, log_rho_T).clamp(max=spec.cap) * keep_T
+    rho_T = _rho("token", tokens, log_rho_T)
+    return (rho_T if spec.cap is None else rho_T.clamp(max=spec.cap)) * keep_T
 
 
 def _opsm(spec: Opsm, tokens: Tokens, drift_T: Tensor) -> Tensor:

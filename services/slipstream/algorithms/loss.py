@@ -77,6 +77,9 @@ def policy_loss(
 ) -> PolicyLoss:
     """Compute L = - sum_t w_t c_t J_t + regularisers, so that dL/dl_t = - w_t c_t g_t + their slopes.
 
+    c is the product of the corrections, and 0 for a token that is over age or not selected. Where c differs
+    between the tokens of a sequence, gspo, gmpo and rspo have their token form: spec/sequence_objective.py.
+
     spec: a LossSpec, or a mapping: {"preset": name} or {"objective": ..., "aggregation": ...} with any of
         correction, kl, drift_penalty, entropy, top_entropy, token_weight, max_staleness; see `resolve_loss`.
     logprobs: [T] nats under the current policy, with gradient.
@@ -290,7 +293,7 @@ def _terms(loss: LossSpec, inputs: Inputs) -> list[Term]:
         terms.append(kl_term(loss.kl, inputs.log_ratio_ref_T, inputs.tokens.log_ratio_T))
     if loss.drift_penalty is not None:
         assert inputs.drift_T is not None, "check sees to it"
-        terms.append(drift_term(loss.drift_penalty, inputs.drift_T))
+        terms.append(drift_term(loss.drift_penalty, inputs.drift_T, inputs.tokens))
     return terms
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from slipstream.algorithms.objectives import Tokens
 from slipstream.algorithms.ratios import LOG_RATIO_LIMIT, bounded, k3
 from slipstream.algorithms.spec import DriftPenalty, Entropy, Kl
 
@@ -25,7 +26,8 @@ class Term:
 def kl_term(spec: Kl, log_ratio_ref_T: Tensor, log_ratio_T: Tensor) -> Term:
     """Compute coefficient × the estimator.
 
-    log_ratio_ref_T: [T] d = l - ref. log_ratio_T: [T] l - a, to the objective's anchor (0 for pg).
+    log_ratio_ref_T: [T] d = l - ref. log_ratio_T: [T] l - a, to the objective's anchor (0 for pg). In
+    k3_unbiased = w r k3 the factor w = min(1, cap / r) is a constant, so that the slope is w r d.
     """
     d_T, moves_T = bounded(log_ratio_ref_T), log_ratio_ref_T.abs() <= LOG_RATIO_LIMIT
     k3_T = k3(-d_T)
@@ -34,15 +36,21 @@ def kl_term(spec: Kl, log_ratio_ref_T: Tensor, log_ratio_T: Tensor) -> Term:
     elif spec.resolved_estimator == "k3":
         value_T, slope_T = k3_T, -torch.expm1(-d_T) * moves_T
     else:
-        r_T, r_moves_T = bounded(log_ratio_T).exp(), log_ratio_T.abs() <= LOG_RATIO_LIMIT
-        value_T, slope_T = r_T * k3_T, r_T * (k3_T * r_moves_T - torch.expm1(-d_T) * moves_T)
+        c_T = bounded(log_ratio_T).exp().clamp(max=spec.resolved_cap)
+        value_T, slope_T = c_T * k3_T, c_T * d_T * moves_T
     return Term(value_T=spec.coefficient * value_T, slope_T=spec.coefficient * slope_T)
 
 
-def drift_term(spec: DriftPenalty, log_ratio_rollout_T: Tensor) -> Term:
-    """Compute coefficient × z^2 with z = l - mu [T]."""
+def drift_term(spec: DriftPenalty, log_ratio_rollout_T: Tensor, tokens: Tokens) -> Term:
+    """Compute coefficient × z^2 with z = l - mu [T], or its sum over the sequence."""
+    share_T = torch.ones_like(log_ratio_rollout_T)
+    if spec.level == "sequence":
+        log_ratio_rollout_T = tokens.of_token(tokens.sequence_sum(log_ratio_rollout_T))
+        share_T = 1 / tokens.of_token(tokens.lengths_B).clamp(min=1)
     z_T, moves_T = bounded(log_ratio_rollout_T), log_ratio_rollout_T.abs() <= LOG_RATIO_LIMIT
-    return Term(value_T=spec.coefficient * z_T.square(), slope_T=2 * spec.coefficient * z_T * moves_T)
+    return Term(
+        value_T=spec.coefficient * z_T.square() * share_T, slope_T=2 * spec.coefficient * z_T * moves_T
+    )
 
 
 def adapt_entropy(spec: Entropy, coefficient: float, mean_entropy: float) -> float:
@@ -50,12 +58,14 @@ def adapt_entropy(spec: Entropy, coefficient: float, mean_entropy: float) -> flo
     if spec.target is None:
         return coefficient
     step = spec.step if mean_entropy <= spec.target else -spec.step
-    return max(0.0, coefficient + step)
+    return min(max(0.0, coefficient + step), spec.largest)
 
 
 def active_entropy(spec: Entropy, coefficient: float, mean_entropy: float) -> float:
     """Return the coefficient that counts in this step: 0 while the entropy is above its target."""
-    return coefficient if spec.target is None or mean_entropy <= spec.target else 0.0
+    if spec.target is None:
+        return coefficient
+    return min(coefficient, spec.largest) if mean_entropy <= spec.target else 0.0
 
 
 def reward_penalty(

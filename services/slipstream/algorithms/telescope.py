@@ -30,6 +30,13 @@ DEFAULTS: Final[Mapping[str, Any]] = {
     "number_of_minibatches": 1,
 }
 """Every key, with Telescope's own default."""
+DEPARTURE_OF_AGGREGATION: Final[Mapping[str, str]] = {
+    "token_mean": "token_mean counts the tokens of the whole batch; Telescope's is that of each microbatch",
+    "token_sum_norm": "token_sum_norm divides by rollout.max_new_tokens a completion; Telescope's by its "
+    "packed row",
+    "seq_mean_token_mean": "seq_mean_token_mean divides by the sequences of the whole batch; Telescope's "
+    "gspo weighs sequences the same, and divides by the tokens of each microbatch",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +73,7 @@ def translate(mapping: Mapping[str, Any]) -> Translation:
         "preset": f"telescope_{name}",
         "advantage": _advantage(name, keys),
         "objective": _objective(name, keys),
-        "aggregation": keys["dr_grpo_loss_agg_mode"] if name == "dr_grpo" else "token_mean",
+        "aggregation": _aggregation(name, keys),
     }
     return Translation(
         algorithm=algorithm,
@@ -81,6 +88,13 @@ def _advantage(name: str, keys: Mapping[str, Any]) -> dict[str, Any]:
         return {"kind": name}
     kind = "grpo" if keys["advantage_norm"] == "group" else "reinforce_pp"
     return {"kind": kind, "epsilon": EPSILON}
+
+
+def _aggregation(name: str, keys: Mapping[str, Any]) -> str:
+    """The weight of a token: gspo's straight-through ratio divides each token's gradient by its length."""
+    if name == "dr_grpo":
+        return str(keys["dr_grpo_loss_agg_mode"])
+    return "seq_mean_token_mean" if name == "gspo" else "token_mean"
 
 
 def _objective(name: str, keys: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,16 +183,9 @@ def _became(key: str, value: object, algorithm: Mapping[str, Any]) -> str:
 
 
 def _departures(algorithm: Mapping[str, Any]) -> list[str]:
-    kind = algorithm["objective"]["kind"]
-    said = ["token_mean counts the tokens of the whole batch; Telescope's is that of each microbatch"]
-    if algorithm["aggregation"] == "token_sum_norm":
-        said = [
-            "token_sum_norm divides by rollout.max_new_tokens a completion; Telescope's by its packed row"
-        ]
-    if kind == "pg":
-        said.append(
+    departures = [DEPARTURE_OF_AGGREGATION[algorithm["aggregation"]]]
+    if algorithm["objective"]["kind"] == "pg":
+        departures.append(
             "without use_ppo_clip there is no ratio: the gradient is biased as soon as data are stale"
         )
-    if kind == "gspo":
-        said.append("the gradient of gspo is divided by the length once; Telescope divides twice")
-    return said
+    return departures

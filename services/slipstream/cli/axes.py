@@ -33,7 +33,8 @@ def axis_rows(config: "RunConfig") -> list[Row]:
 
 def spec_text(spec: Any) -> str:
     """`ppo_clip (anchor rollout, clip_low 0.2, ...)`: the kind of a specification, if any, and its fields."""
-    shown = [f"{f.name} {_value(in_effect(spec, f.name))}" for f in fields(spec) if f.name != "kind"]
+    read = [f.name for f in fields(spec) if f.name != "kind" and not _unread(spec, f.name)]
+    shown = [f"{name} {_value(in_effect(spec, name))}" for name in read]
     kind = getattr(spec, "kind", "")
     if not kind:
         return ", ".join(shown)
@@ -44,9 +45,16 @@ def in_effect(spec: Any, field: str) -> object:
     """The value of a field, or what takes its place where it was left to the rest of the specification."""
     if isinstance(spec, Kl) and field == "estimator":
         return spec.resolved_estimator
+    if isinstance(spec, Kl) and field == "cap":
+        return spec.resolved_cap
     if isinstance(spec, Dppo) and field in ("limit_low", "limit_high"):
         return spec.limits[field == "limit_high"]
     return getattr(spec, field)
+
+
+def _unread(spec: Any, field: str) -> bool:
+    """Whether nothing would read the field, as the rest of the specification stands."""
+    return isinstance(spec, Kl) and field == "cap" and not spec.has_ratio
 
 
 def shaping_text(shaping: Shaping) -> str:

@@ -11,6 +11,7 @@ from slipstream.algorithms.spec import (
     Entropy,
     Gae,
     Gdpo,
+    GeometricRejection,
     Gopo,
     Gspo,
     GspoToken,
@@ -20,6 +21,7 @@ from slipstream.algorithms.spec import (
     Rspo,
     anchor_of,
     needs_groups,
+    scale_of_groups,
 )
 from slipstream.algorithms.spec.loss import WEIGHTING
 from slipstream.config.problem import Problem
@@ -194,20 +196,55 @@ def _critic(config: RunConfig) -> Iterator[Problem]:
 
 
 def _penalty_in_the_reward(config: RunConfig) -> Iterator[Problem]:
+    """Penalties whose coefficient would not count, as the advantage rescales each group or component."""
     kl, advantage = config.algorithm.resolved_kl(), config.algorithm.resolved_advantage()
-    if kl is not None and kl.placement == "reward" and isinstance(advantage, Gdpo):
+    in_reward = kl is not None and kl.placement == "reward"
+    if in_reward and isinstance(advantage, Gdpo):
         yield Problem(
             key="algorithm.kl.placement",
             reason="is reward, and gdpo normalises each component, so the coefficient would not count",
             remedy="set placement: loss",
+        )
+    scale = scale_of_groups(advantage)
+    if scale is None:
+        return
+    cancels = f"{advantage.kind} {scale}: where the other rewards of a group are equal,"
+    if in_reward:
+        yield Problem(
+            key="algorithm.kl.placement",
+            reason=f"is reward, and {cancels} the coefficient cancels",
+            remedy="set placement: loss, or an advantage that keeps the scale, such as dr_grpo or rloo",
+        )
+    if not isinstance(advantage, MaxRl):  # which has a note of its own about every punishment
+        yield from _punishments(config, cancels)
+
+
+def _punishments(config: RunConfig, cancels: str) -> Iterator[Problem]:
+    shaping = config.algorithm.declared_shaping()
+    if shaping.soft_overlong is not None and shaping.dynamic_sampling is None:
+        yield Problem(
+            key="algorithm.shaping.soft_overlong",
+            reason=f"is on without dynamic_sampling, and {cancels} the factor cancels",
+            remedy="add dynamic_sampling: {}, or set an advantage that keeps the scale, such as dr_grpo",
+        )
+    names = [reward.name for reward in config.rewards if reward.weight and reward.kind in PUNISHMENTS]
+    if names:
+        yield Problem(
+            key="algorithm.advantage",
+            reason=f"{cancels} the weight of {', '.join(names)} cancels",
+            remedy="use gdpo, or an advantage that keeps the scale, such as dr_grpo",
+            severity="note",
         )
 
 
 def _without_effect(config: RunConfig) -> Iterator[Problem]:
     """Fields that are not their defaults, and that nothing reads as the rest of their part stands."""
     entropy, shaping = config.algorithm.entropy, config.algorithm.declared_shaping()
-    if entropy is not None and entropy.target is None and entropy.step != _default(Entropy, "step"):
-        yield _unread("entropy.step", "the coefficient is constant without a target", "set entropy.target")
+    if entropy is not None and entropy.target is None:
+        for name in ("step", "largest"):
+            if getattr(entropy, name) != _default(Entropy, name):
+                reason = "the coefficient is constant without a target"
+                yield _unread(f"entropy.{name}", reason, "set entropy.target")
     if shaping.difficulty != Difficulty() and not shaping.remembers_pass_rates:
         unread = "pass rates are remembered for goldilocks, buckets and adaptive_group, and none is on"
         yield _unread("shaping.difficulty", unread, "switch one of them on")
@@ -217,9 +254,17 @@ def _without_effect(config: RunConfig) -> Iterator[Problem]:
                 if getattr(correction, name) != _default(M2po, name):
                     reason = "m2po of scope all drops by the second moment alone"
                     yield _unread(f"correction.m2po.{name}", reason, "set scope: harmful")
+        if isinstance(correction, GeometricRejection) and correction.mask_weight == "one":
+            yield from _unread_cap(correction)
 
 
-def _default(spec: type[Entropy] | type[M2po], name: str) -> object:
+def _unread_cap(correction: GeometricRejection) -> Iterator[Problem]:
+    if correction.cap != _default(GeometricRejection, "cap"):
+        reason = "with mask_weight one every token that trains weighs 1"
+        yield _unread("correction.geometric_rejection.cap", reason, "set mask_weight: ratio")
+
+
+def _default(spec: type[Entropy] | type[M2po] | type[GeometricRejection], name: str) -> object:
     return next(field.default for field in fields(spec) if field.name == name)
 
 

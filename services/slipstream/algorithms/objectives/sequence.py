@@ -1,8 +1,10 @@
 """The objectives over the ratio of a sequence: each token carries J of its sequence and, beside it, g / A.
 
-Suffixes: _T packed tokens, _B sequences. z = l - a; the statistics of a sequence run over its mask. The J of
-a sequence is shared by its L tokens, so w g of one token is the whole derivative by its logprob: the six
-aggregations give every token of a sequence the same weight.
+Suffixes: _T packed tokens, _B sequences. z = l - a; the statistics of a sequence run over its mask. The six
+aggregations give every token of a sequence the same weight w, so that w g is the derivative of the whole sum
+of w J by the logprob of one token. A factor of one token (a correction by token, over age, top_entropy)
+weighs J and g of that token: each token then stands for itself, with J_t = sg(S) pi_t / sg(pi_t) A, as in
+gspo_token.
 """
 
 import torch

@@ -103,11 +103,11 @@ CLIPPED: Final[Mapping[str, Preset]] = MappingProxyType(
             note=f"{ANCHORED}; the paper takes a KL of 0.001 off the reward.",
         ),
         "lite_ppo": Preset(
-            advantage=BatchScaled(),
+            advantage=BatchScaled(std_of="raw"),
             objective=PpoClip(),
             aggregation="token_mean",
             source="Part I: Tricks or Traps? (Lite PPO), arXiv:2508.08221",
-            note=f"{ANCHORED}; group mean, standard deviation of the batch.",
+            note=f"{ANCHORED}; group mean, standard deviation of the batch's rewards.",
         ),
         "maxrl": Preset(
             advantage=MaxRl(),

@@ -14,6 +14,7 @@ from slipstream.algorithms.spec import (
     Ipo,
     Is,
     M2po,
+    Pg,
     PpoClip,
     Tis,
 )
@@ -73,8 +74,29 @@ STALE: Final[Mapping[str, Preset]] = MappingProxyType(
             advantage=DrGrpo(),
             objective=Ipo(),
             aggregation="token_mean",
+            drift_penalty=DriftPenalty(coefficient=1e-3),
             source=f"the loss ipo of {PRIME_RL}",
-            note="the mask does not look at the sign of the advantage.",
+            note="the mask does not look at the sign of the advantage; the penalty is on every token, masked "
+            "or not, as there.",
+        ),
+        "dro": Preset(
+            advantage=DrGrpo(),
+            objective=Pg(allow_uncorrected=True),
+            aggregation="seq_mean_token_sum",
+            drift_penalty=DriftPenalty(coefficient=0.025),
+            source="Offline Regularised Reinforcement Learning for LLMs Alignment (DRO), arXiv:2405.19107",
+            note="the form by token of Tinker, beta / 2 with the 0.05 of its example. The paper squares the "
+            "log ratio of the completion to a reference (level sequence), and learns the baseline that is "
+            "here the group's mean. No ratio weighs stale tokens; the penalty alone holds the policy near.",
+        ),
+        "kimi_k1_5": Preset(
+            advantage=DrGrpo(),
+            objective=Pg(allow_uncorrected=True),
+            aggregation="seq_mean_token_sum",
+            drift_penalty=DriftPenalty(coefficient=0.025, level="sequence"),
+            source="Kimi k1.5: Scaling Reinforcement Learning with LLMs, arXiv:2501.12599",
+            note="the paper does not state its tau, twice the coefficient. No ratio weighs stale tokens; the "
+            "penalty alone holds the policy near.",
         ),
     }
 )

@@ -52,9 +52,10 @@ TELESCOPE: Final[Mapping[str, Preset]] = MappingProxyType(
         "telescope_gspo": Preset(
             advantage=Grpo(epsilon=EPSILON),
             objective=Gspo(clip_low=0.4, clip_high=0.5),
-            aggregation="token_mean",
+            aggregation="seq_mean_token_mean",
             source=SOURCE,
-            note=f"without its second division by the length; so wide a band hardly ever clips. {FILTER}.",
+            note="its straight-through ratio weighs every sequence the same; Telescope's loss is divided by "
+            f"tokens, ours by sequences. So wide a band hardly ever clips. {FILTER}.",
         ),
         "telescope_sapo": Preset(
             advantage=Grpo(epsilon=EPSILON),

@@ -1,6 +1,6 @@
 """What a loss can be made of, as frozen data without torch, read by the schema of a run and by the maths."""
 
-from slipstream.algorithms.spec.advantage import ADVANTAGES, Advantage, needs_groups
+from slipstream.algorithms.spec.advantage import ADVANTAGES, Advantage, needs_groups, scale_of_groups
 from slipstream.algorithms.spec.batch_advantage import BatchScaled, Gdpo, ReinforcePp
 from slipstream.algorithms.spec.checks import Anchor
 from slipstream.algorithms.spec.correction import (
@@ -103,4 +103,5 @@ __all__ = [
     "band",
     "needs_batch_anchor",
     "needs_groups",
+    "scale_of_groups",
 ]

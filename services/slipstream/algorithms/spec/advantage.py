@@ -34,3 +34,22 @@ def needs_groups(advantage: Advantage) -> bool:
     if isinstance(advantage, ReinforcePp):
         return advantage.group_mean
     return not isinstance(advantage, Ema | Gae)
+
+
+_SCALES_OF_GROUPS: Final[Mapping[type[Advantage], str]] = MappingProxyType(
+    {
+        Grpo: "divides by the standard deviation of each group",
+        Gopo: "ranks the answers of each group",
+        MaxRl: "divides by the mean reward of each group",
+    }
+)
+
+
+def scale_of_groups(advantage: Advantage) -> str | None:
+    """How the estimator takes the scale out of each group's rewards; None where it keeps the scale.
+
+    In a group whose task rewards are equal, a penalty is then all that differs: its coefficient cancels, and
+    the penalty alone makes advantages of full size. gdpo, which rescales each component apart, is not meant:
+    there the coefficient is the component's weight.
+    """
+    return _SCALES_OF_GROUPS.get(type(advantage))

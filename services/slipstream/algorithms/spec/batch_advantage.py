@@ -12,9 +12,10 @@ from slipstream.algorithms.spec.checks import STRICT, require_boolean, require_c
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchScaled:
-    """A = (R - mean over the group) / (standard deviation over the batch + epsilon).
+    """A = (R - mean over the group) / (standard deviation of R - mean over the batch + epsilon).
 
-    See Part I: Tricks or Traps? A Deep Dive into RL for LLM Reasoning (Lite PPO), arXiv:2508.08221.
+    The paper's deviation is that of R, std_of raw: differences between prompts count in it, and shrink A. See
+    Part I: Tricks or Traps? A Deep Dive into RL for LLM Reasoning (Lite PPO), arXiv:2508.08221.
     """
 
     __pydantic_config__ = STRICT
@@ -25,7 +26,7 @@ class BatchScaled:
     center: Literal["group", "batch"] = "group"
     """Whose mean is subtracted; with batch a group of equal rewards is pushed, too (the book chapter)."""
     std_of: Literal["centred", "raw"] = "centred"
-    """Whose standard deviation divides: that of R - mean, or that of R (TRL)."""
+    """Whose standard deviation divides: that of R - mean, or that of R (Lite PPO in ROLL and TRL)."""
 
     def __post_init__(self) -> None:
         require_choice("batch_scaled.kind", self.kind, ("batch_scaled",))

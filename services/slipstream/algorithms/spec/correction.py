@@ -95,7 +95,8 @@ class GeometricRejection:
     """A sequence trains iff low <= exp(mean log rho) <= high; its tokens then carry c = min(rho, cap).
 
     Default: [0.999, 1.001], for dense models; mixtures of experts take [0.99, 1.01].
-    See When Speed Kills Stability (Liu et al., 2025); also called seq-mask-tis.
+    See When Speed Kills Stability (Liu et al., 2025). With cap null it is the seq-mask-tis of OpenRLHF and
+    NeMo RL, which do not truncate; a mean near 1 does not bound the ratio of one token.
     """
 
     __pydantic_config__ = STRICT
@@ -106,13 +107,16 @@ class GeometricRejection:
     high: float = 1.001
     """Largest geometric mean that trains, 1 or more."""
     cap: float | None = 2.0
-    """Largest weight of a token that trains, 1 or more; None leaves the weight at 1."""
+    """Largest weight of a token that trains, 1 or more; None = no cap."""
+    mask_weight: Literal["ratio", "one"] = "ratio"
+    """The weight of a token that trains: its rho up to the cap, or 1 whatever the cap."""
 
     def __post_init__(self) -> None:
         require_choice("geometric_rejection.kind", self.kind, ("geometric_rejection",))
+        require_choice("geometric_rejection.mask_weight", self.mask_weight, ("ratio", "one"))
         _require_interval("geometric_rejection", self.low, self.high)
         if self.cap is not None:
-            _require_cap("geometric_rejection.cap (None = weight 1)", self.cap)
+            _require_cap("geometric_rejection.cap (None = no cap)", self.cap)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

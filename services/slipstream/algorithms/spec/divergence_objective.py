@@ -64,7 +64,8 @@ class Dppo:
 class Ipo:
     """J = sg(r M) A l, with M = 1 where |p - q| <= limit, whatever the sign of A.
 
-    g = M r A. Default: a total variation of at most 0.1 at the token's position.
+    g = M r A. Default: a total variation of at most 0.1 at the token's position. The preset ipo adds the
+    drift penalty 1e-3 z^2 that prime-rl has beside it.
     See the loss `ipo` of prime-rl, https://github.com/PrimeIntellect-ai/prime-rl.
     """
 

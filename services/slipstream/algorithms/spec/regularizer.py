@@ -5,18 +5,22 @@ loss and is never multiplied by a correction.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from slipstream.algorithms.spec.checks import STRICT, require_choice, require_positive
+
+KL_CAP: Final = 5.0
+"""Largest ratio in k3_unbiased unless a run says otherwise: that of cispo and dppo."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kl:
     """coefficient × an estimate of the KL divergence to the reference policy.
 
-    k1 = d, k2 = d^2 / 2, k3 = e^-d - 1 + d, k3_unbiased = r k3 with the ratio r to the objective's anchor.
-    Gradient of the loss term: k2 d, k3 1 - e^-d, k3_unbiased r d. In the loss k1 has an expected gradient of
-    0, and in the reward anything but k1 is biased: both pairs are refused.
+    k1 = d, k2 = d^2 / 2, k3 = e^-d - 1 + d, k3_unbiased = min(r, cap) k3 with the ratio r to the objective's
+    anchor. Gradient of the loss term: k2 d, k3 1 - e^-d, k3_unbiased min(r, cap) d: unbiased but for the
+    tokens above the cap, without which one stale token can outweigh a batch. In the loss k1 has an expected
+    gradient of 0, and in the reward anything but k1 is biased: both pairs are refused.
     See Approximating KL Divergence (Schulman, 2020), and for k3_unbiased DeepSeek-V3.2, arXiv:2512.02556.
     """
 
@@ -28,6 +32,8 @@ class Kl:
     """None = k3_unbiased in the loss, k1 in the reward."""
     placement: Literal["loss", "reward"] = "loss"
     """loss: a term with gradient. reward: the sum of k1 over a completion is taken off its reward."""
+    cap: float | None = None
+    """Largest ratio in k3_unbiased, 1 or more; None = 5. No other estimator has a ratio."""
 
     def __post_init__(self) -> None:
         require_positive("kl.coefficient", self.coefficient)
@@ -43,27 +49,54 @@ class Kl:
                 f"kl.estimator: got {self.estimator!r} in the reward, where its gradient is not that of the "
                 "divergence; use k1, or placement: loss"
             )
+        if self.cap is None:
+            return
+        require_positive("kl.cap (None = 5)", self.cap)
+        if self.cap < 1:
+            raise ValueError(
+                f"kl.cap: got {self.cap!r}, needs 1 or more, or on-policy tokens would weigh less than 1"
+            )
+        if not self.has_ratio:
+            raise ValueError(
+                f"kl.cap: got {self.cap!r}, and {self.resolved_estimator} has no ratio that it would bound; "
+                "leave it out, or use k3_unbiased"
+            )
 
     @property
     def resolved_estimator(self) -> Literal["k1", "k2", "k3", "k3_unbiased"]:
         """The estimator, with the default of the placement filled in."""
         return self.estimator or ("k1" if self.placement == "reward" else "k3_unbiased")
 
+    @property
+    def has_ratio(self) -> bool:
+        """Whether the estimator weighs a token by its ratio to the objective's anchor."""
+        return self.resolved_estimator == "k3_unbiased"
+
+    @property
+    def resolved_cap(self) -> float | None:
+        """Largest ratio, with the default filled in; None for an estimator without a ratio."""
+        return (KL_CAP if self.cap is None else self.cap) if self.has_ratio else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriftPenalty:
     """coefficient × z^2, z = l - mu: holds the policy near the one that sampled. Gradient 2 coefficient z.
 
-    It is not a KL to a reference. See Kimi K2.5, arXiv:2602.02276; prime-rl takes 1e-3.
+    With level sequence z is the log ratio of the whole completion, the sum over its tokens: each of its L
+    tokens has the term coefficient z^2 / L and the gradient 2 coefficient z. It is not a KL to a reference.
+    See Kimi K2.5, arXiv:2602.02276; prime-rl takes 1e-3. By sequence: Kimi k1.5, arXiv:2501.12599.
     """
 
     __pydantic_config__ = STRICT
 
     coefficient: float = 1e-3
     """Factor of the term."""
+    level: Literal["token", "sequence"] = "token"
+    """Whose log ratio is squared."""
 
     def __post_init__(self) -> None:
         require_positive("drift_penalty.coefficient", self.coefficient)
+        require_choice("drift_penalty.level", self.level, ("token", "sequence"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +104,7 @@ class Entropy:
     """L -= coefficient × mean over the batch's tokens of the exact entropy H (always a token mean).
 
     With a target the coefficient adapts: after each step it rises by step where the mean H <= target and
-    falls by step elsewhere, never below 0, and the bonus counts only where H <= target.
+    falls by step elsewhere, within [0, largest], and the bonus counts only where H <= target.
     See Skywork Open Reasoner 1 Technical Report, arXiv:2505.22312, for the adaptive form.
     """
 
@@ -83,6 +116,8 @@ class Entropy:
     """Mean entropy to hold, in nats per token; None = a constant coefficient."""
     step: float = 0.005
     """Change of an adaptive coefficient after each step."""
+    largest: float = 0.1
+    """Bound of an adaptive coefficient: below an entropy that cannot be reached it would grow for ever."""
 
     def __post_init__(self) -> None:
         if self.target is None or self.coefficient != 0:
@@ -90,3 +125,9 @@ class Entropy:
         if self.target is not None:
             require_positive("entropy.target", self.target)
         require_positive("entropy.step", self.step)
+        require_positive("entropy.largest", self.largest)
+        if self.target is not None and self.coefficient > self.largest:
+            raise ValueError(
+                f"entropy.largest: got {self.largest!r}, needs at least the coefficient that it starts from, "
+                f"{self.coefficient!r}"
+            )

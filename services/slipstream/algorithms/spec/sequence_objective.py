@@ -2,6 +2,12 @@
 
 z = l - a is the log ratio of a token, L the tokens of its sequence; A is one number for each sequence. g is
 the gradient weight of each of its tokens: dL/dl = -w g, so that seq_mean_token_mean gives 1 / (B L) each.
+
+A factor c of one token (a correction by token, over age, top_entropy) weighs the gradient of that token only:
+dL/dl_t = -w c_t g_t. That is the derivative of the token form, in which the token has the term
+J_t = sg(S) pi_t / sg(pi_t) A (gspo's S is s). The derivative of the sum of c_t J with a live S would weigh
+every token by the mean of c over its sequence: a token over age would train, and top_entropy select nothing.
+With one factor a sequence (the levels sequence and geometric, opsm, and no factor at all) both are the same.
 """
 
 from dataclasses import dataclass
@@ -24,6 +30,8 @@ class Gspo:
 
     g = s A, but 0 where A > 0 and s is above the band, or A < 0 and s is below it.
     Default band: [0.9997, 1.0004]: s is a geometric mean, so most sequences clip at so small a band.
+    A factor of one token (a correction by token, over age, top_entropy) weighs the gradient of that token
+    only, as in gspo_token.
     See Group Sequence Policy Optimization, arXiv:2507.18071.
     """
 
@@ -80,6 +88,8 @@ class Gmpo:
 
     g = S A, but 0 for a token whose z was cut; it still counts inside S.
     Default band of a token's ratio: [exp(-0.4), exp(0.4)] = [0.67, 1.49].
+    A factor of one token (a correction by token, over age, top_entropy) weighs the gradient of that token
+    only, as in gspo_token.
     See Geometric-Mean Policy Optimization, arXiv:2507.20673.
     """
 
@@ -106,6 +116,8 @@ class Rspo:
     z' = z + log gamma, then GMPO; "after": J = S exp(mean log gamma) A; "literal_b": gamma^sign(A) inside S,
     which amplifies drifted negative samples and is there to show it.
     Default band of a token's ratio: [exp(-0.4), exp(0.4)]. The gamma_min of the paper is not stated.
+    A factor of one token (a correction by token, over age, top_entropy) weighs the gradient of that token
+    only, as in gspo_token.
     See Towards Stable and Effective Reinforcement Learning for Mixture-of-Experts, arXiv:2510.23027.
     """
 

@@ -32,7 +32,7 @@ class DynamicSampling:
     """Largest range of task rewards in a group that counts as no variance, in units of reward."""
     max_refills: int = 10
     """Filtered groups per policy version, in multiples of groups_per_step, past which groups without
-    variance are kept again: the loss treats them as zeros, and the run goes on."""
+    variance are kept again, with advantages of 0 under a group's baseline, and the run goes on."""
 
     def __post_init__(self) -> None:
         if self.tolerance != 0:

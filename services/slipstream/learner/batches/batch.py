@@ -63,7 +63,11 @@ def _trains(completion: Completion, shaping: Shaping) -> bool:
 
 
 def split(sequences: Sequence[TrainingSequence], parts: int) -> list[list[TrainingSequence]]:
-    """Minibatches of whole groups, in order; never an empty one unless there is nothing at all."""
+    """Minibatches of whole groups, in order; never an empty one unless there is nothing at all.
+
+    Replay hands groups out by age, the oldest prompt first, and they are not shuffled: a group of a later
+    minibatch is trained by a policy that has moved on, and that comes on top of the age of the youngest.
+    """
     names = sorted({sequence.group for sequence in sequences})
     if not names:
         return [[]]

@@ -47,7 +47,11 @@ class BatchRewards:
 
 def batch_rewards(groups: Sequence[Group], weights: Mapping[str, float], shaping: Shaping) -> BatchRewards:
     """Rewards with the shaping by length; NaN for withheld completions, and for overlong ones that the filter
-    takes out of the statistics."""
+    takes out of the statistics.
+
+    A group of equal task rewards that dynamic sampling let through, since its refills were used up, is not
+    punished for length: nothing else would differ in it.
+    """
     everything = [(index, group, c) for index, group in enumerate(groups) for c in group.completions]
     rows = [_components(c, weights, shaping) for _, _, c in everything]
     rewards = BatchRewards(
@@ -60,7 +64,10 @@ def batch_rewards(groups: Sequence[Group], weights: Mapping[str, float], shaping
     ramp = shaping.soft_overlong
     if ramp is None:
         return rewards
-    shares = [soft_overlong(sum(c.mask), ramp) / ramp.factor for _, _, c in everything]
+    varied = [_varies(group, weights, shaping) for group in groups]
+    shares = [
+        soft_overlong(sum(c.mask), ramp) / ramp.factor if varied[index] else 0.0 for index, _, c in everything
+    ]
     return rewards.plus(torch.tensor(shares), weight=ramp.factor)  # the factor also counts where gdpo whitens
 
 
@@ -87,6 +94,13 @@ def diversity_of(
     varied = [sample for sample in samples if has_variance(sample.task_rewards, sampling.tolerance)]
     spread = diversity(varied)["reward_std"] if varied else 0.0
     return found | {"reward_std": spread * (1 - unvaried_share), "zero_variance_share": unvaried_share}
+
+
+def _varies(group: Group, weights: Mapping[str, float], shaping: Shaping) -> bool:
+    """Whether dynamic sampling, if it is on, finds that the task rewards of the group differ."""
+    sampling = shaping.dynamic_sampling
+    rewards = [task_reward(c, weights) for c in group.completions if not c.withheld]
+    return sampling is None or has_variance(rewards, sampling.tolerance)
 
 
 def _group_samples(groups: Sequence[Group], weights: Mapping[str, float]) -> list[GroupSample]:

@@ -8,6 +8,7 @@ groups ─▶ sequences ─▶ minibatches of packed rows ─▶ old, reference 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 
@@ -116,7 +117,8 @@ class TrainingStep:
 
         `update` runs the change of weights that it is given; one that does not leaves the gradients to look
         at. A minibatch whose loss or gradient is not finite changes nothing (invariant 13), nor does one of
-        which no token trains: momentum alone would move the weights. `unvaried_share`: of the groups
+        which no token trains, or whose gradient is exactly 0, as where all advantages are (it counts as an
+        update): momentum and weight decay alone would move the weights. `unvaried_share`: of the groups
         generated of late, those whose rewards are all equal, which dynamic sampling may have kept out of the
         batch; None where it is not known. Errors: Abandoned when `stopped` becomes true before the first
         change; RoutingMismatch when experts are to be replayed that did not come, or of another model;
@@ -144,7 +146,7 @@ class TrainingStep:
             if not torch.isfinite(torch.tensor([loss, norm, value_loss, value_norm])).all():
                 record.bad += 1
             elif trains:
-                update(self._apply)
+                update(partial(self._apply, policy=norm > 0, critic=value_norm > 0))
                 record.updates += 1
             self._forget_gradients()
         return self._remember(record.result(self._ranks), groups, baselines, unvaried_share)
@@ -250,11 +252,12 @@ class TrainingStep:
         if self.critic is not None:
             self.critic.optimizer.zero_grad(set_to_none=True)
 
-    def _apply(self) -> None:
-        if self.critic is not None:
+    def _apply(self, *, policy: bool, critic: bool) -> None:
+        """Change what has a gradient."""
+        if self.critic is not None and critic:
             self.critic.optimizer.step()
-            if self.critic.warming:
-                return
+        if not policy or (self.critic is not None and self.critic.warming):
+            return
         self.optimizer.step()
         if self.reference is not None:
             self.reference.follow(self.policy)
