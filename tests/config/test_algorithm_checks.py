@@ -92,6 +92,11 @@ def test_what_cannot_be_right_is_an_error(overrides: list[str], key: str, reason
         (["algorithm.preset=telescope_grpo"], "algorithm.objective", "the gradient is biased"),
         (["algorithm.preset=telescope_gspo"], "algorithm.objective", "hardly ever moves"),
         (["algorithm.objective={kind: gspo_token, clip_low: 0.2}"], "algorithm.objective", "0.2"),
+        (
+            ["algorithm.objective={kind: sapo, tau_pos: 1.1}"],
+            "algorithm.objective.tau_neg",
+            "1.05, below tau_pos 1.1",
+        ),
         (["algorithm.preset=gopo"], "algorithm.advantage", "tell right from wrong"),
         (["algorithm.reference={kind: ema}"], "algorithm.reference", "has no effect"),
         (
@@ -158,6 +163,8 @@ def test_what_is_doubtful_is_a_note(overrides: list[str], key: str, reason: str)
     [
         ["algorithm.preset=decoupled_ppo"],
         ["algorithm.preset=gspo"],
+        ["algorithm.preset=sapo"],
+        ["algorithm.objective={kind: sapo, tau_pos: 1, tau_neg: 1}"],
         ["algorithm.objective={kind: gspo, clip_low: null, clip_high: null}"],
         ["algorithm.objective.kind=pg", "staleness.pipeline_depth=0", "staleness.max_staleness=0"],
         ["algorithm.preset=telescope_grpo", "staleness.pipeline_depth=0", "staleness.max_staleness=0"],

@@ -18,6 +18,7 @@ from slipstream.algorithms.spec import (
     MaxRl,
     Pg,
     Rspo,
+    Sapo,
     anchor_of,
     needs_groups,
 )
@@ -145,6 +146,18 @@ def _sequence_band(config: RunConfig) -> Iterator[Problem]:
         )
 
 
+def _soft_gate(config: RunConfig) -> Iterator[Problem]:
+    objective = config.algorithm.resolved_objective()
+    if isinstance(objective, Sapo) and objective.tau_neg < objective.tau_pos:
+        yield Problem(
+            key="algorithm.objective.tau_neg",
+            reason=f"is {objective.tau_neg:g}, below tau_pos {objective.tau_pos:g}: the gate is wider for bad "
+            "answers, whose gradient is the less stable one, than for good ones",
+            remedy="the paper has tau_pos 1 and tau_neg 1.05",
+            severity="note",
+        )
+
+
 def _rewards(config: RunConfig) -> Iterator[Problem]:
     advantage = config.algorithm.resolved_advantage()
     rewards = [reward for reward in config.rewards if reward.weight]
@@ -251,6 +264,7 @@ ALGORITHM_CHECKS: Final[tuple[Callable[[RunConfig], Iterator[Problem]], ...]] = 
     _group_size,
     _not_in_a_run,
     _sequence_band,
+    _soft_gate,
     _rewards,
     _critic,
     _penalty_in_the_reward,
