@@ -27,6 +27,7 @@ GROUP_CENTRED: list[Advantage] = [
     Grpo(ddof=0),
     DrGrpo(),
     Rloo(),
+    Rloo(scale="group"),
     Gopo(),
     Gopo(high=0.5),
     BatchScaled(),

@@ -99,7 +99,12 @@ def dr_grpo(spec: Any, case: Case) -> list[float]:
 
 def rloo(spec: Any, case: Case) -> list[float]:
     r = case.totals()
-    return in_group(case, r, lambda i, peers: r[i] - mean([r[j] for j in peers if j != i]))
+
+    def formula(i: int, peers: list[int]) -> float:
+        spread = std([r[j] for j in peers], 1) + 1e-6 if spec.scale == "group" else 1.0
+        return (r[i] - mean([r[j] for j in peers if j != i])) / spread
+
+    return in_group(case, r, formula)
 
 
 def maxrl(spec: Any, case: Case) -> list[float]:

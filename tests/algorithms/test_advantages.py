@@ -49,6 +49,18 @@ def test_rloo_subtracts_the_mean_of_the_others() -> None:
     assert advantages("rloo", [0, 3, 6], [0, 0, 0]) == pytest.approx([-4.5, 0.0, 4.5])
 
 
+def test_rloo_with_the_scale_group_divides_by_the_deviation_of_the_whole_group() -> None:
+    # 0, 3, 6: std with ddof 1 is 3; -4.5 / 3, 0, 4.5 / 3
+    assert advantages("rloo", [0, 3, 6], [0, 0, 0], scale="group") == pytest.approx(
+        [-1.5, 0.0, 1.5], rel=1e-6
+    )
+    # 1, 0: std sqrt(1/2); R minus the other is +-1; +-sqrt(2)
+    assert advantages("rloo", [1, 0], [0, 0], scale="group") == pytest.approx(
+        [math.sqrt(2), -math.sqrt(2)], rel=1e-5
+    )
+    assert advantages("rloo", [0.3, 0.1 * 3], [0, 0], scale="group") == [0.0, 0.0]
+
+
 def test_batch_scaled_centres_by_group_and_divides_by_the_deviation_of_the_batch() -> None:
     # centred: -1, 1, -2, 2; squares 10; n - 1 = 3; std = sqrt(10/3) = 1.8257419; 1/std = 0.5477226
     assert advantages("batch_scaled", [0, 2, 10, 14], [0, 0, 1, 1]) == pytest.approx(

@@ -53,8 +53,14 @@ ADVANTAGE_MUTANTS: Final = (
     _advantage(
         "rloo: keeps itself in",
         "group.py",
-        "return completions.centred().leave_one_out_N()",
-        "return completions.centred().value_N",
+        "return centred.leave_one_out_N()\n",
+        "return centred.value_N\n",
+    ),
+    _advantage(
+        "rloo: scaled by the spread with ddof 0",
+        "group.py",
+        "centred.std_N(1) + RLOO_EPSILON",
+        "centred.std_N(0) + RLOO_EPSILON",
     ),
     _advantage(
         "rloo: (G - 1) / G",

@@ -151,8 +151,8 @@ def _soft_gate(config: RunConfig) -> Iterator[Problem]:
     if isinstance(objective, Sapo) and objective.tau_neg < objective.tau_pos:
         yield Problem(
             key="algorithm.objective.tau_neg",
-            reason=f"is {objective.tau_neg:g}, below tau_pos {objective.tau_pos:g}: the gate is wider for bad "
-            "answers, whose gradient is the less stable one, than for good ones",
+            reason=f"is {objective.tau_neg:g}, below tau_pos {objective.tau_pos:g}: the gate is wider for "
+            "bad answers, whose gradient is the less stable one, than for good ones",
             remedy="the paper has tau_pos 1 and tau_neg 1.05",
             severity="note",
         )

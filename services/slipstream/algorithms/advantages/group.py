@@ -10,6 +10,7 @@ from slipstream.algorithms.advantages.centre import EQUAL_REWARDS, Centred
 from slipstream.algorithms.advantages.completions import Completions
 from slipstream.algorithms.segments import segment_sum
 from slipstream.algorithms.spec import DrGrpo, Gopo, Grpo, MaxRl, Opo, Rloo
+from slipstream.algorithms.spec.group_advantage import RLOO_EPSILON
 
 
 def grpo(spec: Grpo, completions: Completions) -> Tensor:
@@ -24,8 +25,11 @@ def dr_grpo(spec: DrGrpo, completions: Completions) -> Tensor:
 
 
 def rloo(spec: Rloo, completions: Completions) -> Tensor:
-    """R - mean of the others."""
-    return completions.centred().leave_one_out_N()
+    """R - mean of the others, over (std + epsilon) of the group where it is scaled."""
+    centred = completions.centred()
+    if spec.scale == "none":
+        return centred.leave_one_out_N()
+    return centred.leave_one_out_N() / (centred.std_N(1) + RLOO_EPSILON)
 
 
 def maxrl(spec: MaxRl, completions: Completions) -> Tensor:

@@ -5,9 +5,12 @@ compares within the group, so every group needs two members or more, and equal r
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from slipstream.algorithms.spec.checks import STRICT, require_choice, require_positive
+
+RLOO_EPSILON: Final = 1e-6
+"""Added to the standard deviation of a scaled rloo, in units of reward."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +55,8 @@ class DrGrpo:
 class Rloo:
     """A = R - mean of the other completions of the group = (R - mean) G / (G - 1).
 
-    Range: that of the rewards.
+    With the scale group A is divided by the group's standard deviation (ddof 1) + 1e-6, its own reward
+    included: G / (G - 1) times the advantage of grpo. Range: that of the rewards; scaled, |A| <= sqrt(G).
     See Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human Feedback in LLMs,
     arXiv:2402.14740.
     """
@@ -60,9 +64,12 @@ class Rloo:
     __pydantic_config__ = STRICT
 
     kind: Literal["rloo"] = "rloo"
+    scale: Literal["none", "group"] = "none"
+    """What A is divided by: nothing (the paper), or the standard deviation of the group."""
 
     def __post_init__(self) -> None:
         require_choice("rloo.kind", self.kind, ("rloo",))
+        require_choice("rloo.scale", self.scale, ("none", "group"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
