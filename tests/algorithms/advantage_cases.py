@@ -30,6 +30,7 @@ GROUP_CENTRED: list[Advantage] = [
     Rloo(scale="group"),
     Gopo(),
     Gopo(high=0.5),
+    Gopo(mapping="quantile"),
     BatchScaled(),
     ReinforcePp(),
     Gdpo(),
@@ -59,7 +60,7 @@ PERMUTABLE: list[Advantage] = [
     Ema(),
 ]
 
-ALL: list[Advantage] = [*PERMUTABLE, Gopo(ties="ordinal")]
+ALL: list[Advantage] = [*PERMUTABLE, Gopo(ties="ordinal"), Gopo(ties="ordinal", mapping="quantile")]
 
 QUARTERS = st.integers(-20, 20).map(lambda value: value / 4)
 

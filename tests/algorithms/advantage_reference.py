@@ -6,6 +6,7 @@ Shares no code and no shortcut with slipstream.algorithms.advantages, so that th
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 EQUAL = 1e-8
@@ -137,6 +138,13 @@ def gopo(spec: Any, case: Case) -> list[float]:
             continue
         ahead = sum(r[j] > reward for j in peers)
         tied = [j for j in peers if r[j] == reward]
+        if spec.mapping == "quantile":
+            normal, size = NormalDist(), len(peers)
+            score = [normal.inv_cdf((size + 0.625 - rank) / (size + 0.25)) for rank in range(1, size + 1)]
+            own = score[ahead : ahead + len(tied)]
+            chosen = mean(own) if spec.ties == "average" else own[tied.index(i)]
+            result.append(spec.high * chosen / score[0])
+            continue
         rank = ahead + ((len(tied) + 1) / 2 if spec.ties == "average" else tied.index(i) + 1)
         result.append(spec.high - (rank - 1) * (spec.high + spec.high) / (len(peers) - 1))
     return result

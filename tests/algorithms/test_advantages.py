@@ -122,6 +122,21 @@ def test_gopo_gives_ties_their_average_rank_though_they_differ_by_rounding() -> 
     assert advantages("gopo", [0.1 * 3, 0.3, 0], [0, 0, 0]) == [1.0, 1.0, -2.0]
 
 
+def test_gopo_by_quantile_spaces_ranks_as_a_normal_distribution_does() -> None:
+    # G = 4: p = (4.625 - rank) / 4.25 = .8529, .6176, .3824, .1471; Phi^-1: 1.04913, .29931, ...
+    # times 2 / 1.04913
+    found = advantages("gopo", [5, 1, 3, 90], [0, 0, 0, 0], mapping="quantile")
+    assert found == pytest.approx([0.57058, -2, -0.57058, 2], abs=1e-4)
+    # G = 2 has its two ends only, and equal rewards have 0
+    assert advantages("gopo", [0, 1], [0, 0], mapping="quantile") == pytest.approx([-2.0, 2.0])
+    assert advantages("gopo", [7, 7, 7, 7], [0, 0, 0, 0], mapping="quantile") == [0.0, 0.0, 0.0, 0.0]
+
+
+def test_gopo_by_quantile_gives_ties_the_mean_of_their_advantages() -> None:
+    # ranks 1, 2, 3: p = 2.625/3.25 = .8077, .5, .1923; Phi^-1 .86942, 0, -.86942; ties (2 + 0) / 2 = 1
+    assert advantages("gopo", [3, 3, 0], [0, 0, 0], mapping="quantile") == pytest.approx([1.0, 1.0, -2.0])
+
+
 def test_gopo_with_ordinal_ties_ranks_equals_in_the_order_they_came_in() -> None:
     assert advantages("gopo", [7, 7, 7, 7], [0, 0, 0, 0], ties="ordinal") == pytest.approx(
         [2, 2 / 3, -2 / 3, -2]
