@@ -134,7 +134,10 @@ def stopped_weight(objective: Objective, token: Token) -> float:
         case Pg():
             return 1.0
         case Cispo():
-            return clamp(ratio, *bounds(objective))
+            masked_high = positive and objective.mask_high is not None and ratio > 1 + objective.mask_high
+            negative = token.advantage < 0 and objective.mask_low is not None
+            masked_low = negative and ratio < 1 - (objective.mask_low or 0.0)
+            return 0.0 if masked_low or masked_high else clamp(ratio, *bounds(objective))
         case RolloutIs():
             low, high = bounds(objective)
             return ratio if low < ratio < high else 0.0

@@ -96,6 +96,7 @@ def test_pydantic_refuses_an_unknown_aggregation_and_key() -> None:
         (PpoClip, {"clip_high": math.inf}, "clip_high.*got inf"),
         (PpoClip, {"anchor": "ref"}, "anchor: got 'ref'"),
         (Cispo, {"clip_high": -0.5}, "clip_high.*got -0.5"),
+        (Cispo, {"mask_low": 1.5}, "cispo.mask_low.*got 1.5.*at most 1"),
         (Pg, {"allow_uncorrected": "yes"}, "allow_uncorrected: got 'yes'"),
         (Is, {"anchor": None}, "is.anchor: got None"),
         (Tis, {"cap": 0.9}, "tis.cap: got 0.9, needs 1 or more"),
@@ -190,6 +191,7 @@ def test_an_unknown_advantage_names_the_nearest() -> None:
 def test_the_band_is_one_minus_low_to_one_plus_high_and_open_where_none() -> None:
     assert band(PpoClip(clip_low=0.25, clip_high=0.5)) == (0.75, 1.5)
     assert band(Cispo()) == (0.0, 5.0)
+    assert band(Cispo(mask_low=0.2, mask_high=0.2)) == (0.0, 5.0)
     assert band(PpoClip(clip_high=None, clip_low=None)) == band(Is()) == band(Pg()) == (0.0, math.inf)
 
 

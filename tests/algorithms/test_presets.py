@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 from slipstream.algorithms import PRESETS, resolve_advantage, resolve_loss
+from slipstream.algorithms.presets.preset import bound_of
 from slipstream.algorithms.spec import (
     Aggregation,
+    Cispo,
     DynamicSampling,
     IcePop,
     Is,
@@ -190,3 +192,9 @@ def test_what_is_known_to_be_wrong_is_refused_with_its_reason(beside: dict[str, 
 def test_swapped_letters_find_the_right_preset() -> None:
     with pytest.raises(ValueError, match="did you mean 'gspo'"):
         resolve_loss({"preset": "gsop"})
+
+
+def test_the_mask_of_cispo_is_shown_beside_its_band() -> None:
+    assert bound_of(Cispo()) == ("band of the ratio", "[0, 5]")
+    _, text = bound_of(Cispo(mask_low=0.2, mask_high=0.25))
+    assert text == "[0, 5], without gradient where A < 0 below 0.8 and where A > 0 above 1.25"

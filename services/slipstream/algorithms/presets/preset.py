@@ -9,6 +9,7 @@ from slipstream.algorithms.spec import (
     AGGREGATIONS,
     Advantage,
     AggregationName,
+    Cispo,
     Correction,
     Dppo,
     DriftPenalty,
@@ -63,7 +64,11 @@ def bound_of(objective: Objective) -> tuple[str, str]:
         distance = DISTANCES[objective.divergence]
         return "trust region", f"{distance} at most {most}, {cap} on the ratio"
     low, high = band(objective)
-    return "band of the ratio", "none" if (low, high) == (0.0, math.inf) else f"[{low:g}, {high:g}]"
+    text = "none" if (low, high) == (0.0, math.inf) else f"[{low:g}, {high:g}]"
+    if isinstance(objective, Cispo) and objective.mask != (0.0, math.inf):
+        low, high = objective.mask
+        text += f", without gradient where A < 0 below {low:g} and where A > 0 above {high:g}"
+    return "band of the ratio", text
 
 
 def describe(preset: Preset) -> str:
