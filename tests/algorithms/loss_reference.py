@@ -25,6 +25,7 @@ from slipstream.algorithms.spec import (
     Mis,
     Objective,
     Opsm,
+    OutlierTokens,
     Pg,
     PpoClip,
     RolloutIs,
@@ -327,6 +328,10 @@ def correction_weight(correction: Correction, token: Token, tokens: list[Token],
             return 1.0 if correction.cap is None else min(level_ratio("token", token, tokens), correction.cap)
         case M2po():
             return float(m2po_keeps(correction, token, limit))
+        case OutlierTokens():
+            ratios = [safe_exp(other.logprob - other.rollout) for other in tokens]
+            low, high = correction.low or 0.0, correction.high or math.inf
+            return float(all(low <= ratio <= high for ratio in ratios))
         case Opsm():
             drift = mean([other.rollout - other.logprob for other in tokens])
             return 0.0 if token.advantage < 0 and drift > correction.delta else 1.0

@@ -163,6 +163,9 @@ def test_what_is_doubtful_is_a_note(overrides: list[str], key: str, reason: str)
     [
         ["algorithm.preset=decoupled_ppo"],
         ["algorithm.preset=gspo"],
+        ["algorithm.correction={kind: outlier_tokens}"],
+        ["algorithm.preset=dppo_tv", "algorithm.correction={kind: outlier_tokens}"],
+        ["algorithm.preset=decoupled_ppo", "algorithm.correction=[{kind: tis}, {kind: outlier_tokens}]"],
         ["algorithm.preset=sapo"],
         ["algorithm.objective={kind: sapo, tau_pos: 1, tau_neg: 1}"],
         ["algorithm.objective={kind: gspo, clip_low: null, clip_high: null}"],

@@ -236,6 +236,11 @@ LOSS_MUTANTS: Final = (
         "rho_T >= (low or 0.0)",
     ),
     _correction(
+        "outlier_tokens: drops the token alone",
+        "return tokens.of_token(tokens.sequence_sum(outlier_T.to(drift_T)) == 0).to(drift_T)",
+        "return (~outlier_T).to(drift_T)",
+    ),
+    _correction(
         "opsm: drops positive sequences",
         "sequence_mean(tokens.advantages_T) < 0",
         "sequence_mean(tokens.advantages_T) > 0",

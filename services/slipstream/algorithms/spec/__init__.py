@@ -11,6 +11,7 @@ from slipstream.algorithms.spec.correction import (
     M2po,
     Mis,
     Opsm,
+    OutlierTokens,
     Tis,
     needs_batch_anchor,
 )
@@ -85,6 +86,7 @@ __all__ = [
     "Objective",
     "Opo",
     "Opsm",
+    "OutlierTokens",
     "OverlongFilter",
     "Pg",
     "PpoClip",
