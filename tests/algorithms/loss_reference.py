@@ -51,6 +51,7 @@ class Token:
     router_shift: float = 1.0
     entropy: float = 0.0
     selected: bool = True
+    held: bool = False
     top_k: tuple[tuple[float, float], ...] = ()
     """Logprobs under pi and under mu of mu's top K tokens."""
     sampled: int | None = None
@@ -392,6 +393,10 @@ def regularizer(spec: LossSpec, token: Token, live: float) -> tuple[float, float
         z = live - token.rollout
         value += spec.drift_penalty.coefficient * z**2
         slope += spec.drift_penalty.coefficient * 2 * z
+    if spec.kl_cov is not None and token.held:
+        z = live - anchor(spec.objective, token)
+        value += spec.kl_cov.coefficient * abs(z)
+        slope += spec.kl_cov.coefficient * (1.0 if z > 0 else -1.0 if z < 0 else 0.0)
     return value, slope
 
 

@@ -46,6 +46,8 @@ TABLE = {
     "dppo_kl": ("dr_grpo", "dppo", (0, 5), "token_mean"),
     "2grpo": ("grpo", "ppo_clip", (0.8, 1.2), "seq_mean_token_mean"),
     "gopo": ("gopo", "ppo_clip", (0.8, 1.28), "token_mean"),
+    "clip_cov": ("grpo", "ppo_clip", (0.0, 2.0), "token_mean"),
+    "kl_cov": ("grpo", "is", (0.0, INF), "token_mean"),
     "gdpo": ("gdpo", "ppo_clip", (0.8, 1.28), "token_mean"),
     "r1": ("grpo", "ppo_clip", (0, 11), "seq_mean_token_mean"),
     "luspo": ("grpo", "gspo", (0.9997, 1.0004), "seq_len_weighted"),
@@ -89,6 +91,8 @@ def test_every_preset_is_a_valid_loss_of_exactly_its_parts(name: str) -> None:
         drift_penalty=preset.drift_penalty,
         entropy=preset.entropy,
         top_entropy=preset.top_entropy,
+        clip_cov=preset.clip_cov,
+        kl_cov=preset.kl_cov,
         aggregation=Aggregation(kind=preset.aggregation, max_tokens=budget),
     )
     assert resolve_advantage({"preset": name}) == preset.advantage

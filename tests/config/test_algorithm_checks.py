@@ -50,6 +50,11 @@ def problems(*overrides: str) -> list[Problem]:
             "algorithm.correction",
             "pg has no ratio",
         ),
+        (
+            ["algorithm.preset=kl_cov", "algorithm.objective={kind: pg}", *FRESH],
+            "algorithm.kl_cov",
+            "no anchor",
+        ),
         (["algorithm.preset=dppo_tv", CORRECTED], "algorithm.correction", "always to the rollout policy"),
         (["algorithm.preset=gdpo", "rollout.group_size=1"], "rollout.group_size", "would be 0"),
         (["algorithm.aggregation=seq_len_weighted"], "algorithm.aggregation", "seq_mean_token_sum"),
@@ -163,6 +168,8 @@ def test_what_is_doubtful_is_a_note(overrides: list[str], key: str, reason: str)
     [
         ["algorithm.preset=decoupled_ppo"],
         ["algorithm.preset=gspo"],
+        ["algorithm.clip_cov={share: 0.01}", "algorithm.kl_cov={}"],
+        ["algorithm.preset=kl_cov", "algorithm.kl_cov=null"],
         ["algorithm.correction={kind: outlier_tokens}"],
         ["algorithm.preset=dppo_tv", "algorithm.correction={kind: outlier_tokens}"],
         ["algorithm.preset=decoupled_ppo", "algorithm.correction=[{kind: tis}, {kind: outlier_tokens}]"],

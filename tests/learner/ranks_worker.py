@@ -34,6 +34,11 @@ CASES = {
     "shared prompts": ("learner.share_prompts=true",),
     "activation checkpointing": ("learner.activation_checkpointing=true",),
     "critic": ("algorithm.advantage.kind=gae", "algorithm.preset=ppo"),
+    "covariances": (
+        "algorithm.top_entropy=null",
+        "algorithm.clip_cov={share: 0.3, low: 0.000001, high: 1000}",
+        "algorithm.kl_cov={share: 0.2}",
+    ),
     "kl in the reward": ("algorithm.kl.placement=reward", "algorithm.kl.coefficient=0.1"),
 }
 """Overrides of the configuration."""

@@ -235,6 +235,27 @@ LOSS_MUTANTS: Final = (
         "(rho_T >= (low or 0.0)) & (rho_T <= high)",
         "rho_T >= (low or 0.0)",
     ),
+    Mutant(
+        name="kl_cov: every token is held",
+        file="regularizers.py",
+        old="z_T.abs() * held_T",
+        new="z_T.abs()",
+        tests=("test_covariance.py",),
+    ),
+    Mutant(
+        name="kl_cov: a slope of one sign",
+        file="regularizers.py",
+        old="spec.coefficient * z_T.sign() * moves_T",
+        new="spec.coefficient * moves_T",
+        tests=("test_covariance.py",),
+    ),
+    Mutant(
+        name="covariance: not centred",
+        file="covariance.py",
+        old="double() - means[1]",
+        new="double()",
+        tests=("test_covariance.py",),
+    ),
     _correction(
         "outlier_tokens: drops the token alone",
         "return tokens.of_token(tokens.sequence_sum(outlier_T.to(drift_T)) == 0).to(drift_T)",

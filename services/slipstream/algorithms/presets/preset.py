@@ -10,12 +10,14 @@ from slipstream.algorithms.spec import (
     Advantage,
     AggregationName,
     Cispo,
+    ClipCov,
     Correction,
     Dppo,
     DriftPenalty,
     Entropy,
     Ipo,
     Kl,
+    KlCov,
     Objective,
     Shaping,
     TopEntropy,
@@ -43,6 +45,8 @@ class Preset:
     drift_penalty: DriftPenalty | None = None
     entropy: Entropy | None = None
     top_entropy: TopEntropy | None = None
+    clip_cov: ClipCov | None = None
+    kl_cov: KlCov | None = None
     shaping: Shaping = NO_SHAPING
     group_size: int | None = None
     """Completions a prompt, where the recipe is nothing without it; None leaves it to the run."""

@@ -15,6 +15,7 @@ from slipstream.algorithms.spec.correction import (
     Tis,
     needs_batch_anchor,
 )
+from slipstream.algorithms.spec.covariance import ClipCov, KlCov
 from slipstream.algorithms.spec.critic_advantage import Gae
 from slipstream.algorithms.spec.divergence_objective import Dppo, Ipo
 from slipstream.algorithms.spec.group_advantage import DrGrpo, Gopo, Grpo, MaxRl, Opo, Rloo
@@ -56,6 +57,7 @@ __all__ = [
     "BatchScaled",
     "Buckets",
     "Cispo",
+    "ClipCov",
     "CollapseAlarm",
     "Correction",
     "Difficulty",
@@ -78,6 +80,7 @@ __all__ = [
     "Ipo",
     "Is",
     "Kl",
+    "KlCov",
     "LossSpec",
     "M2po",
     "MaxRl",

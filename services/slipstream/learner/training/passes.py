@@ -34,7 +34,9 @@ class Known:
     ref_T: torch.Tensor | None = None
     """Logprobs of the reference."""
     selected_T: torch.Tensor | None = None
-    """The tokens that top_entropy lets train."""
+    """The tokens that top_entropy and clip_cov let train."""
+    held_T: torch.Tensor | None = None
+    """The tokens that kl_cov holds near the anchor."""
     routed: Routed | None = None
     """The experts that were active at the start of the batch, and their router's logprobs then, for rspo."""
     values: Values | None = None
@@ -108,12 +110,12 @@ def drift_bound(
         loss,
         logprobs=logprobs_T,
         rollout_logprobs=gathered(torch.cat([row.rollout_logprobs_T for row in rows])),
-        advantages=gathered(torch.cat([_of_tokens(a, r) for a, r in zip(advantages, rows, strict=True)])),
+        advantages=gathered(torch.cat([of_tokens(a, r) for a, r in zip(advantages, rows, strict=True)])),
         mask=torch.ones_like(logprobs_T),
     )
 
 
-def _of_tokens(advantages: torch.Tensor, row: Row) -> torch.Tensor:
+def of_tokens(advantages: torch.Tensor, row: Row) -> torch.Tensor:
     """Advantages [T], of one for each sequence [B] or for each token [T]."""
     by_token = advantages.shape == row.sequence_ids_T.shape
     return advantages if by_token else advantages[row.sequence_ids_T]
@@ -134,4 +136,6 @@ def _needs_policy(loss: LossSpec) -> bool:
 
 
 def _keeps_old(loss: LossSpec) -> bool:
-    return loss.needs_old_logprobs or any(isinstance(c, M2po) for c in loss.corrections)
+    return (
+        loss.needs_old_logprobs or loss.needs_covariance or any(isinstance(c, M2po) for c in loss.corrections)
+    )

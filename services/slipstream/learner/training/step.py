@@ -31,6 +31,7 @@ from slipstream.learner.policy.reference import Reference
 from slipstream.learner.policy.routing import Routers, router_shift
 from slipstream.learner.ranks.ranks import Alone, Ranks
 from slipstream.learner.training.assignment import Assignment, Minibatch
+from slipstream.learner.training.chosen import choose
 from slipstream.learner.training.critic import Critic
 from slipstream.learner.training.forward import Forward
 from slipstream.learner.training.passes import drift_bound, look_ahead
@@ -131,6 +132,7 @@ class TrainingStep:
         )
         minibatches = [self._look(part) for part in split(sequences, self._config.learner.minibatches)]
         minibatches, baselines = self.assignment.of_batch(minibatches, groups, self.memory.baselines)
+        minibatches = [choose(self._loss, part, self._ranks, seed=version) for part in minibatches]
         record = Record(rate=self._set_learning_rate(version + 1), too_long=too_long)
         for minibatch in minibatches:
             may_stop = stopped if not record.updates else lambda: False
@@ -200,6 +202,7 @@ class TrainingStep:
                 entropy=now.entropy_T,
                 entropy_coefficient=coefficient,
                 selected=known.selected_T,
+                held=known.held_T,
                 router_shift=router_shift(known.routed, now.routed) if known.routed and now.routed else None,
                 m2po_limit=limit,
             )
