@@ -9,8 +9,8 @@ from slipstream.algorithms import group_advantages
 from slipstream.algorithms.spec import ADVANTAGES
 
 NAN = math.nan
-WITHOUT_CRITIC = tuple(kind for kind in ADVANTAGES if kind != "gae")
-WITHIN_GROUPS = tuple(kind for kind in WITHOUT_CRITIC if kind != "ema")
+BY_COMPLETION = tuple(kind for kind in ADVANTAGES if kind not in ("gae", "optimal_token"))
+WITHIN_GROUPS = tuple(kind for kind in BY_COMPLETION if kind != "ema")
 LENGTHS = torch.tensor([3, 1, 4, 2, 5])
 BASELINES = torch.tensor([0.5, -1, 2, 0, 1], dtype=torch.float64)
 
@@ -216,7 +216,7 @@ def test_equal_rewards_give_exactly_zero_in_spite_of_rounding(kind: str) -> None
     assert advantages(kind, [0.1 * 3] * 3, [0, 0, 0]) == [0.0, 0.0, 0.0]
 
 
-@pytest.mark.parametrize("kind", WITHOUT_CRITIC)
+@pytest.mark.parametrize("kind", BY_COMPLETION)
 def test_a_withheld_completion_has_no_advantage_and_no_part_in_the_statistics(kind: str) -> None:
     rewards = torch.tensor([1, NAN, 0, 4, 2], dtype=torch.float64)
     groups, kept = torch.tensor([0, 0, 0, 1, 1]), torch.tensor([0, 2, 3, 4])

@@ -72,6 +72,11 @@ def problems(*overrides: str) -> list[Problem]:
             "use ppo_clip, cispo or gspo_token",
         ),
         (
+            ["algorithm.advantage={kind: optimal_token}", "algorithm.objective={kind: gspo}"],
+            "algorithm.objective",
+            "optimal_token one advantage a token",
+        ),
+        (
             ["algorithm.preset=ppo", "learner.critic.warmup_steps=5", "learner.steps=5"],
             "learner.critic.warmup_steps",
             "would never train",
@@ -168,6 +173,7 @@ def test_what_is_doubtful_is_a_note(overrides: list[str], key: str, reason: str)
     [
         ["algorithm.preset=decoupled_ppo"],
         ["algorithm.preset=gspo"],
+        ["algorithm.advantage={kind: optimal_token}"],
         ["algorithm.clip_cov={share: 0.01}", "algorithm.kl_cov={}"],
         ["algorithm.preset=kl_cov", "algorithm.kl_cov=null"],
         ["algorithm.correction={kind: outlier_tokens}"],

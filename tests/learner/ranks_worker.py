@@ -34,6 +34,7 @@ CASES = {
     "shared prompts": ("learner.share_prompts=true",),
     "activation checkpointing": ("learner.activation_checkpointing=true",),
     "critic": ("algorithm.advantage.kind=gae", "algorithm.preset=ppo"),
+    "a baseline by token": ("algorithm.advantage={kind: optimal_token}", "learner.minibatches=2"),
     "covariances": (
         "algorithm.top_entropy=null",
         "algorithm.clip_cov={share: 0.3, low: 0.000001, high: 1000}",

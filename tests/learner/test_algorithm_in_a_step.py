@@ -160,6 +160,54 @@ def test_top_entropy_trains_on_the_share_of_the_whole_batch_whatever_the_rows(
     assert found[0] == pytest.approx(found[1], rel=1e-4)
 
 
+def energies_of(policy: Policy, groups: list[Group]) -> torch.Tensor:
+    """|onehot - p|^2 at every sampled token, from all logits of each sequence on its own."""
+    found = []
+    for sequence in make_sequences(groups, Shaping()):
+        tokens = torch.tensor([*sequence.prompt_token_ids, *sequence.completion.token_ids])
+        with torch.no_grad():
+            p = policy.model(tokens[None]).logits[0].double().softmax(dim=-1)
+        first = len(sequence.prompt_token_ids)
+        for place in range(first, len(tokens)):
+            one_hot = torch.nn.functional.one_hot(tokens[place], p.shape[1])
+            found.append((one_hot - p[place - 1]).square().sum())
+    return torch.stack(found)
+
+
+def test_the_optimal_token_baseline_is_that_of_the_learner_s_own_distributions(
+    new_policy: Callable[[], Policy],
+) -> None:
+    policy = moved(new_policy(), by=0.3)
+    groups = [group(completion((5, 6, 7), reward=1.0), completion((8, 9), reward=0.0))]
+    energy, before = energies_of(policy, groups), logprobs_of(policy, groups).detach()
+    config = configured(advantage={"kind": "optimal_token", "cap": None})
+    training = TrainingStep(policy, config)
+    result = train(training, *groups)
+    first, second = energy[:3].cumsum(0), energy[3:].cumsum(0)
+    baseline = first[:2] / (first[:2] + second)  # sum of R W / sum of W, R = 1 and 0
+    advantages = torch.cat([1 - baseline, torch.zeros(1), -baseline])
+    assert float((baseline - 0.5).abs().max()) > 1e-3
+    assert result.loss == pytest.approx(float(-(advantages * before).mean()), rel=1e-4)
+
+
+def test_the_optimal_token_baseline_does_not_depend_on_the_rows(new_policy: Callable[[], Policy]) -> None:
+    groups = [contrast("a"), contrast("b", version=0)]
+    found = []
+    for row in (16, 64):
+        config = configured(f"learner.max_tokens_per_row={row}", advantage={"kind": "optimal_token"})
+        found.append(train(TrainingStep(moved(new_policy(), by=0.2), config), *groups))
+    assert found[0].loss == pytest.approx(found[1].loss, rel=1e-4)
+    assert found[0].gradient_norm == pytest.approx(found[1].gradient_norm, rel=1e-4)
+
+
+def test_equal_rewards_have_no_advantage_over_an_optimal_token_baseline(
+    new_policy: Callable[[], Policy],
+) -> None:
+    equal = group(completion((5, 6), reward=0.3), completion((7,), reward=0.1 * 3))
+    training = TrainingStep(new_policy(), configured(advantage={"kind": "optimal_token"}))
+    assert train(training, equal).gradient_norm == 0
+
+
 def test_kl_cov_and_clip_cov_choose_over_the_whole_batch_whatever_the_rows(
     new_policy: Callable[[], Policy],
 ) -> None:

@@ -250,6 +250,27 @@ LOSS_MUTANTS: Final = (
         tests=("test_covariance.py",),
     ),
     Mutant(
+        name="optimal_token: energy without the sum of squares",
+        file="token_baseline.py",
+        old=" + (2 * l_T - sharper_T).exp()",
+        new="",
+        tests=("test_token_baseline.py",),
+    ),
+    Mutant(
+        name="optimal_token: ratios not squared",
+        file="token_baseline.py",
+        old="rho_T.square() * energies",
+        new="rho_T * energies",
+        tests=("test_token_baseline.py",),
+    ),
+    Mutant(
+        name="optimal_token: weights not accumulated",
+        file="token_baseline.py",
+        old="return sum_T - (sum_T - step_T)[first_T]",
+        new="return step_T",
+        tests=("test_token_baseline.py",),
+    ),
+    Mutant(
         name="covariance: not centred",
         file="covariance.py",
         old="double() - means[1]",

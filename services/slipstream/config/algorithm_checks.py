@@ -16,6 +16,7 @@ from slipstream.algorithms.spec import (
     GspoToken,
     M2po,
     MaxRl,
+    OptimalToken,
     Pg,
     Rspo,
     Sapo,
@@ -198,10 +199,11 @@ def _critic(config: RunConfig) -> Iterator[Problem]:
             reason=f"is {critic.warmup_steps} with learner.steps {steps}: the policy would never train",
             remedy="set it below learner.steps",
         )
-    if isinstance(advantage, Gae) and isinstance(objective, ONE_ADVANTAGE_PER_SEQUENCE):
+    by_token = isinstance(advantage, Gae | OptimalToken)
+    if by_token and isinstance(objective, ONE_ADVANTAGE_PER_SEQUENCE):
         yield Problem(
             key="algorithm.objective",
-            reason=f"{objective.kind} has one ratio a sequence, and gae one advantage a token",
+            reason=f"{objective.kind} has one ratio a sequence, and {advantage.kind} one advantage a token",
             remedy="use ppo_clip, cispo or gspo_token",
         )
 

@@ -41,6 +41,7 @@ from slipstream.algorithms.spec.shaping import (
     Shaping,
     SoftOverlong,
 )
+from slipstream.algorithms.spec.token_advantage import OptimalToken
 from slipstream.algorithms.spec.token_objective import Cispo, Is, Pg, PpoClip, RolloutIs, Sapo, Topr
 
 __all__ = [
@@ -89,6 +90,7 @@ __all__ = [
     "Objective",
     "Opo",
     "Opsm",
+    "OptimalToken",
     "OutlierTokens",
     "OverlongFilter",
     "Pg",

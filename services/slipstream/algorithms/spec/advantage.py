@@ -8,8 +8,23 @@ from slipstream.algorithms.spec.batch_advantage import BatchScaled, Gdpo, Reinfo
 from slipstream.algorithms.spec.critic_advantage import Gae
 from slipstream.algorithms.spec.group_advantage import DrGrpo, Gopo, Grpo, MaxRl, Opo, Rloo
 from slipstream.algorithms.spec.history_advantage import Ema, Mixed
+from slipstream.algorithms.spec.token_advantage import OptimalToken
 
-Advantage = Grpo | DrGrpo | Rloo | MaxRl | Opo | Gopo | BatchScaled | ReinforcePp | Gdpo | Ema | Mixed | Gae
+Advantage = (
+    Grpo
+    | DrGrpo
+    | Rloo
+    | MaxRl
+    | Opo
+    | Gopo
+    | BatchScaled
+    | ReinforcePp
+    | Gdpo
+    | Ema
+    | Mixed
+    | OptimalToken
+    | Gae
+)
 
 ADVANTAGES: Final[Mapping[str, type[Advantage]]] = MappingProxyType(
     {
@@ -24,6 +39,7 @@ ADVANTAGES: Final[Mapping[str, type[Advantage]]] = MappingProxyType(
         "gdpo": Gdpo,
         "ema": Ema,
         "mixed": Mixed,
+        "optimal_token": OptimalToken,
         "gae": Gae,
     }
 )

@@ -14,6 +14,7 @@ import torch
 
 from slipstream.algorithms import m2po_limit
 from slipstream.algorithms.spec import LossSpec, M2po
+from slipstream.algorithms.token_baseline import token_energies
 from slipstream.learner.batches.rows import Row
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.policy.routing import Routed
@@ -39,6 +40,8 @@ class Known:
     """The tokens that kl_cov holds near the anchor."""
     routed: Routed | None = None
     """The experts that were active at the start of the batch, and their router's logprobs then, for rspo."""
+    energies_T: torch.Tensor | None = None
+    """1 - 2 p + sum of p^2 at the start of the batch, for the advantage optimal_token."""
     values: Values | None = None
     """What the critic says at the start of the batch."""
     returns_T: torch.Tensor | None = None
@@ -54,10 +57,12 @@ def look_ahead(
     ranks: Ranks,
     *,
     critic: Critic | None = None,
+    energies: bool = False,
 ) -> list[Known]:
-    """Look at every row of a batch before its first update."""
-    read = _needs_policy(loss) or (critic is not None and critic.reads_policy)
+    """Look at every row of a batch before its first update; `energies`: for the advantage optimal_token."""
+    read = energies or _needs_policy(loss) or (critic is not None and critic.reads_policy)
     now = [forward.without_gradient(policy, row) for row in rows] if read else None
+    sharper = [forward.sharper(policy, row).logprobs_T for row in rows] if energies else None
     in_reward = critic is not None and loss.kl is not None and loss.kl.placement == "reward"
     needed = reference if loss.needs_ref_logprobs or in_reward else None
     ref = None if needed is None else [forward.without_gradient(needed, row) for row in rows]
@@ -68,10 +73,13 @@ def look_ahead(
         chosen = [found.entropy_T >= bound - TIE for found in now]
     return [
         Known(
-            old_T=now[i].logprobs_T if now is not None and _keeps_old(loss) else None,
+            old_T=now[i].logprobs_T if now is not None and (energies or _keeps_old(loss)) else None,
             ref_T=None if ref is None else ref[i].logprobs_T,
             selected_T=None if chosen is None else chosen[i],
             routed=None if now is None else now[i].routed,
+            energies_T=None
+            if sharper is None or now is None
+            else token_energies(now[i].logprobs_T, sharper[i]),
             values=None if critic is None else critic.look(row, None if now is None else now[i].hidden_NH),
         )
         for i, row in enumerate(rows)

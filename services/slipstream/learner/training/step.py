@@ -18,7 +18,7 @@ from slipstream.algorithms import (
     token_staleness,
 )
 from slipstream.algorithms.baselines import RunningBaselines
-from slipstream.algorithms.spec import Gae, Rspo
+from slipstream.algorithms.spec import Gae, OptimalToken, Rspo
 from slipstream.config import RunConfig
 from slipstream.learner.batches.batch import TrainingSequence, make_sequences, prompt_tokens, split
 from slipstream.learner.batches.dealing import Dealer
@@ -85,6 +85,7 @@ class TrainingStep:
         advantage = config.algorithm.resolved_advantage()
         if isinstance(advantage, Gae) != (critic is not None):
             raise ValueError("the advantage gae, and no other, trains with a critic: pass load_critic(...)")
+        self._energies = isinstance(advantage, OptimalToken)
         self.forward = Forward(
             config,
             entropy=self._loss.entropy is not None,
@@ -158,7 +159,14 @@ class TrainingStep:
         counts = Counts(tokens=sum(totals.values()), sequences=len(sequences), prompts=len(totals))
         reference = None if self.reference is None else self.reference.policy
         known = look_ahead(
-            self._loss, rows, self.policy, reference, self.forward, self._ranks, critic=self.critic
+            self._loss,
+            rows,
+            self.policy,
+            reference,
+            self.forward,
+            self._ranks,
+            critic=self.critic,
+            energies=self._energies,
         )
         return Minibatch(rows=rows, counts=counts, known=known)
 
