@@ -55,6 +55,7 @@ def problems(*overrides: str) -> list[Problem]:
             "algorithm.kl_cov",
             "no anchor",
         ),
+        (["algorithm.objective.kind=pg", "learner.epochs=2", *FRESH], "learner.epochs", "pg has no ratio"),
         (["algorithm.preset=dppo_tv", CORRECTED], "algorithm.correction", "always to the rollout policy"),
         (["algorithm.preset=gdpo", "rollout.group_size=1"], "rollout.group_size", "would be 0"),
         (["algorithm.aggregation=seq_len_weighted"], "algorithm.aggregation", "seq_mean_token_sum"),
@@ -106,6 +107,11 @@ def test_what_cannot_be_right_is_an_error(overrides: list[str], key: str, reason
             ["algorithm.objective={kind: sapo, tau_pos: 1.1}"],
             "algorithm.objective.tau_neg",
             "1.05, below tau_pos 1.1",
+        ),
+        (
+            ["algorithm.preset=telescope_grpo", "learner.epochs=2", *FRESH],
+            "learner.epochs",
+            "nothing would correct",
         ),
         (["algorithm.preset=gopo"], "algorithm.advantage", "tell right from wrong"),
         (["algorithm.reference={kind: ema}"], "algorithm.reference", "has no effect"),
@@ -173,6 +179,7 @@ def test_what_is_doubtful_is_a_note(overrides: list[str], key: str, reason: str)
     [
         ["algorithm.preset=decoupled_ppo"],
         ["algorithm.preset=gspo"],
+        ["algorithm.preset=ppo", "learner.epochs=4", "learner.minibatches=4"],
         ["algorithm.advantage={kind: optimal_token}"],
         ["algorithm.clip_cov={share: 0.01}", "algorithm.kl_cov={}"],
         ["algorithm.preset=kl_cov", "algorithm.kl_cov=null"],

@@ -124,7 +124,7 @@ def test_folders_count_from_one() -> None:
         (stages({"kind": "distillation"}), "stages.0.distillation.teacher: Field required"),
         (
             stages({"kind": "rl", "epoch": 2}),
-            "stages.0.rl.epoch: unknown key; did you mean `stages[].epochs`?",
+            "stages.0.rl.epoch: unknown key; did you mean `learner.epochs`?",
         ),
         (stages({**JUDGED, "judge_prompt": "is {answer} right?"}), "judge_prompt needs {prompt}"),
         (

@@ -31,6 +31,7 @@ ALGORITHM: dict[str, Any] = {"preset": "cispo", "kl": {"coefficient": 0.05}, "to
 CASES = {
     "plain": (),
     "minibatches": ("learner.minibatches=3",),
+    "epochs": ("learner.epochs=2", "learner.minibatches=2"),
     "shared prompts": ("learner.share_prompts=true",),
     "activation checkpointing": ("learner.activation_checkpointing=true",),
     "critic": ("algorithm.advantage.kind=gae", "algorithm.preset=ppo"),

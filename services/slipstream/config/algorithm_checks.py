@@ -80,13 +80,26 @@ def _anchor(config: RunConfig) -> Iterator[Problem]:
     weighted = any(isinstance(correction, WEIGHTING) for correction in corrections)
     objective = algorithm.resolved_objective()
     if anchor_of(objective) == "batch" and not weighted and config.staleness.max_staleness > 0:
-        ratio = "every ratio is exactly 1" if config.learner.minibatches == 1 else "ratios start at 1"
+        once = config.learner.minibatches * config.learner.epochs == 1
+        ratio = "every ratio is exactly 1" if once else "ratios start at 1"
         yield Problem(
             key="algorithm.objective.anchor",
             reason=f"is `batch` with learner.minibatches {config.learner.minibatches}: {ratio}, and stale "
             "tokens are not corrected",
             remedy="set a correction such as `tis`, or the anchor to `rollout`",
             severity="note",
+        )
+
+
+def _epochs(config: RunConfig) -> Iterator[Problem]:
+    objective, epochs = config.algorithm.resolved_objective(), config.learner.epochs
+    if isinstance(objective, Pg) and epochs > 1:
+        yield Problem(
+            key="learner.epochs",
+            reason=f"is {epochs}, and pg has no ratio: from the second pass on the policy has moved, and "
+            "nothing would correct or bound it",
+            remedy="use ppo_clip or cispo, or 1",
+            severity="note" if objective.allow_uncorrected else "error",
         )
 
 
@@ -263,6 +276,7 @@ ALGORITHM_CHECKS: Final[tuple[Callable[[RunConfig], Iterator[Problem]], ...]] = 
     _parts,
     _uncorrected,
     _anchor,
+    _epochs,
     _group_size,
     _not_in_a_run,
     _sequence_band,

@@ -40,8 +40,8 @@ CLIPPED: Final[Mapping[str, Preset]] = MappingProxyType(
             aggregation="token_mean",
             source="Proximal Policy Optimization Algorithms, arXiv:1707.06347",
             note="with a critic, see learner.critic. The ratio is taken to the policy that sampled. The "
-            "paper goes over a batch several times, a run once, in learner.minibatches parts; gamma and lam "
-            "are 1, as usual for language models, where the paper has 0.99 and 0.95.",
+            "paper goes over a batch several times (learner.epochs) in several parts (learner.minibatches); "
+            "gamma and lam are 1, as usual for language models, where the paper has 0.99 and 0.95.",
         ),
         "grpo": Preset(
             advantage=Grpo(),

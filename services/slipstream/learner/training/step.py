@@ -2,7 +2,8 @@
 
 groups ─▶ sequences ─▶ minibatches of packed rows ─▶ old, reference logprobs ─▶ rewards, advantages ─┐
           (batch)      (packing, rows, dealing)      (passes, forward)          (assignment, credit) │
-                                                     loss, gradient ─▶ optimizer ◀───────────────────┘
+                                                   ┌─ loss, gradient ─▶ optimizer ◀──────────────────┘
+                                                   └─▶ the next minibatch, and so on for every epoch
 """
 
 import math
@@ -114,7 +115,7 @@ class TrainingStep:
         stopped: Callable[[], bool] = lambda: False,
         unvaried_share: float | None = None,
     ) -> StepResult:
-        """Train on the groups of one batch; `version` is the policy's before the step.
+        """Train on the groups of one batch, learner.epochs times; `version` is the policy's before the step.
 
         `update` runs the change of weights that it is given; one that does not leaves the gradients to look
         at. A minibatch whose loss or gradient is not finite changes nothing (invariant 13), nor does one of
@@ -135,7 +136,7 @@ class TrainingStep:
         minibatches, baselines = self.assignment.of_batch(minibatches, groups, self.memory.baselines)
         minibatches = [choose(self._loss, part, self._ranks, seed=version) for part in minibatches]
         record = Record(rate=self._set_learning_rate(version + 1), too_long=too_long)
-        for minibatch in minibatches:
+        for minibatch in minibatches * self._config.learner.epochs:
             may_stop = stopped if not record.updates else lambda: False
             loss, value_loss, trains = self._gradients(minibatch, version, record, may_stop)
             norm, value_norm = self._clip(), 0.0
