@@ -32,6 +32,7 @@ from slipstream.algorithms.spec import (
     Mis,
     Objective,
     Opsm,
+    OutlierTokens,
     Pg,
     PpoClip,
     Tis,
@@ -73,6 +74,7 @@ def losses() -> dict[str, LossSpec]:
         ("m2po", M2po()),
         ("m2po all", M2po(scope="all")),
         ("opsm", Opsm()),
+        ("outlier_tokens", OutlierTokens()),
     ]
     anchor = PpoClip(anchor="batch")
     found = {name: LossSpec(objective=spec, aggregation=mean) for name, spec in objectives.items()}

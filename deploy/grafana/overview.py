@@ -109,8 +109,11 @@ LEARNING = Row(
         ),
         lines(
             "Accuracy",
-            "Held-out accuracy after each evaluation.",
+            "Held-out accuracy after each evaluation: of all completions, of the best of each prompt by its "
+            "rewards, and of the most frequent answer.",
             Query(expr=largest("held_out_accuracy"), legend="held-out"),
+            Query(expr=largest("held_out_best_of_n"), legend="best of n"),
+            Query(expr=largest("held_out_majority"), legend="maj@k"),
             unit="percentunit",
             low=0,
             high=1,

@@ -77,6 +77,8 @@ class Reward:
     value: float
     outcome: Outcome
     detail: str = ""
+    answer: str = ""
+    """The part of the completion that was judged, where the component takes one out; shortened."""
 
 
 class RoutingMismatch(ValueError):
@@ -229,13 +231,19 @@ class Group:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """The state of a held-out evaluation; `accuracy` is the mean of one reward over `completions`."""
+    """The state of a held-out evaluation; `accuracy` is the mean of one reward over `completions`.
+
+    `best_of_n` is the mean over prompts of that reward of the completion that all rewards rank first,
+    `majority` that of the most frequent answer (maj@k); n and k are the completions a prompt.
+    """
 
     done: bool
     version: int
     completions: int
     errors: int
     accuracy: float
+    best_of_n: float
+    majority: float
     mean_version: float
 
 

@@ -27,8 +27,10 @@ GROUP_CENTRED: list[Advantage] = [
     Grpo(ddof=0),
     DrGrpo(),
     Rloo(),
+    Rloo(scale="group"),
     Gopo(),
     Gopo(high=0.5),
+    Gopo(mapping="quantile"),
     BatchScaled(),
     ReinforcePp(),
     Gdpo(),
@@ -58,7 +60,7 @@ PERMUTABLE: list[Advantage] = [
     Ema(),
 ]
 
-ALL: list[Advantage] = [*PERMUTABLE, Gopo(ties="ordinal")]
+ALL: list[Advantage] = [*PERMUTABLE, Gopo(ties="ordinal"), Gopo(ties="ordinal", mapping="quantile")]
 
 QUARTERS = st.integers(-20, 20).map(lambda value: value / 4)
 

@@ -6,6 +6,7 @@ Shares no code and no shortcut with slipstream.algorithms.advantages, so that th
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 EQUAL = 1e-8
@@ -99,7 +100,12 @@ def dr_grpo(spec: Any, case: Case) -> list[float]:
 
 def rloo(spec: Any, case: Case) -> list[float]:
     r = case.totals()
-    return in_group(case, r, lambda i, peers: r[i] - mean([r[j] for j in peers if j != i]))
+
+    def formula(i: int, peers: list[int]) -> float:
+        spread = std([r[j] for j in peers], 1) + 1e-6 if spec.scale == "group" else 1.0
+        return (r[i] - mean([r[j] for j in peers if j != i])) / spread
+
+    return in_group(case, r, formula)
 
 
 def maxrl(spec: Any, case: Case) -> list[float]:
@@ -132,6 +138,13 @@ def gopo(spec: Any, case: Case) -> list[float]:
             continue
         ahead = sum(r[j] > reward for j in peers)
         tied = [j for j in peers if r[j] == reward]
+        if spec.mapping == "quantile":
+            normal, size = NormalDist(), len(peers)
+            score = [normal.inv_cdf((size + 0.625 - rank) / (size + 0.25)) for rank in range(1, size + 1)]
+            own = score[ahead : ahead + len(tied)]
+            chosen = mean(own) if spec.ties == "average" else own[tied.index(i)]
+            result.append(spec.high * chosen / score[0])
+            continue
         rank = ahead + ((len(tied) + 1) / 2 if spec.ties == "average" else tied.index(i) + 1)
         result.append(spec.high - (rank - 1) * (spec.high + spec.high) / (len(peers) - 1))
     return result

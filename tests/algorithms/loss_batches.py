@@ -42,6 +42,8 @@ OBJECTIVES: List[Objective] = [
     PpoClip(dual_clip=1.4),
     Cispo(clip_high=0.5),
     Cispo(anchor="batch", clip_low=0.4, clip_high=0.5),
+    Cispo(clip_high=0.5, mask_low=0.2, mask_high=0.3),
+    Cispo(anchor="batch", clip_low=0.4, clip_high=None, mask_high=0.1),
     RolloutIs(),
     RolloutIs(anchor="batch", clip_low=0.3, clip_high=None),
     Sapo(),

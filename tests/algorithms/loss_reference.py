@@ -25,6 +25,7 @@ from slipstream.algorithms.spec import (
     Mis,
     Objective,
     Opsm,
+    OutlierTokens,
     Pg,
     PpoClip,
     RolloutIs,
@@ -50,6 +51,7 @@ class Token:
     router_shift: float = 1.0
     entropy: float = 0.0
     selected: bool = True
+    held: bool = False
     top_k: tuple[tuple[float, float], ...] = ()
     """Logprobs under pi and under mu of mu's top K tokens."""
     sampled: int | None = None
@@ -134,7 +136,10 @@ def stopped_weight(objective: Objective, token: Token) -> float:
         case Pg():
             return 1.0
         case Cispo():
-            return clamp(ratio, *bounds(objective))
+            masked_high = positive and objective.mask_high is not None and ratio > 1 + objective.mask_high
+            negative = token.advantage < 0 and objective.mask_low is not None
+            masked_low = negative and ratio < 1 - (objective.mask_low or 0.0)
+            return 0.0 if masked_low or masked_high else clamp(ratio, *bounds(objective))
         case RolloutIs():
             low, high = bounds(objective)
             return ratio if low < ratio < high else 0.0
@@ -326,6 +331,10 @@ def correction_weight(correction: Correction, token: Token, tokens: list[Token],
             return min(level_ratio("token", token, tokens), correction.cap or math.inf)
         case M2po():
             return float(m2po_keeps(correction, token, limit))
+        case OutlierTokens():
+            ratios = [safe_exp(other.logprob - other.rollout) for other in tokens]
+            low, high = correction.low or 0.0, correction.high or math.inf
+            return float(all(low <= ratio <= high for ratio in ratios))
         case Opsm():
             drift = mean([other.rollout - other.logprob for other in tokens])
             return 0.0 if token.advantage < 0 and drift > correction.delta else 1.0
@@ -394,6 +403,10 @@ def regularizer(
             z, parts = sum(a - other.rollout for a, other in zip(rows, tokens, strict=True)), len(tokens)
         value += spec.drift_penalty.coefficient * z**2 / parts
         slope += spec.drift_penalty.coefficient * 2 * z
+    if spec.kl_cov is not None and token.held:
+        z = live - anchor(spec.objective, token)
+        value += spec.kl_cov.coefficient * abs(z)
+        slope += spec.kl_cov.coefficient * (1.0 if z > 0 else -1.0 if z < 0 else 0.0)
     return value, slope
 
 

@@ -9,8 +9,8 @@ from slipstream.algorithms import group_advantages, resolve_advantage
 from slipstream.algorithms.spec import ADVANTAGES, scale_of_groups
 
 NAN = math.nan
-WITHOUT_CRITIC = tuple(kind for kind in ADVANTAGES if kind != "gae")
-WITHIN_GROUPS = tuple(kind for kind in WITHOUT_CRITIC if kind != "ema")
+BY_COMPLETION = tuple(kind for kind in ADVANTAGES if kind not in ("gae", "optimal_token"))
+WITHIN_GROUPS = tuple(kind for kind in BY_COMPLETION if kind != "ema")
 LENGTHS = torch.tensor([3, 1, 4, 2, 5])
 BASELINES = torch.tensor([0.5, -1, 2, 0, 1], dtype=torch.float64)
 
@@ -47,6 +47,18 @@ def test_dr_grpo_is_the_reward_minus_the_group_mean_in_any_order() -> None:
 def test_rloo_subtracts_the_mean_of_the_others() -> None:
     # 0 - (3 + 6)/2, 3 - (0 + 6)/2, 6 - (0 + 3)/2
     assert advantages("rloo", [0, 3, 6], [0, 0, 0]) == pytest.approx([-4.5, 0.0, 4.5])
+
+
+def test_rloo_with_the_scale_group_divides_by_the_deviation_of_the_whole_group() -> None:
+    # 0, 3, 6: std with ddof 1 is 3; -4.5 / 3, 0, 4.5 / 3
+    assert advantages("rloo", [0, 3, 6], [0, 0, 0], scale="group") == pytest.approx(
+        [-1.5, 0.0, 1.5], rel=1e-6
+    )
+    # 1, 0: std sqrt(1/2); R minus the other is +-1; +-sqrt(2)
+    assert advantages("rloo", [1, 0], [0, 0], scale="group") == pytest.approx(
+        [math.sqrt(2), -math.sqrt(2)], rel=1e-5
+    )
+    assert advantages("rloo", [0.3, 0.1 * 3], [0, 0], scale="group") == [0.0, 0.0]
 
 
 def test_batch_scaled_centres_by_group_and_divides_by_the_deviation_of_the_batch() -> None:
@@ -108,6 +120,21 @@ def test_gopo_spaces_ranks_evenly_between_plus_and_minus_two() -> None:
 def test_gopo_gives_ties_their_average_rank_though_they_differ_by_rounding() -> None:
     # ranks 1.5, 1.5, 3: 2 - 0.5 * 2 = 1, 2 - 2 * 2 = -2
     assert advantages("gopo", [0.1 * 3, 0.3, 0], [0, 0, 0]) == [1.0, 1.0, -2.0]
+
+
+def test_gopo_by_quantile_spaces_ranks_as_a_normal_distribution_does() -> None:
+    # G = 4: p = (4.625 - rank) / 4.25 = .8529, .6176, .3824, .1471; Phi^-1: 1.04913, .29931, ...
+    # times 2 / 1.04913
+    found = advantages("gopo", [5, 1, 3, 90], [0, 0, 0, 0], mapping="quantile")
+    assert found == pytest.approx([0.57058, -2, -0.57058, 2], abs=1e-4)
+    # G = 2 has its two ends only, and equal rewards have 0
+    assert advantages("gopo", [0, 1], [0, 0], mapping="quantile") == pytest.approx([-2.0, 2.0])
+    assert advantages("gopo", [7, 7, 7, 7], [0, 0, 0, 0], mapping="quantile") == [0.0, 0.0, 0.0, 0.0]
+
+
+def test_gopo_by_quantile_gives_ties_the_mean_of_their_advantages() -> None:
+    # ranks 1, 2, 3: p = 2.625/3.25 = .8077, .5, .1923; Phi^-1 .86942, 0, -.86942; ties (2 + 0) / 2 = 1
+    assert advantages("gopo", [3, 3, 0], [0, 0, 0], mapping="quantile") == pytest.approx([1.0, 1.0, -2.0])
 
 
 def test_gopo_with_ordinal_ties_ranks_equals_in_the_order_they_came_in() -> None:
@@ -189,7 +216,7 @@ def test_equal_rewards_give_exactly_zero_in_spite_of_rounding(kind: str) -> None
     assert advantages(kind, [0.1 * 3] * 3, [0, 0, 0]) == [0.0, 0.0, 0.0]
 
 
-@pytest.mark.parametrize("kind", WITHOUT_CRITIC)
+@pytest.mark.parametrize("kind", BY_COMPLETION)
 def test_a_withheld_completion_has_no_advantage_and_no_part_in_the_statistics(kind: str) -> None:
     rewards = torch.tensor([1, NAN, 0, 4, 2], dtype=torch.float64)
     groups, kept = torch.tensor([0, 0, 0, 1, 1]), torch.tensor([0, 2, 3, 4])
@@ -211,15 +238,17 @@ def test_a_completion_with_one_component_missing_is_withheld() -> None:
     assert advantages("dr_grpo", [[1, NAN], [0, 1], [2, 1]], [0, 0, 0]) == [0.0, -1.0, 1.0]
 
 
-@pytest.mark.parametrize("kind", WITHOUT_CRITIC)
+@pytest.mark.parametrize(
+    "advantage", [*({"kind": kind} for kind in BY_COMPLETION), {"kind": "rloo", "scale": "group"}]
+)
 def test_the_coefficient_of_a_penalty_cancels_where_the_estimator_takes_out_the_scale_of_groups(
-    kind: str,
+    advantage: dict[str, str],
 ) -> None:
     # one group of rewards 0, one of 0, 1; penalties 3, 1, -6 and 2, 0, times .1 and .001
     reward_B, penalty_B = torch.tensor([0.0, 0, 0, 0, 1]), torch.tensor([3.0, 1, -6, 2, 0])
     found = [
         group_advantages(
-            {"kind": kind},
+            advantage,
             torch.stack([reward_B, -penalty_B], dim=1).double(),
             torch.tensor([0, 0, 0, 1, 1]),
             weights=torch.tensor([1.0, coefficient]),
@@ -229,7 +258,7 @@ def test_the_coefficient_of_a_penalty_cancels_where_the_estimator_takes_out_the_
         for coefficient in (0.1, 0.001)
     ]
     largest = [float(advantage_B.abs().max()) for advantage_B in found]
-    if scale_of_groups(resolve_advantage({"kind": kind})) is not None:
+    if scale_of_groups(resolve_advantage(advantage)) is not None:
         assert found[0].tolist() == pytest.approx(found[1].tolist(), rel=2e-3)
     else:
         assert largest[1] < largest[0] / 10

@@ -15,17 +15,22 @@ from slipstream.algorithms.spec import (
     Advantage,
     Aggregation,
     Cispo,
+    ClipCov,
     Dppo,
     GeometricRejection,
     Gmpo,
+    Gopo,
     Grpo,
     Ipo,
     Is,
+    KlCov,
     LossSpec,
     Mixed,
     Objective,
+    OutlierTokens,
     Pg,
     PpoClip,
+    Rloo,
     Sapo,
     Tis,
     band,
@@ -88,14 +93,23 @@ def test_pydantic_refuses_an_unknown_aggregation_and_key() -> None:
         (Grpo, {"epsilon": 0.0}, "grpo.epsilon: got 0.0"),
         (Grpo, {"epsilon": "1"}, "grpo.epsilon: got '1'"),
         (Grpo, {"kind": "rloo"}, "grpo.kind: got 'rloo'"),
+        (Rloo, {"scale": "batch"}, "rloo.scale: got 'batch', needs one of 'none', 'group'"),
+        (Gopo, {"mapping": "normal"}, "gopo.mapping: got 'normal', needs one of 'linear', 'quantile'"),
         (PpoClip, {"clip_low": 1.5}, "clip_low.*got 1.5.*at most 1"),
         (PpoClip, {"clip_high": math.inf}, "clip_high.*got inf"),
         (PpoClip, {"anchor": "ref"}, "anchor: got 'ref'"),
         (Cispo, {"clip_high": -0.5}, "clip_high.*got -0.5"),
+        (Cispo, {"mask_low": 1.5}, "cispo.mask_low.*got 1.5.*at most 1"),
         (Pg, {"allow_uncorrected": "yes"}, "allow_uncorrected: got 'yes'"),
         (Is, {"anchor": None}, "is.anchor: got None"),
         (Tis, {"cap": 0.9}, "tis.cap: got 0.9, needs 1 or more"),
         (GeometricRejection, {"cap": 0.9}, "geometric_rejection.cap.*got 0.9, needs 1 or more"),
+        (OutlierTokens, {"low": 2.0}, "outlier_tokens.low.*got 2.0.*at most 1"),
+        (OutlierTokens, {"high": 0.5}, "outlier_tokens.high: got 0.5, needs 1 or more"),
+        (OutlierTokens, {"low": None, "high": None}, "drops nothing"),
+        (ClipCov, {"share": 1.5}, "clip_cov.share: got 1.5.*at most 1"),
+        (ClipCov, {"low": 5.0}, "clip_cov.high: got 5.0, needs more than low"),
+        (KlCov, {"coefficient": 0.0}, "kl_cov.coefficient: got 0.0"),
         (Mixed, {"lam": 0.5, "prior": 2.0}, "mixed.lam: got 0.5 with prior 2.0.*one of the two"),
         (Aggregation, {"kind": "token_sum_norm"}, "max_tokens.*got None"),
         (Aggregation, {"kind": "token_mean", "max_tokens": 8}, "token_mean takes none"),
@@ -111,6 +125,7 @@ def test_a_field_out_of_range_is_named(spec: type, arguments: dict[str, Any], me
     [
         ({"preset": "gpro"}, "did you mean 'grpo'"),
         ({"preset": "grpo", "max_stalenes": 1}, "did you mean 'max_staleness'"),
+        ({"preset": "kl_cov", "objective": {"kind": "pg"}}, "no anchor to hold tokens near; use is"),
         ({"preset": "grpo", "max_staleness": -1}, "max_staleness: got -1"),
         ({"preset": "dr_grpo"}, "max_tokens"),
         ({}, "needs preset or objective"),
@@ -186,6 +201,7 @@ def test_an_unknown_advantage_names_the_nearest() -> None:
 def test_the_band_is_one_minus_low_to_one_plus_high_and_open_where_none() -> None:
     assert band(PpoClip(clip_low=0.25, clip_high=0.5)) == (0.75, 1.5)
     assert band(Cispo()) == (0.0, 5.0)
+    assert band(Cispo(mask_low=0.2, mask_high=0.2)) == (0.0, 5.0)
     assert band(PpoClip(clip_high=None, clip_low=None)) == band(Is()) == band(Pg()) == (0.0, math.inf)
 
 

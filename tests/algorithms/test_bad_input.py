@@ -9,6 +9,7 @@ from slipstream.algorithms import Counts, TopK, count, m2po_limit, policy_loss, 
 from slipstream.algorithms.spec import (
     Aggregation,
     Cispo,
+    ClipCov,
     Dppo,
     DriftPenalty,
     Entropy,
@@ -17,6 +18,7 @@ from slipstream.algorithms.spec import (
     GspoToken,
     Is,
     Kl,
+    KlCov,
     LossSpec,
     Mis,
     Objective,
@@ -59,6 +61,8 @@ def test_the_batch_itself_is_fine() -> None:
         (spec_of(Is(anchor="batch"), drift_penalty=DriftPenalty()), "rollout_logprobs", "drift"),
         (spec_of(Is(), entropy=Entropy(coefficient=0.1)), "entropy", "entropy"),
         (spec_of(Is(), top_entropy=TopEntropy()), "selected", "top_entropy"),
+        (spec_of(Is(), clip_cov=ClipCov()), "selected", "clip_cov"),
+        (spec_of(Is(), kl_cov=KlCov()), "held", "kl_cov"),
         (spec_of(Is(), max_staleness=1), "staleness", "max_staleness 1"),
         (spec_of(Dppo(divergence="topk_tv")), "top_k", "topk_tv"),
     ],
@@ -200,8 +204,10 @@ def test_counts_that_do_not_even_cover_the_microbatch_are_refused() -> None:
 
 
 def test_a_selection_that_nothing_reads_is_refused() -> None:
-    with pytest.raises(ValueError, match="selected: got a mask, and the loss has no top_entropy"):
+    with pytest.raises(ValueError, match="selected: got a mask, and the loss has no top_entropy or clip_cov"):
         call(spec_of(PpoClip()), selected=torch.ones(TOKENS))
+    with pytest.raises(ValueError, match="held: got a mask, and the loss has no kl_cov"):
+        call(spec_of(PpoClip(), clip_cov=ClipCov()), selected=torch.ones(TOKENS), held=torch.ones(TOKENS))
 
 
 def test_the_bound_of_m2po_names_a_shape_that_differs() -> None:

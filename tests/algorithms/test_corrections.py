@@ -34,6 +34,7 @@ from slipstream.algorithms.spec import (
     Mis,
     Objective,
     Opsm,
+    OutlierTokens,
     PpoClip,
     Sapo,
     Tis,
@@ -61,6 +62,8 @@ BY_RHO: list[Correction] = [
 BY_DRIFT: list[Correction] = [
     Opsm(delta=0.05),
     Opsm(delta=1e-4),
+    OutlierTokens(low=0.6, high=1.8),
+    OutlierTokens(low=None, high=1.5),
     M2po(),
     M2po(threshold=0.08, clip_low=0.1, clip_high=0.1),
 ]
@@ -205,6 +208,27 @@ def test_opsm_drops_a_sequence_that_drifted_only_where_its_advantage_is_negative
 @given(batches(sign=1.0))
 def test_opsm_never_drops_what_has_no_negative_advantage(batch: Batch) -> None:
     assert set(weights(Opsm(delta=1e-6), batch)) <= {1.0}
+
+
+def test_outlier_tokens_drops_the_whole_sequence_of_one_token_that_is_far_off() -> None:
+    # the mean log ratio is 0 in both sequences
+    for advantage in (1.0, -1.0):
+        assert weights(OutlierTokens(), stale(0.0, 5.0, -5.0, advantage=advantage)) == [0, 0, 0]  # e^5 = 148
+        assert weights(OutlierTokens(), stale(0.0, 4.0, -4.0, advantage=advantage)) == [1, 1, 1]  # e^4 = 55
+    assert weights(OutlierTokens(), stale(-9.0, 0.0)) == [1, 1]  # e^-9 = 1.2e-4
+    assert weights(OutlierTokens(), stale(-9.5, 0.0)) == [0, 0]  # e^-9.5 = 7.5e-5
+    assert weights(OutlierTokens(low=None), stale(-15.0, 0.0)) == [1, 1]
+    assert weights(OutlierTokens(high=None), stale(15.0, 0.0)) == [1, 1]
+
+
+def test_outlier_tokens_leaves_other_sequences_and_the_normaliser_alone() -> None:
+    batch = stale(0.1, 0.2) + stale(6.0, 0.1, 0.1)
+    spec = spec_of(Cispo(), corrections=(OutlierTokens(),))
+    plain, masked = run(spec_of(Cispo()), batch), run(spec, batch)
+    torch.testing.assert_close(masked.gradient[:2], plain.gradient[:2])
+    assert masked.gradient[2:].tolist() == [0, 0, 0]
+    assert masked.out.metrics["dropped_sequences"] == 1
+    assert masked.out.metrics["dropped_fraction"] == pytest.approx(0.6)
 
 
 def test_m2po_over_all_tokens_drops_the_largest_until_the_mean_square_is_below() -> None:

@@ -35,6 +35,7 @@ from slipstream.algorithms.spec import (
     Mis,
     Objective,
     Opsm,
+    OutlierTokens,
     Pg,
     PpoClip,
     Sapo,
@@ -136,6 +137,7 @@ def test_the_product_of_a_long_sequence_is_clamped_as_a_whole() -> None:
         M2po(),
         M2po(scope="all"),
         Opsm(),
+        OutlierTokens(),
     ],
     ids=repr,
 )

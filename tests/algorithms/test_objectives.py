@@ -118,6 +118,23 @@ def test_cispo_with_a_lower_end_raises_the_weight_of_tokens_the_policy_left() ->
     assert share(metrics, "clip_fraction_low") == (0.25, 0.25)
 
 
+def test_cispo_with_a_mask_stops_where_ppo_clip_would_and_caps_elsewhere() -> None:
+    # ratios 0.5, 1, 2, 8. A > 0: 8 > 1 + 2 stops; A < 0: 0.5 < 1 - 0.25 stops, 8 is capped at 1 + 4
+    value, gradient, metrics = evaluate(Cispo(mask_low=0.25, mask_high=2.0))
+    assert gradient == pytest.approx([1.5, 3, 6, 0, 0, -3, -6, -15])
+    assert value[2] == pytest.approx(6 * (-3 + log(2)))
+    assert (value[3], value[4]) == (0, 0)
+    assert share(metrics, "zero_gradient_fraction") == (0.25, 0.25)
+    assert share(metrics, "clip_fraction_low") == (0.0, 0.25)
+    assert share(metrics, "clip_fraction_high") == (0.25, 0.25)
+    assert share(metrics, "dropped_fraction") == (0.0, 0.0)
+
+
+def test_cispo_with_a_mask_on_one_side_leaves_the_other_alone() -> None:
+    _, gradient, _ = evaluate(Cispo(mask_high=0.5))
+    assert gradient == pytest.approx([1.5, 3, 0, 0, -1.5, -3, -6, -15])
+
+
 def test_rollout_is_drops_whatever_is_outside_of_the_band() -> None:
     value, gradient, metrics = evaluate(RolloutIs(clip_low=0.6, clip_high=0.5))
     assert gradient == pytest.approx([1.5, 3, 0, 0, -1.5, -3, 0, 0])

@@ -19,7 +19,7 @@ from torch import Tensor
 def whole(batch: Batch, *, by_token: bool = False) -> Packed:
     tensors = packed(batch, by_token=by_token)
     del tensors["group_ids"]
-    return Packed(**tensors, entropy=None, selected=None, top_k=top_k_of(batch))
+    return Packed(**tensors, entropy=None, selected=None, held=None, top_k=top_k_of(batch))
 
 
 @settings(max_examples=40, deadline=None)
@@ -52,7 +52,7 @@ def test_a_sequence_longer_than_a_part_stays_whole() -> None:
 def test_no_tokens_are_one_empty_part() -> None:
     nothing = torch.zeros(0)
     none = dict.fromkeys(("rollout_logprobs", "old_logprobs", "ref_logprobs", "staleness", "entropy"))
-    none |= dict.fromkeys(("selected", "router_shift", "top_k"))
+    none |= dict.fromkeys(("selected", "held", "router_shift", "top_k"))
     empty = Packed(
         logprobs=nothing,
         advantages=nothing,

@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 from slipstream.algorithms import PRESETS, resolve_advantage, resolve_loss
+from slipstream.algorithms.presets.preset import bound_of
 from slipstream.algorithms.spec import (
     Aggregation,
     BatchScaled,
+    Cispo,
     DriftPenalty,
     DynamicSampling,
     IcePop,
@@ -46,6 +48,8 @@ TABLE = {
     "dppo_kl": ("dr_grpo", "dppo", (0, 5), "token_mean"),
     "2grpo": ("grpo", "ppo_clip", (0.8, 1.2), "seq_mean_token_mean"),
     "gopo": ("gopo", "ppo_clip", (0.8, 1.28), "token_mean"),
+    "clip_cov": ("grpo", "ppo_clip", (0.0, 2.0), "token_mean"),
+    "kl_cov": ("grpo", "is", (0.0, INF), "token_mean"),
     "gdpo": ("gdpo", "ppo_clip", (0.8, 1.28), "token_mean"),
     "r1": ("grpo", "ppo_clip", (0, 11), "seq_mean_token_mean"),
     "luspo": ("grpo", "gspo", (0.9997, 1.0004), "seq_len_weighted"),
@@ -92,6 +96,8 @@ def test_every_preset_is_a_valid_loss_of_exactly_its_parts(name: str) -> None:
         drift_penalty=preset.drift_penalty,
         entropy=preset.entropy,
         top_entropy=preset.top_entropy,
+        clip_cov=preset.clip_cov,
+        kl_cov=preset.kl_cov,
         aggregation=Aggregation(kind=preset.aggregation, max_tokens=budget),
     )
     assert resolve_advantage({"preset": name}) == preset.advantage
@@ -204,3 +210,9 @@ def test_what_is_known_to_be_wrong_is_refused_with_its_reason(beside: dict[str, 
 def test_swapped_letters_find_the_right_preset() -> None:
     with pytest.raises(ValueError, match="did you mean 'gspo'"):
         resolve_loss({"preset": "gsop"})
+
+
+def test_the_mask_of_cispo_is_shown_beside_its_band() -> None:
+    assert bound_of(Cispo()) == ("band of the ratio", "[0, 5]")
+    _, text = bound_of(Cispo(mask_low=0.2, mask_high=0.25))
+    assert text == "[0, 5], without gradient where A < 0 below 0.8 and where A > 0 above 1.25"

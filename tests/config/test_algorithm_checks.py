@@ -76,6 +76,12 @@ def problems(*overrides: str) -> list[Problem]:
             "algorithm.correction",
             "pg has no ratio",
         ),
+        (
+            ["algorithm.preset=kl_cov", "algorithm.objective={kind: pg}", *FRESH],
+            "algorithm.kl_cov",
+            "no anchor",
+        ),
+        (["algorithm.objective.kind=pg", "learner.epochs=2", *FRESH], "learner.epochs", "pg has no ratio"),
         (["algorithm.preset=dppo_tv", CORRECTED], "algorithm.correction", "always to the rollout policy"),
         (["algorithm.preset=gdpo", "rollout.group_size=1"], "rollout.group_size", "would be 0"),
         (["algorithm.aggregation=seq_len_weighted"], "algorithm.aggregation", "seq_mean_token_sum"),
@@ -91,6 +97,11 @@ def problems(*overrides: str) -> list[Problem]:
             ["algorithm.preset=ppo", "algorithm.objective={kind: gspo}"],
             "algorithm.objective",
             "use ppo_clip, cispo or gspo_token",
+        ),
+        (
+            ["algorithm.advantage={kind: optimal_token}", "algorithm.objective={kind: gspo}"],
+            "algorithm.objective",
+            "optimal_token one advantage a token",
         ),
         (
             ["algorithm.preset=ppo", "learner.critic.warmup_steps=5", "learner.steps=5"],
@@ -118,6 +129,16 @@ def test_what_cannot_be_right_is_an_error(overrides: list[str], key: str, reason
         (["algorithm.preset=telescope_grpo"], "algorithm.objective", "the gradient is biased"),
         (["algorithm.preset=telescope_gspo"], "algorithm.objective", "hardly ever moves"),
         (["algorithm.objective={kind: gspo_token, clip_low: 0.2}"], "algorithm.objective", "0.2"),
+        (
+            ["algorithm.objective={kind: sapo, tau_pos: 1.1}"],
+            "algorithm.objective.tau_neg",
+            "1.05, below tau_pos 1.1",
+        ),
+        (
+            ["algorithm.preset=telescope_grpo", "learner.epochs=2", *FRESH],
+            "learner.epochs",
+            "nothing would correct",
+        ),
         (["algorithm.preset=gopo"], "algorithm.advantage", "tell right from wrong"),
         (["algorithm.reference={kind: ema}"], "algorithm.reference", "has no effect"),
         (
@@ -202,6 +223,15 @@ def test_what_is_doubtful_is_a_note(overrides: list[str], key: str, reason: str)
     [
         ["algorithm.preset=decoupled_ppo"],
         ["algorithm.preset=gspo"],
+        ["algorithm.preset=ppo", "learner.epochs=4", "learner.minibatches=4"],
+        ["algorithm.advantage={kind: optimal_token}"],
+        ["algorithm.clip_cov={share: 0.01}", "algorithm.kl_cov={}"],
+        ["algorithm.preset=kl_cov", "algorithm.kl_cov=null"],
+        ["algorithm.correction={kind: outlier_tokens}"],
+        ["algorithm.preset=dppo_tv", "algorithm.correction={kind: outlier_tokens}"],
+        ["algorithm.preset=decoupled_ppo", "algorithm.correction=[{kind: tis}, {kind: outlier_tokens}]"],
+        ["algorithm.preset=sapo"],
+        ["algorithm.objective={kind: sapo, tau_pos: 1, tau_neg: 1}"],
         ["algorithm.objective={kind: gspo, clip_low: null, clip_high: null}"],
         ["algorithm.objective.kind=pg", "staleness.pipeline_depth=0", "staleness.max_staleness=0"],
         ["algorithm.preset=telescope_grpo", "staleness.pipeline_depth=0", "staleness.max_staleness=0"],

@@ -124,13 +124,15 @@ def test_folders_count_from_one() -> None:
         (stages({"kind": "distillation"}), "stages.0.distillation.teacher: Field required"),
         (
             stages({"kind": "rl", "epoch": 2}),
-            "stages.0.rl.epoch: unknown key; did you mean `stages[].epochs`?",
+            "stages.0.rl.epoch: unknown key; did you mean `learner.epochs`?",
         ),
         (stages({**JUDGED, "judge_prompt": "is {answer} right?"}), "judge_prompt needs {prompt}"),
         (
             stages({"kind": "preference", "judge_prompt": "{prompt}{answer}"}),
             "judge_prompt has no effect unless",
         ),
+        (stages({"kind": "rejection_sampling", "keep": "best"}), "keep_per_prompt does not say how many"),
+        (stages({"kind": "rejection_sampling", "least_reward": None}), "nothing is selected by reward"),
         (stages({**JUDGED, "judge_answers": ["y", "y"]}), "judge_answers are equal"),
         (stages({"kind": "preference", "beta": 0}), "stages.0.preference.beta"),
     ],

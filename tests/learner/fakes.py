@@ -261,7 +261,16 @@ class FakeEvaluations:
         if self._left is not None:
             self._left -= 1
         done = self._left is not None and self._left <= 0
-        return Evaluation(done=done, version=3, completions=8, errors=1, accuracy=0.75, mean_version=3.5)
+        return Evaluation(
+            done=done,
+            version=3,
+            completions=8,
+            errors=1,
+            accuracy=0.75,
+            best_of_n=0.9,
+            majority=0.8,
+            mean_version=3.5,
+        )
 
 
 def read_text(path: Path) -> str:

@@ -31,9 +31,16 @@ ALGORITHM: dict[str, Any] = {"preset": "cispo", "kl": {"coefficient": 0.05}, "to
 CASES = {
     "plain": (),
     "minibatches": ("learner.minibatches=3",),
+    "epochs": ("learner.epochs=2", "learner.minibatches=2"),
     "shared prompts": ("learner.share_prompts=true",),
     "activation checkpointing": ("learner.activation_checkpointing=true",),
     "critic": ("algorithm.advantage.kind=gae", "algorithm.preset=ppo"),
+    "a baseline by token": ("algorithm.advantage={kind: optimal_token}", "learner.minibatches=2"),
+    "covariances": (
+        "algorithm.top_entropy=null",
+        "algorithm.clip_cov={share: 0.3, low: 0.000001, high: 1000}",
+        "algorithm.kl_cov={share: 0.2}",
+    ),
     "kl in the reward": ("algorithm.kl.placement=reward", "algorithm.kl.coefficient=0.1"),
 }
 """Overrides of the configuration."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from learner.fakes import completion, config_with, contrast, group, save
-from slipstream.algorithms import RunningBaselines, group_advantages
+from slipstream.algorithms import Counts, LossSpec, RunningBaselines, group_advantages, resolve_loss
 from slipstream.algorithms.shaping import CollapseWatch
 from slipstream.algorithms.spec import CollapseAlarm, DynamicSampling, Entropy, Shaping
 from slipstream.config import RunConfig
@@ -21,7 +21,9 @@ from slipstream.learner.policy.loading import load_policy
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.policy.reference import Reference, load_reference
 from slipstream.learner.ranks.ranks import Alone
-from slipstream.learner.training.passes import least_of_largest
+from slipstream.learner.training.assignment import Minibatch
+from slipstream.learner.training.chosen import choose
+from slipstream.learner.training.passes import Known, least_of_largest
 from slipstream.learner.training.record import StepResult
 from slipstream.learner.training.rewards import batch_rewards, diversity_of
 from slipstream.learner.training.state import restore
@@ -156,6 +158,114 @@ def test_top_entropy_trains_on_the_share_of_the_whole_batch_whatever_the_rows(
         assert result.metrics["dropped_fraction"] == pytest.approx(0.6)  # 4 of 10 tokens train
         found.append(result.gradient_norm)
     assert found[0] == pytest.approx(found[1], rel=1e-4)
+
+
+def energies_of(policy: Policy, groups: list[Group]) -> torch.Tensor:
+    """|onehot - p|^2 at every sampled token, from all logits of each sequence on its own."""
+    found = []
+    for sequence in make_sequences(groups, Shaping()):
+        tokens = torch.tensor([*sequence.prompt_token_ids, *sequence.completion.token_ids])
+        with torch.no_grad():
+            p = policy.model(tokens[None]).logits[0].double().softmax(dim=-1)
+        first = len(sequence.prompt_token_ids)
+        for place in range(first, len(tokens)):
+            one_hot = torch.nn.functional.one_hot(tokens[place], p.shape[1])
+            found.append((one_hot - p[place - 1]).square().sum())
+    return torch.stack(found)
+
+
+def test_the_optimal_token_baseline_is_that_of_the_learner_s_own_distributions(
+    new_policy: Callable[[], Policy],
+) -> None:
+    policy = moved(new_policy(), by=0.3)
+    groups = [group(completion((5, 6, 7), reward=1.0), completion((8, 9), reward=0.0))]
+    energy, before = energies_of(policy, groups), logprobs_of(policy, groups).detach()
+    config = configured(advantage={"kind": "optimal_token", "cap": None})
+    training = TrainingStep(policy, config)
+    result = train(training, *groups)
+    first, second = energy[:3].cumsum(0), energy[3:].cumsum(0)
+    baseline = first[:2] / (first[:2] + second)  # sum of R W / sum of W, R = 1 and 0
+    advantages = torch.cat([1 - baseline, torch.zeros(1), -baseline])
+    assert float((baseline - 0.5).abs().max()) > 1e-3
+    assert result.loss == pytest.approx(float(-(advantages * before).mean()), rel=1e-4)
+
+
+def test_the_optimal_token_baseline_does_not_depend_on_the_rows(new_policy: Callable[[], Policy]) -> None:
+    groups = [contrast("a"), contrast("b", version=0)]
+    found = []
+    for row in (16, 64):
+        config = configured(f"learner.max_tokens_per_row={row}", advantage={"kind": "optimal_token"})
+        found.append(train(TrainingStep(moved(new_policy(), by=0.2), config), *groups))
+    assert found[0].loss == pytest.approx(found[1].loss, rel=1e-4)
+    assert found[0].gradient_norm == pytest.approx(found[1].gradient_norm, rel=1e-4)
+
+
+def test_equal_rewards_have_no_advantage_over_an_optimal_token_baseline(
+    new_policy: Callable[[], Policy],
+) -> None:
+    equal = group(completion((5, 6), reward=0.3), completion((7,), reward=0.1 * 3))
+    training = TrainingStep(new_policy(), configured(advantage={"kind": "optimal_token"}))
+    assert train(training, equal).gradient_norm == 0
+
+
+def test_kl_cov_and_clip_cov_choose_over_the_whole_batch_whatever_the_rows(
+    new_policy: Callable[[], Policy],
+) -> None:
+    groups = [contrast("a"), contrast("b", version=0)]
+    for axis in ({"clip_cov": {"share": 0.5, "low": 1e-9, "high": 1e9}}, {"kl_cov": {"share": 0.3}}):
+        found = []
+        for row in (16, 64):
+            config = configured(
+                f"learner.max_tokens_per_row={row}", objective={"kind": "is", "anchor": "rollout"}, **axis
+            )
+            found.append(train(TrainingStep(moved(new_policy(), by=0.2), config), *groups))
+        assert found[0].gradient_norm == pytest.approx(found[1].gradient_norm, rel=1e-4)
+        assert found[0].loss == pytest.approx(found[1].loss, rel=1e-4)
+        assert found[0].metrics["dropped_fraction"] == found[1].metrics["dropped_fraction"]
+
+
+def chosen(loss: LossSpec, logprobs: list[float], advantages: list[float], *, seed: int = 0) -> Known:
+    """What is decided of a minibatch of two completions of three tokens each, in one row."""
+    sequences = make_sequences([group(completion((5, 6, 7)), completion((8, 9, 10)))], Shaping())
+    totals = prompt_tokens(sequences)
+    row = make_row(sequences, totals, torch.device("cpu"))
+    minibatch = Minibatch(
+        rows=[row],
+        counts=Counts(tokens=6, sequences=2, prompts=1),
+        known=[Known(old_T=torch.tensor(logprobs))],
+        advantages=[torch.tensor(advantages)],
+    )
+    return choose(loss, minibatch, Alone(), seed=seed).known[0]
+
+
+def test_kl_cov_holds_the_tokens_of_the_largest_covariance() -> None:
+    # mean l = -2, mean A = 0; l - mean 1, 0, -1, 1, 0, -1; A 1, 1, 1, -1, -1, -1: cov 1, 0, -1, -1, 0, 1
+    loss = resolve_loss({"preset": "kl_cov", "kl_cov": {"share": 0.34}})
+    known = chosen(loss, [-1.0, -2.0, -3.0, -1.0, -2.0, -3.0], [1.0, -1.0])
+    assert known.held_T is not None
+    assert known.selected_T is None
+    assert known.held_T.tolist() == [True, False, False, False, False, True]
+    # a smaller share than a token is one token
+    (held,) = chosen(
+        resolve_loss({"preset": "kl_cov"}), [-0.5, -2.0, -3.5, -1.0, -2.0, -3.0], [1.0, -1.0]
+    ).held_T.nonzero()  # type: ignore[union-attr]
+    assert held.tolist() == [0]
+
+
+def test_clip_cov_drops_at_most_its_share_of_the_tokens_between_its_bounds() -> None:
+    logprobs, advantages = [-1.0, -2.0, -3.0, -1.0, -2.0, -3.0], [1.0, -1.0]  # cov 1, 0, -1, -1, 0, 1
+    loss = resolve_loss({"preset": "clip_cov", "clip_cov": {"share": 0.2, "low": 0.5, "high": 2.0}})
+    found = [chosen(loss, logprobs, advantages, seed=seed).selected_T for seed in range(20)]
+    dropped = [tuple((~kept_T).nonzero().flatten().tolist()) for kept_T in found if kept_T is not None]
+    assert set(dropped) == {(0,), (5,)}  # one of both, drawn anew for each batch
+    assert dropped == [
+        tuple((~chosen(loss, logprobs, advantages, seed=seed).selected_T).nonzero().flatten().tolist())  # type: ignore[operator]
+        for seed in range(20)
+    ]
+    narrow = resolve_loss({"preset": "clip_cov", "clip_cov": {"share": 0.2, "low": 1.5, "high": 2.0}})
+    kept_T = chosen(narrow, logprobs, advantages).selected_T
+    assert kept_T is not None
+    assert bool(kept_T.all())
 
 
 def test_the_largest_share_is_taken_over_all_parts_together() -> None:

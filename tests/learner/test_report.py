@@ -20,7 +20,16 @@ from slipstream.types import Evaluation, Generated, Group
 
 PUBLISHED = Published(workers=2, seconds=0.3, pause_seconds=0.1, transfer_seconds=0.06)
 TIMING = Timing(elapsed=8.0, wait=1.0, train=2.5, publish=0.5)
-EVALUATION = Evaluation(done=True, version=4, completions=8, errors=1, accuracy=0.75, mean_version=4.5)
+EVALUATION = Evaluation(
+    done=True,
+    version=4,
+    completions=8,
+    errors=1,
+    accuracy=0.75,
+    best_of_n=0.9,
+    majority=0.8,
+    mean_version=4.5,
+)
 
 
 def write_step(
@@ -63,6 +72,8 @@ def test_a_step_row_has_every_key_that_the_command_shows_and_sums_up(tmp_path: P
     }
     report.evaluation(0, EVALUATION)
     report.evaluation(5, EVALUATION)
+    (_, evaluated) = read_history(tmp_path / "metrics.jsonl").evaluations.values()
+    assert (evaluated["accuracy"], evaluated["best_of_n"], evaluated["majority"]) == (0.75, 0.9, 0.8)
     report.event("finished", step=5, loop_seconds=10.0, idle_seconds=2.0)
     summary = summarize(read_history(tmp_path / "metrics.jsonl"), ledger=None, orphans=0, interrupted=False)
     expected = {

@@ -173,6 +173,51 @@ def test_minibatches_are_whole_groups_and_never_more_than_there_are(
     assert result.tokens == sum(sum(c.mask) for g in GROUPS for c in g.completions)
 
 
+@pytest.mark.parametrize("minibatches", [1, 3])
+def test_two_epochs_are_two_passes_over_the_batch_with_the_moments_of_one_optimizer(
+    new_policy: Callable[[], Policy], minibatches: int
+) -> None:
+    # the anchor is the rollout, so nothing that is looked at before the batch is part of the loss
+    once, twice = (configured(f"learner.minibatches={minibatches}", f"learner.epochs={n}") for n in (1, 2))
+    one, other = TrainingStep(new_policy(), once), TrainingStep(new_policy(), twice)
+    first, second = one.train(GROUPS, version=0), one.train(GROUPS, version=0)
+    both = other.train(GROUPS, version=0)
+    assert torch.equal(weights(other.policy), weights(one.policy))
+    assert not torch.equal(weights(other.policy), weights(new_policy()))
+    assert both.updates == 2 * minibatches
+    assert both.tokens == first.tokens + second.tokens == 2 * first.tokens
+    assert both.loss == pytest.approx((first.loss + second.loss) / 2)
+    assert both.metrics["mean_ratio"] == pytest.approx(
+        (first.metrics["mean_ratio"] + second.metrics["mean_ratio"]) / 2
+    )
+
+
+def test_the_anchor_batch_of_every_epoch_is_the_policy_before_the_first(
+    new_policy: Callable[[], Policy],
+) -> None:
+    far = [replace(contrast(), completions=tuple(_far(c) for c in contrast().completions))]
+    axes = {"objective": {"kind": "is", "anchor": "batch"}, "advantage": {"kind": "dr_grpo"}}
+    policy, moved = new_policy(), new_policy()
+    before = on_policy(policy, far)
+    train(moved, far, configured(algorithm=axes))  # what the second epoch finds
+    ratios = [
+        math.exp(now - then)
+        for after, old in zip(on_policy(moved, far)[0].completions, before[0].completions, strict=True)
+        for now, then in zip(after.logprobs, old.logprobs, strict=True)
+    ]
+    result = train(policy, far, configured("learner.epochs=2", algorithm=axes))
+    assert max(ratios) > 1.001
+    assert result.metrics["max_ratio"] == pytest.approx(max(ratios), rel=1e-4)
+    assert result.metrics["mean_ratio"] == pytest.approx((1 + sum(ratios) / 5) / 2, rel=1e-4)
+
+
+def test_a_bad_epoch_counts_and_changes_nothing(policy: Policy) -> None:
+    before = weights(policy)
+    result = train(policy, [dirty(math.nan)], configured("learner.epochs=3"))
+    assert (result.bad, result.updates) == (3, 0)
+    assert torch.equal(weights(policy), before)
+
+
 def test_a_withheld_completion_changes_nothing(policy: Policy) -> None:
     withheld = completion((30, 31, 32), reward=None, logprobs=(math.nan,) * 3)
     config = configured(algorithm={"aggregation": "seq_mean_token_mean"})

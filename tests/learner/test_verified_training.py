@@ -25,7 +25,7 @@ from slipstream.learner.stages.supervised import (
 )
 from slipstream.learner.stages.verified import NothingKept, VerifiedTraining, keep_verified, translation
 from slipstream.tokens import load_tokens
-from slipstream.types import FinishReason
+from slipstream.types import Completion, FinishReason
 
 RIGHT, ALSO, WRONG = completion((5, 6)), completion((7,)), completion((8,), reward=0.0)
 CUT_OFF = replace(completion((9, 9)), finish_reason=FinishReason.LENGTH)
@@ -49,6 +49,56 @@ def test_a_prompt_that_comes_twice_still_keeps_no_more_than_it_may() -> None:
     )
     assert [answer for _, answer in kept] == [RIGHT]
     assert counts["repeated"] == 2
+
+
+def scored(tokens: tuple[int, ...], right: float, style: float) -> Completion:
+    (own,) = completion(tokens, reward=right).rewards
+    return replace(completion(tokens), rewards=(own, replace(own, name="style", value=style)))
+
+
+def test_the_best_answers_of_a_prompt_are_kept_by_the_weighted_sum_of_their_rewards() -> None:
+    # exact_match + 0.5 style: 1.0, 1.4, 0.9, 1.4 (the same answer again), 0.3, 1.2
+    first = group(scored((1,), 1, 0.0), scored((2,), 1, 0.8), scored((3,), 0, 1.8))
+    again = group(scored((2,), 1, 0.8), scored((4,), 0, 0.6), scored((5,), 1, 0.4), FAILED)
+    other = group(scored((6,), 0, 0.2), name="other")
+    weights = {"exact_match": 1.0, "style": 0.5}
+
+    def kept(least: float | None, most: int) -> tuple[list[tuple[int, ...]], dict[str, int]]:
+        found, counts = keep_verified(
+            [first, other, again], reward="exact_match", least=least, per_prompt=most, best_by=weights
+        )
+        return [answer.token_ids for _, answer in found], counts
+
+    assert kept(1.0, 2) == (
+        [(2,), (5,)],
+        {"completions": 8, "wrong": 3, "repeated": 1, "worse": 1, "withheld": 1},
+    )
+    assert kept(None, 3)[0] == [(2,), (5,), (1,), (6,)]
+    assert kept(None, 1)[0] == [(2,), (6,)]
+
+
+def test_of_answers_that_are_equally_good_the_first_is_kept() -> None:
+    kept, _ = keep_verified(
+        [group(WRONG, ALSO, RIGHT)],
+        reward="exact_match",
+        least=None,
+        per_prompt=1,
+        best_by={"exact_match": 1},
+    )
+    assert [answer for _, answer in kept] == [ALSO]
+
+
+def test_a_round_of_the_best_trains_on_them(policy: Policy) -> None:
+    worse, better = completion((5, 6), reward=0.2), completion((7,), reward=0.4)
+    learned = training(policy, keep="best", keep_per_prompt=1, least_reward=None).learn(
+        [group(worse, better)], version=0, report=lambda *_: None, stopped=lambda: False
+    )
+    assert [row["token_ids"] for row in learned.rows] == [[7]]
+    assert learned.counts == {"completions": 2, "worse": 1, "kept": 1}
+    with pytest.raises(NothingKept, match=r"kept 0 of 1 answers \(1 cut_off\): none has a score and an end"):
+        training(policy, keep="best", keep_per_prompt=1, least_reward=None).learn(
+            [group(CUT_OFF)], version=0, report=lambda *_: None, stopped=lambda: False
+        )
 
 
 def training(policy: Policy, **given: object) -> VerifiedTraining:

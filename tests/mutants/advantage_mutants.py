@@ -53,8 +53,14 @@ ADVANTAGE_MUTANTS: Final = (
     _advantage(
         "rloo: keeps itself in",
         "group.py",
-        "return completions.centred().leave_one_out_N()",
-        "return completions.centred().value_N",
+        "return centred.leave_one_out_N()\n",
+        "return centred.value_N\n",
+    ),
+    _advantage(
+        "rloo: scaled by the spread with ddof 0",
+        "group.py",
+        "centred.std_N(1) + RLOO_EPSILON",
+        "centred.std_N(0) + RLOO_EPSILON",
     ),
     _advantage(
         "rloo: (G - 1) / G",
@@ -100,7 +106,16 @@ ADVANTAGE_MUTANTS: Final = (
     ),
     _advantage("gopo: worst first", "group.py", "descending=True", "descending=False"),
     _advantage("gopo: half the range", "group.py", "spec.high * (size_K", "0.5 * spec.high * (size_K"),
-    _advantage("gopo: ties in their order", "group.py", 'spec.ties == "average"', 'spec.ties == "ordinal"'),
+    _advantage(
+        "gopo: quantiles of Hazen", "group.py", "2 * rank_K) / (size_K + 0.25)", "2 * rank_K) / size_K"
+    ),
+    _advantage("gopo: quantiles of ranks from 0", "group.py", "erfinv((size_K + 1 - 2", "erfinv((size_K - 2"),
+    _advantage(
+        "gopo: ties in their order",
+        "group.py",
+        "rank_K = _average_over_ties(rank_K, reward_B[order_K], group_K)",
+        "pass",
+    ),
     _advantage("gopo: ties across groups", "group.py", " | (torch.diff(group_K) != 0)", ""),
     _advantage(
         "batch_scaled: centre of the batch",

@@ -51,6 +51,8 @@ OBJECTIVE_MUTANTS: Final = (
         "(1.0, torch.inf), spec.dual_clip",
     ),
     _token("cispo: no cap", "c_T = r_T.clamp(low, high)", "c_T = r_T.clamp(min=low)"),
+    _token("cispo: masks good answers below", "(A_T < 0) & (r_T < least)", "(r_T < least)"),
+    _token("cispo: masks bad answers above", "(A_T > 0) & (r_T > most)", "(r_T > most)"),
     _token("cispo: no lower end", "c_T = r_T.clamp(low, high)", "c_T = r_T.clamp(max=high)"),
     _token("cispo: drops what it should cap", "c_T = r_T.clamp(low, high)", "c_T = r_T * (r_T <= high)"),
     _token("rollout_is: keeps the outside", "r_T * ~(below_T | above_T)", "r_T * (below_T | above_T)"),

@@ -1,12 +1,17 @@
 """Held-out evaluations, which never touch the training ledger."""
 
 import asyncio
+from dataclasses import replace
 
 import grpc
 import pytest
-from replay.driver import ACCEPTED, DUPLICATE, FENCED, Driver, completion, failure, scenario
-from slipstream.types import Ledger
+from replay.driver import ACCEPTED, DUPLICATE, FENCED, Driver, completion, failure, group, scenario
+from slipstream.replay.chosen import choose
+from slipstream.rpc import codec
+from slipstream.types import Completion, Ledger, Outcome, Reward
 from slipstream.v1 import replay_pb2 as pb
+from slipstream.v1 import types_pb2
+from slipstream.v1.packed_pb2 import PackedGroup
 
 
 @scenario()
@@ -40,6 +45,77 @@ async def test_accuracy_is_the_mean_over_scored_completions_and_errors_are_count
     assert (done.done, done.version, done.completions, done.errors) == (True, 0, 3, 1)
     assert done.accuracy == pytest.approx(1.25 / 3)
     assert done.mean_version == pytest.approx(4 * 12 / 18)
+
+
+def answer(text: str, reward: float | None, *, style: float = 0.0, valid: bool = True) -> Completion:
+    """A completion whose rewards are exact_match, which took `text` out of it, and style of weight 1/2."""
+    (judged,) = completion(reward=reward).rewards
+    outcome = judged.outcome if valid else Outcome.INVALID_ANSWER
+    rewards = (
+        replace(judged, answer=text, outcome=outcome),
+        Reward(name="style", value=style, outcome=Outcome.SCORE),
+    )
+    return replace(completion(), rewards=rewards)
+
+
+def chosen(*answers: Completion) -> tuple[float | None, float | None]:
+    """exact_match of the best completion and of the most frequent answer."""
+    lease = pb.Lease(group_id="e", lease_epoch=1, prompt=types_pb2.Prompt(prompt_id="p", text="2 + 2 ="))
+    message = codec.group_to_proto(group(lease, answers))
+    packed = PackedGroup.FromString(message.SerializeToString())
+    found = choose(packed, {"exact_match": 1.0, "style": 0.5})["exact_match"]
+    return found.best, found.majority
+
+
+def test_the_best_of_n_is_the_completion_that_all_rewards_together_rank_first() -> None:
+    # totals 1.0, 0.9, 0.4: the right one; then 1.0 and 1.0, a tie of a right and a wrong one: half of each
+    assert chosen(answer("4", 1.0), answer("5", 0.0, style=1.8), answer("6", 0.4))[0] == 1.0
+    assert chosen(answer("4", 1.0), answer("5", 0.0, style=2.0))[0] == 0.5
+    assert chosen(answer("5", 0.0, style=0.2), answer("6", 0.25, style=0.0))[0] == 0.25
+    failed = answer("7", None, style=9.0)
+    assert chosen(answer("4", 1.0), failed)[0] == 1.0
+
+
+def test_the_majority_is_the_most_frequent_answer_though_another_may_be_better() -> None:
+    wrong = [answer("5", 0.0), answer(" 5 ", 0.0)]
+    assert chosen(answer("4", 1.0), *wrong)[1] == 0.0
+    assert chosen(answer("4", 1.0), answer("4.0", 1.0), answer("four", 1.0), *wrong)[1] == 1.0
+    assert chosen(answer("4", 1.0), answer("5", 0.0))[1] == 0.5  # a tie
+    assert chosen(answer("x", 0.2), answer("X", 0.2), answer("y", 0.9))[1] == pytest.approx(0.2)
+
+
+def test_what_has_no_valid_answer_has_no_vote() -> None:
+    nothing = [answer("", 0.0, valid=False), answer("", 0.0, valid=False)]
+    assert chosen(answer("4", 1.0), *nothing)[1] == 1.0
+    assert chosen(*nothing)[1] == 0.0
+
+
+def test_answers_that_no_reward_takes_out_are_alike_token_by_token() -> None:
+    other = replace(answer("", 0.0), token_ids=(7, 8, 9))
+    assert chosen(answer("", 0.5), answer("", 0.5), other)[1] == 0.5
+    assert chosen(answer("", 0.5), other, other)[1] == 0.0
+
+
+@scenario()
+async def test_best_and_majority_are_means_over_the_prompts_with_a_scored_completion(replay: Driver) -> None:
+    name = await replay.start_evaluation(version=0, prompts=3, samples=3)
+    first, second, third = await replay.lease(3)
+    await replay.insert_completions(first, [completion(reward=r, tokens=3) for r in (1.0, 0.0, 0.0)])
+    halfway = await replay.evaluation(name)
+    assert (halfway.best_of_n, halfway.majority) == (1.0, 0.0)
+    await replay.insert_completions(second, [completion(reward=0.5, tokens=3 + i) for i in range(3)])
+    await replay.insert_rewards(third, None, None, None)
+    done = await replay.evaluation(name)
+    assert (done.done, done.completions) == (True, 6)
+    assert done.best_of_n == pytest.approx((1.0 + 0.5) / 2)
+    assert done.majority == pytest.approx((0.0 + 0.5) / 2)
+    assert done.accuracy == pytest.approx(2.5 / 6)
+
+
+@scenario()
+async def test_an_evaluation_without_a_group_has_numbers(replay: Driver) -> None:
+    found = await replay.evaluation(await replay.start_evaluation(prompts=1))
+    assert (found.accuracy, found.best_of_n, found.majority) == (0.0, 0.0, 0.0)
 
 
 @scenario(lease_seconds=0.05)

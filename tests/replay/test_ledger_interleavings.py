@@ -13,6 +13,7 @@ from replay.driver import MadeUpPrompts, asking, completion, group, packed, run_
 from slipstream.algorithms.spec import AdaptiveGroup, Buckets, DynamicSampling, Goldilocks, Shaping
 from slipstream.config import RunConfig
 from slipstream.replay.__main__ import connected, limits_of
+from slipstream.replay.chosen import choose
 from slipstream.replay.connection import Scripts
 from slipstream.replay.curriculum import Curriculum
 from slipstream.replay.evaluations import EvaluationStore
@@ -21,6 +22,7 @@ from slipstream.replay.summary import Summary, summarise
 from slipstream.rpc import codec
 from slipstream.rpc.errors import Superseded
 from slipstream.types import Completion, HandOut, InsertOutcome, Lease, Purpose, ReplayStats
+from slipstream.v1.packed_pb2 import PackedGroup
 
 WORKER_MOVES = ("lease", "insert", "late insert", "bad insert", "return", "expire")
 LEARNER_MOVES = ("sample", "ack", "release", "sample again", "late calls")
@@ -119,7 +121,8 @@ class World:
         summary, payload = _finished(slot, answers)
         self.used.append(slot)
         if slot.purpose is Purpose.EVALUATION:
-            await self.evaluations.insert(slot.group_id, slot.epoch, summary)
+            chosen = choose(PackedGroup.FromString(payload), {"exact_match": 1.0})
+            await self.evaluations.insert(slot.group_id, slot.epoch, summary, chosen)
             return
         found = await self.store.insert(slot.group_id, slot.epoch, summary, payload)
         if found.outcome in (InsertOutcome.ACCEPTED, InsertOutcome.FILTERED):

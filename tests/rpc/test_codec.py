@@ -211,6 +211,11 @@ def test_every_value_of_every_enum_has_a_number_of_its_own() -> None:
         assert 0 not in table.values()
 
 
+def test_what_a_reward_took_out_of_a_completion_goes_along() -> None:
+    given = Reward(name="r", value=0.5, outcome=Outcome.SCORE, detail="near", answer="4 ½")
+    assert codec.reward_from_proto(codec.reward_to_proto(given)) == given
+
+
 def test_a_withheld_completion_stays_withheld() -> None:
     error = Reward(name="r", value=0.0, outcome=Outcome.ERROR, detail="sandbox")
     withheld = replace(COMPLETION, rewards=(error,))

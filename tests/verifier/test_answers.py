@@ -9,6 +9,7 @@ from slipstream.config import ConfigError
 from slipstream.config.rewards import ExactMatchConfig, MathConfig, NumericMatchConfig, RewardSection
 from slipstream.types import Outcome, Prompt, Reward
 from slipstream.verifier.reward import UnusableGroundTruth
+from slipstream.verifier.scorer import MAX_ANSWER
 from verifier.scoring import Bench, answer, scores
 
 SCORE, INVALID = Outcome.SCORE, Outcome.INVALID_ANSWER
@@ -32,6 +33,15 @@ def prompt(truth: str) -> Prompt:
 def reward(config: RewardSection, truth: str, text: str) -> Reward:
     (component,) = scores(config, prompt(truth), answer(text))
     return component
+
+
+def test_a_reward_that_takes_an_answer_out_says_which_and_no_other_does() -> None:
+    wrong = reward(numeric(extract="boxed"), "4", r"so \boxed{3} is it")
+    assert (wrong.value, wrong.answer) == (0.0, "3")
+    assert reward(numeric(extract="answer_tag"), "4", "<answer> 4.0 </answer>").answer == " 4.0 "
+    assert reward(numeric(extract="boxed"), "4", "no box").answer == ""
+    assert reward(numeric(extract="whole"), "4", "4").answer == ""
+    assert reward(numeric(extract="boxed"), "4", r"\boxed{" + 999 * "4" + "}").answer == MAX_ANSWER * "4"
 
 
 def numeric(**arguments: Any) -> NumericMatchConfig:

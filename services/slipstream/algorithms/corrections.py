@@ -19,6 +19,7 @@ from slipstream.algorithms.spec import (
     M2po,
     Mis,
     Opsm,
+    OutlierTokens,
     Tis,
 )
 
@@ -37,7 +38,7 @@ def correction_weight(
         if limit is None:
             limit = m2po_bound(spec, m2po_sizes(spec, z_T, tokens.advantages_T, tokens.mask_T))
         return _m2po(spec, z_T, tokens.advantages_T, limit).to(z_T)
-    return _WEIGHTS[spec.kind](spec, tokens, drift_T if isinstance(spec, Opsm) else log_rho_T)
+    return _WEIGHTS[spec.kind](spec, tokens, drift_T if isinstance(spec, Opsm | OutlierTokens) else log_rho_T)
 
 
 def m2po_sizes(spec: M2po, log_ratio_T: Tensor, advantages_T: Tensor, mask_T: Tensor) -> Tensor:
@@ -125,6 +126,12 @@ def _opsm(spec: Opsm, tokens: Tokens, drift_T: Tensor) -> Tensor:
     return tokens.of_token(~(negative_B & drifted_B)).to(drift_T)
 
 
+def _outlier_tokens(spec: OutlierTokens, tokens: Tokens, drift_T: Tensor) -> Tensor:
+    high = torch.inf if spec.high is None else spec.high
+    outlier_T = ~_inside(bounded(drift_T).exp(), spec.low, high)
+    return tokens.of_token(tokens.sequence_sum(outlier_T.to(drift_T)) == 0).to(drift_T)
+
+
 def _rho(level: str, tokens: Tokens, log_rho_T: Tensor) -> Tensor:
     """rho of the token, or of its sequence as a product or a geometric mean; [T]."""
     if level == "token":
@@ -144,5 +151,6 @@ _WEIGHTS: Final[Mapping[str, Callable[[Any, Tokens, Tensor], Tensor]]] = Mapping
         "icepop": _icepop,
         "geometric_rejection": _geometric_rejection,
         "opsm": _opsm,
+        "outlier_tokens": _outlier_tokens,
     }
 )

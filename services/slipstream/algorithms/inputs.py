@@ -26,7 +26,9 @@ class Inputs:
     """Bool: in the mask and not over age."""
     staleness_T: Tensor | None
     selected_T: Tensor | None
-    """Bool: chosen by top_entropy."""
+    """Bool: what top_entropy and clip_cov let train."""
+    held_T: Tensor | None
+    """Bool: what kl_cov holds near the anchor."""
     log_rho_T: Tensor | None
     """log prox - log mu."""
     drift_T: Tensor | None
@@ -62,7 +64,8 @@ def read_inputs(loss: LossSpec, packed: Packed) -> Inputs:
         ),
         trained_T=mask_T & ~_over_age(loss, packed.staleness, mask_T),
         staleness_T=packed.staleness,
-        selected_T=_selected(loss, packed.selected),
+        selected_T=None if packed.selected is None else packed.selected.bool(),
+        held_T=None if packed.held is None else packed.held.bool(),
         log_rho_T=prox_T - mu_T if needs_rho and prox_T is not None and mu_T is not None else None,
         drift_T=None if mu_T is None else l_T - mu_T,
         log_ratio_ref_T=None if ref_T is None else l_T - ref_T,
@@ -86,10 +89,6 @@ def _over_age(loss: LossSpec, staleness: Tensor | None, mask_T: Tensor) -> Tenso
         return torch.zeros_like(mask_T)
     assert staleness is not None, "check sees to it"
     return over_age_mask(staleness, loss.max_staleness)
-
-
-def _selected(loss: LossSpec, selected: Tensor | None) -> Tensor | None:
-    return None if loss.top_entropy is None or selected is None else selected.bool()
 
 
 def _router_shift(loss: LossSpec, shift_T: Tensor | None, mask_T: Tensor) -> Tensor | None:

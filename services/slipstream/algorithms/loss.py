@@ -24,7 +24,7 @@ from slipstream.algorithms.metrics import finalize, finalize_by_staleness
 from slipstream.algorithms.objectives import Tokens, TopK, surrogate
 from slipstream.algorithms.packed import Packed, Part, check, parts
 from slipstream.algorithms.ratios import bounded, k3, keep
-from slipstream.algorithms.regularizers import Term, add_terms, drift_term, kl_term
+from slipstream.algorithms.regularizers import Term, add_terms, covariance_term, drift_term, kl_term
 from slipstream.algorithms.resolve import resolve_loss
 from slipstream.algorithms.segments import segment_sum
 from slipstream.algorithms.sloped import with_slope
@@ -71,6 +71,7 @@ def policy_loss(
     entropy: Tensor | None = None,
     entropy_coefficient: float | None = None,
     selected: Tensor | None = None,
+    held: Tensor | None = None,
     router_shift: Tensor | None = None,
     top_k: TopK | None = None,
     m2po_limit: float | None = None,
@@ -81,7 +82,8 @@ def policy_loss(
     between the tokens of a sequence, gspo, gmpo and rspo have their token form: spec/sequence_objective.py.
 
     spec: a LossSpec, or a mapping: {"preset": name} or {"objective": ..., "aggregation": ...} with any of
-        correction, kl, drift_penalty, entropy, top_entropy, token_weight, max_staleness; see `resolve_loss`.
+        correction, kl, drift_penalty, entropy, top_entropy, clip_cov, kl_cov, token_weight, max_staleness;
+        see `resolve_loss`.
     logprobs: [T] nats under the current policy, with gradient.
     rollout_logprobs, old_logprobs, ref_logprobs: [T] nats, constants. The objective's anchor is required:
         rollout_logprobs for "rollout", old_logprobs for "batch"; corrections need both, KL ref_logprobs.
@@ -90,7 +92,8 @@ def policy_loss(
     sequence_ids: [T], 0, ..., B - 1 in order. staleness: [T] policy versions, for max_staleness and metrics.
     group_ids: [B] prompt of each sequence, for prompt_mean. counts: of the whole optimizer batch.
     entropy: [T] nats, with gradient, for the entropy bonus; entropy_coefficient replaces the spec's.
-    selected: [T] bool, the tokens that top_entropy lets train, chosen over the whole batch.
+    selected: [T] bool, the tokens that top_entropy and clip_cov let train; held: [T] bool, those that kl_cov
+        holds near the anchor. Both are chosen over the whole batch.
     router_shift: [T] in (0, 1], for rspo. top_k: for dppo's topk divergences.
     m2po_limit: bound over the whole batch, see `m2po_limit`; without it, over these tokens.
     A batch without tokens gives a loss of 0 with zero gradient.
@@ -108,6 +111,7 @@ def policy_loss(
         staleness=staleness,
         entropy=entropy,
         selected=selected,
+        held=held,
         router_shift=router_shift,
         top_k=top_k,
     )
@@ -294,6 +298,9 @@ def _terms(loss: LossSpec, inputs: Inputs) -> list[Term]:
     if loss.drift_penalty is not None:
         assert inputs.drift_T is not None, "check sees to it"
         terms.append(drift_term(loss.drift_penalty, inputs.drift_T, inputs.tokens))
+    if loss.kl_cov is not None:
+        assert inputs.held_T is not None, "check sees to it"
+        terms.append(covariance_term(loss.kl_cov, inputs.tokens.log_ratio_T, inputs.held_T))
     return terms
 
 

@@ -39,6 +39,7 @@ class Packed:
     staleness: Tensor | None
     entropy: Tensor | None
     selected: Tensor | None
+    held: Tensor | None
     router_shift: Tensor | None
     top_k: TopK | None
 
@@ -92,7 +93,7 @@ def check(loss: LossSpec, packed: Packed) -> None:
     _check_needs(loss, packed.constants)
     _check_advantages(loss, packed)
     _check_staleness(loss, packed)
-    _check_selected(loss, packed)
+    _check_chosen(loss, packed)
     if isinstance(loss.objective, Rspo):
         _check_router_shift(packed)
     if isinstance(loss.objective, Dppo) and loss.objective.needs_top_k:
@@ -163,15 +164,23 @@ def _check_staleness(loss: LossSpec, packed: Packed) -> None:
         )
 
 
-def _check_selected(loss: LossSpec, packed: Packed) -> None:
-    if loss.top_entropy is None:
-        if packed.selected is not None:
-            raise ValueError("selected: got a mask, and the loss has no top_entropy that would read it")
-        return
-    if packed.selected is None:
-        raise ValueError("selected: got None, top_entropy needs the tokens that it lets train")
-    require_shape("selected", packed.selected, tuple(packed.mask.shape), "mask")
-    require_mask("selected", packed.selected)
+def _check_chosen(loss: LossSpec, packed: Packed) -> None:
+    """The tokens that statistics of the whole batch choose: given wherever, and only where, they are read."""
+    readers: dict[str, dict[str, object]] = {
+        "selected": {"top_entropy": loss.top_entropy, "clip_cov": loss.clip_cov},
+        "held": {"kl_cov": loss.kl_cov},
+    }
+    for name, parts in readers.items():
+        chosen_T, reading = getattr(packed, name), [part for part, spec in parts.items() if spec is not None]
+        if chosen_T is None and reading:
+            raise ValueError(f"{name}: got None, {' and '.join(reading)} needs the tokens that it chooses")
+        if chosen_T is not None and not reading:
+            raise ValueError(
+                f"{name}: got a mask, and the loss has no {' or '.join(parts)} that would read it"
+            )
+        if chosen_T is not None:
+            require_shape(name, chosen_T, tuple(packed.mask.shape), "mask")
+            require_mask(name, chosen_T)
 
 
 def _check_router_shift(packed: Packed) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from slipstream.algorithms.objectives import Tokens
 from slipstream.algorithms.ratios import LOG_RATIO_LIMIT, bounded, k3
-from slipstream.algorithms.spec import DriftPenalty, Entropy, Kl
+from slipstream.algorithms.spec import DriftPenalty, Entropy, Kl, KlCov
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +50,14 @@ def drift_term(spec: DriftPenalty, log_ratio_rollout_T: Tensor, tokens: Tokens) 
     z_T, moves_T = bounded(log_ratio_rollout_T), log_ratio_rollout_T.abs() <= LOG_RATIO_LIMIT
     return Term(
         value_T=spec.coefficient * z_T.square() * share_T, slope_T=2 * spec.coefficient * z_T * moves_T
+    )
+
+
+def covariance_term(spec: KlCov, log_ratio_T: Tensor, held_T: Tensor) -> Term:
+    """Compute coefficient × |z| with z = l - a [T], to the objective's anchor, where held_T [T] is true."""
+    z_T, moves_T = bounded(log_ratio_T), held_T & (log_ratio_T.abs() <= LOG_RATIO_LIMIT)
+    return Term(
+        value_T=spec.coefficient * z_T.abs() * held_T, slope_T=spec.coefficient * z_T.sign() * moves_T
     )
 
 

@@ -17,6 +17,7 @@ from slipstream.algorithms.spec import (
     OBJECTIVES,
     AdaptiveGroup,
     Buckets,
+    ClipCov,
     CollapseAlarm,
     Difficulty,
     DriftPenalty,
@@ -24,6 +25,7 @@ from slipstream.algorithms.spec import (
     Entropy,
     Goldilocks,
     Kl,
+    KlCov,
     OverlongFilter,
     Shaping,
     SoftOverlong,
@@ -37,7 +39,14 @@ PARTS: Final[Mapping[str, Mapping[str, type[Any]]]] = {
     "objective": OBJECTIVES,
     "advantage": ADVANTAGES,
     "correction": CORRECTIONS,
-    "regulariser": {"kl": Kl, "drift_penalty": DriftPenalty, "entropy": Entropy, "top_entropy": TopEntropy},
+    "regulariser": {
+        "kl": Kl,
+        "drift_penalty": DriftPenalty,
+        "entropy": Entropy,
+        "top_entropy": TopEntropy,
+        "clip_cov": ClipCov,
+        "kl_cov": KlCov,
+    },
     "shaping": {
         "dynamic_sampling": DynamicSampling,
         "overlong_filter": OverlongFilter,
@@ -50,7 +59,7 @@ PARTS: Final[Mapping[str, Mapping[str, type[Any]]]] = {
     },
 }
 """What stands under each axis of `algorithm:`, by name."""
-REGULARISERS: Final = ("kl", "drift_penalty", "entropy", "top_entropy")
+REGULARISERS: Final = ("kl", "drift_penalty", "entropy", "top_entropy", "clip_cov", "kl_cov")
 INDENT: Final = "    "
 
 

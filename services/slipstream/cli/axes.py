@@ -83,7 +83,7 @@ def _loss_rows(loss: LossSpec, config: "RunConfig") -> Iterator[Row]:
     yield "correction", "; ".join(map(spec_text, loss.corrections)) or "none"
     yield "kl", "none" if loss.kl is None else f"{spec_text(loss.kl)}, to {_reference(config)}"
     yield "entropy", "none" if loss.entropy is None else spec_text(loss.entropy)
-    for name in ("drift_penalty", "top_entropy"):
+    for name in ("drift_penalty", "top_entropy", "clip_cov", "kl_cov"):
         if getattr(loss, name) is not None:
             yield name, spec_text(getattr(loss, name))
     if loss.token_weight != "one":

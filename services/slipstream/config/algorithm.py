@@ -19,10 +19,12 @@ from slipstream.algorithms.resolve import preset_named, resolve_loss
 from slipstream.algorithms.spec import (
     Advantage,
     AggregationName,
+    ClipCov,
     Correction,
     DriftPenalty,
     Entropy,
     Kl,
+    KlCov,
     LossSpec,
     Objective,
     Shaping,
@@ -35,7 +37,7 @@ __all__ = ["AlgorithmConfig", "Reference"]
 
 SAFE_SHARE: Final = 0.8
 """Where the soft punishment of length starts, as a share of the budget (DAPO's 16384 of 20480)."""
-OPTIONAL_PARTS: Final = ("correction", "kl", "drift_penalty", "entropy", "top_entropy")
+OPTIONAL_PARTS: Final = ("correction", "kl", "drift_penalty", "entropy", "top_entropy", "clip_cov", "kl_cov")
 """Parts of the loss that an explicit null switches off; elsewhere null is the preset's part."""
 
 
@@ -77,6 +79,10 @@ class AlgorithmConfig(BaseModel):
     """Entropy bonus; null switches the preset's off."""
     top_entropy: TopEntropy | None = None
     """Train on the tokens of highest entropy only; null switches the preset's off."""
+    clip_cov: ClipCov | None = None
+    """Leave some tokens of large covariance out; null switches the preset's off."""
+    kl_cov: KlCov | None = None
+    """Hold the tokens of largest covariance near the anchor; null switches the preset's off."""
     token_weight: Literal["one", "one_minus_ref"] = "one"
     """Experimental weight of the advantage by the reference's probability."""
     aggregation: AggregationName | None = None

@@ -17,8 +17,10 @@ from slipstream.algorithms.spec import (
     GspoToken,
     M2po,
     MaxRl,
+    OptimalToken,
     Pg,
     Rspo,
+    Sapo,
     anchor_of,
     needs_groups,
     scale_of_groups,
@@ -80,13 +82,26 @@ def _anchor(config: RunConfig) -> Iterator[Problem]:
     weighted = any(isinstance(correction, WEIGHTING) for correction in corrections)
     objective = algorithm.resolved_objective()
     if anchor_of(objective) == "batch" and not weighted and config.staleness.max_staleness > 0:
-        ratio = "every ratio is exactly 1" if config.learner.minibatches == 1 else "ratios start at 1"
+        once = config.learner.minibatches * config.learner.epochs == 1
+        ratio = "every ratio is exactly 1" if once else "ratios start at 1"
         yield Problem(
             key="algorithm.objective.anchor",
             reason=f"is `batch` with learner.minibatches {config.learner.minibatches}: {ratio}, and stale "
             "tokens are not corrected",
             remedy="set a correction such as `tis`, or the anchor to `rollout`",
             severity="note",
+        )
+
+
+def _epochs(config: RunConfig) -> Iterator[Problem]:
+    objective, epochs = config.algorithm.resolved_objective(), config.learner.epochs
+    if isinstance(objective, Pg) and epochs > 1:
+        yield Problem(
+            key="learner.epochs",
+            reason=f"is {epochs}, and pg has no ratio: from the second pass on the policy has moved, and "
+            "nothing would correct or bound it",
+            remedy="use ppo_clip or cispo, or 1",
+            severity="note" if objective.allow_uncorrected else "error",
         )
 
 
@@ -147,6 +162,18 @@ def _sequence_band(config: RunConfig) -> Iterator[Problem]:
         )
 
 
+def _soft_gate(config: RunConfig) -> Iterator[Problem]:
+    objective = config.algorithm.resolved_objective()
+    if isinstance(objective, Sapo) and objective.tau_neg < objective.tau_pos:
+        yield Problem(
+            key="algorithm.objective.tau_neg",
+            reason=f"is {objective.tau_neg:g}, below tau_pos {objective.tau_pos:g}: the gate is wider for "
+            "bad answers, whose gradient is the less stable one, than for good ones",
+            remedy="the paper has tau_pos 1 and tau_neg 1.05",
+            severity="note",
+        )
+
+
 def _rewards(config: RunConfig) -> Iterator[Problem]:
     advantage = config.algorithm.resolved_advantage()
     rewards = [reward for reward in config.rewards if reward.weight]
@@ -187,10 +214,11 @@ def _critic(config: RunConfig) -> Iterator[Problem]:
             reason=f"is {critic.warmup_steps} with learner.steps {steps}: the policy would never train",
             remedy="set it below learner.steps",
         )
-    if isinstance(advantage, Gae) and isinstance(objective, ONE_ADVANTAGE_PER_SEQUENCE):
+    by_token = isinstance(advantage, Gae | OptimalToken)
+    if by_token and isinstance(objective, ONE_ADVANTAGE_PER_SEQUENCE):
         yield Problem(
             key="algorithm.objective",
-            reason=f"{objective.kind} has one ratio a sequence, and gae one advantage a token",
+            reason=f"{objective.kind} has one ratio a sequence, and {advantage.kind} one advantage a token",
             remedy="use ppo_clip, cispo or gspo_token",
         )
 
@@ -293,9 +321,11 @@ ALGORITHM_CHECKS: Final[tuple[Callable[[RunConfig], Iterator[Problem]], ...]] = 
     _parts,
     _uncorrected,
     _anchor,
+    _epochs,
     _group_size,
     _not_in_a_run,
     _sequence_band,
+    _soft_gate,
     _rewards,
     _critic,
     _penalty_in_the_reward,

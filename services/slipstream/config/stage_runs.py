@@ -113,5 +113,6 @@ def _synchronous(stage: SampledStage) -> dict[str, Any]:
         "learner.steps": stage.sampling_rounds,
         "learner.groups_per_step": stage.groups,
         "learner.minibatches": 1,
+        "learner.epochs": 1,
         "staleness": {"pipeline_depth": 0, "max_staleness": stage.sampling_rounds},
     }

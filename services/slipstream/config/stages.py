@@ -61,12 +61,28 @@ class _SampledStage(_Stage):
 
 
 class _VerifiedStage(_SampledStage):
-    """A stage that keeps the answers that the verifier finds right."""
+    """A stage that keeps the answers that the verifier finds right, or the best ones by reward."""
 
-    least_reward: float = 1.0
-    """An answer is kept when the reward named by evaluation.reward is at least this."""
+    least_reward: float | None = 1.0
+    """An answer is kept when the reward named by evaluation.reward is at least this; null, with `keep: best`:
+    whatever it is."""
     keep_per_prompt: int | None = Field(None, ge=1)
-    """Distinct answers kept for a prompt, the first ones; null keeps all."""
+    """Distinct answers kept for a prompt; null keeps all."""
+    keep: Literal["first", "best"] = "first"
+    """Which answers of a prompt are kept: the first ones, or those of the largest weighted sum of rewards, of
+    equal ones the first."""
+
+    @model_validator(mode="after")
+    def the_best_are_the_best_of_some(self) -> "_VerifiedStage":
+        if self.keep == "best" and self.keep_per_prompt is None:
+            raise ValueError(
+                "keep is `best`, and keep_per_prompt does not say how many; set it, for example to 4"
+            )
+        if self.keep == "first" and self.least_reward is None:
+            raise ValueError(
+                "least_reward is null, so nothing is selected by reward; set `keep: best`, or a least reward"
+            )
+        return self
 
 
 class RejectionSamplingStage(_VerifiedStage):

@@ -145,6 +145,8 @@ class ReplayClient:
             completions=response.completions,
             errors=response.errors,
             accuracy=response.accuracy,
+            best_of_n=response.best_of_n,
+            majority=response.majority,
             mean_version=response.mean_version,
         )
 

@@ -93,11 +93,15 @@ class Report:
     def evaluation(self, step: int, evaluation: Evaluation) -> None:
         """The row of a finished evaluation."""
         self._metrics.set("held_out_accuracy", evaluation.accuracy)
+        self._metrics.set("held_out_best_of_n", evaluation.best_of_n)
+        self._metrics.set("held_out_majority", evaluation.majority)
         self.event(
             "evaluation",
             step=step,
             version=evaluation.version,
             accuracy=evaluation.accuracy,
+            best_of_n=evaluation.best_of_n,
+            majority=evaluation.majority,
             completions=evaluation.completions,
             errors=evaluation.errors,
             mean_version=evaluation.mean_version,

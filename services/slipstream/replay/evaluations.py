@@ -1,5 +1,8 @@
 """Held-out evaluations: leased and fenced like training, but never in the training ledger."""
 
+from collections.abc import Mapping
+
+from slipstream.replay.chosen import Chosen
 from slipstream.replay.connection import Scripts
 from slipstream.replay.store import Inserted, inserted_from
 from slipstream.replay.summary import Summary
@@ -32,12 +35,18 @@ class EvaluationStore:
         )
         return str(found.decode())
 
-    async def insert(self, group_id: str, epoch: int, summary: Summary) -> Inserted:
-        """Count a finished group. Idempotent by (group id, epoch).
+    async def insert(
+        self, group_id: str, epoch: int, summary: Summary, chosen: Mapping[str, Chosen]
+    ) -> Inserted:
+        """Count a finished group, and what was `chosen` of it by reward. Idempotent by (group id, epoch).
 
         An invalid one counts as completions that could not be scored.
         """
-        rewards = [part for name, r in summary.rewards.items() for part in (name, repr(r.sum), r.count)]
+        rewards = [
+            part
+            for name, r in summary.rewards.items()
+            for part in (name, repr(r.sum), r.count, *_numbers(chosen[name]))
+        ]
         answer = await self._scripts.call(
             "insert_evaluation",
             group_id,
@@ -57,11 +66,20 @@ class EvaluationStore:
             raise NotFound(f"there is no evaluation {evaluation_id!r}; start one first")
         numbers = {name.decode(): float(value) for name, value in fields.items() if name != b"reward"}
         completions, tokens = int(numbers.get("completions", 0)), numbers.get("tokens", 0.0)
+        ranked, voted = numbers.get("ranked", 0.0), numbers.get("voted", 0.0)
         return Evaluation(
             done=numbers["remaining"] == 0,
             version=int(numbers["version"]),
             completions=completions,
             errors=int(numbers.get("errors", 0)),
             accuracy=numbers.get("sum", 0.0) / completions if completions else 0.0,
+            best_of_n=numbers.get("best", 0.0) / ranked if ranked else 0.0,
+            majority=numbers.get("majority", 0.0) / voted if voted else 0.0,
             mean_version=numbers.get("versions", 0.0) / tokens if tokens else 0.0,
         )
+
+
+def _numbers(chosen: Chosen) -> tuple[str, str]:
+    """As the script takes them: empty for what there is not."""
+    best, majority = ("" if value is None else repr(value) for value in (chosen.best, chosen.majority))
+    return best, majority

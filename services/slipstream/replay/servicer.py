@@ -14,6 +14,7 @@ from slipstream.replay.checks import (
     check_named,
     check_wait,
 )
+from slipstream.replay.chosen import choose
 from slipstream.replay.curriculum import Curriculum
 from slipstream.replay.evaluations import EvaluationStore
 from slipstream.replay.store import Inserted, LeaseRequest, ReplayStore, Slot, purpose_of
@@ -210,6 +211,8 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
             completions=found.completions,
             errors=found.errors,
             accuracy=found.accuracy,
+            best_of_n=found.best_of_n,
+            majority=found.majority,
             mean_version=found.mean_version,
         )
 
@@ -251,7 +254,8 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
         except InvalidGroup as error:
             summary = Summary(prompt_id=group.prompt.prompt_id, fault=str(error))
         if purpose_of(group.group_id) is Purpose.EVALUATION:
-            return await self._with.evaluations.insert(group.group_id, group.lease_epoch, summary)
+            chosen = {} if summary.fault else choose(group, self._weights)
+            return await self._with.evaluations.insert(group.group_id, group.lease_epoch, summary, chosen)
         return await self._store.insert(group.group_id, group.lease_epoch, summary, payload)
 
     async def _batch_within(

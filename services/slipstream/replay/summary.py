@@ -54,7 +54,7 @@ def summarise(group: PackedGroup, weights: Mapping[str, float]) -> Summary:
     return Summary(
         prompt_id=group.prompt.prompt_id,
         completions=len(completions),
-        task_rewards=tuple(_task_reward(c, weights) for c in completions if not _withheld(c)),
+        task_rewards=tuple(task_reward(c, weights) for c in completions if not withheld(c)),
         tokens=sum(len(c.token_ids) // TOKEN_BYTES for c in completions),
         sampled_tokens=sum(c.mask.count(b"\x01") for c in completions),
         version_sum=sum(_version_sum(c) for c in completions),
@@ -63,11 +63,13 @@ def summarise(group: PackedGroup, weights: Mapping[str, float]) -> Summary:
     )
 
 
-def _withheld(completion: PackedCompletion) -> bool:
+def withheld(completion: PackedCompletion) -> bool:
+    """Whether the infrastructure failed to give one of its rewards."""
     return any(reward.outcome == pb.OUTCOME_ERROR for reward in completion.rewards)
 
 
-def _task_reward(completion: PackedCompletion, weights: Mapping[str, float]) -> float:
+def task_reward(completion: PackedCompletion, weights: Mapping[str, float]) -> float:
+    """The weighted sum of its rewards, before any shaping."""
     return sum(weights.get(reward.name, 0.0) * reward.value for reward in completion.rewards)
 
 

@@ -61,14 +61,24 @@ def prompt_from_proto(message: pb.Prompt) -> t.Prompt:
 def reward_to_proto(reward: t.Reward) -> pb.Reward:
     """Reward → message."""
     return pb.Reward(
-        name=reward.name, value=reward.value, outcome=OUTCOMES[reward.outcome], detail=reward.detail
+        name=reward.name,
+        value=reward.value,
+        outcome=OUTCOMES[reward.outcome],
+        detail=reward.detail,
+        answer=reward.answer,
     )
 
 
 def reward_from_proto(message: pb.Reward) -> t.Reward:
     """Message → Reward. Errors: ValueError for an outcome that is not set."""
     outcome = outcome_from_proto(message.outcome)
-    return t.Reward(name=message.name, value=message.value, outcome=outcome, detail=message.detail)
+    return t.Reward(
+        name=message.name,
+        value=message.value,
+        outcome=outcome,
+        detail=message.detail,
+        answer=message.answer,
+    )
 
 
 def routed_experts_to_proto(experts: t.RoutedExperts) -> pb.RoutedExperts:

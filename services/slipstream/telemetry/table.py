@@ -106,6 +106,12 @@ TABLE: dict[str, Metric] = {
     ),
     "bad_steps_total": Metric(kind="counter", help="Steps skipped because loss or gradient was not finite."),
     "held_out_accuracy": Metric(kind="gauge", help="Held-out accuracy of the last evaluation."),
+    "held_out_best_of_n": Metric(
+        kind="gauge", help="Held-out accuracy of the answers that the rewards rank first, last evaluation."
+    ),
+    "held_out_majority": Metric(
+        kind="gauge", help="Held-out accuracy of the most frequent answers (maj@k), last evaluation."
+    ),
     "step_seconds": Metric(
         kind="histogram", help="Time of a training step, by phase.", labels=("phase",), buckets=SECONDS
     ),

@@ -316,20 +316,24 @@ class GetEvaluationRequest(_message.Message):
     def __init__(self, evaluation_id: _Optional[str] = ...) -> None: ...
 
 class GetEvaluationResponse(_message.Message):
-    __slots__ = ("done", "version", "completions", "errors", "accuracy", "mean_version")
+    __slots__ = ("done", "version", "completions", "errors", "accuracy", "mean_version", "best_of_n", "majority")
     DONE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     COMPLETIONS_FIELD_NUMBER: _ClassVar[int]
     ERRORS_FIELD_NUMBER: _ClassVar[int]
     ACCURACY_FIELD_NUMBER: _ClassVar[int]
     MEAN_VERSION_FIELD_NUMBER: _ClassVar[int]
+    BEST_OF_N_FIELD_NUMBER: _ClassVar[int]
+    MAJORITY_FIELD_NUMBER: _ClassVar[int]
     done: bool
     version: int
     completions: int
     errors: int
     accuracy: float
     mean_version: float
-    def __init__(self, done: bool = ..., version: _Optional[int] = ..., completions: _Optional[int] = ..., errors: _Optional[int] = ..., accuracy: _Optional[float] = ..., mean_version: _Optional[float] = ...) -> None: ...
+    best_of_n: float
+    majority: float
+    def __init__(self, done: bool = ..., version: _Optional[int] = ..., completions: _Optional[int] = ..., errors: _Optional[int] = ..., accuracy: _Optional[float] = ..., mean_version: _Optional[float] = ..., best_of_n: _Optional[float] = ..., majority: _Optional[float] = ...) -> None: ...
 
 class Ledger(_message.Message):
     __slots__ = ("leased", "inserted", "returned", "expired", "running", "trained", "filtered", "dropped", "buffered", "in_flight", "tokens_inserted", "tokens_trained", "fenced", "duplicates", "withheld", "skipped", "refills_exhausted", "retrained", "retired")

@@ -68,16 +68,18 @@ class VersionSpan(_message.Message):
     def __init__(self, version: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
 
 class Reward(_message.Message):
-    __slots__ = ("name", "value", "outcome", "detail")
+    __slots__ = ("name", "value", "outcome", "detail", "answer")
     NAME_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
     name: str
     value: float
     outcome: Outcome
     detail: str
-    def __init__(self, name: _Optional[str] = ..., value: _Optional[float] = ..., outcome: _Optional[_Union[Outcome, str]] = ..., detail: _Optional[str] = ...) -> None: ...
+    answer: str
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[float] = ..., outcome: _Optional[_Union[Outcome, str]] = ..., detail: _Optional[str] = ..., answer: _Optional[str] = ...) -> None: ...
 
 class RoutedExperts(_message.Message):
     __slots__ = ("tokens", "layers", "top_k", "id_bytes", "ids")

@@ -27,6 +27,8 @@ class Verdict:
     outcome: Outcome = Outcome.SCORE
     detail: str = ""
     """Why, in words, for invalid answers and errors."""
+    answer: str = ""
+    """The part of the completion that was judged, where the reward takes one out."""
 
 
 def invalid(detail: str, *, value: float = 0.0) -> Verdict:

@@ -21,6 +21,8 @@ from slipstream.verifier.reward import Answer, Reward, UnusableGroundTruth, Verd
 from slipstream.verifier.room import Room
 
 MAX_DETAIL = 300
+MAX_ANSWER = 200
+"""Characters of an answer by which it is known to be the same as another."""
 REPORTED_PROMPTS = 10_000
 
 Vectors = list[list[Component]]
@@ -127,7 +129,8 @@ def _component(name: str, verdict: Verdict) -> Component:
     if not isfinite(verdict.value):
         verdict = failed(f"its score is {verdict.value}")
     detail = printable(verdict.detail[:MAX_DETAIL].encode("utf-8", "replace").decode())
-    return Component(name=name, value=verdict.value, outcome=verdict.outcome, detail=detail)
+    answer = verdict.answer[:MAX_ANSWER].encode("utf-8", "replace").decode()
+    return Component(name=name, value=verdict.value, outcome=verdict.outcome, detail=detail, answer=answer)
 
 
 async def _verdicts(reward: Reward, prompt: Prompt, answers: Sequence[Answer]) -> Sequence[Verdict]:

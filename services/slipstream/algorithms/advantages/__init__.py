@@ -14,7 +14,7 @@ from slipstream.algorithms.advantages import batch, group, history
 from slipstream.algorithms.advantages.centre import EQUAL_REWARDS
 from slipstream.algorithms.advantages.completions import Completions, make_completions
 from slipstream.algorithms.resolve import resolve_advantage
-from slipstream.algorithms.spec import Advantage, Gae, needs_groups
+from slipstream.algorithms.spec import Advantage, Gae, OptimalToken, needs_groups
 
 __all__ = ["EQUAL_REWARDS", "group_advantages"]
 
@@ -64,11 +64,16 @@ def group_advantages(
     them), a baseline from history, and gopo with ordinal ties. A group of which one member is scored has 0,
     too, and stays out of batch statistics, save for ema and reinforce_pp without group_mean.
     Raises ValueError for mismatched shapes, infinite rewards, a missing argument, a group of one completion
-    where the estimator compares within groups, or gae, which is a function of its own.
+    where the estimator compares within groups, or gae and optimal_token, which are functions of their own.
     """
     advantage = resolve_advantage(spec)
     if isinstance(advantage, Gae):
         raise ValueError("gae: one advantage a token, from a critic's values; use slipstream.algorithms.gae")
+    if isinstance(advantage, OptimalToken):
+        raise ValueError(
+            "optimal_token: one advantage a token, from the logprobs of whole groups; use "
+            "slipstream.algorithms.token_baseline"
+        )
     completions = make_completions(
         rewards,
         group_ids,

@@ -28,6 +28,8 @@ class Centred:
     """Known rewards of each group."""
     mean_S: Tensor
     """Their mean; 0 in a group without any."""
+    contrast_S: Tensor
+    """Whether they differ, bool."""
 
     def std_N(self, ddof: int) -> Tensor:
         """Standard deviation of each reward's group; 0 where there is nothing to compare."""
@@ -56,4 +58,5 @@ def centre(reward_N: Tensor, group_N: Tensor, groups: int) -> Centred:
         group_N=group_N,
         scored_S=scored_S,
         mean_S=mean_S,
+        contrast_S=contrast_S,
     )

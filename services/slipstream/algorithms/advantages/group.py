@@ -10,6 +10,7 @@ from slipstream.algorithms.advantages.centre import EQUAL_REWARDS, Centred
 from slipstream.algorithms.advantages.completions import Completions
 from slipstream.algorithms.segments import segment_sum
 from slipstream.algorithms.spec import DrGrpo, Gopo, Grpo, MaxRl, Opo, Rloo
+from slipstream.algorithms.spec.group_advantage import RLOO_EPSILON
 
 
 def grpo(spec: Grpo, completions: Completions) -> Tensor:
@@ -24,8 +25,11 @@ def dr_grpo(spec: DrGrpo, completions: Completions) -> Tensor:
 
 
 def rloo(spec: Rloo, completions: Completions) -> Tensor:
-    """R - mean of the others."""
-    return completions.centred().leave_one_out_N()
+    """R - mean of the others, over (std + epsilon) of the group where it is scaled."""
+    centred = completions.centred()
+    if spec.scale == "none":
+        return centred.leave_one_out_N()
+    return centred.leave_one_out_N() / (centred.std_N(1) + RLOO_EPSILON)
 
 
 def maxrl(spec: MaxRl, completions: Completions) -> Tensor:
@@ -53,18 +57,32 @@ def opo(spec: Opo, completions: Completions) -> Tensor:
 def gopo(spec: Gopo, completions: Completions) -> Tensor:
     """high - (rank - 1) 2 high / (G - 1) = high (G + 1 - 2 rank) / (G - 1), in which the middle is exactly 0.
 
-    Neighbours in rank that differ by no more than EQUAL_REWARDS are ties.
+    Neighbours in rank that differ by no more than EQUAL_REWARDS are ties. By quantile they share the mean of
+    their advantages; where ranks are evenly spaced, that is the advantage of their mean rank.
     """
     centred = completions.centred()
     reward_B = completions.total_B
     order_K = _best_first(reward_B, centred)
     group_K = centred.group_N[order_K]
     rank_K = _rank_in_group(group_K, completions.groups)
-    if spec.ties == "average":
-        rank_K = _average_over_ties(rank_K, reward_B[order_K], group_K)
     size_K = centred.scored_S[group_K]
-    advantage_K = spec.high * (size_K + 1 - 2 * rank_K) / (size_K - 1)
+    if spec.mapping == "quantile":
+        advantage_K = spec.high * _normal_score(rank_K, size_K)
+        if spec.ties == "average":
+            mean_K = _average_over_ties(advantage_K, reward_B[order_K], group_K)
+            advantage_K = torch.where(centred.contrast_S[group_K], mean_K, 0.0)
+    else:
+        if spec.ties == "average":
+            rank_K = _average_over_ties(rank_K, reward_B[order_K], group_K)
+        advantage_K = spec.high * (size_K + 1 - 2 * rank_K) / (size_K - 1)
     return torch.zeros_like(reward_B).index_copy(0, order_K, advantage_K)
+
+
+def _normal_score(rank_K: Tensor, size_K: Tensor) -> Tensor:
+    """q(rank) / q(1), q(rank) = Phi^-1((G + 5/8 - rank) / (G + 1/4)): in it 2 p - 1 is odd in the rank."""
+    return torch.erfinv((size_K + 1 - 2 * rank_K) / (size_K + 0.25)) / torch.erfinv(
+        (size_K - 1) / (size_K + 0.25)
+    )
 
 
 def _best_first(reward_B: Tensor, centred: Centred) -> Tensor:
@@ -81,9 +99,10 @@ def _rank_in_group(group_K: Tensor, groups: int) -> Tensor:
     return (position_K - first_S[group_K] + 1).to(torch.float64)
 
 
-def _average_over_ties(rank_K: Tensor, reward_K: Tensor, group_K: Tensor) -> Tensor:
+def _average_over_ties(value_K: Tensor, reward_K: Tensor, group_K: Tensor) -> Tensor:
+    """The mean of a value over each run of equal rewards of a group; completions come best first."""
     drop_K = (torch.diff(reward_K) < -EQUAL_REWARDS) | (torch.diff(group_K) != 0)
     tie_K = torch.cat((group_K.new_zeros(min(1, group_K.shape[0])), drop_K.cumsum(0)))
     ties = int(tie_K[-1]) + 1 if tie_K.numel() else 0
     size_S = torch.bincount(tie_K, minlength=ties)
-    return (segment_sum(rank_K, tie_K, ties) / size_S)[tie_K]
+    return (segment_sum(value_K, tie_K, ties) / size_S)[tie_K]

@@ -3,6 +3,8 @@
 Suffixes: _T packed tokens. l logprobs, A advantages, z = l - a, r = exp(z), c a weight without gradient.
 """
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -55,11 +57,20 @@ def clipped(
 
 
 def cispo(spec: Cispo, tokens: Tokens) -> Surrogate:
-    """J = sg(clip(r)) A l; g = clip(r) A."""
+    """J = sg(M clip(r)) A l; g = M clip(r) A, where M is 1 without a mask."""
     low, high = band(spec)
-    r_T = tokens.z_T.exp()
+    r_T, A_T = tokens.z_T.exp(), tokens.advantages_T
     c_T = r_T.clamp(low, high)
-    return _weighted(c_T, tokens, r_T < low, r_T > high)
+    if spec.mask_low is None and spec.mask_high is None:
+        return _weighted(c_T, tokens, r_T < low, r_T > high)
+    least, most = spec.mask
+    masked_low_T, masked_high_T = (A_T < 0) & (r_T < least), (A_T > 0) & (r_T > most)
+    found = _weighted(c_T * ~(masked_low_T | masked_high_T), tokens, r_T < low, r_T > high)
+    return replace(
+        found,
+        clipped_low_T=found.clipped_low_T | masked_low_T,
+        clipped_high_T=found.clipped_high_T | masked_high_T,
+    )
 
 
 def rollout_is(spec: RolloutIs, tokens: Tokens) -> Surrogate:

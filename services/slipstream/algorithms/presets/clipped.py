@@ -7,13 +7,16 @@ from typing import Final
 from slipstream.algorithms.presets.preset import Preset
 from slipstream.algorithms.spec import (
     BatchScaled,
+    ClipCov,
     DrGrpo,
     DynamicSampling,
     Gae,
     Gdpo,
     Gopo,
     Grpo,
+    Is,
     Kl,
+    KlCov,
     MaxRl,
     Opo,
     PpoClip,
@@ -24,6 +27,9 @@ from slipstream.algorithms.spec import (
 )
 
 ANCHORED: Final = "the ratio is taken to the rollout policy, not to the learner's policy before the batch"
+ENTROPY_MECHANISM: Final = (
+    "The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models, arXiv:2505.22617"
+)
 HIGHER: Final = PpoClip(clip_low=0.2, clip_high=0.28)
 
 CLIPPED: Final[Mapping[str, Preset]] = MappingProxyType(
@@ -34,8 +40,8 @@ CLIPPED: Final[Mapping[str, Preset]] = MappingProxyType(
             aggregation="token_mean",
             source="Proximal Policy Optimization Algorithms, arXiv:1707.06347",
             note="with a critic, see learner.critic. The ratio is taken to the policy that sampled. The "
-            "paper goes over a batch several times, a run once, in learner.minibatches parts; gamma and lam "
-            "are 1, as usual for language models, where the paper has 0.99 and 0.95.",
+            "paper goes over a batch several times (learner.epochs) in several parts (learner.minibatches); "
+            "gamma and lam are 1, as usual for language models, where the paper has 0.99 and 0.95.",
         ),
         "grpo": Preset(
             advantage=Grpo(),
@@ -130,6 +136,23 @@ CLIPPED: Final[Mapping[str, Preset]] = MappingProxyType(
             source="GOPO: Policy Optimization using Ranked Rewards, arXiv:2602.03876",
             note="ties share their average rank; the authors' code orders them by position. Advantages are "
             "about 1.3 times GRPO's.",
+        ),
+        "clip_cov": Preset(
+            advantage=Grpo(),
+            objective=PpoClip(clip_low=None, clip_high=1.0),
+            aggregation="token_mean",
+            clip_cov=ClipCov(),
+            source=f"{ENTROPY_MECHANISM} (Clip-Cov)",
+            note=f"{ANCHORED}; covariances are those of the policy before the batch. The clip is that of the "
+            "authors' scripts, which leave the ratio [0, 2].",
+        ),
+        "kl_cov": Preset(
+            advantage=Grpo(),
+            objective=Is(),
+            aggregation="token_mean",
+            kl_cov=KlCov(),
+            source=f"{ENTROPY_MECHANISM} (KL-Cov)",
+            note=f"{ANCHORED}, and so is the penalty; covariances are those of the policy before the batch.",
         ),
         "gdpo": Preset(
             advantage=Gdpo(),

@@ -9,12 +9,15 @@ from slipstream.algorithms.spec import (
     AGGREGATIONS,
     Advantage,
     AggregationName,
+    Cispo,
+    ClipCov,
     Correction,
     Dppo,
     DriftPenalty,
     Entropy,
     Ipo,
     Kl,
+    KlCov,
     Objective,
     Shaping,
     TopEntropy,
@@ -42,6 +45,8 @@ class Preset:
     drift_penalty: DriftPenalty | None = None
     entropy: Entropy | None = None
     top_entropy: TopEntropy | None = None
+    clip_cov: ClipCov | None = None
+    kl_cov: KlCov | None = None
     shaping: Shaping = NO_SHAPING
     group_size: int | None = None
     """Completions a prompt, where the recipe is nothing without it; None leaves it to the run."""
@@ -63,7 +68,11 @@ def bound_of(objective: Objective) -> tuple[str, str]:
         distance = DISTANCES[objective.divergence]
         return "trust region", f"{distance} at most {most}, {cap} on the ratio"
     low, high = band(objective)
-    return "band of the ratio", "none" if (low, high) == (0.0, math.inf) else f"[{low:g}, {high:g}]"
+    text = "none" if (low, high) == (0.0, math.inf) else f"[{low:g}, {high:g}]"
+    if isinstance(objective, Cispo) and objective.mask != (0.0, math.inf):
+        low, high = objective.mask
+        text += f", without gradient where A < 0 below {low:g} and where A > 0 above {high:g}"
+    return "band of the ratio", text
 
 
 def describe(preset: Preset) -> str:

@@ -11,9 +11,11 @@ from slipstream.algorithms.spec.correction import (
     M2po,
     Mis,
     Opsm,
+    OutlierTokens,
     Tis,
     needs_batch_anchor,
 )
+from slipstream.algorithms.spec.covariance import ClipCov, KlCov
 from slipstream.algorithms.spec.critic_advantage import Gae
 from slipstream.algorithms.spec.divergence_objective import Dppo, Ipo
 from slipstream.algorithms.spec.group_advantage import DrGrpo, Gopo, Grpo, MaxRl, Opo, Rloo
@@ -39,6 +41,7 @@ from slipstream.algorithms.spec.shaping import (
     Shaping,
     SoftOverlong,
 )
+from slipstream.algorithms.spec.token_advantage import OptimalToken
 from slipstream.algorithms.spec.token_objective import Cispo, Is, Pg, PpoClip, RolloutIs, Sapo, Topr
 
 __all__ = [
@@ -55,6 +58,7 @@ __all__ = [
     "BatchScaled",
     "Buckets",
     "Cispo",
+    "ClipCov",
     "CollapseAlarm",
     "Correction",
     "Difficulty",
@@ -77,6 +81,7 @@ __all__ = [
     "Ipo",
     "Is",
     "Kl",
+    "KlCov",
     "LossSpec",
     "M2po",
     "MaxRl",
@@ -85,6 +90,8 @@ __all__ = [
     "Objective",
     "Opo",
     "Opsm",
+    "OptimalToken",
+    "OutlierTokens",
     "OverlongFilter",
     "Pg",
     "PpoClip",

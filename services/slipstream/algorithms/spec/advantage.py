@@ -8,8 +8,23 @@ from slipstream.algorithms.spec.batch_advantage import BatchScaled, Gdpo, Reinfo
 from slipstream.algorithms.spec.critic_advantage import Gae
 from slipstream.algorithms.spec.group_advantage import DrGrpo, Gopo, Grpo, MaxRl, Opo, Rloo
 from slipstream.algorithms.spec.history_advantage import Ema, Mixed
+from slipstream.algorithms.spec.token_advantage import OptimalToken
 
-Advantage = Grpo | DrGrpo | Rloo | MaxRl | Opo | Gopo | BatchScaled | ReinforcePp | Gdpo | Ema | Mixed | Gae
+Advantage = (
+    Grpo
+    | DrGrpo
+    | Rloo
+    | MaxRl
+    | Opo
+    | Gopo
+    | BatchScaled
+    | ReinforcePp
+    | Gdpo
+    | Ema
+    | Mixed
+    | OptimalToken
+    | Gae
+)
 
 ADVANTAGES: Final[Mapping[str, type[Advantage]]] = MappingProxyType(
     {
@@ -24,6 +39,7 @@ ADVANTAGES: Final[Mapping[str, type[Advantage]]] = MappingProxyType(
         "gdpo": Gdpo,
         "ema": Ema,
         "mixed": Mixed,
+        "optimal_token": OptimalToken,
         "gae": Gae,
     }
 )
@@ -52,4 +68,6 @@ def scale_of_groups(advantage: Advantage) -> str | None:
     the penalty alone makes advantages of full size. gdpo, which rescales each component apart, is not meant:
     there the coefficient is the component's weight.
     """
+    if isinstance(advantage, Rloo) and advantage.scale == "group":
+        return _SCALES_OF_GROUPS[Grpo]
     return _SCALES_OF_GROUPS.get(type(advantage))

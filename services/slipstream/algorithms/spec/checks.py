@@ -38,12 +38,12 @@ def require_anchor(kind: str, anchor: object) -> None:
     require_choice(f"{kind}.anchor", anchor, ("rollout", "batch"))
 
 
-def require_band(kind: str, clip_low: object, clip_high: object) -> None:
-    """Raise ValueError unless the band is [1 - clip_low, 1 + clip_high] around 1, open where None."""
-    if clip_low is not None:
-        require_positive(f"{kind}.clip_low (None leaves the side open)", clip_low, at_most=1.0)
-    if clip_high is not None:
-        require_positive(f"{kind}.clip_high (None leaves the side open)", clip_high)
+def require_band(kind: str, low: object, high: object, *, prefix: str = "clip") -> None:
+    """Raise ValueError unless the band is [1 - low, 1 + high] around 1, open where None; see `prefix`_low."""
+    if low is not None:
+        require_positive(f"{kind}.{prefix}_low (None leaves the side open)", low, at_most=1.0)
+    if high is not None:
+        require_positive(f"{kind}.{prefix}_high (None leaves the side open)", high)
 
 
 def require_dual_clip(kind: str, dual_clip: object, clip_high: float | None) -> None:

@@ -169,7 +169,33 @@ class Opsm:
         require_positive("opsm.delta", self.delta)
 
 
-Correction = Tis | Mis | IcePop | GeometricRejection | M2po | Opsm
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutlierTokens:
+    """A sequence is dropped where the ratio pi / mu of any of its tokens is below low or above high.
+
+    It catches what a mean over the sequence hides: a token that one of the two policies all but excludes.
+    See the outlier token mask of SkyRL, https://github.com/NovaSky-AI/SkyRL, whose ratio is prox / mu, equal
+    to this one before the first update of a batch.
+    """
+
+    __pydantic_config__ = STRICT
+
+    kind: Literal["outlier_tokens"] = "outlier_tokens"
+    low: float | None = 1e-4
+    """Smallest ratio of a token of a sequence that trains, in (0, 1]; None = 0."""
+    high: float | None = 100.0
+    """Largest ratio of a token of a sequence that trains, 1 or more; None = no upper end."""
+
+    def __post_init__(self) -> None:
+        require_choice("outlier_tokens.kind", self.kind, ("outlier_tokens",))
+        if self.low is None and self.high is None:
+            raise ValueError(
+                "outlier_tokens.low: got None, as high, which drops nothing; needs one of the two"
+            )
+        _require_interval("outlier_tokens", self.low, 1.0 if self.high is None else self.high)
+
+
+Correction = Tis | Mis | IcePop | GeometricRejection | M2po | Opsm | OutlierTokens
 
 CORRECTIONS: Final[Mapping[str, type[Correction]]] = MappingProxyType(
     {
@@ -179,13 +205,14 @@ CORRECTIONS: Final[Mapping[str, type[Correction]]] = MappingProxyType(
         "geometric_rejection": GeometricRejection,
         "m2po": M2po,
         "opsm": Opsm,
+        "outlier_tokens": OutlierTokens,
     }
 )
 
 
 def needs_batch_anchor(correction: Correction) -> bool:
     """Whether it corrects by rho = prox / mu, which the anchor "rollout" has in its own ratio already."""
-    return not isinstance(correction, Opsm) and not (
+    return not isinstance(correction, Opsm | OutlierTokens) and not (
         isinstance(correction, M2po) and correction.scope == "harmful"
     )
 

@@ -5,9 +5,12 @@ compares within the group, so every group needs two members or more, and equal r
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from slipstream.algorithms.spec.checks import STRICT, require_choice, require_positive
+
+RLOO_EPSILON: Final = 1e-6
+"""Added to the standard deviation of a scaled rloo, in units of reward."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +55,8 @@ class DrGrpo:
 class Rloo:
     """A = R - mean of the other completions of the group = (R - mean) G / (G - 1).
 
-    Range: that of the rewards.
+    With the scale group A is divided by the group's standard deviation (ddof 1) + 1e-6, its own reward
+    included: G / (G - 1) times the advantage of grpo. Range: that of the rewards; scaled, |A| <= sqrt(G).
     See Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human Feedback in LLMs,
     arXiv:2402.14740.
     """
@@ -60,9 +64,12 @@ class Rloo:
     __pydantic_config__ = STRICT
 
     kind: Literal["rloo"] = "rloo"
+    scale: Literal["none", "group"] = "none"
+    """What A is divided by: nothing (the paper), or the standard deviation of the group."""
 
     def __post_init__(self) -> None:
         require_choice("rloo.kind", self.kind, ("rloo",))
+        require_choice("rloo.scale", self.scale, ("none", "group"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,11 +105,15 @@ class Opo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gopo:
-    """A = high - (rank - 1) (high - low) / (G - 1), rank 1 being the best of the group.
+    """A = high - (rank - 1) (high - low) / (G - 1), rank 1 being the best of the group and low = -high.
 
-    Ties get their average rank, so equal rewards get 0; ties "ordinal" gives them the order they came in,
-    which is noise (the authors' code). Not for binary rewards. Range: [-2, 2] by default.
-    See GOPO: Policy Optimization using Ranked Rewards, arXiv:2602.03876.
+    With the mapping quantile A = high q(rank) / q(1), where q(rank) = Phi^-1((G + 5/8 - rank) / (G + 1/4)) is
+    the standard normal quantile of a rank (Blom's scores): neighbours are far apart at the ends of the group
+    and close in its middle. Ties share the mean of their advantages, so equal rewards get 0; ties "ordinal"
+    gives them the order they came in, which is noise (the authors' code). Not for binary rewards. Range:
+    [-2, 2] by default.
+    See GOPO: Policy Optimization using Ranked Rewards, arXiv:2602.03876, and for the quantiles Statistical
+    Estimates and Transformed Beta-Variables (Blom, 1958).
     """
 
     __pydantic_config__ = STRICT
@@ -112,8 +123,11 @@ class Gopo:
     """Advantage of the best; the worst has -high, so that a group sums to 0."""
     ties: Literal["average", "ordinal"] = "average"
     """What equal rewards get."""
+    mapping: Literal["linear", "quantile"] = "linear"
+    """From ranks to advantages: evenly spaced (the paper), or spaced as a normal distribution's quantiles."""
 
     def __post_init__(self) -> None:
         require_choice("gopo.kind", self.kind, ("gopo",))
         require_positive("gopo.high", self.high)
         require_choice("gopo.ties", self.ties, ("average", "ordinal"))
+        require_choice("gopo.mapping", self.mapping, ("linear", "quantile"))

@@ -14,6 +14,7 @@ from slipstream.algorithms.spec.correction import (
     Tis,
     needs_batch_anchor,
 )
+from slipstream.algorithms.spec.covariance import ClipCov, KlCov
 from slipstream.algorithms.spec.divergence_objective import Dppo, Ipo
 from slipstream.algorithms.spec.objective import Objective, anchor_of
 from slipstream.algorithms.spec.regularizer import DriftPenalty, Entropy, Kl
@@ -104,6 +105,10 @@ class LossSpec:
     """Entropy bonus."""
     top_entropy: TopEntropy | None = None
     """Train on the tokens of highest entropy only."""
+    clip_cov: ClipCov | None = None
+    """Leave some tokens of large covariance out."""
+    kl_cov: KlCov | None = None
+    """Hold the tokens of largest covariance near the anchor."""
     token_weight: Literal["one", "one_minus_ref"] = "one"
     """Experimental: one_minus_ref multiplies A by 1 - pi_ref(token), as one book chapter has it."""
     max_staleness: int | None = None
@@ -117,6 +122,11 @@ class LossSpec:
                 f"aggregation: got seq_len_weighted with the objective {self.objective.kind}, it belongs to "
                 "the sequence ratio of gspo; use seq_mean_token_sum"
             )
+        if self.kl_cov is not None and isinstance(self.objective, Pg):
+            raise ValueError(
+                "kl_cov: got it with the objective pg, which has no anchor to hold tokens near; use is or "
+                "ppo_clip"
+            )
         if self.max_staleness is None:
             return
         require_integer("max_staleness", self.max_staleness, at_least=0)
@@ -126,6 +136,11 @@ class LossSpec:
                 f"max_staleness: got {self.max_staleness}, the objective pg has no ratio and needs 0 "
                 "(or allow_uncorrected: true); use cispo or ppo_clip on stale data"
             )
+
+    @property
+    def needs_covariance(self) -> bool:
+        """Whether tokens are chosen by the covariance of their logprob and advantage."""
+        return self.clip_cov is not None or self.kl_cov is not None
 
     @property
     def needs_old_logprobs(self) -> bool:

@@ -5,6 +5,7 @@ gradient. The band of an objective is [1 - clip_low, 1 + clip_high]; None leaves
 gradient weight: dL/dl = -w g.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -54,6 +55,8 @@ class Cispo:
 
     g = clip(r) A: a capped token keeps its gradient, only its weight stops growing.
     Default band: [0, 5]; the paper sets no lower end and does not state the upper one, ScaleRL uses 5.
+    With a mask J and g are 0 where A > 0 and r > 1 + mask_high, or A < 0 and r < 1 - mask_low: the trust
+    region of PPO beside the weight, the paper's unified form.
     See MiniMax-M1: Scaling Test-Time Compute Efficiently with Lightning Attention, arXiv:2506.13585, and
     The Art of Scaling Reinforcement Learning Compute for LLMs (ScaleRL), arXiv:2510.13786.
     """
@@ -67,11 +70,22 @@ class Cispo:
     """Distance from 1 down to the band's lower end, in (0, 1]; None = no lower end."""
     clip_high: float | None = 4.0
     """Distance from 1 up to the cap of the weight, above 0; None = no cap."""
+    mask_low: float | None = None
+    """Distance from 1 down to the ratio below which A < 0 has no gradient, in (0, 1]; None = no mask."""
+    mask_high: float | None = None
+    """Distance from 1 up to the ratio above which A > 0 has no gradient, above 0; None = no mask."""
 
     def __post_init__(self) -> None:
         require_choice("cispo.kind", self.kind, ("cispo",))
         require_anchor("cispo", self.anchor)
         require_band("cispo", self.clip_low, self.clip_high)
+        require_band("cispo", self.mask_low, self.mask_high, prefix="mask")
+
+    @property
+    def mask(self) -> tuple[float, float]:
+        """Lower and upper end of the mask; (0, inf) without one."""
+        low = 0.0 if self.mask_low is None else 1.0 - self.mask_low
+        return low, math.inf if self.mask_high is None else 1.0 + self.mask_high
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,7 +45,10 @@ class LearnerConfig(Section):
     groups_per_step: int = Field(64, ge=1)
     """Groups in a batch."""
     minibatches: int = Field(1, ge=1)
-    """Optimizer steps a batch; one version is published for each batch."""
+    """Optimizer steps in one pass over a batch; one version is published for each batch."""
+    epochs: int = Field(1, ge=1)
+    """Passes over each batch, its minibatches in the same order every time; advantages, and what is known of
+    the policy before the batch, are those of the first."""
     learning_rate: float = Field(1e-4, gt=0)
     """Peak learning rate of AdamW."""
     betas: tuple[float, float] = (0.9, 0.95)

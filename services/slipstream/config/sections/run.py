@@ -15,7 +15,7 @@ class EvaluationConfig(Section):
     prompts: int = Field(256, ge=1)
     """Held-out prompts, from the first."""
     samples_per_prompt: int = Field(4, ge=1)
-    """Completions a prompt."""
+    """Completions a prompt: n of best-of-n, and k of maj@k."""
     reward: str = "exact_match"
     """Reward component whose mean is called accuracy."""
     sampling: Literal["plain", "verbalized"] = "plain"

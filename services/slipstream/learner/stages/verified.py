@@ -2,9 +2,11 @@
 
 Rejection-sampling fine-tuning as in the third stage of DeepSeek-R1, arXiv:2501.12948, with the distinct right
 answers of a prompt kept, as in Scaling Relationship on Learning Mathematical Reasoning, arXiv:2308.01825.
-The paper goes back to its base model for it; here the policy goes on from where it is.
+The paper goes back to its base model for it; here the policy goes on from where it is. With `keep: best` the
+answers of the largest reward are kept, as in RAFT: Reward rAnked FineTuning, arXiv:2304.06767.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +15,7 @@ from slipstream.config import RunConfig
 from slipstream.config.stages import DistillationStage, RejectionSamplingStage
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.stages.supervised import Fitting, Pair, Progress, epochs_of, fit, steps_of, written
+from slipstream.learner.training.rewards import task_reward
 from slipstream.rpc.errors import SlipstreamError
 from slipstream.tokens import PromptTooLong, Tokens
 from slipstream.types import Completion, FinishReason, Group
@@ -63,8 +66,13 @@ class VerifiedTraining:
         Errors: NothingKept, Interrupted, NotFinite.
         """
         stage, reward = self._stage, self._config.evaluation.reward
+        weights: dict[str, float] = {reward.name: reward.weight for reward in self._config.rewards}
         kept, counts = keep_verified(
-            groups, reward=reward, least=stage.least_reward, per_prompt=stage.keep_per_prompt
+            groups,
+            reward=reward,
+            least=stage.least_reward,
+            per_prompt=stage.keep_per_prompt,
+            best_by=weights if stage.keep == "best" else None,
         )
         found = [self._translate(group, answer) for group, answer in kept]
         pairs = [pair for pair in found if pair is not None]
@@ -92,28 +100,43 @@ class VerifiedTraining:
 
 
 def keep_verified(
-    groups: Sequence[Group], *, reward: str, least: float, per_prompt: int | None
+    groups: Sequence[Group],
+    *,
+    reward: str,
+    least: float | None,
+    per_prompt: int | None,
+    best_by: Mapping[str, float] | None = None,
 ) -> tuple[list[tuple[Group, Completion]], dict[str, int]]:
     """The answers whose `reward` is at least `least`, each once a prompt, and what became of all of them.
 
-    Dropped, and counted: `withheld` (no score), `wrong`, `cut_off` by the token budget, `repeated` (or beyond
-    `per_prompt`).
+    Of a prompt with more than `per_prompt` the first are kept, or by `best_by`, the weight of each reward by
+    its name, those of the largest weighted sum. Dropped, and counted: `withheld` (no score), `wrong`,
+    `cut_off` by the token budget, `repeated` (or beyond the first `per_prompt`), `worse` than the best.
     """
+    answers = [(group, answer) for group in groups for answer in group.completions]
+    if best_by is not None:  # a stable sort: the best of a prompt come first, the others are left out below
+        answers.sort(key=lambda pair: -_total(pair[1], best_by))
     kept: list[tuple[Group, Completion]] = []
-    counts: Counter[str] = Counter(completions=sum(len(group.completions) for group in groups))
+    counts: Counter[str] = Counter(completions=len(answers))
     known: dict[str, set[tuple[int, ...]]] = {}
-    for group in groups:
+    for group, answer in answers:
         seen = known.setdefault(group.prompt.prompt_id, set())
-        for answer in group.completions:
-            why = _why_not(answer, reward, least)
-            if why is None and (answer.token_ids in seen or len(seen) == per_prompt):
-                why = "repeated"
-            if why is None:
-                seen.add(answer.token_ids)
-                kept.append((group, answer))
-            else:
-                counts[why] += 1
+        why = _why_not(answer, reward, least)
+        if why is None and answer.token_ids in seen:
+            why = "repeated"
+        elif why is None and len(seen) == per_prompt:
+            why = "repeated" if best_by is None else "worse"
+        if why is None:
+            seen.add(answer.token_ids)
+            kept.append((group, answer))
+        else:
+            counts[why] += 1
     return kept, dict(counts)
+
+
+def _total(answer: Completion, weights: Mapping[str, float]) -> float:
+    """The weighted sum of the rewards; that of a withheld answer comes last."""
+    return -math.inf if answer.withheld else task_reward(answer, weights)
 
 
 def score_of(answer: Completion, reward: str) -> float:
@@ -142,22 +165,25 @@ def _as_sampled(group: Group, answer: Completion) -> Pair:
     return Pair(prompt_token_ids=group.prompt_token_ids, answer=answer)
 
 
-def _why_not(answer: Completion, reward: str, least: float) -> str | None:
+def _why_not(answer: Completion, reward: str, least: float | None) -> str | None:
     if answer.withheld or not any(answer.mask):
         return "withheld"
-    if score_of(answer, reward) < least:
+    if least is not None and score_of(answer, reward) < least:
         return "wrong"
     return "cut_off" if answer.finish_reason is FinishReason.LENGTH else None
 
 
-def _why_nothing(counts: Mapping[str, int], reward: str, least: float) -> str:
+def _why_nothing(counts: Mapping[str, int], reward: str, least: float | None) -> str:
     dropped = ", ".join(
         f"{number} {name}" for name, number in counts.items() if number and name != "completions"
     )
+    kept = f"kept 0 of {counts['completions']} answers ({dropped or 'there were none'})"
+    more = "train longer in the stage before, sample more (groups, rollout.group_size)"
+    if least is None:
+        return f"{kept}: none has a score and an end; {more}, or raise rollout.max_new_tokens"
     return (
-        f"kept 0 of {counts['completions']} answers ({dropped or 'there were none'}): none has {reward} >= "
-        f"{least:g} and an end; train longer in the stage before, sample more (groups, rollout.group_size), "
-        "raise rollout.max_new_tokens, or lower least_reward"
+        f"{kept}: none has {reward} >= {least:g} and an end; {more}, raise rollout.max_new_tokens, or lower "
+        "least_reward"
     )
 
 

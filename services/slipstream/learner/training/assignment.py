@@ -11,7 +11,7 @@ import torch
 from slipstream.algorithms import Counts, group_advantages, reward_penalty
 from slipstream.algorithms.baselines import RunningBaselines
 from slipstream.algorithms.segments import segment_sum
-from slipstream.algorithms.spec import Advantage, Ema, Gae, LossSpec, Mixed, Shaping
+from slipstream.algorithms.spec import Advantage, Ema, Gae, LossSpec, Mixed, OptimalToken, Shaping
 from slipstream.config import RunConfig
 from slipstream.learner.batches.batch import make_sequences
 from slipstream.learner.batches.dealing import Dealer
@@ -23,6 +23,7 @@ from slipstream.learner.training.credit import Credit, assign_credit
 from slipstream.learner.training.forward import Forward
 from slipstream.learner.training.passes import Known
 from slipstream.learner.training.rewards import BatchRewards, batch_rewards
+from slipstream.learner.training.token_baseline import advantages_by_token
 from slipstream.types import Group
 
 
@@ -34,11 +35,11 @@ class Minibatch:
     counts: Counts
     known: Sequence[Known] = ()
     advantages: Sequence[torch.Tensor] = ()
-    """[B] of each row, or with a critic [T]."""
+    """[B] of each row, or with a critic or a baseline by token [T]."""
 
 
 class Assignment:
-    """Gives each completion its advantage, or with a critic each token its own."""
+    """Gives each completion its advantage, or with a critic or a baseline by token each token its own."""
 
     def __init__(
         self,
@@ -67,6 +68,8 @@ class Assignment:
     ) -> tuple[list[Minibatch], RunningBaselines]:
         """The minibatches with what their tokens are trained with, and the baselines after the batch."""
         rewards = self.rewards(groups)
+        if isinstance(self._advantage, OptimalToken):
+            return [self._with_token_baseline(self._advantage, rewards, m) for m in minibatches], baselines
         if not isinstance(self._advantage, Gae):
             advantages_B, baselines = self._advantages(rewards, baselines)
             return [_with_one_each(minibatch, advantages_B) for minibatch in minibatches], baselines
@@ -96,6 +99,12 @@ class Assignment:
             of_row_B = segment_sum(penalty_T.double(), row.sequence_ids_T, row.places_B.shape[0])
             penalty_B[row.places_B.cpu()] += of_row_B.cpu()
         return rewards.plus(-self._ranks.sum(penalty_B), weight=kl.coefficient)
+
+    def _with_token_baseline(
+        self, spec: OptimalToken, rewards: BatchRewards, minibatch: Minibatch
+    ) -> Minibatch:
+        found = advantages_by_token(spec, rewards, minibatch.rows, minibatch.known, self._ranks)
+        return replace(minibatch, advantages=found)
 
     def _advantages(
         self, rewards: BatchRewards, baselines: RunningBaselines

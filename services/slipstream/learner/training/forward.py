@@ -23,14 +23,17 @@ class Forward:
         self._hidden = hidden
         self._routers = routers
 
-    def __call__(self, policy: Policy, row: Row, routed: Routed | None = None) -> Selected:
-        """`routed`: experts whose router logprobs are wanted, instead of those of the active ones."""
+    def __call__(
+        self, policy: Policy, row: Row, routed: Routed | None = None, *, temperature: float | None = None
+    ) -> Selected:
+        """`routed`: experts whose router logprobs are wanted, instead of those of the active ones.
+        `temperature`: another one than the rollout's."""
         return policy.selected(
             row.tokens_R,
             row.positions_R,
             row.predictors_T,
             row.targets_T,
-            temperature=self._temperature,
+            temperature=temperature or self._temperature,
             chunk=self._chunk,
             attention_RR=row.attention_RR,
             entropy_gradient=self._entropy,
@@ -46,3 +49,8 @@ class Forward:
         """The same as constants."""
         with torch.no_grad():
             return self(policy, row)
+
+    def sharper(self, policy: Policy, row: Row) -> Selected:
+        """The same at half the temperature: under the squares of the probabilities, normalised."""
+        with torch.no_grad():
+            return self(policy, row, temperature=self._temperature / 2)

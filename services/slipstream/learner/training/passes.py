@@ -14,6 +14,7 @@ import torch
 
 from slipstream.algorithms import m2po_limit
 from slipstream.algorithms.spec import LossSpec, M2po
+from slipstream.algorithms.token_baseline import token_energies
 from slipstream.learner.batches.rows import Row
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.policy.routing import Routed
@@ -34,9 +35,13 @@ class Known:
     ref_T: torch.Tensor | None = None
     """Logprobs of the reference."""
     selected_T: torch.Tensor | None = None
-    """The tokens that top_entropy lets train."""
+    """The tokens that top_entropy and clip_cov let train."""
+    held_T: torch.Tensor | None = None
+    """The tokens that kl_cov holds near the anchor."""
     routed: Routed | None = None
     """The experts that were active at the start of the batch, and their router's logprobs then, for rspo."""
+    energies_T: torch.Tensor | None = None
+    """1 - 2 p + sum of p^2 at the start of the batch, for the advantage optimal_token."""
     values: Values | None = None
     """What the critic says at the start of the batch."""
     returns_T: torch.Tensor | None = None
@@ -52,10 +57,12 @@ def look_ahead(
     ranks: Ranks,
     *,
     critic: Critic | None = None,
+    energies: bool = False,
 ) -> list[Known]:
-    """Look at every row of a batch before its first update."""
-    read = _needs_policy(loss) or (critic is not None and critic.reads_policy)
+    """Look at every row of a batch before its first update; `energies`: for the advantage optimal_token."""
+    read = energies or _needs_policy(loss) or (critic is not None and critic.reads_policy)
     now = [forward.without_gradient(policy, row) for row in rows] if read else None
+    sharper = [forward.sharper(policy, row).logprobs_T for row in rows] if energies else None
     in_reward = critic is not None and loss.kl is not None and loss.kl.placement == "reward"
     needed = reference if loss.needs_ref_logprobs or in_reward else None
     ref = None if needed is None else [forward.without_gradient(needed, row) for row in rows]
@@ -66,10 +73,13 @@ def look_ahead(
         chosen = [found.entropy_T >= bound - TIE for found in now]
     return [
         Known(
-            old_T=now[i].logprobs_T if now is not None and _keeps_old(loss) else None,
+            old_T=now[i].logprobs_T if now is not None and (energies or _keeps_old(loss)) else None,
             ref_T=None if ref is None else ref[i].logprobs_T,
             selected_T=None if chosen is None else chosen[i],
             routed=None if now is None else now[i].routed,
+            energies_T=None
+            if sharper is None or now is None
+            else token_energies(now[i].logprobs_T, sharper[i]),
             values=None if critic is None else critic.look(row, None if now is None else now[i].hidden_NH),
         )
         for i, row in enumerate(rows)
@@ -108,12 +118,12 @@ def drift_bound(
         loss,
         logprobs=logprobs_T,
         rollout_logprobs=gathered(torch.cat([row.rollout_logprobs_T for row in rows])),
-        advantages=gathered(torch.cat([_of_tokens(a, r) for a, r in zip(advantages, rows, strict=True)])),
+        advantages=gathered(torch.cat([of_tokens(a, r) for a, r in zip(advantages, rows, strict=True)])),
         mask=torch.ones_like(logprobs_T),
     )
 
 
-def _of_tokens(advantages: torch.Tensor, row: Row) -> torch.Tensor:
+def of_tokens(advantages: torch.Tensor, row: Row) -> torch.Tensor:
     """Advantages [T], of one for each sequence [B] or for each token [T]."""
     by_token = advantages.shape == row.sequence_ids_T.shape
     return advantages if by_token else advantages[row.sequence_ids_T]
@@ -134,4 +144,6 @@ def _needs_policy(loss: LossSpec) -> bool:
 
 
 def _keeps_old(loss: LossSpec) -> bool:
-    return loss.needs_old_logprobs or any(isinstance(c, M2po) for c in loss.corrections)
+    return (
+        loss.needs_old_logprobs or loss.needs_covariance or any(isinstance(c, M2po) for c in loss.corrections)
+    )

@@ -17,7 +17,7 @@ class StepResult:
 
     `metrics` are those of the loss and of the batch's diversity, `by_staleness` those of the loss over the
     tokens of each age. Tokens, staleness and ratios are of the tokens that trained: those over age are left
-    out.
+    out. Of several epochs each counts its tokens, and the metrics are over all of them.
     """
 
     loss: float

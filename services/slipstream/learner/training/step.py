@@ -2,7 +2,8 @@
 
 groups ─▶ sequences ─▶ minibatches of packed rows ─▶ old, reference logprobs ─▶ rewards, advantages ─┐
           (batch)      (packing, rows, dealing)      (passes, forward)          (assignment, credit) │
-                                                     loss, gradient ─▶ optimizer ◀───────────────────┘
+                                                   ┌─ loss, gradient ─▶ optimizer ◀──────────────────┘
+                                                   └─▶ the next minibatch, and so on for every epoch
 """
 
 import math
@@ -19,7 +20,7 @@ from slipstream.algorithms import (
     token_staleness,
 )
 from slipstream.algorithms.baselines import RunningBaselines
-from slipstream.algorithms.spec import Gae, Rspo
+from slipstream.algorithms.spec import Gae, OptimalToken, Rspo
 from slipstream.config import RunConfig
 from slipstream.learner.batches.batch import TrainingSequence, make_sequences, prompt_tokens, split
 from slipstream.learner.batches.dealing import Dealer
@@ -32,6 +33,7 @@ from slipstream.learner.policy.reference import Reference
 from slipstream.learner.policy.routing import Routers, router_shift
 from slipstream.learner.ranks.ranks import Alone, Ranks
 from slipstream.learner.training.assignment import Assignment, Minibatch
+from slipstream.learner.training.chosen import choose
 from slipstream.learner.training.critic import Critic
 from slipstream.learner.training.forward import Forward
 from slipstream.learner.training.passes import drift_bound, look_ahead
@@ -85,6 +87,7 @@ class TrainingStep:
         advantage = config.algorithm.resolved_advantage()
         if isinstance(advantage, Gae) != (critic is not None):
             raise ValueError("the advantage gae, and no other, trains with a critic: pass load_critic(...)")
+        self._energies = isinstance(advantage, OptimalToken)
         self.forward = Forward(
             config,
             entropy=self._loss.entropy is not None,
@@ -113,7 +116,7 @@ class TrainingStep:
         stopped: Callable[[], bool] = lambda: False,
         unvaried_share: float | None = None,
     ) -> StepResult:
-        """Train on the groups of one batch; `version` is the policy's before the step.
+        """Train on the groups of one batch, learner.epochs times; `version` is the policy's before the step.
 
         `update` runs the change of weights that it is given; one that does not leaves the gradients to look
         at. A minibatch whose loss or gradient is not finite changes nothing (invariant 13), nor does one of
@@ -133,8 +136,9 @@ class TrainingStep:
         )
         minibatches = [self._look(part) for part in split(sequences, self._config.learner.minibatches)]
         minibatches, baselines = self.assignment.of_batch(minibatches, groups, self.memory.baselines)
+        minibatches = [choose(self._loss, part, self._ranks, seed=version) for part in minibatches]
         record = Record(rate=self._set_learning_rate(version + 1), too_long=too_long)
-        for minibatch in minibatches:
+        for minibatch in minibatches * self._config.learner.epochs:
             may_stop = stopped if not record.updates else lambda: False
             loss, value_loss, trains = self._gradients(minibatch, version, record, may_stop)
             norm, value_norm = self._clip(), 0.0
@@ -158,7 +162,14 @@ class TrainingStep:
         counts = Counts(tokens=sum(totals.values()), sequences=len(sequences), prompts=len(totals))
         reference = None if self.reference is None else self.reference.policy
         known = look_ahead(
-            self._loss, rows, self.policy, reference, self.forward, self._ranks, critic=self.critic
+            self._loss,
+            rows,
+            self.policy,
+            reference,
+            self.forward,
+            self._ranks,
+            critic=self.critic,
+            energies=self._energies,
         )
         return Minibatch(rows=rows, counts=counts, known=known)
 
@@ -202,6 +213,7 @@ class TrainingStep:
                 entropy=now.entropy_T,
                 entropy_coefficient=coefficient,
                 selected=known.selected_T,
+                held=known.held_T,
                 router_shift=router_shift(known.routed, now.routed) if known.routed and now.routed else None,
                 m2po_limit=limit,
             )

@@ -1,15 +1,15 @@
--- ARGV: id, epoch, what is wrong with the group (empty: nothing), completions, sampled tokens, sum of their versions, then name, sum and count of each reward
+-- ARGV: id, epoch, what is wrong with the group (empty: nothing), completions, sampled tokens, sum of their versions, then name, sum, count, value of the best completion and of the most frequent answer of each reward (empty: none)
 -- Returns {outcome, reason, detail}. What is wrong counts as completions that could not be scored. Nothing of the training ledger changes.
 local id, epoch, fault, completions = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local group = group_key(id)
 
 local function reward_of(name)
-  for i = 7, #ARGV, 3 do
+  for i = 7, #ARGV, 5 do
     if ARGV[i] == name then
-      return ARGV[i + 1], tonumber(ARGV[i + 2])
+      return ARGV[i + 1], tonumber(ARGV[i + 2]), ARGV[i + 3], ARGV[i + 4]
     end
   end
-  return '0', 0
+  return '0', 0, '', ''
 end
 
 if redis.call('HGET', group, 'inserted') == epoch then
@@ -23,9 +23,9 @@ if fault == '' then
   fault = fault_of(completions, size, 0)
 end
 local evaluation = evaluation_key(id)
-local sum, scored = '0', 0
+local sum, scored, best, majority = '0', 0, '', ''
 if fault == '' then
-  sum, scored = reward_of(redis.call('HGET', evaluation, 'reward'))
+  sum, scored, best, majority = reward_of(redis.call('HGET', evaluation, 'reward'))
 end
 redis.call('ZREM', evaluation_leases, id)
 redis.call('HSET', group, 'inserted', epoch)
@@ -33,6 +33,14 @@ settle(id)
 redis.call('HINCRBY', evaluation, 'completions', scored)
 redis.call('HINCRBY', evaluation, 'errors', tonumber(size) - scored)
 redis.call('HINCRBYFLOAT', evaluation, 'sum', sum)
+if best ~= '' then
+  redis.call('HINCRBYFLOAT', evaluation, 'best', best)
+  redis.call('HINCRBY', evaluation, 'ranked', 1)
+end
+if majority ~= '' then
+  redis.call('HINCRBYFLOAT', evaluation, 'majority', majority)
+  redis.call('HINCRBY', evaluation, 'voted', 1)
+end
 redis.call('HINCRBY', evaluation, 'tokens', fault == '' and ARGV[5] or 0)
 redis.call('HINCRBY', evaluation, 'versions', fault == '' and ARGV[6] or 0)
 redis.call('HINCRBY', evaluation, 'remaining', -1)

@@ -62,7 +62,9 @@ class Extracting:
         found = list(await asyncio.gather(*map(self._found, answers)))
         rest = [answer for answer in found if isinstance(answer, Answer)]
         verdicts = iter(await self._inner.score(prompt, rest))
-        return [one if isinstance(one, Verdict) else next(verdicts) for one in found]
+        return [
+            one if isinstance(one, Verdict) else replace(next(verdicts), answer=one.text) for one in found
+        ]
 
     async def close(self) -> None:
         """Close the reward inside."""

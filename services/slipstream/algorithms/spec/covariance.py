@@ -1,0 +1,56 @@
+"""What is done to the tokens whose logprob and advantage go together most, as data.
+
+The covariance of a token is (l - mean of l) (A - mean of A), with the means over the optimizer batch and l of
+the policy before it: a likely token with a large advantage, and an unlikely one with a small one, make the
+policy surer of itself, and few tokens do most of it.
+See The Entropy Mechanism of Reinforcement Learning for Reasoning Language Models, arXiv:2505.22617.
+"""
+
+from dataclasses import dataclass
+
+from slipstream.algorithms.spec.checks import STRICT, require_positive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClipCov:
+    """Some tokens with low < covariance < high, drawn at random, have no gradient: at most share of all.
+
+    They stay in the normaliser. See arXiv:2505.22617, Clip-Cov.
+    """
+
+    __pydantic_config__ = STRICT
+
+    share: float = 2e-4
+    """Share of the batch's tokens that is dropped at most, in (0, 1]; one token at least."""
+    low: float = 1.0
+    """Least covariance of a token that may be dropped, in nats × units of advantage."""
+    high: float = 5.0
+    """Largest covariance of a token that may be dropped."""
+
+    def __post_init__(self) -> None:
+        require_positive("clip_cov.share", self.share, at_most=1.0)
+        require_positive("clip_cov.low", self.low)
+        require_positive("clip_cov.high", self.high)
+        if self.low >= self.high:
+            raise ValueError(f"clip_cov.high: got {self.high!r}, needs more than low, {self.low!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KlCov:
+    """coefficient × |z| is added at the share of tokens with the largest covariance, z = l - a.
+
+    a is the anchor of the objective; the gradient is coefficient × the sign of z, as in the authors' code.
+    See arXiv:2505.22617, KL-Cov.
+    """
+
+    __pydantic_config__ = STRICT
+
+    share: float = 2e-3
+    """Share of the batch's tokens that is held, in (0, 1]; one token at least (the paper: 2e-3 for 7B, 2e-4
+    for 32B)."""
+    coefficient: float = 1.0
+    """Factor of the term."""
+
+    def __post_init__(self) -> None:
+        require_positive("kl_cov.share", self.share, at_most=1.0)
+        require_positive("kl_cov.coefficient", self.coefficient)

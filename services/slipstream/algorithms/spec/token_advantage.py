@@ -1,0 +1,32 @@
+"""The advantage that differs from token to token without a critic, as data."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from slipstream.algorithms.spec.checks import STRICT, require_choice, require_positive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimalToken:
+    """A_t = R - B_t, B_t = sum of R W_t / sum of W_t over the completions of the group with a t-th token.
+
+    W_t = sum over j <= t of rho_j^2 (1 - 2 p_j + sum over the vocabulary of p^2) stands for the squared norm
+    of the gradient up to the token: the baseline leans on the completions whose gradient is large there. p is
+    that of the policy before the batch, rho its ratio to the policy that sampled, truncated. Where only the
+    longest completion is left, its own reward is the baseline, and A_t = 0. It costs two forward passes a
+    batch. Range: that of the rewards.
+    See The Optimal Token Baseline: Variance Reduction for Long-Horizon LLM-RL, arXiv:2602.07078.
+    """
+
+    __pydantic_config__ = STRICT
+
+    kind: Literal["optimal_token"] = "optimal_token"
+    cap: float | None = 2.0
+    """Largest rho, 1 or more; None leaves rho at 1, as for data on policy."""
+
+    def __post_init__(self) -> None:
+        require_choice("optimal_token.kind", self.kind, ("optimal_token",))
+        if self.cap is not None:
+            require_positive("optimal_token.cap (None = rho is 1)", self.cap)
+            if self.cap < 1:
+                raise ValueError(f"optimal_token.cap: got {self.cap!r}, needs 1 or more")

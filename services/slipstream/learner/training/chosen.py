@@ -1,0 +1,73 @@
+"""The tokens that clip_cov drops and kl_cov holds: by the covariances of a whole minibatch, over all ranks.
+
+Shape suffixes: T sampled tokens of a row, N tokens of the minibatch that have a loss.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from slipstream.algorithms.covariance import draws, positions_in_sequence, token_covariances
+from slipstream.algorithms.spec import ClipCov, LossSpec
+from slipstream.learner.batches.rows import Row
+from slipstream.learner.ranks.ranks import Ranks
+from slipstream.learner.training.assignment import Minibatch
+from slipstream.learner.training.passes import least_of_largest, of_tokens
+
+
+def choose(loss: LossSpec, minibatch: Minibatch, ranks: Ranks, *, seed: int) -> Minibatch:
+    """The minibatch with what the covariances of its tokens decide; itself where they decide nothing.
+
+    `seed`: whatever differs from batch to batch; every rank gives the same. Ranks and rows change nothing.
+    """
+    if not loss.needs_covariance or not minibatch.rows:
+        return minibatch
+    rows, known = minibatch.rows, list(minibatch.known)
+    found = _covariances(minibatch, ranks)
+    if loss.kl_cov is not None:
+        parts = [cov_T[row.mask_T.bool()] for cov_T, row in zip(found, rows, strict=True)]
+        bound = least_of_largest(parts, share=loss.kl_cov.share, ranks=ranks)
+        known = [replace(k, held_T=cov_T >= bound) for k, cov_T in zip(known, found, strict=True)]
+    if loss.clip_cov is not None:
+        kept = _kept(loss.clip_cov, rows, found, ranks, seed)
+        known = [
+            replace(k, selected_T=kept_T if k.selected_T is None else k.selected_T & kept_T)
+            for k, kept_T in zip(known, kept, strict=True)
+        ]
+    return replace(minibatch, known=known)
+
+
+def _covariances(minibatch: Minibatch, ranks: Ranks) -> list[torch.Tensor]:
+    """The covariance of each token [T] of each row, with the means of the whole minibatch."""
+    logprobs = [known.old_T for known in minibatch.known if known.old_T is not None]
+    advantages = [of_tokens(a, r) for a, r in zip(minibatch.advantages, minibatch.rows, strict=True)]
+    masks = [row.mask_T.bool() for row in minibatch.rows]
+
+    def mean(values: Sequence[torch.Tensor]) -> float:
+        own_N = [value_T[mask_T].double() for value_T, mask_T in zip(values, masks, strict=True)]
+        return float(ranks.gather(torch.cat(own_N)).mean())
+
+    means = mean(logprobs), mean(advantages)
+    return [token_covariances(one, other, means) for one, other in zip(logprobs, advantages, strict=True)]
+
+
+def _kept(
+    spec: ClipCov, rows: Sequence[Row], found: Sequence[torch.Tensor], ranks: Ranks, seed: int
+) -> list[torch.Tensor]:
+    """Bool [T] of each row: all tokens but the drawn ones of those with a covariance between the bounds."""
+    numbers = [
+        draws(row.places_B[row.sequence_ids_T], positions_in_sequence(row.sequence_ids_T), seed=seed)
+        for row in rows
+    ]
+    inside = [
+        (cov_T > spec.low) & (cov_T < spec.high) & row.mask_T.bool()
+        for cov_T, row in zip(found, rows, strict=True)
+    ]
+    own = [number_T[inside_T] for number_T, inside_T in zip(numbers, inside, strict=True)]
+    tokens = float(ranks.sum(torch.stack([row.mask_T.sum() for row in rows]).sum().double()))
+    drawn_N = ranks.gather(torch.cat(own)).sort().values
+    count = min(max(1, int(spec.share * tokens)), drawn_N.numel())
+    bound = float(drawn_N[count - 1]) if count else -math.inf
+    return [~(inside_T & (number_T <= bound)) for number_T, inside_T in zip(numbers, inside, strict=True)]

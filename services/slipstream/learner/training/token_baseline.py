@@ -1,0 +1,56 @@
+"""Advantages by the optimal token baseline: over the groups of a minibatch, wherever their rows are.
+
+Shape suffixes: T sampled tokens of a row, N tokens of the minibatch over all ranks, S group and position, B
+completions of the batch.
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+from slipstream.algorithms.advantages.centre import centre
+from slipstream.algorithms.covariance import positions_in_sequence
+from slipstream.algorithms.spec import OptimalToken
+from slipstream.algorithms.token_baseline import path_energies, token_baselines
+from slipstream.learner.batches.rows import Row
+from slipstream.learner.ranks.ranks import Ranks
+from slipstream.learner.training.passes import Known
+from slipstream.learner.training.rewards import BatchRewards
+
+
+def advantages_by_token(
+    spec: OptimalToken, rewards: BatchRewards, rows: Sequence[Row], known: Sequence[Known], ranks: Ranks
+) -> list[torch.Tensor]:
+    """One advantage [T], float32, for each token of each row of one minibatch, shared among equal answers.
+
+    Only completions with rows are in the baseline: what is withheld, filtered or dropped is not.
+    """
+    if not rows:
+        return []
+    groups = int(rewards.group_ids_B.max()) + 1
+    centred_B = centre(rewards.total_B, rewards.group_ids_B, groups).value_N
+    longest = int(rewards.lengths_B.max())
+    rewards_T, energies_T, steps_T, masks_T = [], [], [], []
+    for row, look in zip(rows, known, strict=True):
+        assert look.old_T is not None, "looked at for this advantage"
+        assert look.energies_T is not None, "likewise"
+        place_T = row.places_B[row.sequence_ids_T].cpu()
+        energy_T = path_energies(
+            spec, look.energies_T, look.old_T - row.rollout_logprobs_T, row.mask_T, row.sequence_ids_T
+        )
+        masks_T.append(row.mask_T.bool().cpu())
+        energies_T.append(energy_T.cpu())
+        rewards_T.append(centred_B[place_T])
+        position_T = positions_in_sequence(row.sequence_ids_T).cpu()
+        steps_T.append(rewards.group_ids_B[place_T] * longest + position_T)
+    keep_T = torch.cat(masks_T)
+    reward_N, energy_N, step_N = (
+        ranks.gather(torch.cat(parts)[keep_T]) for parts in (rewards_T, energies_T, steps_T)
+    )
+    baseline_S = torch.zeros(groups * longest, dtype=torch.float64)
+    baseline_S[step_N] = token_baselines(reward_N, energy_N, step_N)
+    return [
+        ((reward_T - baseline_S[step_T]) * mask_T).float().to(row.shares_B.device)
+        * row.shares_B[row.sequence_ids_T]
+        for reward_T, step_T, mask_T, row in zip(rewards_T, steps_T, masks_T, rows, strict=True)
+    ]
