@@ -15,7 +15,7 @@ from slipstream.algorithms.tally import AGES, BINS, BINS_PER_UNIT, FLAGS, OPTION
 REDUCED_BY_MAX: Final = frozenset({"max_ratio", "given"})
 """The sums that are reduced by their maximum; every other one is added."""
 
-SIGNS: Final = {"": slice(None), "_positive": slice(2, 3), "_negative": slice(0, 1)}
+SIGNS: Final = {"": slice(None), "_positive": slice(2, 3), "_negative": slice(0, 1), "_zero": slice(1, 2)}
 """Suffix of a metric, and which of the cells A < 0, A = 0, A > 0 it is over."""
 
 
@@ -31,7 +31,7 @@ def merge(parts: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
 def finalize(sums: Mapping[str, Tensor]) -> dict[str, float]:
     """Turn sums into the metrics of a dashboard; a share of no tokens is 0.
 
-    Each also comes with the suffixes _positive and _negative, over the tokens with A > 0 and with A < 0.
+    Each also comes with the suffixes _positive, _negative and _zero, by the sign of the advantage.
     tokens, trained_tokens: of the batch, and those of them that were not over age; over_age_fraction.
     clip_fraction_low, clip_fraction_high: share of trained tokens on which that end of the band took effect.
     out_of_band_fraction_low, out_of_band_fraction_high: share whose ratio is outside, whatever A's sign.

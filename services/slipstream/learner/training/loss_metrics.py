@@ -7,8 +7,8 @@ from typing import Final
 from slipstream.algorithms.staleness import BUCKETS
 from slipstream.telemetry.metrics import Metrics
 
-SIGNS: Final = {"positive": "_positive", "negative": "_negative"}
-"""Label, and suffix of the loss's metrics. A token with an advantage of 0 is in neither."""
+SIGNS: Final = {"positive": "_positive", "negative": "_negative", "zero": "_zero"}
+"""Label, and suffix of the loss's metrics. Every trained token is in one of the three."""
 
 TOKEN_SHARES: Final = {
     "zero_gradient_tokens_total": "zero_gradient_fraction",
@@ -60,9 +60,6 @@ def observe_loss(metrics: Metrics, by_staleness: Mapping[str, Mapping[str, float
     """Count the tokens of a step, and show its ratios; a bucket without tokens shows NaN, not what it was."""
     for age in BUCKETS:
         found = by_staleness.get(age, {})
-        signed = sum(found.get(f"trained_tokens{suffix}", 0.0) for suffix in SIGNS.values())
-        rest = found.get("trained_tokens", 0.0) - signed
-        metrics.count("tokens_trained_total", rest, staleness=age, sign="zero")
         for sign, suffix in SIGNS.items():
             _observe_cell(metrics, found, suffix, {"staleness": age, "sign": sign})
 
