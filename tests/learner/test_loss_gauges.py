@@ -88,3 +88,32 @@ def test_the_gauges_of_means_are_over_every_trained_token(spec: dict[str, Any]) 
         found = {cell: value for cell, value in values(metrics, name).items() if not math.isnan(value)}
         mean = sum(weights[cell] * value for cell, value in found.items()) / TOKENS
         assert mean == pytest.approx(whole[key]), name
+
+
+@pytest.mark.parametrize(("name", "key"), [("bounded_ratio", "ess"), ("correction", "ess_correction")])
+def test_the_exported_sums_give_the_effective_sample_size_of_the_step_and_of_each_age(
+    name: str, key: str
+) -> None:
+    sums = sums_of({**ICEPOP, "objective": {"kind": "is", "anchor": "batch"}})
+    metrics = shown(sums)
+
+    def effective(ages: set[str]) -> float:
+        total_x, squares, tokens = (
+            sum(value for (age, _), value in values(metrics, series).items() if age in ages)
+            for series in (f"{name}_sum", f"{name}_squared_sum", "loss_tokens")
+        )
+        return total_x**2 / (tokens * squares)
+
+    by_age = finalize_by_staleness(sums)
+    assert len(by_age) > 1
+    assert effective(set(by_age)) == pytest.approx(finalize(sums)[key])
+    for age, found in by_age.items():
+        assert effective({age}) == pytest.approx(found[key])
+
+
+def test_the_sums_of_a_cell_without_tokens_are_0_and_its_gauges_nan() -> None:
+    metrics = shown(sums_of(CISPO, zero_share=1.0))
+    observe_loss(metrics, {})
+    assert set(values(metrics, "loss_tokens").values()) == {0.0}
+    assert set(values(metrics, "bounded_ratio_squared_sum").values()) == {0.0}
+    assert all(math.isnan(value) for value in values(metrics, "ratio_mean").values())

@@ -38,7 +38,8 @@ def finalize(sums: Mapping[str, Tensor]) -> dict[str, float]:
     zero_gradient_fraction: share of the trained tokens whose g is 0, by clipping, masks or corrections.
     dropped_fraction: share that a correction or a selection dropped. damped_fraction: see Surrogate.
     mean_ratio, p99_ratio, max_ratio, mean_log_ratio, mean_log_ratio_sq: of the ratio that is bounded.
-    mean_effective_weight: mean of c g / A. mean_correction: mean of c.
+    mean_ratio_sq: mean of r^2. mean_effective_weight: mean of c g / A.
+    mean_correction, mean_correction_sq: mean of c, and of c^2.
     ess, ess_correction: (sum x)^2 / (n sum x^2) for x = r and x = c, the share of tokens left effective.
     kl_rollout (KL(mu || pi)), kl_ref (KL(pi || ref)), entropy: nats per token, where they are known.
     router_shift: mean of rspo's gamma without its floor; 1 where the routers have not moved.
@@ -87,7 +88,7 @@ def _marginal(host: Mapping[str, Tensor], ages: slice, signs: slice) -> dict[str
     for end in ("low", "high"):
         metrics[f"clip_fraction_{end}"] = _share(flag[f"clipped_{end}"], trained)
         metrics[f"out_of_band_fraction_{end}"] = _share(flag[f"out_of_band_{end}"], trained)
-    for name in ("ratio", "log_ratio", "log_ratio_sq", "correction"):
+    for name in ("ratio", "ratio_sq", "log_ratio", "log_ratio_sq", "correction", "correction_sq"):
         metrics[f"mean_{name}"] = _share(value[name], trained)
     given = [name for name, known in zip(OPTIONAL, host["given"].tolist(), strict=True) if known]
     return metrics | {name: _share(value[name], trained) for name in given}
