@@ -62,7 +62,7 @@ def problems(*overrides: str) -> list[Problem]:
         (["rollout.environment=verbalized_sampling"], "rollout.environment", "evaluation.sampling"),
         (["learner.critic={}"], "learner.critic", "which the advantage batch_scaled does not read"),
         (
-            ["algorithm.preset=ppo", "algorithm.objective={kind: gspo}"],
+            ["algorithm.preset=ppo", "algorithm.objective={kind: gspo}", *FRESH],
             "algorithm.objective",
             "use ppo_clip, cispo or gspo_token",
         ),
@@ -91,7 +91,11 @@ def test_what_cannot_be_right_is_an_error(overrides: list[str], key: str, reason
     [
         (["algorithm.preset=telescope_grpo"], "algorithm.objective", "the gradient is biased"),
         (["algorithm.preset=telescope_gspo"], "algorithm.objective", "hardly ever moves"),
-        (["algorithm.objective={kind: gspo_token, clip_low: 0.2}"], "algorithm.objective", "0.2"),
+        (
+            ["algorithm.objective={kind: gspo_token, clip_low: 0.2, clip_high: 0.2}"],
+            "algorithm.objective",
+            "0.2",
+        ),
         (["algorithm.preset=gopo"], "algorithm.advantage", "tell right from wrong"),
         (["algorithm.reference={kind: ema}"], "algorithm.reference", "has no effect"),
         (
@@ -157,7 +161,8 @@ def test_what_is_doubtful_is_a_note(overrides: list[str], key: str, reason: str)
     "overrides",
     [
         ["algorithm.preset=decoupled_ppo"],
-        ["algorithm.preset=gspo"],
+        ["algorithm.preset=gspo", *FRESH],
+        ["algorithm.preset=decoupled_gspo"],
         ["algorithm.objective={kind: gspo, clip_low: null, clip_high: null}"],
         ["algorithm.objective.kind=pg", "staleness.pipeline_depth=0", "staleness.max_staleness=0"],
         ["algorithm.preset=telescope_grpo", "staleness.pipeline_depth=0", "staleness.max_staleness=0"],
@@ -175,7 +180,7 @@ def test_what_is_doubtful_is_a_note(overrides: list[str], key: str, reason: str)
         ["algorithm.preset=m2po", "algorithm.correction={kind: m2po, clip_high: 0.9}"],
         ["algorithm.preset=gdpo", "algorithm.shaping={dynamic_sampling: {}}"],
         ["algorithm.preset=ppo", "rollout.group_size=1"],
-        ["algorithm.preset=ppo", "algorithm.objective={kind: gspo_token}"],
+        ["algorithm.preset=ppo", "algorithm.objective={kind: gspo_token}", *FRESH],
         ["algorithm.preset=ppo", "algorithm.kl={coefficient: 0.1, placement: reward}"],
         ["algorithm.preset=ppo", "learner.critic={kind: model, warmup_steps: 4}", "learner.steps=5"],
         ["algorithm.preset=gdpo", "algorithm.kl={coefficient: 0.1}"],
