@@ -6,6 +6,7 @@ from queries import (
     SCOPE,
     STEPS,
     buckets,
+    effective_share,
     largest,
     metric,
     quantile,
@@ -31,6 +32,12 @@ def by_age(title: str, description: str, name: str, *, unit: str = "short", widt
     query = Query(expr=token_mean(name, by="staleness"), legend="age {{staleness}}")
     low, high = (0, 1) if unit == "percentunit" else (None, None)
     return lines(title, description, query, unit=unit, width=width, low=low, high=high)
+
+
+def effective_by_age(title: str, description: str, name: str, whole: Query) -> Panel:
+    """Effective sample size of a weight of the tokens, a line for each age, and one for the whole step."""
+    query = Query(expr=effective_share(name, by="staleness"), legend="age {{staleness}}")
+    return lines(title, description, query, whole, unit="percentunit", low=0, high=1)
 
 
 def share_by_age(title: str, description: str, name: str, *, width: int = 8) -> Panel:
@@ -129,17 +136,18 @@ DIVERGENCE = Row(
             "Mean squared log ratio, in nats²; half of it is another estimate of the divergence.",
             "log_ratio_squared_mean",
         ),
-        by_age(
+        effective_by_age(
             "Effective sample size",
-            "Share of the tokens that the ratios leave effective: 1 on-policy, low when few tokens dominate.",
-            "effective_sample_size",
-            unit="percentunit",
+            "Share of the tokens that the ratios leave effective: 1 on-policy, low when few tokens dominate; "
+            "the alert is on all ages together.",
+            "bounded_ratio",
+            Query(expr=f"max(slipstream:effective_sample_size{{{SCOPE}}})", legend="all ages"),
         ),
-        by_age(
+        effective_by_age(
             "Effective sample size of the corrections",
             "Share of the tokens that the weights of the corrections leave effective.",
-            "effective_sample_size_correction",
-            unit="percentunit",
+            "correction",
+            Query(expr=effective_share("correction"), legend="all ages"),
         ),
         by_age(
             "Effective weight",

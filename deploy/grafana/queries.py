@@ -73,9 +73,15 @@ def token_share(name: str, labels: str = "", *, by: str = "") -> str:
 def token_mean(name: str, *, by: str = "") -> str:
     """Mean over cells of a gauge of the loss, weighted by their tokens; cells without tokens are NaN."""
     known = f"({metric(name)} > -Inf)"
-    weights = f"rate({metric('tokens_trained_total')}[{STEPS}])"
+    weights = metric("loss_tokens")
     on = f"on ({', '.join(CELLS)})"
     return f"sum{_by(by)} ({known} * {on} {weights}) / sum{_by(by)} ({weights} and {on} {known})"
+
+
+def effective_share(name: str, *, by: str = "") -> str:
+    """Effective sample size of the weights `name` as a share of the tokens, (sum x)^2 / (n sum x^2)."""
+    tokens, squares = total("loss_tokens", by=by), total(f"{name}_squared_sum", by=by)
+    return f"{total(f'{name}_sum', by=by)} ^ 2 / ({tokens} * {squares} > 0)"
 
 
 def _by(labels: str) -> str:

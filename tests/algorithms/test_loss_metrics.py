@@ -8,16 +8,16 @@ import torch
 from slipstream.algorithms import finalize, merge, policy_loss
 
 RATIO = torch.tensor([0.5, 2.0, 8.0, 1.0, 3.0], dtype=torch.float64)
+ADVANTAGES = torch.tensor([-1.0, 1.0, -1.0, 1.0, 1.0])
 
 
 def metrics(spec: dict[str, Any], **arguments: Any) -> dict[str, float]:
     return policy_loss(
         {"aggregation": "token_mean", **spec},
         logprobs=RATIO.log(),
-        advantages=torch.tensor([-1.0, 1.0, -1.0, 1.0, 1.0]),
         mask=torch.tensor([1, 1, 1, 1, 0]),
         sequence_ids=torch.arange(5),
-        **({"rollout_logprobs": torch.zeros(5)} | arguments),
+        **({"advantages": ADVANTAGES, "rollout_logprobs": torch.zeros(5)} | arguments),
     ).metrics
 
 
@@ -37,11 +37,20 @@ def test_cispo_counts_capped_tokens_of_both_signs() -> None:
     assert value["mean_effective_weight"] == pytest.approx((0.5 + 1.5 + 1.5 + 1) / 4)
 
 
+def test_tokens_of_each_sign_are_counted_apart() -> None:
+    value = metrics({"objective": {"kind": "is"}}, advantages=torch.tensor([0.0, 1.0, 0.0, -1.0, 1.0]))
+    counts = [value[f"trained_tokens{suffix}"] for suffix in ("", "_positive", "_negative", "_zero")]
+    assert counts == [4, 1, 1, 2]
+    assert value["mean_ratio_zero"] == pytest.approx((0.5 + 8) / 2)
+    assert (value["zero_gradient_fraction"], value["zero_gradient_fraction_zero"]) == (0.5, 1.0)
+
+
 def test_ratio_moments_are_over_the_trained_tokens() -> None:
     # sum r = 11.5, sum r^2 = 0.25 + 4 + 64 + 1 = 69.25; log2 r = -1, 1, 3, 0: sum 3, squares 11
     value = metrics({"objective": {"kind": "is"}})
     assert value["mean_ratio"] == pytest.approx(11.5 / 4)
     assert value["max_ratio"] == pytest.approx(8.0)
+    assert value["mean_ratio_sq"] == pytest.approx(69.25 / 4)
     assert value["ess"] == pytest.approx(11.5**2 / (4 * 69.25))
     assert value["mean_log_ratio"] == pytest.approx(3 * log(2) / 4)
     assert value["mean_log_ratio_sq"] == pytest.approx(11 * log(2) ** 2 / 4)

@@ -40,6 +40,7 @@ TABLE = {
     "scalerl": ("batch_scaled", "cispo", (0, 5), "prompt_mean"),
     "gspo": ("grpo", "gspo", (0.9997, 1.0004), "seq_mean_token_mean"),
     "gspo_token": ("grpo", "gspo_token", (0.9997, 1.0004), "seq_mean_token_mean"),
+    "decoupled_gspo": ("grpo", "gspo", (0.9997, 1.0004), "seq_mean_token_mean"),
     "sapo": ("grpo", "sapo", (0, INF), "seq_mean_token_mean"),
     "gmpo": ("grpo", "gmpo", E04, "seq_mean_token_mean"),
     "rspo": ("grpo", "rspo", E04, "seq_mean_token_mean"),
@@ -103,13 +104,14 @@ def test_every_preset_is_a_valid_loss_of_exactly_its_parts(name: str) -> None:
     assert resolve_advantage({"preset": name}) == preset.advantage
 
 
-def test_only_three_presets_take_the_ratio_to_the_learner() -> None:
+def test_only_four_presets_take_the_ratio_to_the_learner() -> None:
     anchored = {name for name, preset in PRESETS.items() if anchor_of(preset.objective) == "batch"}
-    assert anchored == {"rspo", "decoupled_ppo", "icepop"}
+    assert anchored == {"rspo", "decoupled_gspo", "decoupled_ppo", "icepop"}
 
 
 def test_corrections_and_regularisers_are_where_the_sources_have_them() -> None:
     assert {name: preset.corrections for name, preset in PRESETS.items() if preset.corrections} == {
+        "decoupled_gspo": (Tis(level="geometric", cap=2.0),),
         "decoupled_ppo": (Tis(level="token", cap=2.0),),
         "icepop": (IcePop(low=0.5, high=5.0),),
         "m2po": (M2po(threshold=0.04, scope="harmful"),),

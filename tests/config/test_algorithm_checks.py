@@ -94,12 +94,12 @@ def problems(*overrides: str) -> list[Problem]:
         (["rollout.environment=verbalized_sampling"], "rollout.environment", "evaluation.sampling"),
         (["learner.critic={}"], "learner.critic", "which the advantage batch_scaled does not read"),
         (
-            ["algorithm.preset=ppo", "algorithm.objective={kind: gspo}"],
+            ["algorithm.preset=ppo", "algorithm.objective={kind: gspo}", *FRESH],
             "algorithm.objective",
             "use ppo_clip, cispo or gspo_token",
         ),
         (
-            ["algorithm.advantage={kind: optimal_token}", "algorithm.objective={kind: gspo}"],
+            ["algorithm.advantage={kind: optimal_token}", "algorithm.objective={kind: gspo}", *FRESH],
             "algorithm.objective",
             "optimal_token one advantage a token",
         ),
@@ -128,7 +128,11 @@ def test_what_cannot_be_right_is_an_error(overrides: list[str], key: str, reason
     [
         (["algorithm.preset=telescope_grpo"], "algorithm.objective", "the gradient is biased"),
         (["algorithm.preset=telescope_gspo"], "algorithm.objective", "hardly ever moves"),
-        (["algorithm.objective={kind: gspo_token, clip_low: 0.2}"], "algorithm.objective", "0.2"),
+        (
+            ["algorithm.objective={kind: gspo_token, clip_low: 0.2, clip_high: 0.2}"],
+            "algorithm.objective",
+            "0.2",
+        ),
         (
             ["algorithm.objective={kind: sapo, tau_pos: 1.1}"],
             "algorithm.objective.tau_neg",
@@ -222,7 +226,6 @@ def test_what_is_doubtful_is_a_note(overrides: list[str], key: str, reason: str)
     "overrides",
     [
         ["algorithm.preset=decoupled_ppo"],
-        ["algorithm.preset=gspo"],
         ["algorithm.preset=ppo", "learner.epochs=4", "learner.minibatches=4"],
         ["algorithm.advantage={kind: optimal_token}"],
         ["algorithm.clip_cov={share: 0.01}", "algorithm.kl_cov={}"],
@@ -232,6 +235,8 @@ def test_what_is_doubtful_is_a_note(overrides: list[str], key: str, reason: str)
         ["algorithm.preset=decoupled_ppo", "algorithm.correction=[{kind: tis}, {kind: outlier_tokens}]"],
         ["algorithm.preset=sapo"],
         ["algorithm.objective={kind: sapo, tau_pos: 1, tau_neg: 1}"],
+        ["algorithm.preset=gspo", *FRESH],
+        ["algorithm.preset=decoupled_gspo"],
         ["algorithm.objective={kind: gspo, clip_low: null, clip_high: null}"],
         ["algorithm.objective.kind=pg", "staleness.pipeline_depth=0", "staleness.max_staleness=0"],
         ["algorithm.preset=telescope_grpo", "staleness.pipeline_depth=0", "staleness.max_staleness=0"],
@@ -249,7 +254,7 @@ def test_what_is_doubtful_is_a_note(overrides: list[str], key: str, reason: str)
         ["algorithm.preset=m2po", "algorithm.correction={kind: m2po, clip_high: 0.9}"],
         ["algorithm.preset=gdpo", "algorithm.shaping={dynamic_sampling: {}}"],
         ["algorithm.preset=ppo", "rollout.group_size=1"],
-        ["algorithm.preset=ppo", "algorithm.objective={kind: gspo_token}"],
+        ["algorithm.preset=ppo", "algorithm.objective={kind: gspo_token}", *FRESH],
         ["algorithm.preset=ppo", "algorithm.kl={coefficient: 0.1, placement: reward}"],
         ["algorithm.preset=ppo", "learner.critic={kind: model, warmup_steps: 4}", "learner.steps=5"],
         ["algorithm.preset=gdpo", "algorithm.kl={coefficient: 0.1}"],

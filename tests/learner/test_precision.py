@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from learner.fakes import config_with, contrast, save
+from learner.fakes import completion, config_with, contrast, group, save
+from learner.test_step import on_policy
 from safetensors.torch import load_file
 from slipstream.learner.checkpoints.checkpoint import State
 from slipstream.learner.export import export, main
@@ -74,3 +75,28 @@ def test_saving_changes_nothing_of_the_policy(new_policy: Callable[[], Policy], 
     before = {name: tensor.clone() for name, tensor in policy.named_tensors()}
     policy.save(tmp_path, dtype=torch.bfloat16)
     assert all(torch.equal(before[name], tensor) for name, tensor in policy.named_tensors())
+
+
+def test_rounding_alone_costs_gspo_gradient_and_decoupled_gspo_none(
+    tiny_dir: Path, new_policy: Callable[[], Policy]
+) -> None:
+    """The rollout's logprobs are those of the same weights in float32, and the trunk is in bfloat16."""
+    answers = [(tuple(range(5 + i, 29 + i)), float(i % 2)) for i in range(12)]
+    groups = on_policy(
+        new_policy(),
+        [
+            group(*(completion(tokens, reward=reward) for tokens, reward in answers[i : i + 4]), name=f"g{i}")
+            for i in (0, 4, 8)
+        ],
+    )
+
+    def without_gradient(preset: str) -> float:
+        config = config_with(
+            "model.dtype=bfloat16", model={"path": str(tiny_dir)}, algorithm={"preset": preset}
+        )
+        metrics = TrainingStep(load_trained(config, device=CPU), config).train(groups, version=0).metrics
+        assert metrics["kl_rollout"] > 1e-7
+        return metrics["zero_gradient_fraction"]
+
+    assert without_gradient("gspo") > 0.2
+    assert without_gradient("decoupled_gspo") == 0

@@ -164,6 +164,7 @@ def test_the_metrics_of_a_step_are_those_of_its_row(tmp_path: Path) -> None:
         "trained_tokens": 10.0,
         "trained_tokens_positive": 6.0,
         "trained_tokens_negative": 3.0,
+        "trained_tokens_zero": 1.0,
         "clip_fraction_low_negative": 1 / 3,
         "clip_fraction_high_positive": 0.5,
         "mean_ratio_positive": 1.25,

@@ -457,6 +457,7 @@ LOSS_MUTANTS: Final = (
         '"_positive": slice(2, 3), "_negative": slice(0, 1)',
         '"_positive": slice(0, 1), "_negative": slice(2, 3)',
     ),
+    _metric("metrics: no advantage is a negative one", "metrics.py", "slice(1, 2)}", "slice(0, 1)}"),
     _metric(
         "metrics: maxima are added", "metrics.py", 'frozenset({"max_ratio", "given"})', 'frozenset({"given"})'
     ),

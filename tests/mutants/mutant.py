@@ -16,14 +16,35 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-SOURCES: Final = Path("services/slipstream/algorithms")
 SECONDS: Final = 1200.0
 """After so long a run has told nothing."""
 
 _FORKS = get_context("forkserver")
-_FORKS.set_forkserver_preload(["hypothesis", "pytest", "torch"])
+_FORKS.set_forkserver_preload(["hypothesis", "pytest", "torch", "transformers"])
 
 _WRONG_SOURCES: Final = 99
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """A part of the sources with faults, and the tests that have to notice them. Paths are from the root."""
+
+    sources: Path
+    tests: Path
+    beside: tuple[Path, ...]
+    """What the tests need besides both."""
+
+
+ALGORITHMS: Final = Room(
+    sources=Path("services/slipstream/algorithms"),
+    tests=Path("tests/algorithms"),
+    beside=(Path("services/slipstream/__init__.py"), Path("pyproject.toml")),
+)
+LEARNER: Final = Room(
+    sources=Path("services/slipstream/learner"),
+    tests=Path("tests/learner"),
+    beside=(Path("services/slipstream"), Path("tests/embedded_redis.py"), Path("pyproject.toml")),
+)
 
 
 class Outcome(Enum):
@@ -37,7 +58,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutant:
-    """A replacement in one file of the algorithms, which has to make one of the tests fail."""
+    """A replacement in one file of a room's sources, which has to make one of its tests fail."""
 
     name: str
     """What is wrong then."""
@@ -46,7 +67,13 @@ class Mutant:
     """Must be there exactly once."""
     new: str
     tests: tuple[str, ...]
-    """Files of tests/algorithms, the quickest to notice first."""
+    """Files of the room's tests, the quickest to notice first."""
+    room: Room = ALGORITHMS
+
+    @property
+    def path(self) -> Path:
+        """The file, from the root."""
+        return self.room.sources / self.file
 
     def apply(self, source: str) -> str:
         """Return the source with the fault in it. Raises ValueError unless `old` is there exactly once."""
@@ -58,25 +85,27 @@ class Mutant:
 
 def outcome_of(mutant: Mutant, folder: Path) -> tuple[Outcome, str]:
     """Run the mutant's tests in an empty folder; return what came of it and what pytest printed."""
-    target = folder / SOURCES / mutant.file
-    copy_sources(folder)
+    target = folder / mutant.path
+    copy_sources(folder, mutant.room)
     target.write_text(mutant.apply(target.read_text()))
-    return run_tests(folder, mutant.tests)
+    return run_tests(folder, mutant.room, mutant.tests)
 
 
-def copy_sources(folder: Path) -> None:
-    """Copy the algorithms and their tests into an empty folder."""
+def copy_sources(folder: Path, room: Room) -> None:
+    """Copy a room's sources and tests into an empty folder."""
     ignore = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / SOURCES, folder / SOURCES, ignore=ignore)
-    shutil.copy(ROOT / SOURCES.parent / "__init__.py", folder / SOURCES.parent)
-    shutil.copytree(ROOT / "tests/algorithms", folder / "tests/algorithms", ignore=ignore)
-    shutil.copy(ROOT / "pyproject.toml", folder)
+    for path in (room.sources, room.tests, *room.beside):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / path).is_dir():
+            shutil.copytree(ROOT / path, folder / path, ignore=ignore, dirs_exist_ok=True)
+        else:
+            shutil.copy(ROOT / path, folder / path)
 
 
-def run_tests(folder: Path, tests: tuple[str, ...]) -> tuple[Outcome, str]:
+def run_tests(folder: Path, room: Room, tests: tuple[str, ...]) -> tuple[Outcome, str]:
     """Run files of the copied tests up to the first failure."""
     log = folder / "log"
-    process = _FORKS.Process(target=_run, args=(folder, log, [f"tests/algorithms/{name}" for name in tests]))
+    process = _FORKS.Process(target=_run, args=(folder, log, [str(room.tests / name) for name in tests]))
     process.start()
     process.join(SECONDS)
     if process.is_alive():

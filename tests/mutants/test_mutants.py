@@ -7,13 +7,24 @@ from pathlib import Path
 
 import pytest
 from mutants.advantage_mutants import ADVANTAGE_MUTANTS
+from mutants.learner_mutants import LEARNER_MUTANTS
 from mutants.loss_mutants import LOSS_MUTANTS
-from mutants.mutant import ROOT, SOURCES, Mutant, Outcome, copy_sources, outcome_of, run_tests
+from mutants.mutant import (
+    ALGORITHMS,
+    LEARNER,
+    ROOT,
+    Mutant,
+    Outcome,
+    Room,
+    copy_sources,
+    outcome_of,
+    run_tests,
+)
 from mutants.objective_mutants import OBJECTIVE_MUTANTS
 
 pytestmark = pytest.mark.mutants
 
-MUTANTS = (*OBJECTIVE_MUTANTS, *LOSS_MUTANTS, *ADVANTAGE_MUTANTS)
+MUTANTS = (*OBJECTIVE_MUTANTS, *LOSS_MUTANTS, *ADVANTAGE_MUTANTS, *LEARNER_MUTANTS)
 
 Runs = dict[str, Future[tuple[Outcome, str]]]
 
@@ -35,19 +46,20 @@ def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_the_tests_notice(mutant: Mutant, runs: Runs) -> None:
     outcome, log = runs[mutant.name].result()
-    assert outcome is Outcome.CAUGHT, f"{mutant.name}: {outcome.value}\n{mutant.file}: {mutant.new}\n{log}"
+    assert outcome is Outcome.CAUGHT, f"{mutant.name}: {outcome.value}\n{mutant.path}: {mutant.new}\n{log}"
 
 
-def test_without_a_mutant_the_tests_pass(tmp_path: Path) -> None:
-    copy_sources(tmp_path)
-    tests = tuple(dict.fromkeys(name for mutant in MUTANTS for name in mutant.tests))
-    outcome, log = run_tests(tmp_path, tests)
+@pytest.mark.parametrize("room", [ALGORITHMS, LEARNER], ids=["algorithms", "learner"])
+def test_without_a_mutant_the_tests_pass(room: Room, tmp_path: Path) -> None:
+    copy_sources(tmp_path, room)
+    tests = tuple(dict.fromkeys(name for mutant in MUTANTS if mutant.room == room for name in mutant.tests))
+    outcome, log = run_tests(tmp_path, room, tests)
     assert outcome is Outcome.SURVIVED, log
 
 
 def test_every_mutant_fits_the_sources_and_has_its_own_name() -> None:
     for mutant in MUTANTS:
-        changed = mutant.apply((ROOT / SOURCES / mutant.file).read_text())
+        changed = mutant.apply((ROOT / mutant.path).read_text())
         compile(changed, mutant.file, "exec")
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= 40
 

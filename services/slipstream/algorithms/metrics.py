@@ -15,7 +15,7 @@ from slipstream.algorithms.tally import AGES, BINS, BINS_PER_UNIT, FLAGS, OPTION
 REDUCED_BY_MAX: Final = frozenset({"max_ratio", "given"})
 """The sums that are reduced by their maximum; every other one is added."""
 
-SIGNS: Final = {"": slice(None), "_positive": slice(2, 3), "_negative": slice(0, 1)}
+SIGNS: Final = {"": slice(None), "_positive": slice(2, 3), "_negative": slice(0, 1), "_zero": slice(1, 2)}
 """Suffix of a metric, and which of the cells A < 0, A = 0, A > 0 it is over."""
 
 
@@ -31,14 +31,15 @@ def merge(parts: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
 def finalize(sums: Mapping[str, Tensor]) -> dict[str, float]:
     """Turn sums into the metrics of a dashboard; a share of no tokens is 0.
 
-    Each also comes with the suffixes _positive and _negative, over the tokens with A > 0 and with A < 0.
+    Each also comes with the suffixes _positive, _negative and _zero, by the sign of the advantage.
     tokens, trained_tokens: of the batch, and those of them that were not over age; over_age_fraction.
     clip_fraction_low, clip_fraction_high: share of trained tokens on which that end of the band took effect.
     out_of_band_fraction_low, out_of_band_fraction_high: share whose ratio is outside, whatever A's sign.
     zero_gradient_fraction: share of the trained tokens whose g is 0, by clipping, masks or corrections.
     dropped_fraction: share that a correction or a selection dropped. damped_fraction: see Surrogate.
     mean_ratio, p99_ratio, max_ratio, mean_log_ratio, mean_log_ratio_sq: of the ratio that is bounded.
-    mean_effective_weight: mean of c g / A. mean_correction: mean of c.
+    mean_ratio_sq: mean of r^2. mean_effective_weight: mean of c g / A.
+    mean_correction, mean_correction_sq: mean of c, and of c^2.
     ess, ess_correction: (sum x)^2 / (n sum x^2) for x = r and x = c, the share of tokens left effective.
     kl_rollout (KL(mu || pi)), kl_ref (KL(pi || ref)), entropy: nats per token, where they are known.
     router_shift: mean of rspo's gamma without its floor; 1 where the routers have not moved.
@@ -87,7 +88,7 @@ def _marginal(host: Mapping[str, Tensor], ages: slice, signs: slice) -> dict[str
     for end in ("low", "high"):
         metrics[f"clip_fraction_{end}"] = _share(flag[f"clipped_{end}"], trained)
         metrics[f"out_of_band_fraction_{end}"] = _share(flag[f"out_of_band_{end}"], trained)
-    for name in ("ratio", "log_ratio", "log_ratio_sq", "correction"):
+    for name in ("ratio", "ratio_sq", "log_ratio", "log_ratio_sq", "correction", "correction_sq"):
         metrics[f"mean_{name}"] = _share(value[name], trained)
     given = [name for name, known in zip(OPTIONAL, host["given"].tolist(), strict=True) if known]
     return metrics | {name: _share(value[name], trained) for name in given}

@@ -1,10 +1,30 @@
-"""What bfloat16 does to a ratio: engine and learner round differently, which alone leaves a narrow band."""
+"""Bands that are left before anything has been learned: by the rounding of bfloat16, and by age alone.
+
+Engine and learner round in other places. With equal weights the log ratio z = log(learner) - log(engine) of a
+token sampled by the engine has E[z] = -KL, which is -E[z^2] / 2 for differences as small as these: the ratio
+is below 1 on average, and for long sequences the mean of z tends to that, not to 0.
+"""
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
-from slipstream.algorithms.spec import Gmpo, Gspo, GspoToken, PpoClip, RolloutIs, Rspo, anchor_of, band
+from slipstream.algorithms.spec import (
+    GeometricRejection,
+    Gmpo,
+    Gspo,
+    GspoToken,
+    IcePop,
+    Mis,
+    Opsm,
+    PpoClip,
+    RolloutIs,
+    Rspo,
+    anchor_of,
+    band,
+)
+from slipstream.algorithms.spec.correction import Level
 from slipstream.config.problem import Problem
 from slipstream.config.schema import RunConfig
 
@@ -14,40 +34,156 @@ NOTEWORTHY: Final = 0.05
 """Share of the tokens without a gradient, for this reason alone, from which a note is worth reading."""
 CLIPPED: Final = (PpoClip, RolloutIs, Gspo, GspoToken, Gmpo, Rspo)
 """Objectives without a gradient beyond their band; the others weigh what is there."""
+NARROW_CLIP: Final = 1e-3
+"""A clip of a sequence's ratio that what is learned in one version leaves: GSPO's is narrower."""
+DECOUPLED: Final = (
+    "set the objective's anchor to batch and algorithm.correction to {kind: tis, level: geometric}, as the "
+    "preset decoupled_gspo has them"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Band:
+    """Where tokens keep their gradient, of the ratio of learner to engine at equal weights."""
+
+    name: str
+    key: str
+    low: float
+    high: float
+    level: Level
+    """Of a token, of the product over its sequence, or of the geometric mean over it."""
+    remedy: str
+    low_drops: tuple[bool, bool] = (True, True)
+    """Whether a ratio below the band costs the gradient where the advantage is positive, where negative."""
+    high_drops: tuple[bool, bool] = (True, True)
+    """Likewise above it."""
+
+    def lost(self, tokens: int) -> tuple[float, float]:
+        """Shares without a gradient in answers of so many tokens: A > 0, A < 0."""
+        mean, noise = self.log_ratio(tokens)
+        below, above = outside(self.low, self.high, mean, noise)
+        positive, negative = (
+            below * low + above * high for low, high in zip(self.low_drops, self.high_drops, strict=True)
+        )
+        return positive, negative
+
+    def log_ratio(self, tokens: int) -> tuple[float, float]:
+        """Mean and standard deviation of the log ratio in nats, if those of the tokens are independent."""
+        added = tokens if self.level == "sequence" else 1
+        averaged = tokens if self.level == "geometric" else 1
+        return -added * MISMATCH / 2, math.sqrt(added * MISMATCH / averaged)
+
+    def ratio(self, tokens: int) -> str:
+        """What the band is of, in words."""
+        return {
+            "token": "the log ratio of a token",
+            "sequence": f"the sum of the log ratios of {tokens} tokens",
+            "geometric": f"the mean log ratio of {tokens} tokens",
+        }[self.level]
 
 
 def narrow_band(config: RunConfig) -> Iterator[Problem]:
-    """A band of the ratio to the rollout's logprobs that the difference of two implementations leaves."""
-    objective = config.algorithm.resolved_objective()
-    if config.model.dtype != "bfloat16" or not isinstance(objective, CLIPPED):
+    """Bands around the rollout's logprobs that rounding leaves, or the age of the tokens."""
+    rounded = config.model.dtype == "bfloat16"
+    noted = list(_left_by_rounding(config)) if rounded else []
+    yield from noted
+    if not any(problem.key == "algorithm.objective" for problem in noted):
+        yield from _left_by_age(config)
+
+
+def outside(low: float, high: float, mean: float, noise: float) -> tuple[float, float]:
+    """Shares below and above a band of the ratio, whose log is normal with this mean and deviation."""
+    below = 0.0 if low <= 0 else math.erfc((mean - math.log(low)) / (noise * math.sqrt(2))) / 2
+    above = 0.0 if math.isinf(high) else math.erfc((math.log(high) - mean) / (noise * math.sqrt(2))) / 2
+    return below, above
+
+
+def _left_by_rounding(config: RunConfig) -> Iterator[Problem]:
+    tokens = config.rollout.max_new_tokens
+    for part in (*_objective(config), *_corrections(config)):
+        positive, negative = part.lost(tokens)
+        if (positive + negative) / 2 < NOTEWORTHY:
+            continue
+        mean, noise = part.log_ratio(tokens)
+        lost = f"{100 * positive:.0f} % of the tokens"
+        if positive != negative:
+            lost += f" with a positive and {100 * negative:.0f} % of those with a negative advantage"
+        yield Problem(
+            key=part.key,
+            reason=f"{part.name} has the band [{part.low:g}, {part.high:g}] around the rollout's logprobs, "
+            f"and in bfloat16 engine and learner differ at equal weights: {part.ratio(tokens)} has a mean of "
+            f"{mean:.2g} and a standard deviation of {noise:.2g}, so that {lost} have no gradient before "
+            "anything has changed",
+            remedy=part.remedy,
+            severity="note",
+        )
+
+
+def _left_by_age(config: RunConfig) -> Iterator[Problem]:
+    objective, oldest = config.algorithm.resolved_objective(), config.staleness.max_staleness
+    if not isinstance(objective, Gspo | GspoToken) or anchor_of(objective) != "rollout" or not oldest:
         return
-    if anchor_of(objective) != "rollout":
+    clips = [clip for clip in (objective.clip_low, objective.clip_high) if clip is not None]
+    if not any(clip <= NARROW_CLIP for clip in clips):
         return
     low, high = band(objective)
-    sequence = isinstance(objective, Gspo | GspoToken)
-    tokens = config.rollout.max_new_tokens if sequence else 1
-    noise = math.sqrt(MISMATCH / tokens)
-    lost = share_lost(low, high, noise)
-    if lost < NOTEWORTHY:
-        return
-    what = f"the mean of {tokens} tokens" if sequence else "a token"
     yield Problem(
         key="algorithm.objective",
-        reason=f"{objective.kind} has the band [{low:g}, {high:g}] around the rollout's logprobs, and in "
-        f"bfloat16 engine and learner differ at equal weights: the log ratio of {what} has a standard "
-        f"deviation of about {noise:.1g}, so that {100 * lost:.0f} % of the tokens have no gradient before "
-        "anything has changed",
-        remedy="set model.dtype to float32, widen the band, or set the anchor to batch with a correction "
-        "such as tis",
+        reason=f"{objective.kind} has the band [{low:g}, {high:g}] around the rollout's logprobs; so narrow "
+        "a band is for the ratio between the minibatches of one batch, and here tokens train that are up to "
+        f"{oldest} versions old: what is learned in a version or two leaves the band, and about two thirds "
+        "of the quickstart's tokens had no gradient (docs/benchmarks.md, accuracy against staleness)",
+        remedy=DECOUPLED,
         severity="note",
     )
 
 
-def share_lost(low: float, high: float, noise: float) -> float:
-    """Share without a gradient: above the band where the advantage is positive, below it where negative.
+def _objective(config: RunConfig) -> Iterator[Band]:
+    objective = config.algorithm.resolved_objective()
+    if not isinstance(objective, CLIPPED) or anchor_of(objective) != "rollout":
+        return
+    low, high = band(objective)
+    sequence = isinstance(objective, Gspo | GspoToken)
+    by_sign = not isinstance(objective, RolloutIs)
+    widen = "set model.dtype to float32, widen the band, or set the anchor to batch with a correction"
+    yield Band(
+        name=objective.kind,
+        key="algorithm.objective",
+        low=low,
+        high=high,
+        level="geometric" if sequence else "token",
+        low_drops=(not by_sign, True),
+        high_drops=(True, not by_sign),
+        remedy=DECOUPLED if sequence else widen,
+    )
 
-    `noise`: standard deviation of a normal log ratio around 0; both signs are equally likely.
-    """
-    above = 0.0 if math.isinf(high) else math.erfc(math.log(high) / (noise * math.sqrt(2))) / 2
-    below = 0.0 if low <= 0 else math.erfc(-math.log(low) / (noise * math.sqrt(2))) / 2
-    return (above + below) / 2
+
+def _corrections(config: RunConfig) -> Iterator[Band]:
+    for part in config.algorithm.resolved_corrections():
+        if isinstance(part, Opsm):
+            yield Band(
+                name=part.kind,
+                key="algorithm.correction.delta",
+                low=math.exp(-part.delta),
+                high=math.inf,
+                level="geometric",
+                low_drops=(False, True),
+                remedy="set model.dtype to float32, or raise delta",
+            )
+        elif isinstance(part, Mis | IcePop | GeometricRejection):
+            wider = " (mixtures of experts take [0.99, 1.01])" if isinstance(part, GeometricRejection) else ""
+            yield Band(
+                name=part.kind,
+                key="algorithm.correction",
+                low=part.low or 0.0,
+                high=part.high,
+                level=_level(part),
+                remedy=f"set model.dtype to float32, or widen the band{wider}",
+            )
+
+
+def _level(correction: Mis | IcePop | GeometricRejection) -> Level:
+    """Over what it takes the ratio."""
+    if isinstance(correction, Mis):
+        return correction.level
+    return "token" if isinstance(correction, IcePop) else "geometric"

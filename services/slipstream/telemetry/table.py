@@ -72,8 +72,11 @@ TABLE: dict[str, Metric] = {
             "kl_rollout": "KL(rollout || current) in nats a token, estimated by k3",
             "kl_reference": "KL(current || reference) in nats a token, estimated by k3",
             "router_shift_mean": "rspo's weight by the shift of the routers, 1 where they rest",
-            "effective_sample_size": "Share of the tokens that the ratios leave effective",
-            "effective_sample_size_correction": "Share of the tokens that the corrections leave effective",
+            "loss_tokens": "Trained tokens",
+            "bounded_ratio_sum": "Sum over the trained tokens of the ratio that the objective bounds",
+            "bounded_ratio_squared_sum": "Sum of the squares of that ratio",
+            "correction_sum": "Sum over the trained tokens of the weight of the corrections",
+            "correction_squared_sum": "Sum of the squares of that weight",
             "effective_weight_mean": "Mean factor of the advantage in the gradient",
             "damped_fraction": "Share of tokens whose soft weight is nearly closed",
         }.items()

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Final
 
 from slipstream.algorithms.presets.preset import Preset
-from slipstream.algorithms.spec import Gmpo, Grpo, Gspo, GspoToken, Rspo, Vespo
+from slipstream.algorithms.spec import Gmpo, Grpo, Gspo, GspoToken, Rspo, Tis, Vespo
 
 MINIBATCHES: Final = (
     "the paper has 4 minibatches (learner.minibatches: 4) and takes the ratio to the learner's policy"
@@ -18,7 +18,19 @@ SEQUENCE: Final[Mapping[str, Preset]] = MappingProxyType(
             objective=Gspo(),
             aggregation="seq_mean_token_mean",
             source="Group Sequence Policy Optimization, arXiv:2507.18071",
-            note=f"{MINIBATCHES}; against the rollout policy most sequences leave so small a band.",
+            note=f"{MINIBATCHES}; against the rollout policy most sequences leave so small a band, and "
+            "decoupled_gspo is the preset for stale data.",
+        ),
+        "decoupled_gspo": Preset(
+            advantage=Grpo(),
+            objective=Gspo(anchor="batch"),
+            aggregation="seq_mean_token_mean",
+            corrections=(Tis(level="geometric"),),
+            source="Group Sequence Policy Optimization, arXiv:2507.18071, decoupled as in AReaL, "
+            "arXiv:2505.24298",
+            note="the band holds what the minibatches of a batch change (the paper has 4; with "
+            "learner.minibatches: 1 every ratio is 1). Staleness and the difference of engine and learner "
+            "are in the weight: the geometric mean of the sequence's ratios, at most 2.",
         ),
         "gspo_token": Preset(
             advantage=Grpo(),

@@ -7,8 +7,8 @@ from typing import Final
 from slipstream.algorithms.staleness import BUCKETS
 from slipstream.telemetry.metrics import Metrics
 
-SIGNS: Final = {"positive": "_positive", "negative": "_negative"}
-"""Label, and suffix of the loss's metrics. A token with an advantage of 0 is in neither."""
+SIGNS: Final = {"positive": "_positive", "negative": "_negative", "zero": "_zero"}
+"""Label, and suffix of the loss's metrics. Every trained token is in one of the three."""
 
 TOKEN_SHARES: Final = {
     "zero_gradient_tokens_total": "zero_gradient_fraction",
@@ -26,13 +26,21 @@ GAUGES: Final = {
     "log_ratio_squared_mean": "mean_log_ratio_sq",
     "kl_rollout": "kl_rollout",
     "kl_reference": "kl_ref",
-    "effective_sample_size": "ess",
-    "effective_sample_size_correction": "ess_correction",
     "effective_weight_mean": "mean_effective_weight",
     "damped_fraction": "damped_fraction",
     "router_shift_mean": "router_shift",
 }
 """Prometheus name of each gauge, and its name in metrics.jsonl."""
+SUMS: Final = {
+    "bounded_ratio_sum": "mean_ratio",
+    "bounded_ratio_squared_sum": "mean_ratio_sq",
+    "correction_sum": "mean_correction",
+    "correction_squared_sum": "mean_correction_sq",
+}
+"""Prometheus name of each sum over the tokens of a cell, and the name of their mean in metrics.jsonl.
+
+An effective sample size is (sum x)^2 / (n sum x^2) of all tokens together; those of cells have no mean that
+says as much. n is `loss_tokens`."""
 
 DIVERSITY: Final = (
     "token_entropy",
@@ -60,9 +68,6 @@ def observe_loss(metrics: Metrics, by_staleness: Mapping[str, Mapping[str, float
     """Count the tokens of a step, and show its ratios; a bucket without tokens shows NaN, not what it was."""
     for age in BUCKETS:
         found = by_staleness.get(age, {})
-        signed = sum(found.get(f"trained_tokens{suffix}", 0.0) for suffix in SIGNS.values())
-        rest = found.get("trained_tokens", 0.0) - signed
-        metrics.count("tokens_trained_total", rest, staleness=age, sign="zero")
         for sign, suffix in SIGNS.items():
             _observe_cell(metrics, found, suffix, {"staleness": age, "sign": sign})
 
@@ -77,5 +82,8 @@ def _observe_cell(
     for name, share in SIDE_SHARES.items():
         for side in ("low", "high"):
             metrics.count(name, trained * found.get(f"{share}_{side}{suffix}", 0.0), side=side, **labels)
+    metrics.set("loss_tokens", trained, **labels)
+    for name, mean in SUMS.items():
+        metrics.set(name, trained * found.get(f"{mean}{suffix}", 0.0) if trained else 0.0, **labels)
     for name, metric in GAUGES.items():
         metrics.set(name, found.get(f"{metric}{suffix}", math.nan) if trained else math.nan, **labels)

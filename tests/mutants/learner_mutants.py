@@ -1,0 +1,203 @@
+"""Faults in the mathematics of a training step: counts, shaping, shares, memory, what is looked at when."""
+
+from typing import Final
+
+from mutants.mutant import LEARNER, Mutant
+
+_STEP: Final = (
+    "test_worked_step.py",
+    "test_batch.py",
+    "test_algorithm_in_a_step.py",
+    "test_step.py",
+)
+_CRITIC: Final = ("test_critic.py",)
+
+
+def _learner(name: str, file: str, old: str, new: str, tests: tuple[str, ...] = _STEP) -> Mutant:
+    return Mutant(name=name, file=file, old=old, new=new, tests=tests, room=LEARNER)
+
+
+def _step(name: str, old: str, new: str) -> Mutant:
+    return _learner(name, "training/step.py", old, new)
+
+
+def _rewards(name: str, old: str, new: str) -> Mutant:
+    return _learner(name, "training/rewards.py", old, new)
+
+
+def _assignment(name: str, old: str, new: str) -> Mutant:
+    return _learner(name, "training/assignment.py", old, new)
+
+
+def _passes(name: str, old: str, new: str) -> Mutant:
+    return _learner(name, "training/passes.py", old, new)
+
+
+def _batch(name: str, old: str, new: str) -> Mutant:
+    return _learner(name, "batches/batch.py", old, new)
+
+
+def _gauges(name: str, old: str, new: str) -> Mutant:
+    return _learner(name, "training/loss_metrics.py", old, new, ("test_loss_gauges.py",))
+
+
+LEARNER_MUTANTS: Final = (
+    _step("step: rows for sequences", "sequences=len(sequences), prompts", "sequences=len(rows), prompts"),
+    _step(
+        "step: prompts for sequences", "sequences=len(sequences), prompts", "sequences=len(totals), prompts"
+    ),
+    _step("step: sequences for prompts", "prompts=len(totals)", "prompts=len(sequences)"),
+    _step("step: one token more", "tokens=sum(totals.values())", "tokens=1 + sum(totals.values())"),
+    _step(
+        "step: prompts of other rows",
+        "prompt_tokens_B=row.prompt_tokens_B)",
+        "prompt_tokens_B=minibatch.rows[0].prompt_tokens_B[:1].expand_as(row.prompt_tokens_B))",
+    ),
+    _step(
+        "step: every minibatch is looked at after the update of the one before",
+        "split(sequences, self._config.learner.minibatches)]",
+        "split(sequences, 1)]",
+    ),
+    _step("step: the bound of m2po is of the start", "updated=record.updates > 0", "updated=False"),
+    _step(
+        "step: the ages of the version after",
+        "row_staleness(row, version)",
+        "row_staleness(row, version + 1)",
+    ),
+    _step(
+        "step: the rate of the version before",
+        "_set_learning_rate(version + 1)",
+        "_set_learning_rate(version)",
+    ),
+    _step("step: corrections ignore the batch's bound", "m2po_limit=limit,", "m2po_limit=None,"),
+    _step(
+        "step: the entropy coefficient is the start's",
+        "coefficient = self.memory.active_entropy(self._loss.entropy)\n        for",
+        "coefficient = self._loss.entropy.coefficient if self._loss.entropy else 0.0\n        for",
+    ),
+    _rewards(
+        "rewards: length with environment tokens",
+        "[sum(c.mask) for _, _, c in everything]",
+        "[len(c.mask) for _, _, c in everything]",
+    ),
+    _rewards(
+        "rewards: overlong with environment tokens",
+        "soft_overlong(sum(c.mask), ramp)",
+        "soft_overlong(len(c.mask), ramp)",
+    ),
+    _rewards("rewards: overlong without its factor", "weight=ramp.factor)", "weight=1.0)"),
+    _rewards(
+        "rewards: a component says something of a withheld answer",
+        "self.total_B.isnan(), torch.nan,",
+        "self.total_B.isnan(), 0.0,",
+    ),
+    _rewards(
+        "rewards: withheld answers are 0", "return [math.nan] * len(weights)", "return [0.0] * len(weights)"
+    ),
+    _rewards("rewards: one baseline for all tasks", "group.prompt.task for", '"all" for'),
+    _assignment(
+        "assignment: equal answers each count in full",
+        ".to(row.shares_B.device) * row.shares_B for",
+        ".to(row.shares_B.device) for",
+    ),
+    _assignment(
+        "assignment: the baseline after the batch",
+        "baselines.of(rewards.keys, total), dtype",
+        "baselines.after(rewards.keys, total, self._advantage.decay).of(rewards.keys, total), dtype",
+    ),
+    _assignment("assignment: the KL is a bonus", "-self._ranks.sum(penalty_B)", "self._ranks.sum(penalty_B)"),
+    _assignment("assignment: the KL without its coefficient", "weight=kl.coefficient)", "weight=1.0)"),
+    _assignment(
+        "assignment: the KL of training answers only",
+        "make_sequences(groups, Shaping())",
+        "make_sequences(groups, self._shaping)",
+    ),
+    _assignment(
+        "assignment: lengths are not passed on",
+        "lengths=rewards.lengths_B,",
+        "lengths=torch.ones_like(rewards.lengths_B),",
+    ),
+    _assignment("assignment: weights are not passed on", "weights=rewards.weights_N,", "weights=None,"),
+    _assignment(
+        "assignment: advantages in the order of the rows",
+        "advantages_B[row.places_B.cpu()]",
+        "advantages_B[: row.places_B.shape[0]]",
+    ),
+    _passes(
+        "passes: m2po by the logprobs of the start",
+        'again = updated and spec.scope == "harmful"',
+        "again = False",
+    ),
+    _passes(
+        "passes: m2po by advantages of other tokens",
+        "advantages[row.sequence_ids_T]",
+        "advantages[:1].expand(row.sequence_ids_T.shape)",
+    ),
+    _passes("passes: the largest instead of the least of the largest", ".values[-1])", ".values[0])"),
+    _batch(
+        "batch: prompt tokens with the environment's",
+        "totals.get(sequence.group, 0) + sequence.sampled",
+        "totals.get(sequence.group, 0) + len(sequence.completion.mask)",
+    ),
+    _batch("batch: places without the withheld", "place += len(group.completions)", "place += len(members)"),
+    _batch(
+        "batch: shares of all answers",
+        "duplicate_weights([c.token_ids for _, c in members], shaping.duplicates)",
+        "[1.0 / max(len(members), 1)] * len(members)",
+    ),
+    _batch("batch: equal answers do not share", "                share=share,\n", ""),
+    _batch("batch: minibatches overlap", "if part_of[s.group] == part]", "if part_of[s.group] <= part]"),
+    _batch("batch: truncated answers train", "and not overlong", ""),
+    _learner(
+        "credit: equal answers each count in full",
+        "training/credit.py",
+        "credit.advantages_T * row.shares_B[row.sequence_ids_T]",
+        "credit.advantages_T * 1.0",
+        _CRITIC,
+    ),
+    _learner(
+        "credit: the KL is a bonus",
+        "training/credit.py",
+        "reward_T - reward_penalty(",
+        "reward_T + reward_penalty(",
+        _CRITIC,
+    ),
+    _learner(
+        "credit: a truncated answer is never bootstrapped",
+        "training/credit.py",
+        "cut_B[places_B].to(values.after_B)",
+        "0 * cut_B[places_B].to(values.after_B)",
+        _CRITIC,
+    ),
+    _learner(
+        "rows: logprobs with the environment's",
+        "batches/rows.py",
+        "self.logprobs.append(completion.logprobs[t])",
+        "self.logprobs.append(completion.logprobs[len(self.logprobs) % len(completion.mask)])",
+    ),
+    _learner(
+        "rows: predicted by itself", "batches/rows.py", "start + t - 1 if t else", "start + t if t else"
+    ),
+    _learner(
+        "record: losses are added",
+        "training/record.py",
+        "loss=sum(self.losses) / len(self.losses)",
+        "loss=sum(self.losses)",
+    ),
+    _gauges("gauges: tokens without advantage are left out", ', "zero": "_zero"}', "}"),
+    _gauges(
+        "gauges: the mean for the sum",
+        'trained * found.get(f"{mean}{suffix}", 0.0) if',
+        'found.get(f"{mean}{suffix}", 0.0) if',
+    ),
+    _gauges(
+        "gauges: the mean for the mean of squares",
+        '"bounded_ratio_squared_sum": "mean_ratio_sq"',
+        '"bounded_ratio_squared_sum": "mean_ratio"',
+    ),
+    _gauges(
+        "gauges: shares of all ages",
+        'trained * found.get(f"{share}{suffix}", 0.0), **labels)',
+        'found.get(f"{share}{suffix}", 0.0), **labels)',
+    ),
+)
