@@ -7,8 +7,7 @@ READY := $(VENV)/.ready
 CONFIG ?= examples/addition.yaml
 
 .PHONY: help setup quickstart example-smollm2 test test-long test-chart test-presets test-trl test-answers \
-	test-mutants test-faults test-gpu lint format proto dashboards charts bench bench-staleness \
-	bench-learner bench-autoscaling bench-verifier clean
+	test-mutants test-faults test-gpu lint format proto dashboards charts figures clean
 
 help:  ## Show this list.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
@@ -85,23 +84,8 @@ dashboards: $(READY)  ## Build deploy/grafana/dashboards from deploy/grafana/*.p
 charts: $(READY)  ## Write what the chart carries: its README, copies of rules and dashboards, rendered examples.
 	$(BIN)/python charts/generate.py
 
-bench: $(READY)  ## Asynchronous against synchronous training, and publishing beside it, side by side.
-	$(BIN)/python benchmarks/async_vs_sync.py
-	$(BIN)/python benchmarks/overlap.py
-
-bench-staleness: $(READY)  ## Accuracy against staleness, into docs/benchmarks.md: an hour of one core.
-	$(BIN)/slipstream warmup examples/addition.yaml
-	$(BIN)/python benchmarks/staleness_quality.py --docs
-
-bench-learner: $(READY)  ## A step of the learner against padded ones, into docs/benchmarks.md: ten minutes.
-	$(BIN)/python benchmarks/learner_step.py --docs
-
-bench-autoscaling: $(READY)  ## Simulated fleets under autoscalers, into docs/benchmarks.md: five minutes.
-	$(BIN)/python benchmarks/autoscaling.py --docs
-
-bench-verifier: $(READY)  ## Completions a second that the verifier scores, by reward, and what isolation costs: four minutes.
-	$(BIN)/python benchmarks/verifier.py
-	$(BIN)/python benchmarks/isolation.py
+figures: $(READY)  ## Measure every figure of README and docs again, and write it there: hours. FIGURES="async replay" for some.
+	$(BIN)/python benchmarks/figures.py $(FIGURES)
 
 clean:  ## Remove the environment and what runs have left.
 	rm -rf $(VENV) runs build *.egg-info services/*.egg-info

@@ -1,17 +1,16 @@
 """Autoscaling by pressure against autoscaling by depth: simulated fleets, the real rules, side by side.
 
-    python benchmarks/autoscaling.py [--seeds N] [--docs]
+    python benchmarks/autoscaling.py [--seeds N] [--scenarios NAME ...] [--rules NAME ...]
 
 Each scenario is a learner, an admission gate, rollouts that take minutes to start, KEDA and an HPA. The rules
 of deploy/prometheus/pressure.yaml are evaluated as they stand on what the simulated pods export.
 """
 
 import argparse
-import re
 import statistics
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from autoscaler import KUBERNETES_DEFAULT, Behavior
 from autoscaling_simulation import (
@@ -24,8 +23,8 @@ from autoscaling_simulation import (
     pressure,
 )
 from fleet import Fleet, Shape
+from ratio import print_ratio
 
-DOCS = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
 HOUR = 3600.0
 RULES: Mapping[str, tuple[Signal, Behavior]] = {
     "pressure": (pressure("spot"), RECOMMENDED),
@@ -114,33 +113,55 @@ def mean(scenario: Scenario, rule: str, *, seeds: int) -> Measured:
     return Measured(**{name: statistics.fmean(getattr(r, name) for r in rows) for name in Measured.__slots__})
 
 
-def table(*, seeds: int) -> str:
+def measured(
+    scenarios: Sequence[str], rules: Sequence[str], *, seeds: int
+) -> dict[tuple[str, str], Measured]:
+    """Every scenario under every rule."""
+    found = {}
+    for name in scenarios:
+        for rule in rules:
+            found[name, rule] = mean(SCENARIOS[name], rule, seeds=seeds)
+            print(f"{name}, {rule}: {found[name, rule]}", file=sys.stderr, flush=True)
+    return found
+
+
+def table(rows: Mapping[tuple[str, str], Measured], scenarios: Sequence[str], rules: Sequence[str]) -> str:
     """All scenarios under all rules, as Markdown."""
     lines = [
-        "| scenario | needed | " + " | ".join(f"{rule}: wait, rollouts, changes/h" for rule in RULES) + " |",
-        "|---|--:|" + "--:|" * len(RULES),
+        "| scenario | needed | " + " | ".join(f"{rule}: wait, rollouts, changes/h" for rule in rules) + " |",
+        "|---|--:|" + "--:|" * len(rules),
     ]
-    for name, scenario in SCENARIOS.items():
-        cells = [f"{scenario.shape.needed_workers(longer=scenario.longer):.1f}"]
-        for rule in RULES:
-            row = mean(scenario, rule, seeds=seeds)
+    for name in scenarios:
+        cells = [f"{needed(name):.1f}"]
+        for rule in rules:
+            row = rows[name, rule]
             cells.append(f"{row.wait:.1%}, {row.workers:.1f}, {row.changes:.1f}")
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
-        print(lines[-1], flush=True)
     return "\n".join(lines) + "\n"
 
 
+def needed(name: str) -> float:
+    """Full workers with which the learner of a scenario just never waits, once it has settled."""
+    scenario = SCENARIOS[name]
+    return scenario.shape.needed_workers(longer=scenario.longer)
+
+
 def main() -> None:
-    """Print the table; with --docs also write it into docs/benchmarks.md."""
+    """Print the table, and the worst of pressure over the scenarios."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=1)
-    parser.add_argument("--docs", action="store_true", help="write the table into docs/benchmarks.md")
+    parser.add_argument("--scenarios", choices=SCENARIOS, nargs="+", default=list(SCENARIOS))
+    parser.add_argument("--rules", choices=RULES, nargs="+", default=list(RULES))
     arguments = parser.parse_args()
-    text = table(seeds=arguments.seeds)
-    if arguments.docs:
-        begin, end = "<!-- autoscaling -->\n", "<!-- /autoscaling -->"
-        page = DOCS.read_text(encoding="utf-8")
-        DOCS.write_text(re.sub(f"{begin}.*?{end}", begin + text + end, page, flags=re.S), encoding="utf-8")
+    rows = measured(arguments.scenarios, arguments.rules, seeds=arguments.seeds)
+    print(table(rows, arguments.scenarios, arguments.rules))
+    pressed = {name: row for (name, rule), row in rows.items() if rule == "pressure"}
+    if pressed:
+        print_ratio("pressure, largest share of the time waited", max(row.wait for row in pressed.values()))
+        shares = [row.workers / needed(name) for name, row in pressed.items()]
+        print_ratio("pressure, fewest rollouts / needed", min(shares))
+        print_ratio("pressure, most rollouts / needed", max(shares))
+        print_ratio("pressure, most changes an hour", max(row.changes for row in pressed.values()))
 
 
 if __name__ == "__main__":

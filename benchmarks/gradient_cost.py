@@ -2,14 +2,14 @@
 
 import math
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 import torch
-from cost import Cost, alone, cost_of
+from circle import GRPO
+from cost import CLOCKS, Cost, alone, cost_of
 from lognormal import MEAN_TOKENS, PROMPT_TOKENS, lognormal_groups
 from padded import (
     Padded,
@@ -35,6 +35,10 @@ LONGEST = 2048
 OURS, SHARED = "Slipstream", "Slipstream, `share_prompts`"
 PLAIN, SORTED = "plain, padded", "plain, padded, sorted by length"
 TRL_CUT, TRL = "TRL, micro-batches cut to their own longest", "TRL as it is"
+SHORT = {"mean": 4, "sigma": 0.2, "shortest": 3, "longest": 5, "prompt": 6}
+"""The lengths of the quickstart, in tokens."""
+SHORT_ROW = 256
+"""And its rows."""
 TRL_PARTS = 4
 """Micro-batches of TRL as it is that are timed: all have one shape, so the others take as long."""
 
@@ -67,11 +71,11 @@ def tiny_weights(directory: Path) -> Path:
 
 
 def configured(*, row_tokens: int, share_prompts: bool = False) -> RunConfig:
-    """The preset grpo without its filter, gradients not scaled down."""
+    """GRPO without a filter, gradients not scaled down."""
     return parse_config(
         {
             "model": {"tiny": {"max_tokens": LONGEST}},
-            "algorithm": {"preset": "grpo", "shaping": None},
+            "algorithm": GRPO,
             "rollout": {"group_size": GROUP_SIZE, "max_new_tokens": LONGEST},
             "learner": {
                 "max_tokens_per_row": row_tokens,
@@ -112,17 +116,21 @@ def ways(weights: Path, groups: Sequence[Group], *, row_tokens: int) -> dict[str
             positions=sum(batch.positions for batch in batches),
         )
 
-    def packed(*, share_prompts: bool) -> Way:
-        config = configured(row_tokens=row_tokens, share_prompts=share_prompts)
-        prompts = sum(len(g.prompt_token_ids) * (1 if share_prompts else len(g.completions)) for g in groups)
-        return Way(
-            gradient=lambda: learner_gradient(policy, config, groups),
-            positions=prompts + sum(group.tokens for group in groups),
-        )
-
     found = {PLAIN: plainly(cut), SORTED: plainly(ordered)}
-    found |= {OURS: packed(share_prompts=False), SHARED: packed(share_prompts=True)}
+    found |= {
+        name: packed(policy, groups, row_tokens=row_tokens, share=name == SHARED) for name in (OURS, SHARED)
+    }
     return found | (_trl_ways(weights, cut) if has_trl() else {})
+
+
+def packed(policy: Policy, groups: Sequence[Group], *, row_tokens: int, share: bool) -> Way:
+    """The learner's, with `share_prompts` or without."""
+    config = configured(row_tokens=row_tokens, share_prompts=share)
+    prompts = sum(len(g.prompt_token_ids) * (1 if share else len(g.completions)) for g in groups)
+    return Way(
+        gradient=lambda: learner_gradient(policy, config, groups),
+        positions=prompts + sum(group.tokens for group in groups),
+    )
 
 
 def _trl_ways(weights: Path, cut: Sequence[Padded]) -> dict[str, Way]:
@@ -139,31 +147,52 @@ def _trl_ways(weights: Path, cut: Sequence[Padded]) -> dict[str, Way]:
     return {TRL_CUT: over(cut), TRL: over(whole[:TRL_PARTS], len(cut) // TRL_PARTS)}
 
 
-def speeds(groups: int, *, rounds: int, threads: int, row_tokens: int) -> tuple[dict[str, Speed], int]:
-    """Every way in every round, one after the other, after a first round that is not counted; and the
-    trained tokens of the batch."""
+def speeds(
+    groups: int, *, rounds: int, threads: int, row_tokens: int, clock: str
+) -> tuple[dict[str, Speed], int]:
+    """Every way to the gradient of lognormal completions, and their trained tokens."""
     torch.set_num_threads(threads)
     with tempfile.TemporaryDirectory() as directory:
         weights = tiny_weights(Path(directory))
         vocabulary = int(tiny_policy(weights).model.config.vocab_size)
         batch = lognormal_groups(groups, GROUP_SIZE, vocabulary=vocabulary)
-        found = ways(weights, batch, row_tokens=row_tokens)
-        gradients = {name: way.gradient() for name, way in found.items()}
-        seconds: dict[str, list[float]] = {name: [] for name in found}
-        for _ in range(rounds):
-            for name, way in found.items():
-                began = time.perf_counter()
-                way.gradient()
-                seconds[name].append((time.perf_counter() - began) * way.times)
-    plain = gradients[PLAIN]
+        found = timed(ways(weights, batch, row_tokens=row_tokens), PLAIN, rounds=rounds, clock=clock)
+    return found, sum(group.tokens for group in batch)
+
+
+def short_answers(groups: int, *, rounds: int, threads: int, clock: str) -> tuple[dict[str, Speed], int]:
+    """The learner's two ways on groups as short as the quickstart's, and their trained tokens."""
+    torch.set_num_threads(threads)
+    with tempfile.TemporaryDirectory() as directory:
+        weights = tiny_weights(Path(directory))
+        policy = tiny_policy(weights)
+    vocabulary = int(policy.model.config.vocab_size)
+    batch = lognormal_groups(groups, GROUP_SIZE, vocabulary=vocabulary, **SHORT)
+    ours = {
+        name: packed(policy, batch, row_tokens=SHORT_ROW, share=name == SHARED) for name in (OURS, SHARED)
+    }
+    return timed(ours, OURS, rounds=rounds, clock=clock), sum(group.tokens for group in batch)
+
+
+def timed(found: Mapping[str, Way], unit: str, *, rounds: int, clock: str) -> dict[str, Speed]:
+    """Every way in every round, one after the other, after a first round that is not counted; distances are
+    those from the gradient of `unit`."""
+    gradients = {name: way.gradient() for name, way in found.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in found}
+    for _ in range(rounds):
+        for name, way in found.items():
+            began = CLOCKS[clock]()
+            way.gradient()
+            seconds[name].append((CLOCKS[clock]() - began) * way.times)
+    right = gradients[unit]
     return {
         name: Speed(
             seconds=seconds[name],
             positions=way.positions,
-            distance=float((gradients[name] - plain).norm() / plain.norm()) if way.times == 1 else math.nan,
+            distance=float((gradients[name] - right).norm() / right.norm()) if way.times == 1 else math.nan,
         )
         for name, way in found.items()
-    }, sum(group.tokens for group in batch)
+    }
 
 
 def times_faster(found: Mapping[str, Speed], name: str, other: str) -> float:
@@ -171,12 +200,14 @@ def times_faster(found: Mapping[str, Speed], name: str, other: str) -> float:
     return median(b / a for a, b in zip(found[name].seconds, found[other].seconds, strict=True))
 
 
-def growth(sizes: Sequence[int], *, rounds: int, threads: int, row_tokens: int) -> dict[int, Cost]:
+def growth(
+    sizes: Sequence[int], *, rounds: int, threads: int, row_tokens: int, clock: str
+) -> dict[int, Cost]:
     """Medians for a step of at least so many trained tokens, each size in a process of its own."""
-    return {size: alone(step_cost, size, rounds, threads, row_tokens) for size in sizes}
+    return {size: alone(step_cost, size, rounds, threads, row_tokens, clock) for size in sizes}
 
 
-def step_cost(tokens: int, rounds: int, threads: int, row_tokens: int) -> Cost:
+def step_cost(tokens: int, rounds: int, threads: int, row_tokens: int, clock: str) -> Cost:
     """Seconds for each trained token after a first step, and the peak memory of that first step: the
     allocator keeps what a step gives back, so that later ones seem to need less."""
     torch.set_num_threads(threads)
@@ -185,7 +216,8 @@ def step_cost(tokens: int, rounds: int, threads: int, row_tokens: int) -> Cost:
     config = configured(row_tokens=row_tokens)
     batch = _groups_of(tokens, int(policy.model.config.vocab_size), longest=row_tokens - PROMPT_TOKENS)
     costs = [
-        cost_of(lambda: learner_gradient(policy, config, batch), policy.device) for _ in range(1 + rounds)
+        cost_of(lambda: learner_gradient(policy, config, batch), policy.device, clock)
+        for _ in range(1 + rounds)
     ]
     trained = sum(group.tokens for group in batch)
     seconds = median(cost.seconds for cost in costs[1:])

@@ -10,12 +10,6 @@ from cost import Cost, alone, cost_of
 from slipstream.learner.policy.logprobs import Selected, selected_logprobs
 from torch import Tensor
 
-LIMIT_MEMORY = 0.25
-"""Most that the chunks may hold at one time, as a part of what all logits hold."""
-
-LIMIT_TIME = 1.35
-"""Most that they may take, as a multiple of the time with all logits."""
-
 WHOLE, CHUNKED = "all logits in memory", "in chunks"
 
 
@@ -58,13 +52,13 @@ def materialised(hidden_TH: Tensor, head_VH: Tensor, targets_T: Tensor) -> Selec
     return Selected(logprobs_T=every_TV.gather(1, targets_T[:, None]).squeeze(1), entropy_T=entropy_T)
 
 
-def once(variant: Variant, shape: Shape, threads: int, device: torch.device) -> Cost:
+def once(variant: Variant, shape: Shape, threads: int, device: torch.device, clock: str) -> Cost:
     """Forward and backward pass, in this process. On a GPU a first one, which compiles, is not counted."""
     torch.set_num_threads(threads)
     call = _pass(variant, shape, device)
     if device.type == "cuda":
         call()
-    return cost_of(call, device)
+    return cost_of(call, device, clock)
 
 
 def _pass(variant: Variant, shape: Shape, device: torch.device) -> Callable[[], None]:
@@ -90,12 +84,14 @@ def _pass(variant: Variant, shape: Shape, device: torch.device) -> Callable[[], 
     return call
 
 
-def compare(shape: Shape, *, rounds: int, threads: int, device: torch.device) -> dict[str, Cost]:
-    """Medians of every variant over the rounds; within a round they run one after the other."""
-    costs: dict[str, list[Cost]] = {name: [] for name in VARIANTS}
+def compare(
+    shape: Shape, *, variants: int, rounds: int, threads: int, device: torch.device, clock: str
+) -> dict[str, Cost]:
+    """Medians of the first `variants` over the rounds; within a round they run one after the other."""
+    costs: dict[str, list[Cost]] = {name: [] for name in list(VARIANTS)[:variants]}
     for _ in range(rounds):
-        for name, variant in VARIANTS.items():
-            costs[name].append(alone(once, variant, shape, threads, device))
+        for name in costs:
+            costs[name].append(alone(once, VARIANTS[name], shape, threads, device, clock))
             print(f"{name}: {costs[name][-1]}", file=sys.stderr, flush=True)
     return {
         name: Cost(

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from ratio import print_ratio
 from slipstream.config import VerifierConfig
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
@@ -37,13 +38,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--programs", type=int, default=600)
     programs = parser.parse_args().programs
+    rates: dict[Use, float] = {}
     for use, (start, run) in asyncio.run(servers_milliseconds(programs // 4)).items():
         print(NAMES[use])
-        print(f"{asyncio.run(programs_per_second(programs, use)):7.0f} programs/s")
+        rates[use] = asyncio.run(programs_per_second(programs, use))
+        print(f"{rates[use]:7.0f} programs/s")
         print(f"{start:7.0f} ms to start a server")
         print(f"{run:7.2f} ms a run, one at a time")
     plain, isolated = child_milliseconds(programs // 4)
-    print(f"{plain:.2f} ms a plain child, {isolated:.2f} ms an isolated one: {isolated - plain:+.2f} ms")
+    print(f"{plain:.2f} ms a plain child, {isolated:.2f} ms an isolated one\n")
+    print_ratio("time of a child, isolated / plain", isolated / plain)
+    if "auto" in rates:
+        print_ratio("programs/s, within bubblewrap / without", rates["auto"] / rates["off"])
 
 
 async def programs_per_second(programs: int, use: Use) -> float:

@@ -1,34 +1,15 @@
-"""The findings of learner_step.py as Markdown tables, the limits they are held to, their place in a page."""
+"""The findings of learner_step.py as Markdown tables, and the ratios that bounds are set to."""
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
 
 from cost import Cost
-from gradient_cost import OURS, TRL_CUT, Speed, times_faster
-from head_cost import CHUNKED, LIMIT_MEMORY, LIMIT_TIME, WHOLE, Shape
+from gradient_cost import OURS, SHARED, TRL_CUT, Speed, times_faster
+from head_cost import CHUNKED, WHOLE, Shape
 
-BEGIN, END = "<!-- learner_step: begin -->", "<!-- learner_step: end -->"
-SPEED = 2.0
-"""Least trained tokens a second, as a multiple of the padded ones'."""
-GROWTH = 1.15
-"""Most that a token may cost and a step hold at any size, as a multiple of the smallest with full rows."""
 BATCH_BYTES = 300
 """What a token of the batch takes all the time: ids, logprobs, versions, places, what is known of it."""
-SAME = 1e-4
-"""Most that a gradient may be away from the plain one, in units of its norm."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limit:
-    """What must hold, in words, and whether it does."""
-
-    text: str
-    holds: bool
-
-    def __str__(self) -> str:
-        return f"- {'holds' if self.holds else 'DOES NOT HOLD'}: {self.text}"
 
 
 def speed_table(found: Mapping[str, Speed], tokens: int) -> str:
@@ -48,15 +29,23 @@ def speed_table(found: Mapping[str, Speed], tokens: int) -> str:
     return _table(titles, rows)
 
 
-def speed_limits(found: Mapping[str, Speed], plain: str) -> list[Limit]:
-    """Faster than TRL where that is installed, else than the plain implementation; and the same gradient."""
+def speed_ratios(found: Mapping[str, Speed], plain: str) -> dict[str, float]:
+    """Speed against TRL where that is installed, else against the plain implementation; and the gradients."""
     other = TRL_CUT if TRL_CUT in found else plain
-    faster = times_faster(found, OURS, other)
-    worst = max(speed.distance for speed in found.values() if not math.isnan(speed.distance))
-    return [
-        Limit(text=f"at least {SPEED:g} times the tokens/s of «{other}»", holds=faster >= SPEED),
-        Limit(text=f"all gradients agree to {SAME:g} of their norm", holds=worst <= SAME),
-    ]
+    return {
+        "gradient, trained tokens/s of Slipstream / padded": times_faster(found, OURS, other),
+        "gradient, largest distance / norm": max(
+            speed.distance for speed in found.values() if not math.isnan(speed.distance)
+        ),
+    }
+
+
+def prompts_ratios(found: Mapping[str, Speed]) -> dict[str, float]:
+    """What it is worth to compute the prompt of a group once."""
+    return {
+        "short answers, time with share_prompts / without": times_faster(found, OURS, SHARED),
+        "short answers, distance of the gradients / norm": found[SHARED].distance,
+    }
 
 
 def head_table(found: Mapping[str, Cost], shape: Shape) -> str:
@@ -76,19 +65,13 @@ def head_table(found: Mapping[str, Cost], shape: Shape) -> str:
     return f"{head}\n\n{_table(['variant', 'seconds', 'time', 'peak MiB', 'peak'], rows)}"
 
 
-def head_limits(found: Mapping[str, Cost]) -> list[Limit]:
-    """On memory and time of the chunks."""
+def head_ratios(found: Mapping[str, Cost]) -> dict[str, float]:
+    """Memory and time of the chunks."""
     whole, chunked = found[WHOLE], found[CHUNKED]
-    return [
-        Limit(
-            text=f"at most {LIMIT_MEMORY:g} of the memory of all logits",
-            holds=chunked.peak_bytes <= LIMIT_MEMORY * whole.peak_bytes,
-        ),
-        Limit(
-            text=f"at most {LIMIT_TIME:g} times their time",
-            holds=chunked.seconds <= LIMIT_TIME * whole.seconds,
-        ),
-    ]
+    return {
+        "head, memory in chunks / of all logits": chunked.peak_bytes / whole.peak_bytes,
+        "head, time in chunks / with all logits": chunked.seconds / whole.seconds,
+    }
 
 
 def growth_table(found: Mapping[int, Cost], full: int) -> str:
@@ -112,29 +95,17 @@ def beyond_batch(tokens: int, cost: Cost) -> float:
     return cost.peak_bytes - BATCH_BYTES * tokens
 
 
-def growth_limits(found: Mapping[int, Cost], full: int) -> list[Limit]:
-    """On steps larger than the smallest with full rows."""
-    unit, larger = found[full], [cost for tokens, cost in found.items() if tokens > full]
-    limit = f"above {full:,} tokens at most {GROWTH:g} times the"
-    return [
-        Limit(
-            text=f"{limit} cost of a token",
-            holds=all(cost.seconds <= GROWTH * unit.seconds for cost in larger),
+def growth_ratios(found: Mapping[int, Cost], full: int) -> dict[str, float]:
+    """The worst of the steps that are larger than the smallest with full rows."""
+    unit = found[full]
+    larger = {tokens: cost for tokens, cost in found.items() if tokens > full}
+    above = f"above {full:,} tokens / at {full:,}"
+    return {
+        f"growth, time of a token {above}": max(cost.seconds / unit.seconds for cost in larger.values()),
+        f"growth, memory beside the batch {above}": max(
+            beyond_batch(tokens, cost) / beyond_batch(full, unit) for tokens, cost in larger.items()
         ),
-        Limit(
-            text=f"{limit} peak memory, beside {BATCH_BYTES} bytes a token of the batch itself",
-            holds=all(
-                beyond_batch(t, c) <= GROWTH * beyond_batch(full, unit) for t, c in found.items() if t > full
-            ),
-        ),
-    ]
-
-
-def with_report(page: str, report: str) -> str:
-    """The page with the text between the two markers replaced. Errors: ValueError without them."""
-    if page.count(BEGIN) != 1 or page.count(END) != 1 or page.index(BEGIN) > page.index(END):
-        raise ValueError(f"page: needs one `{BEGIN}` and one `{END}` after it")
-    return f"{page[: page.index(BEGIN)]}{BEGIN}\n\n{report}\n\n{page[page.index(END) :]}"
+    }
 
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

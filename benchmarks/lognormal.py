@@ -14,13 +14,23 @@ FIRST_TOKEN = 3
 
 
 def lognormal_groups(
-    groups: int, size: int, *, vocabulary: int, seed: int = 0, longest: int = LONGEST
+    groups: int,
+    size: int,
+    *,
+    vocabulary: int,
+    seed: int = 0,
+    mean: int | None = None,
+    sigma: float = SIGMA,
+    shortest: int = 1,
+    longest: int = LONGEST,
+    prompt: int = PROMPT_TOKENS,
 ) -> list[Group]:
-    """Random tokens, lengths of mean MEAN_TOKENS, a reward between 0 and 1 for each completion, and one
-    rollout logprob for all tokens: that of a uniform guess."""
+    """Random tokens, lengths of that mean (default MEAN_TOKENS), a reward in [0, 1] for each completion,
+    and one rollout logprob for all tokens: that of a uniform guess."""
     source = torch.Generator().manual_seed(seed)
-    mu = math.log(MEAN_TOKENS) - SIGMA**2 / 2
-    lengths = torch.empty(groups, size).log_normal_(mu, SIGMA, generator=source).round().clamp(1, longest)
+    mu = math.log(MEAN_TOKENS if mean is None else mean) - sigma**2 / 2
+    drawn = torch.empty(groups, size).log_normal_(mu, sigma, generator=source)
+    lengths = drawn.round().clamp(shortest, longest)
 
     def tokens(count: int) -> tuple[int, ...]:
         return tuple(torch.randint(FIRST_TOKEN, vocabulary, (count,), generator=source).tolist())
@@ -42,7 +52,7 @@ def lognormal_groups(
             lease_epoch=1,
             dispatch_index=index,
             prompt=Prompt(prompt_id=f"p{index}", task="made up", answer="", text="?"),
-            prompt_token_ids=tokens(PROMPT_TOKENS),
+            prompt_token_ids=tokens(prompt),
             completions=tuple(completion(int(length)) for length in row),
         )
         for index, row in enumerate(lengths.tolist())

@@ -1,6 +1,6 @@
 """Answers whose truth is known, made here: how often the reward `math` and math-verify alone are wrong.
 
-    python benchmarks/math_answers.py [--seed N] [--seeds-per-kind N] [--docs]
+    python benchmarks/math_answers.py [--seed N] [--seeds-per-kind N]
 
 Each case is a ground truth, an answer, and whether the answer is right, which is known because the answer was
 made from the ground truth: written in another way, changed into another value (a mutant), taken from another
@@ -11,21 +11,19 @@ positive is a wrong answer that is accepted, a false negative a right one that i
 import argparse
 import logging
 import random
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Final
 
 from math_seeds import KINDS
+from ratio import print_ratio
 from slipstream.tasks.cpu_limit import TooSlow, cpu_limit
 from slipstream.tasks.equality import equal
 from slipstream.tasks.exact import exactly_equal, has_quotient
 from slipstream.tasks.mathematics import Refused, readable
 
-DOCS: Final = Path(__file__).parents[1] / "docs" / "rewards.md"
 SECONDS: Final = 2.0
 DIGITS: Final = 6
 ATTACKS: Final = ("1=2", "i=1", "x=x", "f(1)=2", r"\emptyset", "x<x", r"\{\}", "z+1=z", "0<1", "()", "=")
@@ -119,16 +117,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seeds-per-kind", type=int, default=5, help="ground truths of each kind")
-    parser.add_argument("--docs", action="store_true", help="also write the table into docs/rewards.md")
     arguments = parser.parse_args()
     logging.getLogger("math_verify").setLevel(logging.CRITICAL)
     every = list(cases(arguments.seed, seeds_per_kind=arguments.seeds_per_kind, crossed=5))
-    result = table(counted({"`math`": ours, "math-verify alone": math_verify_alone}, every), every)
-    print(result)
-    if arguments.docs:
-        text = DOCS.read_text(encoding="utf-8")
-        marked = re.compile(r"(<!-- math-answers -->\n).*?(<!-- /math-answers -->)", re.DOTALL)
-        DOCS.write_text(marked.sub(lambda found: f"{found[1]}{result}\n{found[2]}", text), encoding="utf-8")
+    wrong = counted({"`math`": ours, "math-verify alone": math_verify_alone}, every)
+    print(f"{table(wrong, every)}\n")
+    for name, families in wrong.items():
+        print_ratio(f"wrong verdicts of {name}", families.total())
 
 
 if __name__ == "__main__":

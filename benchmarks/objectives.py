@@ -1,6 +1,6 @@
 """Measure every objective against the plain policy gradient: time, memory, and how both grow with the tokens.
 
-    python benchmarks/objectives.py --tokens 1000000 --sequences 4096 --rounds 7
+    python benchmarks/objectives.py [--tokens N] [--sequences N] [--rounds N] [--longest N] [--clock cpu]
 
 Time is of one call of `policy_loss` and its backward pass, metrics included. A round measures every loss
 once, one after the other, so that whatever else the machine does falls on all of them; a ratio is the median
@@ -10,12 +10,13 @@ operators and the gradient itself count, the inputs do not. Its unit is one floa
 """
 
 import argparse
-import time
 from collections.abc import Callable, Mapping
 from statistics import median
 from typing import Any
 
 import torch
+from cost import CLOCKS
+from ratio import print_ratio
 from slipstream.algorithms import LossSpec, TopK, policy_loss
 from slipstream.algorithms.spec import (
     OBJECTIVES,
@@ -40,15 +41,6 @@ from slipstream.algorithms.spec import (
 )
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
-
-LIMIT_TIME = 4.0
-"""Most that any loss may take, in units of pg."""
-
-LIMIT_MEMORY = 12.0
-"""Most that any loss may hold at one time, in float32 vectors of T."""
-
-LIMIT_TOKENS = 1_000_000
-"""Where the limits hold: below, the temporaries of one part of the batch are large next to the batch."""
 
 TOP_K = 4
 """Logprobs of each token for the top-K divergences, whose temporaries are [T, K]."""
@@ -153,18 +145,20 @@ def step(spec: LossSpec, inputs: Inputs) -> None:
     policy_loss(spec, **given(spec, inputs)).loss.backward()
 
 
-def seconds(call: Callable[[], object]) -> float:
-    begin = time.perf_counter()
+def seconds(call: Callable[[], object], clock: str) -> float:
+    begin = CLOCKS[clock]()
     call()
-    return time.perf_counter() - begin
+    return CLOCKS[clock]() - begin
 
 
-def rounds_of(specs: Mapping[str, LossSpec], inputs: Inputs, rounds: int) -> dict[str, list[float]]:
+def rounds_of(
+    specs: Mapping[str, LossSpec], inputs: Inputs, rounds: int, clock: str
+) -> dict[str, list[float]]:
     """Return the seconds of each loss in each round; one round before them is not counted."""
     times: dict[str, list[float]] = {name: [] for name in specs}
     for number in range(rounds + 1):
         for name, spec in specs.items():
-            taken = seconds(lambda spec=spec: step(spec, inputs))  # type: ignore[misc]
+            taken = seconds(lambda spec=spec: step(spec, inputs), clock)  # type: ignore[misc]
             if number:
                 times[name].append(taken)
     return times
@@ -194,33 +188,30 @@ def ratio_to_pg(times: Mapping[str, list[float]], name: str) -> float:
     return median(one / pg for one, pg in zip(times[name], times["pg"], strict=True))
 
 
-def copies_of_pg(inputs: Inputs, rounds: int) -> float:
+def copies_of_pg(inputs: Inputs, rounds: int, clock: str) -> float:
     """Return the time of a step of pg over that of a plain copy of one vector."""
     spec, source = losses()["pg"], inputs["rollout_logprobs"]
     target = torch.empty_like(source)
-    copy = median(seconds(lambda: target.copy_(source)) for _ in range(20 * rounds))
-    return median(seconds(lambda: step(spec, inputs)) for _ in range(rounds)) / copy
+    copy = median(seconds(lambda: target.copy_(source), clock) for _ in range(20 * rounds))
+    return median(seconds(lambda: step(spec, inputs), clock) for _ in range(rounds)) / copy
 
 
-def print_objectives(tokens: int, sequences: int, rounds: int) -> bool:
-    """Print time and memory of every loss; return whether all are within the limits."""
+def print_objectives(tokens: int, sequences: int, rounds: int, clock: str) -> None:
+    """Print time and memory of every loss, and the worst of both."""
     inputs, specs = ragged(tokens, sequences), losses()
-    print(f"{tokens} tokens in {sequences} sequences, float32, {torch.get_num_threads()} threads")
-    print(f"a step of pg takes as long as {copies_of_pg(inputs, rounds):.0f} copies of one vector")
-    print(f"{'loss':36} {'time / pg':>9} {'vectors of T':>12}")
-    times = rounds_of(specs, inputs, rounds)
+    print(f"{tokens:,} tokens in {sequences:,} sequences, float32, {torch.get_num_threads()} threads\n")
+    print("| loss | time / `pg` | vectors of T |\n| --- | --- | --- |")
+    times = rounds_of(specs, inputs, rounds, clock)
     rows = [(name, ratio_to_pg(times, name), peak_vectors(spec, inputs)) for name, spec in specs.items()]
     for name, ratio, vectors in rows:
-        late = " over the limit" if tokens >= LIMIT_TOKENS and exceeds(ratio, vectors) else ""
-        print(f"{name:36} {ratio:9.2f} {vectors:12.1f}{late}")
-    return tokens < LIMIT_TOKENS or not any(exceeds(ratio, vectors) for _, ratio, vectors in rows)
+        print(f"| `{name}` | {ratio:.2f} | {vectors:.1f} |")
+    print()
+    print_ratio("time of the slowest loss / pg", max(ratio for _, ratio, _ in rows))
+    print_ratio("most memory of a loss, in vectors of T", max(vectors for _, _, vectors in rows))
+    print_ratio("time of pg / a copy of one vector", copies_of_pg(inputs, rounds, clock))
 
 
-def exceeds(ratio: float, vectors: float) -> bool:
-    return ratio > LIMIT_TIME or vectors > LIMIT_MEMORY
-
-
-def print_growth(longest: int, rounds: int) -> None:
+def print_growth(longest: int, rounds: int, clock: str) -> None:
     """Print time per token at each size, in units of that at the largest but one."""
     sizes = [size for size in GROWTH if size <= longest]
     objectives = {"pg": Pg(), "cispo": Cispo(), "gspo": Gspo(), "vespo": Vespo()}
@@ -230,13 +221,14 @@ def print_growth(longest: int, rounds: int) -> None:
     per_token: dict[tuple[str, int], list[float]] = {(n, s): [] for n in specs for s in sizes}
     for _ in range(rounds):
         for size, inputs in batches.items():
-            for name, times in rounds_of(specs, inputs, 1).items():
+            for name, times in rounds_of(specs, inputs, 1, clock).items():
                 per_token[name, size] += [time / size for time in times]
     middle = sizes[-2] if len(sizes) > 1 else sizes[-1]
-    print(f"\ntime per token / that at {middle} tokens\n{'tokens':>12}" + "".join(f"{n:>8}" for n in specs))
+    print(f"\nTime per token / that at {middle:,} tokens:\n")
+    print(f"| tokens | {' | '.join(f'`{name}`' for name in specs)} |\n{'| --- ' * (1 + len(specs))}|")
     for size in sizes:
         cells = [median(per_token[n, size]) / median(per_token[n, middle]) for n in specs]
-        print(f"{size:12}" + "".join(f"{cell:8.2f}" for cell in cells))
+        print(f"| {size:,} | {' | '.join(f'{cell:.2f}' for cell in cells)} |")
 
 
 def main() -> None:
@@ -246,12 +238,16 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=1_000_000)
     parser.add_argument("--sequences", type=int, default=4096)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--longest", type=int, default=10_000_000, help="largest size of the table of growth")
+    parser.add_argument("--threads", type=int, default=2, help="CPU threads of torch")
+    parser.add_argument("--clock", choices=CLOCKS, default="wall", help="what seconds are of")
+    parser.add_argument(
+        "--longest", type=int, default=10_000_000, help="largest size of the table of growth; 0: none"
+    )
     arguments = parser.parse_args()
-    torch.set_num_threads(2)
-    within = print_objectives(arguments.tokens, arguments.sequences, arguments.rounds)
-    print_growth(arguments.longest, min(arguments.rounds, 3))
-    raise SystemExit(0 if within else 1)
+    torch.set_num_threads(arguments.threads)
+    print_objectives(arguments.tokens, arguments.sequences, arguments.rounds, arguments.clock)
+    if arguments.longest:
+        print_growth(arguments.longest, min(arguments.rounds, 3), arguments.clock)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,8 @@ from pathlib import Path
 import psutil
 import yaml
 from bare_replay import ECHO
+from circle import GRPO
+from ratio import print_ratio
 from slipstream.config import RpcConfig
 from slipstream.replay.summary import summarise
 from slipstream.rpc.channel import open_channel
@@ -153,17 +155,28 @@ def main() -> None:
     arguments = parser.parse_args()
     limit = "echo groups/s  echo MB/s  echo CPU ms"
     print(f"group            kB  groups/s     MB/s  CPU ms  {limit}   p50 ms   p99 ms")
+    measured: dict[int, Measured] = {}
     for tokens in arguments.tokens:
         found = asyncio.run(measure(tokens, seconds=arguments.seconds, clients=arguments.clients))
         print(found.line(tokens), flush=True)
+        measured[tokens] = found
     print(
         f"targets, groups of 8 x 1,000: at least {LEAST_RATE} groups/s and {LEAST_MEGABYTES} MB/s, "
         f"p99 of an insert at half that load at most {MOST_P99_MS} ms"
     )
     for tokens in arguments.tokens:
         print(f"8 x {tokens:,}: {reading_us(tokens):,.0f} µs to parse, check and sum up a group")
-    if arguments.memory_groups:
+    sizes = (
         asyncio.run(measure_memory(arguments.memory_groups, clients=arguments.clients))
+        if arguments.memory_groups
+        else []
+    )
+    print()
+    for tokens, found in measured.items():
+        print_ratio(f"groups/s of 8 x {tokens:,}, replay / echo", found.rate / found.limit)
+        print_ratio(f"CPU time of 8 x {tokens:,}, replay / echo", found.cpu_ms / found.limit_cpu_ms)
+    if sizes:
+        print_ratio("memory of replay, after the last groups / after the first", sizes[-1] / sizes[0])
 
 
 async def measure(tokens: int, *, seconds: float, clients: int) -> Measured:
@@ -203,18 +216,21 @@ def cpu_seconds(server: psutil.Process) -> float:
     return sum(sum(each.cpu_times()[:2]) for each in processes)
 
 
-async def measure_memory(groups: int, *, clients: int) -> None:
-    """Print the resident memory of replay while so many small groups go through it."""
+async def measure_memory(groups: int, *, clients: int) -> list[float]:
+    """Print the resident memory of replay while so many small groups go through it, and return it in MiB."""
+    replay_mib: list[float] = []
     async with loaded(SMALL_TOKENS) as (load, replay):
         print(f"\nmemory, groups of 8 x {SMALL_TOKENS} tokens")
         for part in range(1, LINES_OF_MEMORY + 1):
             while load.sampled < groups * part // LINES_OF_MEMORY:
                 await closed_loop(load.insert, seconds=1.0, clients=clients)
             redis = sum(child.memory_info().rss for child in replay.children(recursive=True))
-            sizes = replay.memory_info().rss / MIB, redis / MIB
+            replay_mib.append(replay.memory_info().rss / MIB)
             print(
-                f"{load.sampled:>9,} groups: replay {sizes[0]:.0f} MiB, Redis {sizes[1]:.0f} MiB", flush=True
+                f"{load.sampled:>9,} groups: replay {replay_mib[-1]:.0f} MiB, Redis {redis / MIB:.0f} MiB",
+                flush=True,
             )
+    return replay_mib
 
 
 @asynccontextmanager
@@ -289,6 +305,7 @@ def replay(folder: Path) -> Iterator[tuple[str, psutil.Process]]:
     config, ready = folder / "run.yaml", folder / "ready.json"
     run = {
         "run_dir": str(folder),
+        "algorithm": GRPO,  # no filter: every group that is inserted can be sampled
         "staleness": {"pipeline_depth": PIPELINE_DEPTH, "max_staleness": 8},
         "learner": {"groups_per_step": GROUPS_PER_STEP},
         "rollout": {"group_size": GROUP_SIZE},

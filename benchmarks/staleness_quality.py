@@ -1,11 +1,11 @@
 """Accuracy against staleness: the same samples, trained on fresh or several versions late.
 
     python benchmarks/staleness_quality.py [--steps N] [--seeds 0 1 2] [--depths 0 2 4 8] [--objectives ...]
-                                           [--learning-rate X] [--groups N] [--results FILE] [--docs]
+                                           [--learning-rate X] [--groups N] [--results FILE]
 
-The learner is the real one (learner/training/step.py), and so are the task, the rewards and the cold-
-started model of examples/addition.yaml. The engine is a sampler in this process, and the circle is a queue:
-the batch that is trained on at version v was sampled by version max(0, v - depth), the age at which
+The learner is the real one (learner/training/step.py), and so are the task and the rewards; the model is
+cold-started by `slipstream warmup`, and kept. The engine is a sampler in this process, and the circle is a
+queue: the batch that is trained on at version v was sampled by version max(0, v - depth), the age at which
 pipeline_depth holds the mean in a run. That isolates age. Left out are completions whose tokens are of
 several versions, the spread of ages within a batch, and the difference between the engine's arithmetic and
 the learner's.
@@ -13,13 +13,15 @@ the learner's.
 Every objective has the parameters and the aggregation of its preset and the advantage of GRPO. With one seed
 all runs start from the same prompts and draws. Finished runs are appended to the results file, one JSON
 object a line, and are not repeated: an interrupted benchmark goes on where it was, and several processes may
-share the file.
+share the file. The file belongs to one commit: nothing in it tells by which code its runs were made.
 """
 
 import argparse
 import json
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -29,30 +31,32 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
+from circle import ADDITION, GRPO, Job, laid_over
+from ratio import print_ratio
 from sampler import Sampler
 from slipstream.cli.warmup import cached_model
-from slipstream.config import RunConfig, load_config
+from slipstream.config import RunConfig, parse_config
 from slipstream.learner.policy.loading import load_policy, without_progress_bars
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.training.step import TrainingStep
 from slipstream.tasks import make_source
 from slipstream.tokens import load_tokens
 from slipstream.types import Group
-from staleness_report import report, with_report
+from staleness_report import report
 
-ROOT = Path(__file__).resolve().parent.parent
-EXAMPLE = ROOT / "examples" / "addition.yaml"
-DOCS = ROOT / "docs" / "benchmarks.md"
-RESULTS = ROOT / "runs" / "staleness_quality.jsonl"
-
-ALGORITHMS: Mapping[str, Mapping[str, Any]] = {
-    "ppo_clip": {"preset": "grpo"},
-    "cispo": {"preset": "cispo"},
-    "gspo": {"preset": "gspo"},
-    "sapo": {"preset": "sapo"},
-    "pg": {"preset": "grpo", "objective": {"kind": "pg", "allow_uncorrected": True}},
+JOB: Job = laid_over(ADDITION, {"evaluation": {"prompts": 256, "samples_per_prompt": 4}})
+OBJECTIVES: Mapping[str, Job] = {
+    "ppo_clip": {},
+    "cispo": {
+        "objective": {"kind": "cispo", "clip_low": None, "clip_high": 4.0},
+        "aggregation": "token_mean",
+    },
+    "gspo": {"objective": {"kind": "gspo", "clip_low": 3e-4, "clip_high": 4e-4}},
+    "sapo": {"objective": {"kind": "sapo", "tau_pos": 1.0, "tau_neg": 1.05}},
+    "pg": {"objective": {"kind": "pg", "allow_uncorrected": True}},
 }
-FOR_ALL: Mapping[str, Any] = {"advantage": {"kind": "grpo"}, "shaping": None}
+"""What each has in place of the parts of GRPO."""
 MEASURED = ("clip_fraction_low", "clip_fraction_high", "zero_gradient_fraction", "ess", "kl_rollout")
 HELD_OUT_SAMPLES = 8
 """Answers to each held-out prompt, drawn alike before and after every run."""
@@ -69,20 +73,19 @@ class Setting:
     groups: int
     learning_rate: float
 
-    def config(self, example: Path = EXAMPLE) -> RunConfig:
-        """The example with this algorithm, age and amount of training."""
-        algorithm = {**ALGORITHMS[self.objective], **FOR_ALL}
-        return load_config(
-            example,
-            [
-                f"algorithm={json.dumps(algorithm)}",
-                f"staleness={json.dumps({'pipeline_depth': self.depth, 'max_staleness': self.depth})}",
-                f"learner.steps={self.steps}",
-                f"learner.groups_per_step={self.groups}",
-                f"learner.learning_rate={self.learning_rate}",
-                "learner.device=cpu",
-            ],
-        )
+    def config(self) -> RunConfig:
+        """The job with this objective, age and amount of training."""
+        changes = {
+            "algorithm": {**GRPO, **OBJECTIVES[self.objective]},
+            "staleness": {"pipeline_depth": self.depth, "max_staleness": self.depth},
+            "learner": {
+                "steps": self.steps,
+                "groups_per_step": self.groups,
+                "learning_rate": self.learning_rate,
+                "device": "cpu",
+            },
+        }
+        return parse_config(laid_over(JOB, changes))
 
 
 def share_right(groups: Sequence[Group], reward: str) -> float:
@@ -168,7 +171,38 @@ def complete(asked: Sequence[Setting], results: Path, model: Path) -> None:
         row = {**run(left[0], model), "before": before}
         with results.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(row) + "\n")
-        print(f"{left[0]}: {before:.3f} -> {row['after']:.3f} in {row['seconds']} s", flush=True)
+        outcome = f"{before:.3f} -> {row['after']:.3f} in {row['seconds']} s"
+        print(f"{left[0]}: {outcome}", file=sys.stderr, flush=True)
+
+
+def warmed_up(job: Job) -> Path:
+    """The cold-started model of a job, which is made where it is not there yet."""
+    model = cached_model(parse_config(job))
+    if not (model / "config.json").exists():
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "job.yaml"
+            file.write_text(yaml.safe_dump(dict(job)), encoding="utf-8")
+            command = [sys.executable, "-m", "slipstream.cli", "warmup", str(file)]
+            subprocess.run(command, check=True, stdout=sys.stderr)
+    return model
+
+
+def print_ratios(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Accuracy at the greatest age over that at the smallest, and after training over before, of each
+    objective."""
+    for name in OBJECTIVES:
+        after = {
+            depth: statistics.fmean(
+                row["after"] for row in rows if row["objective"] == name and row["depth"] == depth
+            )
+            for depth in sorted({row["depth"] for row in rows if row["objective"] == name})
+        }
+        if after:
+            youngest, oldest = min(after), max(after)
+            print_ratio(f"accuracy of {name}, after / before", after[youngest] / rows[0]["before"])
+            print_ratio(
+                f"accuracy of {name}, depth {oldest} / depth {youngest}", after[oldest] / after[youngest]
+            )
 
 
 def _arguments() -> argparse.Namespace:
@@ -177,11 +211,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--groups", type=int, default=32, help="groups of a step")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--depths", type=int, nargs="+", default=[0, 2, 4, 8])
-    parser.add_argument("--objectives", choices=ALGORITHMS, nargs="+", default=list(ALGORITHMS))
+    parser.add_argument("--objectives", choices=OBJECTIVES, nargs="+", default=list(OBJECTIVES))
     parser.add_argument("--learning-rate", type=float, default=1e-4)
     parser.add_argument("--threads", type=int, default=1, help="CPU threads of torch")
-    parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--docs", action="store_true", help=f"write the table into {DOCS.relative_to(ROOT)}")
+    parser.add_argument("--results", type=Path, help="where finished runs are kept; default: nowhere")
     return parser.parse_args()
 
 
@@ -190,19 +223,18 @@ def main() -> None:
     arguments = _arguments()
     torch.set_num_threads(arguments.threads)
     without_progress_bars()
-    model = cached_model(load_config(EXAMPLE))
-    if not (model / "config.json").exists():
-        sys.exit(f"no cold-started model in {model}; run `slipstream warmup {EXAMPLE.relative_to(ROOT)}`")
+    model = warmed_up(JOB)
     shared = {"steps": arguments.steps, "groups": arguments.groups, "learning_rate": arguments.learning_rate}
     asked = [
         Setting(objective=objective, depth=depth, seed=seed, **shared)
         for seed, depth, objective in product(arguments.seeds, arguments.depths, arguments.objectives)
     ]
-    complete(asked, arguments.results, model)
-    table = report(read(arguments.results), list(ALGORITHMS))
-    print(table)
-    if arguments.docs:
-        DOCS.write_text(with_report(DOCS.read_text(encoding="utf-8"), table), encoding="utf-8")
+    with tempfile.TemporaryDirectory() as folder:
+        results = arguments.results or Path(folder) / "results.jsonl"
+        complete(asked, results, model)
+        rows = read(results)
+    print(f"{report(rows, list(OBJECTIVES))}\n")
+    print_ratios(rows)
 
 
 if __name__ == "__main__":

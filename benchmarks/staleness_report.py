@@ -1,10 +1,8 @@
-"""The rows of staleness_quality.py as Markdown tables, and their place in a page."""
+"""The rows of staleness_quality.py as Markdown tables."""
 
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
-
-BEGIN, END = "<!-- staleness_quality: begin -->", "<!-- staleness_quality: end -->"
 
 
 def report(rows: Sequence[Mapping[str, Any]], objectives: Sequence[str]) -> str:
@@ -53,10 +51,3 @@ def _bounded(rows: Sequence[Mapping[str, Any]]) -> str:
     if not rows:
         return "–"
     return f"{statistics.fmean(row['clip_fraction_low'] + row['clip_fraction_high'] for row in rows):.1%}"
-
-
-def with_report(page: str, table: str) -> str:
-    """The page with the text between the two markers replaced. Errors: ValueError without them."""
-    if page.count(BEGIN) != 1 or page.count(END) != 1 or page.index(BEGIN) > page.index(END):
-        raise ValueError(f"page: needs one `{BEGIN}` and one `{END}` after it")
-    return f"{page[: page.index(BEGIN)]}{BEGIN}\n\n{table}\n\n{page[page.index(END) :]}"

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from ratio import print_ratio
 from slipstream.config import RpcConfig
 from slipstream.rpc.channel import open_channel
 from slipstream.v1 import types_pb2 as types
@@ -131,6 +132,8 @@ def _request(text: str, answer: str, texts: list[str], **fields: str) -> pb.Scor
 
 
 BARE = "bare"
+UNIT = "exact_match"
+"""What the rates of the others are set in ratio to."""
 LOADS: Mapping[str, Load] = {
     BARE: Load(reward={}, request=addition, most_p99_ms=None),
     "exact_match": Load(reward={}, request=addition, least_rate=8_000),
@@ -159,10 +162,18 @@ def main() -> None:
     arguments = parser.parse_args()
     for unknown in set(arguments.kinds) - set(LOADS):
         parser.error(f"{unknown}: no such kind; there are {', '.join(LOADS)}")
+    if arguments.kinds and UNIT not in arguments.kinds:
+        parser.error(f"{' '.join(arguments.kinds)}: needs {UNIT} too, to which the others are set in ratio")
     print(f"{'reward':<14} {'completions/s':>14} {'target':>8} {'p50 ms':>8} {'p99 ms':>8} {'target':>8}")
+    rates: dict[str, float] = {}
     for kind in arguments.kinds or LOADS:
         found = asyncio.run(measure(kind, seconds=arguments.seconds, clients=arguments.clients))
         print(line(kind, found), flush=True)
+        rates[kind] = found.rate
+    print()
+    for kind, rate in rates.items():
+        if kind != UNIT:
+            print_ratio(f"completions/s, {kind} / {UNIT}", rate / rates[UNIT])
 
 
 def line(kind: str, found: Measured) -> str:

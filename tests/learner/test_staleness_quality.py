@@ -183,15 +183,3 @@ def test_the_table_has_mean_and_standard_deviation_over_the_seeds(
         "| `ppo_clip` | 60.0 ± 10.0 | 30.0 (n = 1) | 37.5% | 37.5% |",
         "| `pg` | 20.0 (n = 1) | – | 37.5% | – |",
     ]
-
-
-def test_only_what_is_between_the_markers_is_replaced(tables: ModuleType) -> None:
-    page = f"before\n{tables.BEGIN}\nold\n{tables.END}\nafter\n"
-    replaced = tables.with_report(page, "new")
-    assert replaced == f"before\n{tables.BEGIN}\n\nnew\n\n{tables.END}\nafter\n"
-
-
-@pytest.mark.parametrize("page", ["nothing", "{END}", "{END} {BEGIN}", "{BEGIN} {END} {END}"])
-def test_a_page_without_its_two_markers_is_refused(tables: ModuleType, page: str) -> None:
-    with pytest.raises(ValueError, match="page: needs one"):
-        tables.with_report(page.format(BEGIN=tables.BEGIN, END=tables.END), "new")

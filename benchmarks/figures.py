@@ -1,0 +1,386 @@
+"""Every figure that README and docs claim: what prints it, what it measures, where it stands, what must hold.
+
+    python benchmarks/figures.py [NAME ...] [--quick]
+
+Runs the command of each figure. What the command prints takes the place of the last table, between
+`<!-- figure: NAME -->` and `<!-- end of figure: NAME -->`, with the commit and the machine. A figure whose
+bounds do not hold is not written, and the exit status is 1. Bounds are on ratios (ratio.py), never on times.
+`--quick` runs the short form of each, judges it by looser bounds, and writes nothing.
+"""
+
+import argparse
+import os
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ratio import ratios_of
+
+ROOT = Path(__file__).resolve().parent.parent
+MOST_COMMITS = 100
+"""Commits after which a table is too old, counted from its own to the last that changed what it measures."""
+CODE = "services/slipstream"
+
+
+class MissedBound(Exception):
+    """A figure's command printed a ratio outside its bound, or none of that name."""
+
+
+class NoHistory(Exception):
+    """The checkout does not have the commits that are asked about."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """The least or the most that a ratio may be, and the same for the short form, which is judged loosely.
+    None where that form does not print the ratio."""
+
+    ratio: str
+    least: float | None = None
+    most: float | None = None
+    quick_least: float | None = None
+    quick_most: float | None = None
+
+    def check(self, ratios: Mapping[str, float], *, quick: bool) -> None:
+        """Errors: MissedBound."""
+        least, most = (self.quick_least, self.quick_most) if quick else (self.least, self.most)
+        if least is None and most is None:
+            return
+        if self.ratio not in ratios:
+            raise MissedBound(f"{self.ratio}: not printed; the ratios are {', '.join(ratios) or 'none'}")
+        value = ratios[self.ratio]
+        if least is not None and not value >= least:
+            raise MissedBound(f"{self.ratio}: {value:g}, must be at least {least:g}")
+        if most is not None and not value <= most:
+            raise MissedBound(f"{self.ratio}: {value:g}, must be at most {most:g}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One table of the docs. `{commit}` in an argument stands for the commit that is measured."""
+
+    name: str
+    command: tuple[str, ...]
+    """A script of this folder, and its arguments."""
+    quick: tuple[str, ...] | None
+    """The arguments of the short form: under a minute on two cores."""
+    measures: tuple[str, ...]
+    """Files and folders whose change may change the figure, beside the script."""
+    bounds: tuple[Bound, ...]
+    page: str = "docs/benchmarks.md"
+    fenced: bool = False
+    """Whether the output is plain text instead of Markdown."""
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        """Everything whose change may change the figure."""
+        return (f"benchmarks/{self.command[0]}", *self.measures)
+
+    @property
+    def markers(self) -> tuple[str, str]:
+        """What the table stands between."""
+        return f"<!-- figure: {self.name} -->", f"<!-- end of figure: {self.name} -->"
+
+    def arguments(self, *, quick: bool, commit: str) -> list[str]:
+        """The command line behind the interpreter."""
+        script, *full = self.command
+        settings = [part.format(commit=commit) for part in ((self.quick or ()) if quick else full)]
+        return [str(ROOT / "benchmarks" / script), *settings]
+
+
+ALGORITHMS, CONFIG, LEARNER = f"{CODE}/algorithms", f"{CODE}/config", f"{CODE}/learner"
+REPLAY, ROLLOUT, VERIFIER = f"{CODE}/replay", f"{CODE}/rollout", f"{CODE}/verifier"
+RPC, WEIGHTS, TASKS = f"{CODE}/rpc", f"{CODE}/weights", f"{CODE}/tasks"
+
+FIGURES = (
+    Figure(
+        name="quickstart",
+        command=("quickstart.py",),
+        quick=("--in-process",),
+        measures=("examples/addition.yaml", ALGORITHMS, f"{LEARNER}/training", REPLAY, ROLLOUT, TASKS),
+        bounds=(
+            Bound(ratio="held-out accuracy, after / before", least=1.5),
+            Bound(ratio="ledger residual", most=0),
+            Bound(ratio="share of the time that the learner is idle", most=0.25),
+            Bound(ratio="accuracy of the batches, last / first", quick_least=1.4),
+            Bound(ratio="accuracy of the last batches, four times as old / as old", quick_least=0.8),
+        ),
+        page="README.md",
+        fenced=True,
+    ),
+    Figure(
+        name="async",
+        command=("async_vs_sync.py",),
+        quick=("--engine", "emulated", "--steps", "14", "--mean-seconds", "0.4"),
+        measures=(
+            "benchmarks/circle.py",
+            REPLAY,
+            ROLLOUT,
+            f"{LEARNER}/loop.py",
+            f"{LEARNER}/prefetch.py",
+            WEIGHTS,
+        ),
+        bounds=(
+            Bound(ratio="emulated engine, asynchronous / synchronous", least=2.1, quick_least=1.6),
+            Bound(ratio="emulated engine, share of the ideal ratio", least=0.9),
+            Bound(ratio="vllm engine, asynchronous / synchronous", least=1.05),
+        ),
+        fenced=True,
+    ),
+    Figure(
+        name="weights",
+        command=("overlap.py",),
+        quick=("--steps", "8", "--layers", "4", "--width", "256", "--group-size", "2", "--rounds", "1"),
+        measures=("benchmarks/circle.py", WEIGHTS, f"{LEARNER}/broadcast", f"{LEARNER}/publishing.py"),
+        bounds=(
+            Bound(ratio="a step with overlap / without", most=1.0),
+            Bound(ratio="wait to publish with overlap / without", most=0.3, quick_most=0.7),
+        ),
+    ),
+    Figure(
+        name="learner_step",
+        command=("learner_step.py",),
+        quick=(
+            *(
+                "--clock",
+                "cpu",
+                "--threads",
+                "1",
+                "--rounds",
+                "1",
+                "--groups",
+                "4",
+                "--sizes",
+                "4000",
+                "12000",
+            ),
+            *("--head-tokens", "2048", "--head-width", "64", "--vocabulary", "32000", "--variants", "2"),
+        ),
+        measures=(
+            *(f"benchmarks/{name}.py" for name in ("gradient_cost", "head_cost", "padded", "lognormal")),
+            *(f"{LEARNER}/{part}" for part in ("batches", "policy", "training")),
+            ALGORITHMS,
+        ),
+        bounds=(
+            Bound(ratio="gradient, trained tokens/s of Slipstream / padded", least=2.0, quick_least=1.3),
+            Bound(ratio="gradient, largest distance / norm", most=1e-4, quick_most=1e-4),
+            Bound(ratio="head, memory in chunks / of all logits", most=0.25, quick_most=0.4),
+            Bound(ratio="head, time in chunks / with all logits", most=1.35, quick_most=2.5),
+            Bound(ratio="growth, time of a token above 4,000 tokens / at 4,000", most=1.15, quick_most=1.8),
+            Bound(
+                ratio="growth, memory beside the batch above 4,000 tokens / at 4,000",
+                most=1.15,
+                quick_most=1.3,
+            ),
+            Bound(ratio="short answers, time with share_prompts / without", most=0.7, quick_most=0.9),
+            Bound(ratio="short answers, distance of the gradients / norm", most=1e-4, quick_most=1e-4),
+        ),
+    ),
+    Figure(
+        name="verifier",
+        command=("verifier.py",),
+        quick=("--seconds", "1.5", "exact_match", "math"),
+        measures=("benchmarks/bare_verifier.py", VERIFIER, RPC, TASKS),
+        bounds=(
+            Bound(ratio="completions/s, bare / exact_match", most=2.5),
+            Bound(ratio="completions/s, math / exact_match", least=0.05, quick_least=0.03),
+            Bound(ratio="completions/s, custom / exact_match", least=0.08),
+            Bound(ratio="completions/s, code_tests / exact_match", least=0.004),
+        ),
+        fenced=True,
+    ),
+    Figure(
+        name="isolation",
+        command=("isolation.py",),
+        quick=("--programs", "80"),
+        measures=(f"{VERIFIER}/sandbox",),
+        bounds=(Bound(ratio="time of a child, isolated / plain", most=1.3, quick_most=2.0),),
+        fenced=True,
+    ),
+    Figure(
+        name="replay",
+        command=("replay.py", "--memory-groups", "100000"),
+        quick=("--seconds", "2", "--tokens", "1000"),
+        measures=("benchmarks/bare_replay.py", REPLAY, RPC),
+        bounds=(
+            Bound(ratio="groups/s of 8 x 1,000, replay / echo", least=0.15, quick_least=0.03),
+            Bound(ratio="CPU time of 8 x 1,000, replay / echo", most=6, quick_most=12),
+            Bound(ratio="memory of replay, after the last groups / after the first", most=1.1),
+        ),
+        fenced=True,
+    ),
+    Figure(
+        name="autoscaling",
+        command=("autoscaling.py",),
+        quick=("--scenarios", "steady", "half of the fleet is lost", "--rules", "pressure"),
+        measures=(
+            *(
+                f"benchmarks/{name}.py"
+                for name in ("autoscaler", "autoscaling_simulation", "fleet", "promql")
+            ),
+            "deploy/prometheus/pressure.yaml",
+        ),
+        bounds=(
+            Bound(ratio="pressure, largest share of the time waited", most=0.02, quick_most=0.02),
+            Bound(ratio="pressure, fewest rollouts / needed", least=0.95, quick_least=0.95),
+            Bound(ratio="pressure, most rollouts / needed", most=1.3, quick_most=1.3),
+            Bound(ratio="pressure, most changes an hour", most=4, quick_most=4),
+        ),
+    ),
+    Figure(
+        name="objectives",
+        command=("objectives.py",),
+        quick=(
+            *("--clock", "cpu", "--threads", "1", "--rounds", "2", "--longest", "0"),
+            *("--tokens", "100000", "--sequences", "400"),
+        ),
+        measures=(ALGORITHMS,),
+        bounds=(
+            Bound(ratio="time of the slowest loss / pg", most=4, quick_most=6),
+            Bound(ratio="most memory of a loss, in vectors of T", most=12, quick_most=22),
+        ),
+    ),
+    Figure(
+        name="staleness",
+        command=("staleness_quality.py", "--results", "build/figures/staleness-{commit}.jsonl"),
+        quick=None,  # that of the quickstart trains by the same loop, at two ages
+        measures=(
+            *(f"benchmarks/{name}.py" for name in ("circle", "sampler")),
+            ALGORITHMS,
+            f"{LEARNER}/training",
+        ),
+        bounds=(
+            Bound(ratio="accuracy of cispo, after / before", least=1.4),
+            Bound(ratio="accuracy of cispo, depth 8 / depth 0", least=0.93),
+            Bound(ratio="accuracy of sapo, depth 8 / depth 0", least=0.93),
+            Bound(ratio="accuracy of ppo_clip, depth 8 / depth 0", least=0.9),
+            Bound(ratio="accuracy of pg, depth 8 / depth 0", most=0.97),
+        ),
+    ),
+    Figure(
+        name="math_answers",
+        command=("math_answers.py",),
+        quick=("--seeds-per-kind", "1"),
+        measures=("benchmarks/math_seeds.py", TASKS),
+        bounds=(Bound(ratio="wrong verdicts of `math`", most=0, quick_most=0),),
+        page="docs/rewards.md",
+    ),
+)
+
+
+def measured(figure: Figure, *, quick: bool, commit: str = "") -> str:
+    """What the figure's command printed, shown here too. Errors: CalledProcessError, MissedBound."""
+    command = [sys.executable, *figure.arguments(quick=quick, commit=commit)]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    print(done.stdout, flush=True)
+    ratios = ratios_of(done.stdout)
+    for bound in figure.bounds:
+        bound.check(ratios, quick=quick)
+    return done.stdout.strip()
+
+
+def machine() -> str:
+    """The processor, its cores that this process may use, and what ran on them."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    cores = len(os.sched_getaffinity(0))
+    processor = models[0] if models else platform.machine()
+    python, load = platform.python_version(), os.getloadavg()[0]
+    return f"{cores} cores of {processor}, Python {python}, load {load:.1f} before"
+
+
+def with_table(page: str, figure: Figure, output: str, *, commit: str, where: str) -> str:
+    """The page with this output in the figure's place. Errors: ValueError without one pair of markers."""
+    begin, end = figure.markers
+    if page.count(begin) != 1 or page.count(end) != 1 or page.index(begin) > page.index(end):
+        raise ValueError(f"{figure.page}: needs one `{begin}` and one `{end}` after it")
+    table = f"```\n{output}\n```" if figure.fenced else output
+    text = f"{begin}\nAt commit `{commit}`, on {where}:\n\n{table}\n{end}"
+    return page[: page.index(begin)] + text + page[page.index(end) + len(end) :]
+
+
+def commit_of(page: str, figure: Figure) -> str:
+    """The commit of the figure's table. Errors: ValueError without one."""
+    found = re.search(
+        rf"{figure.markers[0]}\nAt commit `([0-9a-f]{{7,40}})`.*?{figure.markers[1]}",
+        page,
+        re.DOTALL,
+    )
+    if found is None:
+        raise ValueError(f"{figure.page}: needs `{figure.markers[0]}`, then «At commit `…`»")
+    return found[1]
+
+
+def commits_behind(commit: str, code: Sequence[str], root: Path = ROOT) -> int:
+    """Commits from this one to the last that changed the code; 0 when the code has not changed since.
+
+    Errors: NoHistory in a shallow clone or without git; ValueError when a whole history lacks the commit.
+    """
+    try:
+        top, shallow = _git(root, "rev-parse", "--show-toplevel", "--is-shallow-repository").splitlines()
+    except (subprocess.CalledProcessError, FileNotFoundError) as error:
+        raise NoHistory(f"{root} is no git repository") from error
+    if Path(top) != root.resolve():
+        raise NoHistory(f"{root} is no git repository of its own, it lies in that of {top}")
+    if shallow == "true":
+        raise NoHistory(f"{root} is a shallow clone")
+    try:
+        _git(root, "merge-base", "--is-ancestor", commit, "HEAD")
+    except subprocess.CalledProcessError as error:
+        raise ValueError(f"{commit} is not in the history of HEAD; measure again") from error
+    last = _git(root, "log", "-1", "--format=%H", "--", *code)
+    return int(_git(root, "rev-list", "--count", f"{commit}..{last}"))
+
+
+def _git(root: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def measure_again(figure: Figure) -> None:
+    """Run the command and write the table. Errors: MissedBound, CalledProcessError; ValueError when the code
+    that is measured has changes without a commit."""
+    if changed := _git(ROOT, "status", "--porcelain", "--", *figure.code):
+        raise ValueError(f"commit first, the table names a commit; changed are\n{changed}")
+    commit, where = _git(ROOT, "rev-parse", "--short=7", "HEAD"), machine()
+    output = measured(figure, quick=False, commit=commit)
+    page = ROOT / figure.page
+    text = with_table(page.read_text(encoding="utf-8"), figure, output, commit=commit, where=where)
+    page.write_text(text, encoding="utf-8")
+    print(f"written into {figure.page}", flush=True)
+
+
+def main() -> None:
+    """Measure what is asked for, all of it whatever fails; exit with 1 when anything did."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    names = [figure.name for figure in FIGURES]
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(names)}; all by default")
+    parser.add_argument("--quick", action="store_true", help="the short forms; write nothing")
+    arguments = parser.parse_args()
+    for unknown in set(arguments.names) - set(names):
+        parser.error(f"{unknown}: no such figure; there are {', '.join(names)}")
+    failed = []
+    for figure in FIGURES:
+        if figure.name not in (arguments.names or names) or (arguments.quick and figure.quick is None):
+            continue
+        print(f"== {figure.name}", flush=True)
+        try:
+            if arguments.quick:
+                measured(figure, quick=True)
+            else:
+                measure_again(figure)
+        except (MissedBound, subprocess.CalledProcessError, ValueError) as error:
+            failed.append(figure.name)
+            print(f"FAILED {figure.name}: {error}", flush=True)
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}; their tables were left as they were")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,15 @@
+"""The ratios of a benchmark, which a bound can be set to: one a line of its output, `- name: value`."""
+
+import re
+
+_LINE = re.compile(r"^- (?P<name>.+): (?P<value>-?\d[\d,.]*(?:e[+-]?\d+)?)$", re.MULTILINE)
+
+
+def print_ratio(name: str, value: float) -> None:
+    """Print one ratio, as a line that is also an item of a Markdown list."""
+    print(f"- {name}: {value:.4g}", flush=True)
+
+
+def ratios_of(output: str) -> dict[str, float]:
+    """The ratios that a benchmark printed, by name."""
+    return {found["name"]: float(found["value"].replace(",", "")) for found in _LINE.finditer(output)}

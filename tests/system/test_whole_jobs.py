@@ -1,0 +1,81 @@
+"""A benchmark states its whole job: neither an example nor a default decides what it measures."""
+
+import argparse
+import importlib
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from slipstream.algorithms.spec import Shaping
+from slipstream.config import RunConfig, parse_config
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+OF_EXAMPLES = {"quickstart.py", "figures.py"}
+"""Scripts whose subject an example is."""
+STATED = {
+    "algorithm": {
+        *("preset", "advantage", "objective", "correction", "kl", "drift_penalty", "entropy", "top_entropy"),
+        *("aggregation", "shaping"),
+    },
+    "staleness": {"pipeline_depth", "max_staleness"},
+    "rollout": {
+        *("workers", "engine", "group_size", "max_groups", "max_new_tokens", "temperature", "threads"),
+    },
+    "learner": {
+        *("steps", "groups_per_step", "minibatches", "learning_rate", "schedule", "max_tokens_per_row"),
+        *("share_prompts", "threads", "ranks", "least_step_seconds"),
+    },
+    "weights": {"overlap"},
+    "evaluation": {"every_steps", "prompts", "samples_per_prompt", "reward"},
+}
+"""Keys that decide how much work a step is, and who waits for whom."""
+
+
+@pytest.fixture(scope="module")
+def part() -> Iterator[Any]:
+    """Imports a module as a benchmark finds it: beside the script."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(BENCHMARKS)
+        yield importlib.import_module
+
+
+def jobs(part: Any) -> dict[str, RunConfig]:
+    """The jobs of all benchmarks that run or train one."""
+    asynchronous, overlap, staleness = part("async_vs_sync"), part("overlap"), part("staleness_quality")
+    sizes = argparse.Namespace(steps=3, layers=2, width=64, group_size=2)
+    setting = staleness.Setting(objective="ppo_clip", depth=2, seed=0, steps=3, groups=3, learning_rate=1e-3)
+    given: dict[str, Mapping[str, Any]] = {
+        "async, emulated": asynchronous.at_depth(asynchronous.emulated_job(0.4), 0, 3),
+        "async, vllm": asynchronous.at_depth(asynchronous.ADDITION, 2, 3),
+        "overlap": overlap.job(sizes, overlap=True),
+    }
+    return {name: parse_config(job) for name, job in given.items()} | {"staleness": setting.config()}
+
+
+def test_every_job_states_what_decides_its_figure(part: Any) -> None:
+    for name, config in jobs(part).items():
+        for section, keys in STATED.items():
+            missing = keys - getattr(config, section).model_fields_set
+            assert not missing, f"{name}: {section} does not state {missing}"
+
+
+def test_no_job_filters_or_shapes_its_batches(part: Any) -> None:
+    for name, config in jobs(part).items():
+        shaping = config.algorithm.resolved_shaping(max_new_tokens=config.rollout.max_new_tokens)
+        assert shaping == Shaping(), name
+
+
+@pytest.mark.parametrize("script", sorted(path.name for path in BENCHMARKS.glob("*.py")))
+def test_no_benchmark_reads_an_example_but_that_of_the_example(script: str) -> None:
+    text = (BENCHMARKS / script).read_text(encoding="utf-8")
+    assert script in OF_EXAMPLES or not re.search(r'examples["/]', text)
+
+
+def test_an_ideal_asynchronous_run_is_limited_by_its_places_alone(part: Any) -> None:
+    # 8 places x 2 samples every 0.4 s; a synchronous step waits for the slowest of 8, and for the learner
+    ideal = part("async_vs_sync").ideal(0.4, draws=80_000)
+    assert ideal[2] == pytest.approx(40)
+    assert 2.2 < ideal[2] / ideal[0] < 2.5
+    assert part("async_vs_sync").ideal(1.0, draws=80_000)[0] == pytest.approx(ideal[0] * 0.4)
