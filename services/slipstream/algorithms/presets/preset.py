@@ -10,6 +10,7 @@ from slipstream.algorithms.spec import (
     Advantage,
     AggregationName,
     Correction,
+    Distillation,
     Dppo,
     DriftPenalty,
     Entropy,
@@ -42,6 +43,7 @@ class Preset:
     drift_penalty: DriftPenalty | None = None
     entropy: Entropy | None = None
     top_entropy: TopEntropy | None = None
+    distillation: Distillation | None = None
     shaping: Shaping = NO_SHAPING
     group_size: int | None = None
     """Completions a prompt, where the recipe is nothing without it; None leaves it to the run."""

@@ -15,6 +15,7 @@ from slipstream.algorithms.spec.correction import (
     needs_batch_anchor,
 )
 from slipstream.algorithms.spec.critic_advantage import Gae
+from slipstream.algorithms.spec.distillation import Distillation
 from slipstream.algorithms.spec.divergence_objective import Dppo, Ipo
 from slipstream.algorithms.spec.group_advantage import DrGrpo, Gopo, Grpo, MaxRl, Opo, Rloo
 from slipstream.algorithms.spec.history_advantage import Ema, Mixed
@@ -58,6 +59,7 @@ __all__ = [
     "CollapseAlarm",
     "Correction",
     "Difficulty",
+    "Distillation",
     "Dppo",
     "DrGrpo",
     "DriftPenalty",
