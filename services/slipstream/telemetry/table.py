@@ -198,6 +198,17 @@ TABLE: dict[str, Metric] = {
     "answers_refused_total": Metric(
         kind="counter", help="Answers refused because the queue of the verifier was full."
     ),
+    # teacher
+    "teacher_seconds": Metric(
+        kind="histogram",
+        help="Time of the teacher to read the completions of one prompt, waiting included.",
+        buckets=SECONDS,
+    ),
+    "teacher_tokens_total": Metric(kind="counter", help="Tokens of completions that the teacher has read."),
+    "teacher_waiting": Metric(kind="gauge", help="Completions that the teacher reads or that wait for it."),
+    "teacher_refused_total": Metric(
+        kind="counter", help="Completions refused because the queue of the teacher was full."
+    ),
     # replay
     "ledger_groups": Metric(
         kind="gauge", help="Groups in the ledger, by state and reason.", labels=("state", "reason")
