@@ -1,7 +1,8 @@
 """What the learner asks of a teacher: logprobs of the tokens of a batch, a group at a time."""
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import grpc
@@ -9,10 +10,11 @@ import grpc
 from slipstream.algorithms.spec import Distillation
 from slipstream.config import RunConfig
 from slipstream.rpc import codec
-from slipstream.rpc.channel import ask_again
+from slipstream.rpc.channel import ask_again, open_channel
 from slipstream.rpc.errors import SlipstreamError
 from slipstream.rpc.group_checks import LARGEST_TOKEN_ID, vocabulary_size
 from slipstream.rpc.vocabulary import vocabulary_of
+from slipstream.telemetry.logs import Log
 from slipstream.types import Completion, Group, TeacherLogprobs
 from slipstream.v1 import teacher_pb2 as pb
 from slipstream.v1.teacher_pb2_grpc import TeacherStub
@@ -20,6 +22,20 @@ from slipstream.v1.teacher_pb2_grpc import TeacherStub
 
 class UnfitTeacher(SlipstreamError):
     """The teacher refused to read what the policy sampled, and would refuse it again."""
+
+
+@asynccontextmanager
+async def teaching(config: RunConfig, *, log: Log) -> "AsyncIterator[TeacherClient | None]":
+    """The teacher of a run, until the context ends; None for a run that does not distill.
+
+    Errors: ValueError for a policy whose vocabulary cannot be read.
+    """
+    distillation = config.algorithm.resolved_distillation()
+    if distillation is None:
+        yield None
+        return
+    async with open_channel(config.teacher.address, config.rpc, log=log) as channel:
+        yield TeacherClient(channel, config, distillation)
 
 
 class TeacherClient:

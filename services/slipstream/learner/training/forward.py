@@ -23,8 +23,11 @@ class Forward:
         self._hidden = hidden
         self._routers = routers
 
-    def __call__(self, policy: Policy, row: Row, routed: Routed | None = None) -> Selected:
-        """`routed`: experts whose router logprobs are wanted, instead of those of the active ones."""
+    def __call__(
+        self, policy: Policy, row: Row, routed: Routed | None = None, *, others: bool = False
+    ) -> Selected:
+        """`routed`: experts whose router logprobs are wanted, instead of those of the active ones. `others`:
+        whether the logprobs of the teacher's likeliest tokens are wanted, where the row has them."""
         return policy.selected(
             row.tokens_R,
             row.positions_R,
@@ -34,6 +37,7 @@ class Forward:
             chunk=self._chunk,
             attention_RR=row.attention_RR,
             entropy_gradient=self._entropy,
+            others_TK=row.lesson.ids_TK if others and row.lesson is not None else None,
             hidden_at_N=value_positions(row) if self._hidden else None,
             watch=Watch(
                 records=self._routers,
