@@ -19,6 +19,7 @@ from slipstream.algorithms.spec import (
     Buckets,
     CollapseAlarm,
     Difficulty,
+    Distillation,
     DriftPenalty,
     DynamicSampling,
     Entropy,
@@ -37,7 +38,13 @@ PARTS: Final[Mapping[str, Mapping[str, type[Any]]]] = {
     "objective": OBJECTIVES,
     "advantage": ADVANTAGES,
     "correction": CORRECTIONS,
-    "regulariser": {"kl": Kl, "drift_penalty": DriftPenalty, "entropy": Entropy, "top_entropy": TopEntropy},
+    "regulariser": {
+        "kl": Kl,
+        "drift_penalty": DriftPenalty,
+        "entropy": Entropy,
+        "top_entropy": TopEntropy,
+        "distillation": Distillation,
+    },
     "shaping": {
         "dynamic_sampling": DynamicSampling,
         "overlong_filter": OverlongFilter,
@@ -50,7 +57,7 @@ PARTS: Final[Mapping[str, Mapping[str, type[Any]]]] = {
     },
 }
 """What stands under each axis of `algorithm:`, by name."""
-REGULARISERS: Final = ("kl", "drift_penalty", "entropy", "top_entropy")
+REGULARISERS: Final = ("kl", "drift_penalty", "entropy", "top_entropy", "distillation")
 INDENT: Final = "    "
 
 
