@@ -71,6 +71,7 @@ TABLE: dict[str, Metric] = {
             "log_ratio_squared_mean": "Mean squared log ratio in nats^2",
             "kl_rollout": "KL(rollout || current) in nats a token, estimated by k3",
             "kl_reference": "KL(current || reference) in nats a token, estimated by k3",
+            "kl_teacher": "KL(current || teacher) in nats a token, estimated by k3",
             "router_shift_mean": "rspo's weight by the shift of the routers, 1 where they rest",
             "effective_sample_size": "Share of the tokens that the ratios leave effective",
             "effective_sample_size_correction": "Share of the tokens that the corrections leave effective",
