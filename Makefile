@@ -8,7 +8,7 @@ CONFIG ?= examples/addition.yaml
 
 .PHONY: help setup quickstart example-smollm2 test test-long test-chart test-presets test-trl test-answers \
 	test-mutants test-faults test-gpu lint format proto dashboards charts bench bench-staleness \
-	bench-learner bench-autoscaling bench-verifier clean
+	bench-learner bench-autoscaling bench-verifier bench-distillation clean
 
 help:  ## Show this list.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
@@ -102,6 +102,13 @@ bench-autoscaling: $(READY)  ## Simulated fleets under autoscalers, into docs/be
 bench-verifier: $(READY)  ## Completions a second that the verifier scores, by reward, and what isolation costs: four minutes.
 	$(BIN)/python benchmarks/verifier.py
 	$(BIN)/python benchmarks/isolation.py
+
+build/addition-teacher/config.json: $(READY)
+	$(BIN)/slipstream warmup examples/addition.yaml --steps 600 --set warmup.label_smoothing=0 --output build/addition-teacher
+
+bench-distillation: build/addition-teacher/config.json  ## A teacher against rewards alone, at one number of samples: some minutes.
+	$(BIN)/slipstream warmup examples/distillation.yaml
+	$(BIN)/python benchmarks/distillation.py
 
 clean:  ## Remove the environment and what runs have left.
 	rm -rf $(VENV) runs build *.egg-info services/*.egg-info
