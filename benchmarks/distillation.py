@@ -6,8 +6,7 @@
 The learner, the task, the cold-started policy and the teacher are those of examples/distillation.yaml: the
 teacher is a process that is asked over gRPC. The engine is a sampler in this process, and training is
 synchronous, so that every way sees as many samples of its own policy. Before each run the policy is that of
-the cold start. The last column is the time for which a batch waited for the teacher, which in a run passes
-beside the step before.
+the cold start.
 """
 
 import argparse
@@ -68,21 +67,18 @@ def configured(way: str, arguments: argparse.Namespace, rate: float, address: st
     )
 
 
-def run(config: RunConfig, model: Path, *, seed: int) -> tuple[float, float]:
-    """Train from the cold start; returns the accuracy, and the mean seconds of a batch at the teacher."""
+def run(config: RunConfig, model: Path, *, seed: int) -> float:
+    """Train from the cold start; returns the accuracy."""
     policy, sampler = cold_started(model, config)
     training = TrainingStep(policy, config)
     source = make_source(config.data, seed=seed)
-    per_step, seconds = config.learner.groups_per_step, []
+    per_step = config.learner.groups_per_step
     for version in range(config.learner.steps):
         prompts = [source.training(version * per_step + index) for index in range(per_step)]
         draws = seed * 1_000_000 + version
         groups = sampler.groups(prompts, version=version, size=config.rollout.group_size, seed=draws)
-        began = time.monotonic()
-        groups = asyncio.run(taught(config, groups))
-        seconds.append(time.monotonic() - began)
-        training.train(groups, version=version)
-    return accuracy(sampler, config), statistics.fmean(seconds)
+        training.train(asyncio.run(taught(config, groups)), version=version)
+    return accuracy(sampler, config)
 
 
 async def taught(config: RunConfig, groups: list[Group]) -> list[Group]:
@@ -112,9 +108,9 @@ def teacher_process() -> Iterator[str]:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--groups", type=int, default=16, help="groups of a step")
-    parser.add_argument("--rates", type=float, nargs="+", default=[3e-4], help="learning rates")
+    parser.add_argument("--rates", type=float, nargs="+", default=[1e-3], help="learning rates")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--ways", choices=WAYS, nargs="+", default=list(WAYS))
     return parser.parse_args()
@@ -137,16 +133,13 @@ def main() -> None:
         assert example.teacher.path is not None, "the teacher has started"
         best = accuracy(cold_started(example.teacher.path, config)[1], config)
         print(f"{samples:,} samples; accuracy before {before:.3f}, of the teacher {best:.3f}")
-        print(f"{'way':<22} {'rate':>8} {'accuracy':>9} {'teacher s':>10}")
+        print(f"{'way':<22} {'rate':>8} {'accuracy':>9}", flush=True)
         for way, rate in product(arguments.ways, arguments.rates):
             runs = [
                 run(configured(way, arguments, rate, address, model), model, seed=seed)
                 for seed in arguments.seeds
             ]
-            after = statistics.fmean(found for found, _ in runs)
-            waited = statistics.fmean(seconds for _, seconds in runs)
-            shown = "–" if way == REWARDS else f"{waited:.3f}"
-            print(f"{way:<22} {rate:>8g} {after:>9.3f} {shown:>10}", flush=True)
+            print(f"{way:<22} {rate:>8g} {statistics.fmean(runs):>9.3f}", flush=True)
 
 
 if __name__ == "__main__":
