@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from sampler import Sampler
 from slipstream.cli.warmup import cached_model
 from slipstream.config import RunConfig, load_config
 from slipstream.learner.policy.loading import without_progress_bars
@@ -33,7 +34,7 @@ from slipstream.learner.training.step import TrainingStep
 from slipstream.tasks import make_source
 from slipstream.telemetry.logs import Log
 from slipstream.types import Group
-from staleness_quality import accuracy, cold_started
+from staleness_quality import cold_started, share_right
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples" / "distillation.yaml"
@@ -81,6 +82,14 @@ def run(config: RunConfig, model: Path, *, seed: int) -> float:
     return accuracy(sampler, config)
 
 
+def accuracy(sampler: Sampler, config: RunConfig) -> float:
+    """Share of right answers to the held-out prompts, sampled at the training temperature."""
+    source = make_source(config.data, seed=config.seed)
+    prompts = [source.held_out(index) for index in range(config.evaluation.prompts)]
+    size = config.evaluation.samples_per_prompt
+    return share_right(sampler.groups(prompts, version=0, size=size, seed=0), config.evaluation.reward)
+
+
 async def taught(config: RunConfig, groups: list[Group]) -> list[Group]:
     """The groups with what the teacher says, if one is asked."""
     async with teaching(config, log=Log(pod="benchmark")) as teacher:
@@ -110,7 +119,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--groups", type=int, default=16, help="groups of a step")
-    parser.add_argument("--rates", type=float, nargs="+", default=[1e-3], help="learning rates")
+    parser.add_argument("--rates", type=float, nargs="+", default=[1e-4], help="learning rates")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--ways", choices=WAYS, nargs="+", default=list(WAYS))
     return parser.parse_args()

@@ -9,7 +9,10 @@ from slipstream.cli.__main__ import main
 from slipstream.cli.axes import axis_rows
 from slipstream.cli.checks.model import read_model
 from slipstream.cli.checks.teacher import check_teacher
+from slipstream.cli.launch.attention import Attention
 from slipstream.cli.launch.pods import LEARNER, TEACHER, address_environment, local_pods
+from slipstream.cli.launch.rows import History
+from slipstream.cli.launch.rundir import RunDirectory
 from slipstream.config import RunConfig, parse_config
 from teacher.serving import tiny_teacher
 
@@ -97,3 +100,15 @@ def test_validate_says_what_the_policy_learns_and_from_whom(
     file.write_text(f"{{model: {{path: {model}}}, algorithm: {{distillation: {{}}}}}}")
     assert main(["validate", str(file)]) == 2
     assert "teacher.path: is not set" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("weight", "warned"), [(0.0, False), (1.0, True)])
+def test_equal_rewards_are_warned_of_only_where_rewards_train(
+    model: Path, teacher: Path, tmp_path: Path, weight: float, warned: bool
+) -> None:
+    said: list[str] = []
+    config = distilled(model, teacher, f"algorithm.distillation={{reward_weight: {weight}}}")
+    attention = Attention(config, RunDirectory(tmp_path), [], say=said.append, history=History())
+    rows = [{"event": "step", "step": step, "unvaried_share": 1.0} for step in range(1, 60)]
+    attention.look(rows, replay=None)
+    assert any("nothing is learned from those" in line for line in said) == warned
