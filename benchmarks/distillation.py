@@ -118,8 +118,8 @@ def teacher_process() -> Iterator[str]:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--groups", type=int, default=16, help="groups of a step")
-    parser.add_argument("--rates", type=float, nargs="+", default=[1e-4], help="learning rates")
+    parser.add_argument("--groups", type=int, default=64, help="groups of a step")
+    parser.add_argument("--rates", type=float, nargs="+", default=[3e-4], help="learning rates")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--ways", choices=WAYS, nargs="+", default=list(WAYS))
     return parser.parse_args()
