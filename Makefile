@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 CONFIG ?= examples/addition.yaml
 
 .PHONY: help setup quickstart example-smollm2 test test-long test-chart test-presets test-trl test-answers \
-	test-mutants test-faults test-gpu lint format proto dashboards charts figures clean
+	test-mutants test-faults test-gpu lint format proto dashboards charts figures bench-distillation clean
 
 help:  ## Show this list.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
@@ -86,6 +86,13 @@ charts: $(READY)  ## Write what the chart carries: its README, copies of rules a
 
 figures: $(READY)  ## Measure every figure of README and docs again, and write it there: hours. FIGURES="async replay" for some.
 	$(BIN)/python benchmarks/figures.py $(FIGURES)
+
+build/addition-teacher/config.json: $(READY)
+	$(BIN)/slipstream warmup examples/addition.yaml --steps 600 --set warmup.label_smoothing=0 --output build/addition-teacher
+
+bench-distillation: build/addition-teacher/config.json  ## A teacher against rewards alone, at one number of samples: some minutes.
+	$(BIN)/slipstream warmup examples/distillation.yaml
+	$(BIN)/python benchmarks/distillation.py
 
 clean:  ## Remove the environment and what runs have left.
 	rm -rf $(VENV) runs build *.egg-info services/*.egg-info

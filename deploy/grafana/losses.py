@@ -8,12 +8,14 @@ from queries import (
     buckets,
     effective_share,
     largest,
+    mean,
     metric,
     quantile,
     rate,
     rise,
     token_mean,
     token_share,
+    total,
 )
 
 PODS = "namespace, pod"
@@ -132,6 +134,11 @@ DIVERGENCE = Row(
             "kl_reference",
         ),
         by_age(
+            "KL to the teacher",
+            "KL(current || teacher) in nats a token; nothing in a run without a teacher.",
+            "kl_teacher",
+        ),
+        by_age(
             "Squared log ratio",
             "Mean squared log ratio, in nats²; half of it is another estimate of the divergence.",
             "log_ratio_squared_mean",
@@ -159,13 +166,11 @@ DIVERGENCE = Row(
             "Share of the tokens whose soft weight is nearly closed; for objectives that close softly.",
             "damped_fraction",
             unit="percentunit",
-            width=12,
         ),
         by_age(
             "Router shift",
             "Weight by the shift of a mixture's routers, 1 where they rest; with the objective rspo only.",
             "router_shift_mean",
-            width=12,
         ),
     ],
 )
@@ -245,6 +250,53 @@ POLICY = Row(
     ],
 )
 
+TEACHER = Row(
+    title="Teacher",
+    panels=[
+        lines(
+            "Wait for the teacher",
+            "Time that the learner waits for what the teacher says of a batch, beyond the step before.",
+            Query(expr=mean("wait_seconds", 'what="teacher"', over=STEPS), legend="mean"),
+            Query(expr=quantile(0.99, "wait_seconds", 'what="teacher"', over=STEPS), legend="p99"),
+            unit="s",
+            low=0,
+        ),
+        lines(
+            "Time of the teacher",
+            "Time in which the completions of a prompt are read, waiting in the teacher's queue included.",
+            Query(expr=mean("teacher_seconds"), legend="mean"),
+            Query(expr=quantile(0.99, "teacher_seconds"), legend="p99"),
+            unit="s",
+            low=0,
+        ),
+        lines(
+            "Tokens read",
+            "Tokens of completions a second that each teacher reads.",
+            Query(expr=rate("teacher_tokens_total", by="pod"), legend="{{pod}}"),
+            unit="suffix: tok/s",
+            stacked=True,
+            low=0,
+        ),
+        lines(
+            "Completions at the teacher",
+            "Completions that each teacher reads or has waiting; beyond teacher.queue prompts are refused.",
+            Query(expr=total("teacher_waiting", by="pod"), legend="{{pod}}"),
+            unit="none",
+            stacked=True,
+            width=12,
+            low=0,
+        ),
+        lines(
+            "Completions refused by the teacher",
+            "Completions a second that were sent away because the queue was full; the learner comes again.",
+            Query(expr=rate("teacher_refused_total", by="pod"), legend="{{pod}}"),
+            unit="suffix: /s",
+            width=12,
+            low=0,
+        ),
+    ],
+)
+
 REWARDS = Row(
     title="Reward and optimizer",
     panels=[
@@ -303,5 +355,5 @@ BOARD = Board(
     name="losses",
     title="Losses",
     description="What the objective does with old tokens, how far the policy has moved, whether it learns.",
-    rows=[CLIPPING, RATIO, DIVERGENCE, POLICY, REWARDS, CRITIC],
+    rows=[CLIPPING, RATIO, DIVERGENCE, POLICY, TEACHER, REWARDS, CRITIC],
 )

@@ -128,6 +128,37 @@ class RoutedExperts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TeacherLogprobs:
+    """What a teacher makes of the tokens of a completion: logprobs in nats, after temperature.
+
+    The bytes are little-endian, row-major. Errors: ValueError when they do not have the stated shape.
+    """
+
+    logprobs: bytes = field(repr=False)
+    """Of each token, [tokens] float32."""
+    top_k: int = 0
+    """Likeliest tokens at each position."""
+    top_ids: bytes = field(default=b"", repr=False)
+    """[tokens, top_k] uint32."""
+    top_logprobs: bytes = field(default=b"", repr=False)
+    """[tokens, top_k] float32."""
+
+    def __post_init__(self) -> None:
+        sizes = (len(self.top_ids), len(self.top_logprobs))
+        wanted = len(self.logprobs) * self.top_k
+        if len(self.logprobs) % 4 or self.top_k < 0 or sizes != (wanted, wanted):
+            raise ValueError(
+                f"teacher logprobs: {len(self.logprobs)} bytes of logprobs and top_k {self.top_k} need "
+                f"{wanted} bytes of ids and of their logprobs, got {sizes[0]} and {sizes[1]}"
+            )
+
+    @property
+    def tokens(self) -> int:
+        """Tokens covered."""
+        return len(self.logprobs) // 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
     """One sampled answer. `logprobs` (nats), `mask` and the spans run parallel to `token_ids`.
 
@@ -143,6 +174,8 @@ class Completion:
     rewards: tuple[Reward, ...] = ()
     routed_experts: RoutedExperts | None = None
     """Of prompt and completion, where the engine was asked for them."""
+    teacher: TeacherLogprobs | None = None
+    """Of the completion, where a learner has asked a teacher."""
 
     def __post_init__(self) -> None:
         lengths = {len(self.token_ids), len(self.logprobs), len(self.mask)}
@@ -150,6 +183,11 @@ class Completion:
             raise ValueError(
                 f"completion: token_ids, logprobs and mask must be equally long, "
                 f"got {len(self.token_ids)}, {len(self.logprobs)}, {len(self.mask)}"
+            )
+        if self.teacher is not None and self.teacher.tokens != len(self.token_ids):
+            raise ValueError(
+                f"completion: the teacher's logprobs are of {self.teacher.tokens} tokens, and there are "
+                f"{len(self.token_ids)}"
             )
         position = 0
         for span in self.spans:

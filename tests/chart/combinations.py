@@ -102,6 +102,24 @@ SWITCHES: Mapping[str, Mapping[str, Position]] = {
             }
         ),
     },
+    "teacher": {
+        "none": Position(),
+        "fixed": Position(
+            values={"teacher": {"models": {"existingClaim": "teacher"}}},
+            run={"algorithm": {"distillation": {}}, "teacher": {"path": "/models/teacher"}},
+        ),
+        "scaled": Position(
+            values={
+                "teacher": {
+                    "models": {"existingClaim": "teacher"},
+                    "gpu": {"count": 0},
+                    "autoscaling": {"enabled": True},
+                },
+                "autoscaling": PROMETHEUS,
+            },
+            run={"algorithm": {"distillation": {"kind": "reverse"}}, "teacher": {"path": "/models/teacher"}},
+        ),
+    },
     "rewards": {
         "by-rules": Position(),
         "by-models": Position(

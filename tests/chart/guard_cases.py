@@ -48,6 +48,8 @@ MODELS = {"existingClaim": "models"}
 VERIFIER_IMAGE = {"repository": "slipstream/verifier"}
 JUDGE = "{name: judge, url: https://judge.example/v1, model: m}"
 KEYED = "{name: judge, url: https://judge.example/v1, model: m, api_key_file: /run/secrets/judge/key}"
+DISTILS = f"{TINY_RUN}algorithm: {{distillation: {{}}}}\n"
+TAUGHT = f"{DISTILS}teacher: {{path: /models/teacher}}\n"
 ANYWHERE = [{"ipBlock": {"cidr": "0.0.0.0/0"}}]
 
 
@@ -58,6 +60,48 @@ CASES: tuple[tuple[Values, str], ...] = (
     (run("a: ["), "is not a YAML mapping"),
     (run("- 1"), "is not a YAML mapping"),
     (run("stages: [{name: a, kind: rl}]"), "has `stages`"),
+    (run("teacher: {address: 'a:1'}"), "sets teacher.address"),
+    (run(DISTILS), "has algorithm.distillation and no teacher.path"),
+    (run(TAUGHT), "/models/teacher, where the teacher has no volume: set teacher.models.existingClaim"),
+    (
+        {**run(TAUGHT), "teacher": {"models": {"existingClaim": "a", "hostPath": "/a"}}},
+        "teacher.models has an existingClaim and a hostPath",
+    ),
+    (
+        {
+            **run(f"{DISTILS}teacher: {{path: /models/teacher, device: cuda}}\n"),
+            "teacher": {"models": MODELS, "gpu": {"count": 0}},
+        },
+        "teacher.device is cuda, and teacher.gpu.count is 0",
+    ),
+    (
+        {**run(TAUGHT), "teacher": {"models": MODELS, "gpu": {"count": 2}}},
+        "teacher.gpu.count is 2, and a teacher computes on one GPU",
+    ),
+    (
+        {
+            **run(TAUGHT),
+            "teacher": {"models": MODELS, "autoscaling": {"enabled": True, "minReplicas": 9}},
+            "autoscaling": PROMETHEUS,
+        },
+        "teacher.autoscaling.minReplicas is 9",
+    ),
+    (
+        {**run(TAUGHT), "teacher": {"models": MODELS, "autoscaling": {"enabled": True}}},
+        "teacher.autoscaling is enabled, and KEDA does not know Prometheus",
+    ),
+    (
+        {**run(TAUGHT), "teacher": {"models": MODELS, "image": {"tag": "latest"}}},
+        "teacher.image.digest",
+    ),
+    (
+        {
+            **run(TAUGHT),
+            "teacher": {"models": MODELS},
+            "tls": {"mode": "secrets", "secrets": {**GIVEN, "probe": "a"}},
+        },
+        "tls.secrets.teacher is empty",
+    ),
     (run("run_dir: /x"), "sets run_dir, which the chart sets"),
     (run("replay: {redis_url: null}"), "sets replay.redis_url"),
     (run("rpc: {plaintext: true}"), "sets rpc.plaintext"),

@@ -12,7 +12,14 @@ from chart.rendering import Document, render
 from render import Release
 
 TCP = "TCP"
-SERVED = {"replay": 50051, "verifier": 50052, "learner": 50053, "rollout": 50054, "redis": 6379}
+SERVED = {
+    "replay": 50051,
+    "verifier": 50052,
+    "learner": 50053,
+    "rollout": 50054,
+    "teacher": 50055,
+    "redis": 6379,
+}
 METRICS, WEIGHTS, RANKS, ENGINE, ANY = 9464, 29500, 29400, 29600, 45678
 """Nodes of one engine meet at ENGINE; only a rule for all ports lets ANY through, as NCCL and gloo need."""
 NUMBERS = (*SERVED.values(), METRICS, WEIGHTS, RANKS, ENGINE, ANY, 53, 443)
@@ -82,6 +89,20 @@ def test_another_release_reaches_nothing(documents: list[Document]) -> None:
         if edge[0].startswith("other release's") != edge[1].startswith("other release's")
     }
     assert between == set()
+
+
+def test_a_teacher_is_called_by_the_learner_alone_and_calls_nobody() -> None:
+    run = yaml.safe_load(RUN)
+    run |= {"algorithm": {"distillation": {}}, "teacher": {"path": "/models/teacher"}}
+    release = small_release(
+        run={"config": yaml.safe_dump(run)}, teacher={"models": {"existingClaim": "teacher"}}
+    )
+    found = {edge for edge in edges(release, render(release)) if "teacher" in edge[:2]}
+    assert found == {
+        ("learner", "teacher", 50055, TCP),
+        ("other learner", "teacher", 50055, TCP),
+        ("prometheus", "teacher", METRICS, TCP),
+    }
 
 
 def test_without_tests_nobody_stands_in_for_them() -> None:

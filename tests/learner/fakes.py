@@ -3,9 +3,11 @@
 import asyncio
 import io
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from slipstream.config import RunConfig, TinyModel, parse_config
 from slipstream.learner.broadcast.publisher import Published
 from slipstream.learner.checkpoints.checkpoint import CheckpointWriter, State
@@ -27,6 +29,7 @@ from slipstream.types import (
     Outcome,
     Prompt,
     Reward,
+    TeacherLogprobs,
     VersionSpan,
 )
 
@@ -103,6 +106,26 @@ def contrast(name: str = "g", *, version: int = 0) -> Group:
         completion((8, 9), versions=[version] * 2, reward=0.0),
         name=name,
     )
+
+
+def with_lessons(groups: Sequence[Group], *, top_k: int, seed: int = 0) -> list[Group]:
+    """The groups with what a made-up teacher of 64 tokens says, its `top_k` likeliest tokens among it."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def lesson(completion: Completion) -> TeacherLogprobs:
+        logprobs_TV = torch.randn(len(completion.token_ids), 64, generator=generator).log_softmax(dim=1)
+        own_T = logprobs_TV.gather(1, torch.tensor(completion.token_ids)[:, None])
+        top = logprobs_TV.topk(top_k, dim=1)
+        return TeacherLogprobs(
+            logprobs=own_T.numpy().astype("<f4").tobytes(),
+            top_k=top_k,
+            top_ids=top.indices.numpy().astype("<u4").tobytes(),
+            top_logprobs=top.values.numpy().astype("<f4").tobytes(),
+        )
+
+    return [
+        replace(g, completions=tuple(replace(c, teacher=lesson(c)) for c in g.completions)) for g in groups
+    ]
 
 
 def silent_log() -> Log:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from learner.fakes import completion, config_with, contrast, group
+from learner.fakes import completion, config_with, contrast, group, with_lessons
 from slipstream.config import RunConfig
 from slipstream.learner.broadcast.snapshot import Snapshot
 from slipstream.learner.checkpoints.checkpoint import CheckpointWriter, State, read_state
@@ -41,6 +41,7 @@ CASES = {
         "algorithm.clip_cov={share: 0.3, low: 0.000001, high: 1000}",
         "algorithm.kl_cov={share: 0.2}",
     ),
+    "distillation": ("algorithm.distillation={kind: mixed, top_k: 4, reward_weight: 0.5}",),
     "kl in the reward": ("algorithm.kl.placement=reward", "algorithm.kl.coefficient=0.1"),
 }
 """Overrides of the configuration."""
@@ -127,7 +128,8 @@ def main() -> None:
 def compare(ranks: Any, model: Path, folder: Path, case: str) -> None:
     """Write the gradient of this number of ranks."""
     training = make(configured(model, *CASES[case]), ranks)
-    found = gradient(training, groups(1))
+    batch = with_lessons(groups(1), top_k=4) if case == "distillation" else groups(1)
+    found = gradient(training, batch)
     if ranks.rank == 0:
         torch.save(found, folder / f"{case}-{ranks.size}.pt")
 

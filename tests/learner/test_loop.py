@@ -17,6 +17,7 @@ from learner.fakes import (
     said,
     silent_log,
     step_result,
+    with_lessons,
 )
 from slipstream.cli.launch.rows import read_history
 from slipstream.learner.broadcast.snapshot import Snapshot
@@ -29,6 +30,7 @@ from slipstream.learner.ranks.ranks import Alone
 from slipstream.learner.report import Report
 from slipstream.learner.saving import Saver
 from slipstream.learner.starvation import Starved
+from slipstream.learner.teacher import UnfitTeacher
 from slipstream.learner.training.record import StepResult
 from slipstream.learner.training.step import Abandoned, TrainingStep
 from slipstream.rpc.errors import Unreachable
@@ -83,6 +85,7 @@ class Scene:
         batches: int = 99,
         version: int = 0,
         bad: Sequence[int] = (),
+        teacher: Any = None,
     ) -> None:
         self.run_dir = run_dir
         self.events = Events()
@@ -125,6 +128,7 @@ class Scene:
             ),
             evaluator=evaluator,
             replay=replay,
+            teacher=None if teacher is None else teacher(self.events),
             report=self.report,
             version=version,
             cursor=START,
@@ -187,6 +191,64 @@ def test_the_next_batch_is_asked_for_while_this_one_is_trained_and_none_after_th
         f"sample {v}" for v in range(3)
     ]
     assert not [event for event in scene.events if event.startswith("release")]
+
+
+class FakeTeacher:
+    """Reads a batch as soon as it is let, or fails."""
+
+    def __init__(self, events: Events, *, slow: asyncio.Event | None = None, fails_at: int = -1) -> None:
+        self._events = events
+        self._slow = slow
+        self._fails_at = fails_at
+
+    async def teach(self, groups: Sequence[Group]) -> list[Group]:
+        version = int(groups[0].group_id.split("-")[0])
+        self._events.note(f"teach {version}")
+        if version == self._fails_at:
+            raise UnfitTeacher("another vocabulary")
+        if self._slow is not None:
+            await self._slow.wait()
+        return with_lessons(groups, top_k=0)
+
+
+def test_a_teacher_reads_the_next_batch_while_this_one_is_trained(policy: Policy, tmp_path: Path) -> None:
+    scene = Scene(policy, tmp_path, teacher=FakeTeacher)
+    scene.run()
+    for version in (1, 2):
+        assert scene.events.index(f"teach {version}") < scene.events.index(f"publish {version}")
+        assert scene.events.index(f"teach {version}") < scene.events.index(f"train {version + 1}")
+    assert not [event for event in scene.events if event.startswith("release")]
+    waits = scene.metrics.registry.get_sample_value("slipstream_wait_seconds_count", {"what": "teacher"})
+    assert waits == 3
+
+
+def test_a_run_without_a_teacher_waits_for_none(policy: Policy, tmp_path: Path) -> None:
+    scene = Scene(policy, tmp_path)
+    scene.run()
+    waits = scene.metrics.registry.get_sample_value("slipstream_wait_seconds_count", {"what": "teacher"})
+    assert waits is None
+
+
+def test_a_stop_while_the_teacher_reads_puts_the_batch_back(policy: Policy, tmp_path: Path) -> None:
+    never = asyncio.Event()
+    scene = Scene(policy, tmp_path, teacher=lambda events: FakeTeacher(events, slow=never))
+
+    async def stop_soon() -> None:
+        running = asyncio.create_task(scene.loop.run(scene.stop))
+        await scene.events.wait_for("teach 0")
+        scene.stop.set()
+        await asyncio.wait_for(running, 20)
+
+    asyncio.run(stop_soon())
+    assert [event for event in scene.done if event.startswith(("release", "train"))] == ["release 0-0,0-1"]
+
+
+def test_a_teacher_that_cannot_read_ends_the_run_with_a_checkpoint(policy: Policy, tmp_path: Path) -> None:
+    scene = Scene(policy, tmp_path, teacher=lambda events: FakeTeacher(events, fails_at=1))
+    with pytest.raises(UnfitTeacher, match="another vocabulary"):
+        scene.run()
+    assert stored_version(scene) == 1
+    assert "release 1-0,1-1" in scene.events
 
 
 def test_checkpoints_and_evaluations_come_at_their_steps(policy: Policy, tmp_path: Path) -> None:

@@ -1,11 +1,13 @@
 """What the fetch of the next batch raises is seen by somebody, also when nobody wants the batch any more."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from learner.fakes import Events, FakeReplay
 from slipstream.learner.prefetch import Prefetch
+from slipstream.types import Group
 
 
 class Broken(FakeReplay):
@@ -50,3 +52,37 @@ def test_a_fetch_that_is_only_cancelled_is_no_failure() -> None:
         return await prefetch.drop()
 
     assert asyncio.run(run()) is None
+
+
+def test_the_time_of_a_teacher_is_no_time_without_a_batch() -> None:
+    """What ends a run that starves counts only the wait for replay."""
+
+    async def slowly(groups: Sequence[Group]) -> list[Group]:
+        await asyncio.sleep(0.3)
+        return list(groups)
+
+    async def run() -> list[Group] | None:
+        replay: Any = FakeReplay(Events(), batches=1)
+        prefetch = Prefetch(replay, steps=1, teach=slowly)
+        return await prefetch.take(0, asyncio.Event(), patience_seconds=0.1)
+
+    assert len(asyncio.run(run()) or ()) == 2
+
+
+def test_a_batch_that_a_teacher_still_reads_is_put_back_when_it_is_dropped() -> None:
+    events = Events()
+
+    async def never(groups: Sequence[Group]) -> list[Group]:
+        events.note("teach")
+        await asyncio.Event().wait()
+        return []
+
+    async def run() -> Exception | None:
+        replay: Any = FakeReplay(events, batches=1)
+        prefetch = Prefetch(replay, steps=9, teach=never)
+        await prefetch.sampled(0, asyncio.Event(), patience_seconds=5)
+        await events.wait_for("teach")
+        return await prefetch.drop()
+
+    assert asyncio.run(run()) is None
+    assert events == ["sample 0", "teach", "release 0-0,0-1"]

@@ -20,6 +20,7 @@ from slipstream.types import (
     Reward,
     RoutedExperts,
     RoutingMismatch,
+    TeacherLogprobs,
     VersionSpan,
 )
 from slipstream.v1 import replay_pb2 as replay
@@ -53,6 +54,14 @@ def routed_experts(draw: st.DrawFn, tokens: int) -> RoutedExperts:
 
 
 @st.composite
+def teacher_logprobs(draw: st.DrawFn, tokens: int) -> TeacherLogprobs:
+    top_k = draw(st.integers(0, 3))
+    sizes = (4 * tokens, 4 * tokens * top_k, 4 * tokens * top_k)
+    own, ids, top = (draw(st.binary(min_size=size, max_size=size)) for size in sizes)
+    return TeacherLogprobs(logprobs=own, top_k=top_k, top_ids=ids, top_logprobs=top)
+
+
+@st.composite
 def completions(draw: st.DrawFn) -> Completion:
     lengths = draw(st.lists(st.integers(1, 4), max_size=3))
     ends = [sum(lengths[: i + 1]) for i in range(len(lengths))]
@@ -82,6 +91,7 @@ def completions(draw: st.DrawFn) -> Completion:
             )
         ),
         routed_experts=draw(st.none() | routed_experts(size)) if size else None,
+        teacher=draw(st.none() | teacher_logprobs(size)),
     )
 
 
@@ -112,6 +122,22 @@ LEDGERS = st.builds(
         for field in Ledger.__dataclass_fields__
     },
 )
+
+
+def test_logprobs_of_a_teacher_that_do_not_fit_are_refused() -> None:
+    message = pb.TeacherLogprobs(logprobs=bytes(8), top_k=2, top_ids=bytes(16), top_logprobs=bytes(12))
+    with pytest.raises(ValueError, match="need 16 bytes of ids and of their logprobs, got 16 and 12"):
+        codec.teacher_logprobs_from_proto(message)
+    completion = pb.Completion(
+        token_ids=[1],
+        logprobs=[-1.0],
+        mask=b"\x01",
+        spans=[pb.VersionSpan(version=0, start=0, end=1)],
+        finish_reason=pb.FINISH_REASON_STOP,
+        teacher=pb.TeacherLogprobs(logprobs=bytes(8)),
+    )
+    with pytest.raises(ValueError, match="the teacher's logprobs are of 2 tokens, and there are 1"):
+        codec.completion_from_proto(completion)
 
 
 @settings(max_examples=40, deadline=None)

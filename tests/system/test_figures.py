@@ -19,6 +19,8 @@ NAMES = (
 QUICK = tuple(name for name in NAMES if name != "staleness")
 TO_BE_MEASURED = ("async", "weights", "learner_step", "objectives", "staleness")
 """Tables from before the age was looked at: `make figures` on a machine that has nothing else to do."""
+UNDECLARED = {"distillation.py"}
+"""A comparison that has too few seeds for a bound."""
 BEHIND = pytest.mark.xfail(strict=True, reason="measured too long ago, as its commit says")
 PAGES = (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
 
@@ -88,7 +90,7 @@ def test_every_place_for_a_figure_is_declared(figures: ModuleType) -> None:
 
 def test_every_benchmark_that_the_pages_name_is_that_of_a_figure(figures: ModuleType) -> None:
     scripts = {name for page in PAGES for name in re.findall(r"benchmarks/(\w+\.py)", page.read_text())}
-    assert scripts <= {"figures.py", *(figure.command[0] for figure in figures.FIGURES)}
+    assert scripts - UNDECLARED <= {"figures.py", *(figure.command[0] for figure in figures.FIGURES)}
 
 
 def figure_of(figures: ModuleType, **changes: Any) -> Any:

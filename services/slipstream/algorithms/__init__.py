@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         value_loss,
         whiten,
     )
+    from slipstream.algorithms.distillation import Taught, TeacherTop
     from slipstream.algorithms.generalized_advantage import gae
     from slipstream.algorithms.loss import PolicyLoss, m2po_limit, policy_loss
     from slipstream.algorithms.metrics import REDUCED_BY_MAX, finalize, finalize_by_staleness, merge
@@ -58,6 +59,8 @@ __all__ = [
     "Preset",
     "RunningBaselines",
     "StalenessSummary",
+    "Taught",
+    "TeacherTop",
     "TopK",
     "ValueLoss",
     "active_entropy",
@@ -111,6 +114,8 @@ _NEEDS_TORCH: Final = {
     "finalize_by_staleness": "metrics",
     "merge": "metrics",
     "m2po_limit": "loss",
+    "Taught": "distillation",
+    "TeacherTop": "distillation",
     "TopK": "objectives",
     "active_entropy": "regularizers",
     "adapt_entropy": "regularizers",

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from slipstream.algorithms.checks import count_sequences
+from slipstream.algorithms.distillation import Taught, TeacherTop, teacher_advantages
 from slipstream.algorithms.objectives import Tokens, TopK
 from slipstream.algorithms.packed import Packed
 from slipstream.algorithms.ratios import keep
@@ -36,6 +37,9 @@ class Inputs:
     log_ratio_ref_T: Tensor | None
     """l - log ref."""
     entropy_T: Tensor | None
+    log_ratio_teacher_T: Tensor | None
+    """log teacher - l."""
+    taught: Taught | None
 
 
 def read_inputs(loss: LossSpec, packed: Packed) -> Inputs:
@@ -47,6 +51,9 @@ def read_inputs(loss: LossSpec, packed: Packed) -> Inputs:
     mu_T, prox_T, ref_T = known["rollout_logprobs"], known["old_logprobs"], known["ref_logprobs"]
     anchor_T = {"rollout": mu_T, "batch": prox_T, None: None}[anchor_of(loss.objective)]
     A_T = keep(_per_token(packed).to(l_T), mask_T)
+    teacher_T = known["teacher_logprobs"]
+    if loss.distillation is not None and teacher_T is not None:
+        A_T = teacher_advantages(loss.distillation, A_T, l_T, teacher_T)
     if loss.token_weight == "one_minus_ref":
         assert ref_T is not None, "check sees to it"
         A_T = A_T * -torch.expm1(ref_T)
@@ -70,6 +77,8 @@ def read_inputs(loss: LossSpec, packed: Packed) -> Inputs:
         drift_T=None if mu_T is None else l_T - mu_T,
         log_ratio_ref_T=None if ref_T is None else l_T - ref_T,
         entropy_T=known["entropy"],
+        log_ratio_teacher_T=None if teacher_T is None else teacher_T - l_T,
+        taught=_taught(packed.taught, teacher_T, mask_T),
     )
 
 
@@ -95,6 +104,18 @@ def _router_shift(loss: LossSpec, shift_T: Tensor | None, mask_T: Tensor) -> Ten
     if shift_T is None or not isinstance(loss.objective, Rspo):
         return None
     return torch.where(mask_T, shift_T, 1.0)
+
+
+def _taught(taught: Taught | None, teacher_T: Tensor | None, mask_T: Tensor) -> Taught | None:
+    if taught is None or teacher_T is None or taught.top is None:
+        return None
+    keep_TK = mask_T[:, None].expand(taught.top.logprobs_TK.shape)
+    top = TeacherTop(
+        logprobs_TK=keep(wide(taught.top.logprobs_TK.detach()), keep_TK),
+        teacher_logprobs_TK=keep(wide(taught.top.teacher_logprobs_TK.detach()), keep_TK),
+        sampled_TK=taught.top.sampled_TK.bool() & keep_TK,
+    )
+    return Taught(logprobs_T=teacher_T, top=top)
 
 
 def _top_k(loss: LossSpec, top_k: TopK | None, mask_T: Tensor) -> TopK | None:

@@ -19,6 +19,7 @@ from torch import Tensor
 from slipstream.algorithms.aggregation import Counts, count, token_weights
 from slipstream.algorithms.checks import count_sequences, require_floating, require_shape
 from slipstream.algorithms.corrections import correction_weight, m2po_bound, m2po_sizes
+from slipstream.algorithms.distillation import Taught, divergence_term
 from slipstream.algorithms.inputs import Inputs, read_inputs
 from slipstream.algorithms.metrics import finalize, finalize_by_staleness
 from slipstream.algorithms.objectives import Tokens, TopK, surrogate
@@ -74,6 +75,7 @@ def policy_loss(
     held: Tensor | None = None,
     router_shift: Tensor | None = None,
     top_k: TopK | None = None,
+    taught: Taught | None = None,
     m2po_limit: float | None = None,
 ) -> PolicyLoss:
     """Compute L = - sum_t w_t c_t J_t + regularisers, so that dL/dl_t = - w_t c_t g_t + their slopes.
@@ -82,8 +84,8 @@ def policy_loss(
     between the tokens of a sequence, gspo, gmpo and rspo have their token form: spec/sequence_objective.py.
 
     spec: a LossSpec, or a mapping: {"preset": name} or {"objective": ..., "aggregation": ...} with any of
-        correction, kl, drift_penalty, entropy, top_entropy, clip_cov, kl_cov, token_weight, max_staleness;
-        see `resolve_loss`.
+        correction, kl, drift_penalty, entropy, top_entropy, clip_cov, kl_cov, distillation, token_weight,
+        max_staleness; see `resolve_loss`.
     logprobs: [T] nats under the current policy, with gradient.
     rollout_logprobs, old_logprobs, ref_logprobs: [T] nats, constants. The objective's anchor is required:
         rollout_logprobs for "rollout", old_logprobs for "batch"; corrections need both, KL ref_logprobs.
@@ -95,6 +97,8 @@ def policy_loss(
     selected: [T] bool, the tokens that top_entropy and clip_cov let train; held: [T] bool, those that kl_cov
         holds near the anchor. Both are chosen over the whole batch.
     router_shift: [T] in (0, 1], for rspo. top_k: for dppo's topk divergences.
+    taught: for distillation, what the teacher says of the tokens; the policy's own logprobs in its `top` have
+        a gradient.
     m2po_limit: bound over the whole batch, see `m2po_limit`; without it, over these tokens.
     A batch without tokens gives a loss of 0 with zero gradient.
     Raises ValueError for mismatched shapes, unordered ids, or an input that the spec needs and lacks.
@@ -114,6 +118,7 @@ def policy_loss(
         held=held,
         router_shift=router_shift,
         top_k=top_k,
+        taught=taught,
     )
     with torch.no_grad():
         check(loss, packed)
@@ -124,6 +129,10 @@ def policy_loss(
             require_shape("counts.prompt_tokens_B", whole.prompt_tokens_B, sequences, "the sequences")
         found = _sum_of_parts(loss, packed, whole, m2po_limit)
     total = with_slope(found.value, logprobs, found.slope_T)
+    if found.slope_TK is not None:
+        assert taught is not None, "there is a slope"
+        assert taught.top is not None, "there is a slope"
+        total = total + with_slope(torch.zeros_like(found.value), taught.top.logprobs_TK, found.slope_TK)
     if loss.entropy is not None and entropy is not None:
         coefficient = loss.entropy.coefficient if entropy_coefficient is None else entropy_coefficient
         factor = -coefficient / max(whole.tokens, 1)
@@ -173,6 +182,8 @@ class _Found:
     """The loss without its entropy bonus."""
     slope_T: Tensor
     """Its derivative by each logprob."""
+    slope_TK: Tensor | None
+    """Its derivative by the logprobs of the teacher's likeliest tokens; None without a divergence."""
     entropy: Tensor
     """Sum of it over the tokens that trained."""
     trained_T: Tensor
@@ -184,6 +195,8 @@ def _sum_of_parts(loss: LossSpec, packed: Packed, counts: Counts, limit: float |
     slope_T = torch.zeros_like(
         packed.logprobs, dtype=torch.promote_types(packed.logprobs.dtype, torch.float32)
     )
+    top = None if packed.taught is None else packed.taught.top
+    slope_TK = None if top is None else slope_T.new_zeros(top.logprobs_TK.shape)
     trained_T = torch.zeros_like(packed.logprobs, dtype=torch.bool)
     value = entropy = packed.logprobs.new_zeros((), dtype=torch.float64)
     tally = Tally(packed.logprobs.device)
@@ -192,9 +205,19 @@ def _sum_of_parts(loss: LossSpec, packed: Packed, counts: Counts, limit: float |
         weight_T = _weights(loss, part, counts, slope_T.dtype)
         more, slope_T[part.tokens] = _value_and_slope(loss, inputs, weight_T, limit, tally)
         value, trained_T[part.tokens] = value + more, inputs.trained_T
+        if slope_TK is not None:
+            more, of_sampled_T, slope_TK[part.tokens] = _divergence(loss, inputs, weight_T)
+            value, slope_T[part.tokens] = value + more, slope_T[part.tokens] + of_sampled_T
         if inputs.entropy_T is not None:
             entropy = entropy + keep(inputs.entropy_T, inputs.trained_T).sum(dtype=torch.float64)
-    return _Found(value=value, slope_T=slope_T, entropy=entropy, trained_T=trained_T, sums=tally.sums())
+    return _Found(
+        value=value,
+        slope_T=slope_T,
+        slope_TK=slope_TK,
+        entropy=entropy,
+        trained_T=trained_T,
+        sums=tally.sums(),
+    )
 
 
 def _weights(loss: LossSpec, part: Part, counts: Counts, dtype: torch.dtype) -> Tensor:
@@ -255,6 +278,18 @@ def _value_and_slope(
     return value, keep(slope_T, inputs.trained_T)
 
 
+def _divergence(loss: LossSpec, inputs: Inputs, weight_T: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The divergence to the teacher as a number, with its derivatives by the sampled and the likeliest
+    tokens' logprobs."""
+    assert loss.distillation is not None, "check sees to it"
+    assert inputs.taught is not None, "check sees to it"
+    found = divergence_term(loss.distillation, inputs.tokens.logprobs_T, inputs.taught)
+    trained_T = inputs.trained_T
+    value = keep(weight_T * found.term.value_T, trained_T).sum(dtype=torch.float64)
+    slope_TK = keep(weight_T[:, None] * found.slope_TK, trained_T[:, None].expand(found.slope_TK.shape))
+    return value, keep(weight_T * found.term.slope_T, trained_T), slope_TK
+
+
 def _tokens(loss: LossSpec, inputs: Inputs) -> Tokens:
     """What the objective sees: for vespo the weights of a tis correction are part of its ratio."""
     tokens, spec = inputs.tokens, _inside_ratio(loss)
@@ -308,6 +343,9 @@ def _extra_values(inputs: Inputs) -> dict[str, Tensor]:
     found = {
         "kl_rollout": None if inputs.drift_T is None else k3(bounded(inputs.drift_T)),
         "kl_ref": None if inputs.log_ratio_ref_T is None else k3(-bounded(inputs.log_ratio_ref_T)),
+        "kl_teacher": (
+            None if inputs.log_ratio_teacher_T is None else k3(bounded(inputs.log_ratio_teacher_T))
+        ),
         "entropy": inputs.entropy_T,
         "router_shift": inputs.tokens.router_shift_T,
     }

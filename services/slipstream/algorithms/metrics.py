@@ -41,7 +41,8 @@ def finalize(sums: Mapping[str, Tensor]) -> dict[str, float]:
     mean_ratio_sq: mean of r^2. mean_effective_weight: mean of c g / A.
     mean_correction, mean_correction_sq: mean of c, and of c^2.
     ess, ess_correction: (sum x)^2 / (n sum x^2) for x = r and x = c, the share of tokens left effective.
-    kl_rollout (KL(mu || pi)), kl_ref (KL(pi || ref)), entropy: nats per token, where they are known.
+    kl_rollout (KL(mu || pi)), kl_ref (KL(pi || ref)), kl_teacher (KL(pi || teacher)), entropy: nats per
+    token, where they are known.
     router_shift: mean of rspo's gamma without its floor; 1 where the routers have not moved.
     dropped_sequences: sequences all of whose tokens a correction dropped.
     """

@@ -18,6 +18,7 @@ from slipstream.algorithms.checks import (
     require_shape,
     require_tensor,
 )
+from slipstream.algorithms.distillation import Taught
 from slipstream.algorithms.objectives import TopK
 from slipstream.algorithms.spec import ONE_ADVANTAGE_PER_SEQUENCE, Dppo, LossSpec, Rspo, anchor_of
 
@@ -42,12 +43,14 @@ class Packed:
     held: Tensor | None
     router_shift: Tensor | None
     top_k: TopK | None
+    taught: Taught | None = None
 
     @property
     def constants(self) -> dict[str, Tensor | None]:
         """What is [T] and floating beside the logprobs, by name."""
         names = ("rollout_logprobs", "old_logprobs", "ref_logprobs", "entropy", "router_shift")
-        return {name: getattr(self, name) for name in names}
+        teacher = None if self.taught is None else self.taught.logprobs_T
+        return {name: getattr(self, name) for name in names} | {"teacher_logprobs": teacher}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,13 +97,16 @@ def check(loss: LossSpec, packed: Packed) -> None:
     _check_advantages(loss, packed)
     _check_staleness(loss, packed)
     _check_chosen(loss, packed)
+    _check_taught(loss, packed)
     if isinstance(loss.objective, Rspo):
         _check_router_shift(packed)
     if isinstance(loss.objective, Dppo) and loss.objective.needs_top_k:
         _check_top_k(loss.objective, packed)
 
 
-def _cut(value: Tensor | TopK | None, piece: slice) -> Tensor | TopK | None:
+def _cut(value: Tensor | TopK | Taught | None, piece: slice) -> Tensor | TopK | Taught | None:
+    if isinstance(value, Taught):
+        return value.part(piece)
     if not isinstance(value, TopK):
         return None if value is None else value[piece]
     return replace(
@@ -128,6 +134,7 @@ def _check_needs(loss: LossSpec, constants: dict[str, Tensor | None]) -> None:
             (loss.token_weight == "one_minus_ref", "the token weight one_minus_ref"),
         ],
         "entropy": [(loss.entropy is not None, "the entropy bonus")],
+        "teacher_logprobs": [(loss.distillation is not None, "the distillation")],
         "router_shift": [(isinstance(loss.objective, Rspo), "rspo")],
     }
     for name, needs in reasons.items():
@@ -181,6 +188,26 @@ def _check_chosen(loss: LossSpec, packed: Packed) -> None:
         if chosen_T is not None:
             require_shape(name, chosen_T, tuple(packed.mask.shape), "mask")
             require_mask(name, chosen_T)
+
+
+def _check_taught(loss: LossSpec, packed: Packed) -> None:
+    if packed.taught is None:
+        return
+    if loss.distillation is None:
+        raise ValueError("taught: got a teacher's logprobs, and the loss has no distillation to read them")
+    wanted, top = loss.distillation.resolved_top_k, packed.taught.top
+    if (top is not None) != (wanted > 0):
+        raise ValueError(
+            f"taught.top: got {'none' if top is None else 'one'}, and distillation of the kind "
+            f"{loss.distillation.kind} needs {'one' if wanted else 'none'}"
+        )
+    if top is None:
+        return
+    require_floating("taught.top.logprobs_TK", top.logprobs_TK)
+    require_floating("taught.top.teacher_logprobs_TK", top.teacher_logprobs_TK)
+    shape = (packed.mask.shape[0], wanted)
+    for name in ("logprobs_TK", "teacher_logprobs_TK", "sampled_TK"):
+        require_shape(f"taught.top.{name}", getattr(top, name), shape, "tokens and distillation.top_k")
 
 
 def _check_router_shift(packed: Packed) -> None:

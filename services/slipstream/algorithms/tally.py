@@ -38,7 +38,7 @@ VALUES: Final = (
 )
 """Summed over the tokens that trained."""
 
-OPTIONAL: Final = ("kl_rollout", "kl_ref", "entropy", "router_shift")
+OPTIONAL: Final = ("kl_rollout", "kl_ref", "kl_teacher", "entropy", "router_shift")
 """Summed likewise, where the loss was given what they need."""
 
 AGES: Final = (*BUCKETS, "unknown")

@@ -20,6 +20,7 @@ from slipstream.algorithms.spec import (
     ClipCov,
     CollapseAlarm,
     Difficulty,
+    Distillation,
     DriftPenalty,
     DynamicSampling,
     Entropy,
@@ -46,6 +47,7 @@ PARTS: Final[Mapping[str, Mapping[str, type[Any]]]] = {
         "top_entropy": TopEntropy,
         "clip_cov": ClipCov,
         "kl_cov": KlCov,
+        "distillation": Distillation,
     },
     "shaping": {
         "dynamic_sampling": DynamicSampling,
@@ -59,7 +61,9 @@ PARTS: Final[Mapping[str, Mapping[str, type[Any]]]] = {
     },
 }
 """What stands under each axis of `algorithm:`, by name."""
-REGULARISERS: Final = ("kl", "drift_penalty", "entropy", "top_entropy", "clip_cov", "kl_cov")
+REGULARISERS: Final = (
+    *("kl", "drift_penalty", "entropy", "top_entropy", "clip_cov", "kl_cov", "distillation"),
+)
 INDENT: Final = "    "
 
 

@@ -5,7 +5,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from slipstream.algorithms.presets.preset import bound_of
-from slipstream.algorithms.spec import Dppo, Kl, LossSpec, Shaping
+from slipstream.algorithms.spec import Distillation, Dppo, Kl, LossSpec, Shaping
 
 if TYPE_CHECKING:
     from slipstream.config import RunConfig
@@ -47,6 +47,10 @@ def in_effect(spec: Any, field: str) -> object:
         return spec.resolved_estimator
     if isinstance(spec, Kl) and field == "cap":
         return spec.resolved_cap
+    if isinstance(spec, Distillation) and field == "top_k":
+        return spec.resolved_top_k
+    if isinstance(spec, Distillation) and field == "forward_share":
+        return spec.shares[0]
     if isinstance(spec, Dppo) and field in ("limit_low", "limit_high"):
         return spec.limits[field == "limit_high"]
     return getattr(spec, field)
@@ -86,6 +90,8 @@ def _loss_rows(loss: LossSpec, config: "RunConfig") -> Iterator[Row]:
     for name in ("drift_penalty", "top_entropy", "clip_cov", "kl_cov"):
         if getattr(loss, name) is not None:
             yield name, spec_text(getattr(loss, name))
+    if loss.distillation is not None:
+        yield "distillation", f"{spec_text(loss.distillation)}, from {config.teacher.path}"
     if loss.token_weight != "one":
         yield "token_weight", f"{loss.token_weight}, with {_reference(config)}"
     yield "aggregation", loss.aggregation.kind + (f" (max_tokens {budget})" if budget else "")

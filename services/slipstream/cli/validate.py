@@ -14,6 +14,7 @@ from slipstream.cli.checks.prompts import check_prompts
 from slipstream.cli.checks.rewards import check_rewards
 from slipstream.cli.checks.self_judge import check_self_judge
 from slipstream.cli.checks.stage import check_stage, stage_line
+from slipstream.cli.checks.teacher import check_teacher
 from slipstream.cli.checks.verbalized import check_verbalized
 from slipstream.cli.checks.verifier import check_verifier
 from slipstream.cli.errors import UsageError
@@ -51,6 +52,7 @@ def _find(config: RunConfig, *, gpus: Literal["error", "note"]) -> list[Problem]
         *check_prompts(config, model),
         *check_verbalized(config, model),
         *check_rewards(config),
+        *check_teacher(config, model),
         *check_verifier(config, here=gpus),
         *check_self_judge(config, model),
         *check_machine(config, gpus=gpus),

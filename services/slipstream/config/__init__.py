@@ -10,6 +10,7 @@ from slipstream.config.sections.replay import ReplayConfig
 from slipstream.config.sections.rollout import RolloutConfig
 from slipstream.config.sections.run import EvaluationConfig, StalenessConfig
 from slipstream.config.sections.services import RpcConfig, TelemetryConfig, WeightsConfig
+from slipstream.config.sections.teacher import TeacherConfig
 from slipstream.config.sections.verifier import VerifierConfig
 from slipstream.config.tls import TlsConfig
 
@@ -27,6 +28,7 @@ __all__ = [
     "RunConfig",
     "ScheduleConfig",
     "StalenessConfig",
+    "TeacherConfig",
     "TelemetryConfig",
     "TinyModel",
     "TlsConfig",

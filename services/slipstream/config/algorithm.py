@@ -21,6 +21,7 @@ from slipstream.algorithms.spec import (
     AggregationName,
     ClipCov,
     Correction,
+    Distillation,
     DriftPenalty,
     Entropy,
     Kl,
@@ -37,7 +38,9 @@ __all__ = ["AlgorithmConfig", "Reference"]
 
 SAFE_SHARE: Final = 0.8
 """Where the soft punishment of length starts, as a share of the budget (DAPO's 16384 of 20480)."""
-OPTIONAL_PARTS: Final = ("correction", "kl", "drift_penalty", "entropy", "top_entropy", "clip_cov", "kl_cov")
+OPTIONAL_PARTS: Final = (
+    *("correction", "kl", "drift_penalty", "entropy", "top_entropy", "clip_cov", "kl_cov", "distillation"),
+)
 """Parts of the loss that an explicit null switches off; elsewhere null is the preset's part."""
 
 
@@ -83,6 +86,8 @@ class AlgorithmConfig(BaseModel):
     """Leave some tokens of large covariance out; null switches the preset's off."""
     kl_cov: KlCov | None = None
     """Hold the tokens of largest covariance near the anchor; null switches the preset's off."""
+    distillation: Distillation | None = None
+    """Learn from the model of `teacher.path`; null switches the preset's off."""
     token_weight: Literal["one", "one_minus_ref"] = "one"
     """Experimental weight of the advantage by the reference's probability."""
     aggregation: AggregationName | None = None
@@ -145,6 +150,12 @@ class AlgorithmConfig(BaseModel):
         """The divergence to the reference that the run uses."""
         axes = self._axes()
         return axes.kl if "kl" in axes.model_fields_set else self._preset().kl
+
+    def resolved_distillation(self) -> Distillation | None:
+        """How the run learns from a teacher, if it does."""
+        axes = self._axes()
+        given = "distillation" in axes.model_fields_set
+        return axes.distillation if given else self._preset().distillation
 
     def resolved_loss(self, *, max_staleness: int, max_new_tokens: int) -> LossSpec:
         """The loss that the run uses. Errors: ValueError for a combination that is known to be wrong."""

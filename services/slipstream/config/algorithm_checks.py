@@ -108,7 +108,9 @@ def _epochs(config: RunConfig) -> Iterator[Problem]:
 def _group_size(config: RunConfig) -> Iterator[Problem]:
     advantage, size = config.algorithm.resolved_advantage(), config.rollout.group_size
     wanted = config.algorithm.group_size
-    if size == 1 and needs_groups(advantage):
+    distillation = config.algorithm.resolved_distillation()
+    by_rewards = distillation is None or distillation.reward_weight > 0
+    if size == 1 and needs_groups(advantage) and by_rewards:
         yield Problem(
             key="rollout.group_size",
             reason=f"is 1, and the baseline of advantage `{advantage.kind}` is the mean of the group, so "

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from slipstream.algorithms.spec import band
 from slipstream.config.algorithm_checks import ALGORITHM_CHECKS
+from slipstream.config.distillation_checks import DISTILLATION_CHECKS
 from slipstream.config.loopback import plaintext_beyond_loopback
 from slipstream.config.lora_checks import LORA_CHECKS
 from slipstream.config.node_checks import nodes
@@ -79,11 +80,14 @@ def fixed_ports(config: RunConfig) -> list[tuple[str, str, int]]:
     """(key, host, port) of every port that the configuration fixes for pods on this machine."""
     addresses = (("replay", config.replay), ("verifier", config.verifier), ("learner", config.learner))
     found = [(f"{name}.address", *_split_address(section.address)) for name, section in addresses]
+    if config.algorithm.resolved_distillation() is not None:
+        found.append(("teacher.address", *_split_address(config.teacher.address)))
     if config.rollout.workers:
         found.append(("rollout.address", *_split_address(config.rollout.address)))
     found.append(("weights.port", config.weights.host, config.weights.port))
     if config.telemetry.port:
-        pods = range(len(addresses) + config.rollout.workers)
+        services = len(addresses) + (config.algorithm.resolved_distillation() is not None)
+        pods = range(services + config.rollout.workers)
         found += [("telemetry.port", config.telemetry.host, config.telemetry.port + pod) for pod in pods]
     return [row for row in found if row[2]]
 
@@ -257,6 +261,7 @@ CHECKS: tuple[Callable[[RunConfig], Iterator[Problem]], ...] = (
     _patience,
     *ALGORITHM_CHECKS,
     *SHAPING_CHECKS,
+    *DISTILLATION_CHECKS,
     narrow_band,
     *LORA_CHECKS,
     _optimizer,

@@ -20,6 +20,7 @@ from slipstream.config.wrong_type import wrong_type
 ENVIRONMENT = {
     "SLIPSTREAM_REPLAY_ADDRESS": "replay.address",
     "SLIPSTREAM_VERIFIER_ADDRESS": "verifier.address",
+    "SLIPSTREAM_TEACHER_ADDRESS": "teacher.address",
     "SLIPSTREAM_LEARNER_ADDRESS": "learner.address",
     "SLIPSTREAM_ROLLOUT_ADDRESS": "rollout.address",
     "SLIPSTREAM_REDIS_URL": "replay.redis_url",

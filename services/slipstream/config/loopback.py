@@ -14,7 +14,7 @@ def plaintext_beyond_loopback(config: RunConfig) -> Iterator[Problem]:
     """A problem for each address at which a pod would refuse to listen, or to call."""
     if config.rpc.tls is not None or config.rpc.plaintext:
         return
-    for name in ("replay", "verifier", "learner", "rollout"):
+    for name in ("replay", "verifier", "teacher", "learner", "rollout"):
         address = getattr(config, name).address
         if not is_loopback(address):
             yield Problem(key=f"{name}.address", reason=f"{address} {REASON}", remedy=REMEDY)

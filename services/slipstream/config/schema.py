@@ -19,6 +19,7 @@ from slipstream.config.sections.rollout import RolloutConfig
 from slipstream.config.sections.run import EvaluationConfig, StalenessConfig
 from slipstream.config.sections.section import Section
 from slipstream.config.sections.services import RpcConfig, TelemetryConfig, WeightsConfig
+from slipstream.config.sections.teacher import TeacherConfig
 from slipstream.config.sections.verifier import VerifierConfig
 from slipstream.config.stages import StagesConfig
 
@@ -54,6 +55,8 @@ class RunConfig(Section):
     """The buffer."""
     verifier: VerifierConfig = VerifierConfig()
     """Scoring."""
+    teacher: TeacherConfig = TeacherConfig()
+    """The model that a distillation learns from."""
     learner: LearnerConfig = LearnerConfig()
     """Optimization."""
     weights: WeightsConfig = WeightsConfig()

@@ -19,9 +19,12 @@ SAMPLED = (
     *("learner.threads", "learner.sample_timeout_seconds", "learner.samples_per_step"),
     *("verifier", "replay", "telemetry", "weights"),
 )
-RL = (*SAMPLED, "learner", "algorithm", "staleness")
+RL = (*SAMPLED, "learner", "algorithm", "staleness", "teacher")
 # Sections whose keys a stage replaces one by one; any other value, such as `data`, is replaced as a whole.
-MERGED = ("evaluation", "rollout", "verifier", "replay", "telemetry", "learner", "staleness", "weights")
+MERGED = (
+    *("evaluation", "rollout", "verifier", "replay", "telemetry"),
+    *("learner", "staleness", "weights", "teacher"),
+)
 # Nothing is filtered, and nothing asks for more than one answer a prompt.
 # One process trains all weights, whatever the run's stages of reinforcement learning do.
 ALONE = {"learner.lora": None, "learner.critic": None, "learner.ranks": 1, "learner.replay_experts": False}

@@ -27,6 +27,7 @@ from slipstream.learner.ranks.ranks import Alone, TorchRanks, local_rank, own_ra
 from slipstream.learner.ranks.sharding import checkpoint_activations, shard
 from slipstream.learner.run_gauges import show_run
 from slipstream.learner.saving import Saver
+from slipstream.learner.teacher import TeacherClient, teaching
 from slipstream.learner.training.critic import load_critic
 from slipstream.learner.training.state import restore
 from slipstream.learner.training.step import TrainingStep
@@ -58,9 +59,10 @@ async def main(pod: Pod) -> None:
     config = pod.config
     show_run(config, pod.metrics)
     device = pick_device(config.learner.device, local_rank())
-    async with circle(
-        pod, served=config.model.directory(), device=device, goodbye="the learner stopped"
-    ) as here:
+    async with (
+        teaching(config, log=pod.log) as teacher,
+        circle(pod, served=config.model.directory(), device=device, goodbye="the learner stopped") as here,
+    ):
         ranks = await asyncio.to_thread(form_ranks, config, device)
         here.ending.callback(ranks.close)
         loaded = await asyncio.to_thread(load, config, here.run_dir, here.fingerprint, device, ranks)
@@ -68,14 +70,20 @@ async def main(pod: Pod) -> None:
         await lockstep.take_snapshot()
         here.fleet.version = loaded.version
         publisher = here.publisher(loaded.snapshot.tensors, dtype=loaded.training.policy.dtype)
-        loop = make_loop(here, loaded, lockstep, publisher)
+        loop = make_loop(here, loaded, lockstep, publisher, teacher)
         await here.begin(loaded.version, loaded.cursor)
         beside = (catch_up(publisher, here.fleet, here.weights), lockstep.beat())
         await train(loop, beside, pod.stop, stay=config.learner.stay)
         await lockstep.finish()
 
 
-def make_loop(here: Circle, loaded: Loaded, lockstep: Lockstep, publisher: Publisher) -> Loop:
+def make_loop(
+    here: Circle,
+    loaded: Loaded,
+    lockstep: Lockstep,
+    publisher: Publisher,
+    teacher: TeacherClient | None = None,
+) -> Loop:
     """The loop, from where what was loaded left off."""
     config, metrics, log = here.pod.config, here.pod.metrics, here.pod.log
     publishing = Publishing(
@@ -104,6 +112,7 @@ def make_loop(here: Circle, loaded: Loaded, lockstep: Lockstep, publisher: Publi
         saver=saver,
         evaluator=here.evaluator,
         replay=here.replay,
+        teacher=teacher,
         report=here.report,
         version=loaded.version,
         cursor=loaded.cursor,

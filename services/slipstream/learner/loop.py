@@ -1,18 +1,19 @@
 """The learner's loop: sample, train, acknowledge, publish, announce; it never waits for a worker's work.
 
     ┌─▶ sample ─▶ train ─▶ ack ─▶ publish ─▶ announce ─▶ checkpoint, evaluate ─┐
-    │     ▲ prefetched while training                                          │
+    │     ▲ prefetched, and read by a teacher, while training                  │
     └──────────────────────────────────────────────────────────────────────────┘
 
-It waits for a full batch (bounded by learner.sample_timeout_seconds; unblocked by inserts), and for the
-workers' swap of weights (bounded by weights.timeout_seconds), or with weights.overlap for that of the version
-before. Torch runs in a thread; gRPC in this loop.
+It waits for a full batch (bounded by learner.sample_timeout_seconds; unblocked by inserts), for what a
+teacher says of that batch where there is one (bounded by teacher.patience_seconds), and for the workers' swap
+of weights (bounded by weights.timeout_seconds), or with weights.overlap for that of the version before. Torch
+runs in a thread; gRPC in this loop.
 """
 
 import asyncio
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from slipstream.learner.publishing import Publishing
 from slipstream.learner.report import Report, Timing
 from slipstream.learner.saving import Saver
 from slipstream.learner.starvation import Hunger, Starved
+from slipstream.learner.teacher import TeacherClient, UnfitTeacher
 from slipstream.learner.training.record import StepResult
 from slipstream.learner.training.step import Abandoned
 from slipstream.rpc.errors import SlipstreamError, Unreachable
@@ -61,6 +63,7 @@ class Loop:
         saver: Saver,
         evaluator: Evaluator,
         replay: ReplayClient,
+        teacher: TeacherClient | None = None,
         report: Report,
         version: int,
         cursor: Cursor,
@@ -79,7 +82,9 @@ class Loop:
         self._metrics = metrics
         self._log = log
         self._bad_in_a_row = 0
-        self._prefetch = Prefetch(replay, steps=config.learner.steps)
+        teach = None if teacher is None else teacher.teach
+        self._prefetch = Prefetch(replay, steps=config.learner.steps, teach=teach)
+        self._taught = teacher is not None
         self._clock = Clock()
         self._cursor = cursor
         self._unvaried_share = unvaried_share
@@ -107,7 +112,7 @@ class Loop:
         try:
             while self.version < self._config.learner.steps and not stop.is_set():
                 await self._step(stop)
-        except (Starved, Diverged, Unreachable):
+        except (Starved, Diverged, Unreachable, UnfitTeacher):
             if self._settled:
                 await self._saver.save(self.version, self._cursor, self._unvaried_share)
             raise
@@ -199,7 +204,16 @@ class Loop:
                 task.cancel()
 
     async def _next_batch(self, stop: asyncio.Event) -> list[Group] | None:
-        """The next batch; None when the run is being stopped. Errors: Starved, Unreachable, and those of a
+        """The next batch; None when the run is being stopped. Errors: Starved, Unreachable, UnfitTeacher, and
+        those of a publication that goes on beside."""
+        await self._sampled(stop)
+        patience = self._config.learner.sample_timeout_seconds
+        with self._metrics.waiting("teacher") if self._taught else nullcontext():
+            taking = self._prefetch.take(self.version, stop, patience_seconds=patience)
+            return await self._publishing.unless_it_fails(taking)
+
+    async def _sampled(self, stop: asyncio.Event) -> None:
+        """Wait until replay has given a batch, or the run is being stopped. Errors: Starved, and those of a
         publication that goes on beside."""
         patience = self._config.learner.sample_timeout_seconds
         hunger = Hunger(self._replay, self._log)
@@ -207,8 +221,8 @@ class Loop:
         self._metrics.set("learner_waiting", 1)
         try:
             with self._metrics.waiting("batch"):
-                taking = self._prefetch.take(self.version, stop, patience_seconds=patience)
-                return await self._publishing.unless_it_fails(taking)
+                sampling = self._prefetch.sampled(self.version, stop, patience_seconds=patience)
+                await self._publishing.unless_it_fails(sampling)
         except TimeoutError as error:
             raise Starved(
                 f"no batch of {self._config.learner.groups_per_step} groups within {patience:g} s "

@@ -89,4 +89,6 @@ def overlaps(config: RunConfig, device: torch.device) -> bool:
     if config.weights.overlap is not None:
         return config.weights.overlap
     threads = config.learner.threads * config.learner.ranks + config.rollout.threads * config.rollout.workers
+    if config.algorithm.resolved_distillation() is not None:
+        threads += config.teacher.threads
     return device.type == "cuda" or (os.cpu_count() or 1) > threads

@@ -103,9 +103,29 @@ def routed_experts_from_proto(message: pb.RoutedExperts) -> t.RoutedExperts:
     )
 
 
+def teacher_logprobs_to_proto(teacher: t.TeacherLogprobs) -> pb.TeacherLogprobs:
+    """TeacherLogprobs → message."""
+    return pb.TeacherLogprobs(
+        logprobs=teacher.logprobs,
+        top_k=teacher.top_k,
+        top_ids=teacher.top_ids,
+        top_logprobs=teacher.top_logprobs,
+    )
+
+
+def teacher_logprobs_from_proto(message: pb.TeacherLogprobs) -> t.TeacherLogprobs:
+    """Message → TeacherLogprobs. Errors: ValueError when the bytes do not have the stated shape."""
+    return t.TeacherLogprobs(
+        logprobs=message.logprobs,
+        top_k=message.top_k,
+        top_ids=message.top_ids,
+        top_logprobs=message.top_logprobs,
+    )
+
+
 def completion_to_proto(completion: t.Completion) -> pb.Completion:
     """Completion → message."""
-    experts = completion.routed_experts
+    experts, teacher = completion.routed_experts, completion.teacher
     return pb.Completion(
         token_ids=completion.token_ids,
         logprobs=completion.logprobs,
@@ -115,6 +135,7 @@ def completion_to_proto(completion: t.Completion) -> pb.Completion:
         rewards=[reward_to_proto(reward) for reward in completion.rewards],
         text=completion.text,
         routed_experts=None if experts is None else routed_experts_to_proto(experts),
+        teacher=None if teacher is None else teacher_logprobs_to_proto(teacher),
     )
 
 
@@ -131,6 +152,7 @@ def completion_from_proto(message: pb.Completion) -> t.Completion:
         routed_experts=routed_experts_from_proto(message.routed_experts)
         if message.HasField("routed_experts")
         else None,
+        teacher=teacher_logprobs_from_proto(message.teacher) if message.HasField("teacher") else None,
     )
 
 

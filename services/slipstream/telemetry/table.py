@@ -71,6 +71,7 @@ TABLE: dict[str, Metric] = {
             "log_ratio_squared_mean": "Mean squared log ratio in nats^2",
             "kl_rollout": "KL(rollout || current) in nats a token, estimated by k3",
             "kl_reference": "KL(current || reference) in nats a token, estimated by k3",
+            "kl_teacher": "KL(current || teacher) in nats a token, estimated by k3",
             "router_shift_mean": "rspo's weight by the shift of the routers, 1 where they rest",
             "loss_tokens": "Trained tokens",
             "bounded_ratio_sum": "Sum over the trained tokens of the ratio that the objective bounds",
@@ -206,6 +207,17 @@ TABLE: dict[str, Metric] = {
     "answers_waiting": Metric(kind="gauge", help="Answers that the verifier judges or that wait for it."),
     "answers_refused_total": Metric(
         kind="counter", help="Answers refused because the queue of the verifier was full."
+    ),
+    # teacher
+    "teacher_seconds": Metric(
+        kind="histogram",
+        help="Time of the teacher to read the completions of one prompt, waiting included.",
+        buckets=SECONDS,
+    ),
+    "teacher_tokens_total": Metric(kind="counter", help="Tokens of completions that the teacher has read."),
+    "teacher_waiting": Metric(kind="gauge", help="Completions that the teacher reads or that wait for it."),
+    "teacher_refused_total": Metric(
+        kind="counter", help="Completions refused because the queue of the teacher was full."
     ),
     # replay
     "ledger_groups": Metric(

@@ -95,8 +95,20 @@ class RoutedExperts(_message.Message):
     ids: bytes
     def __init__(self, tokens: _Optional[int] = ..., layers: _Optional[int] = ..., top_k: _Optional[int] = ..., id_bytes: _Optional[int] = ..., ids: _Optional[bytes] = ...) -> None: ...
 
+class TeacherLogprobs(_message.Message):
+    __slots__ = ("logprobs", "top_k", "top_ids", "top_logprobs")
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    TOP_K_FIELD_NUMBER: _ClassVar[int]
+    TOP_IDS_FIELD_NUMBER: _ClassVar[int]
+    TOP_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    logprobs: bytes
+    top_k: int
+    top_ids: bytes
+    top_logprobs: bytes
+    def __init__(self, logprobs: _Optional[bytes] = ..., top_k: _Optional[int] = ..., top_ids: _Optional[bytes] = ..., top_logprobs: _Optional[bytes] = ...) -> None: ...
+
 class Completion(_message.Message):
-    __slots__ = ("token_ids", "logprobs", "mask", "spans", "finish_reason", "rewards", "text", "routed_experts")
+    __slots__ = ("token_ids", "logprobs", "mask", "spans", "finish_reason", "rewards", "text", "routed_experts", "teacher")
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     MASK_FIELD_NUMBER: _ClassVar[int]
@@ -105,6 +117,7 @@ class Completion(_message.Message):
     REWARDS_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     ROUTED_EXPERTS_FIELD_NUMBER: _ClassVar[int]
+    TEACHER_FIELD_NUMBER: _ClassVar[int]
     token_ids: _containers.RepeatedScalarFieldContainer[int]
     logprobs: _containers.RepeatedScalarFieldContainer[float]
     mask: bytes
@@ -113,7 +126,8 @@ class Completion(_message.Message):
     rewards: _containers.RepeatedCompositeFieldContainer[Reward]
     text: str
     routed_experts: RoutedExperts
-    def __init__(self, token_ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[float]] = ..., mask: _Optional[bytes] = ..., spans: _Optional[_Iterable[_Union[VersionSpan, _Mapping]]] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., rewards: _Optional[_Iterable[_Union[Reward, _Mapping]]] = ..., text: _Optional[str] = ..., routed_experts: _Optional[_Union[RoutedExperts, _Mapping]] = ...) -> None: ...
+    teacher: TeacherLogprobs
+    def __init__(self, token_ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[float]] = ..., mask: _Optional[bytes] = ..., spans: _Optional[_Iterable[_Union[VersionSpan, _Mapping]]] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., rewards: _Optional[_Iterable[_Union[Reward, _Mapping]]] = ..., text: _Optional[str] = ..., routed_experts: _Optional[_Union[RoutedExperts, _Mapping]] = ..., teacher: _Optional[_Union[TeacherLogprobs, _Mapping]] = ...) -> None: ...
 
 class Group(_message.Message):
     __slots__ = ("group_id", "lease_epoch", "dispatch_index", "prompt", "prompt_token_ids", "completions", "worker_id")

@@ -8,7 +8,7 @@
 {{- end -}}
 {{- $ranks := include "slipstream.learner.ranks" . | int -}}
 {{- $drain := include "slipstream.rollout.drainSeconds" . | float64 -}}
-{{- dict
+{{- $config := dict
   "name" (include "slipstream.run.name" .)
   "run_dir" (printf "/var/lib/slipstream/%s" (include "slipstream.run.name" .))
   "model" (dict "path" (include "slipstream.model.path" .) "tiny" nil)
@@ -22,8 +22,11 @@
     "address" (printf "0.0.0.0:%s" (include "slipstream.ports.rollout" .)) "workers" 1 "drain_seconds" $drain)
   "weights" (dict "port" (include "slipstream.ports.weights" . | int))
   "telemetry" (dict "host" "0.0.0.0" "port" (include "slipstream.ports.metrics" . | int))
-  "rpc" (include "slipstream.config.rpc" . | fromYaml)
-  | toYaml -}}
+  "rpc" (include "slipstream.config.rpc" . | fromYaml) -}}
+{{- if include "slipstream.teacher.enabled" . -}}
+{{- $_ := set $config "teacher" (dict "address" (printf "%s-teacher:%s" $name (include "slipstream.ports.teacher" .))) -}}
+{{- end -}}
+{{- $config | toYaml -}}
 {{- end -}}
 
 {{- define "slipstream.config.rpc" -}}

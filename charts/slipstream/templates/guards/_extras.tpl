@@ -8,14 +8,17 @@
 {{- end -}}
 {{- $verifier := $common -}}
 {{- range include "slipstream.verifier.mounts" . | fromYamlArray -}}{{- $verifier = append $verifier .mountPath -}}{{- end -}}
+{{- $teacher := $common -}}
+{{- range include "slipstream.teacher.mounts" . | fromYamlArray -}}{{- $teacher = append $teacher .mountPath -}}{{- end -}}
 {{- $places := dict
   "learner" (concat $model (list "/dev/shm" "/var/lib/slipstream"))
   "rollout" (append $model "/dev/shm")
   "replay" (ternary (append $common .Values.data.mountPath) $common (not (empty .Values.data.existingClaim)))
   "verifier" $verifier
+  "teacher" $teacher
   "tests" $common
   "redis" (list "/etc/redis" "/run/redis" "/tmp" "/data") -}}
-{{- range $where := list "learner" "verifier" "replay" "redis" "tests" -}}
+{{- range $where := list "learner" "verifier" "teacher" "replay" "redis" "tests" -}}
 {{- include "slipstream.guards.extrasOf" (dict "where" $where "room" (index $.Values $where) "places" (index $places $where)) -}}
 {{- end -}}
 {{- range (include "slipstream.rollout.pools" . | fromJson).pools -}}

@@ -44,6 +44,7 @@ model.cache.kind is hostPath, without one: set model.cache.hostPath
 {{/* All images as JSON {where: image}. */}}
 {{- define "slipstream.images" -}}
 {{- $images := dict "learner.image" .Values.learner.image "verifier.image" .Values.verifier.image "replay.image" .Values.replay.image -}}
+{{- if include "slipstream.teacher.enabled" . -}}{{- $_ := set $images "teacher.image" .Values.teacher.image -}}{{- end -}}
 {{- if .Values.tests.enabled -}}{{- $_ := set $images "tests.image" .Values.tests.image -}}{{- end -}}
 {{- if eq .Values.redis.mode "builtIn" -}}{{- $_ := set $images "redis.image" .Values.redis.image -}}{{- end -}}
 {{- range (include "slipstream.rollout.pools" . | fromJson).pools -}}

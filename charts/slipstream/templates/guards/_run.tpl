@@ -12,7 +12,7 @@ the name `{{ $name }}` cannot be that of a Service, which begins with a letter a
 {{/* Keys that a run must leave to the chart. */}}
 {{- define "slipstream.guards.ownedKeys" -}}
 run_dir replay.address replay.redis_url replay.redis_dir replay.redis_username replay.redis_password_file replay.redis_authority
-verifier.address verifier.http_address learner.address learner.stay learner.checkpoint.stop_seconds rollout.address weights.host weights.port telemetry.host telemetry.port
+verifier.address verifier.http_address teacher.address learner.address learner.stay learner.checkpoint.stop_seconds rollout.address weights.host weights.port telemetry.host telemetry.port
 rpc.tls rpc.plaintext
 {{- end -}}
 

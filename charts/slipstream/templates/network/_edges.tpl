@@ -12,6 +12,9 @@ egress:
   {{- include "slipstream.network.dns" . | nindent 2 }}
   {{- include "slipstream.network.any" (list . "to" "rollout" "learner") | nindent 2 }}
   {{- include "slipstream.network.edge" (list . "to" "replay" "replay") | nindent 2 }}
+  {{- if include "slipstream.teacher.enabled" . }}
+  {{- include "slipstream.network.edge" (list . "to" "teacher" "teacher") | nindent 2 }}
+  {{- end }}
   {{- include "slipstream.network.hub" . | nindent 2 }}
 {{- end -}}
 
@@ -49,6 +52,13 @@ egress:
     to:
       {{- toYaml .Values.verifier.judge.peers | nindent 6 }}
 {{- end }}
+{{- end -}}
+
+{{/* It answers, and calls nobody. */}}
+{{- define "slipstream.network.teacher" -}}
+ingress:
+  {{- include "slipstream.network.metrics" . | nindent 2 }}
+  {{- include "slipstream.network.edge" (list . "from" "teacher" "learner") | nindent 2 }}
 {{- end -}}
 
 {{- define "slipstream.network.replay" -}}

@@ -2,7 +2,7 @@
 
 {{- define "slipstream.container.image" -}}
 {{- $image := .room.image -}}
-{{- $own := dict "learner" "learner" "rollout" "rollout" | dig .component "services" | printf "slipstream/%s" -}}
+{{- $own := dict "learner" "learner" "teacher" "learner" "rollout" "rollout" | dig .component "services" | printf "slipstream/%s" -}}
 {{- $repository := default (default $own .root.Values.image.repository) $image.repository -}}
 {{- $registry := default .root.Values.image.registry $image.registry -}}
 {{- $tag := default (default .root.Chart.AppVersion .root.Values.image.tag) $image.tag -}}

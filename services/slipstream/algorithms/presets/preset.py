@@ -12,6 +12,7 @@ from slipstream.algorithms.spec import (
     Cispo,
     ClipCov,
     Correction,
+    Distillation,
     Dppo,
     DriftPenalty,
     Entropy,
@@ -47,6 +48,7 @@ class Preset:
     top_entropy: TopEntropy | None = None
     clip_cov: ClipCov | None = None
     kl_cov: KlCov | None = None
+    distillation: Distillation | None = None
     shaping: Shaping = NO_SHAPING
     group_size: int | None = None
     """Completions a prompt, where the recipe is nothing without it; None leaves it to the run."""

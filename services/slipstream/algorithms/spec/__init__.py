@@ -17,6 +17,7 @@ from slipstream.algorithms.spec.correction import (
 )
 from slipstream.algorithms.spec.covariance import ClipCov, KlCov
 from slipstream.algorithms.spec.critic_advantage import Gae
+from slipstream.algorithms.spec.distillation import Distillation
 from slipstream.algorithms.spec.divergence_objective import Dppo, Ipo
 from slipstream.algorithms.spec.group_advantage import DrGrpo, Gopo, Grpo, MaxRl, Opo, Rloo
 from slipstream.algorithms.spec.history_advantage import Ema, Mixed
@@ -62,6 +63,7 @@ __all__ = [
     "CollapseAlarm",
     "Correction",
     "Difficulty",
+    "Distillation",
     "Dppo",
     "DrGrpo",
     "DriftPenalty",

@@ -10,13 +10,15 @@ from slipstream.algorithms.spec.correction import (
     Correction,
     GeometricRejection,
     IcePop,
+    M2po,
     Mis,
     Tis,
     needs_batch_anchor,
 )
 from slipstream.algorithms.spec.covariance import ClipCov, KlCov
+from slipstream.algorithms.spec.distillation import Distillation
 from slipstream.algorithms.spec.divergence_objective import Dppo, Ipo
-from slipstream.algorithms.spec.objective import Objective, anchor_of
+from slipstream.algorithms.spec.objective import ONE_ADVANTAGE_PER_SEQUENCE, Objective, anchor_of
 from slipstream.algorithms.spec.regularizer import DriftPenalty, Entropy, Kl
 from slipstream.algorithms.spec.sequence_objective import Gspo
 from slipstream.algorithms.spec.token_objective import Pg
@@ -109,6 +111,8 @@ class LossSpec:
     """Leave some tokens of large covariance out."""
     kl_cov: KlCov | None = None
     """Hold the tokens of largest covariance near the anchor."""
+    distillation: Distillation | None = None
+    """Learn from a teacher."""
     token_weight: Literal["one", "one_minus_ref"] = "one"
     """Experimental: one_minus_ref multiplies A by 1 - pi_ref(token), as one book chapter has it."""
     max_staleness: int | None = None
@@ -117,6 +121,8 @@ class LossSpec:
     def __post_init__(self) -> None:
         require_choice("token_weight", self.token_weight, ("one", "one_minus_ref"))
         _refuse_wrong_corrections(self.objective, self.corrections)
+        if self.distillation is not None and self.distillation.kind == "advantage":
+            _refuse_wrong_advantages(self.objective, self.corrections)
         if self.aggregation.kind == "seq_len_weighted" and not isinstance(self.objective, Gspo):
             raise ValueError(
                 f"aggregation: got seq_len_weighted with the objective {self.objective.kind}, it belongs to "
@@ -168,6 +174,21 @@ def _why_not_corrected(objective: Objective) -> str:
         f" and anchor rollout, whose own ratio {twice}; set the objective's anchor to batch, or leave the "
         "correction out"
     )
+
+
+def _refuse_wrong_advantages(objective: Objective, corrections: tuple[Correction, ...]) -> None:
+    """What cannot be with an advantage that a teacher gives each token, and that moves with the policy."""
+    instead = "use reverse, forward or mixed, which are terms beside the policy loss"
+    if isinstance(objective, ONE_ADVANTAGE_PER_SEQUENCE):
+        raise ValueError(
+            f"distillation.kind: got advantage, one for each token, with the objective {objective.kind}, "
+            f"which takes one for each sequence; {instead}"
+        )
+    if any(isinstance(c, M2po) and c.scope == "harmful" for c in corrections):
+        raise ValueError(
+            "distillation.kind: got advantage with m2po of the scope harmful, whose bound is found before "
+            f"the teacher's advantage is known; {instead}"
+        )
 
 
 def _refuse_wrong_corrections(objective: Objective, corrections: tuple[Correction, ...]) -> None:

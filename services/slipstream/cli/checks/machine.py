@@ -105,6 +105,9 @@ def _gpus(config: RunConfig, severity: Literal["error", "note"]) -> Iterator[Pro
     if config.learner.device == "cuda" and not found:
         reason = "is `cuda`, and this machine has no GPU"
         yield Problem(key="learner.device", reason=reason, remedy="set `auto` or `cpu`", severity=severity)
+    if config.teacher.device == "cuda" and not found and config.algorithm.resolved_distillation():
+        reason = "is `cuda`, and this machine has no GPU"
+        yield Problem(key="teacher.device", reason=reason, remedy="set `auto` or `cpu`", severity=severity)
     ranks = config.learner.ranks
     if ranks > found > 0 and config.learner.device != "cpu":
         reason = f"is {ranks}, and this machine has {found} GPUs"

@@ -39,6 +39,8 @@ class Attention:
         self._notices = Notices([run.log(pod) for pod in scoring])
         self._share = FilteredShare(config.learner.groups_per_step)
         self._steps = UnvariedSteps()
+        distillation = config.algorithm.resolved_distillation()
+        self._rewards_train = distillation is None or distillation.reward_weight > 0
         self._rpc = config.rpc
         self._say = say
         self._history = history
@@ -51,7 +53,7 @@ class Attention:
         for line in self._notices.lines():
             self._say(line)
         for row in rows:
-            if row.get("event") == "step":
+            if row.get("event") == "step" and self._rewards_train:
                 self._steps.add(row)
                 self._warn(self._steps.warning())
         if replay is not None and time.monotonic() >= self._next_reading:

@@ -9,10 +9,11 @@ from slipstream.config import RunConfig
 from slipstream.config.rewards.models import ScoringModel
 from slipstream.config.stages import DistillationStage, SampledStage
 
-REPLAY, VERIFIER, LEARNER, ROLLOUT = "replay", "verifier", "learner", "rollout"
+REPLAY, VERIFIER, TEACHER, LEARNER, ROLLOUT = "replay", "verifier", "teacher", "learner", "rollout"
 ADDRESS_VARIABLES = {
     REPLAY: "SLIPSTREAM_REPLAY_ADDRESS",
     VERIFIER: "SLIPSTREAM_VERIFIER_ADDRESS",
+    TEACHER: "SLIPSTREAM_TEACHER_ADDRESS",
     LEARNER: "SLIPSTREAM_LEARNER_ADDRESS",
 }
 METRICS_PORT_VARIABLE = "SLIPSTREAM_METRICS_PORT"
@@ -55,7 +56,11 @@ def local_pods(config: RunConfig) -> tuple[PodSpec, ...]:
     services = [_pod(REPLAY), _pod(VERIFIER, start_seconds=_verifier_start_seconds(config))]
     stage = next((stage for stage in config.stages if isinstance(stage, SampledStage)), None)
     module = f"{LEARNER}.stage" if stage else LEARNER
-    learner = _pod(module, name=LEARNER, needs=(REPLAY,), start_seconds=engine, restarts=0)
+    asked: tuple[str, ...] = (REPLAY,)
+    if config.algorithm.resolved_distillation() is not None:
+        services.append(_pod(TEACHER, start_seconds=config.teacher.start_timeout_seconds))
+        asked = (REPLAY, TEACHER)
+    learner = _pod(module, name=LEARNER, needs=asked, start_seconds=engine, restarts=0)
     if config.learner.ranks > 1 and not stage:
         learner = replace(learner, command=(sys.executable, "-m", TORCHRUN, str(config.learner.ranks)))
     needs = (REPLAY, VERIFIER, LEARNER)
@@ -87,7 +92,8 @@ def _pod(
     start_seconds: float = SERVICE_START_SECONDS,
     restarts: int = RESTARTS,
 ) -> PodSpec:
-    stop = {REPLAY: SERVICE_STOP_SECONDS, VERIFIER: SERVICE_STOP_SECONDS, LEARNER: LEARNER_STALL_SECONDS}
+    services = dict.fromkeys((REPLAY, VERIFIER, TEACHER), SERVICE_STOP_SECONDS)
+    stop = {**services, LEARNER: LEARNER_STALL_SECONDS}
     return PodSpec(
         name=name or module,
         command=(sys.executable, "-m", f"slipstream.{module}"),

@@ -1,8 +1,9 @@
 """Starts the pods of a run, brings back those that die, and stops them in an order that loses nothing.
 
-    replay ──┬─▶ learner ─┬─▶ rollout-0 …     an arrow: its address is known
+    teacher ─▶┐                               only where the run distills
+    replay ──┬┴▶ learner ─┬─▶ rollout-0 …     an arrow: its address is known
     verifier ┴────────────┘
-    stop: learner and rollouts together ─▶ (the ledger is read) ─▶ verifier and replay
+    stop: learner and rollouts together ─▶ (the ledger is read) ─▶ teacher, verifier and replay
 
 Each pod has one task (`_keep`): it waits for the addresses that the pod needs, then for its ready file, then
 for its end. A death before it was ever ready, and every death of the learner, ends the run; others come back.
@@ -82,7 +83,7 @@ class Supervisor:
         await asyncio.gather(self._stop(others), self._stop_learner(progress, patience_seconds=patience))
 
     async def stop_services(self) -> None:
-        """Verifier and replay end."""
+        """Teacher, verifier and replay end."""
         await self._stop([spec for spec in self._specs if not spec.works])
 
     async def _keep(self, spec: PodSpec) -> None:

@@ -23,10 +23,14 @@ class Dealer:
     fewer gets empty ones, because each forward and backward pass is a collective.
     """
 
-    def __init__(self, config: LearnerConfig, device: torch.device, ranks: Ranks) -> None:
+    def __init__(
+        self, config: LearnerConfig, device: torch.device, ranks: Ranks, *, top_k: int | None = None
+    ) -> None:
+        """`top_k`: likeliest tokens that a teacher says of each; None without a teacher."""
         self._config = config
         self._device = device
         self._ranks = ranks
+        self._top_k = top_k
 
     def rows(self, sequences: Sequence[TrainingSequence]) -> list[Row]:
         """The rows of this rank; no sequence may be longer than a row."""
@@ -42,6 +46,6 @@ class Dealer:
         return [
             make_row(row, totals, self._device, share_prompts=self._config.share_prompts)
             if row
-            else empty_row(self._device)
+            else empty_row(self._device, top_k=self._top_k)
             for row in own
         ]

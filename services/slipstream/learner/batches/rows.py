@@ -11,6 +11,7 @@ import torch
 
 from slipstream.algorithms import token_versions
 from slipstream.learner.batches.batch import TrainingSequence
+from slipstream.learner.batches.lessons import Lesson, lesson_of_row, no_lesson
 from slipstream.learner.batches.replayed import Origin, experts_of_row
 from slipstream.types import Completion, FinishReason, VersionSpan
 
@@ -39,6 +40,8 @@ class Row:
     0 for the prompt itself."""
     experts_RLK: torch.Tensor | None = None
     """What the rollouts brought with them, see `experts_of_row`."""
+    lesson: Lesson | None = None
+    """What a teacher says of the sampled tokens."""
 
     @property
     def attention_RR(self) -> torch.Tensor | None:
@@ -89,11 +92,15 @@ def make_row(
         mask_T=torch.ones(len(layout.targets), device=device),
         members_2R=torch.tensor([layout.bundles, layout.members], device=device) if share_prompts else None,
         experts_RLK=experts_of_row(layout.origins, device),
+        lesson=lesson_of_row([sequence.completion for sequence in sequences], device),
     )
 
 
-def empty_row(device: torch.device) -> Row:
-    """A row without weight: one token behind one other, with a mask of 0."""
+def empty_row(device: torch.device, *, top_k: int | None = None) -> Row:
+    """A row without weight: one token behind one other, with a mask of 0.
+
+    `top_k`: likeliest tokens of a teacher that the other rows have; None without a teacher.
+    """
     sequence = TrainingSequence(
         prompt_token_ids=(0,),
         completion=Completion(
@@ -102,6 +109,7 @@ def empty_row(device: torch.device) -> Row:
             mask=(1,),
             spans=(VersionSpan(version=0, start=0, end=1),),
             finish_reason=FinishReason.STOP,
+            teacher=None if top_k is None else no_lesson(1, top_k),
         ),
         place=0,
         group=0,

@@ -12,6 +12,7 @@ from torch.distributed.tensor import DTensor
 
 from slipstream.config.architecture import PACKED_BY_MASK, logits_of
 from slipstream.learner.policy.checkpoint_form import in_checkpoint_form
+from slipstream.learner.policy.chosen import logprobs_beside
 from slipstream.learner.policy.logprobs import Selected, selected_logprobs
 from slipstream.learner.policy.routing import Routers, Watch
 from slipstream.learner.policy.writing import write_config, write_weights
@@ -47,10 +48,11 @@ class PackedForward(torch.nn.Module):
         targets_T: torch.Tensor,
         attention_RR: torch.Tensor | None,
         hidden_at_N: torch.Tensor | None,
+        others_TK: torch.Tensor | None,
         options: Mapping[str, Any],
-    ) -> tuple[torch.Tensor, ...]:
-        """Logprobs [T] and entropies [T] of the targets, and hidden states [N, H] where some are asked for;
-        `options` are those of selected_logprobs."""
+    ) -> tuple[torch.Tensor | None, ...]:
+        """Logprobs [T] and entropies [T] of the targets, and where they are asked for logprobs [T, K] of
+        other tokens and hidden states [N, H]; `options` are those of selected_logprobs."""
         hidden_RH = hidden_states(self.model.base_model, tokens_R, positions_R, attention_RR)
         head = self.model.get_output_embeddings()
         found = selected_logprobs(
@@ -61,8 +63,20 @@ class PackedForward(torch.nn.Module):
             transform=self._transform,
             **options,
         )
-        hidden = () if hidden_at_N is None else (hidden_RH[hidden_at_N],)
-        return found.logprobs_T, found.entropy_T, *hidden
+        others = None
+        if others_TK is not None:
+            others = logprobs_beside(
+                hidden_RH[predictors_T],
+                head.weight,
+                targets_T,
+                found.logprobs_T,
+                others_TK,
+                bias_V=getattr(head, "bias", None),
+                transform=self._transform,
+                temperature=options["temperature"],
+            )
+        hidden = None if hidden_at_N is None else hidden_RH[hidden_at_N]
+        return found.logprobs_T, found.entropy_T, others, hidden
 
 
 class Policy:
@@ -94,6 +108,7 @@ class Policy:
         attention_RR: torch.Tensor | None = None,
         entropy_gradient: bool = False,
         hidden_at_N: torch.Tensor | None = None,
+        others_TK: torch.Tensor | None = None,
         watch: Watch = UNWATCHED,
     ) -> Selected:
         """Logprobs [T] of `targets_T`, each predicted from the token at `predictors_T` of the row [R], and
@@ -101,20 +116,22 @@ class Policy:
 
         `positions_R` restarts at 0 at every sequence, and attention does not cross a restart; where
         sequences share a prompt, `attention_RR` says instead which token (second) each token (first) sees.
-        `hidden_at_N`: positions of the row whose hidden states are part of the result. `watch`: what to do
-        with the routers, where `routers` are set.
+        `hidden_at_N`: positions of the row whose hidden states are part of the result. `others_TK`: further
+        tokens at each position whose logprobs are. `watch`: what to do with the routers, where `routers` are
+        set.
         """
         if self.routers is not None:
             self.routers.begin(watch, predictors_T)
         options = {"temperature": temperature, "chunk": chunk, "entropy_gradient": entropy_gradient}
         with autocast(self.device, self.dtype):
-            logprobs_T, entropy_T, *hidden = self.packed(
-                tokens_R, positions_R, predictors_T, targets_T, attention_RR, hidden_at_N, options
+            logprobs_T, entropy_T, logprobs_TK, hidden_NH = self.packed(
+                tokens_R, positions_R, predictors_T, targets_T, attention_RR, hidden_at_N, others_TK, options
             )
         return Selected(
             logprobs_T=logprobs_T,
             entropy_T=entropy_T,
-            hidden_NH=hidden[0] if hidden else None,
+            others_TK=logprobs_TK,
+            hidden_NH=hidden_NH,
             routed=None if self.routers is None else self.routers.routed(),
         )
 

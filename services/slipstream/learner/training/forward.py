@@ -24,10 +24,17 @@ class Forward:
         self._routers = routers
 
     def __call__(
-        self, policy: Policy, row: Row, routed: Routed | None = None, *, temperature: float | None = None
+        self,
+        policy: Policy,
+        row: Row,
+        routed: Routed | None = None,
+        *,
+        temperature: float | None = None,
+        others: bool = False,
     ) -> Selected:
         """`routed`: experts whose router logprobs are wanted, instead of those of the active ones.
-        `temperature`: another one than the rollout's."""
+        `temperature`: another one than the rollout's. `others`: whether the teacher's likeliest tokens are
+        wanted too, where the row has them."""
         return policy.selected(
             row.tokens_R,
             row.positions_R,
@@ -37,6 +44,7 @@ class Forward:
             chunk=self._chunk,
             attention_RR=row.attention_RR,
             entropy_gradient=self._entropy,
+            others_TK=row.lesson.ids_TK if others and row.lesson is not None else None,
             hidden_at_N=value_positions(row) if self._hidden else None,
             watch=Watch(
                 records=self._routers,

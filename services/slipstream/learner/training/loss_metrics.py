@@ -26,6 +26,7 @@ GAUGES: Final = {
     "log_ratio_squared_mean": "mean_log_ratio_sq",
     "kl_rollout": "kl_rollout",
     "kl_reference": "kl_ref",
+    "kl_teacher": "kl_teacher",
     "effective_weight_mean": "mean_effective_weight",
     "damped_fraction": "damped_fraction",
     "router_shift_mean": "router_shift",

@@ -15,6 +15,8 @@ import torch
 
 from slipstream.algorithms import (
     Counts,
+    Taught,
+    TeacherTop,
     over_age_mask,
     policy_loss,
     token_staleness,
@@ -28,6 +30,7 @@ from slipstream.learner.batches.packing import without_too_long
 from slipstream.learner.batches.replayed import require_experts
 from slipstream.learner.batches.rows import Row
 from slipstream.learner.checkpoints.memory import Memory
+from slipstream.learner.policy.logprobs import Selected
 from slipstream.learner.policy.model import Policy, whole
 from slipstream.learner.policy.reference import Reference
 from slipstream.learner.policy.routing import Routers, router_shift
@@ -63,7 +66,9 @@ class TrainingStep:
         self.reference = reference
         self.critic = critic
         self._ranks = ranks or Alone()
-        self._dealer = Dealer(config.learner, policy.device, self._ranks)
+        distillation = config.algorithm.resolved_distillation()
+        top_k = None if distillation is None else distillation.resolved_top_k
+        self._dealer = Dealer(config.learner, policy.device, self._ranks, top_k=top_k)
         self.optimizer = torch.optim.AdamW(
             [parameter for _, parameter in policy.trained_parameters()],
             lr=config.learner.learning_rate,
@@ -196,7 +201,7 @@ class TrainingStep:
             if self._ranks.any(stopped()):
                 self._forget_gradients()
                 raise Abandoned
-            now = self.forward(self.policy, row, known.routed)
+            now = self.forward(self.policy, row, known.routed, others=True)
             staleness_T = row_staleness(row, version)
             out = policy_loss(
                 self._loss,
@@ -215,6 +220,7 @@ class TrainingStep:
                 selected=known.selected_T,
                 held=known.held_T,
                 router_shift=router_shift(known.routed, now.routed) if known.routed and now.routed else None,
+                taught=_taught(row, now),
                 m2po_limit=limit,
             )
             over_age_T = over_age_mask(staleness_T, self._config.staleness.max_staleness)
@@ -282,6 +288,21 @@ class TrainingStep:
         if self.critic is not None:
             self.critic.begin_step(step)
         return rate
+
+
+def _taught(row: Row, now: Selected) -> Taught | None:
+    """What the teacher says of a row, beside what the policy says of the teacher's likeliest tokens."""
+    lesson = row.lesson
+    if lesson is None:
+        return None
+    if lesson.ids_TK is None or lesson.top_TK is None or now.others_TK is None:
+        return Taught(logprobs_T=lesson.logprobs_T)
+    top = TeacherTop(
+        logprobs_TK=now.others_TK,
+        teacher_logprobs_TK=lesson.top_TK,
+        sampled_TK=lesson.ids_TK == row.targets_T[:, None],
+    )
+    return Taught(logprobs_T=lesson.logprobs_T, top=top)
 
 
 def row_staleness(row: Row, version: int) -> torch.Tensor:

@@ -2,14 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 
-ROLES = ("learner", "rollout", "verifier", "replay", "redis", "probe", "console")
+ROLES = ("learner", "rollout", "verifier", "teacher", "replay", "redis", "probe", "console")
 """`redis` shows itself to replay and calls nobody. `probe` looks whether a deployment works, `console`
 looks on; neither changes a run."""
 
-_REPLAY, _FLEET, _VERIFIER, _HEALTH = (
+_REPLAY, _FLEET, _VERIFIER, _TEACHER, _HEALTH = (
     "/slipstream.v1.Replay/",
     "/slipstream.v1.Fleet/",
     "/slipstream.v1.Verifier/",
+    "/slipstream.v1.Teacher/",
     "/grpc.health.v1.Health/",
 )
 
@@ -32,6 +33,7 @@ CALLERS: Mapping[str, frozenset[str]] = {
     _FLEET + "Join": frozenset({"rollout"}),
     _FLEET + "GetPolicy": frozenset({"probe", "console"}),
     _VERIFIER + "Score": frozenset({"rollout", "probe"}),
+    _TEACHER + "ReadTokens": frozenset({"learner"}),
     _HEALTH + "Check": frozenset({"probe", "console"}),
     _HEALTH + "Watch": frozenset({"probe", "console"}),
 }

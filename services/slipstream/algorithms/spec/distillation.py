@@ -1,0 +1,81 @@
+"""On-policy distillation as data: how the policy learns from a teacher's logprobs of its own tokens.
+
+l = log pi and t = log teacher at one position, behind the tokens that the policy itself sampled.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from slipstream.algorithms.spec.checks import (
+    STRICT,
+    require_choice,
+    require_integer,
+    require_positive,
+    require_share,
+)
+
+KINDS: Final = ("advantage", "reverse", "forward", "mixed")
+TOP_K: Final = 16
+FORWARD_SHARE: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distillation:
+    """Learn from a teacher that reads what the policy sampled.
+
+    advantage: sg(t - l) at the sampled token is added to its advantage, and so weighed, clipped and corrected
+    like a reward; its expected gradient on policy is that of -KL(pi || teacher) at each position.
+    reverse, forward, mixed: KL(pi || teacher), KL(teacher || pi), or a mean of the two, at each position, as
+    a term of the loss with the weights of the aggregation, which no correction multiplies. They are taken
+    over the teacher's top_k tokens, the sampled token and one cell for all others, so they are at most the
+    divergence over the vocabulary.
+    See On-Policy Distillation of Language Models, arXiv:2306.13649, MiniLLM, arXiv:2306.08543, and for
+    `advantage` On-Policy Distillation (Lu and Thinking Machines Lab, 2025).
+    """
+
+    __pydantic_config__ = STRICT
+
+    kind: Literal["advantage", "reverse", "forward", "mixed"] = "advantage"
+    """What the teacher gives: an advantage of the sampled token, or a divergence between distributions."""
+    coefficient: float = 1.0
+    """Factor of the teacher's advantage, or of the divergence."""
+    reward_weight: float = 0.0
+    """Factor of the advantage by rewards, 0 or more; with 0 the policy learns from the teacher alone."""
+    top_k: int | None = None
+    """Tokens of the teacher that a divergence is taken over; None = 16. An advantage takes none."""
+    forward_share: float | None = None
+    """Of `mixed`: share of KL(teacher || pi) in (0, 1), the rest is KL(pi || teacher); None = 0.5."""
+
+    def __post_init__(self) -> None:
+        require_choice("distillation.kind", self.kind, KINDS)
+        require_positive("distillation.coefficient", self.coefficient)
+        if self.reward_weight != 0:
+            require_positive("distillation.reward_weight", self.reward_weight)
+        if self.top_k is not None:
+            require_integer("distillation.top_k", self.top_k, at_least=1)
+            if self.kind == "advantage":
+                raise ValueError(
+                    f"distillation.top_k: got {self.top_k}, and an advantage is of the sampled token alone; "
+                    "leave it out, or use reverse, forward or mixed"
+                )
+        if self.forward_share is not None:
+            require_share("distillation.forward_share", self.forward_share)
+            if self.kind != "mixed":
+                raise ValueError(
+                    f"distillation.forward_share: got {self.forward_share:g}, and {self.kind} has no shares; "
+                    "leave it out, or use mixed"
+                )
+
+    @property
+    def resolved_top_k(self) -> int:
+        """Tokens of the teacher that are needed at each position, beside the sampled one."""
+        if self.kind == "advantage":
+            return 0
+        return TOP_K if self.top_k is None else self.top_k
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        """Factors of KL(teacher || pi) and of KL(pi || teacher) in the divergence."""
+        mixed = FORWARD_SHARE if self.forward_share is None else self.forward_share
+        forward = {"forward": 1.0, "mixed": mixed}.get(self.kind, 0.0)
+        return forward, 1.0 - forward

@@ -1,0 +1,127 @@
+"""What the learner asks of a teacher: logprobs of the tokens of a batch, a group at a time."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import grpc
+
+from slipstream.algorithms.spec import Distillation
+from slipstream.config import RunConfig
+from slipstream.rpc import codec
+from slipstream.rpc.channel import ask_again, open_channel
+from slipstream.rpc.errors import SlipstreamError
+from slipstream.rpc.group_checks import LARGEST_TOKEN_ID, vocabulary_size
+from slipstream.rpc.vocabulary import vocabulary_of
+from slipstream.telemetry.logs import Log
+from slipstream.types import Completion, Group, TeacherLogprobs
+from slipstream.v1 import teacher_pb2 as pb
+from slipstream.v1.teacher_pb2_grpc import TeacherStub
+
+
+class UnfitTeacher(SlipstreamError):
+    """The teacher refused to read what the policy sampled, and would refuse it again."""
+
+
+@asynccontextmanager
+async def teaching(config: RunConfig, *, log: Log) -> "AsyncIterator[TeacherClient | None]":
+    """The teacher of a run, until the context ends; None for a run that does not distill.
+
+    Errors: ValueError for a policy whose vocabulary cannot be read.
+    """
+    distillation = config.algorithm.resolved_distillation()
+    if distillation is None:
+        yield None
+        return
+    async with open_channel(config.teacher.address, config.rpc, log=log) as channel:
+        yield TeacherClient(channel, config, distillation)
+
+
+class TeacherClient:
+    """Asks the teacher pods about batches.
+
+    Every call is idempotent, and made again while no pod answers. Invariant: at most `teacher.requests`
+    groups are being asked about, so that the teachers' queues stay short and answers come in time.
+    """
+
+    def __init__(self, channel: grpc.aio.Channel, config: RunConfig, distillation: Distillation) -> None:
+        """Errors: ValueError for a policy whose vocabulary cannot be read."""
+        directory = config.model.directory()
+        self._stub = TeacherStub(channel)
+        self._config = config.teacher
+        self._temperature = config.rollout.temperature
+        self._longest = config.learner.max_tokens_per_row
+        self._top_k = distillation.resolved_top_k
+        self._vocabulary = vocabulary_of(directory)
+        self._vocabulary_size = vocabulary_size(directory) or LARGEST_TOKEN_ID
+        self._free = asyncio.Semaphore(config.teacher.requests)
+
+    async def teach(self, groups: Sequence[Group]) -> list[Group]:
+        """The groups with the teacher's logprobs in every completion that may train.
+
+        Errors: Unreachable when no teacher answers for `teacher.patience_seconds`; UnfitTeacher.
+        """
+        tasks = [asyncio.create_task(self._teach(group)) for group in groups]
+        try:
+            return list(await asyncio.gather(*tasks))
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _teach(self, group: Group) -> Group:
+        asked = [i for i, c in enumerate(group.completions) if self._may_train(group, c)]
+        if not asked:
+            return group
+        async with self._free:
+            found = await self._read(group, [group.completions[i] for i in asked])
+        completions = list(group.completions)
+        for i, teacher in zip(asked, found, strict=True):
+            completions[i] = replace(completions[i], teacher=teacher)
+        return replace(group, completions=tuple(completions))
+
+    def _may_train(self, group: Group, completion: Completion) -> bool:
+        length = len(group.prompt_token_ids) + len(completion.token_ids)
+        return not completion.withheld and any(completion.mask) and length <= self._longest
+
+    async def _read(self, group: Group, completions: Sequence[Completion]) -> list[TeacherLogprobs]:
+        request = pb.ReadTokensRequest(
+            vocabulary=self._vocabulary,
+            vocabulary_size=self._vocabulary_size,
+            temperature=self._temperature,
+            top_k=self._top_k,
+            prompt_token_ids=group.prompt_token_ids,
+            completions=[pb.TokenSequence(token_ids=c.token_ids) for c in completions],
+        )
+
+        def ask(seconds: float) -> Awaitable[pb.ReadTokensResponse]:
+            answer: Awaitable[pb.ReadTokensResponse] = self._stub.ReadTokens(request, timeout=seconds)
+            return answer
+
+        try:
+            response = await ask_again(
+                "teacher",
+                ask,
+                answer_seconds=self._config.answer_seconds,
+                longest_seconds=self._config.timeout_seconds,
+                give_up_after=self._config.patience_seconds,
+            )
+        except grpc.aio.AioRpcError as error:
+            raise UnfitTeacher(f"group {group.group_id}: {error.details()}") from error
+        return self._checked(response, completions)
+
+    def _checked(
+        self, response: pb.ReadTokensResponse, completions: Sequence[Completion]
+    ) -> list[TeacherLogprobs]:
+        """Errors: UnfitTeacher for an answer that is not one to the request."""
+        try:
+            found = [codec.teacher_logprobs_from_proto(message) for message in response.completions]
+        except ValueError as error:
+            raise UnfitTeacher(f"the teacher's answer cannot be read: {error}") from error
+        sizes = [(teacher.tokens, teacher.top_k) for teacher in found]
+        wanted = [(len(completion.token_ids), self._top_k) for completion in completions]
+        if sizes != wanted:
+            raise UnfitTeacher(
+                f"the teacher answered with (tokens, top_k) {sizes}, and was asked about {wanted}"
+            )
+        return found

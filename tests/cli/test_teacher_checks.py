@@ -1,0 +1,114 @@
+"""What validate says of a teacher's directory, and what a run with a teacher starts."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from slipstream.cli.__main__ import main
+from slipstream.cli.axes import axis_rows
+from slipstream.cli.checks.model import read_model
+from slipstream.cli.checks.teacher import check_teacher
+from slipstream.cli.launch.attention import Attention
+from slipstream.cli.launch.pods import LEARNER, TEACHER, address_environment, local_pods
+from slipstream.cli.launch.rows import History
+from slipstream.cli.launch.rundir import RunDirectory
+from slipstream.config import RunConfig, parse_config
+from teacher.serving import tiny_teacher
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_teacher(tmp_path_factory.mktemp("models") / "policy", seed=1)
+
+
+@pytest.fixture
+def teacher(tmp_path: Path) -> Path:
+    return tiny_teacher(tmp_path / "teacher")
+
+
+def distilled(model: Path | None, teacher: Path, *overrides: str) -> RunConfig:
+    tree = {
+        "model": {"tiny": {}} if model is None else {"path": str(model)},
+        "teacher": {"path": str(teacher)},
+        "algorithm": {"distillation": {}, "shaping": None},
+        "rollout": {"max_new_tokens": 8},
+    }
+    return parse_config(tree, overrides)
+
+
+def reasons(config: RunConfig) -> list[str]:
+    found = list(check_teacher(config, read_model(config)))
+    assert all(problem.key == "teacher.path" for problem in found)
+    return [f"{problem.reason}; {problem.remedy}" for problem in found]
+
+
+def test_a_teacher_with_the_policys_vocabulary_is_fine(model: Path, teacher: Path) -> None:
+    assert reasons(distilled(model, teacher)) == []
+    assert reasons(distilled(None, teacher)) == []  # the pod compares with a model that is still to be made
+
+
+def test_another_vocabulary_is_found_before_the_start(model: Path, teacher: Path) -> None:
+    tree = json.loads((teacher / "tokenizer.json").read_text(encoding="utf-8"))
+    tree["model"]["vocab"] |= {"0": tree["model"]["vocab"]["1"], "1": tree["model"]["vocab"]["0"]}
+    (teacher / "tokenizer.json").write_text(json.dumps(tree), encoding="utf-8")
+    (reason,) = reasons(distilled(model, teacher))
+    assert "has another vocabulary" in reason
+    assert "the policy's tokenizer" in reason
+
+
+def test_a_directory_that_is_no_model_is_named(model: Path, teacher: Path, tmp_path: Path) -> None:
+    (reason,) = reasons(distilled(model, tmp_path / "nowhere"))
+    assert "nowhere has no config.json" in reason
+    (teacher / "tokenizer.json").unlink()
+    (reason,) = reasons(distilled(model, teacher))
+    assert "its vocabulary cannot be read" in reason
+
+
+def test_a_context_without_room_for_a_prompt_is_refused(model: Path, teacher: Path) -> None:
+    assert reasons(distilled(model, teacher, "rollout.max_new_tokens=63")) == []
+    (reason,) = reasons(distilled(model, teacher, "rollout.max_new_tokens=64"))
+    assert "reads 64 tokens, and rollout.max_new_tokens is 64" in reason
+
+
+def test_a_teacher_that_nobody_asks_is_not_looked_at(model: Path, tmp_path: Path) -> None:
+    config = distilled(model, tmp_path / "nowhere", "algorithm.distillation=null")
+    assert reasons(config) == []
+
+
+def test_a_run_that_distills_starts_a_teacher_and_tells_the_learner_where(model: Path, teacher: Path) -> None:
+    specs = {spec.name: spec for spec in local_pods(distilled(model, teacher))}
+    assert specs[TEACHER].command == (sys.executable, "-m", "slipstream.teacher")
+    assert specs[TEACHER].start_seconds == 300
+    assert not specs[TEACHER].works
+    assert TEACHER in specs[LEARNER].needs
+    assert address_environment({TEACHER: "127.0.0.1:5"}) == {"SLIPSTREAM_TEACHER_ADDRESS": "127.0.0.1:5"}
+    plain = distilled(model, teacher, "algorithm.distillation=null")
+    without = {spec.name: spec for spec in local_pods(plain)}
+    assert TEACHER not in without
+    assert without[LEARNER].needs == ("replay",)
+
+
+def test_validate_says_what_the_policy_learns_and_from_whom(
+    model: Path, teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = dict(axis_rows(distilled(model, teacher, "algorithm.distillation={kind: mixed}")))
+    assert rows["distillation"] == (
+        f"mixed (coefficient 1, reward_weight 0, top_k 16, forward_share 0.5), from {teacher}"
+    )
+    file = tmp_path / "run.yaml"
+    file.write_text(f"{{model: {{path: {model}}}, algorithm: {{distillation: {{}}}}}}")
+    assert main(["validate", str(file)]) == 2
+    assert "teacher.path: is not set" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("weight", "warned"), [(0.0, False), (1.0, True)])
+def test_equal_rewards_are_warned_of_only_where_rewards_train(
+    model: Path, teacher: Path, tmp_path: Path, weight: float, warned: bool
+) -> None:
+    said: list[str] = []
+    config = distilled(model, teacher, f"algorithm.distillation={{reward_weight: {weight}}}")
+    attention = Attention(config, RunDirectory(tmp_path), [], say=said.append, history=History())
+    rows = [{"event": "step", "step": step, "unvaried_share": 1.0} for step in range(1, 60)]
+    attention.look(rows, replay=None)
+    assert any("nothing is learned from those" in line for line in said) == warned

@@ -1,0 +1,127 @@
+"""The queue in front of the teacher: batches, bounds, callers that go, and a model that fails."""
+
+import asyncio
+import threading
+from collections.abc import Sequence
+
+import pytest
+from slipstream.rpc.errors import Busy
+from slipstream.teacher.model import Passage
+from slipstream.teacher.queue import ReadingQueue
+from slipstream.telemetry.metrics import Metrics
+from slipstream.types import TeacherLogprobs
+from teacher.serving import zeros
+
+
+def passage(tokens: int) -> Passage:
+    return Passage(
+        prompt_token_ids=(1,), token_ids=(2,) * tokens, temperature=1.0, top_k=0, vocabulary_size=9
+    )
+
+
+class Model:
+    """Reads when it is let, and remembers what it was given together."""
+
+    def __init__(self) -> None:
+        self.let = threading.Event()
+        self.batches: list[list[int]] = []
+        self.error: Exception | None = None
+
+    def read(self, passages: Sequence[Passage]) -> list[TeacherLogprobs]:
+        assert self.let.wait(timeout=10)
+        self.batches.append([len(p.token_ids) for p in passages])
+        if self.error is not None:
+            raise self.error
+        return zeros(passages)
+
+
+def queue_of(model: Model, *, places: int = 100, batch_tokens: int = 8, metrics: Metrics) -> ReadingQueue:
+    return ReadingQueue(model.read, places=places, batch_tokens=batch_tokens, metrics=metrics)
+
+
+async def until_begun(queue: ReadingQueue, reading: "asyncio.Task[list[TeacherLogprobs]]") -> None:
+    """Let the loop take what waits to the model."""
+    for _ in range(5):
+        await asyncio.sleep(0.01)
+    assert not reading.done()
+
+
+def test_what_waits_is_read_together_as_far_as_it_fits() -> None:
+    async def once() -> tuple[list[int], list[list[int]]]:
+        model = Model()
+        queue = queue_of(model, metrics=Metrics())
+        working = asyncio.create_task(queue.work())
+        first = asyncio.create_task(queue.read([passage(1)]))
+        await until_begun(queue, first)  # the model has it, and the others wait
+        requests = [[passage(n) for n in sizes] for sizes in ((3, 2), (3, 7), (20,))]
+        rest = [asyncio.create_task(queue.read(passages)) for passages in requests]
+        await asyncio.sleep(0)
+        model.let.set()
+        found = [await task for task in (first, *rest)]
+        working.cancel()
+        return [teacher.tokens for part in found for teacher in part], model.batches
+
+    # with the prompt 4 and 3 tokens are 8 padded ones, a third would make 12; 20 alone is more than fits
+    tokens, batches = asyncio.run(once())
+    assert tokens == [1, 3, 2, 3, 7, 20]
+    assert batches == [[1], [3, 2], [3], [7], [20]]
+
+
+def test_beyond_its_places_it_is_busy_and_says_when_to_come_again() -> None:
+    async def once() -> Metrics:
+        model, metrics = Model(), Metrics()
+        queue = queue_of(model, places=3, metrics=metrics)
+        working = asyncio.create_task(queue.work())
+        large = asyncio.create_task(queue.read([passage(1)] * 5))  # alone it comes in
+        await until_begun(queue, large)
+        with pytest.raises(Busy, match=r"5 completions are in work or wait, and teacher\.queue is 3") as busy:
+            await queue.read([passage(1)])
+        assert 0.05 <= busy.value.retry_after_seconds <= 5
+        model.let.set()
+        await large
+        assert len(await queue.read([passage(1)] * 3)) == 3
+        working.cancel()
+        return metrics
+
+    metrics = asyncio.run(once())
+    assert metrics.registry.get_sample_value("slipstream_teacher_refused_total") == 1
+    assert metrics.registry.get_sample_value("slipstream_teacher_waiting") == 0
+    assert metrics.registry.get_sample_value("slipstream_teacher_tokens_total") == 8
+    assert metrics.registry.get_sample_value("slipstream_teacher_seconds_count") == 2
+
+
+def test_what_nobody_waits_for_any_more_is_not_read() -> None:
+    async def once() -> list[list[int]]:
+        model = Model()
+        queue = queue_of(model, places=3, metrics=Metrics())
+        working = asyncio.create_task(queue.work())
+        first = asyncio.create_task(queue.read([passage(1)]))
+        await until_begun(queue, first)
+        gone = asyncio.create_task(queue.read([passage(2), passage(3)]))
+        await asyncio.sleep(0)
+        gone.cancel()
+        await asyncio.gather(gone, return_exceptions=True)
+        third = asyncio.create_task(queue.read([passage(4), passage(4)]))  # the places are free again
+        model.let.set()
+        await asyncio.gather(first, third)
+        working.cancel()
+        return model.batches
+
+    assert asyncio.run(once()) == [[1], [4], [4]]
+
+
+def test_a_model_that_fails_fails_its_batch_and_no_other() -> None:
+    async def once() -> int:
+        model = Model()
+        queue = queue_of(model, metrics=Metrics())
+        working = asyncio.create_task(queue.work())
+        model.let.set()
+        model.error = RuntimeError("out of memory")
+        with pytest.raises(RuntimeError, match="out of memory"):
+            await queue.read([passage(1), passage(2)])
+        model.error = None
+        found = await queue.read([passage(3)])
+        working.cancel()
+        return found[0].tokens
+
+    assert asyncio.run(once()) == 3
