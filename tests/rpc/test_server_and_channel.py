@@ -51,6 +51,26 @@ async def health(channel: grpc.aio.Channel) -> int:
     return int((await check).status)
 
 
+def test_a_new_channel_does_not_wait_out_the_pause_of_an_old_one_to_the_same_address() -> None:
+    """As when a server restarts on its port while another client of the process still tries to reach it."""
+
+    async def run() -> None:
+        first = await start_server("127.0.0.1:0", lambda _: None, config=CONFIG)
+        async with open_channel(first.address, CONFIG) as old:
+            await health(old)
+            await first.stop(grace=0)
+            for _ in range(3):  # the pause before it connects again grows
+                with pytest.raises(grpc.aio.AioRpcError):
+                    await health(old)
+                await asyncio.sleep(0.3)
+            second = await start_server(first.address, lambda _: None, config=CONFIG)
+            async with open_channel(first.address, CONFIG) as new:
+                assert await health(new) == NOT_SERVING
+            await second.stop(grace=0)
+
+    asyncio.run(run())
+
+
 def status_of(error: Exception, call: Callable[[Any], Awaitable[Any]]) -> tuple[grpc.StatusCode, str]:
     async def run() -> tuple[grpc.StatusCode, str]:
         async with serving(Failing(error)) as (_, channel):

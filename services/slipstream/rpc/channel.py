@@ -33,6 +33,8 @@ RECONNECTING = (
     ("grpc.min_reconnect_backoff_ms", 3_000),  # also the longest that one connecting may take
     ("grpc.max_reconnect_backoff_ms", 3_000),
 )
+OWN_CONNECTIONS = (("grpc.use_local_subchannel_pool", 1),)
+"""Channels to one address share no connection: a new channel does not wait out the pause of an old one."""
 ROUND_ROBIN = json.dumps({"loadBalancingConfig": [{"round_robin": {}}]})
 """A name with several addresses, such as a headless Service, gets calls at each of them in turn."""
 
@@ -58,6 +60,7 @@ def open_channel(
         *channel_options(config),
         *keepalive(ping_seconds=SILENT_SECONDS, answer_seconds=gone_seconds),
         *RECONNECTING,
+        *OWN_CONNECTIONS,
         ("grpc.service_config", ROUND_ROBIN),
     ]
     if config.tls is None:
