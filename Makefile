@@ -36,8 +36,12 @@ example-smollm2: $(SMOLLM2)/model/config.json $(SMOLLM2)/training.jsonl  ## Trai
 	$(BIN)/python examples/smollm2/evaluate.py $(SMOLLM2)/model $(SMOLLM2)/held-out.jsonl
 	$(BIN)/python examples/smollm2/evaluate.py runs/latest/model $(SMOLLM2)/held-out.jsonl
 
-test: $(READY)  ## The default suite, vLLM included: a quarter of an hour on two cores.
-	$(BIN)/python -m pytest -m "not (gpu or long or presets or chart or trl or answers or mutants or faults)"
+MARKED := gpu or long or presets or chart or trl or answers or mutants or faults
+PROCESSES ?= 2
+
+test: $(READY)  ## The default suite, vLLM included: a quarter of an hour on two cores. What compares times runs alone.
+	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile -m "not ($(MARKED) or alone)"
+	$(BIN)/python -m pytest -m "alone and not ($(MARKED))"
 
 test-long: $(SMOLLM2)/model/config.json $(SMOLLM2)/training.jsonl  ## Every family of models, adapters, stages and several engines, for real: half an hour.
 	$(BIN)/python -m pytest -m "long and not gpu"

@@ -47,6 +47,7 @@ def page_of(figure: Any) -> str:
     return (ROOT / figure.page).read_text(encoding="utf-8")
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("name", QUICK)
 def test_the_short_form_of_a_figure_reaches_its_bounds(figures: ModuleType, name: str) -> None:
     figures.measured(named(figures, name), quick=True)
