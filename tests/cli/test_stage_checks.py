@@ -43,6 +43,14 @@ def test_a_pair_needs_two_answers_but_a_demonstration_is_one_already() -> None:
     assert found.startswith("stages[0].rollout.group_size: is 1, and a pair is made of two answers")
 
 
+def test_two_answers_make_one_pair_whatever_their_distance() -> None:
+    two = {"set": {"rollout.group_size": 2}, "kind": "preference"}
+    assert problems({**two, "least_distance": 0.1}) == []
+    assert problems({"kind": "preference", "least_distance": 0}) == []
+    (found,) = problems({**two, "least_distance": 0})
+    assert found.startswith("stages[0].least_distance: is 0, which has no effect on two answers")
+
+
 @pytest.mark.parametrize(
     "stage", [{"kind": "supervised"}, {"kind": "preference", "ranked_by": "demonstrations"}]
 )

@@ -135,6 +135,13 @@ def test_folders_count_from_one() -> None:
         (stages({"kind": "rejection_sampling", "least_reward": None}), "nothing is selected by reward"),
         (stages({**JUDGED, "judge_answers": ["y", "y"]}), "judge_answers are equal"),
         (stages({"kind": "preference", "beta": 0}), "stages.0.preference.beta"),
+        (stages({"kind": "preference", "least_distance": 1.2}), "stages.0.preference.least_distance"),
+        (stages({"kind": "preference", "least_distance": -0.1}), "stages.0.preference.least_distance"),
+        (
+            stages({"kind": "preference", "ranked_by": "demonstrations", "least_distance": 0}),
+            "least_distance is 0, which has no effect with ranked_by `demonstrations`",
+        ),
+        (stages({"kind": "rejection_sampling", "least_distance": 0.5}), "least_distance: unknown key"),
     ],
 )
 def test_a_stage_that_cannot_be_is_named_with_its_key(tree: dict[str, Any], says: str) -> None:

@@ -120,6 +120,10 @@ class PreferenceStage(_SampledStage):
     rewards may veto; or nobody, and a demonstration is better than any other answer (SPIN)."""
     beta: float = Field(0.1, gt=0)
     """Strength of the pull to the reference: the loss is -log sigmoid(beta · difference of log-ratios)."""
+    least_distance: float | None = Field(None, ge=0, le=1)
+    """Pairs whose answers differ in approach: at least this share of the runs of three tokens of both is in
+    one of them only. Among such pairs the largest difference of scores wins, then the largest distance; 0
+    only prefers the least alike. null: the best against the worst, however alike they are."""
     judge_prompt: str | None = None
     """For `model`: text that asks for a judgement, with {prompt} and {answer} in it."""
     judge_answers: tuple[str, str] | None = None
@@ -129,6 +133,15 @@ class PreferenceStage(_SampledStage):
     def sampling_rounds(self) -> int:
         """How often it samples."""
         return self.rounds
+
+    @model_validator(mode="after")
+    def a_distance_chooses_among_pairs(self) -> "PreferenceStage":
+        if self.ranked_by == "demonstrations" and self.least_distance == 0:
+            raise ValueError(
+                "least_distance is 0, which has no effect with ranked_by `demonstrations`: every answer "
+                "makes its own pair; set it above 0, or leave it out"
+            )
+        return self
 
     @model_validator(mode="after")
     def a_judge_has_a_question(self) -> "PreferenceStage":

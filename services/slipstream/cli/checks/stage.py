@@ -64,6 +64,12 @@ def _answers(stage: Stage, config: RunConfig) -> Iterator[Problem]:
             reason="is 1, and a pair is made of two answers to one prompt",
             remedy="set it to 2 or more",
         )
+    if ranked and config.rollout.group_size == 2 and stage.least_distance == 0:
+        yield Problem(
+            key="least_distance",
+            reason="is 0, which has no effect on two answers (rollout.group_size): they make one pair",
+            remedy="raise rollout.group_size, set least_distance above 0, or leave it out",
+        )
 
 
 def _teacher(stage: Stage, config: RunConfig) -> Iterator[Problem]:

@@ -108,11 +108,12 @@ class PreferenceTraining:
         return self._config.learner.max_tokens_per_row
 
     def _rank(self, groups: Sequence[Group]) -> Pairs:
+        least_distance = self._stage.least_distance
         if self._stage.ranked_by == "demonstrations":
-            return pairs_with_demonstrations(groups, self._demonstration)
+            return pairs_with_demonstrations(groups, self._demonstration, least_distance=least_distance)
         if self._stage.ranked_by == "verifier":
             weights: dict[str, float] = {reward.name: reward.weight for reward in self._config.rewards}
-            return pairs_by_score(groups, verified_scores(groups, weights))
+            return pairs_by_score(groups, verified_scores(groups, weights), least_distance=least_distance)
         assert self._stage.judge_prompt is not None, "the stage requires it of a model that judges"
         judge = Judge(
             self._policy,
@@ -121,7 +122,12 @@ class PreferenceTraining:
             verdicts=self._stage.judge_answers,
             max_tokens_per_row=self._max_tokens,
         )
-        return pairs_by_score(groups, judge.scores(groups), anchor=self._config.evaluation.reward)
+        return pairs_by_score(
+            groups,
+            judge.scores(groups),
+            anchor=self._config.evaluation.reward,
+            least_distance=least_distance,
+        )
 
     def _demonstration(self, group: Group) -> Completion:
         prompt, text = self._source.demonstration(group.dispatch_index)
@@ -190,6 +196,7 @@ def _row(pair: PreferencePair) -> dict[str, object]:
     return {
         "prompt": prompt_text(pair.group),
         "prompt_token_ids": list(pair.group.prompt_token_ids),
+        "distance": pair.distance,
         **{f"{name}_token_ids": list(half.token_ids) for name, half in halves.items()},
         **{name: half.text for name, half in halves.items()},
     }
@@ -197,7 +204,9 @@ def _row(pair: PreferencePair) -> dict[str, object]:
 
 def _why_nothing(counts: Mapping[str, int], groups: int, stage: PreferenceStage) -> str:
     dropped = ", ".join(f"{number} {name}" for name, number in counts.items() if number)
+    lower = " lower least_distance," if counts.get("alike") else ""
     return (
-        f"made 0 pairs of {groups} groups ({dropped or 'there were none'}), ranked by {stage.ranked_by}; "
-        "sample more (groups, rollout.group_size), or prompts that are answered right only some of the time"
+        f"made 0 pairs of {groups} groups ({dropped or 'there were none'}), ranked by {stage.ranked_by};"
+        f"{lower} sample more (groups, rollout.group_size), or prompts that are answered right only some of "
+        "the time"
     )
