@@ -5,7 +5,23 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from slipstream.config.data import DataConfig
 from slipstream.config.paths import HomePath
+
+
+class DemonstrationMix(BaseModel):
+    """Demonstrations that are trained on beside the answers that a round keeps."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
+
+    data: DataConfig
+    """Where they come from: the demonstrations of a task or of a data set, as for a supervised stage."""
+    share: float = Field(gt=0, lt=1)
+    """Share of a round's sequences that are demonstrations: with 0.25, one beside three kept answers."""
+
+    def beside(self, answers: int) -> int:
+        """How many demonstrations stand beside so many answers; at least one."""
+        return max(1, round(answers * self.share / (1 - self.share)))
 
 
 class _Stage(BaseModel):
@@ -71,6 +87,8 @@ class _VerifiedStage(_SampledStage):
     keep: Literal["first", "best"] = "first"
     """Which answers of a prompt are kept: the first ones, or those of the largest weighted sum of rewards, of
     equal ones the first."""
+    mix: DemonstrationMix | None = None
+    """Demonstrations among what is trained on, from other data than the stage samples."""
 
     @model_validator(mode="after")
     def the_best_are_the_best_of_some(self) -> "_VerifiedStage":
@@ -161,6 +179,7 @@ class PreferenceStage(_SampledStage):
         return self
 
 
+VerifiedStage = RejectionSamplingStage | DistillationStage
 Stage = ReinforcementStage | SupervisedStage | RejectionSamplingStage | DistillationStage | PreferenceStage
 SampledStage = RejectionSamplingStage | DistillationStage | PreferenceStage
 

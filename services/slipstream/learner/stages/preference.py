@@ -17,6 +17,7 @@ from slipstream.learner.batches.rows import make_row
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.stages.answer_logprobs import answer_logprobs, summed
 from slipstream.learner.stages.judge import Judge
+from slipstream.learner.stages.mixed import prompt_text
 from slipstream.learner.stages.pairs import (
     Pairs,
     PreferencePair,
@@ -26,7 +27,7 @@ from slipstream.learner.stages.pairs import (
     verified_scores,
 )
 from slipstream.learner.stages.supervised import Pair, Progress, descend, epochs_of, steps_of, written
-from slipstream.learner.stages.verified import Learned, NothingKept, prompt_text
+from slipstream.learner.stages.verified import Learned, NothingKept
 from slipstream.tasks import PromptSource
 from slipstream.tokens import Tokens
 from slipstream.types import Completion, Group
@@ -194,7 +195,7 @@ def _sequences(pairs: Sequence[ReferencedPair]) -> Iterator[TrainingSequence]:
 def _row(pair: PreferencePair) -> dict[str, object]:
     halves = {"chosen": pair.chosen, "rejected": pair.rejected}
     return {
-        "prompt": prompt_text(pair.group),
+        "prompt": prompt_text(pair.group.prompt),
         "prompt_token_ids": list(pair.group.prompt_token_ids),
         "distance": pair.distance,
         **{f"{name}_token_ids": list(half.token_ids) for name, half in halves.items()},
