@@ -34,6 +34,7 @@ from slipstream.learner.stages.verified import (
     keep_verified,
     translation,
 )
+from slipstream.rollout.verbalized import Candidates
 from slipstream.tasks import make_source
 from slipstream.tokens import load_tokens
 from slipstream.types import Completion, FinishReason
@@ -191,6 +192,28 @@ def test_what_is_mixed_in_is_learned(policy: Policy, tiny_dir: Path) -> None:
     before = answer_logprobs(policy, asked, max_tokens=64)
     learn(stage, 0, 4)
     assert answer_logprobs(policy, asked, max_tokens=64)[0] > before[0] + 1
+
+
+def test_candidates_of_one_generation_are_kept_and_trained_on_behind_the_prompt_itself(
+    policy: Policy, tiny_dir: Path
+) -> None:
+    tokens = load_tokens(tiny_dir, max_new_tokens=8)
+    client, asked = Candidates(candidates=3, tokens=tokens), group(name="g0").prompt
+    stated = replace(completion((5, 6, 7)), text="<answer>4</answer><answer>22</answer><answer>4</answer>")
+    answers = [
+        replace(answer, rewards=completion((5,), reward=float(answer.text == "4")).rewards)
+        for answer in client.answers(asked, stated)
+    ]
+    made = replace(group(*answers, name="g0"), prompt_token_ids=tokens.encode(client.behind(asked)))
+    pair = Pair(prompt_token_ids=tokens.encode(asked), answer=written(tokens.encode_answer("4")))
+    before = answer_logprobs(policy, [pair], max_tokens=64)
+    learned = training(policy, epochs=4).learn(
+        [made], version=0, report=lambda *_: None, stopped=lambda: False
+    )
+    assert learned.counts == {"completions": 3, "wrong": 1, "repeated": 1, "kept": 1}
+    assert [row["prompt_token_ids"] for row in learned.rows] == [list(tokens.encode(asked))]
+    assert [row["token_ids"] for row in learned.rows] == [list(tokens.encode_answer("4"))]
+    assert answer_logprobs(policy, [pair], max_tokens=64)[0] > before[0] + 1
 
 
 def test_a_demonstration_that_does_not_fit_the_context_is_left_out_and_counted(tiny_dir: Path) -> None:
