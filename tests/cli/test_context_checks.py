@@ -15,6 +15,7 @@ from slipstream.cli.validate import find_problems
 from slipstream.config import RunConfig, parse_config
 from slipstream.config.architecture import cache_shape, context_of, why_unusable
 from slipstream.config.checks import Problem
+from slipstream.tasks.verbalized import INSTRUCTION
 
 QWEN = {
     "architectures": ["Qwen2ForCausalLM"],
@@ -83,6 +84,17 @@ def test_a_judges_question_with_its_answer_is_part_of_the_need(tmp_path: Path) -
     need = needed_context(config, read_model(config))
     assert need is not None
     assert need.prompt == 1 + 30 + 20
+
+
+@pytest.mark.parametrize("section", ["evaluation", "rollout"])
+def test_the_instruction_of_verbalized_sampling_is_part_of_the_need(tmp_path: Path, section: str) -> None:
+    config = job(tmp_path, f"{section}.sampling=verbalized", f"{section}.candidates=3")
+    model = read_model(config)
+    assert model is not None
+    assert model.tokenizer is not None
+    need = needed_context(config, model)
+    assert need is not None
+    assert need.prompt == 30 + len(model.tokenizer.encode(INSTRUCTION.format(candidates=3)).ids)
 
 
 def test_prompts_without_an_end_may_be_longer_than_those_that_were_looked_at(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 from slipstream.cli.errors import UsageError
 from slipstream.cli.validate import find_problems, validate_command
 from slipstream.config import load_config, parse_config
+from slipstream.tasks import make_source
 
 TINY = {"tiny": {"layers": 1, "width": 32, "heads": 1, "max_tokens": 32}}
 
@@ -43,6 +44,14 @@ def test_a_pair_needs_two_answers_but_a_demonstration_is_one_already() -> None:
     assert found.startswith("stages[0].rollout.group_size: is 1, and a pair is made of two answers")
 
 
+def test_two_answers_make_one_pair_whatever_their_distance() -> None:
+    two = {"set": {"rollout.group_size": 2}, "kind": "preference"}
+    assert problems({**two, "least_distance": 0.1}) == []
+    assert problems({"kind": "preference", "least_distance": 0}) == []
+    (found,) = problems({**two, "least_distance": 0})
+    assert found.startswith("stages[0].least_distance: is 0, which has no effect on two answers")
+
+
 @pytest.mark.parametrize(
     "stage", [{"kind": "supervised"}, {"kind": "preference", "ranked_by": "demonstrations"}]
 )
@@ -70,6 +79,52 @@ def test_a_column_of_expressions_makes_such_rows_demonstrations(tmp_path: Path) 
     data = {"kind": "file", "path": str(file), "held_out_fraction": 0.5, "demonstration_column": "way"}
     rewards = {"rewards": [{"name": "countdown"}], "evaluation": {"reward": "countdown", "prompts": 1}}
     assert problems({"kind": "supervised"}, data=data, **rewards) == []
+
+
+def mixed_in(file: Path, *rows: dict[str, Any], **data: Any) -> dict[str, Any]:
+    file.write_text("\n".join(map(json.dumps, rows)))
+    mix = {"data": {"kind": "file", "path": str(file), "held_out_fraction": 0.5, **data}, "share": 0.25}
+    return {"kind": "rejection_sampling", "mix": mix}
+
+
+def test_demonstrations_are_mixed_in_from_a_task_or_a_file(tmp_path: Path) -> None:
+    rows = [{"prompt": f"say {n}:", "answer": str(n)} for n in range(20)]
+    assert problems(mixed_in(tmp_path / "rows.jsonl", *rows)) == []
+    assert (
+        problems({"kind": "rejection_sampling", "mix": {"data": {"kind": "countdown"}, "share": 0.1}}) == []
+    )
+
+
+def test_demonstrations_that_cannot_be_trained_on_are_named(tmp_path: Path) -> None:
+    (missing,) = problems(
+        {"kind": "rejection_sampling", "mix": {"data": {"kind": "file", "path": "/no/rows"}, "share": 0.1}}
+    )
+    assert missing.startswith("stages[0].mix.data: /no/rows")
+    rows = [{"prompt": f"sag {n} für", "answer": str(n)} for n in range(20)]
+    (strange,) = problems(mixed_in(tmp_path / "rows.jsonl", *rows))
+    assert strange.startswith("stages[0].mix.data: prompt rows.jsonl:")
+    assert "'ü'" in strange
+    rows = [{"prompt": f"{n} from 1 2:", "answer": n, "numbers": "1 2"} for n in range(20)]
+    (target,) = problems(
+        mixed_in(tmp_path / "rows.jsonl", *rows),
+        data={"kind": "countdown"},
+        rewards=[{"name": "countdown"}],
+        evaluation={"reward": "countdown"},
+    )
+    assert "has rows of countdown without a demonstration_column" in target
+
+
+def test_demonstrations_of_held_out_prompts_are_refused(tmp_path: Path) -> None:
+    source = make_source(parse_config({}).data, seed=0)
+    asked = [source.held_out(index) for index in range(3)]
+    rows = [{"prompt": prompt.text, "answer": prompt.answer} for prompt in asked]
+    others = [{"prompt": f"say {n}:", "answer": str(n)} for n in range(20)]
+    apart = tmp_path / "held_out.jsonl"
+    apart.write_text(json.dumps(others[0]))
+    (found,) = problems(mixed_in(tmp_path / "rows.jsonl", *rows, *others, held_out_path=str(apart)))
+    assert found.startswith("stages[0].mix.data: demonstrates 3 of the prompts that the evaluation holds out")
+    apart.write_text("\n".join(map(json.dumps, rows)))
+    assert problems(mixed_in(tmp_path / "rows.jsonl", *rows, *others, held_out_path=str(apart))) == []
 
 
 def test_a_teacher_that_is_not_there_is_named_with_its_stage() -> None:

@@ -390,6 +390,25 @@ def test_verbalized_sampling_is_remarked_on_where_it_cannot_work(
     assert "note:" not in capsys.readouterr().out
 
 
+def test_verbalized_training_has_to_fit_a_row_of_training(
+    job: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    large = make_model(tmp_path / "large", max_position_embeddings=500)
+    wanted = ["evaluation.sampling=verbalized", "rollout.sampling=verbalized", "rollout.max_new_tokens=200"]
+    whole = [*wanted, f"model.path={large}"]
+    assert main(["validate", str(job), "--set", *whole]) == 0
+    assert "note:" not in capsys.readouterr().out
+    err = complaint(capsys, job, *whole, "learner.max_tokens_per_row=220")
+    assert "learner.max_tokens_per_row: is 220, and a prompt with the instruction of rollout.sampling" in err
+    longest = int(re.search(r"of 200 has (\d+) tokens: it would be left out of training", err)[1])
+    assert main(["validate", str(job), "--set", *whole, f"learner.max_tokens_per_row={longest}"]) == 0
+    capsys.readouterr()
+    assert main(["validate", str(job), "--set", *wanted, "rollout.max_new_tokens=4"]) == 0
+    small = capsys.readouterr().out
+    assert "note: rollout.sampling: is verbalized: a prompt with its instruction has" in small
+    assert "candidates (rollout.candidates)" in small
+
+
 def test_what_became_of_telescopes_keys_is_printed(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     keys = "algorithm.telescope={algorithm: gspo, clip_low: 0.4, number_of_minibatches: 4}"
     assert main(["validate", str(job), "--set", keys]) == 0

@@ -91,7 +91,6 @@ def problems(*overrides: str) -> list[Problem]:
             "algorithm.shaping.soft_overlong.max_len",
             "got 16, needs an integer of at least 17",
         ),
-        (["rollout.environment=verbalized_sampling"], "rollout.environment", "evaluation.sampling"),
         (["learner.critic={}"], "learner.critic", "which the advantage batch_scaled does not read"),
         (
             ["algorithm.preset=ppo", "algorithm.objective={kind: gspo}", *FRESH],
@@ -249,6 +248,7 @@ def test_what_is_doubtful_is_a_note(overrides: list[str], key: str, reason: str)
         ["algorithm.kl.coefficient=0.01", "algorithm.reference.kind=ema"],
         ["algorithm.token_weight=one_minus_ref", "algorithm.reference.path=x"],
         ["evaluation.sampling=verbalized"],
+        ["evaluation.sampling=verbalized", "rollout.sampling=verbalized"],
         ["algorithm.entropy={coefficient: 0.01, target: 0.5, step: 0.1}"],
         ["algorithm.shaping={difficulty: {decay: 0.5}, goldilocks: {}}", "data={kind: addition, digits: 1}"],
         ["algorithm.preset=m2po", "algorithm.correction={kind: m2po, clip_high: 0.9}"],

@@ -1,8 +1,11 @@
 """What is wrong with a configuration that its schema lets pass, one problem a test."""
 
+from typing import Any
+
 import pytest
 from slipstream.config import ConfigError, parse_config
 from slipstream.config.checks import Problem, check_config, derived_numbers
+from slipstream.config.stage_runs import stage_runs
 
 
 def problems(*overrides: str) -> list[Problem]:
@@ -215,3 +218,32 @@ def test_length_is_not_punished_by_a_reward_and_by_the_shaping() -> None:
     twice = problems(length, "algorithm.preset=dapo")
     assert any(p.key == "rewards.1" and "soft_overlong" in p.reason for p in twice)
     assert not any(p.key == "rewards.1" for p in problems(length, "algorithm.preset=grpo"))
+
+
+def of_stage(*overrides: str, **stage: Any) -> list[Problem]:
+    tree = {"stages": [{"name": "s", **stage}], "rollout": {"sampling": "verbalized"}}
+    (stage_run,) = stage_runs(parse_config(tree, overrides))
+    return [p for p in check_config(stage_run.config) if p.key in ("rollout.sampling", "rollout.candidates")]
+
+
+def test_verbalized_training_that_is_measured_plainly_is_remarked_on() -> None:
+    (note,) = problems("rollout.sampling=verbalized")
+    assert (note.key, note.severity) == ("rollout.sampling", "note")
+    assert "the accuracy is that of another prompt" in note.reason
+    assert problems("rollout.sampling=verbalized", "evaluation.sampling=verbalized") == []
+
+
+def test_a_stage_takes_no_more_candidates_than_a_group_has_answers() -> None:
+    assert of_stage("rollout.group_size=5", kind="rejection_sampling") == []
+    (found,) = of_stage("rollout.group_size=4", kind="rejection_sampling")
+    assert (found.key, found.severity) == ("rollout.candidates", "error")
+    assert "is 5, and a group has 4 answers" in found.reason
+    assert of_stage("rollout.group_size=4", kind="rl") == problems("rollout.sampling=verbalized")
+    with pytest.raises(ConfigError, match=r"rollout\.candidates"):
+        parse_config({}, ["rollout.candidates=1"])
+
+
+def test_self_play_is_against_what_the_policy_answers_to_the_prompt_itself() -> None:
+    (found,) = of_stage(kind="preference", ranked_by="demonstrations")
+    assert (found.key, found.severity) == ("rollout.sampling", "error")
+    assert of_stage(kind="preference") == []

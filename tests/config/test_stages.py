@@ -6,7 +6,7 @@ import pytest
 from slipstream.config import ConfigError, apply_environment, parse_config
 from slipstream.config.load import dump_config, given_tree
 from slipstream.config.stage_runs import stage_runs
-from slipstream.config.stages import PreferenceStage
+from slipstream.config.stages import PreferenceStage, RejectionSamplingStage
 
 
 def stages(*given: dict[str, Any], **tree: Any) -> dict[str, Any]:
@@ -14,6 +14,7 @@ def stages(*given: dict[str, Any], **tree: Any) -> dict[str, Any]:
     return {"stages": named, **tree}
 
 
+MIX = {"data": {"kind": "sort_digits"}}
 JUDGED = {"kind": "preference", "ranked_by": "model", "judge_prompt": "{prompt} {answer}?"}
 
 
@@ -135,6 +136,20 @@ def test_folders_count_from_one() -> None:
         (stages({"kind": "rejection_sampling", "least_reward": None}), "nothing is selected by reward"),
         (stages({**JUDGED, "judge_answers": ["y", "y"]}), "judge_answers are equal"),
         (stages({"kind": "preference", "beta": 0}), "stages.0.preference.beta"),
+        *(
+            (stages({"kind": "rejection_sampling", "mix": {**MIX, "share": share}}), "mix.share")
+            for share in (0, 1, -0.5, "half")
+        ),
+        (stages({"kind": "rejection_sampling", "mix": {"share": 0.5}}), "mix.data: Field required"),
+        (stages({"kind": "preference", "mix": {**MIX, "share": 0.5}}), "mix: unknown key"),
+        (stages({"kind": "supervised", "mix": {**MIX, "share": 0.5}}), "mix: unknown key"),
+        (stages({"kind": "preference", "least_distance": 1.2}), "stages.0.preference.least_distance"),
+        (stages({"kind": "preference", "least_distance": -0.1}), "stages.0.preference.least_distance"),
+        (
+            stages({"kind": "preference", "ranked_by": "demonstrations", "least_distance": 0}),
+            "least_distance is 0, which has no effect with ranked_by `demonstrations`",
+        ),
+        (stages({"kind": "rejection_sampling", "least_distance": 0.5}), "least_distance: unknown key"),
     ],
 )
 def test_a_stage_that_cannot_be_is_named_with_its_key(tree: dict[str, Any], says: str) -> None:
@@ -170,6 +185,17 @@ def test_what_a_stage_sets_in_vain_or_wrongly_is_named_with_the_stage(
     with pytest.raises(ConfigError) as refused:
         stage_runs(parse_config(stages(stage)))
     assert says in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("share", "answers", "demonstrations"),
+    [(0.25, 3, 1), (0.25, 600, 200), (0.5, 7, 7), (0.9, 1, 9), (0.25, 1, 1), (0.3, 10, 4)],
+)
+def test_the_share_of_a_mix_is_that_of_all_sequences(share: float, answers: int, demonstrations: int) -> None:
+    (stage,) = parse_config(stages({"kind": "rejection_sampling", "mix": {**MIX, "share": share}})).stages
+    assert isinstance(stage, RejectionSamplingStage)
+    assert stage.mix is not None
+    assert stage.mix.beside(answers) == demonstrations
 
 
 def test_nobody_judges_by_default() -> None:

@@ -44,6 +44,19 @@ def test_the_data_of_each_stage_stays_at_one_commit_too() -> None:
     assert with_commits(found, {}) == found
 
 
+def test_the_demonstrations_that_a_stage_mixes_in_stay_at_one_commit() -> None:
+    chains = {"kind": "hub", "id": "org/chains", "revision": "v1"}
+    stage = {"name": "select", "kind": "rejection_sampling", "mix": {"data": chains, "share": 0.2}}
+    given = parse_config({"stages": [stage]})
+    found = with_commits(given, KNOWN)
+    (stage_run,) = stage_runs(parse_config(given_tree(found)))
+
+    assert unpinned(stage_runs(given)[0].config) == ["mix.data.revision (of org/chains)"]
+    assert unpinned(stage_run.config) == []
+    assert commits(given, found) == {"dataset org/chains@v1": CHAINS}
+    assert with_commits(found, {}) == found
+
+
 def test_a_missing_package_is_said_before_the_hub_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("slipstream.cli.hub.find_spec", lambda name: None)
     data = {"kind": "hub", "id": "org/sums"}

@@ -3,13 +3,14 @@
 import pytest
 from learner.fakes import completion, group
 from slipstream.learner.stages.pairs import (
+    Pairs,
     check_same_prompt,
     pairs_by_score,
     pairs_with_demonstrations,
     verified_scores,
 )
 from slipstream.learner.stages.supervised import written
-from slipstream.types import Prompt
+from slipstream.types import Completion, Prompt
 
 BEST, WORST, MIDDLE = (
     completion((5,), reward=1.0),
@@ -69,3 +70,51 @@ def test_a_demonstration_of_another_prompt_is_refused() -> None:
     check_same_prompt(group(name="a"), Prompt(prompt_id="a", task="t", answer="1", text="?"))
     with pytest.raises(ValueError, match="is of the prompt a, and its demonstration of b"):
         check_same_prompt(group(name="a"), Prompt(prompt_id="b", task="t", answer="1", text="?"))
+
+
+# 12345 is right. Of the wrong answers, 12346 shares two of four runs with it (distance 0.5) and 77888 none.
+RIGHT = completion((1, 2, 3, 4, 5), reward=1.0)
+SLIP = completion((1, 2, 3, 4, 6), reward=0.0)
+OTHER_WAY = completion((7, 7, 8, 8, 8), reward=0.0)
+HALF_RIGHT = completion((9, 9, 9, 9), reward=0.5)
+ONE = {"exact_match": 1.0}
+
+
+def pairs_apart(*answers: Completion, least: float | None, anchor: str | None = None) -> Pairs:
+    groups = [group(*answers)]
+    return pairs_by_score(groups, verified_scores(groups, ONE), anchor=anchor, least_distance=least)
+
+
+def test_of_equally_good_pairs_the_one_that_is_least_alike_is_made() -> None:
+    assert [pair.rejected for pair in pairs_apart(RIGHT, SLIP, OTHER_WAY, least=None).pairs] == [SLIP]
+    found = pairs_apart(RIGHT, SLIP, OTHER_WAY, least=0.0)
+    assert [(pair.chosen, pair.rejected, pair.distance) for pair in found.pairs] == [(RIGHT, OTHER_WAY, 1.0)]
+    assert found.counts == {"pairs": 1, "ties": 0, "contradicted": 0, "identical": 0, "alike": 0}
+
+
+def test_of_pairs_far_enough_apart_the_largest_difference_of_scores_is_made() -> None:
+    assert pairs_apart(RIGHT, SLIP, HALF_RIGHT, least=0.5).pairs[0].rejected is SLIP
+    assert pairs_apart(RIGHT, SLIP, HALF_RIGHT, least=0.6).pairs[0].rejected is HALF_RIGHT
+
+
+def test_a_group_without_a_pair_far_enough_apart_makes_none_and_is_counted() -> None:
+    found = pairs_apart(RIGHT, SLIP, SLIP, least=0.6)
+    assert found.pairs == ()
+    assert found.counts == {"pairs": 0, "ties": 0, "contradicted": 0, "identical": 0, "alike": 1}
+    assert pairs_apart(RIGHT, RIGHT, least=0.6).counts["ties"] == 1
+
+
+def test_a_pair_that_is_far_apart_is_still_dropped_where_the_verifier_contradicts() -> None:
+    groups = [group(SLIP, RIGHT, OTHER_WAY)]
+    found = pairs_by_score(groups, [[0.9, 0.8, 0.85]], anchor="exact_match", least_distance=0.6)
+    assert found.counts["pairs"] == 1  # SLIP over OTHER_WAY: both are wrong, so nothing contradicts it
+    found = pairs_by_score(groups, [[0.9, 0.2, 0.85]], anchor="exact_match", least_distance=0.5)
+    assert (found.pairs, found.counts["contradicted"]) == ((), 1)
+
+
+def test_an_answer_near_to_its_demonstration_is_no_pair_with_it() -> None:
+    found = pairs_with_demonstrations(
+        [group(SLIP, OTHER_WAY)], lambda _: written((1, 2, 3, 4, 5)), least_distance=0.6
+    )
+    assert [pair.rejected for pair in found.pairs] == [OTHER_WAY]
+    assert found.counts == {"pairs": 1, "identical": 0, "alike": 1}

@@ -163,6 +163,19 @@ def test_a_round_without_a_pair_says_why_and_what_to_do(policy: Policy, tiny_dir
         learn(training_of(policy, tiny_dir), groups)
 
 
+def test_a_round_of_different_approaches_trains_on_the_pair_that_is_least_alike(
+    policy: Policy, tiny_dir: Path
+) -> None:
+    right, slip = completion((5, 6, 7, 8), reward=1.0), completion((5, 6, 7, 9), reward=0.0)
+    other = completion((20, 21, 22, 23), reward=0.0)
+    learned = learn(training_of(policy, tiny_dir, least_distance=0.8), [group(slip, right, other)])
+    assert [(row["rejected_token_ids"], row["distance"]) for row in learned.rows] == [([20, 21, 22, 23], 1.0)]
+    nearer = learn(training_of(policy, tiny_dir), [group(slip, right, other)])
+    assert [row["distance"] for row in nearer.rows] == [pytest.approx(2 / 3)]
+    with pytest.raises(NothingKept, match=r"\(1 alike\), ranked by verifier; lower least_distance, sample"):
+        learn(training_of(policy, tiny_dir, least_distance=0.8), [group(slip, right)])
+
+
 def test_a_round_that_is_stopped_ends_before_its_next_step(policy: Policy, tiny_dir: Path) -> None:
     with pytest.raises(Interrupted):
         learn(

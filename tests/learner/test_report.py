@@ -135,6 +135,7 @@ def test_a_sample_carries_id_logprob_and_version_of_every_token(tmp_path: Path) 
         {"id": 6, "logprob": -1.5, "version": 3},
     ]
     assert (sample["step"], sample["prompt"], sample["answer"]) == (4, "2+2=", "4")
+    assert sample["prompt_tokens"] == 2
     assert (sample["rewards"], sample["finish_reason"]) == ({"exact_match": 1.0}, "stop")
     assert sample["details"] == {"exact_match": "test 1 of 2: late"}
 

@@ -1,5 +1,6 @@
 """Which answers a round keeps, what it trains on, and how another model's answers are brought over."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -8,11 +9,14 @@ import pytest
 import torch
 from learner.fakes import TINY, completion, config_with, group
 from slipstream.config import parse_config
-from slipstream.config.stages import RejectionSamplingStage
+from slipstream.config.data import MixtureData, SortDigitsData
+from slipstream.config.stages import DemonstrationMix, RejectionSamplingStage
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.policy.tiny import make_tiny_model
-from slipstream.learner.stage import same_tokens
+from slipstream.learner.stage import same_tokens, training_of
 from slipstream.learner.stages.answer_logprobs import answer_logprobs
+from slipstream.learner.stages.mixed import Mixed
+from slipstream.learner.stages.rounds import Training
 from slipstream.learner.stages.supervised import (
     Fitting,
     Interrupted,
@@ -23,7 +27,15 @@ from slipstream.learner.stages.supervised import (
     steps_of,
     written,
 )
-from slipstream.learner.stages.verified import NothingKept, VerifiedTraining, keep_verified, translation
+from slipstream.learner.stages.verified import (
+    Learned,
+    NothingKept,
+    VerifiedTraining,
+    keep_verified,
+    translation,
+)
+from slipstream.rollout.verbalized import Candidates
+from slipstream.tasks import make_source
 from slipstream.tokens import load_tokens
 from slipstream.types import Completion, FinishReason
 
@@ -120,6 +132,103 @@ def test_a_round_makes_the_kept_answers_likelier(policy: Policy) -> None:
     assert steps == [(1, 4), (2, 4), (3, 4), (4, 4)]
     assert (learned.steps, learned.tokens, learned.counts["kept"]) == (4, 8, 1)
     assert learned.rows[0]["token_ids"] == [5, 6]
+
+
+MIX = {"data": {"kind": "sort_digits", "length": 2}, "share": 0.25}
+
+
+def mixing(policy: Policy, tiny_dir: Path, **given: object) -> Training:
+    """The training of a stage that mixes demonstrations in, wired as the stage's program does it."""
+    stage = {"name": "s", "kind": "rejection_sampling", "learning_rate": 1e-2, "groups": 8, **given}
+    config = config_with(model={"path": str(tiny_dir)}, stages=[stage])
+    (only,) = config.stages
+    assert isinstance(only, RejectionSamplingStage)
+    return training_of(policy, config, only)
+
+
+def learn(training: Training, version: int, answers: int) -> Learned:
+    groups = [group(completion((5, 6 + i)), name=f"g{i}", prompt=(3, 4 + i)) for i in range(answers)]
+    return training.learn(groups, version=version, report=lambda *_: None, stopped=lambda: False)
+
+
+def demonstrated(learned: Learned) -> list[object]:
+    return [row["prompt"] for row in learned.rows if row["origin"] == "demonstration"]
+
+
+def test_demonstrations_are_mixed_in_by_their_share_and_counted(policy: Policy, tiny_dir: Path) -> None:
+    learned = learn(mixing(policy, tiny_dir, mix=MIX, epochs=2, batch_size=3), 0, 6)
+    # Two demonstrations beside six answers of two tokens; each is two digits and the end of sequence.
+    assert learned.counts == {
+        "completions": 6,
+        "kept": 6,
+        "demonstrations": 2,
+        "kept_tokens": 12,
+        "demonstration_tokens": 6,
+    }
+    assert (learned.steps, learned.tokens) == (2 * 3, 2 * (12 + 6))
+    assert [row["origin"] for row in learned.rows] == ["sampled"] * 6 + ["demonstration"] * 2
+    source = make_source(SortDigitsData(length=2), seed=0)
+    assert [(row["prompt"], row["answer"]) for row in learned.rows[6:]] == [
+        (prompt.text, text) for prompt, text in map(source.demonstration, range(2))
+    ]
+
+
+def test_a_round_done_again_mixes_in_the_same_and_the_next_round_others(
+    new_policy: Callable[[], Policy], tiny_dir: Path
+) -> None:
+    first, again, later = (
+        learn(mixing(new_policy(), tiny_dir, mix=MIX), version, 6) for version in (1, 1, 2)
+    )
+    assert demonstrated(first) == demonstrated(again)
+    assert first.loss == again.loss
+    assert not set(demonstrated(first)) & set(demonstrated(later))
+
+
+def test_what_is_mixed_in_is_learned(policy: Policy, tiny_dir: Path) -> None:
+    stage = mixing(policy, tiny_dir, mix={**MIX, "share": 0.5}, epochs=8, batch_size=4)
+    tokens = load_tokens(tiny_dir, max_new_tokens=8)
+    prompt, text = make_source(SortDigitsData(length=2), seed=0).demonstration(0)
+    asked = [Pair(prompt_token_ids=tokens.encode(prompt), answer=written(tokens.encode_answer(text)))]
+    before = answer_logprobs(policy, asked, max_tokens=64)
+    learn(stage, 0, 4)
+    assert answer_logprobs(policy, asked, max_tokens=64)[0] > before[0] + 1
+
+
+def test_candidates_of_one_generation_are_kept_and_trained_on_behind_the_prompt_itself(
+    policy: Policy, tiny_dir: Path
+) -> None:
+    tokens = load_tokens(tiny_dir, max_new_tokens=8)
+    client, asked = Candidates(candidates=3, tokens=tokens), group(name="g0").prompt
+    stated = replace(completion((5, 6, 7)), text="<answer>4</answer><answer>22</answer><answer>4</answer>")
+    answers = [
+        replace(answer, rewards=completion((5,), reward=float(answer.text == "4")).rewards)
+        for answer in client.answers(asked, stated)
+    ]
+    made = replace(group(*answers, name="g0"), prompt_token_ids=tokens.encode(client.behind(asked)))
+    pair = Pair(prompt_token_ids=tokens.encode(asked), answer=written(tokens.encode_answer("4")))
+    before = answer_logprobs(policy, [pair], max_tokens=64)
+    learned = training(policy, epochs=4).learn(
+        [made], version=0, report=lambda *_: None, stopped=lambda: False
+    )
+    assert learned.counts == {"completions": 3, "wrong": 1, "repeated": 1, "kept": 1}
+    assert [row["prompt_token_ids"] for row in learned.rows] == [list(tokens.encode(asked))]
+    assert [row["token_ids"] for row in learned.rows] == [list(tokens.encode_answer("4"))]
+    assert answer_logprobs(policy, [pair], max_tokens=64)[0] > before[0] + 1
+
+
+def test_a_demonstration_that_does_not_fit_the_context_is_left_out_and_counted(tiny_dir: Path) -> None:
+    tight = load_tokens(tiny_dir, max_new_tokens=64 - len("sort 1 2:"))
+    data = MixtureData(of=(SortDigitsData(length=2), SortDigitsData(length=9)))
+    source = make_source(data, seed=0)
+    mixed = Mixed(DemonstrationMix(data=data, share=0.5), source=source, tokens=tight, most_answers=4)
+    drawn = mixed.draw(0, answers=4)
+    assert (len(drawn.pairs), len(drawn.rows), drawn.unfit) == (2, 2, 2)
+
+
+def test_without_a_mix_nothing_is_added(policy: Policy, tiny_dir: Path) -> None:
+    learned = learn(mixing(policy, tiny_dir), 0, 3)
+    assert learned.counts == {"completions": 3, "kept": 3}
+    assert demonstrated(learned) == []
 
 
 def test_a_round_that_keeps_nothing_says_how_many_why_and_what_to_do(policy: Policy) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import math
 import time
 from collections import Counter, deque
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import grpc
 import pytest
@@ -22,18 +22,20 @@ from rollout.fakes import (
     turn,
     until,
 )
+from slipstream.config import parse_config
 from slipstream.learner.policy.tiny import make_tokenizer
-from slipstream.rollout.actor import Actor
+from slipstream.rollout.__main__ import training_client
+from slipstream.rollout.actor import PLAIN, Actor
 from slipstream.rollout.clients import ReplayClient, VerifierClient
 from slipstream.rollout.engine import Sampling, Turn
-from slipstream.rollout.environment import SingleTurn
+from slipstream.rollout.environment import Episode, SingleTurn
 from slipstream.rollout.fleet import ServedVersion
-from slipstream.rollout.verbalized import Plain, Verbalized
+from slipstream.rollout.verbalized import Candidates, Client, Plain, Verbalized
 from slipstream.tasks.verbalized import Candidate, ask, choose, parse
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import Tokens
-from slipstream.types import ChatMessage, Prompt, Purpose
+from slipstream.types import ChatMessage, Completion, FinishReason, Group, Lease, Prompt, Purpose, VersionSpan
 from slipstream.v1.replay_pb2_grpc import add_ReplayServicer_to_server
 from slipstream.v1.verifier_pb2_grpc import add_VerifierServicer_to_server
 
@@ -128,16 +130,68 @@ def test_shares_that_rounding_leaves_short_of_1_still_give_an_answer() -> None:
     assert choose(candidates, 0.99999999).text == "b"
 
 
+def generation(text: str, *, finish: FinishReason = FinishReason.STOP, version: int = 3) -> Completion:
+    """A generation with this text, as an actor has it before anybody reads candidates from it."""
+    ids = TOKENS.encode_answer(text)
+    made = Episode()
+    made.add(turn(ids, (version - 1, 1), (version, len(ids) - 1), finish=finish, logprob=-0.25))
+    return replace(made.completion(), text=text)
+
+
 def test_answers_are_drawn_as_often_as_they_are_stated() -> None:
     draws = iter([step / 100 for step in range(100)])
     client = Verbalized(candidates=2, draw=lambda: next(draws))
-    text = '<answer probability="0.3">4</answer><answer probability="0.7">5</answer>'
-    assert Counter(client.answer(text) for _ in range(100)) == {"4": 30, "5": 70}
+    made = generation('<answer probability="0.3">4</answer><answer probability="0.7">5</answer>')
+    drawn = [answer for _ in range(100) for answer in client.answers(prompt(1), made)]
+    assert Counter(answer.text for answer in drawn) == {"4": 30, "5": 70}
+    assert {replace(answer, text=made.text) for answer in drawn} == {made}
 
 
 def test_a_plain_client_changes_nothing() -> None:
-    assert Plain().ask(prompt(1)) == prompt(1)
-    assert Plain().answer(" <answer>4</answer>") == " <answer>4</answer>"
+    made, plain = generation(" <answer>4</answer>"), Plain()
+    assert plain.ask(prompt(1)) == plain.behind(prompt(1)) == prompt(1)
+    assert plain.answers(prompt(1), made) == (made,)
+    assert plain.generations(7) == 7
+
+
+def test_each_candidate_is_an_answer_to_the_prompt_with_the_tokens_of_a_demonstration() -> None:
+    client = Candidates(candidates=2, tokens=TOKENS)
+    made = generation('Well: <answer probability="0">46</answer><answer probability="1"> 7 </answer>')
+    answers = client.answers(prompt(1), made)
+    assert [answer.text for answer in answers] == ["46", "7"]
+    assert [answer.token_ids for answer in answers] == [TOKENS.encode_answer("46"), TOKENS.encode_answer("7")]
+    assert [answer.spans for answer in answers] == [
+        (VersionSpan(version=3, start=0, end=3),),
+        (VersionSpan(version=3, start=0, end=2),),
+    ]
+    assert {logprob for answer in answers for logprob in answer.logprobs} == {0.0}
+    assert {own for answer in answers for own in answer.mask} == {1}
+    assert client.behind(prompt(1)) == prompt(1)
+    assert client.ask(prompt(1)) == ask(prompt(1), 2)
+
+
+@pytest.mark.parametrize(("completions", "generations"), [(1, 1), (4, 1), (5, 2), (8, 2), (9, 3)])
+def test_a_group_takes_as_many_generations_as_its_answers_need(completions: int, generations: int) -> None:
+    assert Candidates(candidates=4, tokens=TOKENS).generations(completions) == generations
+
+
+@pytest.mark.parametrize(
+    ("text", "ends"),
+    [
+        ("<answer>4</answer><answer>5</answer>", ["stop", "stop"]),
+        ("<answer>4</answer><answer>5", ["stop", "length"]),
+        ("<answer>4<answer>5</answer> and so", ["stop", "stop"]),
+        ("<answer>4</answer><answer>5</answer><answer>6</answer>", ["stop", "stop"]),
+        ("no candidate", ["length"]),
+        ("<answer>4</answer><answer", ["stop"]),
+    ],
+)
+def test_of_a_generation_that_was_cut_off_only_the_open_candidate_is(text: str, ends: list[str]) -> None:
+    client = Candidates(candidates=2, tokens=TOKENS)
+    answers = client.answers(prompt(1), generation(text, finish=FinishReason.LENGTH))
+    assert [answer.finish_reason.value for answer in answers] == ends
+    ended = client.answers(prompt(1), generation(text))
+    assert {answer.finish_reason for answer in ended} == {FinishReason.STOP}
 
 
 class Stating(FakeEngine):
@@ -151,11 +205,18 @@ class Stating(FakeEngine):
         return turn(ids, (0, len(ids)))
 
 
-@scenario
-async def test_only_evaluations_are_asked_for_candidates_and_judged_by_one_of_them() -> None:
-    client = Verbalized(candidates=2, draw=lambda: 0.5)
-    training, evaluation = lease(0, group_size=1), replace(lease(1), purpose=Purpose.EVALUATION)
-    replay, verifier, engine = FakeReplay(leases=deque([training, evaluation])), FakeVerifier(), Stating()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """What an actor made of its leases, by group, and what it asked of engine and verifier."""
+
+    groups: dict[str, Group]
+    engine: Stating
+    judged: dict[str, list[str]]
+
+
+async def make(*leases: Lease, training: Client = PLAIN, evaluating: Client = PLAIN) -> Made:
+    """An actor with real services beside it, until all leases are handed in."""
+    replay, verifier, engine = FakeReplay(leases=deque(leases)), FakeVerifier(), Stating()
 
     def register(server: grpc.aio.Server) -> None:
         add_ReplayServicer_to_server(replay, server)
@@ -179,22 +240,82 @@ async def test_only_evaluations_are_asked_for_candidates_and_judged_by_one_of_th
             heartbeat_seconds=1.0,
             metrics=Metrics(),
             log=Log(pod="w"),
-            evaluating=client,
+            training=training,
+            evaluating=evaluating,
         )
         running = asyncio.create_task(actor.run(asyncio.Event()))
-        await until(lambda: len(replay.inserted) == 2)
+        await until(lambda: len(replay.inserted) == len(leases))
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-    trained, evaluated = sorted(replay.inserted, key=lambda group: group.group_id)
+    judged = {request.prompt.text: [a.text for a in request.answers] for request in verifier.requests}
+    return Made(groups={group.group_id: group for group in replay.inserted}, engine=engine, judged=judged)
+
+
+@scenario
+async def test_only_evaluations_are_asked_for_candidates_and_judged_by_one_of_them() -> None:
+    client = Verbalized(candidates=2, draw=lambda: 0.5)
+    training, evaluation = lease(0, group_size=1), replace(lease(1), purpose=Purpose.EVALUATION)
+    made = await make(training, evaluation, evaluating=client)
+    trained, evaluated = made.groups["g0"], made.groups["g1"]
     assert [c.text for c in trained.completions] == [Stating.STATED]
     assert trained.prompt_token_ids == TOKENS.encode(training.prompt)
     assert [c.text for c in evaluated.completions] == ["5", "5"]
     assert evaluated.prompt == evaluation.prompt
     assert evaluated.prompt_token_ids == TOKENS.encode(ask(evaluation.prompt, 2))
-    judged = {request.prompt.text: [a.text for a in request.answers] for request in verifier.requests}
-    assert judged == {"0+0=": [Stating.STATED], "1+1=": ["5", "5"]}
+    assert made.judged == {"0+0=": [Stating.STATED], "1+1=": ["5", "5"]}
+
+
+@scenario
+async def test_reinforcement_learning_trains_the_generations_as_they_were_sampled() -> None:
+    training, evaluation = lease(0, group_size=3), replace(lease(1), purpose=Purpose.EVALUATION)
+    made = await make(training, evaluation, training=Verbalized(candidates=2, draw=lambda: 0.5))
+    trained, asked = made.groups["g0"], TOKENS.encode(ask(training.prompt, 2))
+    sampled = TOKENS.encode_answer(Stating.STATED)
+    assert made.engine.requests.count(asked) == 3
+    assert trained.prompt_token_ids == asked
+    assert [c.token_ids for c in trained.completions] == [sampled] * 3
+    assert {c.logprobs for c in trained.completions} == {(-0.5,) * len(sampled)}
+    assert {c.mask for c in trained.completions} == {(1,) * len(sampled)}
+    assert made.judged == {"0+0=": ["5"] * 3, "1+1=": [Stating.STATED] * 2}
+    assert trained.prompt == training.prompt
+
+
+@scenario
+async def test_a_stage_that_samples_takes_every_candidate_as_an_answer_to_the_prompt() -> None:
+    training = lease(0, group_size=5)
+    made = await make(training, training=Candidates(candidates=2, tokens=TOKENS))
+    group = made.groups["g0"]
+    assert made.engine.requests == [TOKENS.encode(ask(training.prompt, 2))] * 3
+    assert group.prompt_token_ids == TOKENS.encode(training.prompt)
+    assert [c.text for c in group.completions] == ["4", "5", "4", "5", "4"]
+    assert [c.token_ids for c in group.completions] == [
+        TOKENS.encode_answer(c.text) for c in group.completions
+    ]
+    assert all(c.rewards for c in group.completions)
+    assert made.judged == {"0+0=": ["4", "5", "4", "5", "4"]}
+
+
+def client_of(*stages: dict[str, str], sampling: str = "verbalized") -> Client:
+    config = parse_config(
+        {"rollout": {"sampling": sampling, "candidates": 3}, "stages": [{"name": "s", **s} for s in stages]}
+    )
+    return training_client(config, TOKENS, worker="w")
+
+
+def test_how_a_run_asks_follows_from_what_it_trains_with() -> None:
+    assert isinstance(client_of(), Verbalized)
+    assert isinstance(client_of({"kind": "rejection_sampling"}), Candidates)
+    assert isinstance(client_of({"kind": "preference"}), Candidates)
+    assert isinstance(client_of({"kind": "distillation", "teacher": "/t"}), Candidates)
+    assert isinstance(client_of({"kind": "preference"}, sampling="plain"), Plain)
+    assert isinstance(client_of(sampling="plain"), Plain)
+    assert client_of().ask(prompt(1)) == client_of({"kind": "preference"}).ask(prompt(1)) == ask(prompt(1), 3)
 
 
 def test_one_candidate_is_refused() -> None:
-    with pytest.raises(ValueError, match="candidates: got 1, needs at least 2"):
-        Verbalized(candidates=1, draw=lambda: 0.0)
+    for make_one in (
+        lambda: Verbalized(candidates=1, draw=lambda: 0.0),
+        lambda: Candidates(candidates=1, tokens=TOKENS),
+    ):
+        with pytest.raises(ValueError, match="candidates: got 1, needs at least 2"):
+            make_one()

@@ -59,6 +59,19 @@ def test_a_run_trains_to_its_end_and_leaves_everything_that_it_promises(
     assert "Traceback" not in run.log("rollout-0")
 
 
+def test_a_run_trains_on_groups_drawn_by_verbalized_sampling(tmp_path: Path) -> None:
+    room = ("model.tiny.max_tokens=256", "learner.max_tokens_per_row=512")
+    asked = ("rollout.sampling=verbalized", "evaluation.sampling=verbalized")
+    with running(tmp_path, *EMULATED, *room, *asked, steps=2) as run:
+        assert run.finish() == 0, run.said()
+    assert run.summary()["completions_trained"] == 2 * 8 * 4
+    assert_closed(run)
+    assert "prompt skipped" not in run.log("rollout-0")
+    sample = json.loads((run.run_dir / "samples.jsonl").read_text().splitlines()[-1])
+    assert len(sample["tokens"]) == 24
+    assert sample["prompt_tokens"] > len(sample["prompt"]) + 100  # the instruction
+
+
 @pytest.mark.parametrize("engine", THE_REAL_ONE_LATER)
 def test_a_second_worker_joins_in_the_middle_and_goes_on_when_the_first_is_killed(
     tmp_path: Path, engine: tuple[str, ...]

@@ -15,6 +15,7 @@ from slipstream.config.redis_checks import redis_access
 from slipstream.config.reward_checks import REWARD_CHECKS
 from slipstream.config.schema import RunConfig
 from slipstream.config.shaping_checks import SHAPING_CHECKS
+from slipstream.config.verbalized_checks import verbalized
 
 __all__ = [
     "EXPERT_KEYS",
@@ -118,13 +119,6 @@ def _sampling(config: RunConfig) -> Iterator[Problem]:
             key="rollout.tensor_parallel",
             reason=f"is {rollout.tensor_parallel}, and the run is on CPUs (learner.device)",
             remedy="set it to 1, or use GPUs",
-        )
-    if rollout.environment == "verbalized_sampling":
-        yield Problem(
-            key="rollout.environment",
-            reason="is `verbalized_sampling`: the logprob of a chosen candidate is not pi(candidate | "
-            "prompt), so any ratio loss is wrong",
-            remedy="set `single_turn`, and evaluation.sampling to `verbalized`",
         )
     if rollout.engine == "emulated":
         yield Problem(
@@ -255,6 +249,7 @@ def _split_address(address: str) -> tuple[str, int]:
 
 CHECKS: tuple[Callable[[RunConfig], Iterator[Problem]], ...] = (
     _sampling,
+    verbalized,
     nodes,
     _minibatches,
     _staleness,

@@ -5,7 +5,23 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from slipstream.config.data import DataConfig
 from slipstream.config.paths import HomePath
+
+
+class DemonstrationMix(BaseModel):
+    """Demonstrations that are trained on beside the answers that a round keeps."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
+
+    data: DataConfig
+    """Where they come from: the demonstrations of a task or of a data set, as for a supervised stage."""
+    share: float = Field(gt=0, lt=1)
+    """Share of a round's sequences that are demonstrations: with 0.25, one beside three kept answers."""
+
+    def beside(self, answers: int) -> int:
+        """How many demonstrations stand beside so many answers; at least one."""
+        return max(1, round(answers * self.share / (1 - self.share)))
 
 
 class _Stage(BaseModel):
@@ -71,6 +87,8 @@ class _VerifiedStage(_SampledStage):
     keep: Literal["first", "best"] = "first"
     """Which answers of a prompt are kept: the first ones, or those of the largest weighted sum of rewards, of
     equal ones the first."""
+    mix: DemonstrationMix | None = None
+    """Demonstrations among what is trained on, from other data than the stage samples."""
 
     @model_validator(mode="after")
     def the_best_are_the_best_of_some(self) -> "_VerifiedStage":
@@ -120,6 +138,10 @@ class PreferenceStage(_SampledStage):
     rewards may veto; or nobody, and a demonstration is better than any other answer (SPIN)."""
     beta: float = Field(0.1, gt=0)
     """Strength of the pull to the reference: the loss is -log sigmoid(beta · difference of log-ratios)."""
+    least_distance: float | None = Field(None, ge=0, le=1)
+    """Pairs whose answers differ in approach: at least this share of the runs of three tokens of both is in
+    one of them only. Among such pairs the largest difference of scores wins, then the largest distance; 0
+    only prefers the least alike. null: the best against the worst, however alike they are."""
     judge_prompt: str | None = None
     """For `model`: text that asks for a judgement, with {prompt} and {answer} in it."""
     judge_answers: tuple[str, str] | None = None
@@ -129,6 +151,15 @@ class PreferenceStage(_SampledStage):
     def sampling_rounds(self) -> int:
         """How often it samples."""
         return self.rounds
+
+    @model_validator(mode="after")
+    def a_distance_chooses_among_pairs(self) -> "PreferenceStage":
+        if self.ranked_by == "demonstrations" and self.least_distance == 0:
+            raise ValueError(
+                "least_distance is 0, which has no effect with ranked_by `demonstrations`: every answer "
+                "makes its own pair; set it above 0, or leave it out"
+            )
+        return self
 
     @model_validator(mode="after")
     def a_judge_has_a_question(self) -> "PreferenceStage":
@@ -148,6 +179,7 @@ class PreferenceStage(_SampledStage):
         return self
 
 
+VerifiedStage = RejectionSamplingStage | DistillationStage
 Stage = ReinforcementStage | SupervisedStage | RejectionSamplingStage | DistillationStage | PreferenceStage
 SampledStage = RejectionSamplingStage | DistillationStage | PreferenceStage
 

@@ -8,7 +8,7 @@ from slipstream.config.data import DataConfig, HubData, MixtureData, TaskData, p
 from slipstream.config.hub import HubAccess, is_commit, is_hub_id
 from slipstream.config.sections.model import ModelConfig
 from slipstream.config.stage_runs import StageRun, stage_runs
-from slipstream.config.stages import Stage
+from slipstream.config.stages import DemonstrationMix, DistillationStage, RejectionSamplingStage, Stage
 from slipstream.hub.access import is_offline, library, persistent, token_of
 
 SMALLEST = {"model": "config.json", "dataset": "README.md"}
@@ -24,15 +24,20 @@ def with_commits(config: RunConfig, known: Mapping[str, str]) -> RunConfig:
     known = dict(known)
     model, data = _model(config.model, known), _data(config.data, known)
     stages = tuple(_stage(stage_run, known) for stage_run in stage_runs(config))
-    if model is config.model and data is config.data and stages == config.stages:
-        return config
-    return config.model_copy(update={"model": model, "data": data, "stages": stages})
+    changed: dict[str, object] = {}
+    if model is not config.model:
+        changed["model"] = model
+    if data is not config.data:
+        changed["data"] = data
+    if stages != config.stages:
+        changed["stages"] = stages
+    return config.model_copy(update=changed) if changed else config
 
 
 def hub_data(config: RunConfig) -> Iterator[HubData]:
     """The data sets of the hub that a run or one of its stages reads."""
     own = [stage_run.config.data for stage_run in stage_runs(config) if _sets_data(stage_run.stage)]
-    for data in (config.data, *own):
+    for data in (config.data, *own, *_mixed_data(config)):
         yield from (part for part in parts(data) if isinstance(part, HubData))
 
 
@@ -49,13 +54,26 @@ def commits(given: RunConfig, pinned: RunConfig) -> dict[str, str]:
 
 def unpinned(config: RunConfig) -> list[str]:
     """Keys of revisions that are no commit, so that two processes may read two different things."""
-    found = [
-        part.id for part in parts(config.data) if isinstance(part, HubData) and not is_commit(part.revision)
-    ]
-    keys = [f"data.revision (of {name})" for name in found]
+    keys = [f"data.revision (of {name})" for name in _moving(config.data)]
+    for data in _mixed_data(config):
+        keys += [f"mix.data.revision (of {name})" for name in _moving(data)]
     if is_hub_id(config.model.path) and not is_commit(config.model.revision):
         keys.append(f"model.revision (of {config.model.path})")
     return keys
+
+
+def _moving(data: DataConfig) -> list[str]:
+    """The data sets whose revision is no commit."""
+    return [part.id for part in parts(data) if isinstance(part, HubData) and not is_commit(part.revision)]
+
+
+def _mix(stage: Stage) -> DemonstrationMix | None:
+    return stage.mix if isinstance(stage, RejectionSamplingStage | DistillationStage) else None
+
+
+def _mixed_data(config: RunConfig) -> list[DataConfig]:
+    """The data of the demonstrations that stages mix in."""
+    return [mix.data for stage in config.stages if (mix := _mix(stage)) is not None]
 
 
 def _model(model: ModelConfig, known: MutableMapping[str, str]) -> ModelConfig:
@@ -73,14 +91,22 @@ def _is_of_data(key: str) -> bool:
 
 
 def _stage(stage_run: StageRun, known: MutableMapping[str, str]) -> Stage:
-    """The stage with commits in the data that it sets."""
-    stage, given = stage_run.stage, stage_run.config.data
+    """The stage with commits in the data that it sets, and in that of its demonstrations."""
+    stage, given = _with_mix(stage_run.stage, known), stage_run.config.data
     data = _data(given, known) if _sets_data(stage) else given
     if data is given:
         return stage
     others = {key: value for key, value in stage.set.items() if not _is_of_data(key)}
     own = {**others, "data": data.model_dump(mode="json", exclude_unset=True)}
     return stage.model_copy(update={"set": own})
+
+
+def _with_mix(stage: Stage, known: MutableMapping[str, str]) -> Stage:
+    mix = _mix(stage)
+    data = None if mix is None else _data(mix.data, known)
+    if mix is None or data is mix.data:
+        return stage
+    return stage.model_copy(update={"mix": mix.model_copy(update={"data": data})})
 
 
 def _data(data: DataConfig, known: MutableMapping[str, str]) -> DataConfig:

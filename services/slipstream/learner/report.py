@@ -204,6 +204,7 @@ def _sample(step: int, group: Group, completion: Completion) -> dict[str, Any]:
         "group": group.group_id,
         "prompt": group.prompt.text
         or [{"role": m.role, "content": m.content} for m in group.prompt.messages],
+        "prompt_tokens": len(group.prompt_token_ids),
         "answer": group.prompt.answer,
         "text": completion.text,
         "finish_reason": completion.finish_reason.value,

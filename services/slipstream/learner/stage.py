@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from slipstream.config import RunConfig
-from slipstream.config.stages import DistillationStage, PreferenceStage, SampledStage
+from slipstream.config.stages import DistillationStage, PreferenceStage, SampledStage, VerifiedStage
 from slipstream.learner.broadcast.publisher import catch_up
 from slipstream.learner.broadcast.snapshot import Snapshot
 from slipstream.learner.circle import circle
@@ -19,6 +19,7 @@ from slipstream.learner.policy.loading import load_policy, pick_device, without_
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.ranks.ranks import Alone
 from slipstream.learner.stages.delivery import Apart, Served
+from slipstream.learner.stages.mixed import Mixed
 from slipstream.learner.stages.preference import PreferenceTraining
 from slipstream.learner.stages.rounds import Delivery, Rounds, Training, number_of, rounds_of
 from slipstream.learner.stages.verified import VerifiedTraining, translation
@@ -95,11 +96,25 @@ def training_of(policy: Policy, config: RunConfig, stage: SampledStage) -> Train
     if isinstance(stage, PreferenceStage):
         source = make_source(config.data, seed=config.seed)
         return PreferenceTraining(policy, config, stage, tokens=tokens, source=source)
+    mixed = _mixed(config, stage, tokens)
     if isinstance(stage, DistillationStage):
         teacher = load_tokens(stage.teacher, max_new_tokens=budget)
         same = same_tokens((config.model.directory(), tokens), (stage.teacher, teacher))
-        return VerifiedTraining(policy, config, stage, translate=translation(tokens, same_tokens=same))
-    return VerifiedTraining(policy, config, stage)
+        translate = translation(tokens, same_tokens=same)
+        return VerifiedTraining(policy, config, stage, translate=translate, mixed=mixed)
+    return VerifiedTraining(policy, config, stage, mixed=mixed)
+
+
+def _mixed(config: RunConfig, stage: VerifiedStage, tokens: Tokens) -> Mixed | None:
+    """What draws the demonstrations of a stage that mixes some in."""
+    if stage.mix is None:
+        return None
+    return Mixed(
+        stage.mix,
+        source=make_source(stage.mix.data, seed=config.seed),
+        tokens=tokens,
+        most_answers=stage.groups * config.rollout.group_size,
+    )
 
 
 def same_tokens(one: tuple[Path, Tokens], other: tuple[Path, Tokens]) -> bool:

@@ -9,6 +9,7 @@ from functools import partial
 from random import Random
 
 from slipstream.config import RunConfig
+from slipstream.config.stages import SampledStage
 from slipstream.rollout.actor import Actor
 from slipstream.rollout.clients import ReplayClient, VerifierClient
 from slipstream.rollout.emulated_engine import EmulatedEngine
@@ -19,12 +20,12 @@ from slipstream.rollout.place import Place, parse_place
 from slipstream.rollout.remarks import Remarks
 from slipstream.rollout.self_judge import with_self_judges
 from slipstream.rollout.state import show_state, state_of
-from slipstream.rollout.verbalized import Client, Plain, Verbalized
+from slipstream.rollout.verbalized import Candidates, Client, Plain, Verbalized
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.pod import Pod, run_pod
 from slipstream.rpc.server import Server, start_server
 from slipstream.telemetry.metrics import Metrics
-from slipstream.tokens import load_engine_tokens
+from slipstream.tokens import Tokens, load_engine_tokens
 from slipstream.weights.manifest import model_fingerprint
 
 LEARNER_GONE_SECONDS = 5.0
@@ -70,7 +71,8 @@ async def main(pod: Pod, *, place: Place | None = None) -> None:
         heartbeat_seconds=config.replay.heartbeat_seconds,
         metrics=pod.metrics,
         log=pod.log,
-        evaluating=evaluation_client(pod),
+        training=training_client(config, tokens, worker=pod.name),
+        evaluating=evaluation_client(config, worker=pod.name),
     )
     show_state(
         pod.metrics,
@@ -103,12 +105,23 @@ def start_engine(config: RunConfig, metrics: Metrics, *, place: Place | None = N
     return start_vllm(config, config.model.directory(), metrics, place=place)
 
 
-def evaluation_client(pod: Pod) -> Client:
-    """How this worker asks held-out prompts."""
-    evaluation = pod.config.evaluation
+def training_client(config: RunConfig, tokens: Tokens, *, worker: str) -> Client:
+    """How a worker asks prompts to train on: what trains without logprobs takes every candidate."""
+    rollout = config.rollout
+    if rollout.sampling == "plain":
+        return Plain()
+    if any(isinstance(stage, SampledStage) for stage in config.stages):
+        return Candidates(candidates=rollout.candidates, tokens=tokens)
+    draw = Random(f"{config.seed}/{worker}/verbalized training").random
+    return Verbalized(candidates=rollout.candidates, draw=draw)
+
+
+def evaluation_client(config: RunConfig, *, worker: str) -> Client:
+    """How a worker asks held-out prompts."""
+    evaluation = config.evaluation
     if evaluation.sampling == "plain":
         return Plain()
-    draw = Random(f"{pod.config.seed}/{pod.name}/verbalized").random
+    draw = Random(f"{config.seed}/{worker}/verbalized").random
     return Verbalized(candidates=evaluation.candidates, draw=draw)
 
 

@@ -52,7 +52,7 @@ class Work:
 class Actor:
     """Generates at most `max_groups` groups at a time; each lease ends as an insert, a return, or an expiry.
 
-    `evaluating` is how held-out prompts are asked; prompts to train on are asked as they stand.
+    `training` and `evaluating` are how prompts to train on and held-out ones are asked.
     """
 
     def __init__(
@@ -71,6 +71,7 @@ class Actor:
         heartbeat_seconds: float,
         metrics: Metrics,
         log: Log,
+        training: Client = PLAIN,
         evaluating: Client = PLAIN,
     ) -> None:
         self._worker_id = worker_id
@@ -84,7 +85,7 @@ class Actor:
         self._max_groups = max_groups
         self._metrics = metrics
         self._log = log
-        self._evaluating = evaluating
+        self._clients = {Purpose.TRAINING: training, Purpose.EVALUATION: evaluating}
         self._group_timeout = group_timeout_seconds
         self._works: dict[asyncio.Task[None], Work] = {}
         self._places = asyncio.Semaphore(max_groups)
@@ -234,12 +235,12 @@ class Actor:
             await self._fail(lease, error.code().name.lower(), error.details() or "")
 
     async def _make(self, lease: Lease) -> Group:
-        client = self._evaluating if lease.purpose is Purpose.EVALUATION else PLAIN
+        client = self._clients[lease.purpose]
         completions: list[Completion] = []
         prompt_token_ids: tuple[int, ...] = ()
         try:
-            prompt_token_ids = self._tokens.encode(client.ask(lease.prompt))
-            completions = await self._generate(lease, prompt_token_ids, client)
+            prompt_token_ids = self._tokens.encode(client.behind(lease.prompt))
+            completions = await self._generate(lease, client)
         except PromptTooLong as error:
             self._log.error("prompt skipped", group=lease.group_id, error=str(error))
         return Group(
@@ -252,19 +253,23 @@ class Actor:
             worker_id=self._worker_id,
         )
 
-    async def _generate(
-        self, lease: Lease, prompt_token_ids: tuple[int, ...], client: Client
-    ) -> list[Completion]:
-        """All completions of a group, scored. They share the prompt's prefill through the prefix cache."""
+    async def _generate(self, lease: Lease, client: Client) -> list[Completion]:
+        """All completions of a group, scored. They share the prompt's prefill through the prefix cache.
+
+        Errors: PromptTooLong.
+        """
+        asked = self._tokens.encode(client.ask(lease.prompt))
         try:
             async with asyncio.TaskGroup() as members:
                 runs = [
-                    members.create_task(self._environment.run(lease.prompt, prompt_token_ids, self._sample))
-                    for _ in range(lease.group_size)
+                    members.create_task(self._environment.run(lease.prompt, asked, self._sample))
+                    for _ in range(client.generations(lease.group_size))
                 ]
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from failures
-        completions = [self._with_text(run.result(), client) for run in runs]
+        generations = [self._with_text(run.result()) for run in runs]
+        answers = [answer for one in generations for answer in client.answers(lease.prompt, one)]
+        completions = answers[: lease.group_size]
         if lease.purpose is Purpose.TRAINING:
             for completion in completions:
                 self._metrics.observe("completion_tokens", len(completion.token_ids), kind="generated")
@@ -278,10 +283,10 @@ class Actor:
         self._metrics.count("tokens_generated_total", len(turn.token_ids))
         return turn
 
-    def _with_text(self, completion: Completion, client: Client) -> Completion:
+    def _with_text(self, completion: Completion) -> Completion:
         self._metrics.count("completions_total", finish_reason=completion.finish_reason.value)
         self._metrics.observe("completion_versions", len({span.version for span in completion.spans}))
-        return replace(completion, text=client.answer(self._tokens.decode(completion.token_ids)))
+        return replace(completion, text=self._tokens.decode(completion.token_ids))
 
     def _look_for_failure(self, completions: Sequence[Completion]) -> None:
         """Tell replay what keeps completions from being scored."""

@@ -52,6 +52,12 @@ def parse(text: str) -> tuple[Candidate, ...]:
     return tuple(Candidate(text=answer, probability=weight / total) for answer, weight in found)
 
 
+def is_open(text: str) -> bool:
+    """Whether the last candidate of a text has no end, or the text states none: it may have been cut off."""
+    starts = [opening.end() for opening in OPENING.finditer(text)]
+    return not starts or ENDING.search(text, starts[-1]) is None
+
+
 def choose(candidates: Sequence[Candidate], draw: float) -> Candidate:
     """The candidate on whose share of [0, 1), laid end to end, `draw` falls."""
     reached = 0.0

@@ -37,7 +37,7 @@ class Need:
     """The longest sequence that the engine has to take, in tokens."""
 
     prompt: int
-    """Longest prompt, with what a judge or an evaluation puts around it."""
+    """Longest prompt, with what a judge or verbalized sampling puts around it."""
     total: int
     """With its completion; at least one block."""
 
@@ -138,8 +138,9 @@ def _asked(config: RunConfig, source: PromptSource) -> Iterable[tuple[Prompt, in
         yield prompt, 0
         for judge in judges:
             yield judgement(judge.question, prompt, answer=""), config.rollout.max_new_tokens
-        if config.evaluation.sampling == "verbalized":
-            yield ask(prompt, config.evaluation.candidates), 0
+        for section in (config.evaluation, config.rollout):
+            if section.sampling == "verbalized":
+                yield ask(prompt, section.candidates), 0
 
 
 def _declared(config: RunConfig, need: Need | None) -> Iterator[Problem]:

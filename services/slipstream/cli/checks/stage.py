@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
+from slipstream.cli.checks.mix import check_mix
 from slipstream.cli.checks.model import read_model
 from slipstream.cli.checks.prompts import check_prompts
 from slipstream.config.checks import Problem
@@ -21,7 +22,12 @@ from slipstream.config.stages import (
 def check_stage(stage_run: StageRun) -> list[Problem]:
     """Problems of one stage with the configuration that it runs with; keys are those of the stage."""
     stage, config = stage_run.stage, stage_run.config
-    return [*_demonstrations(stage, config), *_answers(stage, config), *_teacher(stage, config)]
+    return [
+        *_demonstrations(stage, config),
+        *_answers(stage, config),
+        *_teacher(stage, config),
+        *check_mix(stage, config),
+    ]
 
 
 def stage_line(stage_run: StageRun) -> str:
@@ -57,12 +63,19 @@ def _demonstrations(stage: Stage, config: RunConfig) -> Iterator[Problem]:
 
 
 def _answers(stage: Stage, config: RunConfig) -> Iterator[Problem]:
-    ranked = isinstance(stage, PreferenceStage) and stage.ranked_by != "demonstrations"
-    if ranked and config.rollout.group_size < 2:
+    if not isinstance(stage, PreferenceStage) or stage.ranked_by == "demonstrations":
+        return
+    if config.rollout.group_size < 2:
         yield Problem(
             key="rollout.group_size",
             reason="is 1, and a pair is made of two answers to one prompt",
             remedy="set it to 2 or more",
+        )
+    if config.rollout.group_size == 2 and stage.least_distance == 0:
+        yield Problem(
+            key="least_distance",
+            reason="is 0, which has no effect on two answers (rollout.group_size): they make one pair",
+            remedy="raise rollout.group_size, set least_distance above 0, or leave it out",
         )
 
 

@@ -1,14 +1,18 @@
-"""Can the policy be asked for several candidates at once, as `evaluation.sampling: verbalized` does?"""
+"""Can the policy be asked for several candidates at once, as `sampling: verbalized` does?"""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
 
 from slipstream.cli.checks.chat import read_chat_template
 from slipstream.cli.checks.model import ModelFiles
-from slipstream.cli.checks.prompts import prompt_text
+from slipstream.cli.checks.prompts import looked_at, prompt_text
 from slipstream.config import RunConfig
 from slipstream.config.checks import Problem
+from slipstream.config.stages import SampledStage
 from slipstream.tasks import PromptSource, make_source
 from slipstream.tasks.verbalized import ask
+from slipstream.types import Prompt
 
 PROMPTS = 1000
 FORM = '<answer probability="0.5"></answer>'
@@ -17,41 +21,90 @@ FORM = '<answer probability="0.5"></answer>'
 Length = Callable[[str], int]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """One section that asks for candidates, and of which prompts."""
+
+    section: str
+    candidates: int
+    prompts: Iterable[Prompt]
+    kind: str
+
+
 def check_verbalized(config: RunConfig, model: ModelFiles | None) -> Iterator[Problem]:
-    """Notes on an instruction that does not fit or is not followed, and on a budget below its form."""
-    if config.evaluation.sampling != "verbalized":
+    """Notes on an instruction that does not fit or is not followed, and on a budget below its form.
+
+    An error where a prompt to train on with its instruction does not fit a row of training.
+    """
+    if "verbalized" not in (config.evaluation.sampling, config.rollout.sampling):
         return
     try:
         source = make_source(config.data, seed=config.seed)
     except (ValueError, OSError, ImportError):
         return  # check_prompts says so
+    asked = _asking(config, source)
     if config.model.tiny is not None:
-        yield from _room(config, source, config.model.tiny.max_tokens, len)
-        reason = "is verbalized, and a tiny model has not learned to follow an instruction"
-        yield _note("evaluation.sampling", reason, "set plain, or give model.path a model tuned for chat")
+        yield from _room(config, asked, config.model.tiny.max_tokens, len)
+        for asking in asked:
+            reason = "is verbalized, and a tiny model has not learned to follow an instruction"
+            remedy = "set plain, or give model.path a model tuned for chat"
+            yield _note(f"{asking.section}.sampling", reason, remedy)
     elif model is not None and model.tokenizer is not None and model.context is not None:
         tokenizer = model.tokenizer
-        yield from _room(config, source, model.context, lambda text: len(tokenizer.encode(text).ids))
+        yield from _room(config, asked, model.context, lambda text: len(tokenizer.encode(text).ids))
 
 
-def _room(config: RunConfig, source: PromptSource, context: int, length: Length) -> Iterator[Problem]:
-    budget, candidates = config.rollout.max_new_tokens, config.evaluation.candidates
+def _asking(config: RunConfig, source: PromptSource) -> Sequence[Asking]:
+    evaluation, rollout = config.evaluation, config.rollout
+    asked = []
+    if evaluation.sampling == "verbalized":
+        held_out = map(source.held_out, range(min(PROMPTS, evaluation.prompts)))
+        asked.append(
+            Asking(
+                section="evaluation",
+                candidates=evaluation.candidates,
+                prompts=held_out,
+                kind="a held-out prompt",
+            )
+        )
+    if rollout.sampling == "verbalized":
+        prompts = islice(looked_at(config, source), PROMPTS)
+        asked.append(
+            Asking(section="rollout", candidates=rollout.candidates, prompts=prompts, kind="a prompt")
+        )
+    return asked
+
+
+def _room(config: RunConfig, asked: Sequence[Asking], context: int, length: Length) -> Iterator[Problem]:
+    budget = config.rollout.max_new_tokens
     template = None if config.model.path is None else read_chat_template(config.model.path)
-    held_out = map(source.held_out, range(min(PROMPTS, config.evaluation.prompts)))
-    longest = max(length(prompt_text(ask(prompt, candidates), template)) for prompt in held_out)
-    if longest + budget > context:
-        reason = (
-            f"is verbalized: a held-out prompt with its instruction has {longest} tokens, and with a "
-            f"completion of {budget} that is more than the model's context of {context}"
+    trained = not any(isinstance(stage, SampledStage) for stage in config.stages)
+    for asking in asked:
+        longest = max(
+            length(prompt_text(ask(prompt, asking.candidates), template)) for prompt in asking.prompts
         )
-        yield _note("evaluation.sampling", reason, "set plain, or give model a larger context")
-    form = candidates * length(FORM)
-    if form >= budget:
-        reason = (
-            f"is {budget}, and the form of {candidates} candidates (evaluation.candidates) takes {form} "
-            "tokens, so most would be cut off"
-        )
-        yield _note("rollout.max_new_tokens", reason, f"set it well above {form}, or ask for fewer")
+        if longest + budget > context:
+            reason = (
+                f"is verbalized: {asking.kind} with its instruction has {longest} tokens, and with a "
+                f"completion of {budget} that is more than the model's context of {context}"
+            )
+            key = f"{asking.section}.sampling"
+            yield _note(key, reason, "set plain, or give model a larger context")
+        row = config.learner.max_tokens_per_row
+        if asking.section == "rollout" and trained and longest + budget > row:
+            yield Problem(
+                key="learner.max_tokens_per_row",
+                reason=f"is {row}, and a prompt with the instruction of rollout.sampling and a completion of "
+                f"{budget} has {longest + budget} tokens: it would be left out of training",
+                remedy=f"raise it to {longest + budget}, or lower rollout.max_new_tokens",
+            )
+        form = asking.candidates * length(FORM)
+        if form >= budget:
+            reason = (
+                f"is {budget}, and the form of {asking.candidates} candidates ({asking.section}.candidates) "
+                f"takes {form} tokens, so most would be cut off"
+            )
+            yield _note("rollout.max_new_tokens", reason, f"set it well above {form}, or ask for fewer")
 
 
 def _note(key: str, reason: str, remedy: str) -> Problem:

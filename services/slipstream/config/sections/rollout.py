@@ -30,8 +30,14 @@ class RolloutConfig(Section):
     """Sampling temperature; the learner divides its logits by the same."""
     top_p: float = Field(1.0, gt=0, le=1)
     """Only 1 is accepted: the learner does not truncate its distribution."""
-    environment: Literal["single_turn", "verbalized_sampling"] = "single_turn"
-    """What turns a lease into a completion; `verbalized_sampling` cannot be trained on, and is refused."""
+    environment: Literal["single_turn"] = "single_turn"
+    """What turns a lease into a completion."""
+    sampling: Literal["plain", "verbalized"] = "plain"
+    """How prompts to train on are asked: as they stand; or for several candidates with probabilities at once,
+    behind an instruction. Reinforcement learning then trains whole generations and judges one candidate of
+    each, drawn by its probability; a stage that samples first takes every candidate as an answer."""
+    candidates: int = Field(5, ge=2)
+    """Candidates in one generation of `verbalized` sampling."""
     threads: int = Field(1, ge=1)
     """CPU threads of the engine; not used on a GPU."""
     kv_cache_gib: float = Field(0.25, gt=0)

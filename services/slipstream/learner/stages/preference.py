@@ -17,6 +17,7 @@ from slipstream.learner.batches.rows import make_row
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.stages.answer_logprobs import answer_logprobs, summed
 from slipstream.learner.stages.judge import Judge
+from slipstream.learner.stages.mixed import prompt_text
 from slipstream.learner.stages.pairs import (
     Pairs,
     PreferencePair,
@@ -26,7 +27,7 @@ from slipstream.learner.stages.pairs import (
     verified_scores,
 )
 from slipstream.learner.stages.supervised import Pair, Progress, descend, epochs_of, steps_of, written
-from slipstream.learner.stages.verified import Learned, NothingKept, prompt_text
+from slipstream.learner.stages.verified import Learned, NothingKept
 from slipstream.tasks import PromptSource
 from slipstream.tokens import Tokens
 from slipstream.types import Completion, Group
@@ -108,11 +109,12 @@ class PreferenceTraining:
         return self._config.learner.max_tokens_per_row
 
     def _rank(self, groups: Sequence[Group]) -> Pairs:
+        least_distance = self._stage.least_distance
         if self._stage.ranked_by == "demonstrations":
-            return pairs_with_demonstrations(groups, self._demonstration)
+            return pairs_with_demonstrations(groups, self._demonstration, least_distance=least_distance)
         if self._stage.ranked_by == "verifier":
             weights: dict[str, float] = {reward.name: reward.weight for reward in self._config.rewards}
-            return pairs_by_score(groups, verified_scores(groups, weights))
+            return pairs_by_score(groups, verified_scores(groups, weights), least_distance=least_distance)
         assert self._stage.judge_prompt is not None, "the stage requires it of a model that judges"
         judge = Judge(
             self._policy,
@@ -121,7 +123,12 @@ class PreferenceTraining:
             verdicts=self._stage.judge_answers,
             max_tokens_per_row=self._max_tokens,
         )
-        return pairs_by_score(groups, judge.scores(groups), anchor=self._config.evaluation.reward)
+        return pairs_by_score(
+            groups,
+            judge.scores(groups),
+            anchor=self._config.evaluation.reward,
+            least_distance=least_distance,
+        )
 
     def _demonstration(self, group: Group) -> Completion:
         prompt, text = self._source.demonstration(group.dispatch_index)
@@ -188,8 +195,9 @@ def _sequences(pairs: Sequence[ReferencedPair]) -> Iterator[TrainingSequence]:
 def _row(pair: PreferencePair) -> dict[str, object]:
     halves = {"chosen": pair.chosen, "rejected": pair.rejected}
     return {
-        "prompt": prompt_text(pair.group),
+        "prompt": prompt_text(pair.group.prompt),
         "prompt_token_ids": list(pair.group.prompt_token_ids),
+        "distance": pair.distance,
         **{f"{name}_token_ids": list(half.token_ids) for name, half in halves.items()},
         **{name: half.text for name, half in halves.items()},
     }
@@ -197,7 +205,9 @@ def _row(pair: PreferencePair) -> dict[str, object]:
 
 def _why_nothing(counts: Mapping[str, int], groups: int, stage: PreferenceStage) -> str:
     dropped = ", ".join(f"{number} {name}" for name, number in counts.items() if number)
+    lower = " lower least_distance," if counts.get("alike") else ""
     return (
-        f"made 0 pairs of {groups} groups ({dropped or 'there were none'}), ranked by {stage.ranked_by}; "
-        "sample more (groups, rollout.group_size), or prompts that are answered right only some of the time"
+        f"made 0 pairs of {groups} groups ({dropped or 'there were none'}), ranked by {stage.ranked_by};"
+        f"{lower} sample more (groups, rollout.group_size), or prompts that are answered right only some of "
+        "the time"
     )

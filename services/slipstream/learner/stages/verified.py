@@ -3,7 +3,8 @@
 Rejection-sampling fine-tuning as in the third stage of DeepSeek-R1, arXiv:2501.12948, with the distinct right
 answers of a prompt kept, as in Scaling Relationship on Learning Mathematical Reasoning, arXiv:2308.01825.
 The paper goes back to its base model for it; here the policy goes on from where it is. With `keep: best` the
-answers of the largest reward are kept, as in RAFT: Reward rAnked FineTuning, arXiv:2304.06767.
+answers of the largest reward are kept, as in RAFT: Reward rAnked FineTuning, arXiv:2304.06767. With `mix`
+demonstrations of other data are trained on beside them.
 """
 
 import math
@@ -12,8 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from slipstream.config import RunConfig
-from slipstream.config.stages import DistillationStage, RejectionSamplingStage
+from slipstream.config.stages import VerifiedStage
 from slipstream.learner.policy.model import Policy
+from slipstream.learner.stages.mixed import Demonstrations, Mixed, prompt_text
 from slipstream.learner.stages.supervised import Fitting, Pair, Progress, epochs_of, fit, steps_of, written
 from slipstream.learner.training.rewards import task_reward
 from slipstream.rpc.errors import SlipstreamError
@@ -43,15 +45,18 @@ class VerifiedTraining:
         self,
         policy: Policy,
         config: RunConfig,
-        stage: RejectionSamplingStage | DistillationStage,
+        stage: VerifiedStage,
         *,
         translate: Callable[[Group, Completion], Pair | None] | None = None,
+        mixed: Mixed | None = None,
     ) -> None:
-        """`translate` brings another model's answer to this policy; None where it does not fit."""
+        """`translate` brings another model's answer to this policy; None where it does not fit. `mixed` draws
+        the demonstrations of a stage that has a mix."""
         self._policy = policy
         self._config = config
         self._stage = stage
         self._translate = translate or _as_sampled
+        self._mixed = mixed
 
     def learn(
         self,
@@ -81,9 +86,11 @@ class VerifiedTraining:
             counts["unfit"] = len(found) - len(pairs)
         if not pairs:
             raise NothingKept(_why_nothing(counts, reward, stage.least_reward))
-        steps = steps_of(len(pairs), batch_size=stage.batch_size, epochs=stage.epochs)
+        others = self._demonstrations(version, pairs, counts)
+        trained = [*pairs, *others.pairs]
+        steps = steps_of(len(trained), batch_size=stage.batch_size, epochs=stage.epochs)
         seed = self._config.seed + version
-        batches = epochs_of(pairs, batch_size=stage.batch_size, epochs=stage.epochs, seed=seed)
+        batches = epochs_of(trained, batch_size=stage.batch_size, epochs=stage.epochs, seed=seed)
         settings = Fitting(
             steps=steps,
             learning_rate=stage.learning_rate,
@@ -91,12 +98,24 @@ class VerifiedTraining:
         )
         loss = fit(self._policy, batches, settings, report=report, stopped=stopped)
         return Learned(
-            rows=[_row(group, answer) for group, answer in kept],
+            rows=[*(_row(group, answer) for group, answer in kept), *others.rows],
             counts=counts,
             steps=steps,
             loss=loss,
-            tokens=stage.epochs * sum(sum(pair.answer.mask) for pair in pairs),
+            tokens=stage.epochs * _tokens(trained),
         )
+
+    def _demonstrations(self, version: int, kept: Sequence[Pair], counts: dict[str, int]) -> Demonstrations:
+        """Those of the round; counts the sequences and the tokens of each origin, in one pass over them."""
+        if self._mixed is None:
+            return Demonstrations()
+        drawn = self._mixed.draw(version, answers=len(kept))
+        counts["demonstrations"] = len(drawn.pairs)
+        counts["kept_tokens"] = _tokens(kept)
+        counts["demonstration_tokens"] = _tokens(drawn.pairs)
+        if drawn.unfit:
+            counts["unfit"] = counts.get("unfit", 0) + drawn.unfit
+        return drawn
 
 
 def keep_verified(
@@ -161,6 +180,11 @@ def translation(student: Tokens, *, same_tokens: bool) -> Callable[[Group, Compl
     return translate
 
 
+def _tokens(pairs: Sequence[Pair]) -> int:
+    """Tokens that are learned."""
+    return sum(sum(pair.answer.mask) for pair in pairs)
+
+
 def _as_sampled(group: Group, answer: Completion) -> Pair:
     return Pair(prompt_token_ids=group.prompt_token_ids, answer=answer)
 
@@ -189,15 +213,10 @@ def _why_nothing(counts: Mapping[str, int], reward: str, least: float | None) ->
 
 def _row(group: Group, answer: Completion) -> dict[str, object]:
     return {
-        "prompt": prompt_text(group),
+        "origin": "sampled",
+        "prompt": prompt_text(group.prompt),
         "answer": answer.text,
         "prompt_token_ids": list(group.prompt_token_ids),
         "token_ids": list(answer.token_ids),
         "rewards": {reward.name: reward.value for reward in answer.rewards},
     }
-
-
-def prompt_text(group: Group) -> object:
-    """A prompt as it is written down for people: text, or a list of messages."""
-    prompt = group.prompt
-    return prompt.text or [{"role": turn.role, "content": turn.content} for turn in prompt.messages]

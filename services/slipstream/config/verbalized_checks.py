@@ -1,0 +1,48 @@
+"""What `rollout.sampling: verbalized` cannot do, by what the run or its stage trains on."""
+
+from collections.abc import Iterator
+
+from slipstream.config.problem import Problem
+from slipstream.config.schema import RunConfig
+from slipstream.config.stages import PreferenceStage, SampledStage
+
+KEY = "rollout.sampling"
+
+
+def verbalized(config: RunConfig) -> Iterator[Problem]:
+    """Problems of asking for several candidates at once, for a run or for one stage of it."""
+    if config.rollout.sampling != "verbalized":
+        return
+    if not config.stages:
+        yield from _trains_generations(config)
+    elif len(config.stages) == 1 and isinstance(config.stages[0], SampledStage):
+        yield from _trains_candidates(config, config.stages[0])
+
+
+def _trains_generations(config: RunConfig) -> Iterator[Problem]:
+    if config.evaluation.sampling != "verbalized":
+        yield Problem(
+            key=KEY,
+            reason="is `verbalized`, so the policy is trained behind the instruction that asks for "
+            "candidates, and evaluation.sampling is `plain`: the accuracy is that of another prompt",
+            remedy="set evaluation.sampling to `verbalized` to measure what is trained",
+            severity="note",
+        )
+
+
+def _trains_candidates(config: RunConfig, stage: SampledStage) -> Iterator[Problem]:
+    if isinstance(stage, PreferenceStage) and stage.ranked_by == "demonstrations":
+        yield Problem(
+            key=KEY,
+            reason="is `verbalized`, and self-play (ranked_by `demonstrations`) tells demonstrations from "
+            "what the policy answers to the prompt itself, not to another one",
+            remedy="set it to `plain`, or rank by `verifier` or `model`",
+        )
+    candidates, size = config.rollout.candidates, config.rollout.group_size
+    if candidates > size:
+        yield Problem(
+            key="rollout.candidates",
+            reason=f"is {candidates}, and a group has {size} answers (rollout.group_size): the others of a "
+            "generation would be thrown away",
+            remedy=f"set it to at most {size}, or raise rollout.group_size",
+        )
