@@ -52,7 +52,7 @@ def in_effect(spec: Any, field: str) -> object:
     if isinstance(spec, Distillation) and field == "forward_share":
         return spec.shares[0]
     if isinstance(spec, Dppo) and field == "top_k":
-        return spec.resolved_top_k
+        return spec.resolved_top_k or None
     if isinstance(spec, Dppo) and field in ("limit_low", "limit_high"):
         return spec.limits[field == "limit_high"]
     return getattr(spec, field)

@@ -169,7 +169,7 @@ def start_vllm(
     )
 
 
-def _turn(output: Any, *, top_k: int) -> Turn:
+def _turn(output: Any, *, top_k: int = 0) -> Turn:
     if output.finish_reason not in FINISH_REASONS:
         raise EngineDied(f"vLLM ended a request with {output.finish_reason!r}")
     token_ids = tuple(output.token_ids)

@@ -18,9 +18,9 @@ class RolloutTop:
     """What the policy that sampled a row would rather have said, nats."""
 
     ids_TK: torch.Tensor
-    """Its likeliest tokens at each position."""
+    """Its likeliest tokens at each position, int32."""
     logprobs_TK: torch.Tensor
-    """Their logprobs under it."""
+    """Their logprobs under it, float32."""
 
 
 def top_of_row(completions: Sequence[Completion], device: torch.device) -> RolloutTop:
@@ -30,7 +30,7 @@ def top_of_row(completions: Sequence[Completion], device: torch.device) -> Rollo
     """
     known = [c.top_logprobs for c in completions if c.top_logprobs is not None]
     assert len(known) == len(completions), "require_top_logprobs sees to it"
-    ids = np.concatenate([matrix(top.ids, "<u4", top.top_k) for top in known]).astype(np.int64)
+    ids = np.concatenate([matrix(top.ids, "<u4", top.top_k) for top in known]).astype(np.int32)
     logprobs = np.concatenate([matrix(top.logprobs, "<f4", top.top_k) for top in known])
     return RolloutTop(
         ids_TK=torch.from_numpy(ids).to(device), logprobs_TK=torch.from_numpy(logprobs).to(device)
