@@ -1,5 +1,6 @@
 """The rollouts' likeliest tokens from the bytes of a completion to the mask of the loss."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,7 +15,13 @@ from slipstream.learner.batches.rows import empty_row, make_row
 from slipstream.learner.batches.top_logprobs import require_top_logprobs
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.training.step import TrainingStep
+from slipstream.rollout.emulated_engine import EmulatedEngine
+from slipstream.rollout.engine import Sampling, Turn
+from slipstream.rollout.environment import SingleTurn
+from slipstream.rpc import codec
+from slipstream.rpc.group_checks import check_group, parse_group
 from slipstream.types import Completion, Group, TopLogprobs
+from slipstream.v1 import types_pb2
 
 CPU = torch.device("cpu")
 TOP_K = 3
@@ -276,3 +283,31 @@ def test_the_policys_logprobs_of_top_tokens_are_constants(new_policy: Callable[[
     assert not now.constants_TK.requires_grad
     assert now.logprobs_T.requires_grad
     assert forward.without_gradient(policy, row).constants_TK is None  # no other pass pays for them
+
+
+def test_what_the_emulated_engine_samples_goes_over_the_wire_into_a_step(policy: Policy) -> None:
+    config = configured("rollout.engine=emulated", "rollout.emulated.median_seconds=0.01")
+    engine = EmulatedEngine(config)
+
+    async def sample() -> Group:
+        await engine.commit(0)
+        sampling = Sampling(temperature=1.0, max_tokens=5, top_logprobs=TOP_K)
+
+        async def ask(token_ids: tuple[int, ...]) -> Turn:
+            return await engine.sample(token_ids, sampling)
+
+        prompt = group().prompt
+        answers = [await SingleTurn().run(prompt, (3, 4), ask) for _ in range(2)]
+        scored = [
+            replace(a, rewards=completion(reward=r).rewards) for a, r in zip(answers, (1, 0), strict=True)
+        ]
+        return group(*scored)
+
+    sent = codec.group_to_proto(asyncio.run(sample())).SerializeToString()
+    check_group(parse_group(sent), 99)
+    received = codec.group_from_proto(types_pb2.Group.FromString(sent))
+    by_hand = divergences(policy, [received], name="topk_tv", temperature=1.0)
+    metrics = TrainingStep(policy, config).train([received], version=0).metrics
+    share = metrics["out_of_band_fraction_low"] + metrics["out_of_band_fraction_high"]
+    assert share == pytest.approx(sum(distance > LIMIT for distance, _ in by_hand) / 10)
+    assert share > 0

@@ -140,7 +140,9 @@ def _list(source: str, errors: Sequence[Problem]) -> str:
 
 def _lines(numbers: DerivedNumbers) -> list[tuple[str, str]]:
     top = numbers.top_logprobs
-    size = f"{TOP_BYTES * top:,} bytes a sampled token; a group at most {numbers.group_bytes / MIB:,.3g} MiB"
+    size = (
+        f"{TOP_BYTES * top:,} bytes a sampled token; a group at most {-(-numbers.group_bytes // MIB):,} MiB"
+    )
     return [
         ("groups per step", f"{numbers.groups_per_step:,}"),
         ("completions per step", f"{numbers.completions_per_step:,}"),
