@@ -11,7 +11,7 @@ from slipstream.learner.policy.chosen import logprobs_beside
 from torch.utils._python_dispatch import TorchDispatchMode
 
 TOKENS, HIDDEN, VOCABULARY = 6_000, 16, 2_000
-MOST_BYTES = 40
+MOST_BYTES = 50
 """Of a token and one of its likeliest tokens; docs/algorithms.md says so."""
 
 
