@@ -169,6 +169,33 @@ def test_the_top_tokens_drop_what_the_sampled_one_alone_does_not_show(
     assert clipped[f"binary_{divergence}"] < clipped[f"topk_{divergence}"]
 
 
+def test_a_sampled_token_among_the_likeliest_counts_once(new_policy: Callable[[], Policy]) -> None:
+    # mu gives the sampled token .1 more than pi, and all others less in proportion: D = .1; twice it is more
+    policy = new_policy()
+    with torch.no_grad():
+        pi_V = distributions(policy, (3, 4), completion((8,)), 1.0)[0].exp()
+    mu_V = pi_V * (0.9 - pi_V[8]) / (1 - pi_V[8])
+    mu_V[8] = pi_V[8] + 0.1
+    top = mu_V.log().topk(TOP_K)
+    assert 8 in top.indices.tolist()
+    bad = replace(
+        completion((8,), logprobs=(float(mu_V[8].log()),), reward=0.0),
+        top_logprobs=TopLogprobs(
+            top_k=TOP_K,
+            ids=top.indices.numpy().astype("<u4").tobytes(),
+            logprobs=top.values.numpy().astype("<f4").tobytes(),
+        ),
+    )
+    (whole,) = with_top_logprobs(
+        [group(completion((9,)), bad)], policy, top_k=TOP_K, temperature=1.0, noise=0.0
+    )
+    groups = [replace(whole, completions=(whole.completions[0], bad))]
+    for limit, dropped in ((0.105, 0.0), (0.095, 0.5)):
+        objective = {"kind": "dppo", "divergence": "topk_tv", "top_k": TOP_K, "limit_low": limit}
+        metrics = TrainingStep(new_policy(), configured(objective=objective)).train(groups, version=0).metrics
+        assert metrics["clip_fraction_low"] == dropped
+
+
 def test_what_the_sampling_policy_itself_says_is_no_distance(new_policy: Callable[[], Policy]) -> None:
     groups = batch(new_policy(), noise=0.0)
     distances = divergences(new_policy(), groups, name="topk_kl", temperature=1.0)
