@@ -159,6 +159,43 @@ class TeacherLogprobs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TopLogprobs:
+    """The likeliest tokens at each sampled token of a completion, under the policy that sampled it.
+
+    The bytes are little-endian, row-major. Tokens that an environment put in have no row. Errors: ValueError
+    when the bytes are not whole rows.
+    """
+
+    top_k: int
+    """Likeliest tokens at each position, 1 at least."""
+    ids: bytes = field(repr=False)
+    """[sampled tokens, top_k] uint32."""
+    logprobs: bytes = field(repr=False)
+    """[sampled tokens, top_k] float32, nats, after temperature; -inf for a token that cannot be sampled."""
+
+    def __post_init__(self) -> None:
+        sizes = len(self.ids), len(self.logprobs)
+        if self.top_k < 1 or sizes[0] != sizes[1] or sizes[0] % (4 * self.top_k):
+            raise ValueError(
+                f"top logprobs: got {sizes[0]} bytes of ids and {sizes[1]} of logprobs with top_k "
+                f"{self.top_k}, needs as many of both, 4 for each of at least one token at a position"
+            )
+
+    @property
+    def tokens(self) -> int:
+        """Sampled tokens covered."""
+        return len(self.ids) // (4 * self.top_k)
+
+    def followed_by(self, later: "TopLogprobs") -> "TopLogprobs":
+        """These, and those of a later turn. Errors: ValueError for another top_k."""
+        if self.top_k != later.top_k:
+            raise ValueError(
+                f"top logprobs: two turns of one completion have top_k {self.top_k} and {later.top_k}"
+            )
+        return replace(self, ids=self.ids + later.ids, logprobs=self.logprobs + later.logprobs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
     """One sampled answer. `logprobs` (nats), `mask` and the spans run parallel to `token_ids`.
 
@@ -176,6 +213,8 @@ class Completion:
     """Of prompt and completion, where the engine was asked for them."""
     teacher: TeacherLogprobs | None = None
     """Of the completion, where a learner has asked a teacher."""
+    top_logprobs: TopLogprobs | None = None
+    """Of the sampled tokens, where the objective reads them."""
 
     def __post_init__(self) -> None:
         lengths = {len(self.token_ids), len(self.logprobs), len(self.mask)}
@@ -188,6 +227,11 @@ class Completion:
             raise ValueError(
                 f"completion: the teacher's logprobs are of {self.teacher.tokens} tokens, and there are "
                 f"{len(self.token_ids)}"
+            )
+        if self.top_logprobs is not None and self.top_logprobs.tokens != sum(self.mask):
+            raise ValueError(
+                f"completion: top logprobs of {self.top_logprobs.tokens} tokens, and the policy sampled "
+                f"{sum(self.mask)}"
             )
         position = 0
         for span in self.spans:

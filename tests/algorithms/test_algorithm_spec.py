@@ -34,6 +34,7 @@ from slipstream.algorithms.spec import (
     Sapo,
     Tis,
     band,
+    top_logprobs_of,
 )
 
 ADVANTAGE: TypeAdapter[Advantage] = TypeAdapter(Annotated[Advantage, Field(discriminator="kind")])
@@ -220,3 +221,14 @@ def test_every_preset_describes_its_band_weights_and_source(name: str) -> None:
         "A =",
     ):
         assert part in text
+
+
+def test_top_k_belongs_to_the_divergences_over_top_tokens() -> None:
+    assert [Dppo(divergence=name).resolved_top_k for name in ("binary_tv", "binary_kl")] == [0, 0]
+    assert [Dppo(divergence=name).resolved_top_k for name in ("topk_tv", "topk_kl")] == [20, 20]
+    assert Dppo(divergence="topk_kl", top_k=7).resolved_top_k == 7
+    assert [top_logprobs_of(objective) for objective in (Cispo(), Dppo(divergence="topk_tv"))] == [0, 20]
+    with pytest.raises(ValueError, match=r"dppo\.top_k: got 7, and binary_tv looks at the sampled"):
+        Dppo(top_k=7)
+    with pytest.raises(ValueError, match=r"dppo\.top_k"):
+        Dppo(divergence="topk_tv", top_k=0)

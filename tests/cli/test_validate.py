@@ -369,6 +369,25 @@ def test_a_trust_region_is_not_called_a_band(job: Path, capsys: pytest.CaptureFi
     assert "band of the ratio" not in out
 
 
+def test_top_logprobs_are_shown_with_their_size_and_refused_beyond_the_vocabulary(
+    job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["validate", str(job), "--set", "algorithm.preset=dppo_tv"]) == 0
+    assert "top logprobs" not in capsys.readouterr().out
+    top = "algorithm.objective={kind: dppo, divergence: topk_tv, top_k: 3}"
+    assert main(["validate", str(job), "--set", top]) == 0
+    assert re.search(
+        r"top logprobs +of 3 tokens, 24 bytes a sampled token; a group at most 1 MiB\n",
+        capsys.readouterr().out,
+    )
+    settings = json.loads((job.parent / "model" / "config.json").read_text())
+    size = settings["vocab_size"]
+    assert main(["validate", str(job), "--set", top.replace("3}", f"{size}}}")]) == 0
+    capsys.readouterr()
+    more = complaint(capsys, job, top.replace("3}", f"{size + 1}}}"))
+    assert f"algorithm.objective.top_k: is {size + 1}, and the model has {size} tokens" in more
+
+
 def test_verbalized_sampling_is_remarked_on_where_it_cannot_work(
     job: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -21,9 +21,9 @@ def problems(*overrides: str) -> list[Problem]:
         (["algorithm.objective.kind=pg"], "algorithm.objective", "has no ratio"),
         (["algorithm.objective.kind=rspo", *FRESH], "algorithm.objective", "is dense"),
         (
-            ["algorithm.objective={kind: dppo, divergence: topk_kl}"],
-            "algorithm.objective.divergence",
-            "use binary_kl",
+            ["algorithm.objective={kind: dppo, divergence: topk_kl, top_k: 100}"],
+            "algorithm.objective.top_k",
+            "the model has 99 tokens",
         ),
         (["algorithm.preset=2grpo", "rollout.group_size=8"], "rollout.group_size", "groups of 2"),
         (

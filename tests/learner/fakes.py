@@ -11,6 +11,7 @@ import torch
 from slipstream.config import RunConfig, TinyModel, parse_config
 from slipstream.learner.broadcast.publisher import Published
 from slipstream.learner.checkpoints.checkpoint import CheckpointWriter, State
+from slipstream.learner.policy.model import Policy
 from slipstream.learner.ranks.ranks import Alone
 from slipstream.learner.training.record import StepResult
 from slipstream.learner.training.state import collect
@@ -30,6 +31,7 @@ from slipstream.types import (
     Prompt,
     Reward,
     TeacherLogprobs,
+    TopLogprobs,
     VersionSpan,
 )
 
@@ -126,6 +128,36 @@ def with_lessons(groups: Sequence[Group], *, top_k: int, seed: int = 0) -> list[
     return [
         replace(g, completions=tuple(replace(c, teacher=lesson(c)) for c in g.completions)) for g in groups
     ]
+
+
+def with_top_logprobs(
+    groups: Sequence[Group], policy: Policy, *, top_k: int, temperature: float, noise: float, seed: int = 0
+) -> list[Group]:
+    """The groups as a policy sampled them whose logits differ by `noise` from this one's: logprobs, and the
+    `top_k` likeliest tokens at each sampled one."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def sampled(group: Group, completion: Completion) -> Completion:
+        ids = torch.tensor([[*group.prompt_token_ids, *completion.token_ids]])
+        with torch.no_grad():
+            logits_TV = policy.model(input_ids=ids, use_cache=False).logits[0].float()
+        logits_TV = logits_TV[len(group.prompt_token_ids) - 1 : -1]
+        logits_TV = logits_TV + noise * torch.randn(logits_TV.shape, generator=generator)
+        logprobs_TV = (logits_TV / temperature).log_softmax(dim=1)
+        own_T = logprobs_TV.gather(1, torch.tensor(completion.token_ids)[:, None])[:, 0]
+        mask_T = torch.tensor(completion.mask, dtype=torch.bool)
+        top = logprobs_TV[mask_T].topk(top_k, dim=1)
+        return replace(
+            completion,
+            logprobs=tuple(torch.where(mask_T, own_T, 0.0).tolist()),
+            top_logprobs=TopLogprobs(
+                top_k=top_k,
+                ids=top.indices.numpy().astype("<u4").tobytes(),
+                logprobs=top.values.numpy().astype("<f4").tobytes(),
+            ),
+        )
+
+    return [replace(g, completions=tuple(sampled(g, c) for c in g.completions)) for g in groups]
 
 
 def silent_log() -> Log:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from learner.fakes import completion, config_with, contrast, group, with_lessons
+from learner.fakes import completion, config_with, contrast, group, with_lessons, with_top_logprobs
 from slipstream.config import RunConfig
 from slipstream.learner.broadcast.snapshot import Snapshot
 from slipstream.learner.checkpoints.checkpoint import CheckpointWriter, State, read_state
@@ -42,6 +42,7 @@ CASES = {
         "algorithm.kl_cov={share: 0.2}",
     ),
     "distillation": ("algorithm.distillation={kind: mixed, top_k: 4, reward_weight: 0.5}",),
+    "top logprobs": ("algorithm.objective={kind: dppo, divergence: topk_kl, top_k: 3, limit_low: 0.1}",),
     "kl in the reward": ("algorithm.kl.placement=reward", "algorithm.kl.coefficient=0.1"),
 }
 """Overrides of the configuration."""
@@ -128,7 +129,12 @@ def main() -> None:
 def compare(ranks: Any, model: Path, folder: Path, case: str) -> None:
     """Write the gradient of this number of ranks."""
     training = make(configured(model, *CASES[case]), ranks)
-    batch = with_lessons(groups(1), top_k=4) if case == "distillation" else groups(1)
+    batch = groups(1)
+    if case == "distillation":
+        batch = with_lessons(batch, top_k=4)
+    elif case == "top logprobs":
+        policy = load_policy(model, source=model, device=CPU, dtype=torch.float32)
+        batch = with_top_logprobs(batch, policy, top_k=3, temperature=1.0, noise=1.0)
     found = gradient(training, batch)
     if ranks.rank == 0:
         torch.save(found, folder / f"{case}-{ranks.size}.pt")

@@ -178,6 +178,10 @@ def test_the_tiny_tokenizer_has_one_token_a_character_and_gives_back_the_text() 
     assert tokenizer("é")["input_ids"] == [tokenizer.unk_token_id]
 
 
+def test_the_tiny_model_says_how_many_tokens_it_has() -> None:
+    assert len(make_tokenizer(max_tokens=16)) == TINY.vocabulary_size
+
+
 def test_the_tiny_model_is_the_configured_one(policy: Policy) -> None:
     config = policy.model.config
     assert (config.num_hidden_layers, config.hidden_size) == (TINY.layers, TINY.width)

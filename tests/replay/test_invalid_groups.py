@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import struct
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -42,6 +43,13 @@ def of_second(change: Callable[[types_pb2.Completion], object]) -> Spoil:
 
 def void(_: object) -> None:
     return None
+
+
+def with_top(top_k: int, ids: list[int], logprobs: list[float]) -> Spoil:
+    """The second completion, of three sampled tokens, with these likeliest tokens."""
+    packed_ids, packed_logprobs = struct.pack(f"<{len(ids)}I", *ids), struct.pack(f"<{len(ids)}f", *logprobs)
+    top = types_pb2.TopLogprobs(top_k=top_k, ids=packed_ids, logprobs=packed_logprobs)
+    return of_second(lambda c: c.top_logprobs.CopyFrom(top))
 
 
 FAULTS: dict[str, tuple[Spoil, str]] = {
@@ -116,6 +124,22 @@ FAULTS: dict[str, tuple[Spoil, str]] = {
             )
         ),
         "completion 1: routed experts of 6 tokens, and prompt and completion have 5",
+    ),
+    "top logprobs of fewer tokens than were sampled": (
+        with_top(1, [1, 2], [-1.0, -1.0]),
+        "completion 1: top logprobs of 2 tokens, and the policy sampled 3",
+    ),
+    "top logprobs of tokens outside the vocabulary": (
+        with_top(1, [1, VOCABULARY, 2], [-1.0] * 3),
+        "completion 1: token 100, and the largest token id of the model is 99",
+    ),
+    "a top logprob that is NaN": (
+        with_top(1, [1, 2, 3], [-1.0, NAN, -1.0]),
+        "completion 1: top logprob nan; a logprob is a number, and at most 0",
+    ),
+    "top logprobs of one token twice": (
+        with_top(2, [1, 2, 1, 1, 1, 2], [-0.5, -3.0, -0.5, -0.5, -0.5, -INFINITY]),
+        "completion 1: top logprobs whose probabilities add up to 1.21 at one token",
     ),
 }
 IN_REDIS_ONLY = {

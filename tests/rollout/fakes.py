@@ -5,7 +5,7 @@ import functools
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import grpc
@@ -15,7 +15,7 @@ from slipstream.rpc import codec
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.server import start_server
 from slipstream.telemetry.metrics import Metrics
-from slipstream.types import FinishReason, Group, Lease, Prompt, VersionSpan
+from slipstream.types import FinishReason, Group, Lease, Prompt, TopLogprobs, VersionSpan
 from slipstream.v1 import learner_pb2, replay_pb2, types_pb2, verifier_pb2
 from slipstream.v1.learner_pb2_grpc import FleetServicer
 from slipstream.v1.replay_pb2_grpc import ReplayServicer
@@ -116,7 +116,12 @@ class FakeEngine:
         except asyncio.CancelledError:
             self.cancelled.append(prompt_token_ids)
             raise
-        return turn([5, 6, 7], (self.version, 3))
+        sampled = turn([5, 6, 7], (self.version, 3))
+        if not sampling.top_logprobs:
+            return sampled
+        nothing = bytes(4 * 3 * sampling.top_logprobs)
+        top = TopLogprobs(top_k=sampling.top_logprobs, ids=nothing, logprobs=nothing)
+        return replace(sampled, top_logprobs=top)
 
     async def weigh(self, prompt_token_ids: tuple[int, ...], candidates: tuple[int, ...]) -> list[float]:
         self.weighed.append(prompt_token_ids)

@@ -87,9 +87,15 @@ class Live:
         return self.version
 
     async def sample(
-        self, prompt: tuple[int, ...] = PROMPT, *, temperature: float = 1.0, max_tokens: int = 16
+        self,
+        prompt: tuple[int, ...] = PROMPT,
+        *,
+        temperature: float = 1.0,
+        max_tokens: int = 16,
+        top_logprobs: int = 0,
     ) -> Turn:
-        return await self.engine.sample(prompt, Sampling(temperature=temperature, max_tokens=max_tokens))
+        sampling = Sampling(temperature=temperature, max_tokens=max_tokens, top_logprobs=top_logprobs)
+        return await self.engine.sample(prompt, sampling)
 
 
 def start_live(directory: Path, *overrides: str, experts: int = 0, place: Place | None = None) -> Live:

@@ -72,6 +72,7 @@ async def room(
     serving: bool = True,
     drain_seconds: float = 0.0,
     patience_seconds: float = 2.0,
+    top_logprobs: int = 0,
     **sections: Any,
 ) -> AsyncIterator[Room]:
     config = small_config(**sections)
@@ -93,7 +94,7 @@ async def room(
             replay=ReplayClient(channel, config, worker_id="w", patience_seconds=patience_seconds),
             verifier=VerifierClient(channel, config),
             served=served,
-            sampling=Sampling(temperature=1.0, max_tokens=8),
+            sampling=Sampling(temperature=1.0, max_tokens=8, top_logprobs=top_logprobs),
             max_groups=max_groups,
             group_timeout_seconds=config.rollout.group_timeout_seconds,
             heartbeat_seconds=config.replay.heartbeat_seconds,
@@ -145,6 +146,19 @@ async def test_answers_to_held_out_prompts_are_not_among_the_lengths_generated_f
         await until(lambda: here.replay.inserted)
         assert metric(here.metrics, "tokens_generated_total") > 0
         assert metric(here.metrics, "completion_tokens_count", kind="generated") == 0
+
+
+@scenario
+async def test_top_logprobs_reach_replay_with_what_trains_and_not_with_evaluations() -> None:
+    leases = [lease(0), replace(lease(1), purpose=Purpose.EVALUATION)]
+    async with room(leases, top_logprobs=4) as here:
+        await until(lambda: len(here.replay.inserted) == 2)
+        found = {
+            group.group_id: [completion.top_logprobs for completion in group.completions]
+            for group in here.replay.inserted
+        }
+    assert [(top.tokens, top.top_k) for top in found["g0"] if top] == [(3, 4)] * 2
+    assert found["g1"] == [None, None]
 
 
 @scenario

@@ -3,8 +3,10 @@
 import asyncio
 import math
 import time
+from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 from rollout.fakes import scenario, small_config
@@ -50,6 +52,37 @@ async def test_a_turn_is_as_long_as_asked_with_the_logprob_of_its_uniform_choice
     assert turn.finish_reason is FinishReason.LENGTH
     assert turn.logprobs == (-math.log(10),) * 10
     assert [(s.version, s.start, s.end) for s in turn.spans] == [(3, 0, 10)]
+
+
+@pytest.mark.parametrize("top_k", [1, 4, 10, 20])
+def test_top_logprobs_are_those_of_the_uniform_choice(top_k: int) -> None:
+    async def play() -> Turn:
+        here = engine(median=0.01)
+        await here.commit(3)
+        return await here.sample((1, 2), replace(SAMPLING, top_logprobs=top_k))
+
+    turn = asyncio.run(play())
+    top = turn.top_logprobs
+    assert top is not None
+    assert (top.tokens, top.top_k) == (10, top_k)
+    ids = np.frombuffer(top.ids, "<u4").reshape(10, top_k)
+    logprobs = np.frombuffer(top.logprobs, "<f4").reshape(10, top_k)
+    assert (np.diff(logprobs[:, :10], axis=1) <= 0).all()  # likeliest first
+    for own, logprob, ids_K, logprobs_K in zip(turn.token_ids, turn.logprobs, ids, logprobs, strict=True):
+        found = dict(zip(ids_K.tolist(), logprobs_K.tolist(), strict=True))
+        assert len(found) == top_k
+        assert max(found) < 99  # a token of the tiny model
+        assert found.get(own, logprob) == pytest.approx(logprob)
+        assert sum(map(math.exp, found.values())) == pytest.approx(min(top_k, 10) / 10)
+    if top_k >= 10:
+        assert set(turn.token_ids) <= set(ids[0].tolist())
+
+
+@scenario
+async def test_top_logprobs_that_nobody_asked_for_are_not_made() -> None:
+    here = engine(median=0.01)
+    await here.commit(3)
+    assert (await here.sample((1, 2), SAMPLING)).top_logprobs is None
 
 
 @scenario

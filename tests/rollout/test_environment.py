@@ -6,7 +6,15 @@ import pytest
 from rollout.fakes import prompt, scenario, turn
 from slipstream.rollout.engine import Turn
 from slipstream.rollout.environment import Episode, Sample, SingleTurn
-from slipstream.types import Completion, FinishReason, Prompt, RoutedExperts, RoutingMismatch, VersionSpan
+from slipstream.types import (
+    Completion,
+    FinishReason,
+    Prompt,
+    RoutedExperts,
+    RoutingMismatch,
+    TopLogprobs,
+    VersionSpan,
+)
 
 
 class Calculator:
@@ -90,6 +98,37 @@ def test_turns_whose_experts_do_not_fit_together_are_refused() -> None:
     later = RoutedExperts(tokens=1, layers=2, top_k=1, id_bytes=1, ids=b"12")
     with pytest.raises(RoutingMismatch, match="two turns of one completion"):
         episode.add(replace(turn([3], (2, 1)), routed_experts=later))
+
+
+def with_top(turn: Turn, first: int, top_k: int = 2) -> Turn:
+    """The turn with numbered top logprobs, a byte a number."""
+    payload = bytes(range(first, first + 4 * top_k * len(turn.token_ids)))
+    return replace(turn, top_logprobs=TopLogprobs(top_k=top_k, ids=payload, logprobs=payload))
+
+
+@scenario
+async def test_sampled_tokens_keep_their_top_logprobs_over_turns_and_observations_have_none() -> None:
+    turns = [with_top(turn([10, 11, 12], (5, 3)), 0), with_top(turn([20, 21], (6, 2)), 100)]
+
+    async def sample(token_ids: tuple[int, ...]) -> Turn:
+        return turns.pop(0)
+
+    completion = await Calculator().run(prompt(), (1, 2), sample)
+    assert completion.mask == (1, 1, 1, 0, 0, 1, 1)
+    assert completion.top_logprobs is not None
+    assert (completion.top_logprobs.tokens, completion.top_logprobs.top_k) == (5, 2)
+    expected = bytes([*range(24), *range(100, 116)])
+    assert (completion.top_logprobs.ids, completion.top_logprobs.logprobs) == (expected, expected)
+
+
+def test_turns_whose_top_logprobs_do_not_fit_together_are_refused() -> None:
+    episode = Episode()
+    episode.add(with_top(turn([1, 2], (2, 2)), 0))
+    with pytest.raises(ValueError, match="two turns of one completion have top_k 2 and 3"):
+        episode.add(with_top(turn([3], (2, 1)), 0, top_k=3))
+    episode.add(turn([4], (2, 1)))  # without any
+    with pytest.raises(ValueError, match="top logprobs of 2 tokens, and the policy sampled"):
+        episode.completion()
 
 
 def test_an_observation_before_any_turn_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""The experts of a finished vLLM output become the bytes of a turn."""
+"""The experts and the top logprobs of a finished vLLM output become the bytes of a turn."""
 
 from types import SimpleNamespace
 
@@ -30,3 +30,30 @@ def test_experts_are_taken_over_in_their_order_and_width(kind: type[np.generic],
 
 def test_an_output_without_experts_is_a_turn_without() -> None:
     assert _turn(output(None)).routed_experts is None
+
+
+def test_the_likeliest_tokens_stand_behind_the_sampled_one() -> None:
+    # two tokens: 7, which is the second likeliest, and 9, which is not among the likeliest two
+    flat = SimpleNamespace(
+        token_ids=[7, 4, 7, 9, 7, 4],
+        logprobs=[-1.5, -0.5, -1.5, -4.0, -0.25, -2.5],
+        start_indices=[0, 3],
+    )
+    finished = SimpleNamespace(
+        finish_reason="stop",
+        token_ids=[7, 9],
+        logprobs=flat,
+        weight_versions=[SimpleNamespace(version="3", start=0, end=2)],
+        routed_experts=None,
+    )
+    turn = _turn(finished, top_k=2)
+    assert turn.logprobs == (-1.5, -4.0)
+    top = turn.top_logprobs
+    assert top is not None
+    assert (top.tokens, top.top_k) == (2, 2)
+    assert np.frombuffer(top.ids, "<u4").tolist() == [4, 7, 7, 4]
+    assert np.frombuffer(top.logprobs, "<f4").tolist() == [-0.5, -1.5, -0.25, -2.5]
+
+
+def test_an_output_without_top_logprobs_is_a_turn_without() -> None:
+    assert _turn(output(None)).top_logprobs is None

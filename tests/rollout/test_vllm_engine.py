@@ -93,6 +93,38 @@ def test_logprobs_are_those_of_the_learner(live: Live, temperature: float) -> No
     live.play(play())
 
 
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_top_logprobs_are_the_likeliest_of_the_sampling_distribution(live: Live, temperature: float) -> None:
+    async def play() -> None:
+        policy = perturbed(live.policy, seed=12)
+        await live.serve(policy)
+        prompt = PROMPT[:20]
+        turns = await asyncio.gather(  # requests of one batch may ask for different numbers of them
+            *(
+                live.sample(prompt, temperature=temperature, max_tokens=30, top_logprobs=top_k)
+                for top_k in (0, 1, 5, 20)
+            )
+        )
+        assert turns[0].top_logprobs is None
+        for turn, top_k in zip(turns[1:], (1, 5, 20), strict=True):
+            top = turn.top_logprobs
+            assert top is not None
+            assert (top.tokens, top.top_k) == (len(turn.token_ids), top_k)
+            ids = torch.frombuffer(bytearray(top.ids), dtype=torch.int32).reshape(-1, top_k).long()
+            found = torch.frombuffer(bytearray(top.logprobs), dtype=torch.float32).reshape(-1, top_k)
+            with torch.no_grad():
+                logits = policy.model(torch.tensor([[*prompt, *turn.token_ids]])).logits[0].float()
+            own_TV = (logits[len(prompt) - 1 : -1] / temperature).log_softmax(dim=1)
+            torch.testing.assert_close(found, own_TV.gather(1, ids), rtol=0, atol=CLOSE)
+            torch.testing.assert_close(found, own_TV.topk(top_k, dim=1).values, rtol=0, atol=CLOSE)
+            sampled_TK = ids == torch.tensor(turn.token_ids)[:, None]
+            own_TK = torch.tensor(turn.logprobs)[:, None].expand(found.shape)
+            assert torch.equal(found[sampled_TK], own_TK[sampled_TK])
+            print(f"top {top_k}: {int(sampled_TK.any(1).sum())} of {len(turn.token_ids)} sampled among them")
+
+    live.play(play())
+
+
 @with_engine
 async def test_candidates_weigh_what_the_learner_gives_them(live: Live) -> None:
     policy = perturbed(live.policy, seed=11)

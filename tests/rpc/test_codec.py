@@ -21,6 +21,7 @@ from slipstream.types import (
     RoutedExperts,
     RoutingMismatch,
     TeacherLogprobs,
+    TopLogprobs,
     VersionSpan,
 )
 from slipstream.v1 import replay_pb2 as replay
@@ -62,14 +63,23 @@ def teacher_logprobs(draw: st.DrawFn, tokens: int) -> TeacherLogprobs:
 
 
 @st.composite
+def top_logprobs(draw: st.DrawFn, tokens: int) -> TopLogprobs:
+    top_k = draw(st.integers(1, 3))
+    size = 4 * tokens * top_k
+    ids, logprobs = (draw(st.binary(min_size=size, max_size=size)) for _ in range(2))
+    return TopLogprobs(top_k=top_k, ids=ids, logprobs=logprobs)
+
+
+@st.composite
 def completions(draw: st.DrawFn) -> Completion:
     lengths = draw(st.lists(st.integers(1, 4), max_size=3))
     ends = [sum(lengths[: i + 1]) for i in range(len(lengths))]
     size = sum(lengths)
+    mask = tuple(draw(st.lists(st.integers(0, 1), min_size=size, max_size=size)))
     return Completion(
         token_ids=tuple(draw(st.lists(st.integers(0, 2**31 - 1), min_size=size, max_size=size))),
         logprobs=tuple(draw(st.lists(SINGLES, min_size=size, max_size=size))),
-        mask=tuple(draw(st.lists(st.integers(0, 1), min_size=size, max_size=size))),
+        mask=mask,
         spans=tuple(
             VersionSpan(version=draw(COUNTS), start=end - length, end=end)
             for length, end in zip(lengths, ends, strict=True)
@@ -92,6 +102,7 @@ def completions(draw: st.DrawFn) -> Completion:
         ),
         routed_experts=draw(st.none() | routed_experts(size)) if size else None,
         teacher=draw(st.none() | teacher_logprobs(size)),
+        top_logprobs=draw(st.none() | top_logprobs(sum(mask))),
     )
 
 
@@ -138,6 +149,33 @@ def test_logprobs_of_a_teacher_that_do_not_fit_are_refused() -> None:
     )
     with pytest.raises(ValueError, match="the teacher's logprobs are of 2 tokens, and there are 1"):
         codec.completion_from_proto(completion)
+
+
+def test_top_logprobs_that_do_not_fit_are_refused() -> None:
+    for top_k, ids, logprobs in ((2, 16, 12), (2, 12, 12), (0, 0, 0), (-1, 4, 4)):
+        message = pb.TopLogprobs(top_k=top_k, ids=bytes(ids), logprobs=bytes(logprobs))
+        with pytest.raises(ValueError, match=f"got {ids} bytes of ids and {logprobs} of logprobs"):
+            codec.top_logprobs_from_proto(message)
+    two = pb.TopLogprobs(top_k=1, ids=bytes(8), logprobs=bytes(8))
+    with pytest.raises(ValueError, match="top logprobs of 2 tokens, and the policy sampled 1"):
+        codec.completion_from_proto(malformed_completion(mask=b"\1\0", top_logprobs=two))
+
+
+@pytest.mark.parametrize("top_k", [1, 20])
+def test_top_logprobs_take_8_bytes_for_each_of_them_and_nothing_where_there_are_none(top_k: int) -> None:
+    tokens = 400  # of which an environment has put in a half
+    plain = Completion(
+        token_ids=(7,) * tokens,
+        logprobs=(-1.0,) * tokens,
+        mask=(1, 0) * (tokens // 2),
+        spans=(VersionSpan(version=0, start=0, end=tokens),),
+        finish_reason=FinishReason.STOP,
+    )
+    nothing = bytes(4 * top_k * tokens // 2)
+    top = replace(plain, top_logprobs=TopLogprobs(top_k=top_k, ids=nothing, logprobs=nothing))
+    size, without = (codec.completion_to_proto(each).ByteSize() for each in (top, plain))
+    assert without - 9 * tokens < 40  # 9 bytes a token: id, logprob, mask
+    assert 0 < size - without - 8 * top_k * tokens // 2 < 20
 
 
 @settings(max_examples=40, deadline=None)

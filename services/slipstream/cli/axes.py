@@ -51,6 +51,8 @@ def in_effect(spec: Any, field: str) -> object:
         return spec.resolved_top_k
     if isinstance(spec, Distillation) and field == "forward_share":
         return spec.shares[0]
+    if isinstance(spec, Dppo) and field == "top_k":
+        return spec.resolved_top_k or None
     if isinstance(spec, Dppo) and field in ("limit_low", "limit_high"):
         return spec.limits[field == "limit_high"]
     return getattr(spec, field)
@@ -58,6 +60,8 @@ def in_effect(spec: Any, field: str) -> object:
 
 def _unread(spec: Any, field: str) -> bool:
     """Whether nothing would read the field, as the rest of the specification stands."""
+    if isinstance(spec, Dppo) and field == "top_k":
+        return not spec.needs_top_k
     return isinstance(spec, Kl) and field == "cap" and not spec.has_ratio
 
 

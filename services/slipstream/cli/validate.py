@@ -22,6 +22,7 @@ from slipstream.config import RunConfig
 from slipstream.config.checks import EXPERT_KEYS, DerivedNumbers, Problem, check_config, derived_numbers
 from slipstream.config.place import place
 from slipstream.config.stage_runs import stage_runs
+from slipstream.config.top_logprobs_checks import MIB, TOP_BYTES, beyond_vocabulary
 from slipstream.tasks import make_source
 
 
@@ -47,6 +48,7 @@ def _find(config: RunConfig, *, gpus: Literal["error", "note"]) -> list[Problem]
         *_reference(config),
         *_critic(config),
         *_dense(config, model),
+        *_vocabulary(config, model),
         *check_lora(config, model),
         *(model.problems if model else ()),
         *check_prompts(config, model),
@@ -103,6 +105,13 @@ def _dense(config: RunConfig, model: ModelFiles | None) -> Iterator[Problem]:
         yield Problem(key="model.path", reason=why, remedy="leave it out")
 
 
+def _vocabulary(config: RunConfig, model: ModelFiles | None) -> Iterator[Problem]:
+    """More likeliest tokens than a model has, as its config.json shows."""
+    top_k, size = config.algorithm.resolved_top_logprobs(), model.config.get("vocab_size") if model else None
+    if isinstance(size, int) and top_k > size:
+        yield beyond_vocabulary(top_k, size)
+
+
 def _reference(config: RunConfig) -> Iterator[Problem]:
     path = config.algorithm.reference.path
     if path is not None and not (path / "config.json").is_file():
@@ -130,6 +139,10 @@ def _list(source: str, errors: Sequence[Problem]) -> str:
 
 
 def _lines(numbers: DerivedNumbers) -> list[tuple[str, str]]:
+    top = numbers.top_logprobs
+    size = (
+        f"{TOP_BYTES * top:,} bytes a sampled token; a group at most {-(-numbers.group_bytes // MIB):,} MiB"
+    )
     return [
         ("groups per step", f"{numbers.groups_per_step:,}"),
         ("completions per step", f"{numbers.completions_per_step:,}"),
@@ -139,6 +152,7 @@ def _lines(numbers: DerivedNumbers) -> list[tuple[str, str]]:
             "staleness bound",
             f"mean {numbers.mean_staleness}, no token above {numbers.max_staleness} versions",
         ),
+        *([("top logprobs", f"of {top:,} tokens, {size}")] if top else []),
         ("completions in flight", f"at most {numbers.completions_in_flight:,}"),
         ("completions per evaluation", f"{numbers.evaluation_completions:,}"),
     ]

@@ -30,6 +30,7 @@ from slipstream.algorithms.spec import (
     Objective,
     Shaping,
     TopEntropy,
+    top_logprobs_of,
 )
 from slipstream.algorithms.telescope import Translation, translate
 from slipstream.config.reference import Reference, as_given
@@ -135,6 +136,10 @@ class AlgorithmConfig(BaseModel):
     def resolved_objective(self) -> Objective:
         """The objective that the run uses."""
         return self._axes().objective or self._preset().objective
+
+    def resolved_top_logprobs(self) -> int:
+        """Likeliest tokens whose logprobs rollouts bring with each sampled token; 0 where none are read."""
+        return top_logprobs_of(self.resolved_objective())
 
     def resolved_aggregation(self) -> AggregationName:
         """The aggregation that the run uses."""

@@ -7,7 +7,6 @@ from typing import Final
 from slipstream.algorithms.spec import (
     ONE_ADVANTAGE_PER_SEQUENCE,
     Difficulty,
-    Dppo,
     Entropy,
     Gae,
     Gdpo,
@@ -132,20 +131,14 @@ def _group_size(config: RunConfig) -> Iterator[Problem]:
         )
 
 
-def _not_in_a_run(config: RunConfig) -> Iterator[Problem]:
-    """Objectives whose inputs the run does not record; in a notebook they work."""
+def _without_router(config: RunConfig) -> Iterator[Problem]:
+    """Objectives whose inputs the model does not have."""
     objective, tiny = config.algorithm.resolved_objective(), config.model.tiny
     if isinstance(objective, Rspo) and tiny is not None and not tiny.experts:
         yield Problem(
             key="algorithm.objective",
             reason="rspo weighs by the shift of a router, and the tiny model is dense, without a router",
             remedy="set model.tiny.experts, for example to 8; or use gmpo, which rspo is without a router",
-        )
-    if isinstance(objective, Dppo) and objective.needs_top_k:
-        yield Problem(
-            key="algorithm.objective.divergence",
-            reason=f"is {objective.divergence}, and rollouts carry the logprob of the sampled token only",
-            remedy=f"use binary_{objective.divergence.rpartition('_')[2]}",
         )
 
 
@@ -325,7 +318,7 @@ ALGORITHM_CHECKS: Final[tuple[Callable[[RunConfig], Iterator[Problem]], ...]] = 
     _anchor,
     _epochs,
     _group_size,
-    _not_in_a_run,
+    _without_router,
     _sequence_band,
     _soft_gate,
     _rewards,

@@ -15,6 +15,7 @@ from slipstream.config.redis_checks import redis_access
 from slipstream.config.reward_checks import REWARD_CHECKS
 from slipstream.config.schema import RunConfig
 from slipstream.config.shaping_checks import SHAPING_CHECKS
+from slipstream.config.top_logprobs_checks import TOP_LOGPROBS_CHECKS, group_bytes
 from slipstream.config.verbalized_checks import verbalized
 
 __all__ = [
@@ -50,6 +51,10 @@ class DerivedNumbers:
     max_staleness: int
     """Age in versions beyond which a token has no gradient."""
     clip_band: tuple[float, float]
+    top_logprobs: int
+    """Likeliest tokens that a sampled token brings along."""
+    group_bytes: int
+    """Of a group on the wire without prompt and text, when every completion uses its whole budget."""
     completions_in_flight: int
     """Completions that all local workers generate at one time, at most."""
     evaluation_completions: int
@@ -72,6 +77,8 @@ def derived_numbers(config: RunConfig, *, held_out_size: int | None) -> DerivedN
         mean_staleness=age.pipeline_depth,
         max_staleness=age.max_staleness,
         clip_band=band(config.algorithm.resolved_objective()),
+        top_logprobs=config.algorithm.resolved_top_logprobs(),
+        group_bytes=group_bytes(config),
         completions_in_flight=rollout.workers * rollout.max_groups * rollout.group_size,
         evaluation_completions=evaluated * config.evaluation.samples_per_prompt,
     )
@@ -259,6 +266,7 @@ CHECKS: tuple[Callable[[RunConfig], Iterator[Problem]], ...] = (
     *DISTILLATION_CHECKS,
     narrow_band,
     *LORA_CHECKS,
+    *TOP_LOGPROBS_CHECKS,
     _optimizer,
     *REWARD_CHECKS,
     _context,

@@ -65,7 +65,11 @@ async def main(pod: Pod, *, place: Place | None = None) -> None:
         replay=ReplayClient(replay, config, worker_id=pod.name),
         verifier=Remarks(scores, {reward.name: reward.weight for reward in config.rewards}, log=pod.log),
         served=served,
-        sampling=Sampling(temperature=config.rollout.temperature, max_tokens=config.rollout.max_new_tokens),
+        sampling=Sampling(
+            temperature=config.rollout.temperature,
+            max_tokens=config.rollout.max_new_tokens,
+            top_logprobs=config.algorithm.resolved_top_logprobs(),
+        ),
         max_groups=config.rollout.max_groups,
         group_timeout_seconds=config.rollout.group_timeout_seconds,
         heartbeat_seconds=config.replay.heartbeat_seconds,

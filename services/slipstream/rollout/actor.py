@@ -14,6 +14,7 @@ then they are cancelled, which aborts their requests, and their leases are retur
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import grpc
 
@@ -52,7 +53,8 @@ class Work:
 class Actor:
     """Generates at most `max_groups` groups at a time; each lease ends as an insert, a return, or an expiry.
 
-    `training` and `evaluating` are how prompts to train on and held-out ones are asked.
+    `training` and `evaluating` are how prompts to train on and held-out ones are asked. Nobody trains on
+    evaluations, so they are sampled without the top logprobs that `sampling` may ask for.
     """
 
     def __init__(
@@ -259,10 +261,14 @@ class Actor:
         Errors: PromptTooLong.
         """
         asked = self._tokens.encode(client.ask(lease.prompt))
+        sampling = self._sampling
+        if lease.purpose is Purpose.EVALUATION:
+            sampling = replace(sampling, top_logprobs=0)
+        sample = partial(self._sample, sampling=sampling)
         try:
             async with asyncio.TaskGroup() as members:
                 runs = [
-                    members.create_task(self._environment.run(lease.prompt, asked, self._sample))
+                    members.create_task(self._environment.run(lease.prompt, asked, sample))
                     for _ in range(client.generations(lease.group_size))
                 ]
         except ExceptionGroup as failures:
@@ -278,8 +284,8 @@ class Actor:
         self._look_for_failure(scored)
         return scored
 
-    async def _sample(self, token_ids: tuple[int, ...]) -> Turn:
-        turn = await self._engine.sample(token_ids, self._sampling)
+    async def _sample(self, token_ids: tuple[int, ...], *, sampling: Sampling) -> Turn:
+        turn = await self._engine.sample(token_ids, sampling)
         self._metrics.count("tokens_generated_total", len(turn.token_ids))
         return turn
 

@@ -1,8 +1,8 @@
 """An engine that waits instead of computing: for benchmarks of the loop, with lengths of a chosen spread.
 
 A completion takes a lognormal time, the same for all members of a group, and consists of single-digit
-tokens with the logprob of a uniform choice. Weight updates run through the real protocol and the real
-transfer, into nothing.
+tokens with the logprob of a uniform choice among them, which the top logprobs show too. Weight updates run
+through the real protocol and the real transfer, into nothing.
 """
 
 import asyncio
@@ -10,17 +10,19 @@ import math
 import random
 from itertools import groupby
 
+import numpy as np
 import torch
 
 from slipstream.config import RunConfig
 from slipstream.rollout.engine import Sampling, Turn
-from slipstream.types import FinishReason, VersionSpan
+from slipstream.types import FinishReason, TopLogprobs, VersionSpan
 from slipstream.weights.group import Rendezvous, TransferError, WeightGroup, form_group
 from slipstream.weights.manifest import Manifest
 from slipstream.weights.transfer import receive
 
 CPU = torch.device("cpu")
 TOKEN_RANGE = (3, 12)
+LOGPROB = -math.log(TOKEN_RANGE[1] - TOKEN_RANGE[0] + 1)
 
 
 class EmulatedEngine:
@@ -46,12 +48,12 @@ class EmulatedEngine:
             await self._running.wait()
             versions.append(self._version)
         tokens = tuple(self._random.randint(*TOKEN_RANGE) for _ in versions)
-        logprob = -math.log(TOKEN_RANGE[1] - TOKEN_RANGE[0] + 1)
         return Turn(
             token_ids=tokens,
-            logprobs=(logprob,) * len(tokens),
+            logprobs=(LOGPROB,) * len(tokens),
             spans=_spans(versions),
             finish_reason=FinishReason.LENGTH,
+            top_logprobs=_top_logprobs(len(tokens), sampling.top_logprobs),
         )
 
     async def weigh(self, prompt_token_ids: tuple[int, ...], candidates: tuple[int, ...]) -> list[float]:
@@ -92,6 +94,18 @@ class EmulatedEngine:
         if self._group is not None:
             self._group.close()
             self._group = None
+
+
+def _top_logprobs(tokens: int, top_k: int) -> TopLogprobs | None:
+    """The uniform choice at each token: its tokens first, then the smallest ids that are never sampled."""
+    if not top_k:
+        return None
+    low, high = TOKEN_RANGE
+    never = [*range(low), *range(high + 1, high + 1 + top_k)]
+    ids = np.array([*range(low, high + 1), *never][:top_k], "<u4")
+    sampled = (ids >= low) & (ids <= high)
+    logprobs = np.where(sampled, LOGPROB, -np.inf).astype("<f4")
+    return TopLogprobs(top_k=top_k, ids=ids.tobytes() * tokens, logprobs=logprobs.tobytes() * tokens)
 
 
 def _spans(versions: list[int]) -> tuple[VersionSpan, ...]:

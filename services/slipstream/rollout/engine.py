@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from slipstream.rpc.errors import SlipstreamError
-from slipstream.types import FinishReason, RoutedExperts, VersionSpan
+from slipstream.types import FinishReason, RoutedExperts, TopLogprobs, VersionSpan
 from slipstream.weights.group import Rendezvous
 from slipstream.weights.manifest import Manifest
 
@@ -19,6 +19,8 @@ class Sampling:
 
     temperature: float
     max_tokens: int
+    top_logprobs: int = 0
+    """Likeliest tokens to return at each position, with their logprobs; 0 for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +33,8 @@ class Turn:
     finish_reason: FinishReason
     routed_experts: RoutedExperts | None = None
     """Of the prompt and of all sampled tokens but the last, where the engine was told to return them."""
+    top_logprobs: TopLogprobs | None = None
+    """Of the distributions that the tokens were sampled from, likeliest first, where they were asked for."""
 
 
 class Engine(Protocol):

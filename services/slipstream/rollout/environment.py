@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from slipstream.rollout.engine import Turn
-from slipstream.types import Completion, FinishReason, Prompt, RoutedExperts, VersionSpan
+from slipstream.types import Completion, FinishReason, Prompt, RoutedExperts, TopLogprobs, VersionSpan
 
 Sample = Callable[[tuple[int, ...]], Awaitable[Turn]]
 
@@ -41,6 +41,7 @@ class Episode:
     spans: list[VersionSpan] = field(default_factory=list)
     finish_reason: FinishReason = FinishReason.LENGTH
     routed_experts: RoutedExperts | None = None
+    top_logprobs: TopLogprobs | None = None
 
     def add(self, turn: Turn) -> None:
         """Append what the policy sampled."""
@@ -52,6 +53,8 @@ class Episode:
             self._extend(span.version, offset + span.start, offset + span.end)
         self.finish_reason = turn.finish_reason
         self._route(turn.routed_experts)
+        first, later = self.top_logprobs, turn.top_logprobs
+        self.top_logprobs = first.followed_by(later) if first and later else later or first
 
     def observe(self, token_ids: tuple[int, ...]) -> None:
         """Append what the environment says: mask 0, logprob 0, under the version of the turn before it."""
@@ -72,6 +75,7 @@ class Episode:
             spans=tuple(self.spans),
             finish_reason=self.finish_reason,
             routed_experts=self.routed_experts,
+            top_logprobs=self.top_logprobs,
         )
 
     def _route(self, later: RoutedExperts | None) -> None:

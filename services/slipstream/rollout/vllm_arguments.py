@@ -11,6 +11,8 @@ from slipstream.rollout.plugin import TRANSFER_BACKEND, register
 from slipstream.tokens import engine_context, model_context
 
 GIB = 1024**3
+LEAST_LOGPROBS = 20
+"""Tokens whose logprobs a request may ask for: vLLM's default, and more where the objective reads more."""
 CPU_BLOCK_SIZE = 32  # the CPU kernels want multiples of 32; smaller blocks share more of a short prompt
 
 
@@ -37,6 +39,7 @@ def prepare_arguments(
         seed=config.seed,
         enable_prefix_caching=True,
         logprobs_mode="processed_logprobs",
+        max_logprobs=max(LEAST_LOGPROBS, config.algorithm.resolved_top_logprobs()),
         generation_config="vllm",
         max_num_seqs=rollout.max_groups * rollout.group_size,
         max_model_len=engine_context(config, model_context(model_dir)),

@@ -7,6 +7,8 @@ from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from slipstream.config import RunConfig
 from slipstream.rollout.adapter import ServedAdapter
 from slipstream.rollout.engine import EngineDied, Sampling, Turn
@@ -14,7 +16,7 @@ from slipstream.rollout.place import Place
 from slipstream.rollout.vllm_arguments import prepare_arguments
 from slipstream.rollout.vllm_stats import CacheUse
 from slipstream.telemetry.metrics import Metrics
-from slipstream.types import FinishReason, RoutedExperts, VersionSpan
+from slipstream.types import FinishReason, RoutedExperts, TopLogprobs, VersionSpan
 from slipstream.weights.group import Rendezvous, TransferError
 from slipstream.weights.manifest import Manifest, manifest_to_proto
 
@@ -46,9 +48,9 @@ class VllmEngine:
             prompt_token_ids,
             temperature=sampling.temperature,
             max_tokens=sampling.max_tokens,
-            logprobs=0,
+            logprobs=sampling.top_logprobs,
         )
-        return _turn(output)
+        return _turn(output, top_k=sampling.top_logprobs)
 
     async def weigh(self, prompt_token_ids: tuple[int, ...], candidates: tuple[int, ...]) -> list[float]:
         """See Engine."""
@@ -167,7 +169,7 @@ def start_vllm(
     )
 
 
-def _turn(output: Any) -> Turn:
+def _turn(output: Any, *, top_k: int = 0) -> Turn:
     if output.finish_reason not in FINISH_REASONS:
         raise EngineDied(f"vLLM ended a request with {output.finish_reason!r}")
     token_ids = tuple(output.token_ids)
@@ -184,6 +186,7 @@ def _turn(output: Any) -> Turn:
         spans=spans,
         finish_reason=FINISH_REASONS[output.finish_reason],
         routed_experts=None if output.routed_experts is None else _experts(output.routed_experts),
+        top_logprobs=_top_logprobs(flat, top_k) if top_k else None,
     )
 
 
@@ -194,6 +197,14 @@ def _experts(ids: Any) -> RoutedExperts:
     return RoutedExperts(
         tokens=tokens, layers=layers, top_k=top_k, id_bytes=ids.dtype.itemsize, ids=little.tobytes()
     )
+
+
+def _top_logprobs(flat: Any, top_k: int) -> TopLogprobs:
+    """The likeliest tokens of vLLM's flat logprobs, which stand at each position behind the sampled one, and
+    have it among them where it is one of them."""
+    ids_TN = np.asarray(flat.token_ids, "<u4").reshape(-1, 1 + top_k)
+    logprobs_TN = np.asarray(flat.logprobs, "<f4").reshape(-1, 1 + top_k)
+    return TopLogprobs(top_k=top_k, ids=ids_TN[:, 1:].tobytes(), logprobs=logprobs_TN[:, 1:].tobytes())
 
 
 async def _transfer(call: Awaitable[object]) -> None:

@@ -123,9 +123,19 @@ def teacher_logprobs_from_proto(message: pb.TeacherLogprobs) -> t.TeacherLogprob
     )
 
 
+def top_logprobs_to_proto(top: t.TopLogprobs) -> pb.TopLogprobs:
+    """TopLogprobs → message."""
+    return pb.TopLogprobs(top_k=top.top_k, ids=top.ids, logprobs=top.logprobs)
+
+
+def top_logprobs_from_proto(message: pb.TopLogprobs) -> t.TopLogprobs:
+    """Message → TopLogprobs. Errors: ValueError when the bytes are not whole rows."""
+    return t.TopLogprobs(top_k=message.top_k, ids=message.ids, logprobs=message.logprobs)
+
+
 def completion_to_proto(completion: t.Completion) -> pb.Completion:
     """Completion → message."""
-    experts, teacher = completion.routed_experts, completion.teacher
+    experts, teacher, top = completion.routed_experts, completion.teacher, completion.top_logprobs
     return pb.Completion(
         token_ids=completion.token_ids,
         logprobs=completion.logprobs,
@@ -136,6 +146,7 @@ def completion_to_proto(completion: t.Completion) -> pb.Completion:
         text=completion.text,
         routed_experts=None if experts is None else routed_experts_to_proto(experts),
         teacher=None if teacher is None else teacher_logprobs_to_proto(teacher),
+        top_logprobs=None if top is None else top_logprobs_to_proto(top),
     )
 
 
@@ -153,6 +164,9 @@ def completion_from_proto(message: pb.Completion) -> t.Completion:
         if message.HasField("routed_experts")
         else None,
         teacher=teacher_logprobs_from_proto(message.teacher) if message.HasField("teacher") else None,
+        top_logprobs=top_logprobs_from_proto(message.top_logprobs)
+        if message.HasField("top_logprobs")
+        else None,
     )
 
 

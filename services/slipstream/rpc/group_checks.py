@@ -13,6 +13,7 @@ import numpy.typing as npt
 from google.protobuf.message import DecodeError
 
 from slipstream.rpc import codec
+from slipstream.types import TopLogprobs
 from slipstream.v1 import types_pb2 as pb
 from slipstream.v1.packed_pb2 import PackedCompletion, PackedGroup
 
@@ -21,6 +22,8 @@ LOGPROB = np.dtype("<f4")
 LARGEST_TOKEN_ID = 2**31 - 1
 LARGEST_LOGPROB = 1e-3
 """Nats; above 0 because engines round."""
+LARGEST_SUM = 1 + 1e-3
+"""Of the probabilities of different tokens at one position; above 1 because engines round."""
 
 
 class InvalidGroup(ValueError):
@@ -87,6 +90,26 @@ def _check_completion(completion: PackedCompletion, prompt_tokens: int, vocabula
                 f"routed experts of {experts.tokens} tokens, and prompt and completion have "
                 f"{prompt_tokens + len(token_ids)}"
             )
+    if completion.HasField("top_logprobs"):
+        _check_top_logprobs(codec.top_logprobs_from_proto(completion.top_logprobs), mask, vocabulary)
+
+
+def _check_top_logprobs(top: TopLogprobs, mask: npt.NDArray[np.uint8], vocabulary: int | None) -> None:
+    """A row for each sampled token, of tokens of the model whose probabilities can be those of one choice."""
+    if top.tokens != int(mask.sum()):
+        raise ValueError(f"top logprobs of {top.tokens} tokens, and the policy sampled {int(mask.sum())}")
+    _check_token_ids(np.frombuffer(top.ids, TOKEN_ID), vocabulary)
+    logprobs_TK = np.frombuffer(top.logprobs, LOGPROB).reshape(top.tokens, top.top_k)
+    if not logprobs_TK.size:
+        return
+    if not logprobs_TK.max() <= LARGEST_LOGPROB:  # true of NaN as well
+        raise ValueError(f"top logprob {logprobs_TK.max()}; a logprob is a number, and at most 0")
+    largest = float(np.exp(logprobs_TK).sum(axis=1).max())
+    if largest > LARGEST_SUM:
+        raise ValueError(
+            f"top logprobs whose probabilities add up to {largest:.3g} at one token; those of different "
+            "tokens make 1 at most"
+        )
 
 
 def _check_token_ids(token_ids: npt.NDArray[np.uint32], vocabulary: int | None) -> None:

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class PackedCompletion(_message.Message):
-    __slots__ = ("token_ids", "logprobs", "mask", "spans", "finish_reason", "rewards", "routed_experts")
+    __slots__ = ("token_ids", "logprobs", "mask", "spans", "finish_reason", "rewards", "routed_experts", "top_logprobs")
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     MASK_FIELD_NUMBER: _ClassVar[int]
@@ -15,6 +15,7 @@ class PackedCompletion(_message.Message):
     FINISH_REASON_FIELD_NUMBER: _ClassVar[int]
     REWARDS_FIELD_NUMBER: _ClassVar[int]
     ROUTED_EXPERTS_FIELD_NUMBER: _ClassVar[int]
+    TOP_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     token_ids: bytes
     logprobs: bytes
     mask: bytes
@@ -22,7 +23,8 @@ class PackedCompletion(_message.Message):
     finish_reason: _types_pb2.FinishReason
     rewards: _containers.RepeatedCompositeFieldContainer[_types_pb2.Reward]
     routed_experts: _types_pb2.RoutedExperts
-    def __init__(self, token_ids: _Optional[bytes] = ..., logprobs: _Optional[bytes] = ..., mask: _Optional[bytes] = ..., spans: _Optional[_Iterable[_Union[_types_pb2.VersionSpan, _Mapping]]] = ..., finish_reason: _Optional[_Union[_types_pb2.FinishReason, str]] = ..., rewards: _Optional[_Iterable[_Union[_types_pb2.Reward, _Mapping]]] = ..., routed_experts: _Optional[_Union[_types_pb2.RoutedExperts, _Mapping]] = ...) -> None: ...
+    top_logprobs: _types_pb2.TopLogprobs
+    def __init__(self, token_ids: _Optional[bytes] = ..., logprobs: _Optional[bytes] = ..., mask: _Optional[bytes] = ..., spans: _Optional[_Iterable[_Union[_types_pb2.VersionSpan, _Mapping]]] = ..., finish_reason: _Optional[_Union[_types_pb2.FinishReason, str]] = ..., rewards: _Optional[_Iterable[_Union[_types_pb2.Reward, _Mapping]]] = ..., routed_experts: _Optional[_Union[_types_pb2.RoutedExperts, _Mapping]] = ..., top_logprobs: _Optional[_Union[_types_pb2.TopLogprobs, _Mapping]] = ...) -> None: ...
 
 class PackedPrompt(_message.Message):
     __slots__ = ("prompt_id",)

@@ -28,6 +28,7 @@ from slipstream.algorithms.spec.objective import (
     Objective,
     anchor_of,
     band,
+    top_logprobs_of,
 )
 from slipstream.algorithms.spec.regularizer import DriftPenalty, Entropy, Kl
 from slipstream.algorithms.spec.sequence_objective import Gmpo, Gspo, GspoToken, Rspo, Vespo
@@ -113,4 +114,5 @@ __all__ = [
     "needs_batch_anchor",
     "needs_groups",
     "scale_of_groups",
+    "top_logprobs_of",
 ]

@@ -5,11 +5,13 @@ r = p / q. The anchor is always the rollout: the trust region is around the poli
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
-from slipstream.algorithms.spec.checks import STRICT, require_choice, require_positive
+from slipstream.algorithms.spec.checks import STRICT, require_choice, require_integer, require_positive
 
 Divergence = Literal["binary_tv", "binary_kl", "topk_tv", "topk_kl"]
+TOP_K: Final = 20
+"""Of the authors' code."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +21,7 @@ class Dppo:
     M = 0 iff A > 0, r > 1, D > limit_high, or A < 0, r < 1, D > limit_low; g = M min(r, cap) A. D is
     a divergence of mu and pi at the token's position: binary_tv |p - q|, binary_kl
     q log(q / p) + (1 - q) log((1 - q) / (1 - p)), or the same over mu's top K tokens, the sampled one and the
-    rest (topk_tv, topk_kl; the batch must carry their logprobs).
+    rest (topk_tv, topk_kl; rollouts bring the logprobs of those tokens with them).
     Default: D at most 0.2 (total variation) or 0.05 (KL, nats), and a cap of 5 on the ratio.
     See Rethinking the Trust Region in LLM Reinforcement Learning (DPPO), arXiv:2602.04879.
     """
@@ -33,6 +35,8 @@ class Dppo:
     """Largest D where the token became less likely; None = 0.2 for total variation, 0.05 for KL."""
     limit_high: float | None = None
     """Largest D where the token became more likely; None = 0.2 for total variation, 0.05 for KL."""
+    top_k: int | None = None
+    """K of a topk divergence: tokens whose logprobs a run asks of the engine at each position; None = 20."""
     cap: float | None = 5.0
     """Largest ratio in the weight, above 1; None = no cap (the paper's stability study)."""
 
@@ -42,6 +46,13 @@ class Dppo:
         for name in ("limit_low", "limit_high"):
             if getattr(self, name) is not None:
                 require_positive(f"dppo.{name}", getattr(self, name))
+        if self.top_k is not None:
+            require_integer("dppo.top_k", self.top_k, at_least=1)
+            if not self.needs_top_k:
+                raise ValueError(
+                    f"dppo.top_k: got {self.top_k}, and {self.divergence} looks at the sampled token alone; "
+                    "leave it out, or use topk_tv or topk_kl"
+                )
         if self.cap is not None:
             require_positive("dppo.cap (None = no cap)", self.cap)
             if self.cap <= 1:
@@ -58,6 +69,13 @@ class Dppo:
     def needs_top_k(self) -> bool:
         """Whether the batch must carry logprobs of mu's top K tokens."""
         return self.divergence.startswith("topk")
+
+    @property
+    def resolved_top_k(self) -> int:
+        """Tokens of mu that the batch must carry at each position, beside the sampled one."""
+        if not self.needs_top_k:
+            return 0
+        return TOP_K if self.top_k is None else self.top_k
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,6 +44,11 @@ def anchor_of(objective: Objective) -> Anchor | None:
     return "rollout" if isinstance(objective, Dppo | Ipo) else objective.anchor
 
 
+def top_logprobs_of(objective: Objective) -> int:
+    """Return how many of the likeliest tokens of mu the objective reads at each position; 0 for most."""
+    return objective.resolved_top_k if isinstance(objective, Dppo) else 0
+
+
 def band(objective: Objective) -> tuple[float, float]:
     """Return the lower and upper end of the objective's ratio band; (0, inf) where it has none."""
     if isinstance(objective, Gmpo | Rspo):

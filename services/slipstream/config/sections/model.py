@@ -29,6 +29,11 @@ class TinyModel(Section):
     experts_per_token: int = Field(2, ge=1)
     """Experts that a token goes through; not used in a dense model."""
 
+    @property
+    def vocabulary_size(self) -> int:
+        """Tokens: the printable ASCII characters, space, line feed, and three special ones."""
+        return 99
+
     @model_validator(mode="after")
     def enough_experts(self) -> "TinyModel":
         if 0 < self.experts <= self.experts_per_token:

@@ -24,13 +24,21 @@ class Dealer:
     """
 
     def __init__(
-        self, config: LearnerConfig, device: torch.device, ranks: Ranks, *, top_k: int | None = None
+        self,
+        config: LearnerConfig,
+        device: torch.device,
+        ranks: Ranks,
+        *,
+        top_k: int | None = None,
+        rollout_top_k: int = 0,
     ) -> None:
-        """`top_k`: likeliest tokens that a teacher says of each; None without a teacher."""
+        """`top_k`: likeliest tokens that a teacher says of each; None without a teacher. `rollout_top_k`:
+        those that rollouts bring with them and the objective reads."""
         self._config = config
         self._device = device
         self._ranks = ranks
         self._top_k = top_k
+        self._rollout_top_k = rollout_top_k
 
     def rows(self, sequences: Sequence[TrainingSequence]) -> list[Row]:
         """The rows of this rank; no sequence may be longer than a row."""
@@ -44,8 +52,14 @@ class Dealer:
         )
         own = packed[self._ranks.rank :: self._ranks.size]
         return [
-            make_row(row, totals, self._device, share_prompts=self._config.share_prompts)
+            make_row(
+                row,
+                totals,
+                self._device,
+                share_prompts=self._config.share_prompts,
+                rollout_top=self._rollout_top_k > 0,
+            )
             if row
-            else empty_row(self._device, top_k=self._top_k)
+            else empty_row(self._device, top_k=self._top_k, rollout_top_k=self._rollout_top_k)
             for row in own
         ]

@@ -44,8 +44,8 @@ def lesson_of_row(completions: Sequence[Completion], device: torch.device) -> Le
     logprobs_T = torch.from_numpy(own).to(device)
     if not top_k:
         return Lesson(logprobs_T=logprobs_T)
-    ids = np.concatenate([_rows(t.top_ids, "<u4", t)[mask] for t, mask in known]).astype(np.int64)
-    top = np.concatenate([_rows(t.top_logprobs, "<f4", t)[mask] for t, mask in known])
+    ids = np.concatenate([matrix(t.top_ids, "<u4", top_k)[mask] for t, mask in known]).astype(np.int64)
+    top = np.concatenate([matrix(t.top_logprobs, "<f4", top_k)[mask] for t, mask in known])
     return Lesson(
         logprobs_T=logprobs_T,
         ids_TK=torch.from_numpy(ids).to(device),
@@ -59,7 +59,6 @@ def no_lesson(tokens: int, top_k: int) -> TeacherLogprobs:
     return TeacherLogprobs(logprobs=bytes(4 * tokens), top_k=top_k, top_ids=nothing, top_logprobs=nothing)
 
 
-def _rows(
-    payload: bytes, kind: str, teacher: TeacherLogprobs
-) -> "np.ndarray[tuple[int, ...], np.dtype[Any]]":
-    return np.frombuffer(payload, kind).reshape(teacher.tokens, teacher.top_k)
+def matrix(payload: bytes, kind: str, columns: int) -> "np.ndarray[tuple[int, ...], np.dtype[Any]]":
+    """Row-major bytes as [rows, columns]."""
+    return np.frombuffer(payload, kind).reshape(-1, columns)

@@ -13,6 +13,7 @@ from slipstream.algorithms import token_versions
 from slipstream.learner.batches.batch import TrainingSequence
 from slipstream.learner.batches.lessons import Lesson, lesson_of_row, no_lesson
 from slipstream.learner.batches.replayed import Origin, experts_of_row
+from slipstream.learner.batches.top_logprobs import RolloutTop, no_top_logprobs, top_of_row
 from slipstream.types import Completion, FinishReason, VersionSpan
 
 
@@ -42,6 +43,8 @@ class Row:
     """What the rollouts brought with them, see `experts_of_row`."""
     lesson: Lesson | None = None
     """What a teacher says of the sampled tokens."""
+    rollout_top: RolloutTop | None = None
+    """The rollout's likeliest tokens, where the objective reads them."""
 
     @property
     def attention_RR(self) -> torch.Tensor | None:
@@ -64,11 +67,13 @@ def make_row(
     device: torch.device,
     *,
     share_prompts: bool = False,
+    rollout_top: bool = False,
 ) -> Row:
     """The tensors of one row; `totals` is `prompt_tokens` of the whole minibatch.
 
     With `share_prompts` neighbours of one group stand behind one copy of their prompt, and an attention
-    mask lets each completion see that prompt and itself.
+    mask lets each completion see that prompt and itself. `rollout_top`: whether the row has the rollout's
+    likeliest tokens, which all sequences bring then.
     """
     layout = _Layout()
     previous: TrainingSequence | None = None
@@ -93,13 +98,17 @@ def make_row(
         members_2R=torch.tensor([layout.bundles, layout.members], device=device) if share_prompts else None,
         experts_RLK=experts_of_row(layout.origins, device),
         lesson=lesson_of_row([sequence.completion for sequence in sequences], device),
+        rollout_top=top_of_row([sequence.completion for sequence in sequences], device)
+        if rollout_top
+        else None,
     )
 
 
-def empty_row(device: torch.device, *, top_k: int | None = None) -> Row:
+def empty_row(device: torch.device, *, top_k: int | None = None, rollout_top_k: int = 0) -> Row:
     """A row without weight: one token behind one other, with a mask of 0.
 
-    `top_k`: likeliest tokens of a teacher that the other rows have; None without a teacher.
+    `top_k`: likeliest tokens of a teacher that the other rows have; None without a teacher. `rollout_top_k`:
+    those of the rollout.
     """
     sequence = TrainingSequence(
         prompt_token_ids=(0,),
@@ -110,12 +119,13 @@ def empty_row(device: torch.device, *, top_k: int | None = None) -> Row:
             spans=(VersionSpan(version=0, start=0, end=1),),
             finish_reason=FinishReason.STOP,
             teacher=None if top_k is None else no_lesson(1, top_k),
+            top_logprobs=no_top_logprobs(1, rollout_top_k) if rollout_top_k else None,
         ),
         place=0,
         group=0,
         share=0.0,
     )
-    row = make_row([sequence], {0: 1}, device)
+    row = make_row([sequence], {0: 1}, device, rollout_top=rollout_top_k > 0)
     return replace(row, mask_T=torch.zeros_like(row.mask_T))
 
 

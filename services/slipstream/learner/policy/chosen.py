@@ -49,8 +49,11 @@ class _Products(torch.autograd.Function):
     def forward(ctx: Any, hidden_TH: Tensor, head_VH: Tensor, ids_TN: Tensor) -> Tensor:
         ctx.save_for_backward(hidden_TH, head_VH, ids_TN)
         wide_TH = _wide(hidden_TH)
-        columns = [(wide_TH * head_VH[ids_T].to(wide_TH)).sum(dim=1) for ids_T in ids_TN.unbind(dim=1)]
-        return torch.stack(columns, dim=1)
+        products_TN = wide_TH.new_empty(ids_TN.shape)  # small columns beside large rows would split the heap
+        for column, ids_T in enumerate(ids_TN.unbind(dim=1)):
+            rows_TH = head_VH[ids_T].to(wide_TH).mul_(wide_TH)
+            torch.sum(rows_TH, dim=1, out=products_TN[:, column])
+        return products_TN
 
     @staticmethod
     @once_differentiable

@@ -41,6 +41,8 @@ class Selected:
     """Of the whole distribution; a constant unless its gradient was asked for."""
     others_TK: torch.Tensor | None = None
     """Logprobs of further tokens at each position, where they were asked for."""
+    constants_TK: torch.Tensor | None = None
+    """The same without gradient, of tokens that were asked for as constants."""
     hidden_NH: torch.Tensor | None = None
     """Last hidden states at the positions for which a critic asked, in the dtype of the forward pass."""
     routed: Routed | None = None

@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,34 +50,38 @@ class PackedForward(torch.nn.Module):
         attention_RR: torch.Tensor | None,
         hidden_at_N: torch.Tensor | None,
         others_TK: torch.Tensor | None,
+        constants_TK: torch.Tensor | None,
         options: Mapping[str, Any],
     ) -> tuple[torch.Tensor | None, ...]:
         """Logprobs [T] and entropies [T] of the targets, and where they are asked for logprobs [T, K] of
-        other tokens and hidden states [N, H]; `options` are those of selected_logprobs."""
+        other tokens, the same as constants, and hidden states [N, H]; `options` are those of
+        selected_logprobs."""
         hidden_RH = hidden_states(self.model.base_model, tokens_R, positions_R, attention_RR)
         head = self.model.get_output_embeddings()
+        hidden_TH, bias_V = hidden_RH[predictors_T], getattr(head, "bias", None)
         found = selected_logprobs(
-            hidden_RH[predictors_T],
+            hidden_TH,
             head.weight,
             targets_T,
-            bias_V=getattr(head, "bias", None),
+            bias_V=bias_V,
             transform=self._transform,
             **options,
         )
-        others = None
-        if others_TK is not None:
-            others = logprobs_beside(
-                hidden_RH[predictors_T],
-                head.weight,
-                targets_T,
-                found.logprobs_T,
-                others_TK,
-                bias_V=getattr(head, "bias", None),
-                transform=self._transform,
-                temperature=options["temperature"],
-            )
+        beside = partial(
+            logprobs_beside,
+            hidden_TH,
+            head.weight,
+            targets_T,
+            found.logprobs_T,
+            bias_V=bias_V,
+            transform=self._transform,
+            temperature=options["temperature"],
+        )
+        others = None if others_TK is None else beside(others_TK)
+        with torch.no_grad():
+            constants = None if constants_TK is None else beside(constants_TK)
         hidden = None if hidden_at_N is None else hidden_RH[hidden_at_N]
-        return found.logprobs_T, found.entropy_T, others, hidden
+        return found.logprobs_T, found.entropy_T, others, constants, hidden
 
 
 class Policy:
@@ -109,6 +114,7 @@ class Policy:
         entropy_gradient: bool = False,
         hidden_at_N: torch.Tensor | None = None,
         others_TK: torch.Tensor | None = None,
+        constants_TK: torch.Tensor | None = None,
         watch: Watch = UNWATCHED,
     ) -> Selected:
         """Logprobs [T] of `targets_T`, each predicted from the token at `predictors_T` of the row [R], and
@@ -117,20 +123,30 @@ class Policy:
         `positions_R` restarts at 0 at every sequence, and attention does not cross a restart; where
         sequences share a prompt, `attention_RR` says instead which token (second) each token (first) sees.
         `hidden_at_N`: positions of the row whose hidden states are part of the result. `others_TK`: further
-        tokens at each position whose logprobs are. `watch`: what to do with the routers, where `routers` are
+        tokens at each position whose logprobs are; `constants_TK`: those whose logprobs are without gradient.
+        `watch`: what to do with the routers, where `routers` are
         set.
         """
         if self.routers is not None:
             self.routers.begin(watch, predictors_T)
         options = {"temperature": temperature, "chunk": chunk, "entropy_gradient": entropy_gradient}
         with autocast(self.device, self.dtype):
-            logprobs_T, entropy_T, logprobs_TK, hidden_NH = self.packed(
-                tokens_R, positions_R, predictors_T, targets_T, attention_RR, hidden_at_N, others_TK, options
+            logprobs_T, entropy_T, others_found_TK, constants_found_TK, hidden_NH = self.packed(
+                tokens_R,
+                positions_R,
+                predictors_T,
+                targets_T,
+                attention_RR,
+                hidden_at_N,
+                others_TK,
+                constants_TK,
+                options,
             )
         return Selected(
             logprobs_T=logprobs_T,
             entropy_T=entropy_T,
-            others_TK=logprobs_TK,
+            others_TK=others_found_TK,
+            constants_TK=constants_found_TK,
             hidden_NH=hidden_NH,
             routed=None if self.routers is None else self.routers.routed(),
         )

@@ -33,8 +33,8 @@ class Forward:
         others: bool = False,
     ) -> Selected:
         """`routed`: experts whose router logprobs are wanted, instead of those of the active ones.
-        `temperature`: another one than the rollout's. `others`: whether the teacher's likeliest tokens are
-        wanted too, where the row has them."""
+        `temperature`: another one than the rollout's. `others`: whether the likeliest tokens of the
+        teacher and of the rollout are wanted too, where the row has them; the latter as constants."""
         return policy.selected(
             row.tokens_R,
             row.positions_R,
@@ -45,6 +45,7 @@ class Forward:
             attention_RR=row.attention_RR,
             entropy_gradient=self._entropy,
             others_TK=row.lesson.ids_TK if others and row.lesson is not None else None,
+            constants_TK=row.rollout_top.ids_TK if others and row.rollout_top is not None else None,
             hidden_at_N=value_positions(row) if self._hidden else None,
             watch=Watch(
                 records=self._routers,

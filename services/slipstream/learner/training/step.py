@@ -17,6 +17,7 @@ from slipstream.algorithms import (
     Counts,
     Taught,
     TeacherTop,
+    TopK,
     over_age_mask,
     policy_loss,
     token_staleness,
@@ -29,6 +30,7 @@ from slipstream.learner.batches.dealing import Dealer
 from slipstream.learner.batches.packing import without_too_long
 from slipstream.learner.batches.replayed import require_experts
 from slipstream.learner.batches.rows import Row
+from slipstream.learner.batches.top_logprobs import require_top_logprobs
 from slipstream.learner.checkpoints.memory import Memory
 from slipstream.learner.policy.logprobs import Selected
 from slipstream.learner.policy.model import Policy, whole
@@ -68,7 +70,10 @@ class TrainingStep:
         self._ranks = ranks or Alone()
         distillation = config.algorithm.resolved_distillation()
         top_k = None if distillation is None else distillation.resolved_top_k
-        self._dealer = Dealer(config.learner, policy.device, self._ranks, top_k=top_k)
+        self._rollout_top_k = config.algorithm.resolved_top_logprobs()
+        self._dealer = Dealer(
+            config.learner, policy.device, self._ranks, top_k=top_k, rollout_top_k=self._rollout_top_k
+        )
         self.optimizer = torch.optim.AdamW(
             [parameter for _, parameter in policy.trained_parameters()],
             lr=config.learner.learning_rate,
@@ -130,12 +135,15 @@ class TrainingStep:
         generated of late, those whose rewards are all equal, which dynamic sampling may have kept out of the
         batch; None where it is not known. Errors: Abandoned when `stopped` becomes true before the first
         change; RoutingMismatch when experts are to be replayed that did not come, or of another model;
-        ValueError for a token that the model does not have.
+        ValueError for a token that the model does not have, and for top logprobs that the objective reads and
+        that did not come.
         """
         if self._config.learner.replay_experts and self.policy.routers is not None:
             layers = self.policy.model.config.get_text_config().num_hidden_layers
             require_experts(groups, self.policy.routers, hidden_layers=layers)
         _check_tokens(groups, self.policy)
+        if self._rollout_top_k:
+            require_top_logprobs(groups, self._rollout_top_k, vocabulary=_vocabulary(self.policy))
         sequences, too_long = without_too_long(
             make_sequences(groups, self._shaping), self._config.learner.max_tokens_per_row
         )
@@ -220,6 +228,7 @@ class TrainingStep:
                 selected=known.selected_T,
                 held=known.held_T,
                 router_shift=router_shift(known.routed, now.routed) if known.routed and now.routed else None,
+                top_k=_top_k(row, now),
                 taught=_taught(row, now),
                 m2po_limit=limit,
             )
@@ -305,6 +314,17 @@ def _taught(row: Row, now: Selected) -> Taught | None:
     return Taught(logprobs_T=lesson.logprobs_T, top=top)
 
 
+def _top_k(row: Row, now: Selected) -> TopK | None:
+    """The rollout's likeliest tokens of a row under both policies."""
+    if row.rollout_top is None or now.constants_TK is None:
+        return None
+    return TopK(
+        logprobs_TK=now.constants_TK,
+        rollout_logprobs_TK=row.rollout_top.logprobs_TK,
+        sampled_TK=row.rollout_top.ids_TK == row.targets_T[:, None],
+    )
+
+
 def row_staleness(row: Row, version: int) -> torch.Tensor:
     """Age [T] of the row's tokens.
 
@@ -316,7 +336,7 @@ def row_staleness(row: Row, version: int) -> torch.Tensor:
 
 def _check_tokens(groups: Sequence[Group], policy: Policy) -> None:
     """Rollouts with another vocabulary, caught before the embedding."""
-    size = int(policy.model.config.get_text_config().vocab_size)
+    size = _vocabulary(policy)
     for group in groups:
         for token_ids in (group.prompt_token_ids, *(c.token_ids for c in group.completions)):
             if token_ids and not 0 <= min(token_ids) <= max(token_ids) < size:
@@ -325,3 +345,7 @@ def _check_tokens(groups: Sequence[Group], policy: Policy) -> None:
                     f"group {group.group_id} has token {wrong}, and the model {size} tokens; rollout and "
                     "learner must use one model and one tokenizer"
                 )
+
+
+def _vocabulary(policy: Policy) -> int:
+    return int(policy.model.config.get_text_config().vocab_size)

@@ -1,0 +1,55 @@
+"""What the rollouts' likeliest tokens weigh on the wire, and whether a group with them fits a message."""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from slipstream.config.problem import Problem
+from slipstream.config.schema import RunConfig
+
+MIB: Final = 2**20
+TOKEN_BYTES: Final = 9
+"""Of a sampled token: its id, its logprob and its mask."""
+TOP_BYTES: Final = 8
+"""Of one of the likeliest tokens at its position: its id and its logprob."""
+LARGEST_MESSAGE_MIB: Final = 2047
+"""Protobuf's own limit is 2 GiB."""
+
+
+def group_bytes(config: RunConfig) -> int:
+    """Bytes of a group on the wire, without prompt and text, when every completion uses its whole budget."""
+    rollout, adaptive = config.rollout, config.algorithm.declared_shaping().adaptive_group
+    completions = rollout.group_size if adaptive is None else max(rollout.group_size, adaptive.largest)
+    each = TOKEN_BYTES + TOP_BYTES * config.algorithm.resolved_top_logprobs()
+    return completions * rollout.max_new_tokens * each
+
+
+def _message(config: RunConfig) -> Iterator[Problem]:
+    top_k, limit = config.algorithm.resolved_top_logprobs(), config.rpc.max_message_mib
+    needed = -(-group_bytes(config) // MIB)
+    if not top_k or needed <= limit:
+        return
+    raised = f", or raise rpc.max_message_mib to {needed}" if needed <= LARGEST_MESSAGE_MIB else ""
+    yield Problem(
+        key="algorithm.objective.top_k",
+        reason=f"is {top_k}: a group takes up to {needed:,} MiB with the logprobs of as many tokens at each "
+        f"position, and a message holds {limit:,} (rpc.max_message_mib)",
+        remedy=f"lower it, rollout.group_size or rollout.max_new_tokens{raised}",
+    )
+
+
+def _vocabulary(config: RunConfig) -> Iterator[Problem]:
+    top_k, tiny = config.algorithm.resolved_top_logprobs(), config.model.tiny
+    if tiny is not None and top_k > tiny.vocabulary_size:
+        yield beyond_vocabulary(top_k, tiny.vocabulary_size)
+
+
+def beyond_vocabulary(top_k: int, tokens: int) -> Problem:
+    """More likeliest tokens than a model of so many tokens has."""
+    return Problem(
+        key="algorithm.objective.top_k",
+        reason=f"is {top_k}, and the model has {tokens:,} tokens",
+        remedy="lower it; the default is 20",
+    )
+
+
+TOP_LOGPROBS_CHECKS: Final[tuple[Callable[[RunConfig], Iterator[Problem]], ...]] = (_message, _vocabulary)

@@ -1,0 +1,67 @@
+"""The rollout's likeliest tokens, from the bytes that travel with a completion to the tokens of a packed row.
+
+Shape suffixes: T sampled tokens of a row, K likeliest tokens.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from slipstream.learner.batches.lessons import matrix
+from slipstream.types import Completion, Group, TopLogprobs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutTop:
+    """What the policy that sampled a row would rather have said, nats."""
+
+    ids_TK: torch.Tensor
+    """Its likeliest tokens at each position, int32."""
+    logprobs_TK: torch.Tensor
+    """Their logprobs under it, float32."""
+
+
+def top_of_row(completions: Sequence[Completion], device: torch.device) -> RolloutTop:
+    """The likeliest tokens at the sampled tokens of these completions, in order.
+
+    All must have them, and as many: `require_top_logprobs` sees to it.
+    """
+    known = [c.top_logprobs for c in completions if c.top_logprobs is not None]
+    assert len(known) == len(completions), "require_top_logprobs sees to it"
+    ids = np.concatenate([matrix(top.ids, "<u4", top.top_k) for top in known]).astype(np.int32)
+    logprobs = np.concatenate([matrix(top.logprobs, "<f4", top.top_k) for top in known])
+    return RolloutTop(
+        ids_TK=torch.from_numpy(ids).to(device), logprobs_TK=torch.from_numpy(logprobs).to(device)
+    )
+
+
+def no_top_logprobs(tokens: int, top_k: int) -> TopLogprobs:
+    """For tokens that do not train."""
+    nothing = bytes(4 * tokens * top_k)
+    return TopLogprobs(top_k=top_k, ids=nothing, logprobs=nothing)
+
+
+def require_top_logprobs(groups: Sequence[Group], top_k: int, *, vocabulary: int) -> None:
+    """Check that every completion that may train brings `top_k` likeliest tokens of this vocabulary.
+
+    Errors: ValueError naming the group.
+    """
+    for group in groups:
+        for completion in group.completions:
+            if completion.withheld or not any(completion.mask):
+                continue
+            top = completion.top_logprobs
+            if top is None or top.top_k != top_k:
+                raise ValueError(
+                    f"group {group.group_id}: a completion with {'no' if top is None else top.top_k} top "
+                    f"logprobs a token, and the objective reads {top_k}; the rollouts must run with the "
+                    "learner's algorithm, and since before they sampled what is in the buffer"
+                )
+            largest = int(np.frombuffer(top.ids, "<u4").max())
+            if largest >= vocabulary:
+                raise ValueError(
+                    f"group {group.group_id}: token {largest} among the top logprobs, and the model has "
+                    f"{vocabulary} tokens; rollout and learner must use one model and one tokenizer"
+                )
