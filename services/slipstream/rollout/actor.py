@@ -24,6 +24,7 @@ from slipstream.rollout.environment import Environment
 from slipstream.rollout.fleet import ServedVersion
 from slipstream.rollout.heartbeat import Heartbeat
 from slipstream.rollout.self_judge import Scores
+from slipstream.rollout.steps import with_token_ends
 from slipstream.rollout.verbalized import Client, Plain
 from slipstream.rpc.errors import SlipstreamError, Unreachable
 from slipstream.telemetry.logs import Log
@@ -271,7 +272,7 @@ class Actor:
         with self._metrics.waiting("verifier"):
             scored = await self._verifier.score(lease.prompt, completions)
         self._look_for_failure(scored)
-        return scored
+        return [with_token_ends(completion, self._tokens.decode) for completion in scored]
 
     async def _sample(self, token_ids: tuple[int, ...]) -> Turn:
         turn = await self._engine.sample(token_ids, self._sampling)
