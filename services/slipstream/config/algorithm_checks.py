@@ -243,7 +243,7 @@ def _supervision(config: RunConfig) -> Iterator[Problem]:
     elif not isinstance(advantage, Gae) and isinstance(objective, ONE_ADVANTAGE_PER_SEQUENCE):
         yield Problem(
             key="algorithm.objective",
-            reason=f"{objective.kind} has one ratio a sequence, and rewards by step make one advantage a step",
+            reason=f"{objective.kind} has one ratio a sequence, and rewards by step one advantage a step",
             remedy="use ppo_clip, cispo or gspo_token",
         )
     if not any(reward.weight and reward.kind in SCORES_STEPS for reward in config.rewards):

@@ -11,7 +11,7 @@ def with_token_ends(completion: Completion, decode: Callable[[Sequence[int]], st
     """The completion with the `token_end` of every step of its rewards.
 
     A step ends with the first token whose text reaches the end of the step; the last one with the completion,
-    so the token that ends an answer is part of it. `decode`: the text of tokens, as `completion.text` was made.
+    so the token that ends an answer is part of it. `decode`: the text of tokens, as that of the completion.
     """
     if not any(reward.steps for reward in completion.rewards):
         return completion

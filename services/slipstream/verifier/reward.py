@@ -30,7 +30,7 @@ class Verdict:
     answer: str = ""
     """The part of the completion that was judged, where the reward takes one out."""
     steps: tuple[StepReward, ...] = ()
-    """Where the reward scores the steps of an answer: their scores, with ends that rise in the answer's text."""
+    """Where the reward scores the steps of an answer: their scores, first to last."""
 
 
 def invalid(detail: str, *, value: float = 0.0) -> Verdict:

@@ -52,13 +52,11 @@ class StepRewards:
         rises_K = self.ends_K > self.ends_K.roll(1)
         if not bool((rises_K | (change_K == 1)).all()) or bool((self.ends_K < -1).any()):
             raise ValueError(
-                f"ends_K: got {self.ends_K.tolist()[:8]}, needs tokens from 0 on that rise within a completion "
-                "(-1 in one without tokens)"
+                f"ends_K: got {self.ends_K.tolist()[:8]}, needs tokens from 0 on that rise within a "
+                "completion (-1 in one without tokens)"
             )
         if bool(self.values_K.isinf().any()) or bool(self.outcomes_B.isinf().any()):
-            raise ValueError(
-                "step rewards: got an infinite reward, needs finite ones (NaN for a withheld one)"
-            )
+            raise ValueError("step rewards: got an infinite one, needs finite ones (NaN for an unknown one)")
 
     @property
     def last_B(self) -> Tensor:

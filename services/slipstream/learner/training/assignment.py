@@ -40,8 +40,8 @@ class Minibatch:
 
 
 class Assignment:
-    """Gives each completion its advantage, or with a critic, a baseline by token or rewards by step each token
-    its own."""
+    """Gives each completion its advantage, or each token its own: with a critic, a baseline by token, or
+    rewards by step."""
 
     def __init__(
         self,
