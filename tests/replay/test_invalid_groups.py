@@ -91,11 +91,11 @@ FAULTS: dict[str, tuple[Spoil, str]] = {
     ),
     "steps that go back": (
         of_second(lambda c: [c.rewards[0].steps.add(value=0, token_end=end) for end in (2, 1)]),
-        "completion 1: reward exact_match has steps that end at the tokens [2, 1]; they must not fall, and there are 3 tokens",
+        "completion 1: reward exact_match has steps that end at the tokens [2, 1]; they must not fall",
     ),
     "a step that ends beyond the tokens": (
         of_second(lambda c: c.rewards[0].steps.add(value=0, token_end=4)),
-        "completion 1: reward exact_match has steps that end at the tokens [4]; they must not fall, and there are 3 tokens",
+        "completion 1: reward exact_match has steps that end at the tokens [4]; they must not fall",
     ),
     "spans that end early": (
         of_second(lambda c: setattr(c.spans[0], "end", 2)),

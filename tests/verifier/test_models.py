@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from slipstream.types import ChatMessage, Outcome, Prompt
 from slipstream.verifier.models.child import verdicts_of
 from slipstream.verifier.models.classifier import Classifier
 from slipstream.verifier.models.process import StepScorer
-from slipstream.verifier.models.steps import AGGREGATIONS, split_steps, steps_with_ends
+from slipstream.verifier.models.steps import AGGREGATIONS
 from slipstream.verifier.rewards import models
 from slipstream.verifier.workers.worker import WorkerLost
 from verifier.scoring import Bench, answer
@@ -96,21 +95,6 @@ def test_a_classifier_that_cannot_score_is_refused(
 def test_a_model_without_a_trained_head_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is no trained SequenceClassification: it lacks score"):
         classified(a_model(tmp_path, "causal"), "3")
-
-
-def test_steps_are_what_stands_between_separators() -> None:
-    assert split_steps(" a\n\nb b\n\n\n\n c ", "\n\n") == ["a", "b b", "c"]
-    assert split_steps(" \n\n \n\n", "\n\n") == []
-
-
-def test_a_step_ends_behind_its_separators_and_the_last_one_with_the_text() -> None:
-    text = "\n\n a\n\nb b\n\n\n\n c "
-    found = steps_with_ends(text, "\n\n")
-    assert [step for step, _ in found] == ["a", "b b", "c"]
-    starts = [0, *(end for _, end in found)]
-    assert [text[a:b] for a, b in pairwise(starts)] == ["\n\n a\n\n", "b b\n\n\n\n", " c "]
-    assert steps_with_ends("a\n\n", "\n\n") == [("a", 3)]
-    assert steps_with_ends("a|b", "|") == [("a", 2), ("b", 3)]
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from slipstream.rollout.place import Place, parse_place
 from slipstream.rollout.remarks import Remarks
 from slipstream.rollout.self_judge import with_self_judges
 from slipstream.rollout.state import show_state, state_of
+from slipstream.rollout.step_labels import label_stage, with_step_labels
 from slipstream.rollout.verbalized import Client, Plain, Verbalized
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.pod import Pod, run_pod
@@ -56,21 +57,26 @@ async def main(pod: Pod, *, place: Place | None = None) -> None:
     scores = with_self_judges(
         VerifierClient(verifier, config), config, engine=engine, tokens=tokens, metrics=pod.metrics
     )
+    sampling = Sampling(temperature=config.rollout.temperature, max_tokens=config.rollout.max_new_tokens)
+    labels = with_step_labels(
+        scores, config, engine=engine, tokens=tokens, sampling=sampling, metrics=pod.metrics
+    )
     actor = Actor(
         worker_id=pod.name,
         engine=engine,
         environment=ENVIRONMENTS[config.rollout.environment](),
         tokens=tokens,
         replay=ReplayClient(replay, config, worker_id=pod.name),
-        verifier=Remarks(scores, {reward.name: reward.weight for reward in config.rewards}, log=pod.log),
+        verifier=Remarks(labels, {reward.name: reward.weight for reward in config.rewards}, log=pod.log),
         served=served,
-        sampling=Sampling(temperature=config.rollout.temperature, max_tokens=config.rollout.max_new_tokens),
+        sampling=sampling,
         max_groups=config.rollout.max_groups,
         group_timeout_seconds=config.rollout.group_timeout_seconds,
         heartbeat_seconds=config.replay.heartbeat_seconds,
         metrics=pod.metrics,
         log=pod.log,
         evaluating=evaluation_client(pod),
+        seed=None if label_stage(config) is None else config.seed,
     )
     show_state(
         pod.metrics,

@@ -14,6 +14,7 @@ then they are cancelled, which aborts their requests, and their leases are retur
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import grpc
 
@@ -24,6 +25,7 @@ from slipstream.rollout.environment import Environment
 from slipstream.rollout.fleet import ServedVersion
 from slipstream.rollout.heartbeat import Heartbeat
 from slipstream.rollout.self_judge import Scores
+from slipstream.rollout.step_labels import stable_seed
 from slipstream.rollout.steps import with_token_ends
 from slipstream.rollout.verbalized import Client, Plain
 from slipstream.rpc.errors import SlipstreamError, Unreachable
@@ -73,7 +75,10 @@ class Actor:
         metrics: Metrics,
         log: Log,
         evaluating: Client = PLAIN,
+        seed: int | None = None,
     ) -> None:
+        """`seed`: makes what is sampled for a prompt a function of it and of the prompt's place; None does
+        not."""
         self._worker_id = worker_id
         self._engine = engine
         self._environment = environment
@@ -86,6 +91,7 @@ class Actor:
         self._metrics = metrics
         self._log = log
         self._evaluating = evaluating
+        self._seed = seed
         self._group_timeout = group_timeout_seconds
         self._works: dict[asyncio.Task[None], Work] = {}
         self._places = asyncio.Semaphore(max_groups)
@@ -260,8 +266,8 @@ class Actor:
         try:
             async with asyncio.TaskGroup() as members:
                 runs = [
-                    members.create_task(self._environment.run(lease.prompt, prompt_token_ids, self._sample))
-                    for _ in range(lease.group_size)
+                    members.create_task(self._environment.run(lease.prompt, prompt_token_ids, sample))
+                    for sample in (partial(self._sample, lease, i) for i in range(lease.group_size))
                 ]
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from failures
@@ -274,8 +280,12 @@ class Actor:
         self._look_for_failure(scored)
         return [with_token_ends(completion, self._tokens.decode) for completion in scored]
 
-    async def _sample(self, token_ids: tuple[int, ...]) -> Turn:
-        turn = await self._engine.sample(token_ids, self._sampling)
+    async def _sample(self, lease: Lease, member: int, token_ids: tuple[int, ...]) -> Turn:
+        sampling = self._sampling
+        if self._seed is not None:
+            seed = stable_seed(self._seed, lease.dispatch_index, member, len(token_ids))
+            sampling = replace(sampling, seed=seed)
+        turn = await self._engine.sample(token_ids, sampling)
         self._metrics.count("tokens_generated_total", len(turn.token_ids))
         return turn
 

@@ -45,7 +45,8 @@ class EmulatedEngine:
             await asyncio.sleep(seconds / sampling.max_tokens)
             await self._running.wait()
             versions.append(self._version)
-        tokens = tuple(self._random.randint(*TOKEN_RANGE) for _ in versions)
+        chosen = self._random if sampling.seed is None else random.Random(sampling.seed)
+        tokens = tuple(chosen.randint(*TOKEN_RANGE) for _ in versions)
         logprob = -math.log(TOKEN_RANGE[1] - TOKEN_RANGE[0] + 1)
         return Turn(
             token_ids=tokens,

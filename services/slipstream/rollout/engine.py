@@ -19,6 +19,9 @@ class Sampling:
 
     temperature: float
     max_tokens: int
+    seed: int | None = None
+    """Of this request alone: with equal weights equal requests sample equal tokens; None leaves it to
+    chance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,6 +46,7 @@ class VllmEngine:
             prompt_token_ids,
             temperature=sampling.temperature,
             max_tokens=sampling.max_tokens,
+            seed=sampling.seed,
             logprobs=0,
         )
         return _turn(output)

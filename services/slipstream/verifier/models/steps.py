@@ -1,28 +1,7 @@
-"""The steps of an answer, and one number of their scores."""
+"""One number of the scores of the steps of an answer."""
 
 from collections.abc import Callable, Mapping, Sequence
 from math import fsum, prod
-
-
-def split_steps(text: str, separator: str) -> list[str]:
-    """The parts between separators without white space around them; those that are empty are left out."""
-    return [step for step, _ in steps_with_ends(text, separator)]
-
-
-def steps_with_ends(text: str, separator: str) -> list[tuple[str, int]]:
-    """The steps, each with the characters of the text up to its end.
-
-    A step ends behind the separators and the white space that follow it, the last one with the text.
-    """
-    found, end = list[tuple[str, int]](), 0
-    for part in text.split(separator):
-        step, end = part.strip(), min(end + len(part) + len(separator), len(text))
-        if step:
-            found.append((step, end))
-        elif found:
-            found[-1] = (found[-1][0], end)
-    return found
-
 
 # aggregation → one score of the scores of at least one step, each 0 to 1, first to last
 AGGREGATIONS: Mapping[str, Callable[[Sequence[float]], float]] = {
