@@ -1,7 +1,6 @@
 """A stage that labels steps, through the real circle with the emulated engine."""
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,13 @@ REWARD = """
 def even(prompt, answer):
     return float(sum(map(ord, answer.text)) % 2 == 0)
 """
-GROUPS = 10
+GROUPS = 40
 STAGE = {"name": "labels", "kind": "step_labels", "groups": GROUPS, "samples": 4, "separator": "5"}
 SETTINGS = (
     "rollout.engine=emulated",
-    "rollout.emulated.median_seconds=0.4",
+    "rollout.emulated.median_seconds=0.3",
     "rollout.emulated.sigma=0.1",
-    "rollout.max_groups=2",
+    "rollout.max_groups=4",
     "rollout.max_new_tokens=12",
     "evaluation={reward: even, every_steps: 0}",
     "rewards=[{name: even, kind: custom, function: 'own_labels:even'}]",
@@ -42,13 +41,12 @@ def test_labels_are_those_of_the_seed_also_after_a_kill_and_no_finished_prompt_i
     killed.mkdir()
     with running(whole, *SETTINGS, steps=1) as run:
         assert run.finish(seconds=300) == 0, run.said()
-        assert "sampled 10 of 10 prompts" in run.said()
+        assert "sampled 40 of 40 prompts" in run.said()
         expected = rows_of(run.run_dir / "stages" / "01_labels")
         first = run.run_dir / "stages" / "01_labels"
     with running(killed, *SETTINGS, steps=1) as run:
         metrics = run.run_dir / "stages" / "01_labels" / "metrics.jsonl"
-        run.wait_until("some groups", lambda: metrics.exists() and "sampled" in metrics.read_text())
-        time.sleep(1.0)
+        run.wait_until("most groups", lambda: metrics.exists() and "sampled 32" in metrics.read_text())
         run.process.kill()
         run.process.wait()
         assert '"event": "step"' not in metrics.read_text()
