@@ -16,7 +16,7 @@ GROUPS = 40
 STAGE = {"name": "labels", "kind": "step_labels", "groups": GROUPS, "samples": 4, "separator": "5"}
 SETTINGS = (
     "rollout.engine=emulated",
-    "rollout.emulated.median_seconds=0.3",
+    "rollout.emulated.median_seconds=0.2",
     "rollout.emulated.sigma=0.1",
     "rollout.max_groups=4",
     "rollout.max_new_tokens=12",
@@ -40,18 +40,20 @@ def test_labels_are_those_of_the_seed_also_after_a_kill_and_no_finished_prompt_i
     whole.mkdir()
     killed.mkdir()
     with running(whole, *SETTINGS, steps=1) as run:
-        assert run.finish(seconds=300) == 0, run.said()
+        assert run.finish(seconds=400) == 0, run.said()
         assert "sampled 40 of 40 prompts" in run.said()
         expected = rows_of(run.run_dir / "stages" / "01_labels")
         first = run.run_dir / "stages" / "01_labels"
     with running(killed, *SETTINGS, steps=1) as run:
         metrics = run.run_dir / "stages" / "01_labels" / "metrics.jsonl"
-        run.wait_until("most groups", lambda: metrics.exists() and "sampled 32" in metrics.read_text())
+        run.wait_until(
+            "most groups", lambda: metrics.exists() and "sampled 32" in metrics.read_text(), seconds=400
+        )
         run.process.kill()
         run.process.wait()
         assert '"event": "step"' not in metrics.read_text()
     with running(killed, *SETTINGS, "--resume", steps=1) as run:
-        assert run.finish(seconds=300) == 0, run.said()
+        assert run.finish(seconds=400) == 0, run.said()
         stage = run.run_dir / "stages" / "01_labels"
     assert rows_of(stage) == expected
     summary = json.loads((stage / "summary.json").read_text())
