@@ -9,11 +9,11 @@ whether any is.
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 
 from slipstream.config.stages import StepLabelsStage
 from slipstream.learner.stages.supervised import Interrupted, Progress
 from slipstream.learner.stages.verified import Learned, NothingKept, prompt_text
+from slipstream.tasks.steps import split_steps
 from slipstream.types import Completion, Group, Reward
 
 
@@ -66,11 +66,11 @@ def labelled_row(
     judged = _judged(answer, reward)
     if not judged.steps:
         return None
-    starts = [0, *(step.text_end for step in judged.steps)]
-    shares = _shares(judged)
+    steps, shares = split_steps(answer.text, stage.separator), _shares(judged)
+    assert len(steps) == len(shares), "both are cut at the stage's separator"
     return {
         "prompt": prompt_text(group),
-        "completions": [answer.text[start:end].strip() for start, end in pairwise(starts)],
+        "completions": steps,
         "labels": [share > 0 for share in shares],
         "soft_labels": shares,
         "samples": stage.samples,
