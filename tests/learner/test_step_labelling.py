@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from learner.fakes import completion, group
 from slipstream.config.stages import StepLabelsStage
-from slipstream.learner.stages.step_labels import StepLabelling
+from slipstream.learner.stages.step_labels import StepLabelling, labelled_row
 from slipstream.learner.stages.supervised import Interrupted
 from slipstream.learner.stages.verified import Learned, NothingKept
 from slipstream.types import Completion, Group, Outcome, Reward, StepReward
@@ -64,3 +64,10 @@ def test_a_stage_that_labels_nothing_says_what_became_of_the_answers() -> None:
 def test_a_stop_gives_the_round_up() -> None:
     with pytest.raises(Interrupted):
         learn(group(labelled("a", (1, 3, 1.0))), stopped=True)
+
+
+def test_a_step_is_written_without_its_separators() -> None:
+    stage = STAGE.model_copy(update={"separator": "|"})
+    row = labelled_row(group(), labelled("a||b|", (3, 1, 1.0), (5, 3, 0.0)), stage, reward="exact_match")
+    assert row is not None
+    assert row["completions"] == ["a", "b"]
