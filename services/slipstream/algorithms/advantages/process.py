@@ -108,7 +108,7 @@ def process_advantages(
     rloo: A = sum over this step and the later ones of (r - b), b being the mean over the other completions
         of the group of the mean reward of their steps; the rewards of whole completions are added with the
         leave-one-out baseline of their own. See Process Reinforcement through Implicit Rewards (PRIME),
-        arXiv:2502.01456, eq. 5, there with the tokens as steps.
+        arXiv:2502.01456, there with the tokens as steps.
     reinforce_pp, without group_mean and with weighting token: A = (G - mean of G) / (std of G + epsilon), G
         the sum of the rewards from this step on, mean and std over the tokens of the batch. See REINFORCE++,
         arXiv:2501.03262.
