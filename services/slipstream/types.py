@@ -70,6 +70,17 @@ class VersionSpan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepReward:
+    """The score of one step of an answer; a step begins where the one before it ends."""
+
+    value: float
+    text_end: int
+    """Characters of the answer up to the end of the step."""
+    token_end: int = 0
+    """Tokens of the completion up to the end of the step; 0 until a rollout has found them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reward:
     """One named component of a reward vector; `value` means nothing when `outcome` is ERROR."""
 
@@ -79,6 +90,8 @@ class Reward:
     detail: str = ""
     answer: str = ""
     """The part of the completion that was judged, where the component takes one out; shortened."""
+    steps: tuple[StepReward, ...] = ()
+    """Where the component scores the steps of an answer: their scores, first to last."""
 
 
 class RoutingMismatch(ValueError):

@@ -137,14 +137,16 @@ def test_what_is_valid_is_listed_stage_by_stage(capsys: pytest.CaptureFixture[st
         {"name": "start", "kind": "supervised", "steps": 7, "batch_size": 3},
         {"name": "reason", "kind": "rl", "set": {"learner.steps": 5}},
         {"name": "select", "kind": "rejection_sampling", "groups": 12, "rounds": 2},
+        {"name": "label", "kind": "step_labels", "groups": 12},
     ]
     assert validate_command(parse_config({"model": TINY, "stages": stages}), "r.yaml") == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert lines[:4] == [
+    assert lines[:5] == [
         "r.yaml is valid",
         "01_start supervised, 7 steps of 3 demonstrations",
         "02_reason rl, 5 steps of 64 groups × 8 completions",
         "03_select rejection_sampling, 2 rounds of 12 groups × 8 completions",
+        "04_label step_labels, 12 groups × 8 completions, 8 completions behind each step",
     ]
 
 

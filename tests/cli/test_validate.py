@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 from slipstream.cli.__main__ import main
+from slipstream.cli.axes import axis_rows
+from slipstream.config import parse_config
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 CHATTY = "{% for m in messages %}{{ m.role }} {{ m.content }} {% endfor %}go"
@@ -358,6 +360,11 @@ def test_the_resolved_axes_are_printed(job: Path, capsys: pytest.CaptureFixture[
         ("shaping", r"dynamic_sampling .*; soft_overlong \(safe_len 3, max_len 4, factor 1, floor true\)"),
     ):
         assert re.search(rf"^  {axis} +{text}", out, re.MULTILINE), (axis, out)
+
+
+def test_rewards_by_step_are_named_beside_the_advantage() -> None:
+    config = parse_config({}, ["algorithm.preset=grpo", "algorithm.supervision=process"])
+    assert dict(axis_rows(config))["advantage"] == "grpo (ddof 1, epsilon 1e-06), from rewards by step"
 
 
 def test_a_trust_region_is_not_called_a_band(job: Path, capsys: pytest.CaptureFixture[str]) -> None:

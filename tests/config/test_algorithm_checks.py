@@ -7,6 +7,10 @@ from slipstream.config.checks import Problem, check_config
 
 CORRECTED = "algorithm.correction={kind: tis}"
 SCORED = "rewards=[{name: exact_match, weight: 0}, {name: language_consistency}]"
+BY_STEP = (
+    "rewards=[{name: exact_match}, {name: steps, kind: custom, function: 'a:b'}]",
+    "algorithm.supervision=process",
+)
 FRESH = ("staleness.pipeline_depth=0", "staleness.max_staleness=0")
 
 
@@ -101,6 +105,34 @@ def problems(*overrides: str) -> list[Problem]:
             ["algorithm.advantage={kind: optimal_token}", "algorithm.objective={kind: gspo}", *FRESH],
             "algorithm.objective",
             "optimal_token one advantage a token",
+        ),
+        *(
+            (
+                [*BY_STEP, f"algorithm.advantage={{kind: {kind}}}", "algorithm.shaping=null"],
+                "algorithm.supervision",
+                f"the advantage is {kind}: no source defines it",
+            )
+            for kind in ("dr_grpo", "batch_scaled", "opo", "ema", "mixed", "optimal_token")
+        ),
+        (
+            [*BY_STEP, "algorithm.advantage={kind: reinforce_pp}", "algorithm.shaping=null"],
+            "algorithm.supervision",
+            "normalised over the tokens of the batch",
+        ),
+        (
+            [*BY_STEP, "algorithm.advantage={kind: rloo, scale: group}", "algorithm.shaping=null"],
+            "algorithm.supervision",
+            "says nothing of single steps",
+        ),
+        (
+            [*BY_STEP, "algorithm.preset=grpo", "algorithm.objective={kind: gmpo}"],
+            "algorithm.objective",
+            "rewards by step one advantage a step",
+        ),
+        (
+            ["algorithm.preset=grpo", "algorithm.supervision=process"],
+            "algorithm.supervision",
+            "no reward with a weight scores steps",
         ),
         (
             ["algorithm.preset=ppo", "learner.critic.warmup_steps=5", "learner.steps=5"],
@@ -204,6 +236,11 @@ def test_what_cannot_be_right_is_an_error(overrides: list[str], key: str, reason
             "second moment alone",
         ),
         (
+            [*BY_STEP, "algorithm.preset=grpo", "algorithm.shaping={dynamic_sampling: {}}"],
+            "algorithm.shaping.dynamic_sampling",
+            "may differ below them",
+        ),
+        (
             [
                 "algorithm.preset=gdpo",
                 "algorithm.shaping={dynamic_sampling: {}}",
@@ -227,6 +264,14 @@ def test_what_is_doubtful_is_a_note(overrides: list[str], key: str, reason: str)
         ["algorithm.preset=decoupled_ppo"],
         ["algorithm.preset=ppo", "learner.epochs=4", "learner.minibatches=4"],
         ["algorithm.advantage={kind: optimal_token}"],
+        [*BY_STEP, "algorithm.preset=grpo"],
+        [*BY_STEP, "algorithm.preset=rloo"],
+        [*BY_STEP, "algorithm.preset=ppo"],
+        [
+            *BY_STEP,
+            "algorithm.preset=reinforce_pp",
+            "algorithm.advantage={kind: reinforce_pp, group_mean: false, weighting: token}",
+        ],
         ["algorithm.clip_cov={share: 0.01}", "algorithm.kl_cov={}"],
         ["algorithm.preset=kl_cov", "algorithm.kl_cov=null"],
         ["algorithm.correction={kind: outlier_tokens}"],

@@ -247,3 +247,18 @@ def test_self_play_is_against_what_the_policy_answers_to_the_prompt_itself() -> 
     (found,) = of_stage(kind="preference", ranked_by="demonstrations")
     assert (found.key, found.severity) == ("rollout.sampling", "error")
     assert of_stage(kind="preference") == []
+
+
+def test_rewards_and_labels_by_step_are_of_a_whole_completion() -> None:
+    """A candidate is a part of the generation that trains; its steps end nowhere among the tokens."""
+    by_step = ("rewards=[{name: custom, function: 'a:b'}]", "algorithm.preset=grpo")
+    wanted = (
+        "rollout.sampling=verbalized",
+        "evaluation.sampling=verbalized",
+        "algorithm.supervision=process",
+    )
+    (found,) = [p for p in problems(*by_step, *wanted) if p.key == "rollout.sampling"]
+    assert (found.severity, "`process`" in found.reason) == ("error", True)
+    assert not [p for p in problems(*by_step, *wanted[1:]) if p.key == "rollout.sampling"]
+    (found,) = of_stage(kind="step_labels")
+    assert (found.key, found.severity) == ("rollout.sampling", "error")

@@ -172,6 +172,10 @@ def test_a_stage_that_cannot_be_is_named_with_its_key(tree: dict[str, Any], says
         ({"kind": "rl", "set": {"model.path": "/m"}}, "`model.path` cannot be set in a stage of the kind rl"),
         ({"kind": "supervised", "set": {"learner.steps": 3}}, "`learner.steps` cannot be set"),
         (
+            {"kind": "step_labels", "set": {"algorithm.supervision": "process"}},
+            "`algorithm.supervision` cannot be set in a stage of the kind step_labels",
+        ),
+        (
             {"kind": "rejection_sampling", "set": {"algorithm.preset": "grpo"}},
             "`algorithm.preset` cannot be set",
         ),

@@ -23,7 +23,7 @@ from slipstream.learner.ranks.sharding import checkpoint_activations, shard
 from slipstream.learner.training.critic import load_critic
 from slipstream.learner.training.state import collect, restore
 from slipstream.learner.training.step import TrainingStep
-from slipstream.types import Group
+from slipstream.types import Group, StepReward
 
 CPU = torch.device("cpu")
 ALGORITHM: dict[str, Any] = {"preset": "cispo", "kl": {"coefficient": 0.05}, "top_entropy": {"share": 0.5}}
@@ -36,6 +36,16 @@ CASES = {
     "activation checkpointing": ("learner.activation_checkpointing=true",),
     "critic": ("algorithm.advantage.kind=gae", "algorithm.preset=ppo"),
     "a baseline by token": ("algorithm.advantage={kind: optimal_token}", "learner.minibatches=2"),
+    "rewards by step": (
+        "algorithm.supervision=process",
+        "algorithm.advantage={kind: grpo}",
+        "learner.minibatches=2",
+    ),
+    "critic by step": (
+        "algorithm.advantage.kind=gae",
+        "algorithm.preset=ppo",
+        "algorithm.supervision=process",
+    ),
     "covariances": (
         "algorithm.top_entropy=null",
         "algorithm.clip_cov={share: 0.3, low: 0.000001, high: 1000}",
@@ -57,7 +67,10 @@ def groups(seed: int) -> list[Group]:
 
     def answer() -> Any:
         tokens = [5 + draw(20) for _ in range(1 + draw(9))]
-        return completion(tokens, logprobs=[-1.0 - draw(9) / 10 for _ in tokens], reward=draw(5) / 4)
+        made = completion(tokens, logprobs=[-1.0 - draw(9) / 10 for _ in tokens], reward=draw(5) / 4)
+        ends = {1 + draw(len(tokens)), len(tokens)}
+        steps = tuple(StepReward(value=draw(5) / 4, text_end=end, token_end=end) for end in sorted(ends))
+        return replace(made, rewards=(replace(made.rewards[0], steps=steps),))
 
     return [
         group(*(answer() for _ in range(2 + draw(3))), prompt=tuple(3 + draw(9) for _ in range(1 + draw(6))))

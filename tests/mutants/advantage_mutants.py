@@ -22,6 +22,10 @@ def _process(name: str, old: str, new: str) -> Mutant:
     return Mutant(name=name, file="process_rewards.py", old=old, new=new, tests=_GAE[1:])
 
 
+def _by_step(name: str, old: str, new: str) -> Mutant:
+    return _advantage(f"by step: {name}", "process.py", old, new, ("test_process_advantages.py",))
+
+
 def _critic(name: str, old: str, new: str) -> Mutant:
     return Mutant(name=name, file="critic.py", old=old, new=new, tests=_CRITIC)
 
@@ -31,6 +35,25 @@ def _shaping(name: str, file: str, old: str, new: str) -> Mutant:
 
 
 ADVANTAGE_MUTANTS: Final = (
+    _by_step(
+        "grpo does not sum up",
+        "scaled_K, 0.0), rewards.completions_K, 1.0)",
+        "scaled_K, 0.0), rewards.completions_K, 0.0)",
+    ),
+    _by_step("rloo keeps itself in", "(sum_S[group_B] - mean_B)", "sum_S[group_B]"),
+    _by_step("rloo sums the steps of the others", " / torch.bincount(id_K, minlength=sequences)", ""),
+    _by_step("reinforce_pp counts steps", "rewards.tokens_K.double())", "1.0)"),
+    _by_step(
+        "the outcome is on the first step",
+        "index_add(0, self.last_B, self.outcomes_B",
+        "index_add(0, self.last_B * 0, self.outcomes_B",
+    ),
+    _by_step(
+        "a step ends before its last token",
+        "stride + positions_T.clamp(max=stride - 1))",
+        "stride + positions_T.clamp(max=stride - 1), right=True)",
+    ),
+    _by_step("a completion alone is compared", "(scored_S > 1)", "(scored_S > 0)"),
     _advantage(
         "grpo: multiplied by the deviation",
         "group.py",
@@ -130,7 +153,7 @@ ADVANTAGE_MUTANTS: Final = (
     _advantage(
         "reinforce_pp: without the batch mean",
         "batch.py",
-        "value_B if mean_is_zero else _deviation(value_B, count_B)",
+        "value_B if mean_is_zero else deviation(value_B, count_B)",
         "value_B",
     ),
     _advantage(

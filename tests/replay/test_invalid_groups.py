@@ -93,6 +93,18 @@ FAULTS: dict[str, tuple[Spoil, str]] = {
         of_second(lambda c: setattr(c, "mask", b"\1\2\0")),
         "completion 1: mask has 2; it is 1 or 0",
     ),
+    "a step without a score": (
+        of_second(lambda c: c.rewards[0].steps.add(value=NAN, text_end=1, token_end=1)),
+        "completion 1: reward exact_match has a step whose score is no finite number",
+    ),
+    "steps that go back": (
+        of_second(lambda c: [c.rewards[0].steps.add(value=0, token_end=end) for end in (2, 1)]),
+        "completion 1: reward exact_match has steps that end at the tokens [2, 1]; they must not fall",
+    ),
+    "a step that ends beyond the tokens": (
+        of_second(lambda c: c.rewards[0].steps.add(value=0, token_end=4)),
+        "completion 1: reward exact_match has steps that end at the tokens [4]; they must not fall",
+    ),
     "spans that end early": (
         of_second(lambda c: setattr(c.spans[0], "end", 2)),
         "completion 1: spans end at 2, but there are 3 tokens",

@@ -226,6 +226,8 @@ class FakeVerifier(VerifierServicer):
     refusals: list[grpc.StatusCode] = field(default_factory=list)
     always: grpc.StatusCode | None = None
     errors_on_first_try: set[int] = field(default_factory=set)
+    steps: list[types_pb2.StepReward] = field(default_factory=list)
+    """Of every answer."""
 
     async def Score(self, request: verifier_pb2.ScoreRequest, context: Any) -> verifier_pb2.ScoreResponse:
         self.requests.append(request)
@@ -236,16 +238,17 @@ class FakeVerifier(VerifierServicer):
         return verifier_pb2.ScoreResponse(
             vectors=[
                 verifier_pb2.RewardVector(
-                    rewards=[_reward(error=first and index in self.errors_on_first_try)]
+                    rewards=[_reward(error=first and index in self.errors_on_first_try, steps=self.steps)]
                 )
                 for index in range(len(request.answers))
             ]
         )
 
 
-def _reward(*, error: bool) -> types_pb2.Reward:
+def _reward(*, error: bool, steps: list[types_pb2.StepReward]) -> types_pb2.Reward:
     outcome = types_pb2.OUTCOME_ERROR if error else types_pb2.OUTCOME_SCORE
-    return types_pb2.Reward(name="exact_match", value=0.0 if error else 1.0, outcome=outcome)
+    value = 0.0 if error else 1.0
+    return types_pb2.Reward(name="exact_match", value=value, outcome=outcome, steps=steps)
 
 
 class Stream:

@@ -30,7 +30,7 @@ from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import Tokens
 from slipstream.types import Completion, Lease, Outcome, Purpose
-from slipstream.v1 import replay_pb2
+from slipstream.v1 import replay_pb2, types_pb2
 from slipstream.v1.replay_pb2_grpc import add_ReplayServicer_to_server
 from slipstream.v1.verifier_pb2_grpc import add_VerifierServicer_to_server
 
@@ -138,6 +138,20 @@ async def test_a_lease_becomes_a_scored_group_with_the_engines_own_tokens() -> N
         assert metric(here.metrics, "completions_total", finish_reason="stop") == 4
         assert metric(here.metrics, "completion_tokens_sum", kind="generated") == 12
         assert metric(here.metrics, "completion_tokens_count", kind="generated") == 4
+
+
+@scenario
+async def test_the_steps_of_a_group_that_is_handed_in_have_their_ends_among_the_tokens() -> None:
+    first = len(TOKENS.decode((5, 6)))
+    async with room() as here:
+        here.verifier.steps = [
+            types_pb2.StepReward(value=0.5, text_end=first),
+            types_pb2.StepReward(value=1.0, text_end=len(TOKENS.decode((5, 6, 7)))),
+        ]
+        here.replay.leases.append(lease(3))
+        await until(lambda: here.replay.inserted)
+        for completion in here.replay.inserted[0].completions:
+            assert [(s.value, s.token_end) for s in completion.rewards[0].steps] == [(0.5, 2), (1.0, 3)]
 
 
 @scenario

@@ -20,6 +20,7 @@ from slipstream.types import (
     Reward,
     RoutedExperts,
     RoutingMismatch,
+    StepReward,
     TeacherLogprobs,
     TopLogprobs,
     VersionSpan,
@@ -277,6 +278,12 @@ def test_every_value_of_every_enum_has_a_number_of_its_own() -> None:
 
 def test_what_a_reward_took_out_of_a_completion_goes_along() -> None:
     given = Reward(name="r", value=0.5, outcome=Outcome.SCORE, detail="near", answer="4 ½")
+    assert codec.reward_from_proto(codec.reward_to_proto(given)) == given
+
+
+def test_the_scores_of_steps_go_along_with_their_ends() -> None:
+    steps = (StepReward(value=0.25, text_end=7, token_end=3), StepReward(value=1.0, text_end=9, token_end=4))
+    given = Reward(name="r", value=0.25, outcome=Outcome.SCORE, steps=steps)
     assert codec.reward_from_proto(codec.reward_to_proto(given)) == given
 
 

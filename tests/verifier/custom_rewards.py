@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from slipstream.types import Prompt
+from slipstream.types import Prompt, StepReward
 from slipstream.verifier.reward import Answer, UnusableGroundTruth, Verdict, invalid
 
 
@@ -24,6 +24,10 @@ def said(prompt: Prompt, answer: Answer) -> object:
         "half": 0.5,
         "verdict": Verdict(value=2.0, detail="two"),
         "invalid": invalid("unreadable"),
+        "steps": Verdict(
+            value=1.0, steps=(StepReward(value=True, text_end=2), StepReward(value=0.5, text_end=5))
+        ),
+        "a step of words": Verdict(value=1.0, steps=(StepReward(value="1", text_end=2),)),  # type: ignore[arg-type]
         "none": None,
         "text": "1",
         "nan": float("nan"),

@@ -16,7 +16,7 @@ from slipstream.types import ChatMessage, Outcome, Prompt
 from slipstream.verifier.models.child import verdicts_of
 from slipstream.verifier.models.classifier import Classifier
 from slipstream.verifier.models.process import StepScorer
-from slipstream.verifier.models.steps import AGGREGATIONS, split_steps
+from slipstream.verifier.models.steps import AGGREGATIONS
 from slipstream.verifier.rewards import models
 from slipstream.verifier.workers.worker import WorkerLost
 from verifier.scoring import Bench, answer
@@ -97,11 +97,6 @@ def test_a_model_without_a_trained_head_is_refused(tmp_path: Path) -> None:
         classified(a_model(tmp_path, "causal"), "3")
 
 
-def test_steps_are_what_stands_between_separators() -> None:
-    assert split_steps(" a\n\nb b\n\n\n\n c ", "\n\n") == ["a", "b b", "c"]
-    assert split_steps(" \n\n \n\n", "\n\n") == []
-
-
 @pytest.mark.parametrize(
     ("aggregation", "expected"), [("mean", 0.5), ("last", 0.25), ("min", 0.25), ("product", 0.09375)]
 )
@@ -116,6 +111,8 @@ def test_a_token_classifier_is_read_at_the_step_tokens(tmp_path: Path) -> None:
     mean, longer = stepped(path, "so 1 | then 3 3", "1 | 2 | 3 | 4", aggregation="mean")
     assert mean.value == pytest.approx(sum(steps) / 2, abs=1e-5)
     assert mean.detail == f"steps {steps[0]:.3f} {steps[1]:.3f}"
+    assert [step.value for step in mean.steps] == pytest.approx(steps, abs=1e-5)
+    assert [step.text_end for step in mean.steps] == [len("so 1 |"), len("so 1 | then 3 3")]
     assert len(longer.detail.split()) == 5
     (last,) = stepped(path, "so 1 | then 3 3", aggregation="last")
     assert last.value == pytest.approx(steps[1], abs=1e-5)

@@ -7,9 +7,10 @@ from typing import Any
 import grpc
 import pytest
 from slipstream.config import VerifierConfig
+from slipstream.rpc import codec
 from slipstream.rpc.channel import call_again, retry_after
 from slipstream.rpc.errors import Busy, InvalidRequest
-from slipstream.types import Outcome, Prompt
+from slipstream.types import Outcome, Prompt, StepReward
 from slipstream.verifier.reward import Answer, UnusableGroundTruth, Verdict
 from slipstream.verifier.scorer import MAX_DETAIL
 from verifier.scoring import Bench, answer
@@ -93,6 +94,33 @@ def test_a_score_that_is_no_finite_number_is_an_error(value: float) -> None:
     ((component,),) = asyncio.run(bench.scorer.score(PROMPT, [answer("x")]))
     assert (component.value, component.outcome) == (0, Outcome.ERROR)
     assert f"its score is {value}" in component.detail
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        (((0.5, 2), (float("nan"), 4)), "the score of a step is no finite number"),
+        (((0.5, 4), (0.5, 4)), "its steps end at the characters [4, 4]; they must rise"),
+        (((0.5, 0),), "its steps end at the characters [0]"),
+    ],
+)
+def test_steps_that_cannot_be_trained_on_are_an_error(steps: Any, said: str) -> None:
+    scored = tuple(StepReward(value=value, text_end=end) for value, end in steps)
+    bench = Bench(rewards={"a": Returns([Verdict(value=1.0, steps=scored)])})
+    ((component,),) = asyncio.run(bench.scorer.score(PROMPT, [answer("x")]))
+    assert (component.outcome, component.steps) == (Outcome.ERROR, ())
+    assert said in component.detail
+
+
+def test_the_scores_of_steps_cross_the_wire() -> None:
+    scored = (StepReward(value=0.25, text_end=2), StepReward(value=1.0, text_end=5))
+    bench = Bench(rewards={"a": Returns([Verdict(value=1.0, steps=scored)])})
+
+    async def play() -> Any:
+        async with serve(bench) as score:
+            return (await score(request("x"))).vectors[0].rewards[0]
+
+    assert codec.reward_from_proto(asyncio.run(play())).steps == scored
 
 
 def test_words_that_utf8_cannot_say_do_not_break_the_answer() -> None:

@@ -67,6 +67,13 @@ def test_what_a_users_function_returns_is_a_score_or_an_error() -> None:
     assert "got NoneType" in given[4].detail
 
 
+def test_a_users_function_may_score_the_steps_of_an_answer() -> None:
+    scored, refused = once(custom("said"), "steps", "a step of words")
+    assert [(step.value, step.text_end) for step in scored.steps] == [(1.0, 2), (0.5, 5)]
+    assert refused.outcome is ERROR
+    assert "a score is a finite number, got '1'" in refused.detail
+
+
 def test_a_group_function_sees_all_answers() -> None:
     config = custom("group_ranks", group=True, arguments={"best": 3})
     assert [c.value for c in once(config, "a", "abc", "ab")] == [0, 3, 0]

@@ -26,6 +26,7 @@ from slipstream.algorithms.staleness import (
 
 if TYPE_CHECKING:
     from slipstream.algorithms.advantages import group_advantages
+    from slipstream.algorithms.advantages.process import StepRewards, process_advantages
     from slipstream.algorithms.aggregation import Counts, count, token_weights
     from slipstream.algorithms.critic import (
         ValueLoss,
@@ -59,6 +60,7 @@ __all__ = [
     "Preset",
     "RunningBaselines",
     "StalenessSummary",
+    "StepRewards",
     "Taught",
     "TeacherTop",
     "TopK",
@@ -78,6 +80,7 @@ __all__ = [
     "moments",
     "over_age_mask",
     "policy_loss",
+    "process_advantages",
     "process_reward",
     "resolve_advantage",
     "resolve_loss",
@@ -95,6 +98,8 @@ __all__ = [
 _NEEDS_TORCH: Final = {
     "group_advantages": "advantages",
     "gae": "generalized_advantage",
+    "StepRewards": "advantages.process",
+    "process_advantages": "advantages.process",
     "process_reward": "process_rewards",
     "step_rewards_to_go": "process_rewards",
     "token_rewards": "process_rewards",

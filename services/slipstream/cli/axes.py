@@ -9,6 +9,7 @@ from slipstream.algorithms.spec import Distillation, Dppo, Kl, LossSpec, Shaping
 
 if TYPE_CHECKING:
     from slipstream.config import RunConfig
+    from slipstream.config.algorithm import AlgorithmConfig
 
 Row = tuple[str, str]
 
@@ -23,12 +24,17 @@ def axis_rows(config: "RunConfig") -> list[Row]:
     replaced = sorted(algorithm.model_fields_set - {"preset", "reference", "telescope"})
     return [
         ("preset", f"{name}, with its own {', '.join(replaced)}" if replaced else name),
-        ("advantage", spec_text(algorithm.resolved_advantage())),
+        ("advantage", _advantage_text(algorithm)),
         *_loss_rows(loss, config),
         *_critic_rows(config),
         ("shaping", shaping_text(shaping)),
         *(("telescope", note) for note in (translation.notes if translation else ())),
     ]
+
+
+def _advantage_text(algorithm: "AlgorithmConfig") -> str:
+    text = spec_text(algorithm.resolved_advantage())
+    return f"{text}, from rewards by step" if algorithm.supervision == "process" else text
 
 
 def spec_text(spec: Any) -> str:

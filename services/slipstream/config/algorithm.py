@@ -71,6 +71,9 @@ class AlgorithmConfig(BaseModel):
     """The keys of Telescope's algorithm pages, instead of all others."""
     advantage: AdvantageConfig | None = None
     """Baseline and scale of the rewards."""
+    supervision: Literal["outcome", "process"] = "outcome"
+    """What the advantage is made of: one reward a completion, or the scores of its steps where a reward has
+    them."""
     objective: ObjectiveConfig | None = None
     """How the ratio of a token weighs its advantage."""
     correction: CorrectionsConfig | None = None

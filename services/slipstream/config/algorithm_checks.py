@@ -23,6 +23,7 @@ from slipstream.algorithms.spec import (
     anchor_of,
     needs_groups,
     scale_of_groups,
+    undefined_by_step,
 )
 from slipstream.algorithms.spec.loss import WEIGHTING
 from slipstream.config.problem import Problem
@@ -31,6 +32,8 @@ from slipstream.config.schema import RunConfig
 WIDEST_SEQUENCE_CLIP: Final = 0.05
 """A geometric mean over a sequence hardly ever leaves a band wider than this."""
 BINARY_REWARDS: Final = ("exact_match", "format", "countdown", "numeric_match", "math", "json_schema")
+SCORES_STEPS: Final = ("process_reward", "custom")
+"""Kinds of rewards that give the scores of steps, or may."""
 PUNISHMENTS: Final = ("length", "repetition")
 KEYS: Final = {"max_staleness": "algorithm.objective", "token_weight": "algorithm.token_weight"}
 
@@ -218,6 +221,32 @@ def _critic(config: RunConfig) -> Iterator[Problem]:
         )
 
 
+def _supervision(config: RunConfig) -> Iterator[Problem]:
+    """What rewards by step need: an estimator, an objective and a reward that know of steps."""
+    if config.algorithm.supervision == "outcome":
+        return
+    advantage, objective = config.algorithm.resolved_advantage(), config.algorithm.resolved_objective()
+    undefined = undefined_by_step(advantage)
+    if undefined is not None:
+        yield Problem(
+            key="algorithm.supervision",
+            reason=f"is process, and the advantage is {advantage.kind}: {undefined.reason}",
+            remedy=undefined.remedy,
+        )
+    elif not isinstance(advantage, Gae) and isinstance(objective, ONE_ADVANTAGE_PER_SEQUENCE):
+        yield Problem(
+            key="algorithm.objective",
+            reason=f"{objective.kind} has one ratio a sequence, and rewards by step one advantage a step",
+            remedy="use ppo_clip, cispo or gspo_token",
+        )
+    if not any(reward.weight and reward.kind in SCORES_STEPS for reward in config.rewards):
+        yield Problem(
+            key="algorithm.supervision",
+            reason="is process, and no reward with a weight scores steps",
+            remedy="add a reward of the kind process_reward, or custom with Verdict.steps",
+        )
+
+
 def _penalty_in_the_reward(config: RunConfig) -> Iterator[Problem]:
     """Penalties whose coefficient would not count, as the advantage rescales each group or component."""
     kl, advantage = config.algorithm.resolved_kl(), config.algorithm.resolved_advantage()
@@ -323,6 +352,7 @@ ALGORITHM_CHECKS: Final[tuple[Callable[[RunConfig], Iterator[Problem]], ...]] = 
     _soft_gate,
     _rewards,
     _critic,
+    _supervision,
     _penalty_in_the_reward,
     _without_effect,
     _reference,

@@ -50,6 +50,13 @@ def _dynamic_sampling(config: RunConfig) -> Iterator[Problem]:
             remedy="set algorithm.shaping to null, or to one without it",
             severity="note",
         )
+    elif config.algorithm.supervision == "process":
+        yield Problem(
+            key="algorithm.shaping.dynamic_sampling",
+            reason="drops groups whose totals are equal, and rewards by step may differ below them",
+            remedy="set algorithm.shaping to null, or to one without it",
+            severity="note",
+        )
 
 
 def _components(config: RunConfig) -> int:

@@ -58,22 +58,27 @@ class SupervisedStage(_Stage):
     """Share of target tokens replaced by a random one, so that the policy keeps exploring."""
 
 
-class _SampledStage(_Stage):
-    """A stage that samples prompts `groups` at a time, then trains on what became of them."""
+class _RoundStage(_Stage):
+    """A stage that samples prompts `groups` at a time, and does something with what became of them."""
 
     groups: int = Field(256, ge=1)
     """Prompts sampled in a round, each answered rollout.group_size times."""
+
+    @property
+    def sampling_rounds(self) -> int:
+        """How often it samples."""
+        return 1
+
+
+class _SampledStage(_RoundStage):
+    """A stage that trains on what it sampled."""
+
     epochs: int = Field(1, ge=1)
     """Passes over what a round has to train on."""
     batch_size: int = Field(64, ge=1)
     """Answers, or pairs, of an optimizer step."""
     learning_rate: float = Field(1e-4, gt=0)
     """Peak learning rate, reached after 5 % of a round's steps and cosine-decayed to a tenth."""
-
-    @property
-    def sampling_rounds(self) -> int:
-        """How often it samples."""
-        return 1
 
 
 class _VerifiedStage(_SampledStage):
@@ -179,9 +184,32 @@ class PreferenceStage(_SampledStage):
         return self
 
 
+class StepLabelsStage(_RoundStage):
+    """Sample from the policy, label the steps of the answers by completions sampled behind each of them, and
+    write them down for the training of a process reward model; the policy stays as it is."""
+
+    kind: Literal["step_labels"]
+    """Name of the kind."""
+    samples: int = Field(8, ge=1)
+    """Completions sampled behind each step (N of Math-Shepherd)."""
+    separator: str = Field("\n\n", min_length=1)
+    """What stands between two steps of an answer; empty steps do not count."""
+    max_steps: int = Field(64, ge=1)
+    """An answer of more steps is not labelled."""
+    least_reward: float = 1.0
+    """A completion is right when the reward named by evaluation.reward is at least this."""
+
+
 VerifiedStage = RejectionSamplingStage | DistillationStage
-Stage = ReinforcementStage | SupervisedStage | RejectionSamplingStage | DistillationStage | PreferenceStage
-SampledStage = RejectionSamplingStage | DistillationStage | PreferenceStage
+Stage = (
+    ReinforcementStage
+    | SupervisedStage
+    | RejectionSamplingStage
+    | DistillationStage
+    | PreferenceStage
+    | StepLabelsStage
+)
+SampledStage = RejectionSamplingStage | DistillationStage | PreferenceStage | StepLabelsStage
 
 
 def _names_differ(stages: Sequence[Stage]) -> Sequence[Stage]:

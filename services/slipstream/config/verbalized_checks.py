@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from slipstream.config.problem import Problem
 from slipstream.config.schema import RunConfig
-from slipstream.config.stages import PreferenceStage, SampledStage
+from slipstream.config.stages import PreferenceStage, SampledStage, StepLabelsStage
 
 KEY = "rollout.sampling"
 
@@ -28,6 +28,14 @@ def _trains_generations(config: RunConfig) -> Iterator[Problem]:
             remedy="set evaluation.sampling to `verbalized` to measure what is trained",
             severity="note",
         )
+    if config.algorithm.supervision == "process":
+        yield Problem(
+            key=KEY,
+            reason="is `verbalized`, so a reward judges the text of one candidate, and with "
+            "algorithm.supervision `process` its steps have to be found among the tokens of the whole "
+            "generation",
+            remedy="set it to `plain`, or take algorithm.supervision `outcome`",
+        )
 
 
 def _trains_candidates(config: RunConfig, stage: SampledStage) -> Iterator[Problem]:
@@ -37,6 +45,12 @@ def _trains_candidates(config: RunConfig, stage: SampledStage) -> Iterator[Probl
             reason="is `verbalized`, and self-play (ranked_by `demonstrations`) tells demonstrations from "
             "what the policy answers to the prompt itself, not to another one",
             remedy="set it to `plain`, or rank by `verifier` or `model`",
+        )
+    if isinstance(stage, StepLabelsStage):
+        yield Problem(
+            key=KEY,
+            reason="is `verbalized`, and labels are of the steps that the policy takes behind the prompt itself",
+            remedy="set it to `plain`",
         )
     candidates, size = config.rollout.candidates, config.rollout.group_size
     if candidates > size:

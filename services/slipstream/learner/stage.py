@@ -11,17 +11,24 @@ from pathlib import Path
 import torch
 
 from slipstream.config import RunConfig
-from slipstream.config.stages import DistillationStage, PreferenceStage, SampledStage, VerifiedStage
+from slipstream.config.stages import (
+    DistillationStage,
+    PreferenceStage,
+    SampledStage,
+    StepLabelsStage,
+    VerifiedStage,
+)
 from slipstream.learner.broadcast.publisher import catch_up
 from slipstream.learner.broadcast.snapshot import Snapshot
 from slipstream.learner.circle import circle
 from slipstream.learner.policy.loading import load_policy, pick_device, without_progress_bars
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.ranks.ranks import Alone
-from slipstream.learner.stages.delivery import Apart, Served
+from slipstream.learner.stages.delivery import Apart, Served, Unchanged
 from slipstream.learner.stages.mixed import Mixed
 from slipstream.learner.stages.preference import PreferenceTraining
 from slipstream.learner.stages.rounds import Delivery, Rounds, Training, number_of, rounds_of
+from slipstream.learner.stages.step_labels import StepLabelling
 from slipstream.learner.stages.verified import VerifiedTraining, translation
 from slipstream.rpc.pod import Pod, run_pod
 from slipstream.tasks import make_source
@@ -46,11 +53,13 @@ async def main(pod: Pod) -> None:
         snapshot = Snapshot(served, Alone())
         await asyncio.to_thread(snapshot.take)
         publisher = here.publisher(snapshot.tensors, dtype=served.dtype)
-        delivery: Delivery = (
-            Served(snapshot, publisher, here.evaluator)
-            if teacher is None
-            else Apart(policy, config, fleet=here.fleet, report=here.report)
-        )
+        delivery: Delivery
+        if isinstance(stage, StepLabelsStage):
+            delivery = Unchanged(here.fleet)
+        elif teacher is None:
+            delivery = Served(snapshot, publisher, here.evaluator)
+        else:
+            delivery = Apart(policy, config, fleet=here.fleet, report=here.report)
         rounds = Rounds(
             config=config,
             run_dir=here.run_dir,
@@ -96,6 +105,8 @@ def training_of(policy: Policy, config: RunConfig, stage: SampledStage) -> Train
     if isinstance(stage, PreferenceStage):
         source = make_source(config.data, seed=config.seed)
         return PreferenceTraining(policy, config, stage, tokens=tokens, source=source)
+    if isinstance(stage, StepLabelsStage):
+        return StepLabelling(stage, reward=config.evaluation.reward)
     mixed = _mixed(config, stage, tokens)
     if isinstance(stage, DistillationStage):
         teacher = load_tokens(stage.teacher, max_new_tokens=budget)

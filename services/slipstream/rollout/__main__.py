@@ -5,6 +5,7 @@ As the head of an engine over several nodes it takes `--node-rank 0 --master-add
 
 import asyncio
 import sys
+from dataclasses import replace
 from functools import partial
 from random import Random
 
@@ -20,6 +21,7 @@ from slipstream.rollout.place import Place, parse_place
 from slipstream.rollout.remarks import Remarks
 from slipstream.rollout.self_judge import with_self_judges
 from slipstream.rollout.state import show_state, state_of
+from slipstream.rollout.step_labels import label_stage, with_step_labels
 from slipstream.rollout.verbalized import Candidates, Client, Plain, Verbalized
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.pod import Pod, run_pod
@@ -57,19 +59,28 @@ async def main(pod: Pod, *, place: Place | None = None) -> None:
     scores = with_self_judges(
         VerifierClient(verifier, config), config, engine=engine, tokens=tokens, metrics=pod.metrics
     )
+    sampling = Sampling(
+        temperature=config.rollout.temperature,
+        max_tokens=config.rollout.max_new_tokens,
+        top_logprobs=config.algorithm.resolved_top_logprobs(),
+    )
+    labels = with_step_labels(
+        scores,
+        config,
+        engine=engine,
+        tokens=tokens,
+        sampling=replace(sampling, top_logprobs=0),
+        metrics=pod.metrics,
+    )
     actor = Actor(
         worker_id=pod.name,
         engine=engine,
         environment=ENVIRONMENTS[config.rollout.environment](),
         tokens=tokens,
         replay=ReplayClient(replay, config, worker_id=pod.name),
-        verifier=Remarks(scores, {reward.name: reward.weight for reward in config.rewards}, log=pod.log),
+        verifier=Remarks(labels, {reward.name: reward.weight for reward in config.rewards}, log=pod.log),
         served=served,
-        sampling=Sampling(
-            temperature=config.rollout.temperature,
-            max_tokens=config.rollout.max_new_tokens,
-            top_logprobs=config.algorithm.resolved_top_logprobs(),
-        ),
+        sampling=sampling,
         max_groups=config.rollout.max_groups,
         group_timeout_seconds=config.rollout.group_timeout_seconds,
         heartbeat_seconds=config.replay.heartbeat_seconds,
@@ -77,6 +88,7 @@ async def main(pod: Pod, *, place: Place | None = None) -> None:
         log=pod.log,
         training=training_client(config, tokens, worker=pod.name),
         evaluating=evaluation_client(config, worker=pod.name),
+        seed=None if label_stage(config) is None else config.seed,
     )
     show_state(
         pod.metrics,

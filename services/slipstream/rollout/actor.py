@@ -12,7 +12,7 @@ then they are cancelled, which aborts their requests, and their leases are retur
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -21,10 +21,12 @@ import grpc
 from slipstream.rollout.ahead import Ahead
 from slipstream.rollout.clients import LeaseName, ReplayClient
 from slipstream.rollout.engine import Engine, EngineDied, Sampling, Turn
-from slipstream.rollout.environment import Environment
+from slipstream.rollout.environment import Environment, Sample
 from slipstream.rollout.fleet import ServedVersion
 from slipstream.rollout.heartbeat import Heartbeat
 from slipstream.rollout.self_judge import Scores
+from slipstream.rollout.step_labels import stable_seed
+from slipstream.rollout.steps import with_token_ends
 from slipstream.rollout.verbalized import Client, Plain
 from slipstream.rpc.errors import SlipstreamError, Unreachable
 from slipstream.telemetry.logs import Log
@@ -75,7 +77,10 @@ class Actor:
         log: Log,
         training: Client = PLAIN,
         evaluating: Client = PLAIN,
+        seed: int | None = None,
     ) -> None:
+        """`seed`: makes what is sampled for a prompt a function of it and of the prompt's place; None does
+        not."""
         self._worker_id = worker_id
         self._engine = engine
         self._environment = environment
@@ -88,6 +93,7 @@ class Actor:
         self._metrics = metrics
         self._log = log
         self._clients = {Purpose.TRAINING: training, Purpose.EVALUATION: evaluating}
+        self._seed = seed
         self._group_timeout = group_timeout_seconds
         self._works: dict[asyncio.Task[None], Work] = {}
         self._places = asyncio.Semaphore(max_groups)
@@ -261,15 +267,11 @@ class Actor:
         Errors: PromptTooLong.
         """
         asked = self._tokens.encode(client.ask(lease.prompt))
-        sampling = self._sampling
-        if lease.purpose is Purpose.EVALUATION:
-            sampling = replace(sampling, top_logprobs=0)
-        sample = partial(self._sample, sampling=sampling)
         try:
             async with asyncio.TaskGroup() as members:
                 runs = [
                     members.create_task(self._environment.run(lease.prompt, asked, sample))
-                    for _ in range(client.generations(lease.group_size))
+                    for sample in self._samplers(lease, client.generations(lease.group_size))
                 ]
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from failures
@@ -282,9 +284,21 @@ class Actor:
         with self._metrics.waiting("verifier"):
             scored = await self._verifier.score(lease.prompt, completions)
         self._look_for_failure(scored)
-        return scored
+        return [with_token_ends(completion, self._tokens.decode) for completion in scored]
 
-    async def _sample(self, token_ids: tuple[int, ...], *, sampling: Sampling) -> Turn:
+    def _samplers(self, lease: Lease, count: int) -> Iterator[Sample]:
+        """How each generation of a group is sampled."""
+        sampling = self._sampling
+        if lease.purpose is Purpose.EVALUATION:
+            sampling = replace(sampling, top_logprobs=0)
+        return (partial(self._sample, lease, member, sampling) for member in range(count))
+
+    async def _sample(
+        self, lease: Lease, member: int, sampling: Sampling, token_ids: tuple[int, ...]
+    ) -> Turn:
+        if self._seed is not None:
+            seed = stable_seed(self._seed, lease.dispatch_index, member, len(token_ids))
+            sampling = replace(sampling, seed=seed)
         turn = await self._engine.sample(token_ids, sampling)
         self._metrics.count("tokens_generated_total", len(turn.token_ids))
         return turn

@@ -47,7 +47,8 @@ class EmulatedEngine:
             await asyncio.sleep(seconds / sampling.max_tokens)
             await self._running.wait()
             versions.append(self._version)
-        tokens = tuple(self._random.randint(*TOKEN_RANGE) for _ in versions)
+        chosen = self._random if sampling.seed is None else random.Random(sampling.seed)
+        tokens = tuple(chosen.randint(*TOKEN_RANGE) for _ in versions)
         return Turn(
             token_ids=tokens,
             logprobs=(LOGPROB,) * len(tokens),

@@ -21,6 +21,9 @@ class Sampling:
     max_tokens: int
     top_logprobs: int = 0
     """Likeliest tokens to return at each position, with their logprobs; 0 for none."""
+    seed: int | None = None
+    """Of this request alone: with equal weights equal requests sample equal tokens; None leaves it to
+    chance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

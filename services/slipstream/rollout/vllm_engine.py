@@ -49,6 +49,7 @@ class VllmEngine:
             temperature=sampling.temperature,
             max_tokens=sampling.max_tokens,
             logprobs=sampling.top_logprobs,
+            seed=sampling.seed,
         )
         return _turn(output, top_k=sampling.top_logprobs)
 

@@ -66,6 +66,10 @@ def reward_to_proto(reward: t.Reward) -> pb.Reward:
         outcome=OUTCOMES[reward.outcome],
         detail=reward.detail,
         answer=reward.answer,
+        steps=[
+            pb.StepReward(value=step.value, text_end=step.text_end, token_end=step.token_end)
+            for step in reward.steps
+        ],
     )
 
 
@@ -78,6 +82,10 @@ def reward_from_proto(message: pb.Reward) -> t.Reward:
         outcome=outcome,
         detail=message.detail,
         answer=message.answer,
+        steps=tuple(
+            t.StepReward(value=step.value, text_end=step.text_end, token_end=step.token_end)
+            for step in message.steps
+        ),
     )
 
 

@@ -75,7 +75,7 @@ def _check_completion(completion: PackedCompletion, prompt_tokens: int, vocabula
         )
     codec.finish_reason_from_proto(completion.finish_reason)
     _check_spans(completion, len(token_ids))
-    _check_rewards(completion)
+    _check_rewards(completion, len(token_ids))
     _check_token_ids(token_ids, vocabulary)
     if len(mask) and mask.max() > 1:
         raise ValueError(f"mask has {mask.max()}; it is 1 or 0")
@@ -131,7 +131,7 @@ def _check_spans(completion: PackedCompletion, tokens: int) -> None:
         raise ValueError(f"spans end at {ends[-1]}, but there are {tokens} tokens")
 
 
-def _check_rewards(completion: PackedCompletion) -> None:
+def _check_rewards(completion: PackedCompletion, tokens: int) -> None:
     if not completion.rewards:
         raise ValueError("it has no rewards; have the verifier score it before inserting the group")
     for reward in completion.rewards:
@@ -140,3 +140,15 @@ def _check_rewards(completion: PackedCompletion) -> None:
             raise ValueError(
                 f"reward {reward.name} is {reward.value}; a failed score is an error, not a number"
             )
+        _check_steps(reward, tokens)
+
+
+def _check_steps(reward: pb.Reward, tokens: int) -> None:
+    if any(not math.isfinite(step.value) for step in reward.steps):
+        raise ValueError(f"reward {reward.name} has a step whose score is no finite number")
+    ends = [0, *(step.token_end for step in reward.steps)]
+    if any(end < start for start, end in pairwise(ends)) or ends[-1] > tokens:
+        raise ValueError(
+            f"reward {reward.name} has steps that end at the tokens {ends[1:]}; they must not fall, and "
+            f"there are {tokens} tokens"
+        )

@@ -67,19 +67,31 @@ class VersionSpan(_message.Message):
     end: int
     def __init__(self, version: _Optional[int] = ..., start: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
 
+class StepReward(_message.Message):
+    __slots__ = ("value", "text_end", "token_end")
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    TEXT_END_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_END_FIELD_NUMBER: _ClassVar[int]
+    value: float
+    text_end: int
+    token_end: int
+    def __init__(self, value: _Optional[float] = ..., text_end: _Optional[int] = ..., token_end: _Optional[int] = ...) -> None: ...
+
 class Reward(_message.Message):
-    __slots__ = ("name", "value", "outcome", "detail", "answer")
+    __slots__ = ("name", "value", "outcome", "detail", "answer", "steps")
     NAME_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     ANSWER_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
     name: str
     value: float
     outcome: Outcome
     detail: str
     answer: str
-    def __init__(self, name: _Optional[str] = ..., value: _Optional[float] = ..., outcome: _Optional[_Union[Outcome, str]] = ..., detail: _Optional[str] = ..., answer: _Optional[str] = ...) -> None: ...
+    steps: _containers.RepeatedCompositeFieldContainer[StepReward]
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[float] = ..., outcome: _Optional[_Union[Outcome, str]] = ..., detail: _Optional[str] = ..., answer: _Optional[str] = ..., steps: _Optional[_Iterable[_Union[StepReward, _Mapping]]] = ...) -> None: ...
 
 class RoutedExperts(_message.Message):
     __slots__ = ("tokens", "layers", "top_k", "id_bytes", "ids")

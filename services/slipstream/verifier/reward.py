@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from slipstream.types import FinishReason, Outcome, Prompt
+from slipstream.types import FinishReason, Outcome, Prompt, StepReward
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +29,8 @@ class Verdict:
     """Why, in words, for invalid answers and errors."""
     answer: str = ""
     """The part of the completion that was judged, where the reward takes one out."""
+    steps: tuple[StepReward, ...] = ()
+    """Where the reward scores the steps of an answer: their scores, first to last."""
 
 
 def invalid(detail: str, *, value: float = 0.0) -> Verdict:

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from math import isfinite
 
 from slipstream.rpc.errors import InvalidRequest
@@ -125,12 +126,24 @@ class Scorer:
 
 
 def _component(name: str, verdict: Verdict) -> Component:
-    """A verdict as it crosses the wire: a finite number, and words that UTF-8 can say."""
+    """A verdict as it crosses the wire: finite numbers, steps that rise, and words that UTF-8 can say."""
+    ends = [0, *(step.text_end for step in verdict.steps)]
     if not isfinite(verdict.value):
         verdict = failed(f"its score is {verdict.value}")
+    elif not all(isfinite(step.value) for step in verdict.steps):
+        verdict = failed("the score of a step is no finite number")
+    elif any(end <= start for start, end in pairwise(ends)):
+        verdict = failed(f"its steps end at the characters {ends[1:]}; they must rise")
     detail = printable(verdict.detail[:MAX_DETAIL].encode("utf-8", "replace").decode())
     answer = verdict.answer[:MAX_ANSWER].encode("utf-8", "replace").decode()
-    return Component(name=name, value=verdict.value, outcome=verdict.outcome, detail=detail, answer=answer)
+    return Component(
+        name=name,
+        value=verdict.value,
+        outcome=verdict.outcome,
+        detail=detail,
+        answer=answer,
+        steps=verdict.steps,
+    )
 
 
 async def _verdicts(reward: Reward, prompt: Prompt, answers: Sequence[Answer]) -> Sequence[Verdict]:

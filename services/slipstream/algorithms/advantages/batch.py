@@ -20,9 +20,9 @@ def batch_scaled(spec: BatchScaled, completions: Completions) -> Tensor:
     """
     centred = completions.centred()
     count_B = centred.compared_N.to(torch.float64)
-    raw_B = _deviation(completions.total_B, count_B)
+    raw_B = deviation(completions.total_B, count_B)
     deviation_B = centred.value_N if spec.center == "group" else raw_B
-    std = _std(deviation_B if spec.std_of == "centred" else raw_B, count_B)
+    std = deviation_std(deviation_B if spec.std_of == "centred" else raw_B, count_B)
     return deviation_B / (std + spec.epsilon)
 
 
@@ -39,8 +39,8 @@ def reinforce_pp(spec: ReinforcePp, completions: Completions) -> Tensor:
     if spec.weighting == "token":
         count_B = count_B * completions.lengths_for("reinforce_pp with weighting token")
     mean_is_zero = spec.group_mean and spec.weighting == "sample"
-    deviation_B = value_B if mean_is_zero else _deviation(value_B, count_B)
-    return deviation_B / (_std(deviation_B, count_B) + spec.epsilon)
+    deviation_B = value_B if mean_is_zero else deviation(value_B, count_B)
+    return deviation_B / (deviation_std(deviation_B, count_B) + spec.epsilon)
 
 
 def gdpo(spec: Gdpo, completions: Completions) -> Tensor:
@@ -56,10 +56,10 @@ def gdpo(spec: Gdpo, completions: Completions) -> Tensor:
     if not spec.final_batch_norm:
         return sum_B
     count_B = centred_X.compared_N.view(-1, components).any(dim=1).to(torch.float64)
-    return sum_B / (_std(sum_B, count_B) + spec.epsilon)
+    return sum_B / (deviation_std(sum_B, count_B) + spec.epsilon)
 
 
-def _deviation(value_B: Tensor, count_B: Tensor) -> Tensor:
+def deviation(value_B: Tensor, count_B: Tensor) -> Tensor:
     """Value minus the mean of the batch, each counted count_B times; exactly 0 where all are equal."""
     counts_B = count_B > 0
     value_K = value_B[counts_B]
@@ -69,6 +69,6 @@ def _deviation(value_B: Tensor, count_B: Tensor) -> Tensor:
     return torch.where(counts_B, value_B - mean, 0.0)
 
 
-def _std(deviation_B: Tensor, count_B: Tensor) -> Tensor:
+def deviation_std(deviation_B: Tensor, count_B: Tensor) -> Tensor:
     """Standard deviation with ddof 1 of deviations from the mean, each counted count_B times."""
     return ((count_B * deviation_B.square()).sum() / (count_B.sum() - 1).clamp(min=1)).sqrt()

@@ -1,6 +1,13 @@
 """What a loss can be made of, as frozen data without torch, read by the schema of a run and by the maths."""
 
-from slipstream.algorithms.spec.advantage import ADVANTAGES, Advantage, needs_groups, scale_of_groups
+from slipstream.algorithms.spec.advantage import (
+    ADVANTAGES,
+    Advantage,
+    Undefined,
+    needs_groups,
+    scale_of_groups,
+    undefined_by_step,
+)
 from slipstream.algorithms.spec.batch_advantage import BatchScaled, Gdpo, ReinforcePp
 from slipstream.algorithms.spec.checks import Anchor
 from slipstream.algorithms.spec.correction import (
@@ -108,6 +115,7 @@ __all__ = [
     "Tis",
     "TopEntropy",
     "Topr",
+    "Undefined",
     "Vespo",
     "anchor_of",
     "band",
@@ -115,4 +123,5 @@ __all__ = [
     "needs_groups",
     "scale_of_groups",
     "top_logprobs_of",
+    "undefined_by_step",
 ]

@@ -1,6 +1,7 @@
 """Advantage estimators as data: the table of all of them."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
@@ -71,3 +72,31 @@ def scale_of_groups(advantage: Advantage) -> str | None:
     if isinstance(advantage, Rloo) and advantage.scale == "group":
         return _SCALES_OF_GROUPS[Grpo]
     return _SCALES_OF_GROUPS.get(type(advantage))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undefined:
+    """Why an estimator has no advantage by step, and what has one."""
+
+    reason: str
+    remedy: str
+
+
+def undefined_by_step(advantage: Advantage) -> Undefined | None:
+    """Why the estimator cannot take rewards by step (process supervision); None where a source defines it.
+
+    grpo: DeepSeekMath, arXiv:2402.03300, 4.1.3. rloo: PRIME, arXiv:2502.01456. reinforce_pp: REINFORCE++,
+    arXiv:2501.03262, whose returns are normalised over the tokens of a batch. gae: as the rewards of tokens.
+    """
+    if isinstance(advantage, Grpo | Gae) or (isinstance(advantage, Rloo) and advantage.scale == "none"):
+        return None
+    if isinstance(advantage, Rloo):
+        reason = "the standard deviation of a group of totals says nothing of single steps"
+        return Undefined(reason=reason, remedy="set scale: none, or use grpo")
+    if isinstance(advantage, ReinforcePp):
+        if not advantage.group_mean and advantage.weighting == "token":
+            return None
+        reason = "by step its returns are normalised over the tokens of the batch, without a group's mean"
+        return Undefined(reason=reason, remedy="set group_mean: false and weighting: token")
+    reason = "no source defines it for rewards by step"
+    return Undefined(reason=reason, remedy="use grpo, rloo, reinforce_pp (group_mean: false) or gae")

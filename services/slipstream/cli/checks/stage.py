@@ -15,6 +15,7 @@ from slipstream.config.stages import (
     PreferenceStage,
     ReinforcementStage,
     Stage,
+    StepLabelsStage,
     SupervisedStage,
 )
 
@@ -40,6 +41,8 @@ def stage_line(stage_run: StageRun) -> str:
     groups = f"{config.learner.groups_per_step:,} groups × {config.rollout.group_size} completions"
     if isinstance(stage, ReinforcementStage):
         return f"{stage.kind}, {config.learner.steps:,} steps of {groups}"
+    if isinstance(stage, StepLabelsStage):
+        return f"{stage.kind}, {groups}, {stage.samples} completions behind each step"
     return f"{stage.kind}, {config.learner.steps:,} rounds of {groups}"
 
 

@@ -33,6 +33,20 @@ class Served:
         await self._evaluator.evaluate(version, stop)
 
 
+class Unchanged:
+    """A stage that trains nothing: the workers go on with what they serve, and nothing is measured."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+
+    async def publish(self, version: int) -> int:
+        """Nothing: the policy is the same."""
+        return len(self._fleet.members())
+
+    async def evaluate(self, version: int, stop: asyncio.Event) -> None:
+        """Nothing: the answers that were labelled say how good the policy is."""
+
+
 class Apart:
     """The workers serve another model, the teacher, and go on with that; the policy is measured here."""
 

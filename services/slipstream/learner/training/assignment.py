@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from slipstream.algorithms import Counts, group_advantages, reward_penalty
+from slipstream.algorithms import Counts, StepRewards, group_advantages, reward_penalty
 from slipstream.algorithms.baselines import RunningBaselines
 from slipstream.algorithms.segments import segment_sum
 from slipstream.algorithms.spec import Advantage, Ema, Gae, LossSpec, Mixed, OptimalToken, Shaping
@@ -23,6 +23,7 @@ from slipstream.learner.training.credit import Credit, assign_credit
 from slipstream.learner.training.forward import Forward
 from slipstream.learner.training.passes import Known
 from slipstream.learner.training.rewards import BatchRewards, batch_rewards
+from slipstream.learner.training.steps import advantages_by_step, step_rewards
 from slipstream.learner.training.token_baseline import advantages_by_token
 from slipstream.types import Group
 
@@ -35,11 +36,12 @@ class Minibatch:
     counts: Counts
     known: Sequence[Known] = ()
     advantages: Sequence[torch.Tensor] = ()
-    """[B] of each row, or with a critic or a baseline by token [T]."""
+    """[B] of each row, or with a critic, a baseline by token or rewards by step [T]."""
 
 
 class Assignment:
-    """Gives each completion its advantage, or with a critic or a baseline by token each token its own."""
+    """Gives each completion its advantage, or each token its own: with a critic, a baseline by token, or
+    rewards by step."""
 
     def __init__(
         self,
@@ -60,6 +62,7 @@ class Assignment:
         self._dealer = dealer
         self._forward = forward
         self._ranks = ranks
+        self._by_step = config.algorithm.supervision == "process"
         self._max_tokens = config.learner.max_tokens_per_row
         self._weights: dict[str, float] = {reward.name: reward.weight for reward in config.rewards}
 
@@ -70,11 +73,16 @@ class Assignment:
         rewards = self.rewards(groups)
         if isinstance(self._advantage, OptimalToken):
             return [self._with_token_baseline(self._advantage, rewards, m) for m in minibatches], baselines
+        steps = step_rewards(groups, rewards, self._weights) if self._by_step else None
+        if not isinstance(self._advantage, Gae) and steps is not None:
+            return [self._with_steps(steps, rewards.group_ids_B, m) for m in minibatches], baselines
         if not isinstance(self._advantage, Gae):
             advantages_B, baselines = self._advantages(rewards, baselines)
             return [_with_one_each(minibatch, advantages_B) for minibatch in minibatches], baselines
         parts = [(minibatch.rows, minibatch.known) for minibatch in minibatches]
-        credit = assign_credit(self._advantage, self._loss.kl, groups, rewards.total_B, parts, self._ranks)
+        credit = assign_credit(
+            self._advantage, self._loss.kl, groups, rewards.total_B, parts, self._ranks, steps=steps
+        )
         ready = [_with_credit(part, found) for part, found in zip(minibatches, credit, strict=True)]
         return ready, baselines
 
@@ -104,6 +112,10 @@ class Assignment:
         self, spec: OptimalToken, rewards: BatchRewards, minibatch: Minibatch
     ) -> Minibatch:
         found = advantages_by_token(spec, rewards, minibatch.rows, minibatch.known, self._ranks)
+        return replace(minibatch, advantages=found)
+
+    def _with_steps(self, steps: StepRewards, group_ids_B: torch.Tensor, minibatch: Minibatch) -> Minibatch:
+        found = advantages_by_step(self._advantage, steps, group_ids_B, minibatch.rows)
         return replace(minibatch, advantages=found)
 
     def _advantages(

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from slipstream.algorithms import final_rewards, gae, moments, reward_penalty, whiten
+from slipstream.algorithms import StepRewards, final_rewards, gae, moments, reward_penalty, whiten
 from slipstream.algorithms.spec import Gae, Kl
 from slipstream.learner.batches.rows import Row
 from slipstream.learner.ranks.ranks import Ranks
 from slipstream.learner.training.passes import Known
+from slipstream.learner.training.steps import token_rewards_of_row
 from slipstream.types import FinishReason, Group
 
 
@@ -32,34 +33,43 @@ def assign_credit(
     rewards_B: torch.Tensor,
     parts: Sequence[tuple[Sequence[Row], Sequence[Known]]],
     ranks: Ranks,
+    *,
+    steps: StepRewards | None = None,
 ) -> list[list[Credit]]:
     """The credit of every row of every minibatch, from the values and logprobs before the first update.
 
-    `rewards_B`: of every completion of the batch, by place. A `kl` of placement reward is taken off each
+    `rewards_B`: of every completion of the batch, by place; with `steps` the rewards are those of its steps,
+    each at its last token. A `kl` of placement reward is taken off each
     token's. `parts`: rows of each minibatch, and what is known of them. Where a value is not finite there is
     no credit: it is NaN, and the guard of the step skips what depends on it.
     """
     rows = [row for part, _ in parts for row in part]
     known = [look for _, looks in parts for look in looks]
     penalty = kl.coefficient if kl is not None and kl.placement == "reward" else 0.0
-    credits = iter(_of_rows(spec, groups, rewards_B, rows, known, penalty, ranks))
+    if steps is None:
+        rewards = [_final(row, rewards_B) for row in rows]
+    else:
+        rewards = [token_rewards_of_row(steps, row) for row in rows]
+    credits = iter(_of_rows(spec, groups, rewards, rows, known, penalty, ranks))
     return [[next(credits) for _ in part] for part, _ in parts]
 
 
 def _of_rows(
     spec: Gae,
     groups: Sequence[Group],
-    rewards_B: torch.Tensor,
+    rewards: Sequence[torch.Tensor],
     rows: Sequence[Row],
     known: Sequence[Known],
     penalty: float,
     ranks: Ranks,
 ) -> list[Credit]:
-    """The credit of every row of a batch; `penalty` is the coefficient of the divergence, 0 for none."""
+    """The credit of every row of a batch, from the rewards [T] of its tokens; `penalty` is the coefficient of
+    the divergence, 0 for none."""
     ended = (FinishReason.LENGTH,) if spec.truncated == "bootstrap" else ()
     cut_B = torch.tensor([c.finish_reason in ended for g in groups for c in g.completions])
     found = [
-        _credit(spec, row, look, rewards_B, cut_B, penalty) for row, look in zip(rows, known, strict=True)
+        _credit(spec, row, look, reward_T, cut_B, penalty)
+        for row, look, reward_T in zip(rows, known, rewards, strict=True)
     ]
     if spec.whiten and found:
         found = _whitened(spec, found, rows, ranks)
@@ -70,7 +80,7 @@ def _of_rows(
 
 
 def _credit(
-    spec: Gae, row: Row, known: Known, rewards_B: torch.Tensor, cut_B: torch.Tensor, penalty: float
+    spec: Gae, row: Row, known: Known, reward_T: torch.Tensor, cut_B: torch.Tensor, penalty: float
 ) -> Credit:
     """Advantages as they come out of the estimator, and returns."""
     values = known.values
@@ -79,7 +89,7 @@ def _credit(
     if not bool(values.before_T.isfinite().all() & values.after_B.isfinite().all()):
         return Credit(advantages_T=nothing_T, returns_T=nothing_T)
     places_B, mask_T = row.places_B.cpu(), torch.ones_like(row.targets_T)
-    reward_T = final_rewards(rewards_B[places_B].to(values.before_T.device), row.sequence_ids_T)
+    reward_T = reward_T.to(values.before_T.device)
     if penalty:
         assert known.ref_T is not None, "a reference is looked at wherever its divergence is in the reward"
         reward_T = reward_T - reward_penalty(penalty, row.rollout_logprobs_T, known.ref_T, mask_T)
@@ -93,6 +103,11 @@ def _credit(
         bootstrap=values.after_B * cut_B[places_B].to(values.after_B),
     )
     return Credit(advantages_T=advantages_T, returns_T=returns_T)
+
+
+def _final(row: Row, rewards_B: torch.Tensor) -> torch.Tensor:
+    """The reward of each completion at its last token, [T]."""
+    return final_rewards(rewards_B[row.places_B.cpu()].to(row.places_B.device), row.sequence_ids_T)
 
 
 def _whitened(spec: Gae, found: Sequence[Credit], rows: Sequence[Row], ranks: Ranks) -> list[Credit]:

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from slipstream.config.rewards.models import ProcessRewardConfig
+from slipstream.tasks.steps import steps_with_ends
 from slipstream.tokens import harmless
-from slipstream.types import Prompt
+from slipstream.types import Prompt, StepReward
 from slipstream.verifier.models.loaded import Loaded
-from slipstream.verifier.models.steps import AGGREGATIONS, split_steps
+from slipstream.verifier.models.steps import AGGREGATIONS
 from slipstream.verifier.models.text import opening_ids
 from slipstream.verifier.reward import Verdict, failed, invalid
 
@@ -26,6 +27,8 @@ class Marked:
 
     ids: list[int]
     ends: list[int]
+    text_ends: list[int]
+    """Characters of the answer up to the end of each step."""
 
 
 class StepScorer:
@@ -44,31 +47,38 @@ class StepScorer:
             raise ValueError(f"label: is {config.label}, and the model has {outputs} outputs")
 
     def score(self, pairs: Sequence[tuple[Prompt, str]]) -> list[Verdict]:
-        """The verdicts, in order; the scores of the steps are in their words."""
+        """The verdicts, in order, with the scores of the steps."""
         rows = [self._marked(*pair) for pair in pairs]
         usable = [row for row in rows if isinstance(row, Marked)]
         logits = iter(self._loaded.logits([row.ids for row in usable]) if usable else ())
-        return [self._verdict(next(logits)[row.ends]) if isinstance(row, Marked) else row for row in rows]
+        return [self._verdict(next(logits), row) if isinstance(row, Marked) else row for row in rows]
 
     def _marked(self, prompt: Prompt, answer: str) -> Marked | Verdict:
-        steps = split_steps(harmless(self._loaded.tokenizer, answer), self._config.separator)
+        steps = steps_with_ends(answer, self._config.separator)
         if not 0 < len(steps) <= self._config.max_steps:
             return invalid(f"{len(steps)} steps, not 1 to {self._config.max_steps}")
         ids, ends = opening_ids(self._loaded.tokenizer, self._loaded.form, prompt), []
-        for step in steps:
-            ids += self._encode(step) + self._mark
+        for step, _ in steps:
+            ids += self._encode(harmless(self._loaded.tokenizer, step)) + self._mark
             ends.append(len(ids) - 1)
         if len(ids) > self._config.max_tokens:
             return invalid(f"{len(ids)} tokens; at most {self._config.max_tokens} are read")
-        return Marked(ids=ids, ends=ends)
+        return Marked(ids=ids, ends=ends, text_ends=[end for _, end in steps])
 
-    def _verdict(self, logits_SV: Tensor) -> Verdict:
-        scores = self._probabilities(logits_SV)
+    def _verdict(self, logits_LV: Tensor, row: Marked) -> Verdict:
+        scores = self._probabilities(logits_LV[row.ends])
         if not all(map(torch.isfinite, scores)):
             return failed("the model said what is not a number")
         values = [float(score) for score in scores]
         shown = " ".join(f"{value:.3f}" for value in values)
-        return Verdict(value=AGGREGATIONS[self._config.aggregation](values), detail=f"steps {shown}")
+        return Verdict(
+            value=AGGREGATIONS[self._config.aggregation](values),
+            detail=f"steps {shown}",
+            steps=tuple(
+                StepReward(value=value, text_end=end)
+                for value, end in zip(values, row.text_ends, strict=True)
+            ),
+        )
 
     def _probabilities(self, logits_SV: Tensor) -> Tensor:
         """Of each step, that it is right."""

@@ -8,6 +8,7 @@ import resource
 import socket
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,10 @@ def run_job(job: dict[str, Any]) -> dict[str, Any]:
 def as_verdict(result: object) -> Verdict:
     """What a reward's function returned, as a verdict. Errors: TypeError, ValueError."""
     if isinstance(result, Verdict):
-        return Verdict(value=_number(result.value), outcome=result.outcome, detail=str(result.detail))
+        steps = tuple(replace(step, value=_number(step.value)) for step in result.steps)
+        return Verdict(
+            value=_number(result.value), outcome=result.outcome, detail=str(result.detail), steps=steps
+        )
     return Verdict(value=_number(result))
 
 

@@ -5,7 +5,7 @@ import socket
 import struct
 from typing import Any
 
-from slipstream.types import FinishReason, Outcome
+from slipstream.types import FinishReason, Outcome, StepReward
 from slipstream.verifier.reward import Answer, Verdict
 
 LENGTH = struct.Struct(">I")
@@ -42,13 +42,15 @@ def answer_from_json(value: list[Any]) -> Answer:
 
 def verdict_to_json(verdict: Verdict) -> list[Any]:
     """Verdict → JSON."""
-    return [verdict.value, verdict.outcome.value, verdict.detail]
+    steps = [[step.value, step.text_end] for step in verdict.steps]
+    return [verdict.value, verdict.outcome.value, verdict.detail, steps]
 
 
 def verdict_from_json(value: list[Any]) -> Verdict:
     """JSON → Verdict."""
-    number, outcome, detail = value
-    return Verdict(value=number, outcome=Outcome(outcome), detail=detail)
+    number, outcome, detail, pairs = value
+    steps = tuple(StepReward(value=score, text_end=end) for score, end in pairs)
+    return Verdict(value=number, outcome=Outcome(outcome), detail=detail, steps=steps)
 
 
 def body_length(head: bytes) -> int:

@@ -1,0 +1,44 @@
+"""Where the steps of an answer end among its tokens: the verifier counts characters, the learner tokens."""
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from slipstream.types import Completion, Reward, StepReward
+
+
+def with_token_ends(completion: Completion, decode: Callable[[Sequence[int]], str]) -> Completion:
+    """The completion with the `token_end` of every step of its rewards.
+
+    A step ends with the first token whose text reaches the end of the step; the last one with the completion,
+    so the token that ends an answer is part of it. `decode`: the text of tokens, as that of the completion.
+    """
+    if not any(reward.steps for reward in completion.rewards):
+        return completion
+    prefixes = _Prefixes(completion.token_ids, decode)
+    rewards = tuple(replace(reward, steps=_placed(reward, prefixes)) for reward in completion.rewards)
+    return replace(completion, rewards=rewards)
+
+
+class _Prefixes(Sequence[int]):
+    """Characters of the text of the first 0, 1, ..., all tokens; each is decoded when it is asked for."""
+
+    def __init__(self, token_ids: Sequence[int], decode: Callable[[Sequence[int]], str]) -> None:
+        self._token_ids = token_ids
+        self._decode = decode
+        self._lengths: dict[int, int] = {0: 0}
+
+    def __len__(self) -> int:
+        return len(self._token_ids) + 1
+
+    def __getitem__(self, tokens: int) -> int:  # type: ignore[override]  # no slices are taken
+        if tokens not in self._lengths:
+            self._lengths[tokens] = len(self._decode(self._token_ids[:tokens]))
+        return self._lengths[tokens]
+
+
+def _placed(reward: Reward, prefixes: _Prefixes) -> tuple[StepReward, ...]:
+    tokens = len(prefixes) - 1
+    ends = [min(bisect_left(prefixes, step.text_end), tokens) for step in reward.steps]
+    ends[-1:] = [tokens] * bool(ends)
+    return tuple(replace(step, token_end=end) for step, end in zip(reward.steps, ends, strict=True))
