@@ -1,12 +1,16 @@
 """Measure every objective against the plain policy gradient: time, memory, and how both grow with the tokens.
 
     python benchmarks/objectives.py [--tokens N] [--sequences N] [--rounds N] [--longest N] [--clock cpu]
+    python benchmarks/objectives.py --count
 
 Time is of one call of `policy_loss` and its backward pass, metrics included. A round measures every loss
 once, one after the other, so that whatever else the machine does falls on all of them; a ratio is the median
 over the rounds of loss / pg inside a round. Memory is the largest sum of live bytes that torch's allocator
 reports between the call and the end of the backward pass, as the profiler records it: temporaries inside
 operators and the gradient itself count, the inputs do not. Its unit is one float32 vector of all tokens.
+
+With --count: operations of one call, and how often the host would wait for a device; the sums of the metrics
+are read, the backward pass is left out. These do not depend on the machine.
 """
 
 import argparse
@@ -16,6 +20,7 @@ from typing import Any
 
 import torch
 from cost import CLOCKS
+from operations import Operations, operations_of
 from ratio import print_ratio
 from slipstream.algorithms import LossSpec, TopK, policy_loss
 from slipstream.algorithms.spec import (
@@ -44,6 +49,9 @@ from torch.profiler import ProfilerActivity, profile
 
 TOP_K = 4
 """Logprobs of each token for the top-K divergences, whose temporaries are [T, K]."""
+
+COUNTED = {2_000: 8, 100_000: 400}
+"""Tokens, and sequences, of the batches whose operations are counted."""
 
 GROWTH = (10_000, 100_000, 1_000_000, 10_000_000)
 
@@ -231,6 +239,28 @@ def print_growth(longest: int, rounds: int, clock: str) -> None:
         print(f"| {size:,} | {' | '.join(f'{cell:.2f}' for cell in cells)} |")
 
 
+def counted(spec: LossSpec, inputs: Inputs) -> Operations:
+    """Return what a call does, and reading its sums; the first call, which imports, is not counted."""
+    arguments = given(spec, inputs)
+    policy_loss(spec, **arguments)
+    return operations_of(lambda: policy_loss(spec, **arguments).sums)
+
+
+def print_counts() -> None:
+    """Print operations and waits of one call of every loss."""
+    batches = [ragged(tokens, sequences) for tokens, sequences in COUNTED.items()]
+    print("Operations of one call, and waits of the host for the device:\n")
+    print(f"| loss | {' | '.join(f'{tokens:,} tokens' for tokens in COUNTED)} |\n| --- | --- | --- |")
+    most = 0
+    for name, spec in losses().items():
+        found = [counted(spec, inputs) for inputs in batches]
+        most = max(most, *(one.synchronisations for one in found))
+        cells = [f"{one.operations}, {one.synchronisations}" for one in found]
+        print(f"| `{name}` | {' | '.join(cells)} |")
+    print()
+    print_ratio("most waits of the host in a call", most)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -243,7 +273,11 @@ def main() -> None:
     parser.add_argument(
         "--longest", type=int, default=10_000_000, help="largest size of the table of growth; 0: none"
     )
+    parser.add_argument("--count", action="store_true", help="count operations and waits, measure no time")
     arguments = parser.parse_args()
+    if arguments.count:
+        print_counts()
+        return
     torch.set_num_threads(arguments.threads)
     print_objectives(arguments.tokens, arguments.sequences, arguments.rounds, arguments.clock)
     if arguments.longest:
