@@ -37,11 +37,13 @@ if TYPE_CHECKING:
     )
     from slipstream.algorithms.distillation import Taught, TeacherTop
     from slipstream.algorithms.generalized_advantage import gae
+    from slipstream.algorithms.layout import Layout, lay_out
     from slipstream.algorithms.loss import PolicyLoss, m2po_limit, policy_loss
     from slipstream.algorithms.metrics import REDUCED_BY_MAX, finalize, finalize_by_staleness, merge
     from slipstream.algorithms.objectives import TopK
     from slipstream.algorithms.process_rewards import process_reward, step_rewards_to_go, token_rewards
     from slipstream.algorithms.regularizers import active_entropy, adapt_entropy, reward_penalty
+    from slipstream.algorithms.tally import Tally
 
 __all__ = [
     "ADVANTAGES",
@@ -53,12 +55,14 @@ __all__ = [
     "Advantage",
     "Aggregation",
     "Counts",
+    "Layout",
     "LossSpec",
     "Objective",
     "PolicyLoss",
     "Preset",
     "RunningBaselines",
     "StalenessSummary",
+    "Tally",
     "Taught",
     "TeacherTop",
     "TopK",
@@ -73,6 +77,7 @@ __all__ = [
     "finalize_values",
     "gae",
     "group_advantages",
+    "lay_out",
     "m2po_limit",
     "merge",
     "moments",
@@ -107,6 +112,8 @@ _NEEDS_TORCH: Final = {
     "moments": "critic",
     "value_loss": "critic",
     "whiten": "critic",
+    "Layout": "layout",
+    "lay_out": "layout",
     "PolicyLoss": "loss",
     "policy_loss": "loss",
     "REDUCED_BY_MAX": "metrics",
@@ -120,6 +127,7 @@ _NEEDS_TORCH: Final = {
     "active_entropy": "regularizers",
     "adapt_entropy": "regularizers",
     "reward_penalty": "regularizers",
+    "Tally": "tally",
 }
 
 if not TYPE_CHECKING:
