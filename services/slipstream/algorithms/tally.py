@@ -114,9 +114,9 @@ class Tally:
         return {
             "tokens": self._flags.reshape(CELLS + 1, -1)[:CELLS].sum(1).reshape(shape),
             "flags": _flag_counts(self._flags),
-            "values": self._values[:, :CELLS].reshape(len(_NAMES), *shape),
-            "histogram": self._histogram[: CELLS * BINS].reshape(*shape, BINS).clone(),
-            "max_ratio": self._largest[:CELLS].reshape(shape).clone(),
+            "values": self._values[:, :CELLS].clone().reshape(len(_NAMES), *shape),
+            "histogram": self._histogram[: CELLS * BINS].clone().reshape(*shape, BINS),
+            "max_ratio": self._largest[:CELLS].clone().reshape(shape),
             "given": self._given.clone(),
             "dropped_sequences": self._dropped_sequences.clone(),
         }
