@@ -22,7 +22,7 @@ import torch
 from cost import CLOCKS
 from operations import Operations, operations_of
 from ratio import print_ratio
-from slipstream.algorithms import LossSpec, TopK, policy_loss
+from slipstream.algorithms import LossSpec, Tally, TopK, count, lay_out, policy_loss
 from slipstream.algorithms.spec import (
     OBJECTIVES,
     Aggregation,
@@ -52,6 +52,12 @@ TOP_K = 4
 
 COUNTED = {2_000: 8, 100_000: 400}
 """Tokens, and sequences, of the batches whose operations are counted."""
+
+SHOWN = (
+    *("pg", "ppo_clip", "gspo", "rspo", f"dppo topk_kl, K = {TOP_K}"),
+    *("ppo_clip + m2po", "ppo_clip + tis + opsm + kl + drift", "cispo, prompt_mean"),
+)
+"""The losses whose operations are printed; the most waits are of all."""
 
 GROWTH = (10_000, 100_000, 1_000_000, 10_000_000)
 
@@ -239,25 +245,37 @@ def print_growth(longest: int, rounds: int, clock: str) -> None:
         print(f"| {size:,} | {' | '.join(f'{cell:.2f}' for cell in cells)} |")
 
 
-def counted(spec: LossSpec, inputs: Inputs) -> Operations:
+def counted(spec: LossSpec, arguments: Inputs) -> Operations:
     """Return what a call does, and reading its sums; the first call, which imports, is not counted."""
-    arguments = given(spec, inputs)
     policy_loss(spec, **arguments)
     return operations_of(lambda: policy_loss(spec, **arguments).sums)
 
 
+def as_learner(inputs: Inputs) -> Inputs:
+    """The arguments as the learner passes them: layout, counts and tally are made before."""
+    rest = {name: value for name, value in inputs.items() if name not in ("mask", "sequence_ids")}
+    return rest | {
+        "layout": lay_out(inputs["mask"], inputs["sequence_ids"]),
+        "counts": count(inputs["mask"], inputs["sequence_ids"]),
+        "tally": Tally(inputs["mask"].device),
+    }
+
+
 def print_counts() -> None:
-    """Print operations and waits of one call of every loss."""
+    """Print operations and waits of one call, and the most waits of a call of any loss."""
     batches = [ragged(tokens, sequences) for tokens, sequences in COUNTED.items()]
-    print("Operations of one call, and waits of the host for the device:\n")
+    found = {
+        name: [counted(spec, given(spec, inputs)) for inputs in batches] for name, spec in losses().items()
+    }
+    pg = losses()["pg"]
+    shown = {f"`{name}`": found[name] for name in SHOWN}
+    shown["`pg` as the learner calls it"] = [counted(pg, as_learner(given(pg, i))) for i in batches]
+    print("Operations of one call, and how often the host waits:\n")
     print(f"| loss | {' | '.join(f'{tokens:,} tokens' for tokens in COUNTED)} |\n| --- | --- | --- |")
-    most = 0
-    for name, spec in losses().items():
-        found = [counted(spec, inputs) for inputs in batches]
-        most = max(most, *(one.synchronisations for one in found))
-        cells = [f"{one.operations}, {one.synchronisations}" for one in found]
-        print(f"| `{name}` | {' | '.join(cells)} |")
+    for name, ours in shown.items():
+        print(f"| {name} | {' | '.join(f'{one.operations}, {one.synchronisations}' for one in ours)} |")
     print()
+    most = max(one.synchronisations for ours in found.values() for one in ours)
     print_ratio("most waits of the host in a call", most)
 
 
