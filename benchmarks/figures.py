@@ -245,6 +245,13 @@ FIGURES = (
         ),
     ),
     Figure(
+        name="operations",
+        command=("objectives.py", "--count"),
+        quick=("--count",),
+        measures=("benchmarks/operations.py", ALGORITHMS),
+        bounds=(Bound(ratio="most waits of the host in a call", most=5, quick_most=5),),
+    ),
+    Figure(
         name="staleness",
         command=("staleness_quality.py", "--results", "build/figures/staleness-{commit}.jsonl"),
         quick=None,  # that of the quickstart trains by the same loop, at two ages

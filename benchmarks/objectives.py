@@ -1,12 +1,16 @@
 """Measure every objective against the plain policy gradient: time, memory, and how both grow with the tokens.
 
     python benchmarks/objectives.py [--tokens N] [--sequences N] [--rounds N] [--longest N] [--clock cpu]
+    python benchmarks/objectives.py --count
 
 Time is of one call of `policy_loss` and its backward pass, metrics included. A round measures every loss
 once, one after the other, so that whatever else the machine does falls on all of them; a ratio is the median
 over the rounds of loss / pg inside a round. Memory is the largest sum of live bytes that torch's allocator
 reports between the call and the end of the backward pass, as the profiler records it: temporaries inside
 operators and the gradient itself count, the inputs do not. Its unit is one float32 vector of all tokens.
+
+With --count: operations of one call, and how often the host would wait for a device; the sums of the metrics
+are read, the backward pass is left out. These do not depend on the machine.
 """
 
 import argparse
@@ -16,8 +20,9 @@ from typing import Any
 
 import torch
 from cost import CLOCKS
+from operations import Operations, operations_of
 from ratio import print_ratio
-from slipstream.algorithms import LossSpec, TopK, policy_loss
+from slipstream.algorithms import LossSpec, Tally, TopK, count, lay_out, policy_loss
 from slipstream.algorithms.spec import (
     OBJECTIVES,
     Aggregation,
@@ -44,6 +49,15 @@ from torch.profiler import ProfilerActivity, profile
 
 TOP_K = 4
 """Logprobs of each token for the top-K divergences, whose temporaries are [T, K]."""
+
+COUNTED = {2_000: 8, 100_000: 400}
+"""Tokens, and sequences, of the batches whose operations are counted."""
+
+SHOWN = (
+    *("pg", "ppo_clip", "gspo", "rspo", f"dppo topk_kl, K = {TOP_K}"),
+    *("ppo_clip + m2po", "ppo_clip + tis + opsm + kl + drift", "cispo, prompt_mean"),
+)
+"""The losses whose operations are printed; the most waits are of all."""
 
 GROWTH = (10_000, 100_000, 1_000_000, 10_000_000)
 
@@ -231,6 +245,40 @@ def print_growth(longest: int, rounds: int, clock: str) -> None:
         print(f"| {size:,} | {' | '.join(f'{cell:.2f}' for cell in cells)} |")
 
 
+def counted(spec: LossSpec, arguments: Inputs) -> Operations:
+    """Return what a call does, and reading its sums; the first call, which imports, is not counted."""
+    policy_loss(spec, **arguments)
+    return operations_of(lambda: policy_loss(spec, **arguments).sums)
+
+
+def as_learner(inputs: Inputs) -> Inputs:
+    """The arguments as the learner passes them: layout, counts and tally are made before."""
+    rest = {name: value for name, value in inputs.items() if name not in ("mask", "sequence_ids")}
+    return rest | {
+        "layout": lay_out(inputs["mask"], inputs["sequence_ids"]),
+        "counts": count(inputs["mask"], inputs["sequence_ids"]),
+        "tally": Tally(inputs["mask"].device),
+    }
+
+
+def print_counts() -> None:
+    """Print operations and waits of one call, and the most waits of a call of any loss."""
+    batches = [ragged(tokens, sequences) for tokens, sequences in COUNTED.items()]
+    found = {
+        name: [counted(spec, given(spec, inputs)) for inputs in batches] for name, spec in losses().items()
+    }
+    pg = losses()["pg"]
+    shown = {f"`{name}`": found[name] for name in SHOWN}
+    shown["`pg` as the learner calls it"] = [counted(pg, as_learner(given(pg, i))) for i in batches]
+    print("Operations of one call, and how often the host waits:\n")
+    print(f"| loss | {' | '.join(f'{tokens:,} tokens' for tokens in COUNTED)} |\n| --- | --- | --- |")
+    for name, ours in shown.items():
+        print(f"| {name} | {' | '.join(f'{one.operations}, {one.synchronisations}' for one in ours)} |")
+    print()
+    most = max(one.synchronisations for ours in found.values() for one in ours)
+    print_ratio("most waits of the host in a call", most)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -243,7 +291,11 @@ def main() -> None:
     parser.add_argument(
         "--longest", type=int, default=10_000_000, help="largest size of the table of growth; 0: none"
     )
+    parser.add_argument("--count", action="store_true", help="count operations and waits, measure no time")
     arguments = parser.parse_args()
+    if arguments.count:
+        print_counts()
+        return
     torch.set_num_threads(arguments.threads)
     print_objectives(arguments.tokens, arguments.sequences, arguments.rounds, arguments.clock)
     if arguments.longest:

@@ -9,7 +9,7 @@ from algorithms.loss_batches import make_batch, one_token, packed, run, spec_of
 from algorithms.loss_reference import Sequence, Token
 from slipstream.algorithms import PolicyLoss, policy_loss, reward_penalty
 from slipstream.algorithms.corrections import m2po_bound
-from slipstream.algorithms.packed import PART
+from slipstream.algorithms.layout import PART
 from slipstream.algorithms.spec import Dppo, Entropy, Gmpo, Gspo, Is, M2po, Objective, Pg, PpoClip, Vespo
 
 

@@ -10,16 +10,18 @@ from algorithms.loss_reference import Batch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from slipstream.algorithms import LossSpec, policy_loss
-from slipstream.algorithms.packed import PART, Packed, parts
+from slipstream.algorithms.layout import PART, lay_out
+from slipstream.algorithms.packed import Packed, parts
 from slipstream.algorithms.sloped import with_slope
 from slipstream.algorithms.spec import Dppo, Entropy, Kl, M2po, Objective, PpoClip
 from torch import Tensor
 
 
-def whole(batch: Batch, *, by_token: bool = False) -> Packed:
+def whole(batch: Batch, size: int, *, by_token: bool = False) -> Packed:
     tensors = packed(batch, by_token=by_token)
     del tensors["group_ids"]
-    return Packed(**tensors, entropy=None, selected=None, held=None, top_k=top_k_of(batch))
+    layout = lay_out(tensors.pop("mask"), tensors.pop("sequence_ids"), part=size)
+    return Packed(layout=layout, **tensors, entropy=None, selected=None, held=None, top_k=top_k_of(batch))
 
 
 @settings(max_examples=40, deadline=None)
@@ -28,8 +30,8 @@ def whole(batch: Batch, *, by_token: bool = False) -> Packed:
 )
 def test_parts_put_together_are_the_microbatch(seed: int, sequences: int, size: int, by_token: bool) -> None:
     batch = ragged(seed, sequences=sequences, by_token=by_token)
-    given_to = whole(batch, by_token=by_token)
-    found = list(parts(given_to, size))
+    given_to = whole(batch, size, by_token=by_token)
+    found = list(parts(given_to))
     for name in ("logprobs", "rollout_logprobs", "mask", "staleness", "advantages"):
         rejoined = torch.cat([getattr(part.packed, name) for part in found])
         assert torch.equal(rejoined, getattr(given_to, name)), name
@@ -45,7 +47,7 @@ def test_a_sequence_longer_than_a_part_stays_whole() -> None:
     lengths = [2, 9, 1]
     batch = [ragged(k, sequences=1)[0] for k in range(3)]
     batch = [s._replace(tokens=s.tokens[:1] * n) for s, n in zip(batch, lengths, strict=True)]
-    cuts = [(part.tokens.start, part.tokens.stop) for part in parts(whole(batch), 4)]
+    cuts = [(part.tokens.start, part.tokens.stop) for part in parts(whole(batch, 4))]
     assert cuts == [(0, 2), (2, 12)]
 
 
@@ -56,8 +58,7 @@ def test_no_tokens_are_one_empty_part() -> None:
     empty = Packed(
         logprobs=nothing,
         advantages=nothing,
-        mask=nothing,
-        sequence_ids=nothing.long(),
+        layout=lay_out(nothing, nothing.long()),
         **none,  # type: ignore[arg-type]
     )
     assert [part.packed.logprobs.shape[0] for part in parts(empty)] == [0]

@@ -9,7 +9,7 @@ from learner.fakes import completion, group
 from slipstream.algorithms.spec import OverlongFilter, Shaping
 from slipstream.learner.batches.batch import TrainingSequence, make_sequences, prompt_tokens, split
 from slipstream.learner.batches.packing import pack
-from slipstream.learner.batches.rows import make_row
+from slipstream.learner.batches.rows import empty_row, make_row
 from slipstream.types import Completion, FinishReason
 
 CPU = torch.device("cpu")
@@ -42,6 +42,14 @@ def test_packing_keeps_every_sequence_whole_and_adds_no_token(
         assert len(row) == 1 or sum(member.length for member in row) <= max_tokens
     tensors = [make_row(row, prompt_tokens(sequences), CPU) for row in rows]
     assert sum(row.tokens_R.numel() for row in tensors) == sum(member.length for member in sequences)
+
+
+def test_a_row_has_the_layout_of_its_tokens() -> None:
+    sequences = [of_length(5), of_length(7)]
+    for row, counted in ((make_row(sequences, prompt_tokens(sequences), CPU), 8), (empty_row(CPU), 0)):
+        assert row.layout.sequence_ids_T.tolist() == row.sequence_ids_T.tolist()
+        assert row.layout.mask_T.tolist() == row.mask_T.bool().tolist()
+        assert row.layout.counted == counted
 
 
 def test_packing_is_first_fit_decreasing() -> None:

@@ -1,10 +1,13 @@
 """What runs on a GPU computes what it computes on a CPU."""
 
+import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from learner.fakes import config_with, contrast
+from slipstream.algorithms import policy_loss
 from slipstream.config import TinyModel
 from slipstream.config.architecture import LogitTransform
 from slipstream.learner.policy.loading import load_policy
@@ -59,3 +62,29 @@ def test_compiled_logprobs_and_gradients_are_those_of_a_cpu(
         results.append([tensor.detach().cpu().float() for tensor in all_of])
     for cpu, cuda in zip(*results, strict=True):
         torch.testing.assert_close(cuda, cpu, atol=1e-4, rtol=1e-2 if dtype is torch.bfloat16 else 1e-4)
+
+
+@pytest.mark.parametrize("preset", ["dapo", "m2po", "vespo"])
+def test_the_host_waits_five_times_at_most_in_a_loss(preset: str) -> None:
+    size = 100_000
+    source = torch.Generator().manual_seed(0)
+    logprobs = [-torch.rand(size, generator=source).cuda() for _ in range(3)]
+    row: dict[str, Any] = {
+        "logprobs": logprobs[0].requires_grad_(),
+        "rollout_logprobs": logprobs[1],
+        "old_logprobs": logprobs[2],
+        "advantages": torch.randn(400, generator=source).cuda(),
+        "mask": (torch.rand(size, generator=source) < 0.9).cuda(),
+        "sequence_ids": (torch.arange(size) * 400 // size).cuda(),
+        "staleness": torch.randint(0, 9, (size,), generator=source).cuda(),
+    }
+    policy_loss({"preset": preset}, **row).loss.backward()  # what is set up once
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            policy_loss({"preset": preset}, **row).loss.backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    waits = [str(one.message) for one in caught if "synchronizing" in str(one.message)]
+    assert 1 <= len(waits) <= 5, waits

@@ -6,6 +6,7 @@ from mutants.mutant import Mutant
 
 _LOSS: Final = ("test_policy_loss.py", "test_loss_properties.py", "test_extremes.py", "test_mutant_gaps.py")
 _PARTS: Final = ("test_parts.py", "test_mutant_gaps.py")
+_LAYOUT: Final = ("test_layout.py", "test_parts.py")
 _CORRECTIONS: Final = ("test_corrections.py", "test_extremes.py", "test_mutant_gaps.py")
 _REGULARIZERS: Final = (
     "test_regularizers.py",
@@ -31,8 +32,8 @@ def _inputs(name: str, old: str, new: str, tests: tuple[str, ...] = _LOSS) -> Mu
     return Mutant(name=name, file="inputs.py", old=old, new=new, tests=tests)
 
 
-def _packed(name: str, old: str, new: str) -> Mutant:
-    return Mutant(name=name, file="packed.py", old=old, new=new, tests=_PARTS)
+def _layout(name: str, old: str, new: str, tests: tuple[str, ...] = _LAYOUT) -> Mutant:
+    return Mutant(name=name, file="layout.py", old=old, new=new, tests=tests)
 
 
 def _correction(name: str, old: str, new: str) -> Mutant:
@@ -61,13 +62,13 @@ LOSS_MUTANTS: Final = (
     ),
     _loss(
         "loss: mean for the sum",
-        "keep(value_T, inputs.trained_T).sum(",
-        "keep(value_T, inputs.trained_T).mean(",
+        "inputs.keep(value_T).sum(",
+        "inputs.keep(value_T).mean(",
     ),
     _loss(
         "loss: over-age tokens train",
-        "return value, keep(slope_T, inputs.trained_T)",
-        "return value, keep(slope_T, inputs.tokens.mask_T)",
+        "return value, inputs.keep(slope_T)",
+        "return value, inputs.layout.keep(slope_T)",
     ),
     _loss(
         "loss: an infinite logprob is hidden",
@@ -117,9 +118,9 @@ LOSS_MUTANTS: Final = (
         ("test_mutant_gaps.py",),
     ),
     _loss(
-        "parts: prompts of the first sequences",
-        "counts.prompt_tokens_B[part.sequences]",
-        "counts.prompt_tokens_B[: part.sequences.stop - part.sequences.start]",
+        "parts: weights of the first sequences",
+        "weight_B[part.sequences]",
+        "weight_B[: part.sequences.stop - part.sequences.start]",
         _PARTS,
     ),
     _loss(
@@ -168,12 +169,12 @@ LOSS_MUTANTS: Final = (
     ),
     _inputs(
         "inputs: junk under the mask in the anchor",
-        "keep(c.detach().to(l_T), mask_T) for",
+        "layout.keep(c.detach().to(l_T)) for",
         "c.detach().to(l_T) for",
     ),
     _inputs(
         "inputs: junk under the mask in the logprobs",
-        "l_T = keep(wide(packed.logprobs.detach()), mask_T)",
+        "l_T = layout.keep(wide(packed.logprobs.detach()))",
         "l_T = wide(packed.logprobs.detach())",
     ),
     _inputs(
@@ -181,9 +182,19 @@ LOSS_MUTANTS: Final = (
         "logprobs if logprobs.dtype == torch.float64 else logprobs.float()",
         "logprobs",
     ),
-    _inputs("inputs: over-age tokens leave the mask", "mask_T & ~_over_age(", "mask_T & _over_age("),
-    _inputs(
-        "inputs: lengths of all tokens", "segment_sum(mask_T.to(l_T),", "segment_sum(torch.ones_like(l_T),"
+    _inputs("inputs: over-age tokens leave the mask", "mask_T & ~over_age_mask(", "mask_T & over_age_mask("),
+    _layout(
+        "layout: lengths of all tokens",
+        "segment_sum(mask_T.double(),",
+        "segment_sum(torch.ones_like(mask_T).double(),",
+        (*_LOSS, *_WEIGHTS),
+    ),
+    _layout("layout: every token counts", "return self.counted == self.tokens", "return True", _LOSS),
+    _layout("layout: a part counts the tokens before it", "after.counted - first.counted", "after.counted"),
+    _layout(
+        "layout: a part has the tokens in the mask after its first",
+        "(counted_T - mask_T.long())[start_P]",
+        "counted_T[start_P]",
     ),
     _inputs(
         "inputs: one_minus_ref is ref",
@@ -191,13 +202,21 @@ LOSS_MUTANTS: Final = (
         "A_T * ref_T.exp()",
         ("test_mutant_gaps.py",),
     ),
-    _packed(
+    _layout(
         "parts: cut inside a sequence",
-        "torch.searchsorted(ids_T, ids_T[size::size].contiguous())",
-        "torch.arange(size, tokens, size)",
+        "torch.searchsorted(ids_T, ids_T[part::part].contiguous())",
+        "torch.arange(part, ids_T.shape[0], part)",
     ),
-    _packed("parts: a sequence at the cut is lost", "int(ids_T[last - 1]) + 1)", "int(ids_T[last - 1]))"),
-    _packed("parts: ids do not start at 0", "ids_T[piece] - sequences.start", "ids_T[piece]"),
+    _layout(
+        "parts: a sequence at the cut is lost",
+        "slice(first.sequence, after.sequence)",
+        "slice(first.sequence, after.sequence - 1)",
+    ),
+    _layout(
+        "parts: ids do not start at 0",
+        "self.sequence_ids_T[tokens] - first.sequence",
+        "self.sequence_ids_T[tokens]",
+    ),
     _correction(
         "tis: a floor for the cap",
         "_rho(spec.level, tokens, log_rho_T).clamp(max=spec.cap)",
@@ -304,10 +323,10 @@ LOSS_MUTANTS: Final = (
     ),
     _correction(
         "m2po: the tighter bound counts",
-        "high = max(float(bound.expm1()), spec.clip_high)",
-        "high = min(float(bound.expm1()), spec.clip_high)",
+        "high = max(math.expm1(limit) if",
+        "high = min(math.expm1(limit) if",
     ),
-    _correction("m2po: first moment", "square_N = size_N.square()", "square_N = size_N"),
+    _correction("m2po: first moment", "square_N, rank_N = size_N.square(),", "square_N, rank_N = size_N,"),
     _correction(
         "m2po: trimmed mean over all",
         "size_N.square().cumsum(0) / rank_N",
@@ -395,21 +414,19 @@ LOSS_MUTANTS: Final = (
         "prompt_mean: over sequences", "return counts.prompts * _prompt", "return counts.sequences * _prompt"
     ),
     _weight(
-        "prompt_mean: tokens of the sequence", "prompt_tokens_B=prompt_S[group_B]", "prompt_tokens_B=length_B"
+        "prompt_mean: tokens of the sequence",
+        "prompt_tokens_B = prompt_S[group_B]",
+        "prompt_tokens_B = length_B",
     ),
-    _weight("counts: empty sequences count", "int((length_B > 0).sum())", "length_B.shape[0]"),
-    _weight("counts: empty prompts count", "int((prompt_S > 0).sum())", "prompt_S.shape[0]"),
+    _weight("counts: empty sequences count", "(length_B > 0).sum()", "(length_B >= 0).sum()"),
+    _weight("counts: empty prompts count", "(prompt_S > 0).sum()", "group_B.max() + 1"),
     _weight("counts: passed ones are ignored", "if counts is None else counts", "if True else counts"),
     _weight(
         "weights: tokens outside the mask weigh",
-        "weight_B[sequence_ids] * mask.to(dtype)",
-        "weight_B[sequence_ids]",
+        "weight_T if layout.is_full else weight_T * layout.mask_T",
+        "weight_T",
     ),
-    _weight(
-        "weights: lengths of all tokens",
-        "ones_T = mask.to(torch.float32)",
-        "ones_T = torch.ones_like(mask, dtype=torch.float32)",
-    ),
+    _weight("counts: prompts out of order", "scatter_(0, order_B, ", "copy_("),
     Mutant(
         name="segments: mean over all",
         file="segments.py",
@@ -427,8 +444,8 @@ LOSS_MUTANTS: Final = (
     _metric(
         "metrics: over-age tokens in the sums",
         "tally.py",
-        "cell_T = torch.where(trained_T, cell_T, CELLS)",
-        "cell_T = torch.where(mask_T, cell_T, CELLS)",
+        "torch.where(trained_T, cell_T, CELLS)",
+        "torch.where(mask_T, cell_T, CELLS)",
     ),
     _metric(
         "metrics: tokens under the mask",
@@ -448,8 +465,8 @@ LOSS_MUTANTS: Final = (
     _metric(
         "metrics: dropped tokens have a gradient",
         "tally.py",
-        "(surrogate.weight_T == 0) | dropped_T |",
-        "(surrogate.weight_T == 0) |",
+        "else without_gradient_T | dropped_T",
+        "else without_gradient_T",
     ),
     _metric(
         "metrics: sign of the advantage",

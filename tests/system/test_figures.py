@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BENCHMARKS = ROOT / "benchmarks"
 NAMES = (
     *("quickstart", "async", "weights", "learner_step", "verifier", "isolation", "replay", "autoscaling"),
-    *("objectives", "staleness", "math_answers"),
+    *("objectives", "operations", "staleness", "math_answers"),
 )
 QUICK = tuple(name for name in NAMES if name != "staleness")
 TO_BE_MEASURED = ("async", "weights", "learner_step", "objectives", "staleness")

@@ -38,11 +38,13 @@ if TYPE_CHECKING:
     )
     from slipstream.algorithms.distillation import Taught, TeacherTop
     from slipstream.algorithms.generalized_advantage import gae
+    from slipstream.algorithms.layout import Layout, lay_out
     from slipstream.algorithms.loss import PolicyLoss, m2po_limit, policy_loss
     from slipstream.algorithms.metrics import REDUCED_BY_MAX, finalize, finalize_by_staleness, merge
     from slipstream.algorithms.objectives import TopK
     from slipstream.algorithms.process_rewards import process_reward, step_rewards_to_go, token_rewards
     from slipstream.algorithms.regularizers import active_entropy, adapt_entropy, reward_penalty
+    from slipstream.algorithms.tally import Tally
 
 __all__ = [
     "ADVANTAGES",
@@ -54,6 +56,7 @@ __all__ = [
     "Advantage",
     "Aggregation",
     "Counts",
+    "Layout",
     "LossSpec",
     "Objective",
     "PolicyLoss",
@@ -61,6 +64,7 @@ __all__ = [
     "RunningBaselines",
     "StalenessSummary",
     "StepRewards",
+    "Tally",
     "Taught",
     "TeacherTop",
     "TopK",
@@ -75,6 +79,7 @@ __all__ = [
     "finalize_values",
     "gae",
     "group_advantages",
+    "lay_out",
     "m2po_limit",
     "merge",
     "moments",
@@ -112,6 +117,8 @@ _NEEDS_TORCH: Final = {
     "moments": "critic",
     "value_loss": "critic",
     "whiten": "critic",
+    "Layout": "layout",
+    "lay_out": "layout",
     "PolicyLoss": "loss",
     "policy_loss": "loss",
     "REDUCED_BY_MAX": "metrics",
@@ -125,6 +132,7 @@ _NEEDS_TORCH: Final = {
     "active_entropy": "regularizers",
     "adapt_entropy": "regularizers",
     "reward_penalty": "regularizers",
+    "Tally": "tally",
 }
 
 if not TYPE_CHECKING:

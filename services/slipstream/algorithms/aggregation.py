@@ -3,17 +3,14 @@
 Suffixes: _T packed tokens, _B sequences.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from slipstream.algorithms.checks import (
-    count_sequences,
-    require_integers,
-    require_mask,
-    require_shape,
-)
+from slipstream.algorithms.checks import require_integers, require_shape
+from slipstream.algorithms.layout import Layout, lay_out
 from slipstream.algorithms.segments import segment_sum
 from slipstream.algorithms.spec import Aggregation
 
@@ -44,19 +41,23 @@ def count(mask: Tensor, sequence_ids: Tensor, group_ids: Tensor | None = None) -
 
     Without group_ids the prompts are left at 0. Raises ValueError for mismatched shapes or unordered ids.
     """
-    length_B = _lengths(mask, sequence_ids)
-    tokens, sequences = int(length_B.sum()), int((length_B > 0).sum())
-    if group_ids is None:
-        return Counts(tokens=tokens, sequences=sequences)
-    require_shape("group_ids", group_ids, tuple(length_B.shape), "the sequences of sequence_ids")
-    require_integers("group_ids", group_ids)
-    name_S, group_B = torch.unique(group_ids, return_inverse=True)
-    prompt_S = segment_sum(length_B, group_B, name_S.shape[0])
+    return count_layout(lay_out(mask, sequence_ids), group_ids)
+
+
+def count_layout(layout: Layout, group_ids: Tensor | None = None) -> Counts:
+    """`count` of a row that is laid out, with one copy to the host at most."""
+    length_B, prompt_tokens_B = layout.lengths_B, None
+    filled = [(length_B > 0).sum()]
+    if group_ids is not None:
+        require_shape("group_ids", group_ids, (layout.sequences,), "the sequences of sequence_ids")
+        require_integers("group_ids", group_ids)
+        group_B = _numbered(group_ids)
+        prompt_S = segment_sum(length_B, group_B, layout.sequences)
+        prompt_tokens_B = prompt_S[group_B]
+        filled.append((prompt_S > 0).sum())
+    sequences, prompts = [*_on_host(filled), 0][:2]
     return Counts(
-        tokens=tokens,
-        sequences=sequences,
-        prompts=int((prompt_S > 0).sum()),
-        prompt_tokens_B=prompt_S[group_B],
+        tokens=layout.counted, sequences=sequences, prompts=prompts, prompt_tokens_B=prompt_tokens_B
     )
 
 
@@ -74,10 +75,20 @@ def token_weights(
     counts: those of the whole optimizer batch where this is a part of it; without them, this batch's own.
     Raises ValueError for mismatched shapes, and for prompt_mean without prompt counts.
     """
-    length_B = _lengths(mask, sequence_ids)
-    whole = count(mask, sequence_ids, group_ids) if counts is None else counts
-    weight_B = (1 / _divisor(spec, length_B, whole).clamp(min=1)).to(dtype)
-    return weight_B[sequence_ids] * mask.to(dtype)
+    layout = lay_out(mask, sequence_ids)
+    whole = count_layout(layout, group_ids) if counts is None else counts
+    return spread(sequence_weights(spec, layout, whole, dtype=dtype), layout)
+
+
+def sequence_weights(spec: Aggregation, layout: Layout, counts: Counts, *, dtype: torch.dtype) -> Tensor:
+    """Return what each token of a sequence weighs, [B]; counts: those of the whole optimizer batch."""
+    return (1 / _divisor(spec, layout.lengths_B, counts).clamp(min=1)).to(dtype)
+
+
+def spread(weight_B: Tensor, layout: Layout) -> Tensor:
+    """Return the weight of each token, [T]: that of its sequence [B], and 0 outside the mask."""
+    weight_T = weight_B[layout.sequence_ids_T]
+    return weight_T if layout.is_full else weight_T * layout.mask_T
 
 
 def _divisor(spec: Aggregation, length_B: Tensor, counts: Counts) -> Tensor:
@@ -104,8 +115,15 @@ def _prompt_tokens(counts: Counts, length_B: Tensor) -> Tensor:
     return counts.prompt_tokens_B.to(length_B)
 
 
-def _lengths(mask: Tensor, sequence_ids: Tensor) -> Tensor:
-    require_shape("sequence_ids", sequence_ids, tuple(mask.shape), "mask")
-    require_mask("mask", mask)
-    ones_T = mask.to(torch.float32)  # exact up to 16 million tokens of one sequence
-    return segment_sum(ones_T, sequence_ids, count_sequences(sequence_ids)).double()
+def _numbered(group_ids: Tensor) -> Tensor:
+    """The ids [B] as 0, 1, ... in order of size; unlike `unique` this leaves the host alone."""
+    sorted_B, order_B = group_ids.sort()
+    if not sorted_B.numel():
+        return order_B
+    rises_B = torch.diff(sorted_B, prepend=sorted_B[:1]) != 0
+    return torch.empty_like(order_B).scatter_(0, order_B, rises_B.cumsum(0))
+
+
+def _on_host(counts: Sequence[Tensor]) -> list[int]:
+    numbers: list[int] = torch.stack(list(counts)).tolist()
+    return numbers

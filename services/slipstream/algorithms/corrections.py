@@ -1,8 +1,9 @@
 """The corrections: a constant c for each token, which multiplies J and g after the objective's own clipping.
 
-Suffixes: _T packed tokens, _B sequences, _N tokens that count. rho = prox / mu.
+Suffixes: _T packed tokens, _B sequences, _N tokens of a whole batch. rho = prox / mu.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from slipstream.algorithms.objectives import Tokens
-from slipstream.algorithms.ratios import bounded
+from slipstream.algorithms.ratios import LOG_RATIO_LIMIT, bounded
 from slipstream.algorithms.spec import (
     Correction,
     GeometricRejection,
@@ -42,44 +43,49 @@ def correction_weight(
 
 
 def m2po_sizes(spec: M2po, log_ratio_T: Tensor, advantages_T: Tensor, mask_T: Tensor) -> Tensor:
-    """Return |z| of the tokens that count, [N].
+    """Return |z| of the tokens that count, and -1 for the others, [T].
 
     log_ratio_T: [T] l - log mu for the scope harmful, log prox - log mu for all.
     """
     z_T = bounded(log_ratio_T)
-    return z_T[mask_T & _harmful(z_T, advantages_T) if spec.scope == "harmful" else mask_T].abs()
+    counts_T = mask_T & _harmful(z_T, advantages_T) if spec.scope == "harmful" else mask_T
+    return torch.where(counts_T, z_T.abs(), -1.0)
 
 
 def m2po_bound(spec: M2po, size_N: Tensor) -> float:
     """Return the bound on |z| that brings the second moment down to the threshold; inf where it is there.
 
-    size_N: `m2po_sizes` of the whole optimizer batch, of which it is a statistic.
+    size_N: `m2po_sizes` of the whole optimizer batch, of which it is a statistic. One copy to the host.
     """
-    size_N = size_N.sort().values.double()
-    if not size_N.numel() or float(size_N.square().mean()) <= spec.threshold:
+    if not size_N.numel():
         return torch.inf
-    return (
-        _winsorised(size_N, spec.threshold) if spec.scope == "harmful" else _trimmed(size_N, spec.threshold)
-    )
+    size_N = size_N.sort().values.double()
+    counts_N = size_N >= 0
+    size_N = size_N.clamp(min=0)
+    is_there = size_N.square().sum() / counts_N.sum().clamp(min=1) <= spec.threshold
+    bound = _winsorised if spec.scope == "harmful" else _trimmed
+    return float(torch.where(is_there, torch.inf, bound(size_N, counts_N, spec.threshold)))
 
 
-def _winsorised(size_N: Tensor, threshold: float) -> float:
-    """The largest tau with mean of min(size, tau)^2 <= threshold; sizes rise."""
-    total = size_N.numel()
-    square_N = size_N.square()
-    larger_N = torch.arange(total - 1, -1, -1, dtype=torch.float64, device=size_N.device)
-    below = int((square_N.cumsum(0) + larger_N * square_N <= threshold * total).sum())
-    left = threshold * total - float(square_N[:below].sum())
-    return float((left / (total - below)) ** 0.5)
+def _winsorised(size_N: Tensor, counts_N: Tensor, threshold: float) -> Tensor:
+    """The largest tau with mean of min(size, tau)^2 <= threshold.
+
+    Sizes rise; before them are zeros, of the tokens that do not count.
+    """
+    square_N, rank_N = size_N.square(), counts_N.cumsum(0)
+    total = counts_N.sum()
+    sum_N = square_N.cumsum(0)
+    below_N = counts_N & (sum_N + (total - rank_N) * square_N <= threshold * total)
+    left = threshold * total - (square_N * below_N).sum()
+    return (left / (total - below_N.sum())).sqrt()
 
 
-def _trimmed(size_N: Tensor, threshold: float) -> float:
+def _trimmed(size_N: Tensor, counts_N: Tensor, threshold: float) -> Tensor:
     """The largest size up to which, ties included, the mean of size^2 is <= threshold; 0 without one."""
-    rank_N = torch.arange(1, size_N.numel() + 1, dtype=torch.float64, device=size_N.device)
-    fits_N = size_N.square().cumsum(0) / rank_N <= threshold
+    rank_N = counts_N.cumsum(0)
+    fits_N = counts_N & (size_N.square().cumsum(0) / rank_N <= threshold)
     last_of_ties_N = torch.cat([size_N[1:] > size_N[:-1], fits_N.new_ones(1)])
-    fitting_N = size_N[fits_N & last_of_ties_N]
-    return float(fitting_N[-1]) if fitting_N.numel() else 0.0
+    return torch.where(fits_N & last_of_ties_N, size_N, 0.0).max()
 
 
 def _harmful(z_T: Tensor, advantages_T: Tensor) -> Tensor:
@@ -90,9 +96,8 @@ def _m2po(spec: M2po, log_ratio_T: Tensor, advantages_T: Tensor, limit: float) -
     z_T = bounded(log_ratio_T)
     if spec.scope == "all":
         return z_T.abs() <= limit
-    bound = torch.tensor(limit, dtype=torch.float64)
-    high = max(float(bound.expm1()), spec.clip_high)
-    low = max(-float((-bound).expm1()), spec.clip_low)
+    high = max(math.expm1(limit) if limit <= LOG_RATIO_LIMIT else math.inf, spec.clip_high)
+    low = max(-math.expm1(-limit), spec.clip_low)
     r_T = z_T.exp()
     return ~(_harmful(z_T, advantages_T) & ((r_T > 1 + high) | (r_T < 1 - low)))
 

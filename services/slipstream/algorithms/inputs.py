@@ -8,12 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from slipstream.algorithms.checks import count_sequences
 from slipstream.algorithms.distillation import Taught, TeacherTop, teacher_advantages
+from slipstream.algorithms.layout import Layout
 from slipstream.algorithms.objectives import Tokens, TopK
 from slipstream.algorithms.packed import Packed
 from slipstream.algorithms.ratios import keep
-from slipstream.algorithms.segments import segment_sum
 from slipstream.algorithms.spec import Dppo, LossSpec, Rspo, anchor_of, needs_batch_anchor
 from slipstream.algorithms.staleness import over_age_mask
 
@@ -22,9 +21,12 @@ from slipstream.algorithms.staleness import over_age_mask
 class Inputs:
     """Constants of one microbatch, finite, and 0 outside the mask."""
 
+    layout: Layout
     tokens: Tokens
     trained_T: Tensor
     """Bool: in the mask and not over age."""
+    trains_whole_mask: bool
+    """No token is over age: trained_T is the mask."""
     staleness_T: Tensor | None
     selected_T: Tensor | None
     """Bool: what top_entropy and clip_cov let train."""
@@ -41,16 +43,20 @@ class Inputs:
     """log teacher - l."""
     taught: Taught | None
 
+    def keep(self, value_T: Tensor) -> Tensor:
+        """Return value_T [T], or [T, K], with 0 where a token does not train."""
+        return self.layout.keep(value_T) if self.trains_whole_mask else keep(value_T, self.trained_T)
+
 
 def read_inputs(loss: LossSpec, packed: Packed) -> Inputs:
     """Bring what `policy_loss` was given, checked before, into one form."""
-    mask_T, ids_T = packed.mask.bool(), packed.sequence_ids
-    l_T = keep(wide(packed.logprobs.detach()), mask_T)
+    layout = packed.layout
+    l_T = layout.keep(wide(packed.logprobs.detach()))
     constants = packed.constants.items()
-    known = {name: None if c is None else keep(c.detach().to(l_T), mask_T) for name, c in constants}
+    known = {name: None if c is None else layout.keep(c.detach().to(l_T)) for name, c in constants}
     mu_T, prox_T, ref_T = known["rollout_logprobs"], known["old_logprobs"], known["ref_logprobs"]
     anchor_T = {"rollout": mu_T, "batch": prox_T, None: None}[anchor_of(loss.objective)]
-    A_T = keep(_per_token(packed).to(l_T), mask_T)
+    A_T = layout.keep(_per_token(packed).to(l_T))
     teacher_T = known["teacher_logprobs"]
     if loss.distillation is not None and teacher_T is not None:
         A_T = teacher_advantages(loss.distillation, A_T, l_T, teacher_T)
@@ -59,17 +65,19 @@ def read_inputs(loss: LossSpec, packed: Packed) -> Inputs:
         A_T = A_T * -torch.expm1(ref_T)
     needs_rho = any(map(needs_batch_anchor, loss.corrections))
     return Inputs(
+        layout=layout,
         tokens=Tokens(
             logprobs_T=l_T,
             log_ratio_T=torch.zeros_like(l_T) if anchor_T is None else l_T - anchor_T,
             advantages_T=A_T,
-            mask_T=mask_T,
-            sequence_ids_T=ids_T,
-            lengths_B=segment_sum(mask_T.to(l_T), ids_T, count_sequences(ids_T)),
-            router_shift_T=_router_shift(loss, known["router_shift"], mask_T),
-            top_k=_top_k(loss, packed.top_k, mask_T),
+            mask_T=layout.mask_T,
+            sequence_ids_T=layout.sequence_ids_T,
+            lengths_B=layout.lengths_B.to(l_T),
+            router_shift_T=_router_shift(loss, known["router_shift"], layout),
+            top_k=_top_k(loss, packed.top_k, layout),
         ),
-        trained_T=mask_T & ~_over_age(loss, packed.staleness, mask_T),
+        trained_T=_trained(loss, packed.staleness, layout.mask_T),
+        trains_whole_mask=loss.max_staleness is None,
         staleness_T=packed.staleness,
         selected_T=None if packed.selected is None else packed.selected.bool(),
         held_T=None if packed.held is None else packed.held.bool(),
@@ -78,7 +86,7 @@ def read_inputs(loss: LossSpec, packed: Packed) -> Inputs:
         log_ratio_ref_T=None if ref_T is None else l_T - ref_T,
         entropy_T=known["entropy"],
         log_ratio_teacher_T=None if teacher_T is None else teacher_T - l_T,
-        taught=_taught(packed.taught, teacher_T, mask_T),
+        taught=_taught(packed.taught, teacher_T, layout),
     )
 
 
@@ -89,41 +97,38 @@ def wide(logprobs: Tensor) -> Tensor:
 
 def _per_token(packed: Packed) -> Tensor:
     advantages = packed.advantages.detach()
-    by_sequence = advantages.shape[0] == count_sequences(packed.sequence_ids)
-    return advantages[packed.sequence_ids] if by_sequence else advantages
+    return advantages[packed.sequence_ids] if packed.has_one_advantage_per_sequence else advantages
 
 
-def _over_age(loss: LossSpec, staleness: Tensor | None, mask_T: Tensor) -> Tensor:
+def _trained(loss: LossSpec, staleness: Tensor | None, mask_T: Tensor) -> Tensor:
     if loss.max_staleness is None:
-        return torch.zeros_like(mask_T)
+        return mask_T
     assert staleness is not None, "check sees to it"
-    return over_age_mask(staleness, loss.max_staleness)
+    return mask_T & ~over_age_mask(staleness, loss.max_staleness)
 
 
-def _router_shift(loss: LossSpec, shift_T: Tensor | None, mask_T: Tensor) -> Tensor | None:
+def _router_shift(loss: LossSpec, shift_T: Tensor | None, layout: Layout) -> Tensor | None:
     if shift_T is None or not isinstance(loss.objective, Rspo):
         return None
-    return torch.where(mask_T, shift_T, 1.0)
+    return shift_T if layout.is_full else torch.where(layout.mask_T, shift_T, 1.0)
 
 
-def _taught(taught: Taught | None, teacher_T: Tensor | None, mask_T: Tensor) -> Taught | None:
+def _taught(taught: Taught | None, teacher_T: Tensor | None, layout: Layout) -> Taught | None:
     if taught is None or teacher_T is None or taught.top is None:
         return None
-    keep_TK = mask_T[:, None].expand(taught.top.logprobs_TK.shape)
     top = TeacherTop(
-        logprobs_TK=keep(wide(taught.top.logprobs_TK.detach()), keep_TK),
-        teacher_logprobs_TK=keep(wide(taught.top.teacher_logprobs_TK.detach()), keep_TK),
-        sampled_TK=taught.top.sampled_TK.bool() & keep_TK,
+        logprobs_TK=layout.keep(wide(taught.top.logprobs_TK.detach())),
+        teacher_logprobs_TK=layout.keep(wide(taught.top.teacher_logprobs_TK.detach())),
+        sampled_TK=taught.top.sampled_TK.bool() & layout.mask_T[:, None],
     )
     return Taught(logprobs_T=teacher_T, top=top)
 
 
-def _top_k(loss: LossSpec, top_k: TopK | None, mask_T: Tensor) -> TopK | None:
+def _top_k(loss: LossSpec, top_k: TopK | None, layout: Layout) -> TopK | None:
     if top_k is None or not (isinstance(loss.objective, Dppo) and loss.objective.needs_top_k):
         return None
-    keep_TK = mask_T[:, None].expand(top_k.logprobs_TK.shape)
     return TopK(
-        logprobs_TK=keep(wide(top_k.logprobs_TK.detach()), keep_TK),
-        rollout_logprobs_TK=keep(wide(top_k.rollout_logprobs_TK.detach()), keep_TK),
-        sampled_TK=top_k.sampled_TK.bool() & keep_TK,
+        logprobs_TK=layout.keep(wide(top_k.logprobs_TK.detach())),
+        rollout_logprobs_TK=layout.keep(wide(top_k.rollout_logprobs_TK.detach())),
+        sampled_TK=top_k.sampled_TK.bool() & layout.mask_T[:, None],
     )

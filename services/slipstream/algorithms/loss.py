@@ -16,15 +16,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from slipstream.algorithms.aggregation import Counts, count, token_weights
-from slipstream.algorithms.checks import count_sequences, require_floating, require_shape
+from slipstream.algorithms.aggregation import Counts, count_layout, sequence_weights, spread
+from slipstream.algorithms.checks import require_floating, require_shape, require_tensor
 from slipstream.algorithms.corrections import correction_weight, m2po_bound, m2po_sizes
 from slipstream.algorithms.distillation import Taught, divergence_term
 from slipstream.algorithms.inputs import Inputs, read_inputs
+from slipstream.algorithms.layout import Layout, lay_out
 from slipstream.algorithms.metrics import finalize, finalize_by_staleness
 from slipstream.algorithms.objectives import Tokens, TopK, surrogate
-from slipstream.algorithms.packed import Packed, Part, check, parts
-from slipstream.algorithms.ratios import bounded, k3, keep
+from slipstream.algorithms.packed import Packed, check, parts
+from slipstream.algorithms.ratios import bounded, k3
 from slipstream.algorithms.regularizers import Term, add_terms, covariance_term, drift_term, kl_term
 from slipstream.algorithms.resolve import resolve_loss
 from slipstream.algorithms.segments import segment_sum
@@ -42,12 +43,18 @@ class PolicyLoss:
 
     loss: Tensor
     """Scalar, to be minimised."""
-    sums: dict[str, Tensor]
-    """Additive sums without gradient, on the loss's device; see `merge` and `finalize`."""
+    tally: Tally
+    """What the metrics are made of."""
+
+    @property
+    def sums(self) -> dict[str, Tensor]:
+        """Additive sums without gradient, on the loss's device; see `merge` and `finalize`."""
+        return self.tally.sums()
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The metrics of this microbatch alone, as `finalize` names them."""
+        """The metrics of this microbatch alone, or of all in the tally that was passed, as `finalize` names
+        them."""
         return finalize(self.sums)
 
     @property
@@ -64,8 +71,9 @@ def policy_loss(
     old_logprobs: Tensor | None = None,
     ref_logprobs: Tensor | None = None,
     advantages: Tensor,
-    mask: Tensor,
-    sequence_ids: Tensor,
+    mask: Tensor | None = None,
+    sequence_ids: Tensor | None = None,
+    layout: Layout | None = None,
     staleness: Tensor | None = None,
     group_ids: Tensor | None = None,
     counts: Counts | None = None,
@@ -77,6 +85,7 @@ def policy_loss(
     top_k: TopK | None = None,
     taught: Taught | None = None,
     m2po_limit: float | None = None,
+    tally: Tally | None = None,
 ) -> PolicyLoss:
     """Compute L = - sum_t w_t c_t J_t + regularisers, so that dL/dl_t = - w_t c_t g_t + their slopes.
 
@@ -91,7 +100,9 @@ def policy_loss(
         rollout_logprobs for "rollout", old_logprobs for "batch"; corrections need both, KL ref_logprobs.
     advantages: [B], or [T] where they differ within a sequence (not for gspo, gmpo, rspo, vespo).
     mask: [T], 1 where the token trains; elsewhere anything, NaN included, is ignored.
-    sequence_ids: [T], 0, ..., B - 1 in order. staleness: [T] policy versions, for max_staleness and metrics.
+    sequence_ids: [T], 0, ..., B - 1 in order.
+    layout: in the place of mask and sequence_ids, what `lay_out` makes of them; for a row of several losses.
+    staleness: [T] policy versions, for max_staleness and metrics.
     group_ids: [B] prompt of each sequence, for prompt_mean. counts: of the whole optimizer batch.
     entropy: [T] nats, with gradient, for the entropy bonus; entropy_coefficient replaces the spec's.
     selected: [T] bool, the tokens that top_entropy and clip_cov let train; held: [T] bool, those that kl_cov
@@ -100,18 +111,22 @@ def policy_loss(
     taught: for distillation, what the teacher says of the tokens; the policy's own logprobs in its `top` have
         a gradient.
     m2po_limit: bound over the whole batch, see `m2po_limit`; without it, over these tokens.
+    tally: of the microbatches before, to which this one is added in place; without it, a new one.
+    The host waits for the device five times at most, however long the row.
     A batch without tokens gives a loss of 0 with zero gradient.
     Raises ValueError for mismatched shapes, unordered ids, or an input that the spec needs and lacks.
     """
     loss = resolve_loss(spec)
+    _check_logprobs(logprobs)
+    with torch.no_grad():
+        layout = _layout_of(logprobs, mask, sequence_ids, layout)
     packed = Packed(
+        layout=layout,
         logprobs=logprobs,
         rollout_logprobs=rollout_logprobs,
         old_logprobs=old_logprobs,
         ref_logprobs=ref_logprobs,
         advantages=advantages,
-        mask=mask,
-        sequence_ids=sequence_ids,
         staleness=staleness,
         entropy=entropy,
         selected=selected,
@@ -122,12 +137,10 @@ def policy_loss(
     )
     with torch.no_grad():
         check(loss, packed)
-        whole = counts or count(mask, sequence_ids, group_ids)
-        _check_counts(whole, mask)
-        if whole.prompt_tokens_B is not None:
-            sequences = (count_sequences(sequence_ids),)
-            require_shape("counts.prompt_tokens_B", whole.prompt_tokens_B, sequences, "the sequences")
-        found = _sum_of_parts(loss, packed, whole, m2po_limit)
+        whole = counts or count_layout(layout, group_ids)
+        _check_counts(whole, layout)
+        tally = tally or Tally(logprobs.device)
+        found = _sum_of_parts(loss, packed, whole, m2po_limit, tally)
     total = with_slope(found.value, logprobs, found.slope_T)
     if found.slope_TK is not None:
         assert taught is not None, "there is a slope"
@@ -137,7 +150,7 @@ def policy_loss(
         coefficient = loss.entropy.coefficient if entropy_coefficient is None else entropy_coefficient
         factor = -coefficient / max(whole.tokens, 1)
         total = total + with_slope(factor * found.entropy, entropy, (factor * found.trained_T).to(total))
-    return PolicyLoss(loss=total, sums=found.sums)
+    return PolicyLoss(loss=total, tally=tally)
 
 
 def m2po_limit(
@@ -165,13 +178,37 @@ def m2po_limit(
     return m2po_bound(correction, m2po_sizes(correction, z_T, advantages, mask_T))
 
 
-def _check_counts(counts: Counts, mask: Tensor) -> None:
-    tokens = int(mask.bool().sum())
-    if counts.tokens < tokens:
+def _check_logprobs(logprobs: Tensor) -> None:
+    require_tensor("logprobs", logprobs)
+    if logprobs.ndim != 1:
+        raise ValueError(f"logprobs: got shape {list(logprobs.shape)}, needs packed tokens [T]")
+    require_floating("logprobs", logprobs)
+
+
+def _layout_of(
+    logprobs: Tensor, mask: Tensor | None, sequence_ids: Tensor | None, layout: Layout | None
+) -> Layout:
+    """The layout that was passed, or that of mask and sequence_ids."""
+    if layout is not None:
+        if mask is not None or sequence_ids is not None:
+            raise ValueError("layout: got it beside mask or sequence_ids, needs it in the place of both")
+        require_shape("layout", layout.mask_T, tuple(logprobs.shape), "logprobs")
+        return layout
+    if mask is None or sequence_ids is None:
+        raise ValueError("mask, sequence_ids: got None, needs both, or layout in their place")
+    require_shape("mask", mask, tuple(logprobs.shape), "logprobs")
+    require_shape("sequence_ids", sequence_ids, tuple(logprobs.shape), "logprobs")
+    return lay_out(mask, sequence_ids)
+
+
+def _check_counts(counts: Counts, layout: Layout) -> None:
+    if counts.tokens < layout.counted:
         raise ValueError(
-            f"counts: got {counts.tokens} tokens, and this microbatch alone has {tokens}; needs those of the "
-            "whole optimizer batch"
+            f"counts: got {counts.tokens} tokens, and this microbatch alone has {layout.counted}; needs "
+            "those of the whole optimizer batch"
         )
+    if counts.prompt_tokens_B is not None:
+        require_shape("counts.prompt_tokens_B", counts.prompt_tokens_B, (layout.sequences,), "the sequences")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,10 +224,11 @@ class _Found:
     entropy: Tensor
     """Sum of it over the tokens that trained."""
     trained_T: Tensor
-    sums: dict[str, Tensor]
 
 
-def _sum_of_parts(loss: LossSpec, packed: Packed, counts: Counts, limit: float | None) -> _Found:
+def _sum_of_parts(
+    loss: LossSpec, packed: Packed, counts: Counts, limit: float | None, tally: Tally
+) -> _Found:
     limit = _whole_limit(loss, packed) if limit is None else limit
     slope_T = torch.zeros_like(
         packed.logprobs, dtype=torch.promote_types(packed.logprobs.dtype, torch.float32)
@@ -199,36 +237,23 @@ def _sum_of_parts(loss: LossSpec, packed: Packed, counts: Counts, limit: float |
     slope_TK = None if top is None else slope_T.new_zeros(top.logprobs_TK.shape)
     trained_T = torch.zeros_like(packed.logprobs, dtype=torch.bool)
     value = entropy = packed.logprobs.new_zeros((), dtype=torch.float64)
-    tally = Tally(packed.logprobs.device)
+    weight_B = sequence_weights(loss.aggregation, packed.layout, counts, dtype=slope_T.dtype)
     for part in parts(packed):
         inputs = read_inputs(loss, part.packed)
-        weight_T = _weights(loss, part, counts, slope_T.dtype)
+        weight_T = spread(weight_B[part.sequences], part.packed.layout)
         more, slope_T[part.tokens] = _value_and_slope(loss, inputs, weight_T, limit, tally)
         value, trained_T[part.tokens] = value + more, inputs.trained_T
         if slope_TK is not None:
             more, of_sampled_T, slope_TK[part.tokens] = _divergence(loss, inputs, weight_T)
             value, slope_T[part.tokens] = value + more, slope_T[part.tokens] + of_sampled_T
         if inputs.entropy_T is not None:
-            entropy = entropy + keep(inputs.entropy_T, inputs.trained_T).sum(dtype=torch.float64)
+            entropy = entropy + inputs.keep(inputs.entropy_T).sum(dtype=torch.float64)
     return _Found(
         value=value,
         slope_T=slope_T,
         slope_TK=slope_TK,
         entropy=entropy,
         trained_T=trained_T,
-        sums=tally.sums(),
-    )
-
-
-def _weights(loss: LossSpec, part: Part, counts: Counts, dtype: torch.dtype) -> Tensor:
-    """The aggregation's weight of each token of the part, by the counts of the whole."""
-    prompt_tokens_B = None if counts.prompt_tokens_B is None else counts.prompt_tokens_B[part.sequences]
-    return token_weights(
-        loss.aggregation,
-        part.packed.mask,
-        part.packed.sequence_ids,
-        counts=replace(counts, prompt_tokens_B=prompt_tokens_B),
-        dtype=dtype,
     )
 
 
@@ -261,12 +286,15 @@ def _value_and_slope(
         advantages_T=inputs.tokens.advantages_T,
         mask_T=inputs.tokens.mask_T,
         trained_T=inputs.trained_T,
+        everything_counts=inputs.layout.is_full,
+        everything_trains=inputs.layout.is_full and inputs.trains_whole_mask,
         staleness_T=inputs.staleness_T,
         correction_T=correction_T,
         dropped_sequences=_dropped_sequences(inputs, correction_T),
         extra=_extra_values(inputs),
     )
-    weight_T = weight_T * inputs.trained_T
+    if not inputs.trains_whole_mask:
+        weight_T = weight_T * inputs.trained_T
     policy_T = weight_T if correction_T is None else weight_T * correction_T
     value_T = -policy_T * objective.value_T
     slope_T = -policy_T * objective.weight_T * inputs.tokens.advantages_T
@@ -274,8 +302,8 @@ def _value_and_slope(
     if term is not None:
         value_T, slope_T = value_T + weight_T * term.value_T, slope_T + weight_T * term.slope_T
     value_T = value_T + 0 * inputs.tokens.logprobs_T  # an infinite logprob shows, though a bound may hide it
-    value = keep(value_T, inputs.trained_T).sum(dtype=torch.float64)
-    return value, keep(slope_T, inputs.trained_T)
+    value = inputs.keep(value_T).sum(dtype=torch.float64)
+    return value, inputs.keep(slope_T)
 
 
 def _divergence(loss: LossSpec, inputs: Inputs, weight_T: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -284,10 +312,9 @@ def _divergence(loss: LossSpec, inputs: Inputs, weight_T: Tensor) -> tuple[Tenso
     assert loss.distillation is not None, "check sees to it"
     assert inputs.taught is not None, "check sees to it"
     found = divergence_term(loss.distillation, inputs.tokens.logprobs_T, inputs.taught)
-    trained_T = inputs.trained_T
-    value = keep(weight_T * found.term.value_T, trained_T).sum(dtype=torch.float64)
-    slope_TK = keep(weight_T[:, None] * found.slope_TK, trained_T[:, None].expand(found.slope_TK.shape))
-    return value, keep(weight_T * found.term.slope_T, trained_T), slope_TK
+    value = inputs.keep(weight_T * found.term.value_T).sum(dtype=torch.float64)
+    slope_TK = inputs.keep(weight_T[:, None] * found.slope_TK)
+    return value, inputs.keep(weight_T * found.term.slope_T), slope_TK
 
 
 def _tokens(loss: LossSpec, inputs: Inputs) -> Tokens:
@@ -352,13 +379,14 @@ def _extra_values(inputs: Inputs) -> dict[str, Tensor]:
     return {name: value_T for name, value_T in found.items() if value_T is not None}
 
 
-def _dropped_sequences(inputs: Inputs, correction_T: Tensor | None) -> Tensor:
-    """How many sequences with trained tokens have none left after the corrections."""
-    tokens = inputs.tokens
+def _dropped_sequences(inputs: Inputs, correction_T: Tensor | None) -> Tensor | None:
+    """How many sequences with trained tokens have none left after the corrections; None without any."""
     if correction_T is None:
-        return torch.zeros((), dtype=torch.float64, device=tokens.mask_T.device)
+        return None
+    tokens, sequences = inputs.tokens, inputs.layout.sequences
     kept_T = ((correction_T != 0) & inputs.trained_T).to(tokens.lengths_B)
-    sequences = tokens.lengths_B.shape[0]
-    trained_B = segment_sum(inputs.trained_T.to(tokens.lengths_B), tokens.sequence_ids_T, sequences)
+    trained_B = tokens.lengths_B
+    if not inputs.trains_whole_mask:
+        trained_B = segment_sum(inputs.trained_T.to(trained_B), tokens.sequence_ids_T, sequences)
     kept_B = segment_sum(kept_T, tokens.sequence_ids_T, sequences)
     return ((trained_B > 0) & (kept_B == 0)).sum().double()

@@ -5,38 +5,34 @@ Suffixes: _T packed tokens, _B sequences, _K tokens of the vocabulary.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from itertools import pairwise
-from typing import Any, Final
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
 from slipstream.algorithms.checks import (
-    count_sequences,
+    refuse_mask,
     require_floating,
-    require_mask,
     require_shape,
     require_tensor,
+    zeros_and_ones,
 )
 from slipstream.algorithms.distillation import Taught
+from slipstream.algorithms.layout import Layout
 from slipstream.algorithms.objectives import TopK
 from slipstream.algorithms.spec import ONE_ADVANTAGE_PER_SEQUENCE, Dppo, LossSpec, Rspo, anchor_of
-
-PART: Final = 30_000
-"""Tokens of a part, about: so many stay in the cache, and torch leaves up to 32,768 to one thread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packed:
-    """The arguments of `policy_loss` that have tokens or sequences, as they came in."""
+    """The arguments of `policy_loss` that have tokens or sequences, as they came in, and their layout."""
 
+    layout: Layout
     logprobs: Tensor
     rollout_logprobs: Tensor | None
     old_logprobs: Tensor | None
     ref_logprobs: Tensor | None
     advantages: Tensor
-    mask: Tensor
-    sequence_ids: Tensor
     staleness: Tensor | None
     entropy: Tensor | None
     selected: Tensor | None
@@ -44,6 +40,21 @@ class Packed:
     router_shift: Tensor | None
     top_k: TopK | None
     taught: Taught | None = None
+
+    @property
+    def mask(self) -> Tensor:
+        """[T] bool."""
+        return self.layout.mask_T
+
+    @property
+    def sequence_ids(self) -> Tensor:
+        """[T], 0, ..., B - 1 in order."""
+        return self.layout.sequence_ids_T
+
+    @property
+    def has_one_advantage_per_sequence(self) -> bool:
+        """The advantages are [B], not [T]."""
+        return self.advantages.shape[0] == self.layout.sequences
 
     @property
     def constants(self) -> dict[str, Tensor | None]:
@@ -62,46 +73,37 @@ class Part:
     sequences: slice
 
 
-def parts(packed: Packed, size: int = PART) -> Iterator[Part]:
-    """Cut a checked microbatch into parts of whole sequences, of about size tokens each; one at least."""
-    ids_T, tokens = packed.sequence_ids, packed.sequence_ids.shape[0]
-    by_sequence = packed.advantages.shape[0] == count_sequences(ids_T)
-    start_P = torch.searchsorted(ids_T, ids_T[size::size].contiguous())  # of the sequence that goes on there
-    cuts = [*sorted({0, *start_P.tolist()}), tokens]
-    for first, last in pairwise(cuts):
-        piece = slice(first, last)
-        sequences = slice(int(ids_T[first]), int(ids_T[last - 1]) + 1) if tokens else slice(0, 0)
-        arguments: dict[str, Any] = {f.name: _cut(getattr(packed, f.name), piece) for f in fields(packed)}
-        arguments["sequence_ids"] = ids_T[piece] - sequences.start
-        arguments["advantages"] = packed.advantages[sequences if by_sequence else piece]
-        yield Part(packed=Packed(**arguments), tokens=piece, sequences=sequences)
+def parts(packed: Packed) -> Iterator[Part]:
+    """Cut a checked microbatch into the parts of its layout; one at least."""
+    for piece in packed.layout.pieces():
+        if piece.layout is packed.layout:
+            yield Part(packed=packed, tokens=piece.tokens, sequences=piece.sequences)
+            return
+        names = {f.name for f in fields(packed)} - {"layout", "advantages"}
+        arguments: dict[str, Any] = {name: _cut(getattr(packed, name), piece.tokens) for name in names}
+        by = piece.sequences if packed.has_one_advantage_per_sequence else piece.tokens
+        part = Packed(layout=piece.layout, advantages=packed.advantages[by], **arguments)
+        yield Part(packed=part, tokens=piece.tokens, sequences=piece.sequences)
 
 
 def check(loss: LossSpec, packed: Packed) -> None:
-    """Raise ValueError, naming the argument, unless the microbatch is whole and has what the loss needs."""
-    logprobs, mask = packed.logprobs, packed.mask
-    require_tensor("logprobs", logprobs)
-    require_tensor("mask", mask)
+    """Raise ValueError, naming the argument, unless the microbatch is whole and has what the loss needs.
+
+    What is wrong with numbers is read from the device at one time, at the end.
+    """
     require_tensor("advantages", packed.advantages)
-    if logprobs.ndim != 1:
-        raise ValueError(f"logprobs: got shape {list(logprobs.shape)}, needs packed tokens [T]")
-    require_floating("logprobs", logprobs)
-    require_shape("mask", mask, tuple(logprobs.shape), "logprobs")
-    require_mask("mask", mask)
-    require_shape("sequence_ids", packed.sequence_ids, tuple(logprobs.shape), "logprobs")
     for name, constant in packed.constants.items():
         if constant is not None:
-            require_shape(name, constant, tuple(logprobs.shape), "logprobs")
+            require_shape(name, constant, (packed.layout.tokens,), "logprobs")
             require_floating(name, constant)
     _check_needs(loss, packed.constants)
     _check_advantages(loss, packed)
     _check_staleness(loss, packed)
     _check_chosen(loss, packed)
     _check_taught(loss, packed)
-    if isinstance(loss.objective, Rspo):
-        _check_router_shift(packed)
     if isinstance(loss.objective, Dppo) and loss.objective.needs_top_k:
         _check_top_k(loss.objective, packed)
+    _check_numbers(loss, packed)
 
 
 def _cut(value: Tensor | TopK | Taught | None, piece: slice) -> Tensor | TopK | Taught | None:
@@ -145,13 +147,13 @@ def _check_needs(loss: LossSpec, constants: dict[str, Tensor | None]) -> None:
 
 def _check_advantages(loss: LossSpec, packed: Packed) -> None:
     require_floating("advantages", packed.advantages)
-    tokens, sequences = packed.sequence_ids.shape[0], count_sequences(packed.sequence_ids)
+    tokens, sequences = packed.layout.tokens, packed.layout.sequences
     if tuple(packed.advantages.shape) not in ((sequences,), (tokens,)):
         raise ValueError(
             f"advantages: got shape {list(packed.advantages.shape)}, needs [{sequences}], one for each "
             f"sequence, or [{tokens}], one for each token"
         )
-    if packed.advantages.shape[0] != sequences and isinstance(loss.objective, ONE_ADVANTAGE_PER_SEQUENCE):
+    if not packed.has_one_advantage_per_sequence and isinstance(loss.objective, ONE_ADVANTAGE_PER_SEQUENCE):
         raise ValueError(
             f"advantages: got one for each of {tokens} tokens, {loss.objective.kind} needs [{sequences}], "
             "one for each sequence; gspo_token takes one for each token"
@@ -160,11 +162,7 @@ def _check_advantages(loss: LossSpec, packed: Packed) -> None:
 
 def _check_staleness(loss: LossSpec, packed: Packed) -> None:
     if packed.staleness is not None:
-        require_shape("staleness", packed.staleness, tuple(packed.mask.shape), "mask")
-        if bool((packed.staleness[packed.mask.bool()] < 0).any()):
-            raise ValueError(
-                f"staleness: got {int(packed.staleness.min())}, needs ages of 0 or more policy versions"
-            )
+        require_shape("staleness", packed.staleness, (packed.layout.tokens,), "mask")
     elif loss.max_staleness is not None:
         raise ValueError(
             f"staleness: got None, max_staleness {loss.max_staleness} needs the age of each token"
@@ -186,8 +184,7 @@ def _check_chosen(loss: LossSpec, packed: Packed) -> None:
                 f"{name}: got a mask, and the loss has no {' or '.join(parts)} that would read it"
             )
         if chosen_T is not None:
-            require_shape(name, chosen_T, tuple(packed.mask.shape), "mask")
-            require_mask(name, chosen_T)
+            require_shape(name, chosen_T, (packed.layout.tokens,), "mask")
 
 
 def _check_taught(loss: LossSpec, packed: Packed) -> None:
@@ -205,21 +202,49 @@ def _check_taught(loss: LossSpec, packed: Packed) -> None:
         return
     require_floating("taught.top.logprobs_TK", top.logprobs_TK)
     require_floating("taught.top.teacher_logprobs_TK", top.teacher_logprobs_TK)
-    shape = (packed.mask.shape[0], wanted)
+    shape = (packed.layout.tokens, wanted)
     for name in ("logprobs_TK", "teacher_logprobs_TK", "sampled_TK"):
         require_shape(f"taught.top.{name}", getattr(top, name), shape, "tokens and distillation.top_k")
 
 
-def _check_router_shift(packed: Packed) -> None:
+def _check_numbers(loss: LossSpec, packed: Packed) -> None:
+    """Ages, the masks of chosen tokens and router shifts, all with one copy to the host."""
+    wrong: dict[str, Tensor] = {}
+    if packed.staleness is not None:
+        wrong["staleness"] = (packed.mask & (packed.staleness < 0)).any()
+    for name in ("selected", "held"):
+        chosen_T: Tensor | None = getattr(packed, name)
+        if chosen_T is not None and chosen_T.dtype != torch.bool:
+            wrong[name] = ~zeros_and_ones(chosen_T)
+    if isinstance(loss.objective, Rspo):
+        wrong["router_shift"] = _outside_unit(packed).any()
+    if not wrong:
+        return
+    for name, is_wrong in zip(wrong, torch.stack(list(wrong.values())).tolist(), strict=True):
+        if is_wrong:
+            _refuse_numbers(name, packed)
+
+
+def _refuse_numbers(name: str, packed: Packed) -> NoReturn:
+    if name == "staleness" and packed.staleness is not None:
+        raise ValueError(
+            f"staleness: got {int(packed.staleness.min())}, needs ages of 0 or more policy versions"
+        )
+    if name == "router_shift" and packed.router_shift is not None:
+        got = packed.router_shift[_outside_unit(packed)][:4].tolist()
+        raise ValueError(f"router_shift: got {got}, needs numbers in (0, 1]")
+    refuse_mask(name)
+
+
+def _outside_unit(packed: Packed) -> Tensor:
+    """[T] bool: where the router shift is no number in (0, 1]."""
     shift_T = packed.router_shift
     assert shift_T is not None, "_check_needs sees to it"
-    outside_T = packed.mask.bool() & ~((shift_T > 0) & (shift_T <= 1))
-    if bool(outside_T.any()):
-        raise ValueError(f"router_shift: got {shift_T[outside_T][:4].tolist()}, needs numbers in (0, 1]")
+    return packed.mask & ~((shift_T > 0) & (shift_T <= 1))
 
 
 def _check_top_k(objective: Dppo, packed: Packed) -> None:
-    top_k, tokens = packed.top_k, packed.mask.shape[0]
+    top_k, tokens = packed.top_k, packed.layout.tokens
     if top_k is None:
         raise ValueError(
             f"top_k: got None, dppo with the divergence {objective.divergence} needs the logprobs of the "

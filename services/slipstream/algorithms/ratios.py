@@ -27,5 +27,5 @@ def k3(log_ratio_T: Tensor) -> Tensor:
 
 
 def keep(value_T: Tensor, keep_T: Tensor) -> Tensor:
-    """Return value_T [T] with 0 where keep_T is false, so that no NaN passes forward or backward."""
-    return torch.where(keep_T, value_T, torch.zeros_like(value_T))
+    """Return value_T [T], or [T, K], with 0 where keep_T [T] is false, so that no NaN passes."""
+    return torch.where(keep_T if value_T.ndim == 1 else keep_T[:, None], value_T, 0.0)

@@ -48,12 +48,15 @@ BINS: Final = 2 * int(LOG_RATIO_LIMIT) * BINS_PER_UNIT + 1
 
 _NAMES: Final = (*VALUES, *OPTIONAL)
 
+_LAST_BUCKET: Final = max(low for low, _ in BUCKETS.values())
+"""Its least age."""
+
 CELLS: Final = len(AGES) * 3
 """One more, the last, takes the tokens that do not count."""
 
 
 class Tally:
-    """Float64 sums on one device, without gradient; `add` is called once for each part."""
+    """Float64 sums on one device, without gradient; `add` is called once for each part, and adds in place."""
 
     def __init__(self, device: torch.device) -> None:
         def zeros(*shape: int) -> Tensor:
@@ -65,6 +68,7 @@ class Tally:
         self._largest = zeros(CELLS + 1).fill_(-math.inf)
         self._dropped_sequences = zeros()
         self._given = zeros(len(OPTIONAL))
+        self._bucket_of_age = _buckets(device)
 
     def add(
         self,
@@ -75,69 +79,83 @@ class Tally:
         trained_T: Tensor,
         staleness_T: Tensor | None,
         correction_T: Tensor | None,
-        dropped_sequences: Tensor,
+        dropped_sequences: Tensor | None,
         extra: Mapping[str, Tensor],
+        everything_counts: bool,
+        everything_trains: bool,
     ) -> None:
         """Add a part.
 
         mask_T: [T] bool, the tokens of the batch; trained_T: those of them that are not over age.
         correction_T: the product c of the corrections. extra: [T] those of OPTIONAL that are known, by name.
+        everything_counts, everything_trains: mask_T, trained_T are known to be true throughout.
         """
-        z_T, cell_T = surrogate.log_ratio_T.double(), _cell(advantages_T, staleness_T)
-        ones_T, all_T = torch.ones_like(z_T), torch.where(mask_T, cell_T, CELLS)
+        z_T, cell_T = surrogate.log_ratio_T.double(), self._cell(advantages_T, staleness_T)
+        ones_T, all_T = (
+            torch.ones_like(z_T),
+            cell_T if everything_counts else torch.where(mask_T, cell_T, CELLS),
+        )
         code_T = (all_T << len(FLAGS)) + _flags(surrogate, trained_T, correction_T, advantages_T)
         self._flags.index_add_(0, code_T, ones_T)
-        cell_T = torch.where(trained_T, cell_T, CELLS)
+        cell_T = cell_T if everything_trains else torch.where(trained_T, cell_T, CELLS)
         for name, value_T in (_values(surrogate, z_T, correction_T) | dict(extra)).items():
             self._values[_NAMES.index(name)].index_add_(0, cell_T, value_T.double())
         bin_T = (z_T.nan_to_num() * BINS_PER_UNIT).round().long() + BINS // 2
         self._histogram.index_add_(0, cell_T * BINS + bin_T, ones_T)
         self._largest.scatter_reduce_(0, cell_T, z_T.exp(), "amax")
-        self._dropped_sequences += dropped_sequences
-        self._given += self._given.new_tensor([name in extra for name in OPTIONAL])
+        if dropped_sequences is not None:
+            self._dropped_sequences += dropped_sequences
+        for name in extra:
+            self._given[OPTIONAL.index(name)].fill_(1)
 
     def sums(self) -> dict[str, Tensor]:
-        """The sums by name; see `merge` and `finalize`."""
+        """The sums so far by name, which later parts leave as they are; see `merge` and `finalize`."""
         shape = (len(AGES), 3)
         return {
             "tokens": self._flags.reshape(CELLS + 1, -1)[:CELLS].sum(1).reshape(shape),
             "flags": _flag_counts(self._flags),
-            "values": self._values[:, :CELLS].reshape(len(_NAMES), *shape),
-            "histogram": self._histogram[: CELLS * BINS].reshape(*shape, BINS),
-            "max_ratio": self._largest[:CELLS].reshape(shape),
-            "given": self._given.clamp(max=1),
-            "dropped_sequences": self._dropped_sequences,
+            "values": self._values[:, :CELLS].clone().reshape(len(_NAMES), *shape),
+            "histogram": self._histogram[: CELLS * BINS].clone().reshape(*shape, BINS),
+            "max_ratio": self._largest[:CELLS].clone().reshape(shape),
+            "given": self._given.clone(),
+            "dropped_sequences": self._dropped_sequences.clone(),
         }
 
+    def _cell(self, advantages_T: Tensor, staleness_T: Tensor | None) -> Tensor:
+        sign_T = advantages_T.nan_to_num().sign().long() + 1
+        if staleness_T is None:
+            return (len(AGES) - 1) * 3 + sign_T
+        age_T = staleness_T.clamp(0, _LAST_BUCKET).long()  # outside the mask it may be anything
+        return self._bucket_of_age[age_T] * 3 + sign_T
 
-def _cell(advantages_T: Tensor, staleness_T: Tensor | None) -> Tensor:
-    sign_T = advantages_T.nan_to_num().sign().long() + 1
-    if staleness_T is None:
-        return (len(AGES) - 1) * 3 + sign_T
-    ends = torch.tensor([high for _, high in BUCKETS.values() if high is not None], device=staleness_T.device)
-    return torch.bucketize(staleness_T, ends) * 3 + sign_T
+
+def _buckets(device: torch.device) -> Tensor:
+    """The bucket of each age up to the least of the last one, whose bucket older ones share."""
+    age = torch.arange(_LAST_BUCKET + 1, device=device)
+    after = [age > high for _, high in BUCKETS.values() if high is not None]
+    return torch.stack(after).sum(0)
 
 
 def _flags(
     surrogate: Surrogate, trained_T: Tensor, correction_T: Tensor | None, advantages_T: Tensor
 ) -> Tensor:
     """The FLAGS of each token as the bits of one number."""
-    nowhere_T = torch.zeros_like(trained_T)
-    dropped_T = nowhere_T if correction_T is None else correction_T == 0
+    without_gradient_T = (surrogate.weight_T == 0) | (advantages_T == 0)
+    dropped_T = None if correction_T is None else correction_T == 0
     flags = (
-        trained_T,
         surrogate.below_T,
         surrogate.above_T,
         surrogate.clipped_low_T,
         surrogate.clipped_high_T,
-        (surrogate.weight_T == 0) | dropped_T | (advantages_T == 0),
+        without_gradient_T if dropped_T is None else without_gradient_T | dropped_T,
         dropped_T,
-        nowhere_T if surrogate.damped_T is None else surrogate.damped_T,
+        surrogate.damped_T,
     )
-    code_T = trained_T.to(torch.uint8)
-    for bit, flag_T in enumerate(flags[1:], start=1):
-        code_T += (flag_T & trained_T).to(torch.uint8) << bit
-    return code_T.long()
+    code_T = torch.ones_like(trained_T, dtype=torch.uint8)
+    for bit, flag_T in enumerate(flags, start=1):
+        if flag_T is not None:
+            code_T.add_(flag_T, alpha=1 << bit)
+    return (code_T * trained_T).long()
 
 
 def _values(surrogate: Surrogate, z_T: Tensor, correction_T: Tensor | None) -> dict[str, Tensor]:
@@ -156,7 +174,7 @@ def _values(surrogate: Surrogate, z_T: Tensor, correction_T: Tensor | None) -> d
 
 def _flag_counts(flags: Tensor) -> Tensor:
     """How many tokens of each cell have each of FLAGS: [flags, ages, signs]."""
-    codes = torch.arange(1 << len(FLAGS), device=flags.device)
-    bits = torch.stack([(codes >> bit) & 1 for bit in range(len(FLAGS))]).double()
+    codes, bit = (torch.arange(n, device=flags.device) for n in (1 << len(FLAGS), len(FLAGS)))
+    bits = ((codes >> bit[:, None]) & 1).double()
     counts = bits @ flags.reshape(CELLS + 1, -1)[:CELLS].T
     return counts.reshape(len(FLAGS), len(AGES), 3)

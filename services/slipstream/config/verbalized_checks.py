@@ -49,7 +49,7 @@ def _trains_candidates(config: RunConfig, stage: SampledStage) -> Iterator[Probl
     if isinstance(stage, StepLabelsStage):
         yield Problem(
             key=KEY,
-            reason="is `verbalized`, and labels are of the steps that the policy takes behind the prompt itself",
+            reason="is `verbalized`, and labels are of steps that the policy takes behind the prompt itself",
             remedy="set it to `plain`",
         )
     candidates, size = config.rollout.candidates, config.rollout.group_size

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from slipstream.algorithms import token_versions
+from slipstream.algorithms import Layout, lay_out, token_versions
 from slipstream.learner.batches.batch import TrainingSequence
 from slipstream.learner.batches.lessons import Lesson, lesson_of_row, no_lesson
 from slipstream.learner.batches.replayed import Origin, experts_of_row
@@ -36,6 +36,8 @@ class Row:
     prompt_tokens_B: torch.Tensor
     mask_T: torch.Tensor
     """1; 0 in a row that only keeps this rank in step with the others."""
+    layout: Layout
+    """Of sequence_ids_T and mask_T, for every loss of this row."""
     members_2R: torch.Tensor | None = None
     """Where sequences share prompts: whose token it is, as the number of its prompt and that of its sequence,
     0 for the prompt itself."""
@@ -75,28 +77,31 @@ def make_row(
     mask lets each completion see that prompt and itself. `rollout_top`: whether the row has the rollout's
     likeliest tokens, which all sequences bring then.
     """
-    layout = _Layout()
+    made = _RowInTheMaking()
     previous: TrainingSequence | None = None
     for index, sequence in enumerate(sequences):
         shared = share_prompts and previous is not None and previous.group == sequence.group
-        layout.add(index, sequence, shared=shared)
+        made.add(index, sequence, shared=shared)
         previous = sequence
+    sequence_ids_T = torch.tensor(made.sequence_ids, device=device, dtype=torch.int64)
+    mask_T = torch.ones(len(made.targets), device=device)
     return Row(
-        tokens_R=torch.tensor(layout.tokens, device=device),
-        positions_R=torch.tensor(layout.positions, device=device),
-        predictors_T=torch.tensor(layout.predictors, device=device),
-        targets_T=torch.tensor(layout.targets, device=device),
-        rollout_logprobs_T=torch.tensor(layout.logprobs, device=device),
-        versions_T=torch.tensor(layout.versions, device=device),
-        sequence_ids_T=torch.tensor(layout.sequence_ids, device=device),
-        ends_B=torch.tensor(layout.ends, device=device, dtype=torch.int64),
+        tokens_R=torch.tensor(made.tokens, device=device),
+        positions_R=torch.tensor(made.positions, device=device),
+        predictors_T=torch.tensor(made.predictors, device=device),
+        targets_T=torch.tensor(made.targets, device=device),
+        rollout_logprobs_T=torch.tensor(made.logprobs, device=device),
+        versions_T=torch.tensor(made.versions, device=device),
+        sequence_ids_T=sequence_ids_T,
+        ends_B=torch.tensor(made.ends, device=device, dtype=torch.int64),
         places_B=torch.tensor([s.place for s in sequences], device=device, dtype=torch.int64),
         shares_B=torch.tensor([s.share for s in sequences], device=device),
         group_ids_B=torch.tensor([s.group for s in sequences], device=device),
         prompt_tokens_B=torch.tensor([totals[s.group] for s in sequences], device=device),
-        mask_T=torch.ones(len(layout.targets), device=device),
-        members_2R=torch.tensor([layout.bundles, layout.members], device=device) if share_prompts else None,
-        experts_RLK=experts_of_row(layout.origins, device),
+        mask_T=mask_T,
+        layout=lay_out(mask_T, sequence_ids_T),
+        members_2R=torch.tensor([made.bundles, made.members], device=device) if share_prompts else None,
+        experts_RLK=experts_of_row(made.origins, device),
         lesson=lesson_of_row([sequence.completion for sequence in sequences], device),
         rollout_top=top_of_row([sequence.completion for sequence in sequences], device)
         if rollout_top
@@ -126,12 +131,13 @@ def empty_row(device: torch.device, *, top_k: int | None = None, rollout_top_k: 
         share=0.0,
     )
     row = make_row([sequence], {0: 1}, device, rollout_top=rollout_top_k > 0)
-    return replace(row, mask_T=torch.zeros_like(row.mask_T))
+    mask_T = torch.zeros_like(row.mask_T)
+    return replace(row, mask_T=mask_T, layout=lay_out(mask_T, row.sequence_ids_T))
 
 
 @dataclass(slots=True)
-class _Layout:
-    """A row in the making. `bundles` and `members` say whose token it is; member 0 is the shared prompt."""
+class _RowInTheMaking:
+    """`bundles` and `members` say whose token it is; member 0 is the shared prompt."""
 
     tokens: list[int] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)

@@ -1,11 +1,18 @@
 """What a training step has done so far, and what it did in the end, as values."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
 
-from slipstream.algorithms import finalize, finalize_by_staleness, finalize_values, merge, summarize
+from slipstream.algorithms import (
+    Tally,
+    finalize,
+    finalize_by_staleness,
+    finalize_values,
+    merge,
+    summarize,
+)
 from slipstream.algorithms.metrics import REDUCED_BY_MAX
 from slipstream.learner.ranks.ranks import Ranks
 from slipstream.telemetry.metrics import RATIOS
@@ -50,25 +57,38 @@ class Record:
     updates: int = 0
     bad: int = 0
     too_long: int = 0
-    _sums: list[dict[str, torch.Tensor]] = field(default_factory=list)
+    tally: Tally
+    """Of the losses of all rows; `policy_loss` adds to it."""
+    _values: list[Mapping[str, torch.Tensor]] = field(default_factory=list)
     _ages: list[torch.Tensor] = field(default_factory=list)
     _ratios: list[torch.Tensor] = field(default_factory=list)
+    _trained: list[torch.Tensor] = field(default_factory=list)
 
-    def add(self, sums: dict[str, torch.Tensor], staleness_T: torch.Tensor, ratios_T: torch.Tensor) -> None:
-        """One row: its sums, and the age and ratio of its tokens that trained."""
-        self._sums = [merge([*self._sums, sums])]
-        self._ages.append(staleness_T.cpu())
-        self._ratios.append(ratios_T.cpu())
+    def add(
+        self,
+        *,
+        staleness_T: torch.Tensor,
+        ratios_T: torch.Tensor,
+        trained_T: torch.Tensor,
+        values: Mapping[str, torch.Tensor],
+    ) -> None:
+        """One row: age and ratio of its tokens, which of them trained, and the critic's sums.
+
+        All stay on the device until the step is over, so that the host does not wait for every row.
+        """
+        self._ages.append(staleness_T)
+        self._ratios.append(ratios_T)
+        self._trained.append(trained_T)
+        self._values = [merge([*self._values, values])]
 
     def result(self, ranks: Ranks) -> StepResult:
         """The step as values, the same on every rank."""
-        own_T = torch.cat(self._ages) if self._ages else torch.zeros(0, dtype=torch.int64)
-        staleness_T = ranks.gather(own_T)
+        staleness_T = ranks.gather(self._of_trained(self._ages, dtype=torch.int64))
         summary = summarize(staleness_T, torch.ones_like(staleness_T))
         ages, amounts = staleness_T.unique(return_counts=True)
         sums = {
             name: (ranks.max if name in REDUCED_BY_MAX else ranks.sum)(value)
-            for part in self._sums
+            for part in ([self.tally.sums(), *self._values] if self._ages else [])
             for name, value in part.items()
         }
         return StepResult(
@@ -84,9 +104,17 @@ class Record:
             staleness_max=summary.largest,
             staleness_histogram=summary.histogram,
             staleness_counts=dict(zip(ages.tolist(), amounts.tolist(), strict=True)),
-            ratio_counts=_tally(torch.cat(self._ratios), ranks) if self._ratios else {},
+            ratio_counts=_ratio_counts(self._of_trained(self._ratios, dtype=torch.float32), ranks)
+            if self._ratios
+            else {},
             too_long=self.too_long,
         )
+
+    def _of_trained(self, rows: Sequence[torch.Tensor], *, dtype: torch.dtype) -> torch.Tensor:
+        """The numbers of all tokens that trained, on the host; of the dtype where there are no rows."""
+        if not rows:
+            return torch.zeros(0, dtype=dtype)
+        return torch.cat(list(rows))[torch.cat(self._trained)].cpu()
 
     def _metrics(self, sums: Mapping[str, torch.Tensor]) -> dict[str, float]:
         """Those of the loss, and of the critic if there is one."""
@@ -96,7 +124,7 @@ class Record:
         return found
 
 
-def _tally(ratios_T: torch.Tensor, ranks: Ranks) -> dict[float, int]:
+def _ratio_counts(ratios_T: torch.Tensor, ranks: Ranks) -> dict[float, int]:
     """The mean of each bucket of the ratio histogram, and how many tokens are in it."""
     finite_T = ratios_T[ratios_T.isfinite()].double()
     bucket_T = torch.bucketize(finite_T, torch.tensor(RATIOS, dtype=torch.float64))

@@ -15,6 +15,7 @@ import torch
 
 from slipstream.algorithms import (
     Counts,
+    Tally,
     Taught,
     TeacherTop,
     TopK,
@@ -150,7 +151,9 @@ class TrainingStep:
         minibatches = [self._look(part) for part in split(sequences, self._config.learner.minibatches)]
         minibatches, baselines = self.assignment.of_batch(minibatches, groups, self.memory.baselines)
         minibatches = [choose(self._loss, part, self._ranks, seed=version) for part in minibatches]
-        record = Record(rate=self._set_learning_rate(version + 1), too_long=too_long)
+        record = Record(
+            rate=self._set_learning_rate(version + 1), tally=Tally(self.policy.device), too_long=too_long
+        )
         for minibatch in minibatches * self._config.learner.epochs:
             may_stop = stopped if not record.updates else lambda: False
             loss, value_loss, trains = self._gradients(minibatch, version, record, may_stop)
@@ -191,7 +194,7 @@ class TrainingStep:
     ) -> tuple[float, float, bool]:
         """Accumulate the gradient of one minibatch over rows that share its counts; returns the losses of
         policy and critic, and whether any token trains."""
-        totals = torch.zeros(3, dtype=torch.float64)
+        totals = torch.zeros(3, dtype=torch.float64, device=self.policy.device)
         limit = drift_bound(
             self._loss,
             minibatch.rows,
@@ -218,8 +221,7 @@ class TrainingStep:
                 old_logprobs=known.old_T,
                 ref_logprobs=known.ref_T,
                 advantages=advantages_B,
-                mask=row.mask_T,
-                sequence_ids=row.sequence_ids_T,
+                layout=row.layout,
                 staleness=staleness_T,
                 group_ids=row.group_ids_B,
                 counts=replace(minibatch.counts, prompt_tokens_B=row.prompt_tokens_B),
@@ -231,10 +233,11 @@ class TrainingStep:
                 top_k=_top_k(row, now),
                 taught=_taught(row, now),
                 m2po_limit=limit,
+                tally=record.tally,
             )
             over_age_T = over_age_mask(staleness_T, self._config.staleness.max_staleness)
-            trained_T = row.mask_T.bool() & ~over_age_T
-            loss, sums, value = out.loss, out.sums, torch.zeros(())
+            trained_T = row.layout.mask_T & ~over_age_T
+            loss, value, sums = out.loss, torch.zeros_like(out.loss), {}
             if self.critic is not None:
                 found = self.critic.loss(
                     row,
@@ -244,13 +247,13 @@ class TrainingStep:
                     trains_T=trained_T,
                     counts=minibatch.counts,
                 )
-                value, sums = found.loss, sums | found.sums
+                value, sums = found.loss, found.sums
                 loss = value if self.critic.warming else loss + value
             loss.backward()
-            totals += torch.stack([out.loss.detach().cpu(), value.detach().cpu(), trained_T.sum().cpu()])
+            totals += torch.stack([number.detach().double() for number in (out.loss, value, trained_T.sum())])
             ratios_T = (now.logprobs_T.detach() - row.rollout_logprobs_T).clamp(-20, 20).exp()
-            record.add(sums, staleness_T[trained_T], ratios_T[trained_T])
-        loss, value_loss, trained = self._ranks.sum(totals).tolist()
+            record.add(staleness_T=staleness_T, ratios_T=ratios_T, trained_T=trained_T, values=sums)
+        loss, value_loss, trained = self._ranks.sum(totals.cpu()).tolist()
         return loss, value_loss, trained > 0
 
     def _remember(

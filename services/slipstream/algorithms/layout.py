@@ -1,0 +1,154 @@
+"""Where the sequences of a packed row lie: checked once, when it is built, and read from then on.
+
+Suffixes: _T packed tokens, _B sequences, _P parts.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from slipstream.algorithms.checks import (
+    refuse_mask,
+    refuse_sequence_ids,
+    require_sequence_ids,
+    require_shape,
+    require_tensor,
+    rises_by_one,
+    zeros_and_ones,
+)
+from slipstream.algorithms.ratios import keep
+from slipstream.algorithms.segments import segment_sum
+
+PART: Final = 30_000
+"""Tokens of a part, about: so many stay in the cache, and torch leaves up to 32,768 to one thread."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """Where a part begins."""
+
+    token: int
+    sequence: int
+    counted: int
+    """Tokens in the mask before it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """Some whole sequences of a row, as a row of their own, and where they are in it."""
+
+    layout: "Layout"
+    tokens: slice
+    sequences: slice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Which sequence each token is of, and which tokens are in the mask; `lay_out` builds and checks it.
+
+    Invariant: nobody writes into its tensors, so that what was checked stays true.
+    """
+
+    sequence_ids_T: Tensor
+    """0, ..., B - 1 in order."""
+    mask_T: Tensor
+    """Bool."""
+    lengths_B: Tensor
+    """Tokens of each sequence in the mask, float64."""
+    sequences: int
+    """B."""
+    counted: int
+    """Tokens in the mask."""
+    cuts: tuple[Cut, ...]
+    """Where its parts begin; the first at 0."""
+
+    @property
+    def tokens(self) -> int:
+        """T, in the mask or not."""
+        return self.mask_T.shape[0]
+
+    @property
+    def is_full(self) -> bool:
+        """Every token is in the mask."""
+        return self.counted == self.tokens
+
+    def keep(self, value_T: Tensor) -> Tensor:
+        """Return value_T [T], or [T, K], with 0 outside the mask, so that no NaN passes."""
+        return value_T if self.is_full else keep(value_T, self.mask_T)
+
+    def pieces(self) -> Iterator[Piece]:
+        """Cut the row into its parts; one at least."""
+        if len(self.cuts) == 1:
+            yield Piece(layout=self, tokens=slice(0, self.tokens), sequences=slice(0, self.sequences))
+            return
+        end = Cut(token=self.tokens, sequence=self.sequences, counted=self.counted)
+        for first, after in pairwise((*self.cuts, end)):
+            tokens, sequences = slice(first.token, after.token), slice(first.sequence, after.sequence)
+            layout = Layout(
+                sequence_ids_T=self.sequence_ids_T[tokens] - first.sequence,
+                mask_T=self.mask_T[tokens],
+                lengths_B=self.lengths_B[sequences],
+                sequences=after.sequence - first.sequence,
+                counted=after.counted - first.counted,
+                cuts=(_BEGIN,),
+            )
+            yield Piece(layout=layout, tokens=tokens, sequences=sequences)
+
+
+_BEGIN: Final = Cut(token=0, sequence=0, counted=0)
+
+
+def lay_out(mask: Tensor, sequence_ids: Tensor, *, part: int = PART) -> Layout:
+    """Build the layout of a row: one copy to the host, whatever the row's length.
+
+    mask: [T], 1 or true where the token counts. sequence_ids: [T], 0, ..., B - 1 in order. part: tokens
+    of a part, about; a part is some whole sequences.
+    Raises ValueError for mismatched shapes, a mask of other numbers than 0 and 1, and unordered ids.
+    """
+    require_tensor("mask", mask)
+    if mask.ndim != 1:
+        raise ValueError(f"mask: got shape {list(mask.shape)}, needs packed tokens [T]")
+    require_shape("sequence_ids", sequence_ids, tuple(mask.shape), "mask")
+    require_sequence_ids(sequence_ids)
+    mask_T = mask.bool()
+    legal, ordered, last, counted, *starts = _facts(mask, mask_T, sequence_ids, part)
+    if not legal:
+        refuse_mask("mask")
+    if not ordered:
+        refuse_sequence_ids(sequence_ids)
+    return Layout(
+        sequence_ids_T=sequence_ids,
+        mask_T=mask_T,
+        lengths_B=segment_sum(mask_T.double(), sequence_ids, last + 1),
+        sequences=last + 1,
+        counted=counted,
+        cuts=_cuts(starts),
+    )
+
+
+def _facts(mask: Tensor, mask_T: Tensor, ids_T: Tensor, part: int) -> list[int]:
+    """What the host has to know, in one copy.
+
+    Whether the mask and the ids are legal, the last id, the number of tokens in the mask. Then of each part
+    but the first: its first token; its first sequence; the number of tokens in the mask before it.
+    """
+    if not mask.numel():
+        return [True, True, -1, 0]
+    counted_T = mask_T.cumsum(0)
+    heads = (zeros_and_ones(mask), rises_by_one(ids_T), ids_T[-1], counted_T[-1])
+    # the start of the sequence that goes on there; of unordered ids, which are refused, any token
+    start_P = torch.searchsorted(ids_T, ids_T[part::part].contiguous()).clamp(max=mask.shape[0] - 1)
+    starts = (start_P, ids_T[start_P], (counted_T - mask_T.long())[start_P]) if start_P.numel() else ()
+    numbers: list[int] = torch.cat([torch.stack([head.long() for head in heads]), *starts]).tolist()
+    return numbers
+
+
+def _cuts(starts: Sequence[int]) -> tuple[Cut, ...]:
+    parts = len(starts) // 3
+    columns = (starts[:parts], starts[parts : 2 * parts], starts[2 * parts :])
+    later = {Cut(token=t, sequence=s, counted=c) for t, s, c in zip(*columns, strict=True) if t}
+    return (_BEGIN, *sorted(later, key=lambda cut: cut.token))
