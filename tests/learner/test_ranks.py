@@ -28,9 +28,12 @@ def launch(ranks: int, *arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def close(left: Mapping[str, torch.Tensor], right: Mapping[str, torch.Tensor], tolerance: float) -> None:
+    """Biases of keys may differ by more: the same bias for all keys changes no attention, so its gradient is
+    rounding, of which Adam makes a step."""
     assert left.keys() == right.keys()
     for name, value in left.items():
-        torch.testing.assert_close(value, right[name], rtol=tolerance, atol=tolerance, msg=name)
+        allowed = 100 * tolerance if name.endswith("k_proj.bias") else tolerance
+        torch.testing.assert_close(value, right[name], rtol=allowed, atol=allowed, msg=name)
 
 
 @pytest.fixture(scope="module")
