@@ -1,12 +1,12 @@
 """A teacher against rewards alone, at one number of samples: held-out accuracy of the example's policy.
 
-    python benchmarks/distillation.py [--steps N] [--groups N] [--rates X ...] [--seeds N ...]
-                                      [--ways NAME ...]
+    python benchmarks/distillation.py [--samples N] [--seeds N ...] [--ways NAME ...]
 
 The learner, the task, the cold-started policy and the teacher are those of examples/distillation.yaml: the
 teacher is a process that is asked over gRPC. The engine is a sampler in this process, and training is
 synchronous, so that every way sees as many samples of its own policy. Before each run the policy is that of
-the cold start.
+the cold start. A teacher needs no groups: its ways ask each prompt once. Rewards need them, and are tried
+with many small steps and with few large ones, each at two learning rates.
 """
 
 import argparse
@@ -20,11 +20,13 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
+from ratio import print_ratio
 from sampler import Sampler
 from slipstream.cli.warmup import cached_model
 from slipstream.config import RunConfig, load_config
@@ -39,33 +41,56 @@ from staleness_quality import cold_started, share_right
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = ROOT / "examples" / "distillation.yaml"
 START_SECONDS = 120.0
-REWARDS = "rewards alone"
-WAYS: Mapping[str, Mapping[str, Any] | None] = {
-    REWARDS: None,
-    "advantage": {"kind": "advantage"},
-    "reverse": {"kind": "reverse", "top_k": 8},
-    "forward": {"kind": "forward", "top_k": 8},
-    "mixed": {"kind": "mixed", "top_k": 8},
-    "advantage and rewards": {"kind": "advantage", "reward_weight": 1.0},
+TOP_K = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """One way to learn from the same number of samples."""
+
+    distillation: Mapping[str, Any] | None
+    completions: int
+    """Of a step."""
+    group_size: int
+    rate: float
+
+    def config(self, *, samples: int, address: str, model: Path) -> RunConfig:
+        """The example in this way."""
+        algorithm = {"preset": "cispo", "shaping": None, "distillation": self.distillation}
+        return load_config(
+            EXAMPLE,
+            [
+                "model.tiny=null",
+                f"model.path={model}",
+                f"algorithm={json.dumps(algorithm)}",
+                f"teacher.address={address}",
+                f"rollout.group_size={self.group_size}",
+                f"learner.steps={samples // self.completions}",
+                f"learner.groups_per_step={self.completions // self.group_size}",
+                f"learner.learning_rate={self.rate}",
+                "learner.device=cpu",
+            ],
+        )
+
+
+def _by_teacher(kind: str, rate: float = 1e-3) -> Way:
+    distillation = {"kind": kind} if kind == "advantage" else {"kind": kind, "top_k": TOP_K}
+    return Way(distillation=distillation, completions=64, group_size=1, rate=rate)
+
+
+REWARDS = tuple(
+    (f"rewards alone, {completions} a step, rate {rate:g}", completions, rate)
+    for completions, rate in product((64, 512), (1e-4, 3e-4))
+)
+WAYS: Mapping[str, Way] = {
+    "reverse": _by_teacher("reverse"),
+    "forward": _by_teacher("forward"),
+    "mixed": _by_teacher("mixed"),
+    "advantage": _by_teacher("advantage", 1e-4),
+} | {
+    name: Way(distillation=None, completions=completions, group_size=8, rate=rate)
+    for name, completions, rate in REWARDS
 }
-
-
-def configured(way: str, arguments: argparse.Namespace, rate: float, address: str, model: Path) -> RunConfig:
-    """The example with one way to learn."""
-    algorithm = {"preset": "cispo", "shaping": None, "distillation": WAYS[way]}
-    return load_config(
-        EXAMPLE,
-        [
-            "model.tiny=null",
-            f"model.path={model}",
-            f"algorithm={json.dumps(algorithm)}",
-            f"teacher.address={address}",
-            f"learner.steps={arguments.steps}",
-            f"learner.groups_per_step={arguments.groups}",
-            f"learner.learning_rate={rate}",
-            "learner.device=cpu",
-        ],
-    )
 
 
 def run(config: RunConfig, model: Path, *, seed: int) -> float:
@@ -117,16 +142,14 @@ def teacher_process() -> Iterator[str]:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--groups", type=int, default=64, help="groups of a step")
-    parser.add_argument("--rates", type=float, nargs="+", default=[3e-4], help="learning rates")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--samples", type=int, default=20_480, help="completions of each run")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--ways", choices=WAYS, nargs="+", default=list(WAYS))
     return parser.parse_args()
 
 
 def main() -> None:
-    """Print a line for each way and learning rate."""
+    """Print a row for each way, and the ratios."""
     arguments = _arguments()
     os.chdir(ROOT)
     torch.set_num_threads(1)
@@ -135,20 +158,38 @@ def main() -> None:
     model = cached_model(example)
     if not (model / "config.json").exists():
         sys.exit(f"no cold-started policy in {model}; run `slipstream warmup examples/distillation.yaml`")
-    samples = arguments.steps * arguments.groups * example.rollout.group_size
+    found: dict[str, list[float]] = {}
     with teacher_process() as address:
-        config = configured(REWARDS, arguments, arguments.rates[0], address, model)
-        before = accuracy(cold_started(model, config)[1], config)
+        before = accuracy(cold_started(model, example)[1], example)
         assert example.teacher.path is not None, "the teacher has started"
-        best = accuracy(cold_started(example.teacher.path, config)[1], config)
-        print(f"{samples:,} samples; accuracy before {before:.3f}, of the teacher {best:.3f}")
-        print(f"{'way':<22} {'rate':>8} {'accuracy':>9}", flush=True)
-        for way, rate in product(arguments.ways, arguments.rates):
-            runs = [
-                run(configured(way, arguments, rate, address, model), model, seed=seed)
-                for seed in arguments.seeds
-            ]
-            print(f"{way:<22} {rate:>8g} {statistics.fmean(runs):>9.3f}", flush=True)
+        best = accuracy(cold_started(example.teacher.path, example)[1], example)
+        print(f"{arguments.samples:,} samples; accuracy before {before:.3f}, of the teacher {best:.3f}.\n")
+        print("| way | steps | groups x size | rate | accuracy | by seed |", flush=True)
+        print("|---|---|---|---|---|---|", flush=True)
+        for name in arguments.ways:
+            way = WAYS[name]
+            config = way.config(samples=arguments.samples, address=address, model=model)
+            found[name] = [run(config, model, seed=seed) for seed in arguments.seeds]
+            by_seed = ", ".join(f"{value:.3f}" for value in found[name])
+            groups = f"{config.learner.groups_per_step} x {way.group_size}"
+            kind = "rewards alone" if way.distillation is None else f"`{name}`"
+            mean = statistics.fmean(found[name])
+            print(
+                f"| {kind} | {config.learner.steps} | {groups} | {way.rate:g} | {mean:.3f} | {by_seed} |",
+                flush=True,
+            )
+    print()
+    _print_ratios({name: statistics.fmean(values) for name, values in found.items()}, before)
+
+
+def _print_ratios(found: Mapping[str, float], before: float) -> None:
+    """Of each way with a teacher to the policy before, and to the best of rewards alone."""
+    by_rewards = [value for name, value in found.items() if WAYS[name].distillation is None]
+    for name, value in found.items():
+        if WAYS[name].distillation is not None:
+            print_ratio(f"accuracy by {name} / before", value / before)
+            if by_rewards:
+                print_ratio(f"accuracy by {name} / the best of rewards alone", value / max(by_rewards))
 
 
 if __name__ == "__main__":

@@ -125,6 +125,22 @@ def test_the_gradient_is_that_of_the_models_own_logits(
     assert max(float(value.abs().max()) for value in found.values()) > 1e-3
 
 
+@pytest.mark.parametrize("kind", ["advantage", "reverse"])
+def test_a_completion_alone_in_its_group_learns_from_the_teacher(
+    new_policy: Callable[[], Policy], kind: str
+) -> None:
+    options: dict[str, Any] = {"kind": kind} if kind == "advantage" else {"kind": kind, "top_k": 4}
+    lone = [
+        group(each.completions[0], name=each.group_id, prompt=each.prompt_token_ids)
+        for each in batch(options.get("top_k", 0))
+    ]
+    policy, slow = new_policy(), new_policy()
+    found = gradient_of(policy, configured("rollout.group_size=1", **options), lone)
+    slow_loss(slow, lone, kind=kind, temperature=1.0).backward()
+    for name, parameter in slow.model.named_parameters():
+        torch.testing.assert_close(found[name], parameter.grad, rtol=1e-3, atol=1e-5, msg=name)
+
+
 def test_rewards_train_beside_the_teacher_with_their_weight(new_policy: Callable[[], Policy]) -> None:
     options: dict[str, Any] = {"kind": "forward", "top_k": 4}
     groups = batch(4)

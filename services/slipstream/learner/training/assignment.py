@@ -121,7 +121,13 @@ class Assignment:
     def _advantages(
         self, rewards: BatchRewards, baselines: RunningBaselines
     ) -> tuple[torch.Tensor, RunningBaselines]:
-        """One advantage for each completion of the batch, and the baselines after it."""
+        """One advantage for each completion of the batch, and the baselines after it.
+
+        0 where a teacher alone is learned from: a group of one completion has no baseline then, and needs none.
+        """
+        distillation = self._loss.distillation
+        if distillation is not None and not distillation.reward_weight:
+            return torch.zeros_like(rewards.total_B), baselines
         found = None
         if isinstance(self._advantage, Ema | Mixed):
             total = rewards.total_B.tolist()
