@@ -123,7 +123,7 @@ class Assignment:
     ) -> tuple[torch.Tensor, RunningBaselines]:
         """One advantage for each completion of the batch, and the baselines after it.
 
-        0 where a teacher alone is learned from: a group of one completion has no baseline then, and needs none.
+        0 where a teacher alone is learned from, which needs no baseline: a group may have one completion.
         """
         distillation = self._loss.distillation
         if distillation is not None and not distillation.reward_weight:
