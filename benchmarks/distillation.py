@@ -5,8 +5,9 @@
 The learner, the task, the cold-started policy and the teacher are those of examples/distillation.yaml: the
 teacher is a process that is asked over gRPC. The engine is a sampler in this process, and training is
 synchronous, so that every way sees as many samples of its own policy. Before each run the policy is that of
-the cold start. A teacher needs no groups: its ways ask each prompt once. Rewards need them, and are tried
-with many small steps and with few large ones, each at two learning rates.
+the cold start; it and the teacher are trained first where they are not there yet. A teacher needs no groups:
+its ways ask each prompt once. Rewards need them, and are tried with many small steps and with few large ones,
+each at two learning rates.
 """
 
 import argparse
@@ -127,12 +128,14 @@ def teacher_process() -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         ready = Path(folder) / "ready.json"
         command = [sys.executable, "-m", "slipstream.teacher", "--config", str(EXAMPLE)]
-        process = subprocess.Popen([*command, "--ready-file", str(ready), "--parent", str(os.getpid())])
+        process = subprocess.Popen(
+            [*command, "--ready-file", str(ready), "--parent", str(os.getpid())], stdout=sys.stderr
+        )
         try:
             deadline = time.monotonic() + START_SECONDS
             while not ready.exists():
                 if process.poll() is not None or time.monotonic() > deadline:
-                    sys.exit("the teacher did not start; see the head of examples/distillation.yaml")
+                    sys.exit("the teacher did not start; its log says why")
                 time.sleep(0.05)
             yield json.loads(ready.read_text(encoding="utf-8"))["address"]
         finally:
@@ -155,14 +158,16 @@ def main() -> None:
     torch.set_num_threads(1)
     without_progress_bars()
     example = load_config(EXAMPLE)
-    model = cached_model(example)
+    model, teacher = cached_model(example), example.teacher.path
+    assert teacher is not None, "the example names its teacher"
+    if not (teacher / "config.json").exists():
+        _warm_up("addition.yaml", "--steps=600", "--set=warmup.label_smoothing=0", f"--output={teacher}")
     if not (model / "config.json").exists():
-        sys.exit(f"no cold-started policy in {model}; run `slipstream warmup examples/distillation.yaml`")
+        _warm_up(EXAMPLE.name)
     found: dict[str, list[float]] = {}
     with teacher_process() as address:
         before = accuracy(cold_started(model, example)[1], example)
-        assert example.teacher.path is not None, "the teacher has started"
-        best = accuracy(cold_started(example.teacher.path, example)[1], example)
+        best = accuracy(cold_started(teacher, example)[1], example)
         print(f"{arguments.samples:,} samples; accuracy before {before:.3f}, of the teacher {best:.3f}.\n")
         print("| way | steps | groups x size | rate | accuracy | by seed |", flush=True)
         print("|---|---|---|---|---|---|", flush=True)
@@ -180,6 +185,12 @@ def main() -> None:
             )
     print()
     _print_ratios({name: statistics.fmean(values) for name, values in found.items()}, before)
+
+
+def _warm_up(example: str, *options: str) -> None:
+    """As the head of the example says."""
+    command = [sys.executable, "-m", "slipstream.cli", "warmup", str(EXAMPLE.parent / example), *options]
+    subprocess.run(command, check=True, stdout=sys.stderr)
 
 
 def _print_ratios(found: Mapping[str, float], before: float) -> None:

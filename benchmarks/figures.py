@@ -269,6 +269,23 @@ FIGURES = (
         ),
     ),
     Figure(
+        name="distillation",
+        command=("distillation.py",),
+        quick=None,  # a teacher that can add takes longer than a minute to train
+        measures=(
+            "benchmarks/sampler.py",
+            "examples/distillation.yaml",
+            f"{ALGORITHMS}/distillation.py",
+            f"{LEARNER}/training",
+            f"{LEARNER}/teacher.py",
+            f"{CODE}/teacher",
+        ),
+        bounds=(
+            Bound(ratio="accuracy by reverse / the best of rewards alone", least=4),
+            Bound(ratio="accuracy by forward / the best of rewards alone", least=4),
+        ),
+    ),
+    Figure(
         name="math_answers",
         command=("math_answers.py",),
         quick=("--seeds-per-kind", "1"),
