@@ -229,7 +229,11 @@ def test_compressed_files_and_parquet_are_read(tmp_path: Path) -> None:
         ] * 2
 
 
-@pytest.mark.parametrize("content", [gzip.compress(GOOD)[:-9], b"{}", gzip.compress(b"")[:10] + b"\xff" * 9])
+@pytest.mark.parametrize(
+    "content",
+    [gzip.compress(GOOD)[:-9], b"{}", gzip.compress(b"")[:10] + b"\xff" * 9],
+    ids=["cut off", "not compressed", "no stream"],
+)
 def test_a_gzip_file_that_is_none_or_not_whole_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes
 ) -> None:
