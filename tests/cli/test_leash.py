@@ -32,13 +32,35 @@ with Leash() as leash:
 """
 
 
-def test_what_a_dead_pod_had_started_is_reaped_and_the_status_of_pods_is_left_alone() -> None:
+OLDER = """
+import subprocess, sys, time
+from slipstream.cli.launch.leash import Leash
+
+sleeping = [sys.executable, "-c", "import time; time.sleep(60)"]
+older = subprocess.Popen(sleeping)
+with Leash():
+    younger = subprocess.Popen(sleeping)
+print(older.poll(), younger.wait())
+older.kill()
+"""
+
+
+def run(script: str) -> list[str]:
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
+        [sys.executable, "-c", script],
         capture_output=True,
         text=True,
         timeout=30,
         check=True,
         env={"PYTHONPATH": str(SERVICES), "PATH": "/usr/bin:/bin"},
     )
-    assert done.stdout.split() == ["1", "2", "0", "3", "0"]
+    return done.stdout.split()
+
+
+def test_what_was_there_before_is_left_alone() -> None:
+    """As the processes of a notebook that calls the command."""
+    assert run(OLDER) == ["None", "-9"]
+
+
+def test_what_a_dead_pod_had_started_is_reaped_and_the_status_of_pods_is_left_alone() -> None:
+    assert run(SCRIPT) == ["1", "2", "0", "3", "0"]

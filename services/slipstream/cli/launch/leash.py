@@ -7,7 +7,7 @@ import uuid
 from types import TracebackType
 from typing import Self
 
-from slipstream.cli.launch.orphans import TOKEN_VARIABLE, reap, sweep
+from slipstream.cli.launch.orphans import TOKEN_VARIABLE, descendants, reap, sweep
 from slipstream.cli.launch.watchdog import Watchdog
 from slipstream.config.load import ENVIRONMENT
 
@@ -15,11 +15,15 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 class Leash:
-    """Invariant: when it is left, by whatever way, no marked process lives."""
+    """Invariant: when it is left, by whatever way, no marked process lives.
+
+    Processes that this one had started before it is entered are left alone.
+    """
 
     def __init__(self) -> None:
         self._token = uuid.uuid4().hex
         self._sessions: set[int] = set()
+        self._before = descendants(os.getpid())
         self._watchdog = Watchdog(self._token)
 
     def __enter__(self) -> Self:
@@ -49,9 +53,15 @@ class Leash:
 
     def reap(self) -> int:
         """Collect dead processes that pods left to us; returns how many there were."""
-        return reap(spare={*self._sessions, self._watchdog.pid})
+        return reap(spare={*self._sessions, *self._before, self._watchdog.pid})
 
     def sweep(self, *, grace: float) -> int:
         """Give what is left `grace` seconds, then kill it; returns how many had to be killed."""
-        spare = (self._watchdog.pid,)
-        return sweep(self._token, sessions=self._sessions, ancestor=os.getpid(), spare=spare, grace=grace)
+        return sweep(
+            self._token,
+            sessions=self._sessions,
+            ancestor=os.getpid(),
+            spare=(self._watchdog.pid,),
+            grace=grace,
+            before=self._before,
+        )

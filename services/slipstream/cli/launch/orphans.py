@@ -15,15 +15,34 @@ PROC = Path("/proc")
 POLL_SECONDS = 0.02
 
 
+def descendants(ancestor: int) -> set[int]:
+    """Living processes below this one; zombies do not count."""
+    stats = _stats()
+    return {pid for pid in stats if ancestor in _ancestors(pid, stats)}
+
+
 def left_over(
-    token: str, *, sessions: Collection[int], ancestor: int | None, spare: Collection[int]
+    token: str,
+    *,
+    sessions: Collection[int],
+    ancestor: int | None,
+    spare: Collection[int],
+    before: Collection[int] = (),
 ) -> set[int]:
-    """Living processes of the run, `spare` and the ancestor left out; zombies do not count."""
+    """Living processes of the run, `spare` and the ancestor left out; zombies do not count.
+
+    `before` are descendants of the ancestor that are older than the run: descent through them is no mark.
+    """
     stats = _stats()
     mark = f"{TOKEN_VARIABLE}={token}".encode()
     found = {pid for pid, (_, session) in stats.items() if session in sessions or mark in _environment(pid)}
     if ancestor is not None:
-        found |= {pid for pid in stats if ancestor in _ancestors(pid, stats)}
+        older = set(before)
+        found |= {
+            pid
+            for pid in stats
+            if ancestor in (above := _ancestors(pid, stats)) and not older & {pid, *above}
+        }
     return found - set(spare) - {os.getpid(), ancestor}
 
 
@@ -37,12 +56,18 @@ def kill_all(pids: Collection[int]) -> None:
 
 
 def sweep(
-    token: str, *, sessions: Collection[int], ancestor: int | None, spare: Collection[int], grace: float
+    token: str,
+    *,
+    sessions: Collection[int],
+    ancestor: int | None,
+    spare: Collection[int],
+    grace: float,
+    before: Collection[int] = (),
 ) -> int:
     """Give what is left `grace` seconds, kill the rest until none lives; returns how many were killed."""
     deadline = time.monotonic() + grace
     killed: set[int] = set()
-    while left := left_over(token, sessions=sessions, ancestor=ancestor, spare=spare):
+    while left := left_over(token, sessions=sessions, ancestor=ancestor, spare=spare, before=before):
         if time.monotonic() > deadline + 2:
             break
         if time.monotonic() > deadline:
