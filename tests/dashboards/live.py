@@ -11,6 +11,8 @@ from pathlib import Path
 from urllib.request import urlopen
 
 from dashboards.boards import RULES
+from slipstream.config import TinyModel
+from slipstream.learner.policy.tiny import make_tiny_model
 from system.driver import Run, running
 
 NAMESPACE = "rl"
@@ -25,12 +27,14 @@ QUICK = (
     "learner.minibatches=2",
     "evaluation.every_steps=3",
 )
-# One with a critic, corrections that mask, a reference and a curriculum; one with routers that drops groups.
+# One with a critic, corrections that mask, a reference, a curriculum and a teacher; one with routers that drops
+# groups.
 CRITIC = (
     "staleness.max_staleness=2",
     "algorithm={preset: grpo, advantage: {kind: gae}, objective: {kind: ppo_clip, clip_low: 0.2, "
     "clip_high: 0.2, anchor: batch}, correction: {kind: icepop}, kl: {coefficient: 0.01}, "
-    "shaping: {dynamic_sampling: {}, goldilocks: {low: 0.3, high: 0.7}}}",
+    "shaping: {dynamic_sampling: {}, goldilocks: {low: 0.3, high: 0.7}}, "
+    "distillation: {kind: reverse, top_k: 4, reward_weight: 1.0}}",
 )
 ROUTERS = (
     "staleness.max_staleness=1",
@@ -38,6 +42,7 @@ ROUTERS = (
     "algorithm={preset: grpo, objective: {kind: rspo}, correction: {kind: tis}}",
 )
 RELEASES = {"critic": CRITIC, "routers": ROUTERS}
+PODS = {"critic": 6, "routers": 5}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,13 +59,17 @@ def scraped(folder: Path) -> Iterator[Scraped]:
     """Both runs with their workers, scraped every second; everything ends with the block."""
     with ExitStack() as stack:
         url = stack.enter_context(prometheus(folder))
+        make_tiny_model(TinyModel(layers=1, width=32, heads=1, max_tokens=64), folder / "teacher", seed=7)
+        given = {"critic": (f"teacher.path={folder / 'teacher'}",), "routers": ()}
         runs = {
-            release: stack.enter_context(running(_made(folder / release), *QUICK, *settings, steps=100_000))
+            release: stack.enter_context(
+                running(_made(folder / release), *QUICK, *settings, *given[release], steps=100_000)
+            )
             for release, settings in RELEASES.items()
         }
         start = time.time()
-        for run in runs.values():
-            run.wait_until("pods", lambda run=run: len(_pods(run)) == 5, seconds=240)
+        for release, run in runs.items():
+            run.wait_until("pods", lambda run=run, count=PODS[release]: len(_pods(run)) == count, seconds=240)
         for release, run in runs.items():
             _watch(folder, release, run)
         yield Scraped(url=url, start=start, runs=runs)
