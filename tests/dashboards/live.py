@@ -27,8 +27,8 @@ QUICK = (
     "learner.minibatches=2",
     "evaluation.every_steps=3",
 )
-# One with a critic, corrections that mask, a reference, a curriculum and a teacher; one with routers that drops
-# groups.
+# One with a critic, corrections that mask, a reference, a curriculum and a teacher; one with routers that
+# drops groups.
 CRITIC = (
     "staleness.max_staleness=2",
     "algorithm={preset: grpo, advantage: {kind: gae}, objective: {kind: ppo_clip, clip_low: 0.2, "
