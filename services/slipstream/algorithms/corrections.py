@@ -61,22 +61,22 @@ def m2po_bound(spec: M2po, size_N: Tensor) -> float:
         return torch.inf
     size_N = size_N.sort().values.double()
     counts_N = size_N >= 0
-    size_N = size_N.clamp(min=0)
+    size_N.clamp_(min=0)
     is_there = size_N.square().sum() / counts_N.sum().clamp(min=1) <= spec.threshold
     bound = _winsorised if spec.scope == "harmful" else _trimmed
     return float(torch.where(is_there, torch.inf, bound(size_N, counts_N, spec.threshold)))
 
 
 def _winsorised(size_N: Tensor, counts_N: Tensor, threshold: float) -> Tensor:
-    """The largest tau with mean of min(size, tau)^2 <= threshold.
+    """The largest tau with mean of min(size, tau)^2 <= threshold; the sizes are overwritten.
 
-    Sizes rise; before them are zeros, of the tokens that do not count.
+    They rise; before them are zeros, of the tokens that do not count.
     """
-    square_N, rank_N = size_N.square(), counts_N.cumsum(0)
     total = counts_N.sum()
-    sum_N = square_N.cumsum(0)
-    below_N = counts_N & (sum_N + (total - rank_N) * square_N <= threshold * total)
-    left = threshold * total - (square_N * below_N).sum()
+    square_N = size_N.square_()
+    moment_N = (total - counts_N.cumsum(0)).double().mul_(square_N).add_(square_N.cumsum(0))
+    below_N = counts_N & (moment_N <= threshold * total)
+    left = threshold * total - square_N.masked_fill(~below_N, 0.0).sum()
     return (left / (total - below_N.sum())).sqrt()
 
 
