@@ -138,11 +138,11 @@ def _facts(mask: Tensor, mask_T: Tensor, ids_T: Tensor, part: int) -> list[int]:
     """
     if not mask.numel():
         return [True, True, -1, 0]
-    counted_T = mask_T.cumsum(0)
+    counted_T = mask_T.cumsum(0, dtype=torch.int32)
     heads = (zeros_and_ones(mask), rises_by_one(ids_T), ids_T[-1], counted_T[-1])
     # the start of the sequence that goes on there; of unordered ids, which are refused, any token
     start_P = torch.searchsorted(ids_T, ids_T[part::part].contiguous()).clamp(max=mask.shape[0] - 1)
-    starts = (start_P, ids_T[start_P], (counted_T - mask_T.long())[start_P]) if start_P.numel() else ()
+    starts = (start_P, ids_T[start_P], counted_T[start_P] - mask_T[start_P].int()) if start_P.numel() else ()
     numbers: list[int] = torch.cat([torch.stack([head.long() for head in heads]), *starts]).tolist()
     return numbers
 
