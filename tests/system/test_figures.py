@@ -17,7 +17,7 @@ NAMES = (
     *("objectives", "operations", "staleness", "distillation", "math_answers"),
 )
 QUICK = tuple(name for name in NAMES if name not in ("staleness", "distillation"))
-TO_BE_MEASURED = ("async", "weights", "learner_step", "objectives")
+TO_BE_MEASURED = ("learner_step",)
 """Tables from before the age was looked at: `make figures` on a machine that has nothing else to do."""
 BEHIND = pytest.mark.xfail(strict=True, reason="measured too long ago, as its commit says")
 PAGES = (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
