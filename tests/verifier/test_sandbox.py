@@ -43,9 +43,10 @@ def run(code: str, **settings: Any) -> Run:
     return Run(**{"code": code, "seconds": 2.0, "memory_mib": 256, **settings})
 
 
-def kill_children() -> None:
-    for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split():
-        os.kill(int(child), signal.SIGKILL)
+def children() -> set[int]:
+    """Of this process, which may be those of other tests too."""
+    text = Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii")
+    return {int(child) for child in text.split()}
 
 
 def test_every_layer_is_reported_and_shown_as_a_metric() -> None:
@@ -88,11 +89,13 @@ def test_what_stands_is_told_by_a_python_without_packages() -> None:
 
 def test_a_lost_server_costs_one_run_and_is_replaced() -> None:
     async def once() -> None:
+        of_others = children()
         async with Bench([REWARD], config=VerifierConfig(workers=1)) as bench:
             sandbox = bench.surroundings.sandbox
             hangs = asyncio.create_task(sandbox.run(run("while True: pass", seconds=60.0)))
             await asyncio.sleep(0.2)
-            kill_children()
+            for child in children() - of_others:
+                os.kill(child, signal.SIGKILL)
             with pytest.raises(SandboxLost):
                 await hangs
             assert (await sandbox.run(run("print(1)"))).stdout == "1\n"
