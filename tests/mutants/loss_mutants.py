@@ -193,7 +193,7 @@ LOSS_MUTANTS: Final = (
     _layout("layout: a part counts the tokens before it", "after.counted - first.counted", "after.counted"),
     _layout(
         "layout: a part has the tokens in the mask after its first",
-        "(counted_T - mask_T.long())[start_P]",
+        "counted_T[start_P] - mask_T[start_P].int()",
         "counted_T[start_P]",
     ),
     _inputs(
@@ -326,7 +326,7 @@ LOSS_MUTANTS: Final = (
         "high = max(math.expm1(limit) if",
         "high = min(math.expm1(limit) if",
     ),
-    _correction("m2po: first moment", "square_N, rank_N = size_N.square(),", "square_N, rank_N = size_N,"),
+    _correction("m2po: first moment", "square_N = size_N.square_()", "square_N = size_N"),
     _correction(
         "m2po: trimmed mean over all",
         "size_N.square().cumsum(0) / rank_N",
