@@ -60,7 +60,7 @@ test-trl: $(READY)  ## Losses and gradients against TRL, which it installs: two 
 test-answers: $(READY)  ## Thousands of generated answers of mathematics, also by math-verify: five minutes.
 	$(BIN)/python -m pytest -m answers tests/tasks
 
-test-mutants: $(READY)  ## Break the maths in two hundred and fifty ways; every one must fail a test: half an hour.
+test-mutants: $(READY)  ## Break the maths in nearly three hundred ways; every one must fail a test: half an hour.
 	$(BIN)/python -m pytest -m mutants tests/mutants
 
 test-faults: $(READY)  ## Kill, stop and disconnect the processes of whole runs, in every phase: an hour.
