@@ -40,14 +40,14 @@ class StepLabelling:
         rows: list[dict[str, object]] = []
         for group in sorted(groups, key=lambda group: group.dispatch_index):
             for answer in group.completions:
-                row = labelled_row(group, answer, self._stage, reward=self._reward)
                 counts["completions"] += 1
-                counts["withheld" if answer.withheld else "unlabelled"] += row is None
-                if row is not None:
-                    rows.append(row)
-                    labels = [share > 0 for share in _shares(_judged(answer, self._reward))]
-                    counts["steps"] += len(labels)
-                    counts["right_steps"] += sum(labels)
+                shares = shares_of(answer, reward=self._reward)
+                if not shares:
+                    counts["withheld" if answer.withheld else "unlabelled"] += 1
+                    continue
+                rows.append(labelled_row(group, answer, self._stage, reward=self._reward))
+                counts["steps"] += len(shares)
+                counts["right_steps"] += sum(share > 0 for share in shares)
         found = {name: number for name, number in counts.items() if number}
         if not rows:
             raise NothingKept(
@@ -58,16 +58,19 @@ class StepLabelling:
         return Learned(rows=rows, counts=found, steps=0, loss=math.nan, tokens=0)
 
 
+def shares_of(answer: Completion, *, reward: str) -> list[float]:
+    """The soft estimates of its steps; empty for an answer whose steps were not labelled."""
+    if answer.withheld or not any(answer.mask):
+        return []
+    return [step.value for step in _judged(answer, reward).steps]
+
+
 def labelled_row(
     group: Group, answer: Completion, stage: StepLabelsStage, *, reward: str
-) -> dict[str, object] | None:
-    """One line of the file; None for an answer whose steps were not labelled."""
-    if answer.withheld or not any(answer.mask):
-        return None
-    judged = _judged(answer, reward)
-    if not judged.steps:
-        return None
-    steps, shares = split_steps(answer.text, stage.separator), _shares(judged)
+) -> dict[str, object]:
+    """One line of the file, of an answer whose steps were labelled."""
+    judged, shares = _judged(answer, reward), shares_of(answer, reward=reward)
+    steps = split_steps(answer.text, stage.separator)
     assert len(steps) == len(shares), "both are cut at the stage's separator"
     return {
         "prompt": prompt_text(group.prompt),
@@ -85,7 +88,3 @@ def labelled_row(
 
 def _judged(answer: Completion, reward: str) -> Reward:
     return next(given for given in answer.rewards if given.name == reward)
-
-
-def _shares(reward: Reward) -> list[float]:
-    return [step.value for step in reward.steps]

@@ -62,6 +62,10 @@ class Assignment:
         self._dealer = dealer
         self._forward = forward
         self._ranks = ranks
+        taught = loss.distillation
+        self._by_teacher_alone = (
+            taught is not None and not taught.reward_weight and not isinstance(advantage, Gae)
+        )
         self._by_step = config.algorithm.supervision == "process"
         self._max_tokens = config.learner.max_tokens_per_row
         self._weights: dict[str, float] = {reward.name: reward.weight for reward in config.rewards}
@@ -69,7 +73,14 @@ class Assignment:
     def of_batch(
         self, minibatches: Sequence[Minibatch], groups: Sequence[Group], baselines: RunningBaselines
     ) -> tuple[list[Minibatch], RunningBaselines]:
-        """The minibatches with what their tokens are trained with, and the baselines after the batch."""
+        """The minibatches with what their tokens are trained with, and the baselines after the batch.
+
+        Where a teacher alone is learned from, advantages are 0 and nothing asks for a baseline: a group may
+        have one completion.
+        """
+        if self._by_teacher_alone:
+            none_B = torch.zeros(sum(len(group.completions) for group in groups), dtype=torch.float64)
+            return [_with_one_each(minibatch, none_B) for minibatch in minibatches], baselines
         rewards = self.rewards(groups)
         if isinstance(self._advantage, OptimalToken):
             return [self._with_token_baseline(self._advantage, rewards, m) for m in minibatches], baselines
@@ -121,13 +132,7 @@ class Assignment:
     def _advantages(
         self, rewards: BatchRewards, baselines: RunningBaselines
     ) -> tuple[torch.Tensor, RunningBaselines]:
-        """One advantage for each completion of the batch, and the baselines after it.
-
-        0 where a teacher alone is learned from, which needs no baseline: a group may have one completion.
-        """
-        distillation = self._loss.distillation
-        if distillation is not None and not distillation.reward_weight:
-            return torch.zeros_like(rewards.total_B), baselines
+        """One advantage for each completion of the batch, and the baselines after it."""
         found = None
         if isinstance(self._advantage, Ema | Mixed):
             total = rewards.total_B.tolist()
