@@ -8,7 +8,8 @@ import pytest
 import torch
 from algorithms import loss_reference as reference
 from algorithms.loss_batches import change, make_batch, one_token, run, spec_of
-from slipstream.algorithms.covariance import draws, positions_in_sequence, token_covariances
+from slipstream.algorithms.covariance import draws, token_covariances
+from slipstream.algorithms.segments import positions_in_segment
 from slipstream.algorithms.spec import Cispo, ClipCov, Dppo, Gspo, Is, KlCov, Objective, PpoClip
 
 OBJECTIVES: list[Objective] = [Is(), PpoClip(anchor="batch"), Cispo(), Gspo(), Dppo()]
@@ -51,8 +52,8 @@ def test_the_first_number_is_that_of_splitmix64() -> None:
 
 
 def test_positions_start_anew_in_each_sequence() -> None:
-    assert positions_in_sequence(torch.tensor([0, 0, 0, 1, 2, 2])).tolist() == [0, 1, 2, 0, 0, 1]
-    assert positions_in_sequence(torch.zeros(0, dtype=torch.long)).tolist() == []
+    assert positions_in_segment(torch.tensor([0, 0, 0, 1, 2, 2])).tolist() == [0, 1, 2, 0, 0, 1]
+    assert positions_in_segment(torch.zeros(0, dtype=torch.long)).tolist() == []
 
 
 def test_kl_cov_adds_the_distance_to_the_anchor_where_a_token_is_held() -> None:

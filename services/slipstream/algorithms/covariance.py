@@ -39,12 +39,6 @@ def draws(places: Tensor, positions: Tensor, *, seed: int) -> Tensor:
     return ((bits_T >> 11) & ((1 << 53) - 1)).double() / float(1 << 53)
 
 
-def positions_in_sequence(sequence_ids: Tensor) -> Tensor:
-    """Return which token of its sequence each one is, [T] from 0, for ids [T] that rise from 0."""
-    index_T = torch.arange(sequence_ids.shape[0], device=sequence_ids.device)
-    return index_T - torch.searchsorted(sequence_ids, sequence_ids)
-
-
 def _mixed(value_T: Tensor) -> Tensor:
     value_T = value_T + _MIX[0]
     value_T = (value_T ^ ((value_T >> 30) & _MASK[0])) * _MIX[1]

@@ -7,6 +7,12 @@ import torch
 from torch import Tensor
 
 
+def positions_in_segment(id_N: Tensor) -> Tensor:
+    """Return which element of its segment each one is, [N] from 0, for ids that rise."""
+    index_N = torch.arange(id_N.shape[0], device=id_N.device)
+    return index_N - torch.searchsorted(id_N, id_N)
+
+
 def segment_sum(value_N: Tensor, id_N: Tensor, segments: int) -> Tensor:
     """Return the sum of each segment, [S]; 0 for an empty one."""
     return value_N.new_zeros(segments).index_add(0, id_N, value_N)

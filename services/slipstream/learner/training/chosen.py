@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import torch
 
-from slipstream.algorithms.covariance import draws, positions_in_sequence, token_covariances
+from slipstream.algorithms.covariance import draws, token_covariances
+from slipstream.algorithms.segments import positions_in_segment
 from slipstream.algorithms.spec import ClipCov, LossSpec
 from slipstream.learner.batches.rows import Row
 from slipstream.learner.ranks.ranks import Ranks
@@ -58,7 +59,7 @@ def _kept(
 ) -> list[torch.Tensor]:
     """Bool [T] of each row: all tokens but the drawn ones of those with a covariance between the bounds."""
     numbers = [
-        draws(row.places_B[row.sequence_ids_T], positions_in_sequence(row.sequence_ids_T), seed=seed)
+        draws(row.places_B[row.sequence_ids_T], positions_in_segment(row.sequence_ids_T), seed=seed)
         for row in rows
     ]
     inside = [

@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from slipstream.algorithms import StepRewards, process_advantages
-from slipstream.algorithms.covariance import positions_in_sequence
-from slipstream.algorithms.segments import segment_sum
+from slipstream.algorithms.segments import positions_in_segment, segment_sum
 from slipstream.algorithms.spec import Advantage
 from slipstream.learner.batches.rows import Row
 from slipstream.learner.training.rewards import BatchRewards
@@ -57,7 +56,7 @@ def advantages_by_step(
             found.append(torch.zeros_like(row.mask_T))
             continue
         place_T = row.places_B[row.sequence_ids_T].cpu()
-        step_T = steps.step_of(place_T, positions_in_sequence(row.sequence_ids_T).cpu())
+        step_T = steps.step_of(place_T, positions_in_segment(row.sequence_ids_T).cpu())
         found.append(advantage_K[step_T].to(row.shares_B.device) * row.shares_B[row.sequence_ids_T])
     return found
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 
 from slipstream.algorithms.advantages.centre import centre
-from slipstream.algorithms.covariance import positions_in_sequence
+from slipstream.algorithms.segments import positions_in_segment
 from slipstream.algorithms.spec import OptimalToken
 from slipstream.algorithms.token_baseline import path_energies, token_baselines
 from slipstream.learner.batches.rows import Row
@@ -41,7 +41,7 @@ def advantages_by_token(
         masks_T.append(row.mask_T.bool().cpu())
         energies_T.append(energy_T.cpu())
         rewards_T.append(centred_B[place_T])
-        position_T = positions_in_sequence(row.sequence_ids_T).cpu()
+        position_T = positions_in_segment(row.sequence_ids_T).cpu()
         steps_T.append(rewards.group_ids_B[place_T] * longest + position_T)
     keep_T = torch.cat(masks_T)
     reward_N, energy_N, step_N = (
