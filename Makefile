@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 CONFIG ?= examples/addition.yaml
 
 .PHONY: help setup quickstart example-smollm2 test test-long test-chart test-presets test-trl test-answers \
-	test-mutants test-faults test-gpu lint format proto dashboards charts figures bench-distillation clean
+	test-mutants test-faults test-gpu lint format proto dashboards charts docs images figures bench-distillation clean
 
 help:  ## Show this list.
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
@@ -60,7 +60,7 @@ test-trl: $(READY)  ## Losses and gradients against TRL, which it installs: two 
 test-answers: $(READY)  ## Thousands of generated answers of mathematics, also by math-verify: five minutes.
 	$(BIN)/python -m pytest -m answers tests/tasks
 
-test-mutants: $(READY)  ## Break the maths in nearly three hundred ways; every one must fail a test: half an hour.
+test-mutants: $(READY)  ## Break the maths in three hundred ways; every one must fail a test: half an hour.
 	$(BIN)/python -m pytest -m mutants tests/mutants
 
 test-faults: $(READY)  ## Kill, stop and disconnect the processes of whole runs, in every phase: an hour.
@@ -87,6 +87,12 @@ dashboards: $(READY)  ## Build deploy/grafana/dashboards from deploy/grafana/*.p
 
 charts: $(READY)  ## Write what the chart carries: its README, copies of rules and dashboards, rendered examples.
 	$(BIN)/python charts/generate.py
+
+docs: $(READY)  ## Write docs/configuration.md from the schema of a run.
+	$(BIN)/python docs/configuration.py
+
+images:  ## Build all images with Docker's buildx, and load them into Docker. IMAGES="services cpu" for some.
+	REVISION=$$(git rev-parse HEAD) docker buildx bake --file docker/bake.hcl --load $(IMAGES)
 
 figures: $(READY)  ## Measure every figure of README and docs again, and write it there: hours. FIGURES="async replay" for some.
 	$(BIN)/python benchmarks/figures.py $(FIGURES)

@@ -8,7 +8,9 @@ from typing import Any
 from slipstream.config import RunConfig
 from slipstream.config.architecture import context_of
 from slipstream.config.rewards import SelfJudgeConfig
-from slipstream.config.stages import SampledStage
+from slipstream.config.stages import DistillationStage, SampledStage
+from slipstream.tasks.judging import filled
+from slipstream.tasks.verbalized import INSTRUCTION
 from slipstream.types import Prompt
 
 TURN = "ANSWER"
@@ -92,21 +94,45 @@ def harmless(tokenizer: Any, text: str) -> str:
     return text
 
 
-def engine_context(config: RunConfig, limit: int | None) -> int | None:
+def engine_context(config: RunConfig, limit: int | None, *, around: int = 0) -> int | None:
     """Longest sequence in tokens that an engine of this run takes; None for what vLLM finds itself.
-    `limit` is the model's context.
+    `limit` is the model's context, `around` the tokens of the longest of `added_texts`.
 
     `slipstream run` measures the prompts and fills in rollout.context_tokens. Elsewhere a row of training is
-    the bound, because a longer sequence could not be trained on: not for the questions of judges, for
-    verbalized prompts, and for stages that sample before they train, which are not trained on as they are.
+    the bound, because a longer sequence could not be trained on. What is asked beyond training has that much
+    and what is added to it: a question about an answer, or an instruction, and what is sampled behind it.
     """
-    asks_more = (
-        any(isinstance(reward, SelfJudgeConfig) for reward in config.rewards)
-        or config.evaluation.sampling == "verbalized"
-        or any(isinstance(stage, SampledStage) for stage in config.stages)
-    )
-    wanted = config.rollout.context_tokens or (None if asks_more else config.learner.max_tokens_per_row)
+    if config.rollout.context_tokens is not None:
+        wanted: int | None = config.rollout.context_tokens
+    elif any(isinstance(stage, DistillationStage) for stage in config.stages):
+        wanted = None  # a row counts tokens of the policy, and the engine those of another model
+    else:
+        wanted = config.learner.max_tokens_per_row
+        if added_texts(config):
+            wanted += around + config.rollout.max_new_tokens
     return min((bound for bound in (wanted, limit) if bound is not None), default=None)
+
+
+def added_texts(config: RunConfig) -> list[str]:
+    """What the run puts around prompts, and answers to them, to ask for more than it trains on."""
+    judges = (reward for reward in config.rewards if isinstance(reward, SelfJudgeConfig))
+    questions = [filled(judge.question, prompt="", answer="", reference="") for judge in judges]
+    sampled = any(isinstance(stage, SampledStage) for stage in config.stages)
+    asked = (config.evaluation, config.rollout) if sampled else (config.evaluation,)
+    instructions = [
+        INSTRUCTION.format(candidates=section.candidates)
+        for section in asked
+        if section.sampling == "verbalized"
+    ]
+    return questions + instructions
+
+
+def served_context(config: RunConfig, model_dir: Path) -> int | None:
+    """Longest sequence in tokens that an engine of this run takes on a model directory."""
+    texts = added_texts(config)
+    tokens = load_tokens(model_dir, max_new_tokens=config.rollout.max_new_tokens) if texts else None
+    around = max((len(tokens.encode_text(text)) for text in texts), default=0) if tokens else 0
+    return engine_context(config, model_context(model_dir), around=around)
 
 
 def load_tokens(model_dir: Path, *, max_new_tokens: int) -> Tokens:
@@ -116,7 +142,7 @@ def load_tokens(model_dir: Path, *, max_new_tokens: int) -> Tokens:
 
 def load_engine_tokens(config: RunConfig, model_dir: Path) -> Tokens:
     """The tokenizer of a model directory, and the context of the engine that serves it in a run."""
-    context = engine_context(config, model_context(model_dir))
+    context = served_context(config, model_dir)
     return _tokens(model_dir, context_tokens=context, max_new_tokens=config.rollout.max_new_tokens)
 
 

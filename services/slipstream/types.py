@@ -328,6 +328,8 @@ class Group:
 class Evaluation:
     """The state of a held-out evaluation; `accuracy` is the mean of one reward over `completions`.
 
+    The three measures are None while nothing could be scored.
+
     `best_of_n` is the mean over prompts of that reward of the completion that all rewards rank first,
     `majority` that of the most frequent answer (maj@k); n and k are the completions a prompt.
     """
@@ -336,9 +338,9 @@ class Evaluation:
     version: int
     completions: int
     errors: int
-    accuracy: float
-    best_of_n: float
-    majority: float
+    accuracy: float | None
+    best_of_n: float | None
+    majority: float | None
     mean_version: float
 
 

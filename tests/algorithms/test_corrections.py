@@ -82,10 +82,11 @@ def anchors_of(correction: Correction) -> list[Objective]:
     return stale if correction in BY_RHO else [*stale, PpoClip(), Sapo()]
 
 
-def weights(correction: Correction, batch: Batch, **arguments: Any) -> list[float]:
-    """Return c of each token that trains: what the correction makes of the gradient."""
+def weights(correction: Correction | tuple[Correction, ...], batch: Batch, **arguments: Any) -> list[float]:
+    """Return c of each token that trains: what the correction, or several, make of the gradient."""
     objective = Cispo(anchor="batch", clip_high=None)
-    got = run(spec_of(objective, corrections=(correction,)), batch, **arguments).gradient
+    several = correction if isinstance(correction, tuple) else (correction,)
+    got = run(spec_of(objective, corrections=several), batch, **arguments).gradient
     plain = run(spec_of(objective), batch).gradient
     return (got / plain)[packed(batch)["mask"].bool()].tolist()
 
@@ -219,6 +220,31 @@ def test_outlier_tokens_drops_the_whole_sequence_of_one_token_that_is_far_off() 
     assert weights(OutlierTokens(), stale(-9.5, 0.0)) == [0, 0]  # e^-9.5 = 7.5e-5
     assert weights(OutlierTokens(low=None), stale(-15.0, 0.0)) == [1, 1]
     assert weights(OutlierTokens(high=None), stale(15.0, 0.0)) == [1, 1]
+
+
+def test_outlier_tokens_and_opsm_go_by_the_policy_as_it_is_now_beside_a_correction_by_rho() -> None:
+    # log pi - log mu 0.1, 5 | 0, 0 and log prox - log mu 0.1, 0 | 5, 0: the first sequence is far off by now
+    # (e^5 = 148), the second one was before. tis alone weighs by rho, which is e^0.1, 1 | 148, 1.
+    drift, log_rho = ((0.1, 5.0), (0.0, 0.0)), ((0.1, 0.0), (5.0, 0.0))
+    token = one_token(-2.0, -2.0, -1.0)[0].tokens[0]
+
+    def moved(sign: float) -> Batch:
+        return [
+            Sequence(
+                tuple(
+                    replace(token, rollout=-2 - sign * now, old=-2 - sign * now + sign * before)
+                    for now, before in zip(*both, strict=True)
+                )
+            )
+            for both in zip(drift, log_rho, strict=True)
+        ]
+
+    tis = Tis(cap=1e9)
+    rho = [math.exp(0.1), 1.0, math.exp(5), 1.0]
+    assert weights(tis, moved(1.0)) == pytest.approx(rho)
+    assert weights((tis, OutlierTokens()), moved(1.0)) == pytest.approx([0, 0, *rho[2:]])
+    # A < 0; the mean log mu - log pi is 2.55 | 0 and the mean log mu - log prox 0.05 | 2.5
+    assert weights((tis, Opsm(delta=1.0)), moved(-1.0)) == pytest.approx([0, 0, math.exp(-5), 1.0])
 
 
 def test_outlier_tokens_leaves_other_sequences_and_the_normaliser_alone() -> None:

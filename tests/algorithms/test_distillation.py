@@ -7,6 +7,7 @@ import pytest
 import torch
 from algorithms.loss_batches import spec_of
 from slipstream.algorithms import LossSpec, PolicyLoss, Taught, TeacherTop, policy_loss, resolve_loss
+from slipstream.algorithms.distillation import divergence_term
 from slipstream.algorithms.spec import (
     ONE_ADVANTAGE_PER_SEQUENCE,
     Cispo,
@@ -258,6 +259,34 @@ def test_a_token_that_the_teacher_never_says_gives_a_finite_divergence() -> None
     spec = spec_of(Is(), distillation=Distillation(kind="reverse", top_k=1))
     out = loss_of(spec, log((1 / 2, 1 / 2))[None], teacher_TV, torch.tensor([1]))
     assert float(out.loss) == pytest.approx(10 - LN2, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("kind", "teacher", "slopes"),
+    [
+        # Cells: both tokens, which the policy says with 1/4 and 3/4. The rest, 0, is at its floor, and the
+        # slope by a cell is that of the cell alone: reverse q (1 + l - t), forward -p.
+        ("reverse", (1 / 2, 1 / 2), (1 / 4 * (1 - LN2), 3 / 4 * (1 + math.log(3 / 2)))),
+        ("forward", (1 / 2, 1 / 2), (-1 / 2, -1 / 2)),
+        # The teacher's rest, 1/4, is above the floor: p_r / q_r is 25,000.
+        ("reverse", (1 / 4, 1 / 2), (1 / 4, 3 / 4 * (1 + math.log(3 / 2)))),
+        ("forward", (1 / 4, 1 / 2), (-1 / 4, -1 / 2)),
+    ],
+)
+def test_a_rest_at_its_floor_does_not_move(
+    kind: Any, teacher: tuple[float, ...], slopes: tuple[float, ...]
+) -> None:
+    policy = log((1 / 4, 3 / 4))
+    top = TeacherTop(
+        logprobs_TK=policy[None],
+        teacher_logprobs_TK=log(teacher)[None],
+        sampled_TK=torch.tensor([[False, True]]),
+    )
+    found = divergence_term(
+        Distillation(kind=kind, top_k=2), policy[1:], Taught(logprobs_T=log(teacher)[1:], top=top)
+    )
+    assert found.slope_TK[0].tolist() == pytest.approx(slopes, abs=1e-12)
+    assert found.term.slope_T.tolist() == [0.0]
 
 
 def test_float32_logprobs_give_the_gradient_of_float64() -> None:

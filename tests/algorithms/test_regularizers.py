@@ -81,7 +81,7 @@ def test_one_stale_token_of_a_thousand_does_not_own_the_squared_gradient_of_the_
     ("fields", "message"),
     [
         ({"cap": 0.5}, r"kl\.cap: got 0\.5, needs 1 or more"),
-        ({"cap": math.inf}, r"kl\.cap .* needs a finite number"),
+        ({"cap": math.inf}, r"kl\.cap: got inf, needs a finite number"),
         ({"cap": 5.0, "estimator": "k3"}, "k3 has no ratio"),
         ({"cap": 5.0, "placement": "reward"}, "k1 has no ratio"),
     ],

@@ -11,8 +11,9 @@ import pytest
 import yaml
 from slipstream.algorithms import ADVANTAGES, AGGREGATIONS, OBJECTIVES, PRESETS
 from slipstream.algorithms.spec import CORRECTIONS
+from slipstream.algorithms.spec.notes import field_notes
 from slipstream.cli.__main__ import main
-from slipstream.cli.algorithms import PARTS, field_notes, preset_table
+from slipstream.cli.algorithms import PARTS, preset_table
 from slipstream.config import parse_config
 from slipstream.config.checks import check_config
 

@@ -1,5 +1,6 @@
 """`slipstream certs`: what it makes, what it keeps, and what it leaves alone."""
 
+import re
 import stat
 import subprocess
 import sys
@@ -66,8 +67,25 @@ def test_it_says_what_it_made_and_how_to_make_secrets_of_it(
     assert f"probe  {tmp_path / 'probe'}  spiffe://slipstream/probe" in said
     assert "good for 7 days" in said
     assert "kubectl create secret generic slipstream-$role-tls" in said
+    assert "--namespace" not in said
     lasts = x509.load_pem_x509_certificate((tmp_path / "probe/tls.crt").read_bytes())
     assert (lasts.not_valid_after_utc - lasts.not_valid_before_utc).days == 7
+
+
+def test_the_secrets_are_named_by_the_release_of_the_trust_domain(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert certs(tmp_path, "--trust-domain", "a.b.training.slipstream") == 0
+    said = capsys.readouterr().out
+    assert "kubectl create secret generic a.b-$role-tls --namespace training --from-file=" in said
+    assert "| kubectl apply --namespace training --filename -" in said
+    (roles,) = re.findall("for role in (.*); do", said)
+    assert roles.split() == [role for role in ROLES if role != "console"]
+
+
+def test_a_console_alone_gets_no_secret(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert certs(tmp_path, "--roles", "console") == 0
+    assert "kubectl" not in capsys.readouterr().out
 
 
 def test_files_of_somebody_else_are_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -155,5 +173,6 @@ def test_without_cryptography_it_says_what_to_install(tmp_path: Path) -> None:
     )
     assert done.returncode == 2
     assert done.stderr == (
-        "slipstream: this command needs the package cryptography: pip install 'slipstream[cluster]'\n"
+        "slipstream: this command needs the package cryptography: pip install '.[cluster]' "
+        "in a clone of Slipstream\n"
     )

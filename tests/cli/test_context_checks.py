@@ -1,6 +1,7 @@
 """The engine's context follows from the prompts, and its cache from the context; models that cannot run."""
 
 import json
+import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,61 @@ def test_a_context_that_is_given_is_kept_and_measured_against_the_prompts(tmp_pa
     assert "with a completion of 20 has 50" in problem.reason
 
 
+UNCHUNKED = "rollout.vllm={enable_chunked_prefill: false, max_num_batched_tokens: 255}"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "measures", "context"),
+    [
+        (("rollout.context_tokens=4096",), True, 4096),
+        (("learner.max_tokens_per_row=8192",), False, 8192),  # pods do not measure
+        (("learner.max_tokens_per_row=65536",), False, 32768),  # the model has no more
+        (("learner.max_tokens_per_row=255",), False, None),
+        (("learner.max_tokens_per_row=8192",), True, None),  # the prompts need 64
+    ],
+)
+def test_an_option_that_the_context_of_the_engine_does_not_fit_is_a_problem(
+    tmp_path: Path, overrides: tuple[str, ...], measures: bool, context: int | None
+) -> None:
+    run = job(tmp_path, *overrides, "rollout.kv_cache_gib=4")
+    for option, key, reason in (
+        (UNCHUNKED, "max_num_batched_tokens", "is 255, below the engine's context"),
+        (
+            "rollout.vllm.long_prefill_token_threshold=32769",
+            "long_prefill_token_threshold",
+            "is 32769, above",
+        ),
+    ):
+        config = parse_config(run.model_dump(mode="json"), (option,))
+        found = check_context(config, read_model(config), gpus="note", measures=measures)
+        if context is None and option == UNCHUNKED:
+            assert found == []
+            continue
+        (problem,) = found
+        assert (problem.key, problem.severity) == (f"rollout.vllm.{key}", "error")
+        assert reason in problem.reason
+        assert context is None or f"context of {context:,} tokens" in problem.reason
+
+
+def test_an_option_beyond_the_context_of_a_tiny_model_is_a_problem() -> None:
+    config = parse_config(
+        {"data": {"kind": "addition", "digits": 2}, "model": {"tiny": {"max_tokens": 128}}},
+        ("rollout.vllm.long_prefill_token_threshold=129",),
+    )
+    (problem,) = check_context(config, None, gpus="note", measures=False)
+    assert problem.key == "rollout.vllm.long_prefill_token_threshold"
+    assert "above the engine's context of 128 tokens" in problem.reason
+
+
+@pytest.mark.parametrize(("settings", "keys"), [({}, ["model.path"]), ({"num_experts": 8}, [])])
+def test_experts_on_several_gpus_need_a_model_with_experts(
+    tmp_path: Path, settings: dict[str, Any], keys: list[str]
+) -> None:
+    config = job(tmp_path, "rollout.vllm.enable_expert_parallel=true", **settings)
+    found = find_problems(config, gpus="note")
+    assert [problem.key for problem in found if "enable_expert_parallel is true" in problem.reason] == keys
+
+
 def test_messages_are_measured_as_the_chat_template_writes_them(tmp_path: Path) -> None:
     config = job(tmp_path)
     rows = [{"messages": [{"role": "user", "content": f"w1 w1 w{i % 9}"}], "answer": "w1"} for i in range(40)]
@@ -118,6 +174,16 @@ def test_a_cache_too_small_for_one_sequence_is_found_with_the_size_that_it_takes
     assert problems(enough) == []
 
 
+def test_a_cache_of_a_narrower_type_takes_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(context, "_gpu_mib", lambda: None)
+    small = ("rollout.context_tokens=32768", "rollout.kv_cache_gib=0.1")
+    config = job(tmp_path, *small, "rollout.vllm.kv_cache_dtype=fp8")
+    (problem,) = problems(config)
+    assert f"takes {24 * 2 * 2 * 64 * (32768 + 32) / 2**30:.2f} GiB in fp8" in problem.reason
+    scaled = parse_config(config.model_dump(mode="json"), ("rollout.vllm.kv_cache_dtype=nvfp4",))
+    assert problems(scaled) == []  # the size of its scales is not known here
+
+
 def test_the_derived_numbers_show_context_and_cache(tmp_path: Path) -> None:
     config = job(tmp_path)
     assert context_lines(config, read_model(config)) == [
@@ -126,14 +192,20 @@ def test_the_derived_numbers_show_context_and_cache(tmp_path: Path) -> None:
     ]
 
 
+def write_sparse(file: Path, parameters: int) -> None:
+    """Weights of so many parameters, which take no room on the disk."""
+    entry = {"dtype": "F32", "shape": [parameters], "data_offsets": [0, 4 * parameters]}
+    header = json.dumps({"a": entry, "__metadata__": {}}).encode()
+    file.write_bytes(struct.pack("<Q", len(header)) + header)
+    os.truncate(file, 8 + len(header) + 4 * parameters)
+
+
 def test_weights_and_cache_beyond_the_share_of_a_gpu_are_a_problem(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = job(tmp_path, "rollout.context_tokens=32768")
-    header = json.dumps(
-        {"a": {"dtype": "F32", "shape": [500_000_000], "data_offsets": [0, 0]}, "__metadata__": {}}
-    ).encode()
-    (tmp_path / "model" / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
+    write_sparse(tmp_path / "model" / "model.safetensors", 500_000_000)
+    write_sparse(tmp_path / "model" / "consolidated.safetensors", 500_000_000)  # which nothing loads
     monkeypatch.setattr(context, "_gpu_mib", lambda: 2048)
     (problem,) = problems(config)
     assert problem.key == "rollout.gpu_memory_utilization"

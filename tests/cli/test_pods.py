@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 from slipstream.cli.__main__ import main
 from slipstream.cli.launch.pods import LEARNER, local_pods
-from slipstream.config import parse_config
+from slipstream.config import RunConfig, parse_config
+
+QUARTER_OF_AN_HOUR = 900.0
 
 
 def command_of(name: str, *overrides: str) -> tuple[str, ...]:
@@ -33,3 +35,8 @@ def test_export_of_a_path_that_does_not_exist_is_refused_before_anything_is_load
     monkeypatch.setattr("subprocess.call", lambda _: pytest.fail("a process was started"))
     assert main(["export", str(tmp_path / "gone"), str(tmp_path / "model")]) == 2
     assert f"{tmp_path / 'gone'} is not a directory" in capsys.readouterr().err
+
+
+def test_an_engine_that_needs_a_quarter_of_an_hour_to_start_is_waited_for() -> None:
+    seconds = {spec.name: spec.start_seconds for spec in local_pods(RunConfig())}
+    assert min(seconds["rollout-0"], seconds[LEARNER]) > QUARTER_OF_AN_HOUR

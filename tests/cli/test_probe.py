@@ -226,6 +226,16 @@ def test_the_learner_says_its_version(capsys: Output) -> None:
     assert "version 7, 1 workers in the fleet" in capsys.readouterr().out
 
 
+def test_the_teacher_is_asked_for_its_health(capsys: Output) -> None:
+    async def play(healthy: bool) -> bool:
+        async with server(_nothing, healthy=healthy) as address:
+            return await run_probe("teacher", found_at(RunConfig(), teacher=address), deadline_seconds=0.5)
+
+    assert asyncio.run(play(True))
+    assert not asyncio.run(play(False))
+    assert verdicts(capsys) == [("ok", "teacher"), ("FAIL", "teacher")]
+
+
 def test_a_service_that_is_not_ready_fails_at_the_deadline(capsys: Output) -> None:
     async def play() -> bool:
         async with server(_nothing, healthy=False) as address:
@@ -250,13 +260,15 @@ def test_a_service_that_gets_ready_before_the_deadline_passes(capsys: Output) ->
     assert asyncio.run(play())
 
 
-@pytest.mark.parametrize("target", ["replay", "verifier", "learner", "circle"])
+@pytest.mark.parametrize("target", ["replay", "verifier", "teacher", "learner", "circle"])
 def test_a_service_that_nobody_answers_for_fails_the_command(
     target: str, tmp_path: Path, capsys: Output
 ) -> None:
     config = tmp_path / "run.yaml"
     config.write_text(
-        "".join(f"{name}: {{address: '{NOWHERE}'}}\n" for name in ("replay", "verifier", "learner"))
+        "".join(
+            f"{name}: {{address: '{NOWHERE}'}}\n" for name in ("replay", "verifier", "teacher", "learner")
+        )
     )
     assert main(["probe", target, "--config", str(config), "--deadline", "0.2"]) == 1
     printed = capsys.readouterr().out

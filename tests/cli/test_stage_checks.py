@@ -81,6 +81,14 @@ def test_a_column_of_expressions_makes_such_rows_demonstrations(tmp_path: Path) 
     assert problems({"kind": "supervised"}, data=data, **rewards) == []
 
 
+def test_the_best_of_all_answers_are_a_selection_only_where_some_are_left_out() -> None:
+    stage = {"kind": "rejection_sampling", "keep": "best", "least_reward": None, "keep_per_prompt": 4}
+    (found,) = problems(stage, rollout={"group_size": 4})
+    assert found.startswith("stages[0].keep_per_prompt: is 4, and a prompt has 4 answers")
+    assert problems(stage, rollout={"group_size": 8}) == []
+    assert problems({**stage, "least_reward": 1.0}, rollout={"group_size": 4}) == []
+
+
 def mixed_in(file: Path, *rows: dict[str, Any], **data: Any) -> dict[str, Any]:
     file.write_text("\n".join(map(json.dumps, rows)))
     mix = {"data": {"kind": "file", "path": str(file), "held_out_fraction": 0.5, **data}, "share": 0.25}

@@ -1,6 +1,7 @@
 """What validate says of a teacher's directory, and what a run with a teacher starts."""
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -13,7 +14,9 @@ from slipstream.cli.launch.attention import Attention
 from slipstream.cli.launch.pods import LEARNER, TEACHER, address_environment, local_pods
 from slipstream.cli.launch.rows import History
 from slipstream.cli.launch.rundir import RunDirectory
+from slipstream.cli.validate import find_problems
 from slipstream.config import RunConfig, parse_config
+from slipstream.config.load import given_tree
 from teacher.serving import tiny_teacher
 
 
@@ -45,16 +48,50 @@ def reasons(config: RunConfig) -> list[str]:
 
 def test_a_teacher_with_the_policys_vocabulary_is_fine(model: Path, teacher: Path) -> None:
     assert reasons(distilled(model, teacher)) == []
-    assert reasons(distilled(None, teacher)) == []  # the pod compares with a model that is still to be made
+    assert reasons(distilled(None, teacher)) == []
 
 
-def test_another_vocabulary_is_found_before_the_start(model: Path, teacher: Path) -> None:
+@pytest.mark.parametrize("tiny", [False, True], ids=["directory", "tiny"])
+def test_another_vocabulary_is_found_before_the_start(model: Path, teacher: Path, tiny: bool) -> None:
     tree = json.loads((teacher / "tokenizer.json").read_text(encoding="utf-8"))
     tree["model"]["vocab"] |= {"0": tree["model"]["vocab"]["1"], "1": tree["model"]["vocab"]["0"]}
     (teacher / "tokenizer.json").write_text(json.dumps(tree), encoding="utf-8")
-    (reason,) = reasons(distilled(model, teacher))
-    assert "has another vocabulary" in reason
+    (reason,) = reasons(distilled(None if tiny else model, teacher))
+    assert f"has another vocabulary than {'model.tiny' if tiny else model}" in reason
     assert "the policy's tokenizer" in reason
+
+
+def test_a_teacher_without_its_weights_is_refused(model: Path, teacher: Path) -> None:
+    weights = teacher / "model.safetensors"
+    weights.write_bytes(b"")
+    (reason,) = reasons(distilled(model, teacher))
+    assert "model.safetensors is empty or cut off" in reason
+    weights.unlink()
+    (reason,) = reasons(distilled(model, teacher))
+    assert f"{teacher} has no .safetensors file; save the weights" in reason
+    parts = {"a": "model-1.safetensors", "b": "model-2.safetensors"}
+    (teacher / "model.safetensors.index.json").write_text(json.dumps({"weight_map": parts}))
+    shutil.copy(model / "model.safetensors", teacher / "model-1.safetensors")
+    (reason,) = reasons(distilled(model, teacher))
+    assert "lacks model-2.safetensors, which model.safetensors.index.json names" in reason
+    shutil.copy(model / "model.safetensors", teacher / "model-2.safetensors")
+    assert reasons(distilled(model, teacher)) == []
+
+
+@pytest.mark.parametrize("policy", ["tiny", "directory"])
+def test_more_tokens_than_policy_or_teacher_have_are_refused(model: Path, teacher: Path, policy: str) -> None:
+    run = distilled(None if policy == "tiny" else model, teacher, "algorithm.distillation.kind=reverse")
+
+    def found(top_k: int) -> list[str]:
+        config = parse_config(given_tree(run), [f"algorithm.distillation.top_k={top_k}"])
+        problems = find_problems(config, gpus="note")
+        return [p.reason for p in problems if p.key == "algorithm.distillation.top_k"]
+
+    assert found(99) == []
+    assert found(100) == ["is 100, and the model has 99 tokens"]
+    config = json.loads((teacher / "config.json").read_text())
+    (teacher / "config.json").write_text(json.dumps(config | {"vocab_size": 90}))
+    assert found(95) == ["is 95, and the teacher has 90 tokens"]
 
 
 def test_a_directory_that_is_no_model_is_named(model: Path, teacher: Path, tmp_path: Path) -> None:
@@ -66,9 +103,30 @@ def test_a_directory_that_is_no_model_is_named(model: Path, teacher: Path, tmp_p
 
 
 def test_a_context_without_room_for_a_prompt_is_refused(model: Path, teacher: Path) -> None:
-    assert reasons(distilled(model, teacher, "rollout.max_new_tokens=63")) == []
     (reason,) = reasons(distilled(model, teacher, "rollout.max_new_tokens=64"))
     assert "reads 64 tokens, and rollout.max_new_tokens is 64" in reason
+
+
+@pytest.mark.parametrize("tiny", [False, True], ids=["directory", "tiny"])
+def test_the_longest_prompt_with_its_completion_is_within_the_teachers_context(
+    model: Path, teacher: Path, tmp_path: Path, tiny: bool
+) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(f'{{"prompt": "{"1" * n}", "answer": "2"}}\n' for n in (4, 10)))
+    data = f"data={{kind: file, path: {rows}, held_out_path: {tmp_path / 'held.jsonl'}}}"
+    (tmp_path / "held.jsonl").write_text(f'{{"prompt": "{"1" * 50}", "answer": "2"}}\n')
+
+    def found(*overrides: str) -> list[str]:
+        return reasons(distilled(None if tiny else model, teacher, data, *overrides))
+
+    assert found("rollout.max_new_tokens=54") == []
+    (reason,) = found("rollout.max_new_tokens=55")
+    assert "reads 64 tokens, and the longest prompt (10) with a completion of 55 has 65" in reason
+    assert "lower rollout.max_new_tokens to 54, or name a teacher" in reason
+    # what is longer than a row of training is not asked about
+    assert found("rollout.max_new_tokens=55", "learner.max_tokens_per_row=64") == []
+    (asked,) = found("rollout.max_new_tokens=20", "rollout.sampling=verbalized")
+    assert "the longest prompt (" in asked
 
 
 def test_a_teacher_that_nobody_asks_is_not_looked_at(model: Path, tmp_path: Path) -> None:
@@ -79,7 +137,7 @@ def test_a_teacher_that_nobody_asks_is_not_looked_at(model: Path, tmp_path: Path
 def test_a_run_that_distills_starts_a_teacher_and_tells_the_learner_where(model: Path, teacher: Path) -> None:
     specs = {spec.name: spec for spec in local_pods(distilled(model, teacher))}
     assert specs[TEACHER].command == (sys.executable, "-m", "slipstream.teacher")
-    assert specs[TEACHER].start_seconds == 300
+    assert specs[TEACHER].start_seconds == 900
     assert not specs[TEACHER].works
     assert TEACHER in specs[LEARNER].needs
     assert address_environment({TEACHER: "127.0.0.1:5"}) == {"SLIPSTREAM_TEACHER_ADDRESS": "127.0.0.1:5"}
@@ -96,6 +154,12 @@ def test_validate_says_what_the_policy_learns_and_from_whom(
     assert rows["distillation"] == (
         f"mixed (coefficient 1, reward_weight 0, top_k 16, forward_share 0.5), from {teacher}"
     )
+    for kind, text in (
+        ("reverse", "reverse (coefficient 1, reward_weight 0, top_k 16)"),
+        ("advantage", "advantage (coefficient 1, reward_weight 0)"),
+    ):
+        rows = dict(axis_rows(distilled(model, teacher, f"algorithm.distillation={{kind: {kind}}}")))
+        assert rows["distillation"] == f"{text}, from {teacher}"
     file = tmp_path / "run.yaml"
     file.write_text(f"{{model: {{path: {model}}}, algorithm: {{distillation: {{}}}}}}")
     assert main(["validate", str(file)]) == 2

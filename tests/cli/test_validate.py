@@ -3,16 +3,19 @@
 import json
 import re
 import socket
-import struct
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
+from safetensors.numpy import save_file
 from slipstream.cli.__main__ import main
 from slipstream.cli.axes import axis_rows
 from slipstream.config import parse_config
+from slipstream.hub.safetensors_header import weight_files
+from slipstream.tasks.gym import puzzles
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 CHATTY = "{% for m in messages %}{{ m.role }} {{ m.content }} {% endfor %}go"
@@ -112,6 +115,22 @@ def test_weights_that_are_cut_off_are_named(job: Path, capsys: pytest.CaptureFix
     (job.parent / "model" / "model.safetensors").write_bytes(b"1234567")
 
     assert "model.safetensors is empty or cut off" in complaint(capsys, job)
+
+
+@pytest.mark.parametrize("damaged", ["", "{}", "[]", '{"weight_map": []}', '{"weight_map": {"a": 1}}'])
+def test_a_damaged_index_of_weights_is_named(
+    job: Path, capsys: pytest.CaptureFixture[str], damaged: str
+) -> None:
+    model = job.parent / "model"
+    (model / "model.safetensors").rename(model / "model-1.safetensors")
+    (model / "model.safetensors.index.json").write_text(damaged)
+
+    err = complaint(capsys, job)
+    assert "1 problem" in err
+    assert f"model.path: {model}/model.safetensors.index.json has no weight_map" in err
+    assert "copy the model again" in err
+    with pytest.raises(ValueError, match="has no weight_map of tensors to files; copy it again"):
+        weight_files(model)
 
 
 def test_messages_need_a_chat_template(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -429,10 +448,10 @@ def test_verbalized_training_has_to_fit_a_row_of_training(
     longest = int(re.search(r"of 200 has (\d+) tokens: it would be left out of training", err)[1])
     assert main(["validate", str(job), "--set", *whole, f"learner.max_tokens_per_row={longest}"]) == 0
     capsys.readouterr()
-    assert main(["validate", str(job), "--set", *wanted, "rollout.max_new_tokens=4"]) == 0
-    small = capsys.readouterr().out
-    assert "note: rollout.sampling: is verbalized: a prompt with its instruction has" in small
-    assert "candidates (rollout.candidates)" in small
+    small = complaint(capsys, job, *wanted, "rollout.max_new_tokens=4")
+    assert "rollout.sampling: is verbalized: a prompt with its instruction has" in small
+    assert main(["validate", str(job), "--set", *whole, "rollout.max_new_tokens=4"]) == 0
+    assert "candidates (rollout.candidates)" in capsys.readouterr().out
 
 
 def test_what_became_of_telescopes_keys_is_printed(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -470,12 +489,8 @@ def test_a_layer_that_the_model_has_not_gets_no_adapter(
     model = make_model(job.parent / "layers")
     layers = {"a.q_proj.weight": (4, 4), "a.up_proj.weight": (8, 4), "a.norm.weight": (4,)}
     head = {"lm_head.weight": (10, 4)}  # as many rows as make_model has words
-    entries = {
-        name: {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]}
-        for name, shape in {**layers, **head}.items()
-    }
-    header = json.dumps(entries).encode()
-    (model / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
+    tensors = {name: numpy.zeros(shape, numpy.float32) for name, shape in {**layers, **head}.items()}
+    save_file(tensors, model / "model.safetensors")
     wanted = (f"model.path={model}", "learner.lora.target_modules=[q_proj, norm, lm_head, a.up_proj]")
 
     err = complaint(capsys, job, *wanted)
@@ -492,11 +507,12 @@ def test_a_layer_that_the_model_has_not_gets_no_adapter(
 def test_a_missing_package_of_the_data_is_said_with_the_command_that_installs_it(
     job: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    puzzles.cache_clear()  # another test of this process may have made the same puzzles
     monkeypatch.setitem(sys.modules, "reasoning_gym", None)
     err = complaint(capsys, job, "data={kind: reasoning_gym, task: leg_counting}")
     assert (
         "data: kind is reasoning_gym, and the package reasoning_gym is not installed: "
-        "pip install 'slipstream[reasoning-gym]'; or name other data"
+        "pip install '.[reasoning-gym]' in a clone of Slipstream; or name other data"
     ) in err
 
 

@@ -1,5 +1,6 @@
 """The objects of a release as the chart makes them: one learner, two pools, and the services."""
 
+from copy import deepcopy
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -51,6 +52,19 @@ def spanning(cluster_objects: dict[str, list[Json]]) -> str:
     cluster_objects["deployments"].remove(plain)
     cluster_objects["leaderworkersets"] = [plain]
     return PLAIN
+
+
+def grouped_learner(cluster_objects: dict[str, list[Json]]) -> str:
+    """Make the learner a group of two pods; its name, which is also that of the group's StatefulSet."""
+    name = f"{FULL}-learner"
+    (stateful,) = [item for item in cluster_objects["statefulsets"] if item["metadata"]["name"] == name]
+    cluster_objects["leaderworkersets"] = [deepcopy(stateful)]
+    stateful["metadata"]["ownerReferences"] = [{"kind": "LeaderWorkerSet", "name": name, "controller": True}]
+    (first,) = [item for item in cluster_objects["pods"] if item["metadata"]["name"] == f"{name}-0"]
+    second = deepcopy(first)
+    second["metadata"]["name"] = f"{name}-0-1"
+    cluster_objects["pods"].append(second)
+    return name
 
 
 def labels(component: str, pool: str = "") -> dict[str, str]:

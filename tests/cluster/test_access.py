@@ -182,8 +182,9 @@ def test_without_the_extra_the_command_says_how_to_install_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "kubernetes.client", None)
     assert main(["cluster", "status"]) == 2
-    assert "needs the extra `cluster`, which is not installed: pip install 'slipstream[cluster]'" in one_line(
-        capsys
+    assert (
+        "needs the extra `cluster`, which is not installed: pip install '.[cluster]' in a clone of Slipstream"
+        in one_line(capsys)
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from cluster.conftest import Command
 from cluster.fake_kubernetes import FakeKubernetes, kubeconfig
-from cluster.objects import PLAIN, PODS, pod
+from cluster.objects import PLAIN, PODS, grouped_learner, pod
 from hypothesis import given
 from hypothesis import strategies as st
 from slipstream.cluster.api import Api
@@ -51,6 +51,19 @@ def test_lines_of_all_pods_come_in_order_of_time(command: Command, capsys: Outpu
         ("learner-0", "info learner: step 2"),
     ]
     assert len(lines) == 10
+
+
+def test_a_learner_that_is_a_group_has_the_lines_of_all_its_pods(
+    cluster: FakeKubernetes, command: Command, capsys: Output
+) -> None:
+    name = grouped_learner(cluster.objects)
+    cluster.logs[f"{name}-0-1"] = [(stamp(3), "info learner: rank 1")]
+    assert command("logs", "learner") == 0
+    assert printed(capsys) == [
+        ("learner-0", "info learner: step 1"),
+        ("learner-0-1", "info learner: rank 1"),
+        ("learner-0", "info learner: step 2"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import threading
 import pytest
 from cluster.conftest import Command
 from cluster.fake_kubernetes import KEDA_HOLDS, FakeKubernetes
-from cluster.objects import FULL, KEDA, PLAIN, PODS, spanning
+from cluster.objects import FULL, KEDA, PLAIN, PODS, grouped_learner, spanning
 
 Output = pytest.CaptureFixture[str]
 LEARNER, MEMORY = f"{FULL}-learner", f"{FULL}-paused"
@@ -41,6 +41,20 @@ def test_groups_of_pods_are_paused_and_come_back(cluster: FakeKubernetes, comman
     assert not [pod for pod in cluster.objects["pods"] if pod["metadata"]["name"].startswith(f"{name}-")]
     assert command("resume") == 0
     assert cluster.named("leaderworkersets", name)["spec"]["replicas"] == 2
+
+
+def test_a_learner_that_is_a_group_of_pods_is_paused_and_comes_back(
+    cluster: FakeKubernetes, command: Command, capsys: Output
+) -> None:
+    name = grouped_learner(cluster.objects)
+    assert command("pause") == 0
+    assert cluster.named("leaderworkersets", name)["spec"]["replicas"] == 0
+    assert not [pod for pod in cluster.objects["pods"] if pod["metadata"]["name"].startswith(f"{name}-")]
+    assert cluster.patches[-1] == f"leaderworkersets/{name}/scale"
+    assert cluster.maps[MEMORY][name] == "1"
+    assert command("resume") == 0
+    assert cluster.named("leaderworkersets", name)["spec"]["replicas"] == 1
+    assert "learner: 0 → 1" in capsys.readouterr().out
 
 
 def test_a_pause_waits_until_its_pods_have_ended(

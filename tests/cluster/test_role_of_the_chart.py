@@ -25,11 +25,19 @@ VALUES = {
 }
 
 
+GROUPED = {"nodes": 2, "workload": "LeaderWorkerSet", "checkpoints": {"accessModes": ["ReadWriteMany"]}}
+
+
 @pytest.fixture(scope="module")
 def rules() -> list[dict[str, Any]]:
+    return rules_of(VALUES)
+
+
+def rules_of(values: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rules of the Role of a release."""
     from chart.rendering import Release, render  # needs the engine of Helm, which only chart tests have
 
-    documents = render(Release(name="run1", namespace="team", values=VALUES))
+    documents = render(Release(name="run1", namespace="team", values=values))
     (role,) = [document for document in documents if document["kind"] == "Role"]
     found: list[dict[str, Any]] = role["rules"]
     return found
@@ -57,3 +65,11 @@ def test_whatever_the_role_lets_change_it_names(rules: list[dict[str, Any]]) -> 
         "statefulsets/scale": ["run1-slipstream-learner"],
         "scaledobjects": ["run1-slipstream-rollout-spot"],
     }
+
+
+@pytest.mark.chart
+def test_a_learner_that_is_a_group_of_pods_is_paused_through_its_leader_worker_set() -> None:
+    rules = rules_of({**VALUES, "learner": GROUPED})
+    changing = {rule["resources"][0]: rule.get("resourceNames") for rule in rules if "patch" in rule["verbs"]}
+    assert changing["leaderworkersets/scale"] == ["run1-slipstream-learner", "run1-slipstream-rollout-wide"]
+    assert "statefulsets/scale" not in changing

@@ -3,7 +3,7 @@
 import pytest
 from cluster.conftest import Command
 from cluster.fake_kubernetes import KEDA_HOLDS, FakeKubernetes
-from cluster.objects import FULL, KEDA, PLAIN, autoscaler, spanning
+from cluster.objects import FULL, KEDA, PLAIN, autoscaler, grouped_learner, spanning
 
 Output = pytest.CaptureFixture[str]
 
@@ -25,6 +25,15 @@ def test_a_pool_of_groups_of_pods_is_scaled_by_groups(
     assert cluster.named("leaderworkersets", name)["spec"]["replicas"] == 5
     assert cluster.patches == [f"leaderworkersets/{name}/scale"]
     assert capsys.readouterr().out == "rollout/steady: 2 → 5\n"
+
+
+def test_a_learner_that_is_a_group_of_pods_is_not_scaled(
+    cluster: FakeKubernetes, command: Command, capsys: Output
+) -> None:
+    grouped_learner(cluster.objects)
+    assert command("scale", "learner", "2") == 2
+    assert "one job of a fixed number of ranks" in capsys.readouterr().err
+    assert cluster.patches == []
 
 
 def test_the_only_pool_needs_no_name(cluster: FakeKubernetes, command: Command) -> None:

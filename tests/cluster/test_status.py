@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from cluster.conftest import Command
 from cluster.fake_kubernetes import KEDA_HOLDS, FakeKubernetes, kubeconfig
-from cluster.objects import FULL, KEDA, PLAIN, PODS
+from cluster.objects import FULL, KEDA, PLAIN, PODS, grouped_learner
 from cluster.pages import circle, served, silent
 from slipstream.cli.clusters.table import age
 from slipstream.cluster.connect import connect
@@ -41,6 +41,18 @@ def test_the_table_reads_well_at_a_hundred_columns(
         "redis 1/1 –",
     ):
         assert line in squeezed, (line, printed)
+
+
+def test_a_learner_that_is_a_group_of_pods_is_one_workload_with_all_of_its_pods(
+    cluster: FakeKubernetes, command: Command, capsys: Output
+) -> None:
+    grouped_learner(cluster.objects)
+    with circle(cluster):
+        assert command("status") == 0
+    printed = capsys.readouterr().out
+    starts = [" ".join(line.split()[:2]) for line in printed.splitlines() if line.startswith("learner")]
+    assert starts == ["learner 1/1", "learner-0 Running", "learner-0-1 Running"]
+    assert "version    12" in printed
 
 
 def test_without_the_learner_the_announced_version_is_shown(

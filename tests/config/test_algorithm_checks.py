@@ -23,7 +23,11 @@ def problems(*overrides: str) -> list[Problem]:
     [
         ([CORRECTED], "algorithm.correction", "counted twice"),
         (["algorithm.objective.kind=pg"], "algorithm.objective", "has no ratio"),
-        (["algorithm.objective.kind=rspo", *FRESH], "algorithm.objective", "is dense"),
+        (
+            ["algorithm.objective.kind=rspo", "learner.minibatches=2", *FRESH],
+            "algorithm.objective",
+            "is dense",
+        ),
         (
             ["algorithm.objective={kind: dppo, divergence: topk_kl, top_k: 100}"],
             "algorithm.objective.top_k",
@@ -86,6 +90,38 @@ def problems(*overrides: str) -> list[Problem]:
             "no anchor",
         ),
         (["algorithm.objective.kind=pg", "learner.epochs=2", *FRESH], "learner.epochs", "pg has no ratio"),
+        (
+            ["algorithm.objective.kind=pg", "learner.minibatches=4", *FRESH],
+            "learner.minibatches",
+            "from the second minibatch on the policy has moved",
+        ),
+        *(
+            (
+                [
+                    f"algorithm.{part}={{}}",
+                    "algorithm.distillation={kind: advantage}",
+                    "algorithm.shaping=null",
+                    "teacher.path=/model",
+                ],
+                "algorithm.distillation.kind",
+                f"got advantage with {part}",
+            )
+            for part in ("clip_cov", "kl_cov")
+        ),
+        *(
+            (
+                [
+                    f"algorithm.preset={preset}",
+                    "algorithm.kl={coefficient: 0.1, placement: reward}",
+                    "algorithm.distillation={kind: reverse}",
+                    "teacher.path=/model",
+                    *FRESH,
+                ],
+                "algorithm.kl.placement",
+                "the policy learns from the teacher alone",
+            )
+            for preset in ("dr_grpo", "ppo")
+        ),
         (["algorithm.preset=dppo_tv", CORRECTED], "algorithm.correction", "always to the rollout policy"),
         (["algorithm.preset=gdpo", "rollout.group_size=1"], "rollout.group_size", "would be 0"),
         (["algorithm.aggregation=seq_len_weighted"], "algorithm.aggregation", "seq_mean_token_sum"),
@@ -214,6 +250,16 @@ def test_what_cannot_be_right_is_an_error(overrides: list[str], key: str, reason
             "algorithm.objective.anchor",
             "every ratio is exactly 1",
         ),
+        (["algorithm.preset=decoupled_ppo"], "algorithm.objective", "its band does nothing"),
+        (
+            [
+                "algorithm.objective={kind: cispo, anchor: batch}",
+                "algorithm.correction={kind: tis}",
+                "algorithm.kl_cov={}",
+            ],
+            "algorithm.kl_cov",
+            "nothing to hold tokens back from",
+        ),
         (["algorithm.entropy={coefficient: 0.01, step: 0.1}"], "algorithm.entropy.step", "without a target"),
         (["algorithm.entropy={coefficient: 0.01, largest: 1}"], "algorithm.entropy.largest", "a target"),
         (["algorithm.shaping={difficulty: {decay: 0.5}}"], "algorithm.shaping.difficulty", "none is on"),
@@ -221,6 +267,7 @@ def test_what_cannot_be_right_is_an_error(overrides: list[str], key: str, reason
             [
                 "algorithm.objective={kind: ppo_clip, anchor: batch}",
                 "algorithm.correction={kind: geometric_rejection, mask_weight: one, cap: 3}",
+                "learner.minibatches=2",
                 *FRESH,
             ],
             "algorithm.correction.geometric_rejection.cap",
@@ -230,6 +277,7 @@ def test_what_cannot_be_right_is_an_error(overrides: list[str], key: str, reason
             [
                 "algorithm.objective={kind: ppo_clip, anchor: batch}",
                 "algorithm.correction={kind: m2po, scope: all, clip_high: 0.9}",
+                "learner.minibatches=2",
                 *FRESH,
             ],
             "algorithm.correction.m2po.clip_high",
@@ -261,7 +309,8 @@ def test_what_is_doubtful_is_a_note(overrides: list[str], key: str, reason: str)
 @pytest.mark.parametrize(
     "overrides",
     [
-        ["algorithm.preset=decoupled_ppo"],
+        ["algorithm.preset=decoupled_ppo", "learner.minibatches=4"],
+        ["algorithm.preset=decoupled_ppo", "learner.epochs=2"],
         ["algorithm.preset=ppo", "learner.epochs=4", "learner.minibatches=4"],
         ["algorithm.advantage={kind: optimal_token}"],
         [*BY_STEP, "algorithm.preset=grpo"],
@@ -276,11 +325,15 @@ def test_what_is_doubtful_is_a_note(overrides: list[str], key: str, reason: str)
         ["algorithm.preset=kl_cov", "algorithm.kl_cov=null"],
         ["algorithm.correction={kind: outlier_tokens}"],
         ["algorithm.preset=dppo_tv", "algorithm.correction={kind: outlier_tokens}"],
-        ["algorithm.preset=decoupled_ppo", "algorithm.correction=[{kind: tis}, {kind: outlier_tokens}]"],
+        [
+            "algorithm.preset=decoupled_ppo",
+            "learner.epochs=2",
+            "algorithm.correction=[{kind: tis}, {kind: outlier_tokens}]",
+        ],
         ["algorithm.preset=sapo"],
         ["algorithm.objective={kind: sapo, tau_pos: 1, tau_neg: 1}"],
         ["algorithm.preset=gspo", *FRESH],
-        ["algorithm.preset=decoupled_gspo"],
+        ["algorithm.preset=decoupled_gspo", "learner.minibatches=4"],
         ["algorithm.objective={kind: gspo, clip_low: null, clip_high: null}"],
         ["algorithm.objective.kind=pg", "staleness.pipeline_depth=0", "staleness.max_staleness=0"],
         ["algorithm.preset=telescope_grpo", "staleness.pipeline_depth=0", "staleness.max_staleness=0"],

@@ -6,6 +6,7 @@ import pytest
 from slipstream.algorithms.spec import Distillation
 from slipstream.config import ConfigError, RunConfig, apply_environment, parse_config
 from slipstream.config.checks import Problem, check_config, fixed_ports
+from slipstream.config.distillation_checks import answer_bytes, question_bytes
 from slipstream.config.load import dump_config
 from slipstream.config.stage_runs import stage_runs
 
@@ -83,6 +84,47 @@ def test_combinations_that_are_wrong_are_refused_with_their_key(
     (problem,) = problems(*overrides, TEACHER)
     assert problem.key == key
     assert reason in f"{problem.reason}; {problem.remedy}"
+
+
+@pytest.mark.parametrize(("kind", "top_k"), [("reverse", 100), ("forward", 1000), ("mixed", 100)])
+def test_more_tokens_than_the_tiny_model_has_are_refused(kind: str, top_k: int) -> None:
+    def found(number: int) -> list[Problem]:
+        distils = f"algorithm.distillation={{kind: {kind}, top_k: {number}}}"
+        return problems(distils, "model={tiny: {}}", TEACHER)
+
+    (problem,) = found(top_k)
+    assert problem.key == "algorithm.distillation.top_k"
+    assert problem.reason == f"is {top_k}, and the model has 99 tokens"
+    assert problem.remedy == "lower it; the default is 16"
+    assert found(99) == []
+
+
+def test_an_answer_of_the_teacher_that_is_no_message_is_refused_with_what_it_takes() -> None:
+    long = ("rollout.group_size=16", "rollout.max_new_tokens=8192", "learner.max_tokens_per_row=10000")
+    run = (*long, "model={path: somewhere}", TEACHER)
+    reverse = "algorithm.distillation={kind: reverse, top_k: 20}"
+    # 16 completions of 8192 tokens of 4 + 160 bytes, and 32 bytes for each completion: 20.5 MiB
+    assert answer_bytes(parse_config({}, [*run, reverse])) == 16 * (8192 * 164 + 32)
+    assert problems(*run, reverse, "rpc.max_message_mib=21") == []
+    (problem,) = problems(*run, reverse, "rpc.max_message_mib=20")
+    assert problem.key == "algorithm.distillation.top_k"
+    assert "a group takes up to 21 MiB between the learner and the teacher" in problem.reason
+    assert "a message holds 20 (rpc.max_message_mib)" in problem.reason
+    assert problem.remedy.endswith("or raise rpc.max_message_mib to 21")
+    # what is longer than a row of training is not asked about
+    short = "learner.max_tokens_per_row=1024"
+    assert answer_bytes(parse_config({}, [*run, reverse, short])) == 16 * (1024 * 164 + 32)
+
+
+def test_a_question_that_is_no_message_is_refused() -> None:
+    long = ("rollout.group_size=64", "rollout.max_new_tokens=20000", "learner.max_tokens_per_row=30000")
+    run = (*long, "model={path: somewhere}", TEACHER, DISTILS)
+    # 64 completions of 20000 tokens of 4 bytes, and a prompt of a few thousand: 5 MiB
+    assert question_bytes(parse_config({}, run)) == 64 * (80_000 + 32) + 120_000
+    (problem,) = problems(*run, "rpc.max_message_mib=4")
+    assert problem.key == "algorithm.distillation"
+    assert problem.remedy.startswith("lower rollout.group_size or rollout.max_new_tokens, or raise")
+    assert problems(*run, "rpc.max_message_mib=5") == []
 
 
 @pytest.mark.parametrize("wrong", ["{kind: reverse, tok_k: 3}", "{kind: sideways}", "{top_k: 3}"])

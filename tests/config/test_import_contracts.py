@@ -16,7 +16,7 @@ EXEMPT = {
     "FastAPI belongs to the verifier and the console": {"verifier"},
     "Verifier, replay and what they stand on need no torch and no transformers": {
         *("cli", "learner", "rollout", "teacher"),
-        *("algorithms", "tokens", "weights"),
+        *("algorithms", "cuda", "tokens", "weights"),
     },
 }
 GENERATED = {"v1"}

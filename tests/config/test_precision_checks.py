@@ -38,11 +38,12 @@ def test_the_remedy_that_the_note_names_leaves_nothing_to_note() -> None:
     remedy = (
         "algorithm.objective={kind: gspo, anchor: batch}",
         "algorithm.correction={kind: tis, level: geometric}",
+        "learner.minibatches=2",
     )
     for model in (BFLOAT16, ("model={path: /model}",)):
         assert notes(*model, "algorithm.preset=gspo", about="band")
         assert not notes(*model, "algorithm.preset=luspo", *remedy, about="band")
-        assert not notes(*model, "algorithm.preset=decoupled_gspo", about="band")
+        assert not notes(*model, "algorithm.preset=decoupled_gspo", *remedy[2:], about="band")
 
 
 def test_float32_wide_bands_and_ratios_of_the_learner_alone_are_not_noted() -> None:
@@ -57,6 +58,21 @@ def test_a_token_level_band_below_the_difference_of_a_token_is_noted() -> None:
     narrow = "algorithm.objective={kind: ppo_clip, clip_low: 0.02, clip_high: 0.02}"
     (note,) = notes(*BFLOAT16, "algorithm.preset=grpo", narrow)
     assert "the log ratio of a token has a mean of -0.0012 and a standard deviation of 0.049" in note.reason
+
+
+def test_the_mask_of_cispo_is_noted_as_the_same_band_of_ppo() -> None:
+    mask = "algorithm.objective={kind: cispo, mask_low: 0.02, mask_high: 0.02}"
+    clip = "algorithm.objective={kind: ppo_clip, clip_low: 0.02, clip_high: 0.02}"
+    (masked,), (clipped,) = notes(*BFLOAT16, mask), notes(*BFLOAT16, "algorithm.preset=grpo", clip)
+    assert masked.reason.partition("has the band")[2] == clipped.reason.partition("has the band")[2]
+    assert "mask_low" in masked.remedy
+
+
+def test_a_band_for_outlier_tokens_counts_that_one_token_drops_its_sequence() -> None:
+    (note,) = notes(*BFLOAT16, "algorithm.correction={kind: outlier_tokens, low: 0.9, high: 1.1}")
+    one = sum(outside(0.9, 1.1, -MISMATCH / 2, MISMATCH**0.5))
+    assert f"{100 * (1 - (1 - one) ** 512):.0f} % of the tokens have no gradient" in note.reason
+    assert not notes(*BFLOAT16, "algorithm.correction={kind: outlier_tokens}")
 
 
 def test_a_band_that_drops_whatever_the_sign_counts_both_ends_for_either() -> None:

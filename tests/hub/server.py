@@ -7,6 +7,7 @@ can be cut in the middle; Range and ETag are those of the real one.
 import hashlib
 import json
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Iterator
@@ -55,12 +56,14 @@ class Hub:
 
 
 @contextmanager
-def serving(folder: Path) -> Iterator[Hub]:
+def serving(folder: Path, *, tls: ssl.SSLContext | None = None) -> Iterator[Hub]:
     """Serve until the context ends."""
     hub = Hub(folder=folder)
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (Handler,), {"hub": hub}))
     server.daemon_threads = True
-    hub.address = f"http://127.0.0.1:{server.server_address[1]}"
+    hub.address = f"{'https' if tls else 'http'}://127.0.0.1:{server.server_address[1]}"
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:

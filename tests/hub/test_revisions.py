@@ -62,7 +62,8 @@ def test_a_missing_package_is_said_before_the_hub_is_asked(monkeypatch: pytest.M
     data = {"kind": "hub", "id": "org/sums"}
     for config in (parse_config({"data": data}), staged()):
         with pytest.raises(
-            UsageError, match=r"datasets is not installed: pip install 'slipstream\[datasets\]'"
+            UsageError,
+            match=r"datasets is not installed: pip install '\.\[datasets\]' in a clone of Slipstream",
         ):
             pinned(config)
 

@@ -39,7 +39,6 @@ from slipstream.replay.__main__ import shaping_of
 from slipstream.rollout.clients import ReplayClient as RolloutReplayClient
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.server import start_server
-from slipstream.telemetry.metrics import Metrics
 from slipstream.types import Ledger
 from slipstream.v1.learner_pb2_grpc import add_FleetServicer_to_server
 
@@ -113,7 +112,7 @@ async def _learner(
     config: RunConfig, loaded: Loaded, actors: Policy, replay_address: str, script: Script
 ) -> AsyncIterator[Loop]:
     """A learner with its fleet of one; the context is entered when it has ended."""
-    metrics, log, weights = Metrics(), script.log, asyncio.Lock()
+    metrics, log, weights = script.metrics, script.log, asyncio.Lock()
     fleet = Fleet(model_fingerprint=FINGERPRINT, backend="gloo", metrics=metrics, log=log)
     server = await start_server(
         "127.0.0.1:0", lambda s: add_FleetServicer_to_server(fleet, s), config=RpcConfig()

@@ -193,6 +193,7 @@ def step_result(
         staleness_histogram={"0": 5, "1": 5},
         staleness_counts={0: 5, 1: 5},
         ratio_counts={1.0: 10},
+        model_flops=3000.0,
     )
 
 

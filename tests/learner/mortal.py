@@ -7,6 +7,7 @@ from typing import Any
 
 from learner.fakes import Events, silent_log
 from slipstream.telemetry.logs import Log
+from slipstream.telemetry.metrics import Metrics
 from slipstream.types import Group
 
 
@@ -25,6 +26,7 @@ class Script:
     events: Events = field(default_factory=Events)
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     log: Log = field(default_factory=silent_log)
+    metrics: Metrics = field(default_factory=Metrics)
     killed: bool = False
 
     async def call(self, what: str, call: Callable[[], Awaitable[Any]]) -> Any:

@@ -19,7 +19,7 @@ from slipstream.learner.policy.loading import load_policy
 from slipstream.learner.policy.model import Policy, whole
 from slipstream.learner.policy.reference import load_reference
 from slipstream.learner.ranks.ranks import Alone, RankLost, TorchRanks, started_by_torchrun
-from slipstream.learner.ranks.sharding import checkpoint_activations, shard
+from slipstream.learner.ranks.sharding import checkpoint_activations
 from slipstream.learner.training.critic import load_critic
 from slipstream.learner.training.state import collect, restore
 from slipstream.learner.training.step import TrainingStep
@@ -93,15 +93,11 @@ def make(config: RunConfig, ranks: Alone | TorchRanks) -> TrainingStep:
     """As the learner pod makes it."""
     source = config.model.directory()
     dtype = getattr(torch, config.model.dtype)
-    policy = load_policy(source, source=source, device=CPU, dtype=dtype)
-    reference = load_reference(config, device=CPU, dtype=dtype)
+    mesh = ranks.mesh if isinstance(ranks, TorchRanks) else None
+    policy = load_policy(source, source=source, device=CPU, dtype=dtype, mesh=mesh)
+    reference = load_reference(config, device=CPU, dtype=dtype, mesh=mesh)
     if config.learner.activation_checkpointing:
         checkpoint_activations(policy.model)
-    mesh = ranks.mesh if isinstance(ranks, TorchRanks) else None
-    if mesh is not None:
-        shard(policy.packed, mesh, dtype=policy.dtype)
-        if reference is not None:
-            shard(reference.policy.packed, mesh, dtype=policy.dtype)
     critic = load_critic(config, policy, mesh)
     return TrainingStep(policy, config, reference=reference, critic=critic, ranks=ranks)
 
@@ -119,7 +115,8 @@ def gradient(training: TrainingStep, batch: list[Group], version: int = 0) -> di
                 found[f"critic/{name}"] = whole(parameter.grad).clone()
 
     result = training.train(batch, version=version, update=look)
-    found["loss"] = torch.tensor([result.loss, result.gradient_norm, float(result.tokens)])
+    numbers = [result.loss, result.gradient_norm, float(result.tokens), result.model_flops]
+    found["loss"] = torch.tensor(numbers)
     metrics = {name: value for name, value in result.metrics.items() if value == value}
     found["metrics"] = torch.tensor([metrics[name] for name in sorted(metrics)])
     return found

@@ -252,6 +252,30 @@ def test_kl_cov_holds_the_tokens_of_the_largest_covariance() -> None:
     assert held.tolist() == [0]
 
 
+def test_kl_cov_holds_its_share_and_no_more_where_covariances_are_equal() -> None:
+    # cov 1, 0, -1, -1, 0, 1: of the two largest one is drawn
+    loss = resolve_loss({"preset": "kl_cov", "kl_cov": {"share": 0.17}})
+    logprobs, advantages = [-1.0, -2.0, -3.0, -1.0, -2.0, -3.0], [1.0, -1.0]
+    found = [chosen(loss, logprobs, advantages, seed=seed).held_T for seed in range(20)]
+    held = [tuple(held_T.nonzero().flatten().tolist()) for held_T in found if held_T is not None]
+    assert len(held) == 20
+    assert set(held) == {(0,), (5,)}
+
+
+@pytest.mark.parametrize("advantages", [[0.0, 0.0], [0.3, 0.3]])
+def test_kl_cov_holds_nothing_where_all_advantages_are_equal(advantages: list[float]) -> None:
+    loss = resolve_loss({"preset": "kl_cov", "kl_cov": {"share": 0.34}})
+    held_T = chosen(loss, [-1.0, -2.0, -3.0, -1.5, -2.5, -3.5], advantages).held_T
+    assert held_T is not None
+    assert not held_T.any()
+
+
+def test_a_batch_of_equal_rewards_moves_no_weight_under_kl_cov(new_policy: Callable[[], Policy]) -> None:
+    config = configured(objective={"kind": "is"}, kl_cov={}, shaping=None)
+    equal = group(completion((5, 6, 7)), completion((8, 9)))
+    assert train(TrainingStep(new_policy(), config), equal).gradient_norm == 0.0
+
+
 def test_clip_cov_drops_at_most_its_share_of_the_tokens_between_its_bounds() -> None:
     logprobs, advantages = [-1.0, -2.0, -3.0, -1.0, -2.0, -3.0], [1.0, -1.0]  # cov 1, 0, -1, -1, 0, 1
     loss = resolve_loss({"preset": "clip_cov", "clip_cov": {"share": 0.2, "low": 0.5, "high": 2.0}})

@@ -1,90 +1,150 @@
-"""What runs on a GPU computes what it computes on a CPU."""
+"""Who is told to use CUDA does so, or ends with what is wrong; nobody computes on CPUs instead."""
 
-import warnings
+import asyncio
+import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from learner.fakes import config_with, contrast
-from slipstream.algorithms import policy_loss
-from slipstream.config import TinyModel
-from slipstream.config.architecture import LogitTransform
-from slipstream.learner.policy.loading import load_policy
-from slipstream.learner.policy.logprobs import selected_logprobs
+from slipstream.cli.checks.machine import check_machine
+from slipstream.config import RunConfig, TeacherConfig, TinyModel, parse_config
+from slipstream.config.checks import check_config
+from slipstream.config.rewards import RewardModelConfig
+from slipstream.cuda import require_cuda, why_not
+from slipstream.learner.policy.loading import pick_device
 from slipstream.learner.policy.tiny import make_tiny_model
-from slipstream.learner.training.step import TrainingStep
-from slipstream.weights.transfer import checksum
+from slipstream.rollout.vllm_arguments import set_environment
+from slipstream.teacher.model import load_teacher
+from slipstream.telemetry.logs import Log
+from slipstream.telemetry.metrics import Metrics
+from slipstream.verifier.rewards.models import reward_model
+from slipstream.verifier.surroundings import Surroundings
+from slipstream.verifier.workers.worker import Unprepared
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
-
-
-def test_a_step_has_the_loss_and_gradient_norm_that_it_has_on_a_cpu(tmp_path: Path) -> None:
-    make_tiny_model(TinyModel(layers=2, width=64, heads=2), tmp_path, seed=0)
-    results = []
-    for name in ("cpu", "cuda"):
-        policy = load_policy(tmp_path, source=tmp_path, device=torch.device(name), dtype=torch.float32)
-        results.append(TrainingStep(policy, config_with()).train([contrast()], version=0))
-    assert results[1].loss == pytest.approx(results[0].loss, abs=1e-4)
-    assert results[1].gradient_norm == pytest.approx(results[0].gradient_norm, rel=1e-3)
+without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has what is to be missing")
+MODEL_REWARD = "rewards=[{name: reward_model, path: /models/reward}]"
 
 
-def test_a_checksum_does_not_depend_on_the_device() -> None:
-    words = torch.randint(-(2**62), 2**62, (3_000_000,), generator=torch.Generator().manual_seed(0))
-    assert checksum(words) == checksum(words.cuda())
+def fails(message: str) -> Callable[[], None]:
+    """A start of CUDA that says this."""
+
+    def start() -> None:
+        raise RuntimeError(message)
+
+    return start
 
 
-@pytest.mark.parametrize("transform", [LogitTransform(), LogitTransform(scale=0.7, soft_cap=3.0)])
-@pytest.mark.parametrize("with_entropy", [False, True])
-@pytest.mark.parametrize("frozen", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_compiled_logprobs_and_gradients_are_those_of_a_cpu(
-    with_entropy: bool, frozen: bool, dtype: torch.dtype, transform: LogitTransform
+@pytest.mark.parametrize(
+    ("cuda", "start", "reason"),
+    [
+        (None, fails("not asked"), "torch 2 is a build without CUDA"),
+        (
+            "13.0",
+            fails("Found no NVIDIA driver on your system. Please check."),
+            "torch 2 for CUDA 13.0 says: Found no NVIDIA driver on your system",
+        ),
+        (
+            "13.0",
+            fails("The NVIDIA driver on your system is too old (found version 12080). Please update."),
+            "torch 2 for CUDA 13.0 says: The NVIDIA driver on your system is too old (found version 12080)",
+        ),
+        ("13.0", lambda: None, "torch 2 for CUDA 13.0 finds none"),
+    ],
+)
+def test_the_reason_is_that_of_the_driver(cuda: str | None, start: Callable[[], None], reason: str) -> None:
+    assert why_not("torch 2", cuda=cuda, start=start) == reason
+
+
+@without_gpu
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("learner.device", "learner.gpu.count"),
+        ("rollout.device", "gpu.count of the rollout's pool"),
+        ("teacher.device", "teacher.gpu.count"),
+        ("verifier.device", "verifier.gpu.count"),
+    ],
+)
+def test_the_error_names_the_key_the_driver_and_the_value_of_the_chart(key: str, value: str) -> None:
+    with pytest.raises(ValueError, match=f"^{key} is cuda, and no GPU can be used: torch ") as raised:
+        require_cuda(key)
+    assert "580 or newer" in str(raised.value)
+    assert str(raised.value).endswith(f"set {key} to auto, and {value} of the chart to 0")
+
+
+@without_gpu
+def test_a_learner_that_is_told_to_use_cuda_does_not_take_a_cpu() -> None:
+    assert pick_device("auto") == torch.device("cpu")
+    with pytest.raises(ValueError, match=r"learner\.device is cuda, and no GPU can be used"):
+        pick_device("cuda")
+
+
+@without_gpu
+def test_an_engine_that_is_told_to_use_cuda_does_not_take_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    assert set_environment(run()) is False
+    with pytest.raises(ValueError, match=r"rollout\.device is cuda, and no GPU can be used"):
+        set_environment(run("rollout.device=cuda"))
+
+
+@without_gpu
+def test_a_teacher_that_is_told_to_use_cuda_does_not_take_a_cpu(tmp_path: Path) -> None:
+    make_tiny_model(TinyModel(layers=1, width=32, heads=1), tmp_path, seed=0)
+    with pytest.raises(ValueError, match=r"teacher\.device is cuda, and no GPU can be used"):
+        load_teacher(TeacherConfig(path=tmp_path, device="cuda"))
+
+
+@without_gpu
+@pytest.mark.parametrize(
+    ("of_the_verifier", "of_the_reward"), [("cuda", "auto"), ("auto", "cuda"), ("auto", "cuda:0")]
+)
+def test_a_verifier_that_is_told_to_use_cuda_does_not_start_on_a_cpu(
+    tmp_path: Path, of_the_verifier: str, of_the_reward: str
 ) -> None:
-    generator = torch.Generator().manual_seed(0)
-    hidden = torch.randn(300, 64, generator=generator).to(dtype)
-    head = (torch.randn(5000, 64, generator=generator) / 4).to(dtype)
-    targets = torch.randint(0, 5000, (300,), generator=generator)
-    results = []
-    for device in ("cpu", "cuda"):
-        leaves = [hidden.to(device).requires_grad_(), head.to(device).requires_grad_(not frozen)]
-        found = selected_logprobs(
-            *leaves,
-            targets.to(device),
-            transform=transform,
-            temperature=0.7,
-            chunk=999,
-            entropy_gradient=with_entropy,
-        )
-        loss = (found.logprobs_T * torch.linspace(-1, 1, 300, device=device)).sum() + found.entropy_T.sum()
-        wanted = [leaf for leaf in leaves if leaf.requires_grad]
-        all_of = [found.logprobs_T, found.entropy_T, *torch.autograd.grad(loss, wanted)]
-        results.append([tensor.detach().cpu().float() for tensor in all_of])
-    for cpu, cuda in zip(*results, strict=True):
-        torch.testing.assert_close(cuda, cpu, atol=1e-4, rtol=1e-2 if dtype is torch.bfloat16 else 1e-4)
+    make_tiny_model(TinyModel(layers=1, width=32, heads=1), tmp_path, seed=0)
+    config = run(f"verifier.device={of_the_verifier}").verifier
+    surroundings = Surroundings.make(config, metrics=Metrics(), log=Log(pod="v", level="error"))
+    reward = RewardModelConfig(name="r", path=tmp_path, device=of_the_reward)
+
+    async def start() -> None:
+        made = reward_model(reward, surroundings)
+        try:
+            for begin in surroundings.starting:
+                await begin()
+        finally:
+            await made.close()
+
+    with pytest.raises(Unprepared, match="is cuda, and no GPU can be used"):
+        asyncio.run(start())
 
 
-@pytest.mark.parametrize("preset", ["dapo", "m2po", "vespo"])
-def test_the_host_waits_five_times_at_most_in_a_loss(preset: str) -> None:
-    size = 100_000
-    source = torch.Generator().manual_seed(0)
-    logprobs = [-torch.rand(size, generator=source).cuda() for _ in range(3)]
-    row: dict[str, Any] = {
-        "logprobs": logprobs[0].requires_grad_(),
-        "rollout_logprobs": logprobs[1],
-        "old_logprobs": logprobs[2],
-        "advantages": torch.randn(400, generator=source).cuda(),
-        "mask": (torch.rand(size, generator=source) < 0.9).cuda(),
-        "sequence_ids": (torch.arange(size) * 400 // size).cuda(),
-        "staleness": torch.randint(0, 9, (size,), generator=source).cuda(),
-    }
-    policy_loss({"preset": preset}, **row).loss.backward()  # what is set up once
-    torch.cuda.set_sync_debug_mode("warn")
-    try:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            policy_loss({"preset": preset}, **row).loss.backward()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-    waits = [str(one.message) for one in caught if "synchronizing" in str(one.message)]
-    assert 1 <= len(waits) <= 5, waits
+@without_gpu
+@pytest.mark.parametrize(
+    ("overrides", "keys"),
+    [
+        ((), []),
+        (("learner.device=cuda",), ["learner.device"]),
+        (("rollout.device=cuda",), ["rollout.device"]),
+        (("verifier.device=cuda",), []),  # without a model there is nothing to compute
+        (("verifier.device=cuda", MODEL_REWARD), ["verifier.device"]),
+        ((MODEL_REWARD, "rewards.0.device=cuda"), ["rewards.0.device"]),
+        (("teacher.device=cuda",), []),
+        (("teacher.device=cuda", "algorithm.distillation={}"), ["teacher.device"]),
+    ],
+)
+def test_a_run_on_this_machine_is_refused_before_it_starts(
+    overrides: tuple[str, ...], keys: list[str]
+) -> None:
+    problems = check_machine(run(*overrides), gpus="error")
+    assert [problem.key for problem in problems if "has no GPU" in problem.reason] == keys
+    assert all(problem.severity == "error" for problem in problems)
+
+
+def test_the_emulated_engine_uses_no_gpu() -> None:
+    keys = [problem.key for problem in check_config(run("rollout.engine=emulated", "rollout.device=cuda"))]
+    assert "rollout.device" in keys
+
+
+def run(*overrides: str) -> RunConfig:
+    return parse_config({}, overrides)

@@ -93,6 +93,11 @@ def content(checkpoint: Path) -> dict[str, bytes]:
     return {str(path.relative_to(checkpoint)): path.read_bytes() for path in checkpoint.rglob("*.*")}
 
 
+def shown(script: Script, name: str) -> float | None:
+    """A metric of the learner."""
+    return script.metrics.registry.get_sample_value(f"slipstream_{name}")
+
+
 @pytest.mark.parametrize("make_trouble", [FullDisk, FolderAway])
 def test_a_checkpoint_that_cannot_be_written_keeps_the_run_going_until_the_next_can(
     tiny_dir: Path, redis_url: str, tmp_path: Path, make_trouble: Callable[[Path], FullDisk | FolderAway]
@@ -108,9 +113,13 @@ def test_a_checkpoint_that_cannot_be_written_keeps_the_run_going_until_the_next_
     async def end(script: Script) -> None:
         await until(lambda: NOT_WRITTEN in said(script.log))
         trouble.end()
+        assert (shown(script, "checkpoint_failures_total"), shown(script, "checkpoint_version")) == (1, 2)
         assert [path.name for path in root.iterdir()] == ["step_00000002"]
 
-    script = Script(at={"after announce 3": begin, "after announce 5": end})
+    async def look(script: Script) -> None:
+        assert (shown(script, "checkpoint_failures_total"), shown(script, "checkpoint_version")) == (0, 0)
+
+    script = Script(at={"after announce 1": look, "after announce 3": begin, "after announce 5": end})
     try:
         ended = session(configured(tiny_dir, tmp_path / "run", preset="grpo"), redis_url, script)
     finally:
@@ -124,6 +133,7 @@ def test_a_checkpoint_that_cannot_be_written_keeps_the_run_going_until_the_next_
         "confirm_checkpoint 6",
     ]
     assert content(root / "step_00000002") == before
+    assert (shown(script, "checkpoint_failures_total"), shown(script, "checkpoint_version")) == (1, 6)
     newest = latest_checkpoint(root)
     assert newest is not None
     assert read_state(newest).version == 6

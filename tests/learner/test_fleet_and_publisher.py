@@ -1,9 +1,12 @@
 """Versions reach the fleet whole or not at all, over real gRPC and real gloo groups."""
 
 import asyncio
+import threading
 import time
 from contextlib import suppress
+from datetime import timedelta
 from functools import partial
+from typing import Any
 
 import grpc
 import pytest
@@ -11,12 +14,16 @@ import torch
 from learner.fakes import said
 from learner.worker import TIMEOUT, Learner, Worker, play, until
 from slipstream.config import RpcConfig
+from slipstream.learner.broadcast import publisher
 from slipstream.learner.broadcast.publisher import catch_up
 from slipstream.learner.policy.model import Policy
 from slipstream.rpc.channel import open_channel
+from slipstream.rpc.errors import Stuck
 from slipstream.v1 import learner_pb2 as pb
 from slipstream.v1.learner_pb2_grpc import FleetStub
 from slipstream.weights.entrance import NotAdmitted, enter
+from slipstream.weights.group import Rendezvous, WeightGroup, form_group
+from slipstream.weights.last_deadline import LAST
 
 LATE = 60.0
 
@@ -162,6 +169,36 @@ def test_a_worker_that_says_nothing_is_dropped_at_the_deadline(policy: Policy) -
     play(policy, scene)
 
 
+def test_a_collective_that_blocks_for_ever_ends_the_publication_by_its_last_deadline(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with NCCL, the timeout of the broadcast itself does not end it: here it is an hour."""
+
+    def without_timeout(rendezvous: Rendezvous, **how: Any) -> WeightGroup:
+        group = form_group(rendezvous, **how)
+        group._timeout = timedelta(hours=1)
+        formed.append(group)
+        return group
+
+    async def scene(learner: Learner) -> None:
+        stuck = Worker("stuck", faults=("stuck_in_the_middle",))
+        await learner.join(stuck)
+        started = time.monotonic()
+        try:
+            with pytest.raises(Stuck, match=r"the broadcast of version 1 made no progress for 4 s"):
+                await learner.publish(1)
+            assert LAST * TIMEOUT <= time.monotonic() - started < 4 * TIMEOUT
+            blocked = [thread for thread in threading.enumerate() if "broadcast" in thread.name]
+            assert blocked, "the call had come back by itself"
+        finally:
+            stuck.released.set()
+            formed.pop().close()
+
+    formed: list[WeightGroup] = []
+    monkeypatch.setattr(publisher, "form_group", without_timeout)
+    play(policy, scene)
+
+
 def test_a_survivor_whose_own_wait_ends_after_the_learners_is_kept(policy: Policy) -> None:
     async def scene(learner: Learner) -> None:
         survivor, mortal = Worker("a", faults=("slow_to_pause",)), Worker("b", faults=("die_at_begin",))
@@ -212,19 +249,26 @@ def test_failures_that_are_not_in_a_row_do_not_add_up(policy: Policy) -> None:
 @pytest.mark.parametrize(
     ("join", "says"),
     [
-        ({"model_fingerprint": "another"}, "has model another, the learner the-model"),
-        ({"backend": "nccl"}, "has backend nccl, the learner gloo"),
+        (
+            {"model_fingerprint": "another"},
+            "has model another, the learner the-model; give both the same model directory",
+        ),
+        ({"backend": "gloo"}, "has backend gloo, the learner nccl; give both the same kind of device"),
+        (
+            {"nccl_version": "2.30.7"},
+            "has NCCL 2.30.7, the learner 2.29.7; two versions of NCCL do not form a group: build both",
+        ),
     ],
 )
-def test_a_worker_with_another_model_or_backend_is_refused_with_what_to_change(
+def test_a_worker_with_another_model_backend_or_nccl_is_refused_with_what_to_change(
     policy: Policy, join: dict[str, str], says: str
 ) -> None:
     async def scene(learner: Learner) -> None:
+        learner.fleet._backend, learner.fleet._nccl_version = "nccl", "2.29.7"
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await Worker("w", **join).run(learner.address)
+            await Worker("w", **{"backend": "nccl", "nccl_version": "2.29.7"} | join).run(learner.address)
         assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
         assert says in str(caught.value.details())
-        assert "same model directory and the same kind of device" in str(caught.value.details())
         assert learner.fleet.members() == []
 
     play(policy, scene)

@@ -322,10 +322,34 @@ def test_no_batch_within_the_deadline_is_an_error_that_says_what_the_workers_did
     policy: Policy, tmp_path: Path
 ) -> None:
     scene = Scene(policy, tmp_path, "learner.sample_timeout_seconds=0.1", batches=1)
-    said = r"no batch of 2 groups within 0.1 s .*3 groups were handed in; .*are rollout workers running\?"
+    said = (
+        r"no batch of 2 groups within 0.1 s \(learner.sample_timeout_seconds\): .*3 groups were handed in; "
+        r".*are rollout workers running\?"
+    )
     with pytest.raises(Starved, match=said):
         scene.run()
     assert scene.done[-2:] == ["announce 1", "confirm 1"]
+
+
+def test_the_first_batch_has_the_time_of_an_engines_start_too(policy: Policy, tmp_path: Path) -> None:
+    waits = ("learner.sample_timeout_seconds=0.1", "rollout.start_timeout_seconds=30")
+    scene = Scene(policy, tmp_path, *waits, "learner.steps=1", batches=0)
+
+    async def run() -> None:
+        running = asyncio.create_task(scene.loop.run(scene.stop))
+        await asyncio.sleep(0.5)
+        scene.replay.left = 1
+        await asyncio.wait_for(running, 10)
+
+    asyncio.run(run())
+    assert scene.loop.version == 1
+
+
+def test_a_first_batch_that_does_not_come_names_both_bounds(policy: Policy, tmp_path: Path) -> None:
+    waits = ("learner.sample_timeout_seconds=0.1", "rollout.start_timeout_seconds=0.2")
+    said = r"within 0\.3\d* s \(learner.sample_timeout_seconds \+ rollout.start_timeout_seconds\)"
+    with pytest.raises(Starved, match=said):
+        Scene(policy, tmp_path, *waits, batches=0).run()
 
 
 def test_the_deadline_for_a_batch_does_not_run_while_the_last_one_is_trained(

@@ -71,6 +71,24 @@ def test_fresh_adapters_change_no_logprob(new_policy: Callable[[], Policy]) -> N
     assert (logprobs(adapted(new_policy(), move=0.1)) - before).abs().max() > 0.01
 
 
+def test_adapters_on_experts_are_refused(moe_dir: Path) -> None:
+    with pytest.raises(ValueError, match=r"adapters on experts \(model.layers.0.mlp.experts.*q_proj"):
+        load_trained(run_config(moe_dir), device=CPU)
+    policy = load_trained(run_config(moe_dir, "learner.lora.target_modules=[q_proj, o_proj]"), device=CPU)
+    assert all("base_layer" not in name for name, _ in policy.whole_model())
+
+
+def test_a_base_in_bfloat16_keeps_the_frequencies_of_its_positions_in_float32(tiny_dir: Path) -> None:
+    policy = load_trained(run_config(tiny_dir, "model.dtype=bfloat16"), device=CPU)
+    whole = load_policy(tiny_dir, source=tiny_dir, device=CPU, dtype=torch.float32)
+    buffers = dict(whole.model.named_buffers())
+    found = dict(policy.model.named_buffers())
+    assert buffers
+    for name, expected in buffers.items():
+        assert found[name].dtype is torch.float32
+        assert torch.equal(found[name], expected)
+
+
 def test_every_linear_layer_but_the_head_is_adapted_unless_some_are_named(
     new_policy: Callable[[], Policy],
 ) -> None:

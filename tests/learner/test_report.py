@@ -53,7 +53,8 @@ def strict_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def test_a_step_row_has_every_key_that_the_command_shows_and_sums_up(tmp_path: Path) -> None:
-    report = Report(tmp_path, Metrics())
+    metrics = Metrics()
+    report = Report(tmp_path, metrics)
     row = write_step(report, [contrast(version=4), contrast(version=3)])
     shown = columns(row, read_history(tmp_path / "metrics.jsonl"), steps=10)
     assert shown == {
@@ -74,6 +75,11 @@ def test_a_step_row_has_every_key_that_the_command_shows_and_sums_up(tmp_path: P
     report.evaluation(5, EVALUATION)
     (_, evaluated) = read_history(tmp_path / "metrics.jsonl").evaluations.values()
     assert (evaluated["accuracy"], evaluated["best_of_n"], evaluated["majority"]) == (0.75, 0.9, 0.8)
+    nothing = replace(EVALUATION, completions=0, accuracy=None, best_of_n=None, majority=None)
+    report.evaluation(7, nothing)
+    unscored = read_history(tmp_path / "metrics.jsonl").evaluations[7]
+    assert unscored["accuracy"] is None
+    assert metrics.registry.get_sample_value("slipstream_held_out_accuracy") == 0.75
     report.event("finished", step=5, loop_seconds=10.0, idle_seconds=2.0)
     summary = summarize(read_history(tmp_path / "metrics.jsonl"), ledger=None, orphans=0, interrupted=False)
     expected = {
@@ -184,6 +190,7 @@ def test_the_metrics_of_a_step_are_those_of_its_row(tmp_path: Path) -> None:
         'slipstream_clipped_tokens_total{side="low",sign="negative",staleness="1"} 1.0',
         'slipstream_clipped_tokens_total{side="high",sign="positive",staleness="1"} 3.0',
         'slipstream_reward_mean{reward="exact_match"} 0.5',
+        "slipstream_model_flops_total 3000.0",
         'slipstream_step_seconds_sum{phase="train"} 2.5',
         'slipstream_completion_tokens_sum{kind="trained"} 5.0',
         'slipstream_completion_tokens_count{kind="trained"} 2.0',

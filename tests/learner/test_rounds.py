@@ -213,8 +213,15 @@ def test_a_stop_while_sampling_or_learning_gives_the_round_up(
 
 
 def test_a_round_without_groups_starves_at_its_deadline(policy: Policy, tmp_path: Path) -> None:
-    with pytest.raises(Starved, match=r"no 8 groups within 0.05 s"):
+    with pytest.raises(Starved, match=r"no 8 groups within 0.05 s \(learner.sample_timeout_seconds\)"):
         Scene(policy, tmp_path, "learner.sample_timeout_seconds=0.05", groups=32).run()
+
+
+def test_a_first_round_has_the_time_of_an_engines_start_too(policy: Policy, tmp_path: Path) -> None:
+    waits = ("learner.sample_timeout_seconds=0.05", "rollout.start_timeout_seconds=0.25")
+    said = r"within 0.3 s \(learner.sample_timeout_seconds \+ rollout.start_timeout_seconds\)"
+    with pytest.raises(Starved, match=said):
+        Scene(policy, tmp_path, *waits, groups=0).run()
 
 
 def test_a_round_that_keeps_nothing_ends_the_stage_and_changes_nothing(

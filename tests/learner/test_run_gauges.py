@@ -4,11 +4,12 @@ import asyncio
 import time
 from pathlib import Path
 
+import torch
 from learner.fakes import config_with
 from learner.test_loop import Scene
 from learner.worker import Learner, Worker, play
 from slipstream.learner.policy.model import Policy
-from slipstream.learner.run_gauges import show_run
+from slipstream.learner.run_gauges import show_peak, show_run
 from slipstream.telemetry.metrics import Metrics
 
 
@@ -22,10 +23,33 @@ def test_the_bounds_and_the_objective_are_those_of_the_run() -> None:
     assert value(metrics, "bound", what="max_staleness") == 7
     assert value(metrics, "bound", what="pipeline_depth") == 3
     assert value(metrics, "bound", what="groups_per_step") == 2
+    every = config_with().learner.checkpoint.every_steps
+    assert value(metrics, "bound", what="checkpoint_steps") == every
     objective = config_with().algorithm.resolved_objective().kind
     assert value(metrics, "objective_info", objective=objective) == 1
     assert value(metrics, "run_finished") == 0
     assert abs(time.time() - (value(metrics, "last_step_timestamp_seconds") or 0)) < 5
+
+
+def test_the_peak_is_that_of_all_ranks_and_is_not_shown_where_it_is_not_known() -> None:
+    metrics = Metrics()
+    show_peak(config_with(), torch.device("cpu"), metrics, ranks=2)
+    assert value(metrics, "peak_flops") is None
+    show_peak(config_with("learner.peak_tflops=3"), torch.device("cpu"), metrics, ranks=2)
+    assert value(metrics, "peak_flops") == 6e12
+
+
+def test_a_publication_counts_the_bytes_of_the_weights_once(policy: Policy) -> None:
+    async def scene(learner: Learner) -> None:
+        assert value(learner.metrics, "publish_bytes_total") == 0
+        first, second = Worker("first"), Worker("second")
+        await learner.join(first)
+        await learner.join(second)
+        await learner.publish(1)
+        sent = sum(tensor.nbytes for tensor in second.weights.values())
+        assert value(learner.metrics, "publish_bytes_total") == sent > 0
+
+    play(policy, scene)
 
 
 def test_a_finished_run_says_so_and_when_its_last_step_was(policy: Policy, tmp_path: Path) -> None:

@@ -57,6 +57,24 @@ def test_each_token_trains_with_the_advantage_of_its_step(new_policy: Callable[[
     assert result.gradient_norm > 0
 
 
+@pytest.mark.parametrize("row", [16, 64])
+def test_equal_answers_share_the_advantages_of_their_steps(
+    new_policy: Callable[[], Policy], row: int
+) -> None:
+    # Rewards 1, 0 | 1, 0 | 3: mean 1, std sqrt(6 / 5); the sums of what is left are -z, -z | -z, -z | 2z, and
+    # an answer that is there twice trains with half of them.
+    twin = by_step((5, 6, 7), (2, 1.0), (3, 0.0))
+    groups = [group(twin, twin, by_step((8, 9), (2, 3.0)))]
+    z = 1 / math.sqrt(6 / 5)
+    shaping = {"duplicates": "share"}
+    config = configured(f"learner.max_tokens_per_row={row}", advantage=GRPO, shaping=shaping)
+    training = TrainingStep(new_policy(), config)
+    advantages = [-z / 2, -z / 2, -z / 2, -z / 2, -z / 2, -z / 2, 2 * z, 2 * z]
+    expected = expected_loss(training, groups, advantages)
+    assert abs(expected) > 0.01
+    assert training.train(groups, version=0).loss == pytest.approx(expected, rel=1e-4)
+
+
 def expected_loss(training: TrainingStep, groups: list[Group], advantages: list[float]) -> float:
     """That of the importance-weighted objective over the mean of all tokens, by a forward pass an answer."""
     lengths = iter(advantages)

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from learner.fakes import completion, config_with, contrast, group
 from slipstream.algorithms.spec import Distillation
-from slipstream.config import parse_config
+from slipstream.config import RpcConfig, parse_config
 from slipstream.config.load import given_tree
 from slipstream.learner.teacher import TeacherClient, UnfitTeacher
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.errors import Unreachable
+from slipstream.teacher.fingerprint import weights_fingerprint
 from slipstream.teacher.model import Passage
 from slipstream.telemetry.metrics import Metrics
 from slipstream.types import Group, TeacherLogprobs
@@ -109,8 +110,28 @@ def test_a_teacher_that_stays_away_is_unreachable(directory: Path) -> None:
             pass
         await taught(address, directory, [contrast()], patience_seconds=0.5)
 
-    with pytest.raises(Unreachable, match=r"teacher: gave up after 0\.5 s"):
+    with pytest.raises(Unreachable, match=r"teacher: gave up after 0\.5 s") as gone:
         asyncio.run(once())
+    for remedy in ("log of the teacher", "teacher.address", "raise teacher.patience_seconds (0.5)"):
+        assert remedy in str(gone.value)
+
+
+def test_an_answer_that_no_message_holds_is_asked_for_once(directory: Path) -> None:
+    read: list[int] = []
+
+    def answer_five_mebibytes(passages: Sequence[Passage]) -> list[TeacherLogprobs]:
+        read.append(len(passages))
+        return [TeacherLogprobs(logprobs=bytes(5 * 2**20)) for _ in passages]
+
+    async def once() -> None:
+        small = RpcConfig(max_message_mib=4)
+        async with serve(directory, read=answer_five_mebibytes, rpc=small) as address:
+            await taught(address, directory, [group(completion((5,)))], kind="reverse")
+
+    with pytest.raises(UnfitTeacher, match=r"larger than max .*raise rpc\.max_message_mib") as refused:
+        asyncio.run(once())
+    assert "algorithm.distillation.top_k" in str(refused.value)
+    assert read == [1]
 
 
 def test_a_teacher_with_another_vocabulary_ends_it_at_once(directory: Path, tmp_path: Path) -> None:
@@ -143,6 +164,35 @@ def test_no_more_groups_are_asked_about_than_configured(directory: Path) -> None
     found = asyncio.run(once(12))  # and those who are refused come again
     assert all(c.teacher is not None for g in found for c in g.completions)
     assert (refused() or 0) > 0
+
+
+def taught_by_two(first: Path, second: Path) -> list[Group]:
+    """What teachers with these directories, which are asked in turn, say of twelve groups."""
+
+    async def once() -> list[Group]:
+        async with serve(first) as one, serve(second) as other:
+            both = f"ipv4:{one},{other}"
+            tree = given_tree(config_with()) | {"model": {"path": str(first)}, "teacher": {"requests": 1}}
+            async with open_channel(both, RpcConfig(plaintext=True)) as channel:
+                client = TeacherClient(channel, parse_config(tree), Distillation())
+                return await client.teach([contrast(f"g{i}") for i in range(12)])
+
+    return asyncio.run(once())
+
+
+def test_teachers_with_the_same_weights_share_the_work(directory: Path, tmp_path: Path) -> None:
+    found = taught_by_two(directory, tiny_teacher(tmp_path / "copy"))
+    assert all(c.teacher is not None for g in found for c in g.completions)
+
+
+def test_teachers_with_different_weights_are_not_mixed(directory: Path, tmp_path: Path) -> None:
+    other = tiny_teacher(tmp_path / "other", seed=8)
+    with pytest.raises(UnfitTeacher, match="give all teacher pods the same weights") as refused:
+        taught_by_two(directory, other)
+    said = str(refused.value)
+    assert weights_fingerprint(directory) in said
+    assert weights_fingerprint(other) in said
+    assert "restart the learner" in said
 
 
 def test_an_answer_to_another_question_is_refused(directory: Path) -> None:

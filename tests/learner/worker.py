@@ -1,6 +1,7 @@
 """A rollout worker in few lines: real gRPC, a real gloo group, and faults where a test wants them."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ class Died(Exception):
 
 class Worker:
     """`faults` are places, each used up once: die_at_prepare, silent_at_prepare, die_at_begin,
-    slow_to_pause, die_in_the_middle, damaged, die_at_applied, die_at_commit."""
+    slow_to_pause, die_in_the_middle, stuck_in_the_middle, damaged, die_at_applied, die_at_commit."""
 
     def __init__(self, name: str, *, faults: tuple[str, ...] = (), **join: Any) -> None:
         self.name = name
@@ -48,6 +49,7 @@ class Worker:
         self._join = {"model_fingerprint": FINGERPRINT, "backend": "gloo", "ranks": 1, "serving_version": -1}
         self._join |= join
         self.prepare = pb.Prepare()
+        self.released = threading.Event()
         self._group: WeightGroup | None = None
         self._received: dict[str, torch.Tensor] = {}
 
@@ -76,8 +78,7 @@ class Worker:
             self.prepare = message.prepare
             if self._fault("silent_at_prepare"):
                 return []
-            update = {"epoch": self.prepare.epoch, "version": self.prepare.version}
-            return [pb.WorkerMessage(ready=pb.Ready(**update))]
+            return [await self._form()]
         if kind == "begin":
             self._die("die_at_begin")
             return [await self._receive()]
@@ -87,6 +88,17 @@ class Worker:
             self.events.note(f"serving {self.version}")
             return [pb.WorkerMessage(serving=pb.Serving(version=self.version, pause_seconds=0.5))]
         return []
+
+    async def _form(self) -> pb.WorkerMessage:
+        update = {"epoch": self.prepare.epoch, "version": self.prepare.version}
+        if not self.epochs or self.epochs[-1] != self.prepare.epoch:
+            self._leave_group()
+            try:
+                self._group = await asyncio.to_thread(form_group, _rendezvous(self.prepare), device=CPU)
+            except TransferError as error:
+                return pb.WorkerMessage(failed=pb.Failed(**update, reason=str(error)))
+            self.epochs.append(self.prepare.epoch)
+        return pb.WorkerMessage(ready=pb.Ready(**update))
 
     async def _receive(self) -> pb.WorkerMessage:
         update = {"epoch": self.prepare.epoch, "version": self.prepare.version}
@@ -104,10 +116,7 @@ class Worker:
 
     def _receive_blocking(self) -> None:
         prepare = self.prepare
-        if self._group is None or self.epochs[-1] != prepare.epoch:
-            self._leave_group()
-            self._group = form_group(_rendezvous(prepare), device=CPU)
-            self.epochs.append(prepare.epoch)
+        assert self._group is not None
         manifest = manifest_from_proto(prepare.manifest)
         assert len(manifest.bucket_bytes) > 2, "a middle needs several buckets"
         received: dict[str, torch.Tensor] = {}
@@ -116,6 +125,8 @@ class Worker:
             if self._fault("die_in_the_middle"):
                 self._group.close()
                 raise Died
+            if self._fault("stuck_in_the_middle"):
+                self.released.wait(120)
         self._received = received
 
     def _leave_group(self) -> None:

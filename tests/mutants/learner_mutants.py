@@ -10,6 +10,8 @@ _STEP: Final = (
     "test_algorithm_in_a_step.py",
     "test_step.py",
 )
+_TOKEN_BASELINE: Final = ("test_token_baseline_step.py",)
+_CLIP_COV: Final = ("test_clip_cov_step.py",)
 _CRITIC: Final = ("test_critic.py",)
 
 
@@ -17,8 +19,8 @@ def _learner(name: str, file: str, old: str, new: str, tests: tuple[str, ...] = 
     return Mutant(name=name, file=file, old=old, new=new, tests=tests, room=LEARNER)
 
 
-def _step(name: str, old: str, new: str) -> Mutant:
-    return _learner(name, "training/step.py", old, new)
+def _step(name: str, old: str, new: str, tests: tuple[str, ...] = _STEP) -> Mutant:
+    return _learner(name, "training/step.py", old, new, tests)
 
 
 def _rewards(name: str, old: str, new: str) -> Mutant:
@@ -184,6 +186,49 @@ LEARNER_MUTANTS: Final = (
         "loss=sum(self.losses) / len(self.losses)",
         "loss=sum(self.losses)",
     ),
+    _learner(
+        "optimal_token: rho upside down",
+        "training/token_baseline.py",
+        "look.old_T - row.rollout_logprobs_T",
+        "row.rollout_logprobs_T - look.old_T",
+        _TOKEN_BASELINE,
+    ),
+    _learner(
+        "optimal_token: equal answers each count in full",
+        "training/token_baseline.py",
+        "* row.shares_B[row.sequence_ids_T]",
+        "* 1.0",
+        _TOKEN_BASELINE,
+    ),
+    _learner(
+        "optimal_token: the sharper pass is at temperature 0.5",
+        "training/forward.py",
+        "temperature=self._temperature / 2",
+        "temperature=0.5",
+        _TOKEN_BASELINE,
+    ),
+    _learner(
+        "steps: equal answers each count in full",
+        "training/steps.py",
+        "advantage_K[step_T].to(row.shares_B.device) * row.shares_B[row.sequence_ids_T]",
+        "advantage_K[step_T].to(row.shares_B.device)",
+        ("test_step_rewards.py",),
+    ),
+    _learner(
+        "clip_cov: a share of the tokens between the bounds",
+        "training/chosen.py",
+        "int(spec.share * tokens)",
+        "int(spec.share * drawn_N.numel())",
+        _CLIP_COV,
+    ),
+    _learner(
+        "covariance: around an advantage of 0",
+        "training/chosen.py",
+        "mean(logprobs), mean(advantages)",
+        "mean(logprobs), 0.0",
+        _CLIP_COV,
+    ),
+    _step("clip_cov: every step draws the same", "seed=version)", "seed=0)", _CLIP_COV),
     _gauges("gauges: tokens without advantage are left out", ', "zero": "_zero"}', "}"),
     _gauges(
         "gauges: the mean for the sum",

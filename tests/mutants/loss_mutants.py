@@ -302,6 +302,23 @@ LOSS_MUTANTS: Final = (
         "return (~outlier_T).to(drift_T)",
     ),
     _correction(
+        "outlier_tokens: by the logprobs of the start of the batch",
+        "if isinstance(spec, Opsm | OutlierTokens) else log_rho_T",
+        "if isinstance(spec, Opsm) else log_rho_T",
+    ),
+    _correction(
+        "opsm: by the logprobs of the start of the batch",
+        "if isinstance(spec, Opsm | OutlierTokens) else log_rho_T",
+        "if isinstance(spec, OutlierTokens) else log_rho_T",
+    ),
+    Mutant(
+        name="distillation: a rest at its floor still moves",
+        file="distillation.py",
+        old="rest_T > LEAST_REST",
+        new="rest_T > -1",
+        tests=("test_distillation.py",),
+    ),
+    _correction(
         "opsm: drops positive sequences",
         "sequence_mean(tokens.advantages_T) < 0",
         "sequence_mean(tokens.advantages_T) > 0",

@@ -4,7 +4,6 @@ import datetime
 import ipaddress
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from slipstream.config import RunConfig, parse_config
+from slipstream.telemetry.listening import listen
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "redis"
 START_SECONDS = 20.0
@@ -83,13 +83,14 @@ def _write(path: Path, certificate: x509.Certificate) -> None:
 class SecuredRedis:
     """redis-server on a port of the loopback, started by deploy/redis/start.sh."""
 
-    def __init__(self, folder: Path, *, password: str) -> None:
+    def __init__(self, folder: Path, *, password: str, host: str = "127.0.0.1") -> None:
         self.folder = folder
+        self.host = host
         self.authority = Authority.make(folder / "tls", "the test's authority")
-        self.authority.issue()
+        self.authority.issue(host=host)
         self.password_file = folder / "password"
         self.password_file.write_text(password + "\n")
-        with closing(socket.create_server(("127.0.0.1", 0))) as free:
+        with closing(listen(host, 0)) as free:
             self.port: int = free.getsockname()[1]
         for name in ("run", "data"):
             (folder / name).mkdir()
@@ -98,7 +99,8 @@ class SecuredRedis:
 
     @property
     def url(self) -> str:
-        return f"rediss://127.0.0.1:{self.port}/0"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"rediss://{host}:{self.port}/0"
 
     def config(self, **overrides: object) -> RunConfig:
         """A run on this Redis; a replay key that is None is left out."""
@@ -131,7 +133,7 @@ class SecuredRedis:
         }
         with (self.folder / "redis.log").open("ab") as log:
             self._process = subprocess.Popen(
-                ["sh", str(DEPLOY / "start.sh"), "--bind", "127.0.0.1", "--maxmemory", "64mb"],
+                ["sh", str(DEPLOY / "start.sh"), "--bind", self.host, "--maxmemory", "64mb"],
                 env=environment,
                 stdout=log,
                 stderr=log,
@@ -161,15 +163,17 @@ class SecuredRedis:
 
     def cli(self, *arguments: str) -> str:
         """What redis-cli prints."""
-        command = ["redis-cli", "--no-auth-warning", "-h", "127.0.0.1", "-p", str(self.port), "--tls"]
+        command = ["redis-cli", "--no-auth-warning", "-h", self.host, "-p", str(self.port), "--tls"]
         command += ["--cacert", str(self.authority.folder / "ca.crt"), *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 @contextmanager
-def secured_redis(folder: Path, *, password: str = "a secret word") -> Iterator[SecuredRedis]:
+def secured_redis(
+    folder: Path, *, password: str = "a secret word", host: str = "127.0.0.1"
+) -> Iterator[SecuredRedis]:
     """Runs for as long as the context is entered."""
-    server = SecuredRedis(folder, password=password)
+    server = SecuredRedis(folder, password=password, host=host)
     server.start()
     try:
         yield server

@@ -1,6 +1,7 @@
 """Replay on Debian's Redis with TLS and the least rights, and every way to be turned away from it."""
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -46,6 +47,19 @@ def test_all_that_replay_does_works_under_its_user(server: SecuredRedis) -> None
         await evaluate(replay)
 
     play(server, server.config(), life, shaping=shaping)
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
+def test_replay_reaches_a_redis_at_an_ipv6_address(tmp_path: Path) -> None:
+    async def life(replay: Driver) -> None:
+        for lease in await replay.lease(4):
+            await replay.insert_rewards(lease, 1.0, 0.0)
+        assert await replay.ack(await replay.sample(4), version=1) == 4
+
+    with secured_redis(tmp_path, host="::1") as server:
+        config = server.config()
+        assert config.replay.redis_url == f"rediss://[::1]:{server.port}/0"
+        play(server, config, life)
 
 
 def test_leases_expire_and_pass_rates_are_kept_under_its_user(server: SecuredRedis) -> None:

@@ -55,18 +55,21 @@ class LearnerEnd:
         self.close()
         self.epoch += 1
         world_size = 1 + self._ranks + peers
-        self._nonce = self._store.gate.issue(connections=world_size)
+        self.admit(connections=world_size)
         engine_joins = asyncio.create_task(engine.form_group(self.rendezvous(1, world_size)))
         own = (0, *range(1 + self._ranks, world_size))
         self.groups = list(
-            await asyncio.gather(
-                *(
-                    asyncio.to_thread(form_group, self.rendezvous(rank, world_size), device=CPU)
-                    for rank in own
-                )
-            )
+            await asyncio.gather(*(self.join(rank=rank, world_size=world_size) for rank in own))
         )
         await engine_joins
+
+    def admit(self, *, connections: int) -> None:
+        """Let so many members into the group of this epoch."""
+        self._nonce = self._store.gate.issue(connections=connections)
+
+    async def join(self, *, rank: int, world_size: int) -> WeightGroup:
+        """The end of one rank that lives in this process."""
+        return await asyncio.to_thread(form_group, self.rendezvous(rank, world_size), device=CPU)
 
     def send(
         self, manifest: Manifest, tensors: Tensors, *, version: int, damage_from_bucket: int | None = None

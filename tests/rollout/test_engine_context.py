@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from slipstream.config import RunConfig, TinyModel, parse_config
 from slipstream.learner.policy.tiny import make_tiny_model
-from slipstream.tokens import PromptTooLong, engine_context, load_engine_tokens
+from slipstream.tokens import PromptTooLong, engine_context, load_engine_tokens, served_context
 from slipstream.types import Prompt
 
 JUDGE = (
@@ -26,16 +26,27 @@ def run(*overrides: str) -> RunConfig:
         ((), None, 512),
         (("rollout.context_tokens=2048",), 32768, 2048),
         (("rollout.context_tokens=2048",), 1024, 1024),
-        ((JUDGE,), 32768, 32768),  # a judge's question is longer than what is trained on
+        ((JUDGE,), 131072, 512 + 7 + 16),  # a judge's question is longer than what is trained on
+        ((JUDGE,), 520, 520),
         ((JUDGE, "rollout.context_tokens=600"), 32768, 600),
-        (("evaluation.sampling=verbalized",), 32768, 32768),
-        (("evaluation.sampling=verbalized",), None, None),
+        (("evaluation.sampling=verbalized", "rollout.max_new_tokens=64"), 131072, 512 + 7 + 64),
+        (("evaluation.sampling=verbalized",), None, 512 + 7 + 16),
+        (("rollout.sampling=verbalized",), 131072, 512),  # whole generations are trained on
+        (("stages=[{kind: rejection_sampling, name: a}]",), 131072, 512),
+        (("stages=[{kind: distillation, name: a, teacher: /models/other}]",), 4096, 4096),  # other tokens
     ],
 )
 def test_the_context_is_declared_or_follows_from_the_rows(
     overrides: tuple[str, ...], limit: int | None, expected: int | None
 ) -> None:
-    assert engine_context(run(*overrides), limit) == expected
+    assert engine_context(run(*overrides), limit, around=7) == expected
+
+
+def test_what_is_added_to_a_prompt_is_counted_by_the_models_tokenizer(tmp_path: Path) -> None:
+    make_tiny_model(TinyModel(layers=1, width=32, heads=1, max_tokens=131072), tmp_path, seed=0)
+    judge = JUDGE.replace("{prompt} {answer}?", "1+{prompt}={answer}")  # a token a character
+    assert served_context(run(judge, "rollout.max_new_tokens=24"), tmp_path) == 512 + len("1+=") + 24
+    assert served_context(run(), tmp_path) == 512
 
 
 def test_a_prompt_beyond_the_engines_context_is_refused_before_the_engine_sees_it(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ async def test_a_worker_introduces_itself_and_serves_what_it_was_given() -> None
         assert here.serving == (False, -1)
         await update(stream, version=7)
         assert here.serving == (True, 7)
-        assert here.engine.events == ["pause", "form_group", "receive", "commit", "resume"]
+        assert here.engine.events == ["form_group", "pause", "receive", "commit", "resume"]
         (rendezvous,) = here.engine.rendezvous
         assert (rendezvous.rank, rendezvous.world_size, rendezvous.store_port) == (3, 5, 1234)
         assert rendezvous.nonce == b"n" * 32
@@ -134,6 +134,37 @@ async def test_prepare_is_answered_while_still_generating() -> None:
         assert (await stream.answer())[0] == "ready"
         assert here.serving == (True, 0)
         assert here.engine.events == []
+
+
+@scenario
+async def test_a_group_is_formed_before_ready_and_nothing_pauses_for_it() -> None:
+    async with worker() as here:
+        stream = await here.learner.joined()
+        await update(stream, version=0)
+        here.engine.events.clear()
+        prepare(stream, version=1, epoch=2)
+        assert (await stream.answer())[0] == "ready"
+        assert here.serving == (True, 0)
+        assert here.engine.events == ["form_group"]
+
+
+@scenario
+async def test_a_group_that_cannot_be_formed_is_a_failed_update_and_the_version_goes_on() -> None:
+    async with worker() as here:
+        stream = await here.learner.joined()
+        await update(stream, version=0)
+        here.engine.events.clear()
+        here.engine.fail("form_group", TransferError("the gate refused this member's nonce"))
+        prepare(stream, version=1, epoch=2)
+        kind, failed = await stream.answer()
+        assert (kind, failed.epoch, failed.version) == ("failed", 2, 1)
+        assert "nonce" in failed.reason
+        assert here.serving == (True, 0)
+        stream.tell(begin=pb.Begin(epoch=2, version=1))
+        assert (await stream.answer())[0] == "failed"
+        assert "pause" not in here.engine.events
+        await update(stream, version=1, epoch=3)
+        assert here.serving == (True, 1)
 
 
 @scenario

@@ -1,9 +1,21 @@
 """What vLLM makes of the arguments that an engine is started with; no engine is started."""
 
+import dataclasses
+import os
+import subprocess
+import sys
+import typing
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 from slipstream.config import TinyModel, parse_config
+from slipstream.config.schema_keys import fields_of
+from slipstream.config.sections.vllm import VllmOptions
+from slipstream.config.sections.vllm_choices import CHOICES
+from slipstream.config.vllm_refused import REFUSED
 from slipstream.learner.policy.tiny import make_tiny_model
 
 pytestmark = pytest.mark.vllm
@@ -34,3 +46,101 @@ def test_an_engine_may_be_asked_for_as_many_logprobs_as_the_objective_reads(
     divergence = f"algorithm.objective={{kind: dppo, divergence: topk_tv, top_k: {top_k}}}"
     config = parse_config({}, ("model.tiny={}", *([] if top_k is None else [divergence])))
     assert prepare_arguments(config, tmp_path).create_model_config().max_logprobs == expected
+
+
+def test_vllm_waits_for_an_engine_as_long_as_the_run_does(tmp_path: Path) -> None:
+    """vLLM reads the bound when it is imported, so a process of its own looks at it."""
+    make_tiny_model(TinyModel(), tmp_path, seed=0)
+    program = (
+        "import pathlib, sys\n"
+        "from slipstream.config import parse_config\n"
+        "from slipstream.rollout.vllm_arguments import prepare_arguments\n"
+        "config = parse_config({}, ('model.tiny={}', 'rollout.start_timeout_seconds=901.5'))\n"
+        "prepare_arguments(config, pathlib.Path(sys.argv[1]))\n"
+        "from vllm.v1.engine import core_client\n"
+        "print(core_client.VLLM_ENGINE_READY_TIMEOUT_S)\n"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "VLLM_ENGINE_READY_TIMEOUT_S"}
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.split()[-1] == "902"
+
+
+def test_every_option_of_the_pinned_vllm_is_taken_or_refused_with_a_reason() -> None:
+    assert set(VllmOptions.model_fields) | set(REFUSED) == set(options_of_vllm())
+
+
+@pytest.mark.parametrize("option", sorted(set(VllmOptions.model_fields) - set(CHOICES)))
+def test_an_option_has_the_type_that_it_has_in_vllm(option: str) -> None:
+    assert set(kinds(fields_of(VllmOptions)[option])) == set(kinds(options_of_vllm()[option]))
+
+
+@pytest.mark.parametrize("option", sorted(set(CHOICES) - {"model_impl"}))
+def test_an_option_has_the_choices_that_it_has_in_vllm(option: str) -> None:
+    assert CHOICES[option] == tuple(words(options_of_vllm()[option]))
+
+
+def test_the_choices_of_whose_code_computes_are_those_of_vllm() -> None:
+    """Its arguments call it a text; the configuration of a model has the choices."""
+    from vllm.config.model import ModelImpl
+
+    assert CHOICES["model_impl"] == tuple(words(ModelImpl))
+
+
+def test_options_reach_vllm_in_the_place_of_what_a_worker_takes_itself(tmp_path: Path) -> None:
+    made = engine_config(
+        tmp_path,
+        "rollout.vllm={kv_cache_dtype_skip_layers: ['0'], optimization_level: 1, watermark: 0.25}",
+        "rollout.vllm.attention_backend=CPU_ATTN",
+    )
+    assert made.cache_config.kv_cache_dtype_skip_layers == ["0"]
+    assert made.scheduler_config.watermark == 0.25
+    assert (made.optimization_level, made.attention_config.backend.name) == (1, "CPU_ATTN")
+
+
+def test_options_that_are_not_given_are_those_of_a_worker(tmp_path: Path) -> None:
+    made = engine_config(tmp_path, "rollout.max_groups=3", "rollout.group_size=4")
+    assert (made.scheduler_config.max_num_seqs, made.cache_config.enable_prefix_caching) == (12, True)
+    given = engine_config(tmp_path, "rollout.vllm={max_num_seqs: 6, enable_prefix_caching: false}")
+    assert (given.scheduler_config.max_num_seqs, given.cache_config.enable_prefix_caching) == (6, False)
+
+
+def engine_config(directory: Path, *overrides: str) -> Any:
+    """What vLLM makes of a configuration."""
+    from slipstream.rollout.vllm_arguments import prepare_arguments
+
+    make_tiny_model(TinyModel(), directory, seed=0)
+    return prepare_arguments(
+        parse_config({}, ("model.tiny={}", *overrides)), directory
+    ).create_engine_config()
+
+
+def options_of_vllm() -> dict[str, Any]:
+    """Option of the pinned version → annotation."""
+    from vllm.engine import arg_utils
+
+    names = {**vars(arg_utils), "QuantizationConfigArgs": Any}  # which vLLM imports for type checkers only
+    hints = typing.get_type_hints(arg_utils.AsyncEngineArgs, None, names)
+    fields = [field.name for field in dataclasses.fields(arg_utils.AsyncEngineArgs)]
+    return {name: hints[name] for name in fields if not name.startswith("_")}
+
+
+def kinds(annotation: Any) -> Iterator[str]:
+    """The types of JSON that an annotation allows, but for null, those below a list or a mapping included."""
+    schema = TypeAdapter(annotation).json_schema()
+    for each in schema.get("anyOf", [schema]):
+        below = each.get("items") or each.get("additionalProperties") or {}
+        inner = below.get("anyOf", [below])
+        if each["type"] != "null":
+            yield f"{each['type']} of {sorted(part.get('type', '') for part in inner)}"
+
+
+def words(annotation: Any) -> Iterator[str]:
+    """The choices of an annotation: of a Literal, or the names of an enumeration."""
+    for part in (annotation, *typing.get_args(annotation)):
+        if hasattr(part, "__members__"):
+            yield from part.__members__
+        elif isinstance(part, str):
+            yield part
+        elif typing.get_args(part) and part is not annotation:
+            yield from typing.get_args(part)

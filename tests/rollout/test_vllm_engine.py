@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
@@ -170,6 +171,21 @@ async def test_a_completion_that_lives_through_an_update_carries_both_versions(l
         assert [span.version for span in turn.spans] == sorted(span.version for span in turn.spans)
         first = turn.spans[0]
         assert max(differences(policies[first.version], turn, prompt=PROMPT[:20])[: first.end]) < CLOSE
+
+
+@with_engine
+async def test_the_engine_goes_on_sampling_while_a_group_is_formed(live: Live) -> None:
+    await live.serve(live.policy)
+    live.learner.close()
+    live.learner.epoch += 1
+    live.learner.admit(connections=2)
+    forming = asyncio.create_task(live.engine.form_group(live.learner.rendezvous(1, 2)))
+    for _ in range(3):  # the learner has not come, so nothing is formed meanwhile
+        assert (await live.sample()).token_ids
+        assert not forming.done()
+    live.learner.groups = [await live.learner.join(rank=0, world_size=2)]
+    await forming
+    await live.serve(perturbed(live.policy, seed=24))
 
 
 @with_engine
@@ -360,3 +376,27 @@ async def test_the_pause_of_an_update_is_shown(live: Live) -> None:
         pause, transfer, commit = (1000 * (b - a) for a, b in pairwise(marks))
         print(f"pause {pause:.0f} ms, transfer {transfer:.0f} ms, commit and resume {commit:.0f} ms")
         assert all(tiles(turn) for turn in await asyncio.gather(*requests))
+
+
+def test_an_engine_with_options_of_its_own_samples_what_the_learner_computes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in os.environ.items():  # an engine sets variables of this process
+        monkeypatch.setenv(name, value)
+    options = "{max_num_seqs: 3, max_num_batched_tokens: 32, enable_prefix_caching: false}"
+    started = start_live(tmp_path, f"rollout.vllm={options}")
+    try:
+        config = started.llm.vllm_config
+        assert config.scheduler_config.max_num_batched_tokens == 32
+
+        async def play() -> None:
+            policy = perturbed(started.policy, seed=11)
+            await started.serve(policy)
+            turns = await asyncio.gather(*(started.sample(max_tokens=40) for _ in range(8)))
+            assert max(difference(policy, turn) for turn in turns) < CLOSE
+            assert started.llm.cached_tokens[-8:] == [0] * 8  # of eight times the same prompt
+
+        started.play(play())
+    finally:
+        started.play(started.engine.close())
+        started.learner.close()

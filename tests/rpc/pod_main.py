@@ -3,10 +3,11 @@
 import asyncio
 import os
 import sys
+import threading
 import time
 
 from slipstream.config import ConfigError
-from slipstream.rpc.errors import SlipstreamError
+from slipstream.rpc.errors import SlipstreamError, Stuck
 from slipstream.rpc.parent import die_with_parent
 from slipstream.rpc.pod import Pod, run_pod
 
@@ -32,6 +33,11 @@ async def fail_badly(pod: Pod) -> None:
     raise ZeroDivisionError("a bug")
 
 
+async def get_stuck(pod: Pod) -> None:
+    threading.Thread(target=threading.Event().wait).start()
+    raise Stuck("a call never returned")
+
+
 async def _raise(error: Exception) -> None:
     raise error
 
@@ -50,5 +56,11 @@ if __name__ == "__main__":
     name = sys.argv.pop(1)
     if name == "parent":
         parent_of_a_mortal()
-    mains = {"serve": serve, "group": fail_in_a_group, "key": miss_a_key, "bug": fail_badly}
+    mains = {
+        "serve": serve,
+        "group": fail_in_a_group,
+        "key": miss_a_key,
+        "bug": fail_badly,
+        "stuck": get_stuck,
+    }
     sys.exit(run_pod("fake", mains[name]))

@@ -97,6 +97,12 @@ def test_a_bug_keeps_its_traceback(config: Path) -> None:
     assert said[-1].endswith("ZeroDivisionError: a bug")
 
 
+def test_a_pod_ends_although_one_of_its_threads_never_will(config: Path) -> None:
+    status, said = run("stuck", config)
+    assert status == 1
+    assert "Stuck: a call never returned" in said[-1]
+
+
 def test_a_metrics_port_in_use_is_one_line(config: Path, tmp_path: Path) -> None:
     ready = tmp_path / "ready.json"
     process = start("serve", "--config", str(config), "--ready-file", str(ready))

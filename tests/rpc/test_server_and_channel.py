@@ -10,7 +10,14 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from slipstream.config import RpcConfig
 from slipstream.rpc.channel import ask_again, call_again, open_channel
-from slipstream.rpc.errors import InvalidRequest, NotFound, OutOfMemory, SlipstreamError, Unreachable
+from slipstream.rpc.errors import (
+    InvalidRequest,
+    MessageTooLarge,
+    NotFound,
+    OutOfMemory,
+    SlipstreamError,
+    Unreachable,
+)
 from slipstream.rpc.server import Server, start_server
 from slipstream.v1 import learner_pb2 as pb
 from slipstream.v1.learner_pb2_grpc import FleetServicer, FleetStub, add_FleetServicer_to_server
@@ -146,6 +153,39 @@ def test_a_message_over_the_limit_is_refused_and_one_below_it_arrives() -> None:
     assert asyncio.run(send(3 << 20)) == str(3 << 20)
     with pytest.raises(grpc.aio.AioRpcError, match="RESOURCE_EXHAUSTED"):
         asyncio.run(send(5 << 20))
+
+
+@pytest.mark.parametrize("received", [False, True], ids=["sent", "received"])
+def test_a_message_over_the_limit_is_not_sent_again(received: bool) -> None:
+    calls: list[int] = []
+
+    class Large(FleetServicer):
+        async def GetPolicy(self, request: Any, context: Any) -> pb.GetPolicyResponse:
+            calls.append(1)
+            return pb.GetPolicyResponse(members=[pb.FleetMember(worker_id="x" * (5 << 20))])
+
+    async def run() -> None:
+        small, large = RpcConfig(max_message_mib=4), RpcConfig(max_message_mib=8)
+        server = await start_server(
+            "127.0.0.1:0",
+            lambda s: add_FleetServicer_to_server(Large(), s),
+            config=large if received else small,
+        )
+        try:
+            async with open_channel(server.address, small if received else large) as channel:
+                stub = FleetStub(channel)
+                await call_again("ask", lambda: stub.GetPolicy(pb.GetPolicyRequest()), give_up_after=10)
+        finally:
+            await server.stop(grace=0)
+
+    with pytest.raises(MessageTooLarge, match=r"ask: .*larger than max .*; raise rpc\.max_message_mib"):
+        asyncio.run(run())
+    assert len(calls) == 1
+
+
+def test_the_address_of_every_service_is_named_where_one_is_not_set() -> None:
+    with pytest.raises(ValueError, match=r"127\.0\.0\.1:0 cannot be called: set .*teacher\.address"):
+        open_channel("127.0.0.1:0", CONFIG)
 
 
 def test_a_port_in_use_is_an_os_error_that_names_address_and_key() -> None:

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from slipstream.rpc.vocabulary import vocabulary_of
+from slipstream.learner.policy.tiny import make_tokenizer
+from slipstream.rpc.vocabulary import vocabulary_of, vocabulary_of_tiny
 
 
 def written(directory: Path, model: dict[str, Any], **more: Any) -> Path:
@@ -38,6 +39,11 @@ def test_a_list_of_tokens_with_scores_is_read_by_its_places(tmp_path: Path) -> N
     pieces = written(tmp_path / "unigram", {"type": "Unigram", "vocab": [["a", 0.0], ["b", -1.0]]})
     words = written(tmp_path / "words", {"vocab": {"a": 0, "b": 1}})
     assert vocabulary_of(pieces) == vocabulary_of(words)
+
+
+def test_the_vocabulary_of_a_tiny_model_is_known_before_it_is_made(tmp_path: Path) -> None:
+    make_tokenizer(max_tokens=64).save_pretrained(tmp_path)
+    assert vocabulary_of_tiny() == vocabulary_of(tmp_path)
 
 
 @pytest.mark.parametrize("text", [None, "no JSON", "{}", '{"model": {"vocab": 3}}', "[]"])

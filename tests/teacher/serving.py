@@ -13,6 +13,7 @@ from slipstream.config import RpcConfig, TeacherConfig, TinyModel
 from slipstream.learner.policy.tiny import make_tiny_model
 from slipstream.rpc.server import start_server
 from slipstream.rpc.vocabulary import vocabulary_of
+from slipstream.teacher.fingerprint import weights_fingerprint
 from slipstream.teacher.model import Passage, load_teacher
 from slipstream.teacher.queue import Read, ReadingQueue
 from slipstream.teacher.servicer import TeacherServicer
@@ -69,6 +70,7 @@ async def serve(
     read: Read | None = None,
     metrics: Metrics | None = None,
     address: str = "127.0.0.1:0",
+    rpc: RpcConfig = RPC,
     **settings: Any,
 ) -> AsyncIterator[str]:
     """The address of a teacher with the model of a directory, or with `read` in the model's place."""
@@ -83,11 +85,12 @@ async def serve(
     servicer = TeacherServicer(
         queue,
         directory=directory,
+        fingerprint=weights_fingerprint(directory),
         vocabulary=vocabulary_of(directory),
         vocabulary_size=model.vocabulary_size,
         context=model.context,
     )
-    server = await start_server(address, partial(add_TeacherServicer_to_server, servicer), config=RPC)
+    server = await start_server(address, partial(add_TeacherServicer_to_server, servicer), config=rpc)
     working = asyncio.create_task(queue.work())
     try:
         yield server.address

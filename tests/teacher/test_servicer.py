@@ -15,6 +15,7 @@ import grpc
 import pytest
 from slipstream.rpc.channel import open_channel, retry_after
 from slipstream.rpc.vocabulary import vocabulary_of
+from slipstream.teacher.fingerprint import weights_fingerprint
 from slipstream.teacher.model import Passage
 from slipstream.types import TeacherLogprobs
 from slipstream.v1 import teacher_pb2 as pb
@@ -59,6 +60,7 @@ def test_every_completion_is_read_behind_the_prompt(directory: Path) -> None:
     assert floats(first.logprobs) == pytest.approx(own, abs=1e-5)
     assert ids(first.top_ids) == expected_TV[1:3].topk(2, dim=1).indices.flatten().tolist()
     assert first.top_k == 2
+    assert response.fingerprint == weights_fingerprint(directory)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +72,7 @@ def test_every_completion_is_read_behind_the_prompt(directory: Path) -> None:
         ({}, (7, 4000), r"completions\[0\]: token 4000"),
         ({}, (7,) * 63, r"completions\[0\]: 65 tokens with its prompt, and the teacher .* reads 64"),
         ({"temperature": 0.0}, (7,), "temperature: got 0"),
-        ({"top_k": 101}, (7,), "top_k: got 101, and there are 9"),
+        ({"top_k": 101}, (7,), "top_k: got 101, and there are 9.*lower algorithm.distillation.top_k"),
     ],
 )
 def test_what_it_cannot_read_is_refused_with_the_reason(

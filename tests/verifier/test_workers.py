@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from slipstream.config import VerifierConfig
 from slipstream.config.rewards import CustomConfig
+from slipstream.rpc.parent import children
 from slipstream.types import Outcome, Prompt
 from slipstream.types import Reward as Component
 from slipstream.verifier.reward import UnusableGroundTruth
@@ -194,14 +195,6 @@ def test_many_deaths_in_a_row_leave_as_many_processes_as_before() -> None:
 
     before, after = asyncio.run(play())
     assert before == after
-
-
-def children() -> list[str]:
-    """Processes whose parent is this one."""
-    found: list[str] = []
-    for task in Path("/proc/self/task").iterdir():
-        found += (task / "children").read_text().split()
-    return found
 
 
 @pytest.mark.parametrize(("quota", "most"), [("100000 100000", 1), ("50000 100000", 1), ("max 100000", 4096)])

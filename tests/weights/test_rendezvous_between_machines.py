@@ -16,7 +16,8 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0 or shutil.which("ip") is None, reason="needs root and iproute2"),
 ]
 MACHINE = Path(__file__).with_name("machine.py")
-LEARNER, WORKER = "10.231.7.1", "10.231.7.2"
+FAMILIES = {"ipv4": ("10.231.7.1", "10.231.7.2", "24"), "ipv6": ("fd31:7::1", "fd31:7::2", "64")}
+"""Addresses of learner and worker, which have none of the other family, and the bits of their network."""
 SUM = sum(range(1000))
 CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 2)"
 
@@ -43,8 +44,13 @@ class Namespace:
         return self.start("-c", CONNECT, host, port).wait(10) == 0
 
 
+@pytest.fixture(params=FAMILIES)
+def addresses(request: pytest.FixtureRequest) -> tuple[str, str, str]:
+    return FAMILIES[request.param]
+
+
 @pytest.fixture
-def machines() -> Iterator[tuple[Namespace, Namespace]]:
+def machines(addresses: tuple[str, str, str]) -> Iterator[tuple[Namespace, Namespace]]:
     one, two = (Namespace(f"slipstream-{role}-{os.getpid()}") for role in ("learner", "worker"))
     with ExitStack() as undo:
         for machine in (one, two):
@@ -52,24 +58,27 @@ def machines() -> Iterator[tuple[Namespace, Namespace]]:
             undo.callback(_ip, "netns", "delete", machine.name)
             _ip("-n", machine.name, "link", "set", "lo", "up")
         _ip("-n", one.name, "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", two.name)
-        for machine, address in ((one, LEARNER), (two, WORKER)):
-            _ip("-n", machine.name, "address", "add", f"{address}/24", "dev", "eth0")
+        *own, bits = addresses
+        for machine, address in zip((one, two), own, strict=True):
+            options = ["nodad"] if ":" in address else []
+            _ip("-n", machine.name, "address", "add", f"{address}/{bits}", "dev", "eth0", *options)
             _ip("-n", machine.name, "link", "set", "eth0", "up")
         yield one, two
 
 
 def test_a_worker_of_another_machine_gets_the_weights_and_nobody_there_reaches_the_store(
-    machines: tuple[Namespace, Namespace],
+    machines: tuple[Namespace, Namespace], addresses: tuple[str, str, str]
 ) -> None:
     here, there = machines
+    address = addresses[0]
     with ExitStack() as ends:
-        learner = ends.enter_context(here.start(str(MACHINE), "0", LEARNER))
+        learner = ends.enter_context(here.start(str(MACHINE), "0", address))
         assert learner.stdout is not None
         port, nonce, store_port = learner.stdout.readline().split()
-        assert there.reaches(LEARNER, port)
-        assert not there.reaches(LEARNER, store_port)
+        assert there.reaches(address, port)
+        assert not there.reaches(address, store_port)
         assert not here.reaches("127.0.0.1", port)
-        worker = ends.enter_context(there.start(str(MACHINE), "1", LEARNER, port, nonce))
+        worker = ends.enter_context(there.start(str(MACHINE), "1", address, port, nonce))
         assert worker.stdout is not None
         got = [int(member.stdout.readline()) for member in (learner, worker) if member.stdout]
         for member in (learner, worker):

@@ -2,11 +2,15 @@
 
     slipstream run CONFIG [--set KEY=VALUE ...] [--resume [RUN_DIR]] [--plain]
     slipstream validate CONFIG [--set KEY=VALUE ...]
+    slipstream validate [CONFIG] --values FILE ... [--set KEY=VALUE ...] [--models DIR] [--data DIR]
     slipstream warmup [CONFIG] [--model DIR] [--data FILE] [--output DIR] [--steps N] [--set KEY=VALUE ...]
     slipstream algorithms [NAME]
+    slipstream schema
     slipstream export CHECKPOINT OUTPUT [--dtype float32|bfloat16]
     slipstream cluster status|scale|logs|pause|resume [--release NAME] [--namespace NAME] [--context NAME]
-    slipstream probe replay|verifier|learner|circle --config FILE ... [--deadline SECONDS]
+    slipstream probe replay|verifier|teacher|learner|circle --config FILE ... [--deadline SECONDS]
+    slipstream probe send-weights --config FILE ... [--mib N] [--rounds N] [--cpu] [--deadline SECONDS]
+    slipstream probe receive-weights TICKET
     slipstream doctor
     slipstream score FILE [--reward NAME ...] [--config RUN] [--set KEY=VALUE ...] [--column USE=NAME ...]
     slipstream certs DIR [--roles ROLE ...] [--san ROLE=NAME ...] [--trust-domain NAME] [--days N]
@@ -15,6 +19,7 @@ Exit status: 0 done (or stopped in order by one Ctrl-C), 1 failed, 2 wrong usage
 """
 
 import argparse
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -62,6 +67,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _validate(arguments: argparse.Namespace) -> int:
+    if arguments.values:
+        return _validate_release(arguments)
     from slipstream.cli import hub
     from slipstream.cli.validate import validate_command
     from slipstream.config import apply_environment, load_config
@@ -76,6 +83,20 @@ def _validate(arguments: argparse.Namespace) -> int:
             f"  note: {revision} is commit {commit}; set the revision to it for pods that start by themselves"
         )
     return status
+
+
+def _validate_release(arguments: argparse.Namespace) -> int:
+    from slipstream.cli.release.release import Here
+    from slipstream.cli.release.validate import Asked, validate_release
+
+    asked = Asked(
+        run=arguments.config,
+        values=arguments.values,
+        sets=arguments.set,
+        set_files=arguments.set_file,
+        here=Here(models=arguments.models, data=arguments.data, installed=arguments.installed),
+    )
+    return validate_release(asked)
 
 
 def _warmup(arguments: argparse.Namespace) -> int:
@@ -93,6 +114,13 @@ def _algorithms(arguments: argparse.Namespace) -> int:
     from slipstream.cli.algorithms import algorithms_command
 
     return algorithms_command(arguments.preset)
+
+
+def _schema(arguments: argparse.Namespace) -> int:
+    from slipstream.config.json_schema import run_schema
+
+    print(json.dumps(run_schema(), indent=2, ensure_ascii=False))
+    return 0
 
 
 def _export(arguments: argparse.Namespace) -> int:
@@ -125,7 +153,7 @@ def _parser() -> argparse.ArgumentParser:
         "--resume", nargs="?", const="", metavar="RUN_DIR", help="go on with a run; the newest one by default"
     )
     run.add_argument("--plain", action="store_true", help="one plain line a step, on a terminal too")
-    _command(commands, "validate", _validate, "check a configuration without starting anything")
+    _add_release(_command(commands, "validate", _validate, "check a configuration without starting anything"))
     warmup = _command(commands, "warmup", _warmup, "make and train the initial model, supervised")
     warmup.add_argument("--model", type=Path, metavar="DIR", help="Hugging Face directory to start from")
     warmup.add_argument("--data", type=Path, metavar="FILE", help="JSONL rows of prompt and answer")
@@ -135,6 +163,9 @@ def _parser() -> argparse.ArgumentParser:
     algorithms = commands.add_parser("algorithms", help=text, description=sentence(text))
     algorithms.add_argument("preset", nargs="?", metavar="NAME", help="a preset, or the kind of a part")
     algorithms.set_defaults(command=_algorithms)
+    text = "print the JSON schema of a run's YAML, for editors"
+    schema = commands.add_parser("schema", help=text, description=sentence(text))
+    schema.set_defaults(command=_schema)
     text = "write a checkpoint as a Hugging Face directory"
     export = commands.add_parser("export", help=text, description=sentence(text))
     export.add_argument("checkpoint", type=Path, help="a checkpoint, or a run: its newest one")
@@ -168,6 +199,27 @@ def _add_certs(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     certs.set_defaults(command=_certs)
 
 
+def _add_release(validate: argparse.ArgumentParser) -> None:
+    group = validate.add_argument_group(
+        "a Helm release", "With --values, --set is helm's own: KEY is one of the chart's values."
+    )
+    group.add_argument(
+        "-f", "--values", type=Path, action="append", default=[], metavar="FILE", help="values of the chart"
+    )
+    group.add_argument(
+        "--set-file", action="append", default=[], metavar="KEY=FILE", help="one value: the text of a file"
+    )
+    group.add_argument(
+        "--models", type=Path, metavar="DIR", help="copy of what the learner mounts at /models"
+    )
+    group.add_argument(
+        "--installed", action="store_true", help="in a pod: helm has compared run and values already"
+    )
+    group.add_argument(
+        "--data", type=Path, metavar="DIR", help="copy of what replay mounts at the chart's data.mountPath"
+    )
+
+
 def _command(
     commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
     name: str,
@@ -187,13 +239,24 @@ def _sort_out(arguments: argparse.Namespace) -> None:
     """An option with optional values takes a CONFIG that follows it: give it back."""
     if not hasattr(arguments, "parser"):
         return
+    if arguments.name == "validate":
+        _require_values(arguments)
     if arguments.config is None and arguments.set and "=" not in arguments.set[-1]:
         arguments.config = Path(arguments.set.pop())
     resume = getattr(arguments, "resume", None)
     if arguments.config is None and resume and Path(resume).is_file():
         arguments.config, arguments.resume = Path(resume), ""
-    if arguments.config is None and arguments.name != "warmup":
+    if arguments.config is None and arguments.name != "warmup" and not getattr(arguments, "values", None):
         arguments.parser.error("the following arguments are required: CONFIG")
+
+
+def _require_values(arguments: argparse.Namespace) -> None:
+    """The options of a release do nothing without its values."""
+    for option in ("set_file", "models", "data", "installed"):
+        if getattr(arguments, option) and not arguments.values:
+            arguments.parser.error(
+                f"--{option.replace('_', '-')} needs --values FILE, the values of a Helm release"
+            )
 
 
 def _fail(error: Exception, status: int) -> int:

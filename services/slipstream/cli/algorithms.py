@@ -1,6 +1,5 @@
 """`slipstream algorithms`: the presets and the parts they are made of, from the specifications themselves."""
 
-import ast
 import inspect
 import textwrap
 from collections.abc import Iterator, Mapping
@@ -33,6 +32,8 @@ from slipstream.algorithms.spec import (
     TopEntropy,
     anchor_of,
 )
+from slipstream.algorithms.spec.checks import ranges_of
+from slipstream.algorithms.spec.notes import field_notes
 from slipstream.cli.axes import in_effect, shaping_parts, shaping_text, spec_text
 from slipstream.cli.errors import UsageError
 
@@ -112,19 +113,6 @@ def preset_table() -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows))
 
 
-def field_notes(spec: type[Any]) -> dict[str, str]:
-    """The sentence under each field of a specification, read from its source."""
-    body = ast.parse(textwrap.dedent(inspect.getsource(spec))).body[0]
-    assert isinstance(body, ast.ClassDef)
-    notes: dict[str, str] = {}
-    for field, after in zip(body.body, body.body[1:], strict=False):
-        if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
-            continue
-        if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
-            notes[field.target.id] = " ".join(str(after.value.value).split())
-    return notes
-
-
 def _preset_lines(name: str, preset: Preset) -> Iterator[str]:
     yield f"{name}: {_summary(preset).rstrip()}"
     yield f"{INDENT}source: {preset.source}"
@@ -152,7 +140,12 @@ def _part_lines(title: str, spec: type[Any], value: object = None) -> Iterator[s
         if field.name != "kind":
             needed = value is None and field.default is MISSING
             text = "(needed)" if needed else _shown(in_effect(shown, field.name))
-            yield f"{INDENT}{field.name} = {text}: {notes.get(field.name, '')}"
+            yield f"{INDENT}{field.name} = {text}: {notes.get(field.name, '')}{_range(spec, field.name)}"
+
+
+def _range(spec: type[Any], field: str) -> str:
+    ranges = ranges_of(spec)  # type: ignore[arg-type]
+    return f" Range: {ranges[field][1]}." if field in ranges else ""
 
 
 def _shown(value: object) -> str:

@@ -68,6 +68,8 @@ def _unread(spec: Any, field: str) -> bool:
     """Whether nothing would read the field, as the rest of the specification stands."""
     if isinstance(spec, Dppo) and field == "top_k":
         return not spec.needs_top_k
+    if isinstance(spec, Distillation) and field in ("top_k", "forward_share"):
+        return spec.kind == "advantage" if field == "top_k" else spec.kind != "mixed"
     return isinstance(spec, Kl) and field == "cap" and not spec.has_ratio
 
 

@@ -39,7 +39,8 @@ def _require_datasets(config: RunConfig) -> None:
     """Said before the hub is asked for anything. Errors: UsageError."""
     if find_spec("datasets") is None and any(hub_data(config)):
         raise UsageError(
-            "data.kind is hub, and the package datasets is not installed: pip install 'slipstream[datasets]'"
+            "data.kind is hub, and the package datasets is not installed: pip install '.[datasets]' "
+            "in a clone of Slipstream"
         )
 
 

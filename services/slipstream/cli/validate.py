@@ -9,6 +9,7 @@ from slipstream.cli.axes import axis_rows
 from slipstream.cli.checks.context import check_context, context_lines
 from slipstream.cli.checks.lora import check_lora
 from slipstream.cli.checks.machine import check_machine
+from slipstream.cli.checks.memory import memory_lines
 from slipstream.cli.checks.model import ModelFiles, read_model
 from slipstream.cli.checks.prompts import check_prompts
 from slipstream.cli.checks.rewards import check_rewards
@@ -20,6 +21,7 @@ from slipstream.cli.checks.verifier import check_verifier
 from slipstream.cli.errors import UsageError
 from slipstream.config import RunConfig
 from slipstream.config.checks import EXPERT_KEYS, DerivedNumbers, Problem, check_config, derived_numbers
+from slipstream.config.distillation_checks import beyond_teaching
 from slipstream.config.place import place
 from slipstream.config.stage_runs import stage_runs
 from slipstream.config.top_logprobs_checks import MIB, TOP_BYTES, beyond_vocabulary
@@ -45,22 +47,32 @@ def _find(config: RunConfig, *, gpus: Literal["error", "note"]) -> list[Problem]
     model = read_model(config)
     found = [
         *check_config(config),
-        *_reference(config),
-        *_critic(config),
-        *_dense(config, model),
-        *_vocabulary(config, model),
-        *check_lora(config, model),
-        *(model.problems if model else ()),
-        *check_prompts(config, model),
-        *check_verbalized(config, model),
+        *model_problems(config, model),
+        *prompt_problems(config, model),
         *check_rewards(config),
         *check_teacher(config, model),
         *check_verifier(config, here=gpus),
-        *check_self_judge(config, model),
         *check_machine(config, gpus=gpus),
         *check_context(config, model, gpus=gpus),
     ]
     return list(dict.fromkeys(found))
+
+
+def model_problems(config: RunConfig, model: ModelFiles | None) -> Iterator[Problem]:
+    """Problems of the directories of policy, reference and critic; `model` is None for a tiny policy."""
+    yield from _reference(config)
+    yield from _critic(config)
+    yield from _dense(config, model)
+    yield from _vocabulary(config, model)
+    yield from check_lora(config, model)
+    yield from model.problems if model else ()
+
+
+def prompt_problems(config: RunConfig, model: ModelFiles | None) -> Iterator[Problem]:
+    """Problems of the prompts with this model."""
+    yield from check_prompts(config, model)
+    yield from check_verbalized(config, model)
+    yield from check_self_judge(config, model)
 
 
 def validate_command(config: RunConfig, source: str) -> int:
@@ -72,8 +84,9 @@ def validate_command(config: RunConfig, source: str) -> int:
     if not config.stages:
         held_out_size = make_source(config.data, seed=config.seed).held_out_size
         rows = [
-            *_lines(derived_numbers(config, held_out_size=held_out_size)),
+            *number_lines(derived_numbers(config, held_out_size=held_out_size)),
             *context_lines(config, read_model(config)),
+            *memory_lines(config, read_model(config)),
             *axis_rows(config),
         ]
         for name, text in rows:
@@ -86,10 +99,15 @@ def validate_command(config: RunConfig, source: str) -> int:
 def require_valid(config: RunConfig, source: str, *, gpus: Literal["error", "note"]) -> list[Problem]:
     """The notes on a valid configuration. Errors: UsageError that lists every problem."""
     problems = find_problems(config, gpus=gpus)
+    require_no_error(problems, source)
+    return problems
+
+
+def require_no_error(problems: Sequence[Problem], source: str) -> None:
+    """Errors: UsageError that lists every problem that is no note."""
     errors = [problem for problem in problems if problem.severity == "error"]
     if errors:
         raise UsageError(_list(source, errors))
-    return problems
 
 
 def _dense(config: RunConfig, model: ModelFiles | None) -> Iterator[Problem]:
@@ -103,6 +121,9 @@ def _dense(config: RunConfig, model: ModelFiles | None) -> Iterator[Problem]:
     if config.learner.replay_experts:
         why = f"{reason}, and learner.replay_experts is true"
         yield Problem(key="model.path", reason=why, remedy="leave it out")
+    if config.rollout.vllm.enable_expert_parallel:
+        why = f"{reason}, and rollout.vllm.enable_expert_parallel is true"
+        yield Problem(key="model.path", reason=why, remedy="leave enable_expert_parallel out")
 
 
 def _vocabulary(config: RunConfig, model: ModelFiles | None) -> Iterator[Problem]:
@@ -110,6 +131,9 @@ def _vocabulary(config: RunConfig, model: ModelFiles | None) -> Iterator[Problem
     top_k, size = config.algorithm.resolved_top_logprobs(), model.config.get("vocab_size") if model else None
     if isinstance(size, int) and top_k > size:
         yield beyond_vocabulary(top_k, size)
+    distillation = config.algorithm.resolved_distillation()
+    if distillation is not None and isinstance(size, int) and distillation.resolved_top_k > size:
+        yield beyond_teaching(distillation.resolved_top_k, size, whose="model")
 
 
 def _reference(config: RunConfig) -> Iterator[Problem]:
@@ -138,7 +162,8 @@ def _list(source: str, errors: Sequence[Problem]) -> str:
     return "\n".join([f"{source}: {count}", *(f"  {problem}" for problem in errors)])
 
 
-def _lines(numbers: DerivedNumbers) -> list[tuple[str, str]]:
+def number_lines(numbers: DerivedNumbers) -> list[tuple[str, str]]:
+    """For the table of derived numbers."""
     top = numbers.top_logprobs
     size = (
         f"{TOP_BYTES * top:,} bytes a sampled token; a group at most {-(-numbers.group_bytes // MIB):,} MiB"

@@ -33,7 +33,8 @@ def connect(
         from kubernetes.client import Configuration
     except ModuleNotFoundError as error:
         raise ClusterUsageError(
-            "needs the extra `cluster`, which is not installed: pip install 'slipstream[cluster]'"
+            "needs the extra `cluster`, which is not installed: pip install '.[cluster]' in a "
+            "clone of Slipstream"
         ) from error
     configuration = Configuration()
     configuration.retries = False  # urllib3 would repeat a refused connection, with a warning each time

@@ -93,7 +93,8 @@ class Release:
 
 def find_release(api: Api, name: str | None) -> Release:
     """The named release, or the only one. Errors: ClusterUsageError, with the releases that there are."""
-    workloads = [(kind, item) for kind, resource in KINDS.items() for item in api.objects(resource, OURS)]
+    found = [(kind, item) for kind, resource in KINDS.items() for item in api.objects(resource, OURS)]
+    workloads = [(kind, item) for kind, item in found if not _is_part(item)]
     names = sorted({label(item, INSTANCE) for _, item in workloads})
     if name is None and len(names) > 1:
         raise ClusterUsageError(
@@ -108,6 +109,11 @@ def find_release(api: Api, name: str | None) -> Release:
         namespace=api.namespace,
         workloads=tuple(sorted(own, key=place)),
     )
+
+
+def _is_part(item: Json) -> bool:
+    """Whether another object controls it, as a LeaderWorkerSet does the StatefulSets that it is made of."""
+    return any(owner.get("controller") for owner in item["metadata"].get("ownerReferences", ()))
 
 
 def _not_found(api: Api, name: str | None, here: Sequence[str]) -> str:

@@ -1,6 +1,12 @@
-"""Which addresses can be reached from this machine only."""
+"""Addresses as the configuration writes them, and which of them only this machine can reach."""
 
 import ipaddress
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of host:port; an IPv6 host without its brackets."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 def is_loopback(address: str) -> bool:

@@ -14,7 +14,7 @@ from pydantic import (
     model_validator,
 )
 
-from slipstream.algorithms.presets import Preset
+from slipstream.algorithms.presets import PRESETS, Preset
 from slipstream.algorithms.resolve import preset_named, resolve_loss
 from slipstream.algorithms.spec import (
     Advantage,
@@ -51,57 +51,66 @@ def _one_or_many(given: object) -> object:
 
 AdvantageConfig = Annotated[Advantage, Field(discriminator="kind")]
 ObjectiveConfig = Annotated[Objective, Field(discriminator="kind")]
+CorrectionConfig = Annotated[Correction, Field(discriminator="kind")]
 CorrectionsConfig = Annotated[
-    tuple[Annotated[Correction, Field(discriminator="kind")], ...], BeforeValidator(_one_or_many)
+    tuple[CorrectionConfig, ...],
+    BeforeValidator(_one_or_many, json_schema_input_type=CorrectionConfig | tuple[CorrectionConfig, ...]),
 ]
 
 
 class AlgorithmConfig(BaseModel):
-    """Advantage × objective × correction × regularisers × aggregation × shaping.
+    """The loss of reinforcement learning: a preset, and keys beside it that replace a part of the preset.
 
-    An axis that is given replaces the preset's. Invariant: what was not given is not in a dump either, so a
-    dump reads back to the same algorithm.
+    The formulas below have these symbols. l is the logprob of a token under the policy in training, mu the
+    policy that sampled the token, prox the policy before the optimizer batch, ref the reference. A ratio is
+    r = exp(l - a), where a is the logprob of the `anchor`; z = l - a is its logarithm, and rho = prox / mu. R
+    is the reward of a completion, A an advantage, G the size of a group. An objective maximises J; g is the
+    factor of the gradient of l. sg stops the gradient. docs/algorithms.md compares the parts.
+
+    Invariant: what was not given is not in a dump either, so a dump reads back to the same algorithm.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
-    preset: str = "cispo"
-    """A recipe; `slipstream algorithms` lists them."""
+    preset: str = Field("cispo", json_schema_extra={"enum": [*PRESETS]})
+    """A named choice of all parts; `slipstream algorithms` lists them, docs/algorithms.md compares them."""
     telescope: dict[str, Any] | None = None
-    """The keys of Telescope's algorithm pages, instead of all others."""
+    """The keys of Telescope's algorithm pages, instead of all others; docs/algorithms.md lists them."""
     advantage: AdvantageConfig | None = None
-    """Baseline and scale of the rewards."""
+    """From rewards to advantages: baseline and scale; null is the preset's."""
     supervision: Literal["outcome", "process"] = "outcome"
-    """What the advantage is made of: one reward a completion, or the scores of its steps where a reward has
-    them."""
+    """What the advantage is computed from: `outcome`, one reward for a completion; `process`, the scores of
+    the steps of a completion, from a reward that has them."""
     objective: ObjectiveConfig | None = None
-    """How the ratio of a token weighs its advantage."""
+    """How the ratio of a token weighs its advantage; null is the preset's."""
     correction: CorrectionsConfig | None = None
-    """Weights and masks for stale data, one or a list; null switches the preset's off."""
+    """Weights and masks for stale data, one section or a list of them; null switches the preset's off."""
     kl: Kl | None = None
-    """Divergence to the reference; null switches the preset's off."""
+    """KL divergence to the reference policy; null switches the preset's off."""
     drift_penalty: DriftPenalty | None = None
-    """Divergence to the policy that sampled; null switches the preset's off."""
+    """Penalty on the distance to the policy that sampled; null switches the preset's off."""
     entropy: Entropy | None = None
-    """Entropy bonus; null switches the preset's off."""
+    """Bonus for the entropy of the policy; null switches the preset's off."""
     top_entropy: TopEntropy | None = None
     """Train on the tokens of highest entropy only; null switches the preset's off."""
     clip_cov: ClipCov | None = None
-    """Leave some tokens of large covariance out; null switches the preset's off."""
+    """Drop some tokens whose logprob and advantage covary most; null switches the preset's off."""
     kl_cov: KlCov | None = None
-    """Hold the tokens of largest covariance near the anchor; null switches the preset's off."""
+    """Penalty on the tokens whose logprob and advantage covary most; null switches the preset's off."""
     distillation: Distillation | None = None
-    """Learn from the model of `teacher.path`; null switches the preset's off."""
+    """Learn from the model in `teacher.path`; null switches the preset's off."""
     token_weight: Literal["one", "one_minus_ref"] = "one"
-    """Experimental weight of the advantage by the reference's probability."""
+    """Experimental: `one_minus_ref` multiplies the advantage of a token by 1 - its probability under the
+    reference."""
     aggregation: AggregationName | None = None
-    """How the tokens of a batch become one loss."""
+    """The weight of a token in the loss of a batch; null is the preset's."""
     max_tokens: int | None = Field(None, ge=1)
-    """Constant token budget of `token_sum_norm`; default: rollout.max_new_tokens."""
+    """Tokens of a completion by which `token_sum_norm` divides; null: rollout.max_new_tokens."""
     reference: Reference = Reference()
-    """What kl is measured to."""
+    """The reference policy of `kl`."""
     shaping: Shaping | None = None
-    """Filters, punishment of length and curriculum; replaces all of the preset's, null switches them off."""
+    """Filters of prompts and groups, penalty on length, curriculum. It replaces the whole shaping of the
+    preset; null switches it off."""
 
     @model_validator(mode="after")
     def names_are_known(self) -> "AlgorithmConfig":
@@ -156,14 +165,23 @@ class AlgorithmConfig(BaseModel):
 
     def resolved_kl(self) -> Kl | None:
         """The divergence to the reference that the run uses."""
-        axes = self._axes()
-        return axes.kl if "kl" in axes.model_fields_set else self._preset().kl
+        found: Kl | None = self._part("kl")
+        return found
+
+    def resolved_drift_penalty(self) -> DriftPenalty | None:
+        """The divergence to the policy that sampled that the run uses."""
+        found: DriftPenalty | None = self._part("drift_penalty")
+        return found
+
+    def resolved_kl_cov(self) -> KlCov | None:
+        """How the run holds tokens near the anchor by their covariance, if it does."""
+        found: KlCov | None = self._part("kl_cov")
+        return found
 
     def resolved_distillation(self) -> Distillation | None:
         """How the run learns from a teacher, if it does."""
-        axes = self._axes()
-        given = "distillation" in axes.model_fields_set
-        return axes.distillation if given else self._preset().distillation
+        found: Distillation | None = self._part("distillation")
+        return found
 
     def resolved_loss(self, *, max_staleness: int, max_new_tokens: int) -> LossSpec:
         """The loss that the run uses. Errors: ValueError for a combination that is known to be wrong."""
@@ -198,6 +216,11 @@ class AlgorithmConfig(BaseModel):
         longest = max_new_tokens if soft.max_len is None else soft.max_len
         safe = int(SAFE_SHARE * longest) if soft.safe_len is None else soft.safe_len
         return replace(shaping, soft_overlong=replace(soft, max_len=longest, safe_len=safe))
+
+    def _part(self, name: str) -> Any:
+        """An optional part: what the section gives, null included, or else the preset's."""
+        axes = self._axes()
+        return getattr(axes if name in axes.model_fields_set else self._preset(), name)
 
     def _axes(self) -> "AlgorithmConfig":
         translation = self.translation

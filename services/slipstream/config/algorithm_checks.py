@@ -26,6 +26,7 @@ from slipstream.algorithms.spec import (
     undefined_by_step,
 )
 from slipstream.algorithms.spec.loss import WEIGHTING
+from slipstream.config.precision_checks import CLIPPED
 from slipstream.config.problem import Problem
 from slipstream.config.schema import RunConfig
 
@@ -79,12 +80,15 @@ def _uncorrected(config: RunConfig) -> Iterator[Problem]:
 
 
 def _anchor(config: RunConfig) -> Iterator[Problem]:
+    """What the anchor batch does not do: correct stale tokens, and bound anything in a single update."""
     algorithm = config.algorithm
     corrections = algorithm.resolved_corrections()
     weighted = any(isinstance(correction, WEIGHTING) for correction in corrections)
     objective = algorithm.resolved_objective()
-    if anchor_of(objective) == "batch" and not weighted and config.staleness.max_staleness > 0:
-        once = config.learner.minibatches * config.learner.epochs == 1
+    if anchor_of(objective) != "batch":
+        return
+    once = _updates_once(config)
+    if not weighted and config.staleness.max_staleness > 0:
         ratio = "every ratio is exactly 1" if once else "ratios start at 1"
         yield Problem(
             key="algorithm.objective.anchor",
@@ -93,18 +97,35 @@ def _anchor(config: RunConfig) -> Iterator[Problem]:
             remedy="set a correction such as `tis`, or the anchor to `rollout`",
             severity="note",
         )
-
-
-def _epochs(config: RunConfig) -> Iterator[Problem]:
-    objective, epochs = config.algorithm.resolved_objective(), config.learner.epochs
-    if isinstance(objective, Pg) and epochs > 1:
+    elif once and isinstance(objective, CLIPPED):
         yield Problem(
-            key="learner.epochs",
-            reason=f"is {epochs}, and pg has no ratio: from the second pass on the policy has moved, and "
-            "nothing would correct or bound it",
-            remedy="use ppo_clip or cispo, or 1",
-            severity="note" if objective.allow_uncorrected else "error",
+            key="algorithm.objective",
+            reason=f"{objective.kind} has the anchor batch, and with one update a batch (learner.minibatches "
+            "and learner.epochs are 1) every ratio to it is 1: its band does nothing",
+            remedy="set learner.minibatches above 1, for example to 4",
+            severity="note",
         )
+
+
+def _updates_once(config: RunConfig) -> bool:
+    return config.learner.minibatches * config.learner.epochs == 1
+
+
+def _updates(config: RunConfig) -> Iterator[Problem]:
+    """Several updates on one batch without a ratio."""
+    objective = config.algorithm.resolved_objective()
+    if not isinstance(objective, Pg) or config.algorithm.resolved_drift_penalty() is not None:
+        return
+    for name, which in (("epochs", "pass"), ("minibatches", "minibatch")):
+        count = getattr(config.learner, name)
+        if count > 1:
+            yield Problem(
+                key=f"learner.{name}",
+                reason=f"is {count}, and pg has no ratio: from the second {which} on the policy has "
+                "moved, and nothing would correct or bound it",
+                remedy="use ppo_clip or cispo, or 1",
+                severity="note" if objective.allow_uncorrected else "error",
+            )
 
 
 def _group_size(config: RunConfig) -> Iterator[Problem]:
@@ -300,6 +321,10 @@ def _without_effect(config: RunConfig) -> Iterator[Problem]:
     if shaping.difficulty != Difficulty() and not shaping.remembers_pass_rates:
         unread = "pass rates are remembered for goldilocks, buckets and adaptive_group, and none is on"
         yield _unread("shaping.difficulty", unread, "switch one of them on")
+    held = config.algorithm.resolved_kl_cov() is not None
+    if held and anchor_of(config.algorithm.resolved_objective()) == "batch" and _updates_once(config):
+        unread = "with one update a batch every ratio is 1, and there is nothing to hold tokens back from"
+        yield _unread("kl_cov", unread, "set learner.minibatches above 1, or the anchor to rollout")
     for correction in config.algorithm.resolved_corrections():
         if isinstance(correction, M2po) and correction.scope == "all":
             for name in ("clip_low", "clip_high"):
@@ -345,7 +370,7 @@ ALGORITHM_CHECKS: Final[tuple[Callable[[RunConfig], Iterator[Problem]], ...]] = 
     _parts,
     _uncorrected,
     _anchor,
-    _epochs,
+    _updates,
     _group_size,
     _without_router,
     _sequence_band,

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from slipstream.algorithms.spec import band
+from slipstream.config.addresses import split_address
 from slipstream.config.algorithm_checks import ALGORITHM_CHECKS
 from slipstream.config.distillation_checks import DISTILLATION_CHECKS
 from slipstream.config.loopback import plaintext_beyond_loopback
@@ -17,6 +18,7 @@ from slipstream.config.schema import RunConfig
 from slipstream.config.shaping_checks import SHAPING_CHECKS
 from slipstream.config.top_logprobs_checks import TOP_LOGPROBS_CHECKS, group_bytes
 from slipstream.config.verbalized_checks import verbalized
+from slipstream.config.vllm_checks import VLLM_CHECKS
 
 __all__ = [
     "EXPERT_KEYS",
@@ -87,11 +89,11 @@ def derived_numbers(config: RunConfig, *, held_out_size: int | None) -> DerivedN
 def fixed_ports(config: RunConfig) -> list[tuple[str, str, int]]:
     """(key, host, port) of every port that the configuration fixes for pods on this machine."""
     addresses = (("replay", config.replay), ("verifier", config.verifier), ("learner", config.learner))
-    found = [(f"{name}.address", *_split_address(section.address)) for name, section in addresses]
+    found = [(f"{name}.address", *split_address(section.address)) for name, section in addresses]
     if config.algorithm.resolved_distillation() is not None:
-        found.append(("teacher.address", *_split_address(config.teacher.address)))
+        found.append(("teacher.address", *split_address(config.teacher.address)))
     if config.rollout.workers:
-        found.append(("rollout.address", *_split_address(config.rollout.address)))
+        found.append(("rollout.address", *split_address(config.rollout.address)))
     found.append(("weights.port", config.weights.host, config.weights.port))
     if config.telemetry.port:
         services = len(addresses) + (config.algorithm.resolved_distillation() is not None)
@@ -120,6 +122,12 @@ def _sampling(config: RunConfig) -> Iterator[Problem]:
             reason=f"is {rollout.top_p:g}, but the learner's distribution is not truncated, so every ratio "
             "would be wrong",
             remedy="set it to 1",
+        )
+    if rollout.engine == "emulated" and rollout.device == "cuda":
+        yield Problem(
+            key="rollout.device",
+            reason="is cuda, and the emulated engine computes nothing",
+            remedy="leave it out, or set rollout.engine to `vllm`",
         )
     if rollout.tensor_parallel > 1 and config.learner.device == "cpu":
         yield Problem(
@@ -234,7 +242,7 @@ def _weights_host(config: RunConfig) -> Iterator[Problem]:
 
 
 def _ports(config: RunConfig) -> Iterator[Problem]:
-    workers, port = config.rollout.workers, _split_address(config.rollout.address)[1]
+    workers, port = config.rollout.workers, split_address(config.rollout.address)[1]
     if port and workers > 1:
         reason = f"port {port} is fixed, and {workers} workers here cannot share it"
         yield Problem(key="rollout.address", reason=reason, remedy="set its port to 0")
@@ -249,15 +257,11 @@ def _ports(config: RunConfig) -> Iterator[Problem]:
         owner.setdefault(port, key)
 
 
-def _split_address(address: str) -> tuple[str, int]:
-    host, _, port = address.rpartition(":")
-    return host, int(port)
-
-
 CHECKS: tuple[Callable[[RunConfig], Iterator[Problem]], ...] = (
     _sampling,
     verbalized,
     nodes,
+    *VLLM_CHECKS,
     _minibatches,
     _staleness,
     _patience,

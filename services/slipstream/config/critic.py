@@ -20,16 +20,16 @@ class CriticConfig(BaseModel):
     kind: Literal["head", "model"] = "head"
     """A linear head on the policy's last hidden state, or a model of its own with such a head."""
     path: HomePath | None = None
-    """Hugging Face directory that the model starts from, of the policy's vocabulary; null is the policy's."""
+    """Hugging Face directory of the initial model, with the policy's vocabulary; null: the policy's model."""
     learning_rate: float | None = Field(None, gt=0)
     """Peak learning rate of the critic's own AdamW, over learner.schedule, with the policy's betas and weight
     decay; null is ten times learner.learning_rate."""
     clip_range: float | None = Field(0.2, gt=0)
     """How far a value may move from what it was before the batch, in units of reward; null does not clip."""
     loss_coefficient: float = Field(0.5, ge=0)
-    """Weight of the value loss in the gradient of the trunk that a head shares; 0 leaves the trunk alone."""
+    """Weight of the value loss in the gradient of the layers that a head shares with the policy; 0: none."""
     warmup_steps: int = Field(0, ge=0)
-    """First steps of a run in which only the critic trains."""
+    """Number of first steps of a run in which only the critic trains."""
 
     def peak(self, policy_rate: float) -> float:
         """The learning rate, given that of the policy."""

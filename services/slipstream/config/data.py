@@ -27,9 +27,9 @@ class CountdownData(_Strict):
     kind: Literal["countdown"] = "countdown"
     """Name of the task."""
     numbers: int = Field(3, ge=2, le=6)
-    """How many numbers are given."""
+    """How many numbers a prompt gives."""
     largest: int = Field(9, ge=2, le=99)
-    """Largest given number."""
+    """Largest number that a prompt gives."""
 
 
 class SortDigitsData(_Strict):
@@ -38,18 +38,18 @@ class SortDigitsData(_Strict):
     kind: Literal["sort_digits"] = "sort_digits"
     """Name of the task."""
     length: int = Field(4, ge=2, le=32)
-    """How many digits."""
+    """How many digits a prompt has."""
 
 
 class Columns(_Strict):
     """Which column of a row is what; all further columns become fields that rewards can read."""
 
     prompt_column: str = "prompt"
-    """Column of the prompt text; the messages are used when it is absent."""
+    """Column of the prompt as text; rows without it need `messages_column`."""
     messages_column: str = "messages"
     """Column of the conversation: a list of {role, content}."""
     answer_column: str = "answer"
-    """Column of the ground truth, which rewards compare with."""
+    """Column of the ground truth, with which rewards compare an answer."""
     demonstration_column: str | None = None
     """Column of the text that supervised training imitates, such as a chain of thought; null: the answer."""
 
@@ -62,7 +62,7 @@ class FileData(Columns):
     path: HomePath
     """The training rows: .jsonl or .parquet."""
     held_out_path: HomePath | None = None
-    """The held-out rows; without it, `held_out_fraction` of the rows, chosen by a hash of the prompt."""
+    """The held-out rows; null: `held_out_fraction` of the rows of `path`, chosen by a hash of the prompt."""
     held_out_fraction: float = Field(0.05, gt=0, lt=1)
     """Share of the rows that is held out when there is no `held_out_path`."""
 
@@ -85,7 +85,7 @@ class HubData(Columns, HubAccess):
     streaming: bool = False
     """Read the first `rows` rows over the network at each start, and keep no data set in the cache."""
     rows: int | None = Field(None, ge=2)
-    """Read at most so many rows of a split; needed with `streaming`."""
+    """Most rows that are read of a split; null reads all. `streaming` needs it."""
 
     @model_validator(mode="after")
     def streaming_ends(self) -> "HubData":
@@ -110,7 +110,7 @@ class ReasoningGymData(_Strict):
     seed: int | None = None
     """Seed of the puzzles; null: the run's."""
     size: int = Field(10_000, ge=2)
-    """How many puzzles there are; a tenth of the distinct ones is held out, chosen by a hash."""
+    """Number of puzzles; a tenth of the distinct ones is held out, chosen by a hash."""
 
 
 class JudgingData(_Strict):
@@ -123,7 +123,7 @@ class JudgingData(_Strict):
     prompt: str = "{prompt}{answer}?"
     """Text that asks for the judgement, with {prompt} and {answer} in it."""
     answers: tuple[str, str] = ("yes", "no")
-    """What is to be said of a right answer, and of a wrong one."""
+    """Right replies to the judgement of a right answer, and of a wrong one."""
 
 
 TaskData = AdditionData | CountdownData | SortDigitsData | JudgingData | FileData | HubData | ReasoningGymData

@@ -1,9 +1,24 @@
-"""What is wrong with a distillation beside the rest of a run: no teacher, a teacher for nothing, filters."""
+"""What is wrong with a distillation beside the rest of a run: no teacher, a teacher for nothing, filters,
+more tokens than there are, answers that no message holds."""
 
 from collections.abc import Callable, Iterator
+from typing import Final
 
+from slipstream.algorithms.spec.distillation import TOP_K
 from slipstream.config.problem import Problem
 from slipstream.config.schema import RunConfig
+from slipstream.config.top_logprobs_checks import (
+    LARGEST_MESSAGE_MIB,
+    MIB,
+    TOP_BYTES,
+    beyond_vocabulary,
+    largest_group,
+)
+
+LOGPROB_BYTES: Final = 4
+"""Of a token's own logprob in an answer, and of its id in a question."""
+COMPLETION_BYTES: Final = 32
+"""At most, of the tags and lengths around a completion's numbers."""
 
 
 def _teacher(config: RunConfig) -> Iterator[Problem]:
@@ -36,4 +51,88 @@ def _filtered(config: RunConfig) -> Iterator[Problem]:
         )
 
 
-DISTILLATION_CHECKS: tuple[Callable[[RunConfig], Iterator[Problem]], ...] = (_teacher, _filtered)
+def _rewards_for_nothing(config: RunConfig) -> Iterator[Problem]:
+    """What acts through the rewards, where the policy learns from the teacher alone."""
+    algorithm = config.algorithm
+    distillation, kl = algorithm.resolved_distillation(), algorithm.resolved_kl()
+    if distillation is None or distillation.reward_weight:
+        return
+    alone = "with algorithm.distillation.reward_weight 0 the policy learns from the teacher alone"
+    if kl is not None and kl.placement == "reward":
+        yield Problem(
+            key="algorithm.kl.placement",
+            reason=f"is reward, and {alone}, so the divergence would be left out",
+            remedy="set placement: loss, or a reward_weight above 0",
+        )
+    without_effect = {
+        "shaping.soft_overlong": algorithm.declared_shaping().soft_overlong is not None,
+        "supervision": algorithm.supervision != "outcome",
+        "advantage": "advantage" in algorithm.model_fields_set and algorithm.advantage is not None,
+    }
+    for key in (key for key, is_set in without_effect.items() if is_set):
+        yield Problem(
+            key=f"algorithm.{key}",
+            reason=f"has no effect: {alone}",
+            remedy="leave it out, or set a reward_weight above 0",
+            severity="note",
+        )
+
+
+def _vocabulary(config: RunConfig) -> Iterator[Problem]:
+    distillation, tiny = config.algorithm.resolved_distillation(), config.model.tiny
+    if distillation is not None and tiny is not None and distillation.resolved_top_k > tiny.vocabulary_size:
+        yield beyond_teaching(distillation.resolved_top_k, tiny.vocabulary_size, whose="model")
+
+
+def beyond_teaching(top_k: int, tokens: int, *, whose: str) -> Problem:
+    """More of the teacher's likeliest tokens than the model, or the teacher, has."""
+    key = "algorithm.distillation.top_k"
+    return beyond_vocabulary(top_k, tokens, key=key, default=TOP_K, whose=whose)
+
+
+def answer_bytes(config: RunConfig) -> int:
+    """Bytes of a teacher's answer about a group, when every completion uses its whole budget; 0 without a
+    distillation."""
+    distillation = config.algorithm.resolved_distillation()
+    if distillation is None:
+        return 0
+    each = LOGPROB_BYTES + TOP_BYTES * distillation.resolved_top_k
+    return largest_group(config) * (_longest(config) * each + COMPLETION_BYTES)
+
+
+def question_bytes(config: RunConfig) -> int:
+    """Bytes of what a teacher is asked about a group, at most."""
+    completions = largest_group(config) * (_longest(config) * LOGPROB_BYTES + COMPLETION_BYTES)
+    return completions + LOGPROB_BYTES * config.learner.max_tokens_per_row
+
+
+def _longest(config: RunConfig) -> int:
+    """Tokens of the longest completion that the teacher is asked about."""
+    return min(config.rollout.max_new_tokens, config.learner.max_tokens_per_row)
+
+
+def _message(config: RunConfig) -> Iterator[Problem]:
+    distillation, limit = config.algorithm.resolved_distillation(), config.rpc.max_message_mib
+    if distillation is None:
+        return
+    needed = -(-max(answer_bytes(config), question_bytes(config)) // MIB)
+    if needed <= limit:
+        return
+    top_k = distillation.resolved_top_k
+    raised = f", or raise rpc.max_message_mib to {needed}" if needed <= LARGEST_MESSAGE_MIB else ""
+    yield Problem(
+        key="algorithm.distillation" + (".top_k" if top_k else ""),
+        reason=(f"is {top_k}: " if top_k else "") + f"a group takes up to {needed:,} MiB between the learner "
+        f"and the teacher, and a message holds {limit:,} (rpc.max_message_mib)",
+        remedy=("lower it, " if top_k else "lower ")
+        + f"rollout.group_size or rollout.max_new_tokens{raised}",
+    )
+
+
+DISTILLATION_CHECKS: tuple[Callable[[RunConfig], Iterator[Problem]], ...] = (
+    _teacher,
+    _filtered,
+    _rewards_for_nothing,
+    _vocabulary,
+    _message,
+)

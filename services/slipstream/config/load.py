@@ -77,10 +77,16 @@ def parse_config(
 
 
 def apply_environment(config: RunConfig, environment: Mapping[str, str] | None = None) -> RunConfig:
-    """The configuration with the addresses that the environment names (see ENVIRONMENT)."""
+    """The configuration with the addresses that the environment names (see ENVIRONMENT).
+
+    A variable is text and not YAML, in which `[::]` would be a list and an IPv6 address may be a number.
+    """
     given = os.environ if environment is None else environment
-    overrides = [f"{key}={given[name]}" for name, key in ENVIRONMENT.items() if given.get(name)]
-    return parse_config(given_tree(config), overrides, source="environment")
+    tree = given_tree(config)
+    for name, key in ENVIRONMENT.items():
+        if given.get(name):
+            tree = set_key(tree, key.split("."), given[name])
+    return parse_config(tree, source="environment")
 
 
 def given_tree(config: RunConfig) -> dict[str, Any]:

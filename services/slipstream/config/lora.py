@@ -18,12 +18,12 @@ class LoraConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
     rank: int = Field(16, ge=1)
-    """Inner size of the two matrices."""
+    """Rank of the adapters: the inner size of the two matrices."""
     alpha: int = Field(32, ge=1)
     """Their product is scaled by alpha / rank (write alpha times √rank for rank-stabilised LoRA)."""
     target_modules: Literal["all-linear"] | tuple[str, ...] = "all-linear"
     """Names of linear layers, whole or their ends (`q_proj`); `all-linear` is all but the output head."""
     serve: Literal["merged", "adapter"] = "merged"
-    """What travels to the rollouts: all weights with the adapters merged in, or the adapters alone, which
-    vLLM applies beside the base that it loaded from the model's directory. Not given: `merged` with
-    model.dtype float32, `adapter` with bfloat16, where merging rounds the adapters away."""
+    """What is sent to the rollouts: `merged`, all weights with the adapters in them; `adapter`, the adapters
+    alone, which vLLM applies to the base that it loaded from the model's directory. Left out: `merged` with
+    model.dtype float32, `adapter` with bfloat16, where merging would round the adapters away."""

@@ -8,9 +8,10 @@ is below 1 on average, and for long sequences the mean of z tends to that, not t
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from slipstream.algorithms.spec import (
+    Cispo,
     GeometricRejection,
     Gmpo,
     Gspo,
@@ -18,6 +19,7 @@ from slipstream.algorithms.spec import (
     IcePop,
     Mis,
     Opsm,
+    OutlierTokens,
     PpoClip,
     RolloutIs,
     Rspo,
@@ -38,7 +40,7 @@ NARROW_CLIP: Final = 1e-3
 """A clip of a sequence's ratio that what is learned in one version leaves: GSPO's is narrower."""
 DECOUPLED: Final = (
     "set the objective's anchor to batch and algorithm.correction to {kind: tis, level: geometric}, as the "
-    "preset decoupled_gspo has them"
+    "preset decoupled_gspo has them, with learner.minibatches above 1"
 )
 
 
@@ -50,8 +52,9 @@ class Band:
     key: str
     low: float
     high: float
-    level: Level
-    """Of a token, of the product over its sequence, or of the geometric mean over it."""
+    level: Level | Literal["outlier"]
+    """Of a token, of the product over its sequence, of the geometric mean over it, or of the outermost token
+    of a sequence."""
     remedy: str
     low_drops: tuple[bool, bool] = (True, True)
     """Whether a ratio below the band costs the gradient where the advantage is positive, where negative."""
@@ -62,6 +65,9 @@ class Band:
         """Shares without a gradient in answers of so many tokens: A > 0, A < 0."""
         mean, noise = self.log_ratio(tokens)
         below, above = outside(self.low, self.high, mean, noise)
+        if self.level == "outlier":  # one of the tokens outside drops all of them
+            lost = 1 - (1 - min(below + above, 1.0)) ** tokens
+            return lost, lost
         positive, negative = (
             below * low + above * high for low, high in zip(self.low_drops, self.high_drops, strict=True)
         )
@@ -77,6 +83,7 @@ class Band:
         """What the band is of, in words."""
         return {
             "token": "the log ratio of a token",
+            "outlier": f"the log ratio of each of {tokens} tokens, of which none may leave it,",
             "sequence": f"the sum of the log ratios of {tokens} tokens",
             "geometric": f"the mean log ratio of {tokens} tokens",
         }[self.level]
@@ -140,7 +147,21 @@ def _left_by_age(config: RunConfig) -> Iterator[Problem]:
 
 def _objective(config: RunConfig) -> Iterator[Band]:
     objective = config.algorithm.resolved_objective()
-    if not isinstance(objective, CLIPPED) or anchor_of(objective) != "rollout":
+    if anchor_of(objective) != "rollout":
+        return
+    if isinstance(objective, Cispo) and objective.mask != (0.0, math.inf):
+        low, high = objective.mask
+        yield Band(
+            name="the mask of cispo",
+            key="algorithm.objective",
+            low=low,
+            high=high,
+            level="token",
+            low_drops=(False, True),
+            high_drops=(True, False),
+            remedy="set model.dtype to float32, or widen mask_low and mask_high",
+        )
+    if not isinstance(objective, CLIPPED):
         return
     low, high = band(objective)
     sequence = isinstance(objective, Gspo | GspoToken)
@@ -169,6 +190,15 @@ def _corrections(config: RunConfig) -> Iterator[Band]:
                 level="geometric",
                 low_drops=(False, True),
                 remedy="set model.dtype to float32, or raise delta",
+            )
+        elif isinstance(part, OutlierTokens):
+            yield Band(
+                name=part.kind,
+                key="algorithm.correction",
+                low=part.low or 0.0,
+                high=math.inf if part.high is None else part.high,
+                level="outlier",
+                remedy="set model.dtype to float32, or widen the band: its default is [1e-4, 100]",
             )
         elif isinstance(part, Mis | IcePop | GeometricRejection):
             wider = " (mixtures of experts take [0.99, 1.01])" if isinstance(part, GeometricRejection) else ""

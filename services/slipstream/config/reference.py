@@ -20,7 +20,7 @@ def as_given(model: BaseModel, dump: SerializerFunctionWrapHandler) -> dict[str,
 
 
 class Reference(BaseModel):
-    """The policy that a divergence (kl) is measured to."""
+    """The reference policy of `kl`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
@@ -29,7 +29,7 @@ class Reference(BaseModel):
     path: HomePath | None = None
     """Directory of the frozen model; null is the model that the run starts from."""
     decay: float = Field(0.99, gt=0, lt=1)
-    """What is left of the old average after a step, for `ema`."""
+    """For `ema`: weight of the old average in a step."""
 
     @model_validator(mode="after")
     def only_its_own_keys(self) -> "Reference":

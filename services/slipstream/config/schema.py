@@ -30,45 +30,45 @@ class RunConfig(Section):
     """One run, from one YAML file."""
 
     name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-    """Name of the run; part of its directory and of its keys in Redis."""
+    """Name of the run, in the name of its directory and in its keys in Redis."""
     seed: int = 0
-    """Seed of the data order, the model's initialisation and the learner."""
+    """Seed of the order of the data, of the initial weights of a tiny model, and of the learner."""
     runs_dir: HomePath = Path("runs")
-    """Where run directories are made."""
+    """Folder in which `slipstream run` makes the directory of each run."""
     run_dir: HomePath | None = None
-    """Directory of this run; `slipstream run` makes one under runs_dir when it is not given."""
+    """Directory of this run; null: `slipstream run` makes one in runs_dir."""
     model: ModelConfig = ModelConfig(tiny=TinyModel())
-    """The policy."""
+    """The policy: the model that is trained."""
     warmup: WarmupConfig | None = None
-    """Supervised cold start of a tiny model; null starts from the model as it is."""
+    """Supervised training before reinforcement learning; null starts from the model as it is."""
     data: DataConfig = AdditionData()
-    """Prompts and answers."""
+    """Where prompts and their right answers come from."""
     rewards: tuple[RewardConfig, ...] = (ExactMatchConfig(name="exact_match"),)
-    """Components of the reward vector."""
+    """The rewards of an answer; the advantage is computed from their weighted sum."""
     algorithm: AlgorithmConfig = AlgorithmConfig()
-    """Advantage, objective, correction, regularisers, aggregation and shaping."""
+    """The loss: a preset, and the parts of it that are replaced."""
     staleness: StalenessConfig = StalenessConfig()
-    """The bounds on age."""
+    """How old the data of a training step may be."""
     rollout: RolloutConfig = RolloutConfig()
-    """Generation."""
+    """The workers that sample completions, and their engine."""
     replay: ReplayConfig = ReplayConfig()
-    """The buffer."""
+    """The replay service, which leases prompts and stores scored groups."""
     verifier: VerifierConfig = VerifierConfig()
-    """Scoring."""
+    """The verifier service, which computes rewards."""
     teacher: TeacherConfig = TeacherConfig()
-    """The model that a distillation learns from."""
+    """The model that `algorithm.distillation` learns from."""
     learner: LearnerConfig = LearnerConfig()
-    """Optimization."""
+    """The optimizer, its batches, and the resources of the learner."""
     weights: WeightsConfig = WeightsConfig()
-    """Publishing."""
+    """How new weights go from the learner to the rollout workers."""
     evaluation: EvaluationConfig = EvaluationConfig()
-    """Held-out accuracy."""
+    """How the accuracy on held-out prompts is measured."""
     telemetry: TelemetryConfig = TelemetryConfig()
-    """Metrics and logs."""
+    """Prometheus metrics and logs."""
     rpc: RpcConfig = RpcConfig()
-    """Channels."""
+    """The gRPC connections between all services."""
     stages: StagesConfig = ()
-    """What the run does, one stage after the other; none is reinforcement learning alone."""
+    """What the run does, one stage after the other; an empty list is reinforcement learning alone."""
 
     @model_validator(mode="after")
     def algorithm_sets_what_is_not_given(self) -> "RunConfig":

@@ -32,7 +32,7 @@ def _walked(where: Sequence[str | int]) -> tuple[list[Section], list[str]]:
             sections = [section for annotation in below for section in _sections_in(annotation)]
             keys.append(part)
         else:
-            sections = [section for section in sections if _kind_of(section) == part] or sections
+            sections = [section for section in sections if kind_of(section) == part] or sections
     return sections, keys
 
 
@@ -90,7 +90,7 @@ def _is_list(annotation: Any) -> bool:
     )
 
 
-def _kind_of(section: Section) -> str | None:
-    """The one value of its key `kind`."""
-    (kind, *_) = typing.get_args(fields_of(section).get("kind")) or (None,)
-    return kind if isinstance(kind, str) else None
+def kind_of(section: Section) -> str | None:
+    """The value of the key `kind`, where the section allows only one."""
+    kinds = typing.get_args(fields_of(section).get("kind"))
+    return kinds[0] if len(kinds) == 1 and isinstance(kinds[0], str) else None

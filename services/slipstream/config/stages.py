@@ -15,7 +15,7 @@ class DemonstrationMix(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
     data: DataConfig
-    """Where they come from: the demonstrations of a task or of a data set, as for a supervised stage."""
+    """The task or data set of the demonstrations, as for a supervised stage."""
     share: float = Field(gt=0, lt=1)
     """Share of a round's sequences that are demonstrations: with 0.25, one beside three kept answers."""
 
@@ -32,11 +32,12 @@ class _Stage(BaseModel):
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")
     """Name of the stage; part of its directory."""
     set: dict[str, Any] = Field(default_factory=dict)
-    """Keys of the run that this stage replaces, dotted as for --set, or by section: `learner: {steps: 5}`."""
+    """Keys of the run that the stage replaces: dotted, as `learner.steps: 5`, or sections,
+    as `learner: {steps: 5}`."""
 
 
 class ReinforcementStage(_Stage):
-    """Reinforcement learning, as a run without stages does it."""
+    """Reinforcement learning, as in a run without stages."""
 
     kind: Literal["rl"]
     """Name of the kind."""
@@ -50,12 +51,12 @@ class SupervisedStage(_Stage):
     steps: int = Field(300, ge=1)
     """Optimizer steps."""
     batch_size: int | None = Field(None, ge=1)
-    """Demonstrations a step; not given: 128 for a tiny model, 16 for another."""
+    """Demonstrations in a step; null: 128 for a tiny model, 16 for another."""
     learning_rate: float | None = Field(None, gt=0)
-    """Peak learning rate, reached after 5 % of the steps and cosine-decayed to a tenth; not given: 1e-3 for a
-    tiny model, 1e-5 for another."""
+    """Peak learning rate, reached after 5 % of the steps and cosine-decayed to a tenth; null: 1e-3 for a tiny
+    model, 1e-5 for another."""
     label_smoothing: float = Field(0.0, ge=0, lt=1)
-    """Share of target tokens replaced by a random one, so that the policy keeps exploring."""
+    """Share of the target tokens that are replaced by random ones; the policy then keeps exploring."""
 
 
 class _RoundStage(_Stage):
@@ -74,9 +75,9 @@ class _SampledStage(_RoundStage):
     """A stage that trains on what it sampled."""
 
     epochs: int = Field(1, ge=1)
-    """Passes over what a round has to train on."""
+    """Passes over the training data of a round."""
     batch_size: int = Field(64, ge=1)
-    """Answers, or pairs, of an optimizer step."""
+    """Answers, or pairs of answers, in an optimizer step."""
     learning_rate: float = Field(1e-4, gt=0)
     """Peak learning rate, reached after 5 % of a round's steps and cosine-decayed to a tenth."""
 
@@ -85,15 +86,15 @@ class _VerifiedStage(_SampledStage):
     """A stage that keeps the answers that the verifier finds right, or the best ones by reward."""
 
     least_reward: float | None = 1.0
-    """An answer is kept when the reward named by evaluation.reward is at least this; null, with `keep: best`:
-    whatever it is."""
+    """Least reward, by the component evaluation.reward, of an answer that is kept; null, which needs
+    `keep: best`, is no limit."""
     keep_per_prompt: int | None = Field(None, ge=1)
-    """Distinct answers kept for a prompt; null keeps all."""
+    """Most distinct answers that are kept for a prompt; null keeps all."""
     keep: Literal["first", "best"] = "first"
-    """Which answers of a prompt are kept: the first ones, or those of the largest weighted sum of rewards, of
-    equal ones the first."""
+    """Which answers of a prompt are kept: the `first` ones, or the `best` by the weighted sum of rewards; the
+    first of equal ones."""
     mix: DemonstrationMix | None = None
-    """Demonstrations among what is trained on, from other data than the stage samples."""
+    """Demonstrations of other data that are trained on beside the kept answers; null is none."""
 
     @model_validator(mode="after")
     def the_best_are_the_best_of_some(self) -> "_VerifiedStage":
@@ -114,7 +115,7 @@ class RejectionSamplingStage(_VerifiedStage):
     kind: Literal["rejection_sampling"]
     """Name of the kind."""
     rounds: int = Field(1, ge=1)
-    """How often to do so, each time with what the round before has made."""
+    """Rounds of sampling and training; each starts from the policy of the round before."""
 
     @property
     def sampling_rounds(self) -> int:
@@ -137,20 +138,20 @@ class PreferenceStage(_SampledStage):
     kind: Literal["preference"]
     """Name of the kind."""
     rounds: int = Field(1, ge=1)
-    """How often to do so; the policy at the start of a round is the reference of that round."""
+    """Rounds of sampling and training; the reference of a round is the policy at its start."""
     ranked_by: Literal["verifier", "model", "demonstrations"] = "verifier"
-    """Who says which answer is better: the rewards; the policy's own judgement (self-rewarding), which the
-    rewards may veto; or nobody, and a demonstration is better than any other answer (SPIN)."""
+    """What ranks the answers: `verifier`, the rewards; `model`, the policy's own judgement (self-rewarding),
+    which the rewards may veto; `demonstrations`, where a demonstration beats any other answer (SPIN)."""
     beta: float = Field(0.1, gt=0)
     """Strength of the pull to the reference: the loss is -log sigmoid(beta · difference of log-ratios)."""
     least_distance: float | None = Field(None, ge=0, le=1)
-    """Pairs whose answers differ in approach: at least this share of the runs of three tokens of both is in
-    one of them only. Among such pairs the largest difference of scores wins, then the largest distance; 0
-    only prefers the least alike. null: the best against the worst, however alike they are."""
+    """Least distance of the answers of a pair: the share of the 3-grams of tokens of both that only one of
+    them has. Of the pairs that have it, the one with the largest difference of scores is taken, then the one
+    with the largest distance. null pairs the best with the worst, at any distance."""
     judge_prompt: str | None = None
-    """For `model`: text that asks for a judgement, with {prompt} and {answer} in it."""
+    """For `ranked_by: model`: text that asks for a judgement, with {prompt} and {answer} in it."""
     judge_answers: tuple[str, str] | None = None
-    """For `model`: what the policy says of a right answer, and of a wrong one; default: yes, no."""
+    """For `ranked_by: model`: the replies for a right and for a wrong answer; null: yes and no."""
 
     @property
     def sampling_rounds(self) -> int:
@@ -191,13 +192,13 @@ class StepLabelsStage(_RoundStage):
     kind: Literal["step_labels"]
     """Name of the kind."""
     samples: int = Field(8, ge=1)
-    """Completions sampled behind each step (N of Math-Shepherd)."""
+    """Completions that are sampled after each step (N of Math-Shepherd)."""
     separator: str = Field("\n\n", min_length=1)
-    """What stands between two steps of an answer; empty steps do not count."""
+    """Text between two steps of an answer; empty steps do not count."""
     max_steps: int = Field(64, ge=1)
-    """An answer of more steps is not labelled."""
+    """Most steps of an answer that is labelled."""
     least_reward: float = 1.0
-    """A completion is right when the reward named by evaluation.reward is at least this."""
+    """Least reward, by the component evaluation.reward, of a completion that counts as right."""
 
 
 VerifiedStage = RejectionSamplingStage | DistillationStage

@@ -7,6 +7,7 @@ from typing import Any
 from slipstream.algorithms.misplaced import why_misplaced
 from slipstream.config.foreign_keys import foreign_key
 from slipstream.config.schema_keys import keys_at, paths, without_kinds
+from slipstream.config.vllm_refused import REFUSED
 
 LEAST_LIKENESS = 0.6
 HOME_ADVANTAGE = 0.15
@@ -19,6 +20,8 @@ CLOSE = 0.85
 def unknown_key(where: Sequence[str | int], value: object) -> list[str]:
     """A line for an unknown key, or one for each key below it that another framework has."""
     path = [str(part) for part in where]
+    if path[-3:-1] == ["rollout", "vllm"] and path[-1] in REFUSED:
+        return [f"{'.'.join(path)}: is not passed to vLLM, because {REFUSED[path[-1]]}"]
     reason = foreign_key(without_kinds(where))
     below = [] if reason or len(path) > 1 else list(_foreign_below(path, value))
     hint = f"; {reason}" if reason else _hint(where)

@@ -14,10 +14,10 @@ class TlsConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
     certificate: HomePath
-    """PEM file with the pod's certificate, and after it those between it and the authority's."""
+    """PEM file with the pod's certificate, and after it the intermediate certificates."""
     key: HomePath
     """PEM file with the certificate's private key, not encrypted."""
     authority: HomePath
-    """PEM file with the certificates of those that may sign; two of them while one replaces the other."""
+    """PEM file with the certificates of the authorities that may sign; two during a change of authority."""
     trust_domain: str = Field(pattern=r"^[a-z0-9]([a-z0-9._-]*[a-z0-9])?$", max_length=255)
     """First part of every identity; a certificate of another trust domain is refused."""

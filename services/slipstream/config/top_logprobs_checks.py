@@ -17,10 +17,14 @@ LARGEST_MESSAGE_MIB: Final = 2047
 
 def group_bytes(config: RunConfig) -> int:
     """Bytes of a group on the wire, without prompt and text, when every completion uses its whole budget."""
-    rollout, adaptive = config.rollout, config.algorithm.declared_shaping().adaptive_group
-    completions = rollout.group_size if adaptive is None else max(rollout.group_size, adaptive.largest)
     each = TOKEN_BYTES + TOP_BYTES * config.algorithm.resolved_top_logprobs()
-    return completions * rollout.max_new_tokens * each
+    return largest_group(config) * config.rollout.max_new_tokens * each
+
+
+def largest_group(config: RunConfig) -> int:
+    """Completions of the largest group."""
+    size, adaptive = config.rollout.group_size, config.algorithm.declared_shaping().adaptive_group
+    return size if adaptive is None else max(size, adaptive.largest)
 
 
 def _message(config: RunConfig) -> Iterator[Problem]:
@@ -43,12 +47,19 @@ def _vocabulary(config: RunConfig) -> Iterator[Problem]:
         yield beyond_vocabulary(top_k, tiny.vocabulary_size)
 
 
-def beyond_vocabulary(top_k: int, tokens: int) -> Problem:
+def beyond_vocabulary(
+    top_k: int,
+    tokens: int,
+    *,
+    key: str = "algorithm.objective.top_k",
+    default: int = 20,
+    whose: str = "model",
+) -> Problem:
     """More likeliest tokens than a model of so many tokens has."""
     return Problem(
-        key="algorithm.objective.top_k",
-        reason=f"is {top_k}, and the model has {tokens:,} tokens",
-        remedy="lower it; the default is 20",
+        key=key,
+        reason=f"is {top_k}, and the {whose} has {tokens:,} tokens",
+        remedy=f"lower it; the default is {default}",
     )
 
 

@@ -1,6 +1,7 @@
 """Calls to the hub: who we are, what is tried again, and what each failure means for a reader."""
 
 import os
+import ssl
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -96,6 +97,12 @@ def explained(error: Exception, *, what: str, access: HubAccess, attempts: int) 
             f"{what} is not complete in the cache ({access.cache_dir or 'of HF_HOME'}), and offline mode is "
             "on: load it once with a connection, or set offline: false and unset HF_HUB_OFFLINE"
         )
+    if _untrusted(error):
+        return (
+            f"{what} was not loaded: the certificate of the hub, or of a proxy before it, is signed by "
+            "nobody who is trusted here; name a file with the authorities in the variable SSL_CERT_FILE "
+            "(in the chart: model.download.authority)"
+        )
     if _passes(error):
         reason = str(error).strip().splitlines() or [type(error).__name__]
         return (
@@ -112,7 +119,7 @@ def _passes(error: BaseException | None) -> bool:
     import httpx2  # what huggingface_hub speaks through
 
     errors = library().errors
-    if isinstance(error, errors.OfflineModeIsEnabled):
+    if isinstance(error, errors.OfflineModeIsEnabled) or _untrusted(error):
         return False
     if isinstance(error, errors.HfHubHTTPError):
         return _status(error) in BUSY
@@ -121,6 +128,15 @@ def _passes(error: BaseException | None) -> bool:
     if isinstance(error, errors.LocalEntryNotFoundError):  # the library's answer to a failed request
         return _passes(error.__cause__ or error.__context__)
     return type(error) is OSError and "Consistency check failed" in str(error)
+
+
+def _untrusted(error: BaseException | None) -> bool:
+    """Whether the failure, or what it came from, is a certificate that is not trusted."""
+    while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _meant(what: str) -> str:

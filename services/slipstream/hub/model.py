@@ -60,7 +60,7 @@ def fetch_model(model: ModelConfig, *, weights: bool) -> HubModel:
     commit = directory.name
     if weights:
         persistent(lambda: _download(model, commit, weights=True), what=what, access=model)
-        _require_whole(directory, what)
+        require_whole(directory, what)
     elif not is_offline(model):
         _require_safetensors(persistent(lambda: _info(model, commit), what=what, access=model), what)
     return HubModel(directory=directory, commit=commit)
@@ -121,7 +121,7 @@ def _download(model: ModelConfig, revision: str | None, *, weights: bool, cached
     )
 
 
-def _require_whole(directory: Path, what: str) -> None:
+def require_whole(directory: Path, what: str) -> None:
     """Errors: HubError when a file of weights is missing or cut off."""
     for file in shards(directory):
         fault = _fault(file)

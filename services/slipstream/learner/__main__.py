@@ -19,13 +19,14 @@ from slipstream.learner.checkpoints.checkpoint import CheckpointWriter, latest_c
 from slipstream.learner.circle import Circle, circle, run_directory
 from slipstream.learner.lockstep import Lockstep, follow
 from slipstream.learner.loop import Loop
+from slipstream.learner.memory_guard import check_memory
 from slipstream.learner.policy.loading import choose_attention, pick_device, without_progress_bars
 from slipstream.learner.policy.lora import load_trained
 from slipstream.learner.policy.reference import load_reference
 from slipstream.learner.publishing import Publishing, overlaps
 from slipstream.learner.ranks.ranks import Alone, TorchRanks, local_rank, own_rank, started_by_torchrun
-from slipstream.learner.ranks.sharding import checkpoint_activations, shard
-from slipstream.learner.run_gauges import show_run
+from slipstream.learner.ranks.sharding import checkpoint_activations
+from slipstream.learner.run_gauges import show_peak, show_run
 from slipstream.learner.saving import Saver
 from slipstream.learner.teacher import TeacherClient, teaching
 from slipstream.learner.training.critic import load_critic
@@ -65,6 +66,7 @@ async def main(pod: Pod) -> None:
     ):
         ranks = await asyncio.to_thread(form_ranks, config, device)
         here.ending.callback(ranks.close)
+        show_peak(config, device, pod.metrics, ranks=ranks.size)
         loaded = await asyncio.to_thread(load, config, here.run_dir, here.fingerprint, device, ranks)
         lockstep = Lockstep(ranks, loaded.training, loaded.snapshot, loaded.writer)
         await lockstep.take_snapshot()
@@ -134,22 +136,19 @@ def load(
 ) -> Loaded:
     """Model and optimizer of the last checkpoint, or of the start, as this rank's part.
 
-    Blocks. Errors: CheckpointError, and ValueError for a model that cannot be trained.
+    Blocks. Errors: CheckpointError, and ValueError for a model that cannot be trained, or does not fit.
     """
     without_progress_bars()
+    check_memory(config, device, ranks=ranks.size)
     torch.set_num_threads(config.learner.threads)
     torch.manual_seed(config.seed)
-    policy = load_trained(config, device=device)
-    reference = load_reference(config, device=device, dtype=policy.dtype, policy=policy)
+    mesh = ranks.mesh if isinstance(ranks, TorchRanks) else None
+    policy = load_trained(config, device=device, mesh=mesh)
+    reference = load_reference(config, device=device, dtype=policy.dtype, policy=policy, mesh=mesh)
     for each in (policy, reference.policy) if reference else (policy,):
         choose_attention(each, share_prompts=config.learner.share_prompts)
     if config.learner.activation_checkpointing:
         checkpoint_activations(policy.model)
-    mesh = ranks.mesh if isinstance(ranks, TorchRanks) else None
-    if mesh is not None:
-        shard(policy.packed, mesh, dtype=policy.dtype)
-        if reference is not None and reference.policy.packed is not policy.packed:
-            shard(reference.policy.packed, mesh, dtype=policy.dtype)
     critic = load_critic(config, policy, mesh)
     training = TrainingStep(policy, config, reference=reference, critic=critic, ranks=ranks)
     root = run_dir / "checkpoints"

@@ -19,7 +19,7 @@ from slipstream.rpc.pod import Pod
 from slipstream.rpc.server import Server, start_server
 from slipstream.types import Cursor
 from slipstream.v1.learner_pb2_grpc import add_FleetServicer_to_server
-from slipstream.weights.group import backend_of
+from slipstream.weights.group import backend_of, nccl_version
 from slipstream.weights.manifest import model_fingerprint
 
 
@@ -74,7 +74,13 @@ async def circle(pod: Pod, *, served: Path, device: torch.device, goodbye: str) 
     """
     config, run_dir = pod.config, run_directory(pod.config)
     fingerprint = model_fingerprint(served)
-    fleet = Fleet(model_fingerprint=fingerprint, backend=backend_of(device), metrics=pod.metrics, log=pod.log)
+    fleet = Fleet(
+        model_fingerprint=fingerprint,
+        backend=backend_of(device),
+        nccl_version=nccl_version(device),
+        metrics=pod.metrics,
+        log=pod.log,
+    )
     server = await start_server(
         config.learner.address,
         lambda s: add_FleetServicer_to_server(fleet, s),
@@ -84,7 +90,12 @@ async def circle(pod: Pod, *, served: Path, device: torch.device, goodbye: str) 
     channel = open_channel(config.replay.address, config.rpc, log=pod.log)
     replay, report = ReplayClient(channel, config, log=pod.log), Report(run_dir, pod.metrics)
     evaluator = Evaluator(
-        config=config.evaluation, replay=replay, report=report, metrics=pod.metrics, log=pod.log
+        config=config.evaluation,
+        replay=replay,
+        report=report,
+        metrics=pod.metrics,
+        log=pod.log,
+        start_seconds=config.rollout.start_timeout_seconds,
     )
     here = Circle(
         pod=pod,

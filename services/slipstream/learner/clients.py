@@ -144,9 +144,9 @@ class ReplayClient:
             version=response.version,
             completions=response.completions,
             errors=response.errors,
-            accuracy=response.accuracy,
-            best_of_n=response.best_of_n,
-            majority=response.majority,
+            accuracy=response.accuracy if response.HasField("accuracy") else None,
+            best_of_n=response.best_of_n if response.HasField("best_of_n") else None,
+            majority=response.majority if response.HasField("majority") else None,
             mean_version=response.mean_version,
         )
 

@@ -20,13 +20,22 @@ class Evaluator:
     """
 
     def __init__(
-        self, *, config: EvaluationConfig, replay: ReplayClient, report: Report, metrics: Metrics, log: Log
+        self,
+        *,
+        config: EvaluationConfig,
+        replay: ReplayClient,
+        report: Report,
+        metrics: Metrics,
+        log: Log,
+        start_seconds: float = 0.0,
     ) -> None:
+        """`start_seconds`: longest start of an engine, which the first evaluation may have to wait for."""
         self._config = config
         self._replay = replay
         self._report = report
         self._metrics = metrics
         self._log = log
+        self._start_seconds = start_seconds
         self._running: asyncio.Task[None] | None = None
         self.last_step: int | None = None
 
@@ -61,17 +70,19 @@ class Evaluator:
             samples_per_prompt=self._config.samples_per_prompt,
             reward=self._config.reward,
         )
-        deadline = time.monotonic() + self._config.timeout_seconds
+        seconds = self._config.timeout_seconds + self._start_seconds
+        deadline = time.monotonic() + seconds
         with self._metrics.waiting("evaluation"):
             while time.monotonic() < deadline and not stop.is_set():
                 evaluation = await self._replay.evaluation(evaluation_id)
                 if evaluation.done:
+                    self._start_seconds = 0.0
                     self._report.evaluation(version, evaluation)
                     self.last_step = version
                     self._log.info("held out", step=version, accuracy=evaluation.accuracy)
                     return
                 await asyncio.sleep(POLL_SECONDS)
-        self._log.warning("evaluation given up", step=version, seconds=self._config.timeout_seconds)
+        self._log.warning("evaluation given up", step=version, seconds=seconds)
 
     def _show_failure(self, task: asyncio.Task[None], version: int) -> None:
         """A line on the console; the next evaluation would otherwise stand there without a word."""

@@ -24,6 +24,7 @@ from slipstream.learner.clients import ReplayClient
 from slipstream.learner.evaluation import Evaluator
 from slipstream.learner.export import export
 from slipstream.learner.lockstep import Lockstep
+from slipstream.learner.patience import Patience
 from slipstream.learner.prefetch import Prefetch
 from slipstream.learner.publishing import Publishing
 from slipstream.learner.report import Report, Timing
@@ -85,6 +86,7 @@ class Loop:
         teach = None if teacher is None else teacher.teach
         self._prefetch = Prefetch(replay, steps=config.learner.steps, teach=teach)
         self._taught = teacher is not None
+        self._patience = Patience(config)
         self._clock = Clock()
         self._cursor = cursor
         self._unvaried_share = unvaried_share
@@ -207,7 +209,8 @@ class Loop:
         """The next batch; None when the run is being stopped. Errors: Starved, Unreachable, UnfitTeacher, and
         those of a publication that goes on beside."""
         await self._sampled(stop)
-        patience = self._config.learner.sample_timeout_seconds
+        self._patience.came()
+        patience = self._patience.seconds
         with self._metrics.waiting("teacher") if self._taught else nullcontext():
             taking = self._prefetch.take(self.version, stop, patience_seconds=patience)
             return await self._publishing.unless_it_fails(taking)
@@ -215,7 +218,7 @@ class Loop:
     async def _sampled(self, stop: asyncio.Event) -> None:
         """Wait until replay has given a batch, or the run is being stopped. Errors: Starved, and those of a
         publication that goes on beside."""
-        patience = self._config.learner.sample_timeout_seconds
+        patience = self._patience.seconds
         hunger = Hunger(self._replay, self._log)
         watching = asyncio.create_task(hunger.watch())
         self._metrics.set("learner_waiting", 1)
@@ -226,7 +229,7 @@ class Loop:
         except TimeoutError as error:
             raise Starved(
                 f"no batch of {self._config.learner.groups_per_step} groups within {patience:g} s "
-                f"(learner.sample_timeout_seconds): {await hunger.explain()}"
+                f"({self._patience.keys}): {await hunger.explain()}"
             ) from error
         finally:
             watching.cancel()

@@ -75,6 +75,7 @@ class Report:
             "unvaried_share": generated.unvaried_share if generated.groups else math.nan,
             **_of_result(result),
             "tokens_trained": result.tokens,
+            "model_flops": result.model_flops,
             "tokens_per_second": result.tokens / max(timing.total, 1e-9),
             "idle_fraction": timing.wait / max(timing.total, 1e-9),
             "elapsed_seconds": timing.elapsed,
@@ -91,10 +92,11 @@ class Report:
         return row
 
     def evaluation(self, step: int, evaluation: Evaluation) -> None:
-        """The row of a finished evaluation."""
-        self._metrics.set("held_out_accuracy", evaluation.accuracy)
-        self._metrics.set("held_out_best_of_n", evaluation.best_of_n)
-        self._metrics.set("held_out_majority", evaluation.majority)
+        """The row of a finished evaluation; gauges keep what they show where nothing could be scored."""
+        for name in ("accuracy", "best_of_n", "majority"):
+            value = getattr(evaluation, name)
+            if value is not None:
+                self._metrics.set(f"held_out_{name}", value)
         self.event(
             "evaluation",
             step=step,
@@ -134,6 +136,7 @@ class Report:
         metrics.set("gradient_norm", result.gradient_norm)
         metrics.set("learning_rate", result.learning_rate)
         metrics.count("bad_steps_total", result.bad)
+        metrics.count("model_flops_total", result.model_flops)
         metrics.count("sequences_too_long_total", result.too_long)
         for phase, seconds in (("wait", timing.wait), ("train", timing.train), ("publish", timing.publish)):
             metrics.observe("step_seconds", seconds, phase=phase)

@@ -22,7 +22,8 @@ from slipstream.types import Cursor
 class Saver:
     """At most one checkpoint is being written. Invariant: replay is told of a version after it is durable.
 
-    When one cannot be written (a full disk), that is logged, the last one stays and the run goes on.
+    When one cannot be written (a full disk), that is logged and counted, the last one stays and the run
+    goes on.
     """
 
     def __init__(
@@ -47,6 +48,8 @@ class Saver:
         self._writing: asyncio.Task[None] | None = None
         self._begun: int | None = None
         self._started = 0.0
+        metrics.count("checkpoint_failures_total", 0)  # so that a rate sees the first one
+        metrics.set("checkpoint_version", durable or 0)
         self.durable = durable
         """The newest version with a whole checkpoint."""
 
@@ -97,6 +100,7 @@ class Saver:
             self._say(version, error)
             return
         self.durable = version
+        self._metrics.set("checkpoint_version", version)
         self._warn(too_slow(time.monotonic() - self._started, stop_seconds=self._config.stop_seconds))
         with suppress(OSError):
             await asyncio.to_thread(prune, self._root, keep=self._config.keep)
@@ -115,4 +119,5 @@ class Saver:
             self._log.warning("raise the grace period (chart: learner.stopSeconds)", reason=reason)
 
     def _say(self, version: int, error: OSError) -> None:
+        self._metrics.count("checkpoint_failures_total")
         self._log.error("checkpoint not written; the last one stays", step=version, error=str(error))

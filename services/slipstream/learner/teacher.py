@@ -11,7 +11,7 @@ from slipstream.algorithms.spec import Distillation
 from slipstream.config import RunConfig
 from slipstream.rpc import codec
 from slipstream.rpc.channel import ask_again, open_channel
-from slipstream.rpc.errors import SlipstreamError
+from slipstream.rpc.errors import MessageTooLarge, SlipstreamError, Unreachable
 from slipstream.rpc.group_checks import LARGEST_TOKEN_ID, vocabulary_size
 from slipstream.rpc.vocabulary import vocabulary_of
 from slipstream.telemetry.logs import Log
@@ -21,7 +21,8 @@ from slipstream.v1.teacher_pb2_grpc import TeacherStub
 
 
 class UnfitTeacher(SlipstreamError):
-    """The teacher refused to read what the policy sampled, and would refuse it again."""
+    """The teacher refused to read what the policy sampled, and would refuse it again; or it is not the one
+    that read before."""
 
 
 @asynccontextmanager
@@ -35,17 +36,25 @@ async def teaching(config: RunConfig, *, log: Log) -> "AsyncIterator[TeacherClie
         yield None
         return
     async with open_channel(config.teacher.address, config.rpc, log=log) as channel:
-        yield TeacherClient(channel, config, distillation)
+        yield TeacherClient(channel, config, distillation, log=log)
 
 
 class TeacherClient:
     """Asks the teacher pods about batches.
 
     Every call is idempotent, and made again while no pod answers. Invariant: at most `teacher.requests`
-    groups are being asked about, so that the teachers' queues stay short and answers come in time.
+    groups are being asked about, so that the teachers' queues stay short and answers come in time. All
+    answers are from the weights of the first one.
     """
 
-    def __init__(self, channel: grpc.aio.Channel, config: RunConfig, distillation: Distillation) -> None:
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        config: RunConfig,
+        distillation: Distillation,
+        *,
+        log: Log | None = None,
+    ) -> None:
         """Errors: ValueError for a policy whose vocabulary cannot be read."""
         directory = config.model.directory()
         self._stub = TeacherStub(channel)
@@ -56,6 +65,9 @@ class TeacherClient:
         self._vocabulary = vocabulary_of(directory)
         self._vocabulary_size = vocabulary_size(directory) or LARGEST_TOKEN_ID
         self._free = asyncio.Semaphore(config.teacher.requests)
+        self._log = log
+        self._fingerprint: str | None = None
+        """Of the weights that the first answer was from."""
 
     async def teach(self, groups: Sequence[Group]) -> list[Group]:
         """The groups with the teacher's logprobs in every completion that may train.
@@ -106,9 +118,33 @@ class TeacherClient:
                 longest_seconds=self._config.timeout_seconds,
                 give_up_after=self._config.patience_seconds,
             )
+        except MessageTooLarge as error:
+            lower = " or algorithm.distillation.top_k" if self._top_k else ""
+            raise UnfitTeacher(f"group {group.group_id}: {error}{lower}") from error
+        except Unreachable as error:
+            raise Unreachable(
+                f"{error}; see the log of the teacher (logs/teacher.log in the folder of the run), check "
+                f"teacher.address ({self._config.address}), and raise teacher.patience_seconds "
+                f"({self._config.patience_seconds:g}) where the teacher takes longer to come back"
+            ) from error
         except grpc.aio.AioRpcError as error:
             raise UnfitTeacher(f"group {group.group_id}: {error.details()}") from error
+        self._check_weights(response.fingerprint)
         return self._checked(response, completions)
+
+    def _check_weights(self, fingerprint: str) -> None:
+        """Errors: UnfitTeacher for an answer from other weights than those before it."""
+        if self._fingerprint is None:
+            self._fingerprint = fingerprint
+            if self._log is not None:
+                self._log.info("the teacher answers", fingerprint=fingerprint)
+        if fingerprint != self._fingerprint:
+            raise UnfitTeacher(
+                f"teacher.address ({self._config.address}) answers from different weights, with the "
+                f"fingerprint {self._fingerprint or 'none'} first and {fingerprint or 'none'} now: give all "
+                "teacher pods the same weights (each logs its fingerprint when it has loaded them); after a "
+                "deliberate change of the teacher, restart the learner once all pods have the new one"
+            )
 
     def _checked(
         self, response: pb.ReadTokensResponse, completions: Sequence[Completion]

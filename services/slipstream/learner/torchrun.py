@@ -5,6 +5,9 @@ which torchrun alone would outlive. Where a learner spans machines, it runs on e
 RANKS, and they meet at an address of the first, on which rank 0 runs:
 
     python -m slipstream.learner.torchrun 8 --nnodes 2 --node-rank 1 --master-addr HOST --master-port PORT ...
+
+torch's store believes whoever reaches it. It listens on all addresses, at PORT alone; without a port, on one
+machine, torchrun takes free ports, which a network policy cannot tell from those of the weights.
 """
 
 import argparse
@@ -13,11 +16,12 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 
-from slipstream.rpc.parent import die_with_parent
+from slipstream.rpc.parent import children, die_with_parent
 
 LEARNER = "slipstream.learner"
+LOOPBACK = "127.0.0.1"
+MASTER_PORT = 29400
 
 
 def main(argv: Sequence[str]) -> None:
@@ -39,7 +43,7 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument("--nnodes", type=int, default=1, help="machines of the learner")
     parser.add_argument("--node-rank", type=int, default=0, help="which of them this one is")
     parser.add_argument("--master-addr", help="address of the first")
-    parser.add_argument("--master-port", type=int, default=29400, help="free port of the first")
+    parser.add_argument("--master-port", type=int, help="port of torch's store on the first")
     parser.add_argument("--parent", type=int, help="process id whose death ends this process")
     own, others = parser.parse_known_args(argv)
     if own.nnodes > 1 and own.master_addr is None:
@@ -54,18 +58,18 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 def meeting(own: argparse.Namespace) -> list[str]:
     """How the processes find each other, in torchrun's words."""
     here = f"--nproc-per-node={own.ranks}"
-    if own.nnodes == 1:
+    if own.nnodes == 1 and own.master_port is None:
         return ["--standalone", here]
-    where = [f"--master-addr={own.master_addr}", f"--master-port={own.master_port}"]
+    address, port = own.master_addr or LOOPBACK, own.master_port or MASTER_PORT
+    where = [f"--master-addr={address}", f"--master-port={port}"]
     return [f"--nnodes={own.nnodes}", f"--node-rank={own.node_rank}", here, *where]
 
 
 def _pass_on(number: int, frame: object) -> None:
     """The ranks end in order, and torchrun with them; by itself it would call that a failure."""
-    for task in Path("/proc/self/task").iterdir():
-        for child in (task / "children").read_text().split():
-            with suppress(ProcessLookupError):
-                os.kill(int(child), number)
+    for child in children():
+        with suppress(ProcessLookupError):
+            os.kill(child, number)
 
 
 if __name__ == "__main__":

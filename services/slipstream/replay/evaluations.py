@@ -72,9 +72,9 @@ class EvaluationStore:
             version=int(numbers["version"]),
             completions=completions,
             errors=int(numbers.get("errors", 0)),
-            accuracy=numbers.get("sum", 0.0) / completions if completions else 0.0,
-            best_of_n=numbers.get("best", 0.0) / ranked if ranked else 0.0,
-            majority=numbers.get("majority", 0.0) / voted if voted else 0.0,
+            accuracy=numbers.get("sum", 0.0) / completions if completions else None,
+            best_of_n=numbers.get("best", 0.0) / ranked if ranked else None,
+            majority=numbers.get("majority", 0.0) / voted if voted else None,
             mean_version=numbers.get("versions", 0.0) / tokens if tokens else 0.0,
         )
 

@@ -28,6 +28,7 @@ from slipstream.rpc.pod import Pod, run_pod
 from slipstream.rpc.server import Server, start_server
 from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import Tokens, load_engine_tokens
+from slipstream.weights.group import backend_of, nccl_version
 from slipstream.weights.manifest import model_fingerprint
 
 LEARNER_GONE_SECONDS = 5.0
@@ -146,11 +147,13 @@ def make_identity(pod: Pod) -> Identity:
     import torch
 
     on_gpu = pod.config.rollout.engine == "vllm" and torch.cuda.is_available()
+    device = torch.device("cuda" if on_gpu else "cpu")
     return Identity(
         worker_id=pod.name,
         model_fingerprint=model_fingerprint(pod.config.model.directory()),
-        backend="nccl" if on_gpu else "gloo",
+        backend=backend_of(device),
         ranks=pod.config.rollout.tensor_parallel,
+        nccl_version=nccl_version(device),
     )
 
 

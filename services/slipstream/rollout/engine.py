@@ -56,7 +56,7 @@ class Engine(Protocol):
         """Stop sampling and keep running requests. Pausing a paused engine changes nothing."""
 
     async def form_group(self, rendezvous: Rendezvous) -> None:
-        """Join the weight group of an epoch. Errors: TransferError."""
+        """Join the weight group of an epoch, and go on sampling meanwhile. Errors: TransferError."""
 
     async def receive(self, manifest: Manifest, version: int) -> None:
         """Receive and load a version, verified but not yet served. Errors: TransferError."""

@@ -1,7 +1,7 @@
 """The worker's side of the fleet stream: join, receive versions, serve them; join again when it breaks.
 
-    Prepare ─▶ Ready            still generating
-    Begin   ─▶ pause, form the group if the epoch is new, receive, verify ─▶ Applied | Failed
+    Prepare ─▶ form the group if the epoch is new ─▶ Ready | Failed      still generating
+    Begin   ─▶ pause, receive, verify ─▶ Applied | Failed
     Commit  ─▶ label, resume ─▶ Serving
 
 From Begin until Commit nothing is sampled. After a failure the engine stays paused, because half of its
@@ -71,6 +71,8 @@ class Identity:
     model_fingerprint: str
     backend: str
     ranks: int
+    nccl_version: str = ""
+    """That this worker loaded; empty for gloo."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,16 +152,14 @@ class FleetMember:
             model_fingerprint=self._identity.model_fingerprint,
             backend=self._identity.backend,
             ranks=self._identity.ranks,
+            nccl_version=self._identity.nccl_version,
             serving_version=self._served.version if self._served.serving else NO_VERSION,
         )
 
     async def _answer(self, message: pb.LearnerMessage) -> pb.WorkerMessage | None:
         kind = message.WhichOneof("message")
         if kind == "prepare":
-            self._update = _update_from_proto(message.prepare)
-            return pb.WorkerMessage(
-                ready=pb.Ready(epoch=message.prepare.epoch, version=message.prepare.version)
-            )
+            return await self._prepare(_update_from_proto(message.prepare))
         if kind == "begin":
             return await self._receive(message.begin)
         if kind == "commit":
@@ -170,6 +170,19 @@ class FleetMember:
         elif kind == "finish":
             self._log.info("the run is over", reason=message.finish.reason)
         return None
+
+    async def _prepare(self, update: Update) -> pb.WorkerMessage:
+        """Form the group if the epoch is new; nothing pauses for it."""
+        epoch = update.rendezvous.epoch
+        self._update = None
+        if epoch != self._joined_epoch:
+            try:
+                await self._engine.form_group(update.rendezvous)
+            except TransferError as error:
+                return self._fail(update, error)
+            self._joined_epoch = epoch
+        self._update = update
+        return pb.WorkerMessage(ready=pb.Ready(epoch=epoch, version=update.version))
 
     async def _receive(self, begin: pb.Begin) -> pb.WorkerMessage:
         """Pause and receive; the answer says whether every bucket arrived right."""
@@ -183,9 +196,6 @@ class FleetMember:
         self._received = None
         try:
             await self._engine.pause()
-            if update.rendezvous.epoch != self._joined_epoch:
-                await self._engine.form_group(update.rendezvous)
-                self._joined_epoch = update.rendezvous.epoch
             receiving = time.monotonic()
             await self._engine.receive(update.manifest, update.version)
         except TransferError as error:
@@ -214,7 +224,7 @@ class FleetMember:
         return pb.WorkerMessage(serving=pb.Serving(version=version, pause_seconds=pause))
 
     def _fail(self, update: Update, error: TransferError) -> pb.WorkerMessage:
-        """The engine stays paused, and the next update forms a new group."""
+        """An engine that was paused stays so, and the next update forms a new group."""
         self._joined_epoch = None
         self._log.warning("update failed", version=update.version, error=str(error))
         return _failed(update.rendezvous.epoch, update.version, str(error))

@@ -55,8 +55,10 @@ class Heartbeat:
         while True:
             self._news.clear()
             await self._beat()
+            # In Python 3.11, asyncio.wait_for drops a cancellation that comes at the same moment as the news.
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), self._seconds)
+                async with asyncio.timeout(self._seconds):
+                    await self._news.wait()
 
     async def _beat(self) -> None:
         began = time.monotonic()

@@ -1,16 +1,19 @@
 """What vLLM is started with: the same on every node of an engine, but for the node's place."""
 
 import os
+from math import ceil
 from pathlib import Path
 from typing import Any
 
 from slipstream.config import RunConfig
+from slipstream.cuda import require_cuda
 from slipstream.rollout.adapter import ServedAdapter
 from slipstream.rollout.place import Place, check_place
 from slipstream.rollout.plugin import TRANSFER_BACKEND, register
-from slipstream.tokens import engine_context, model_context
+from slipstream.tokens import served_context
 
 GIB = 1024**3
+WORKER_EXTENSION = "slipstream.rollout.worker_extension.WorkerExtension"
 LEAST_LOGPROBS = 20
 """Tokens whose logprobs a request may ask for: vLLM's default, and more where the objective reads more."""
 CPU_BLOCK_SIZE = 32  # the CPU kernels want multiples of 32; smaller blocks share more of a short prompt
@@ -37,29 +40,35 @@ def prepare_arguments(
         dtype=config.model.dtype,
         hf_overrides={"head_dtype": rollout.head_dtype},
         seed=config.seed,
-        enable_prefix_caching=True,
         logprobs_mode="processed_logprobs",
         max_logprobs=max(LEAST_LOGPROBS, config.algorithm.resolved_top_logprobs()),
         generation_config="vllm",
-        max_num_seqs=rollout.max_groups * rollout.group_size,
-        max_model_len=engine_context(config, model_context(model_dir)),
+        max_model_len=served_context(config, model_dir),
         weight_transfer_config=WeightTransferConfig(backend=TRANSFER_BACKEND),
+        worker_extension_cls=WORKER_EXTENSION,
         disable_log_stats=True,
         enable_return_routed_experts=config.learner.replay_experts,
         tensor_parallel_size=rollout.tensor_parallel,
         **_memory(config, on_gpu=on_gpu),
         **({} if adapter is None else adapter.engine_arguments()),
         **({} if place is None else _span(place, nodes=rollout.nodes)),
+        **{**_replaceable(config, on_gpu=on_gpu), **rollout.vllm.model_dump()},
     )
 
 
 def set_environment(config: RunConfig) -> bool:
-    """Settings that vLLM reads from the environment only; returns whether there is a GPU."""
+    """Settings that vLLM reads from the environment only; returns whether there is a GPU.
+
+    Errors: ValueError where rollout.device is cuda and there is none.
+    """
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("VLLM_ENGINE_READY_TIMEOUT_S", str(ceil(config.rollout.start_timeout_seconds)))
     import torch
 
+    if config.rollout.device == "cuda":
+        require_cuda("rollout.device")
     if torch.cuda.is_available():
         return True
     os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
@@ -71,11 +80,16 @@ def set_environment(config: RunConfig) -> bool:
 def _memory(config: RunConfig, *, on_gpu: bool) -> dict[str, Any]:
     if on_gpu:
         return {"gpu_memory_utilization": config.rollout.gpu_memory_utilization}
-    return {
-        "enforce_eager": True,
-        "kv_cache_memory_bytes": int(config.rollout.kv_cache_gib * GIB),
-        "block_size": CPU_BLOCK_SIZE,
+    return {"kv_cache_memory_bytes": int(config.rollout.kv_cache_gib * GIB)}
+
+
+def _replaceable(config: RunConfig, *, on_gpu: bool) -> dict[str, Any]:
+    """Options that rollout.vllm may set otherwise."""
+    shared = {
+        "enable_prefix_caching": True,
+        "max_num_seqs": config.rollout.max_groups * config.rollout.group_size,
     }
+    return shared if on_gpu else {**shared, "enforce_eager": True, "block_size": CPU_BLOCK_SIZE}
 
 
 def _span(place: Place, *, nodes: int) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import math
 import uuid
 from collections.abc import Awaitable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from slipstream.types import FinishReason, RoutedExperts, TopLogprobs, VersionSp
 from slipstream.weights.group import Rendezvous, TransferError
 from slipstream.weights.manifest import Manifest, manifest_to_proto
 
+T = TypeVar("T")
+
+FORMED_POLL_SECONDS = 0.02
 FINISH_REASONS = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
 
 
@@ -108,6 +111,10 @@ class VllmEngine:
             "nonce": rendezvous.nonce,
         }
         await _transfer(self._llm.init_weight_transfer_engine(WeightTransferInitRequest(init_info=info)))
+        while not all(  # noqa: ASYNC110 (what is waited for is in another process)
+            await _transfer(self._llm.collective_rpc("weight_group_formed"))
+        ):
+            await asyncio.sleep(FORMED_POLL_SECONDS)
 
     async def receive(self, manifest: Manifest, version: int) -> None:
         """See Engine."""
@@ -208,10 +215,10 @@ def _top_logprobs(flat: Any, top_k: int) -> TopLogprobs:
     return TopLogprobs(top_k=top_k, ids=ids_TN[:, 1:].tobytes(), logprobs=logprobs_TN[:, 1:].tobytes())
 
 
-async def _transfer(call: Awaitable[object]) -> None:
+async def _transfer(call: Awaitable[T]) -> T:
     """Await a call into the engine's processes; what fails there is a TransferError here."""
     try:
-        await _alive(call)
+        return await _alive(call)
     except EngineDied:
         raise
     except Exception as error:
@@ -219,11 +226,11 @@ async def _transfer(call: Awaitable[object]) -> None:
         raise TransferError(f"weight update failed in the engine: {reason}") from error
 
 
-async def _alive(call: Awaitable[object]) -> None:
+async def _alive(call: Awaitable[T]) -> T:
     """Await a call into the engine's processes. Errors: EngineDied, and what fails there."""
     from vllm.v1.engine.exceptions import EngineDeadError
 
     try:
-        await call
+        return await call
     except EngineDeadError as error:
         raise EngineDied("vLLM's engine process died; its log says why") from error

@@ -7,7 +7,10 @@ serves an adapter keeps its weights, and what it receives goes into the adapter'
 
 import logging
 import re
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +22,14 @@ from vllm.distributed.weight_transfer.base import (
 )
 from vllm.model_executor.layers.fused_moe.routed_experts import RoutedExperts
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
+from vllm.utils.nccl import unpinned_nccl_env
 
 from slipstream.rollout.adapter import write_adapter
 from slipstream.v1 import learner_pb2 as pb
 from slipstream.weights.group import Rendezvous, TransferError, WeightGroup, form_group
+from slipstream.weights.last_deadline import no_progress, or_exit
 from slipstream.weights.manifest import Manifest, manifest_from_proto
+from slipstream.weights.threads import in_thread
 from slipstream.weights.transfer import receive
 
 # It warns at every update of layers that no checkpoint has (rotary embedding, tied head). What matters: a
@@ -65,11 +71,16 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._group: WeightGroup | None = None
+        self._forming: Future[WeightGroup] | None = None
+        self._timeout_seconds = 0.0
         self._parameters = frozenset(name for name, _ in self.model.named_parameters())
         self._keeps_base = self.vllm_config.lora_config is not None
 
     def init_transfer_engine(self, init_info: JoinInfo) -> None:
-        """Leave the group of the last epoch and form that of the new one. Errors: TransferError."""
+        """Leave the group of the last epoch and begin to form that of the new one; `formed` says when it is.
+
+        A thread forms it, so that the engine goes on generating.
+        """
         self.shutdown()
         rendezvous = Rendezvous(
             epoch=init_info.epoch,
@@ -80,7 +91,22 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
             timeout_seconds=init_info.timeout_seconds,
             nonce=init_info.nonce,
         )
-        self._group = form_group(rendezvous, device=self.device)
+        self._timeout_seconds = init_info.timeout_seconds
+        self._forming = in_thread(partial(self._form, rendezvous), "forming of a weight group")
+
+    def formed(self) -> bool:
+        """Whether the group that was begun is formed. Errors: TransferError."""
+        if self._forming is not None and self._forming.done():
+            self._group = self._forming.result()
+        return self._group is not None
+
+    def _form(self, rendezvous: Rendezvous) -> WeightGroup:
+        """Errors: TransferError."""
+        with (
+            unpinned_nccl_env(),
+            or_exit(rendezvous.timeout_seconds, "the forming of a weight group") as progress,
+        ):
+            return form_group(rendezvous, device=self.device, progress=progress)
 
     def start_weight_update(self) -> None:
         """Make the model ready to take checkpoint-format tensors.
@@ -96,27 +122,27 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
     def update_weights(self, update_info: dict[str, Any]) -> None:
         """Receive, verify and load every bucket. Errors: TransferError.
 
-        An error ends the group, so that whoever still sends in it learns of it at once.
+        An error ends the group, so that whoever still sends in it learns of it at once. Past
+        its last deadline the process ends, and its pod with it.
         """
         try:
-            self.receive_weights(self.parse_update_info(update_info))
+            with or_exit(self._timeout_seconds, "the receipt of weights") as progress:
+                self.receive_weights(self.parse_update_info(update_info), progress)
         except BaseException:
             self.shutdown()
             raise
         if self.device.type != "cpu":
             torch.accelerator.synchronize()
 
-    def receive_weights(self, update_info: UpdateInfo) -> None:
+    def receive_weights(self, update_info: UpdateInfo, progress: Callable[[], None] = no_progress) -> None:
         """Load the buckets one by one, each only after its checksum was right. Errors: TransferError."""
-        if self._group is None:
-            raise TransferError("weights were announced before a group was formed")
         manifest = manifest_from_proto(pb.Manifest.FromString(update_info.manifest))
         if update_info.adapter_dir is not None:
-            self._receive_adapter(self._group, manifest, update_info.version, Path(update_info.adapter_dir))
+            self._receive_adapter(manifest, update_info.version, Path(update_info.adapter_dir), progress)
             return
         sent = {spec.name for spec in manifest.tensors}
         missing = set(self._parameters) | self._unsent_parts(sent) | self._unsent_experts(sent)
-        for tensors in receive(self._group, manifest, version=update_info.version, device=self.device):
+        for tensors in self._buckets(manifest, update_info.version, progress):
             missing -= self.model.load_weights(tensors) or missing
         if missing:
             raise TransferError(f"version {update_info.version} has no {', '.join(sorted(missing)[:5])}")
@@ -131,16 +157,29 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
             self._pack_experts()
 
     def shutdown(self) -> None:
-        """Leave the group, if there is one."""
+        """Leave the group, if there is one, and that which is being formed."""
+        if self._forming is not None and self._group is None:
+            self._forming.add_done_callback(_close)
+        self._forming = None
         if self._group is not None:
             self._group.close()
             self._group = None
 
-    def _receive_adapter(self, group: WeightGroup, manifest: Manifest, version: int, directory: Path) -> None:
+    def _buckets(
+        self, manifest: Manifest, version: int, progress: Callable[[], None]
+    ) -> Iterator[list[tuple[str, torch.Tensor]]]:
+        """Errors: TransferError."""
+        if self._group is None:
+            raise TransferError("weights were announced before a group was formed")
+        return receive(self._group, manifest, version=version, device=self.device, progress=progress)
+
+    def _receive_adapter(
+        self, manifest: Manifest, version: int, directory: Path, progress: Callable[[], None]
+    ) -> None:
         """Write the adapter where all processes of this engine read it, once it has come as a whole."""
         tensors = {
             name: tensor.to("cpu", copy=True)
-            for bucket in receive(group, manifest, version=version, device=self.device)
+            for bucket in self._buckets(manifest, version, progress)
             for name, tensor in bucket
         }
         if self.parallel_config.rank == 0:
@@ -188,3 +227,9 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
             if name not in own:
                 layer = self.model.get_submodule(name.rpartition(".")[0])
                 layer.quant_method.process_weights_after_loading(layer)
+
+
+def _close(forming: Future[WeightGroup]) -> None:
+    """Leave a group that was formed too late to be used."""
+    if forming.exception() is None:
+        forming.result().close()

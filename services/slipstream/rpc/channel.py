@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import grpc
 
 from slipstream.config import RpcConfig
-from slipstream.rpc.errors import RETRY_AFTER, PermissionDenied, Unreachable
+from slipstream.rpc.errors import RETRY_AFTER, MessageTooLarge, PermissionDenied, Unreachable
 from slipstream.rpc.security.certificates import Certificates
 from slipstream.rpc.security.channel import TlsChannel
 from slipstream.rpc.security.loopback import refuse_plaintext
@@ -18,6 +18,8 @@ from slipstream.telemetry.logs import Log
 
 T = TypeVar("T")
 PASSING = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED)
+TOO_LARGE = "larger than max"
+"""Said by gRPC of a message that it does not send or take, with the status of a service that is busy."""
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 2.0
 SILENT_SECONDS = 1.0
@@ -52,8 +54,9 @@ def open_channel(
     """
     if address.endswith(":0"):
         raise ValueError(
-            f"{address} cannot be called: set replay.address, verifier.address and learner.address, or the "
-            "SLIPSTREAM_*_ADDRESS variables, to where the services listen"
+            f"{address} cannot be called: set replay.address, verifier.address, learner.address and, with a "
+            "distillation, teacher.address, or the SLIPSTREAM_*_ADDRESS variables, to where the services "
+            "listen"
         )
     refuse_plaintext(address, config)
     options: list[tuple[str, Any]] = [
@@ -73,8 +76,8 @@ async def call_again(what: str, call: Callable[[], Awaitable[T]], *, give_up_aft
 
     A pause is no shorter than the server asked for.
     Only for idempotent calls, and only after a status that may pass (unavailable, deadline, exhausted).
-    Errors: Unreachable with the last status when the time is up; PermissionDenied, and any other
-    AioRpcError, at once.
+    Errors: Unreachable with the last status when the time is up; MessageTooLarge, PermissionDenied, and any
+    other AioRpcError, at once.
     """
     deadline = asyncio.get_running_loop().time() + give_up_after
     pause = FIRST_PAUSE_SECONDS
@@ -86,6 +89,11 @@ async def call_again(what: str, call: Callable[[], Awaitable[T]], *, give_up_aft
                 raise PermissionDenied(f"{what}: {error.details()}") from error
             if error.code() not in PASSING:
                 raise
+            if TOO_LARGE in (error.details() or ""):
+                raise MessageTooLarge(
+                    f"{what}: {error.details()}; raise rpc.max_message_mib in every pod, or lower "
+                    "rollout.group_size or rollout.max_new_tokens"
+                ) from error
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                 pause = FIRST_PAUSE_SECONDS  # the wait for the answer was pause enough
             pause = max(pause, retry_after(error))

@@ -74,6 +74,16 @@ class Unreachable(SlipstreamError):
     status = grpc.StatusCode.UNAVAILABLE
 
 
+class MessageTooLarge(Unreachable):
+    """A message over `rpc.max_message_mib`: nobody ever gets it, however often it is sent."""
+
+    status = grpc.StatusCode.FAILED_PRECONDITION
+
+
+class Stuck(SlipstreamError):
+    """A thread of this process will never return; the process ends without waiting for it."""
+
+
 class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     """Turns a SlipstreamError or ValueError of a servicer into its gRPC status; the rest stays INTERNAL.
 

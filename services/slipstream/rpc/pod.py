@@ -21,7 +21,7 @@ from slipstream.config.checks import check_config
 from slipstream.config.hub import is_hub_id
 from slipstream.hub.model import with_local_model
 from slipstream.hub.revisions import unpinned
-from slipstream.rpc.errors import SlipstreamError
+from slipstream.rpc.errors import SlipstreamError, Stuck
 from slipstream.rpc.parent import die_with_parent
 from slipstream.rpc.security.pod import check_certificate, secure_log
 from slipstream.telemetry.health import Health
@@ -85,13 +85,18 @@ def run_pod(name: str, main: Callable[[Pod], Awaitable[None]], argv: Sequence[st
     if name in MODEL_PODS:
         main = _with_model(main)
     with secure_log(arguments.name or name, config) as log:
-        return _run_logged(arguments.name or name, main, config, log, arguments.ready_file)
+        status, stuck = _run_logged(arguments.name or name, main, config, log, arguments.ready_file)
+    if stuck:
+        sys.stderr.flush()
+        os._exit(status)
+    return status
 
 
 def _run_logged(
     name: str, main: Callable[[Pod], Awaitable[None]], config: RunConfig, log: Log, ready_file: Path | None
-) -> int:
-    status = 0
+) -> tuple[int, bool]:
+    """The exit status, and whether a thread is left that the process must not wait for."""
+    status, stuck = 0, False
     try:
         asyncio.run(_run(name, main, config, log, ready_file))
     except* (SlipstreamError, OSError, ValueError, TimeoutError) as group:
@@ -99,7 +104,8 @@ def _run_logged(
         for leaf in leaves:
             log.error("stopped", error=f"{type(leaf).__name__}: {leaf}")
         status = USAGE_ERROR if any(isinstance(leaf, ConfigError) for leaf in leaves) else 1
-    return status
+        stuck = any(isinstance(leaf, Stuck) for leaf in leaves)
+    return status, stuck
 
 
 def refuse_impossible(config: RunConfig) -> None:

@@ -5,6 +5,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from slipstream.config.sections.model import TINY_TOKENS
+
 
 def vocabulary_of(directory: Path) -> str:
     """Digest of what each token id of a Hugging Face directory stands for.
@@ -21,6 +23,15 @@ def vocabulary_of(directory: Path) -> str:
             f"{directory}: its vocabulary cannot be read from tokenizer.json "
             f"({type(error).__name__}: {error}); save the tokenizer in its fast form"
         ) from error
+    return _digest(tokens)
+
+
+def vocabulary_of_tiny() -> str:
+    """Digest of the vocabulary of a tiny model, which need not have been made."""
+    return _digest(dict(enumerate(TINY_TOKENS)))
+
+
+def _digest(tokens: dict[int, str]) -> str:
     lines = "\n".join(f"{number} {json.dumps(token)}" for number, token in sorted(tokens.items()))
     return hashlib.sha256(lines.encode()).hexdigest()[:32]
 

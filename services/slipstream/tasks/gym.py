@@ -84,7 +84,7 @@ def puzzles(recipe: str) -> Any:
     except ImportError as error:
         raise ImportError(
             "kind is reasoning_gym, and the package reasoning_gym is not installed: "
-            "pip install 'slipstream[reasoning-gym]'"
+            "pip install '.[reasoning-gym]' in a clone of Slipstream"
         ) from error
     if wanted["task"] not in DATASETS:
         raise ValueError(

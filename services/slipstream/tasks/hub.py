@@ -94,7 +94,7 @@ def _datasets(data: HubData) -> Any:
     except ImportError as error:
         raise ImportError(
             f"{named(data, data.split)}: the package datasets is not installed: "
-            "pip install 'slipstream[datasets]'"
+            "pip install '.[datasets]' in a clone of Slipstream"
         ) from error
     datasets.disable_progress_bars()
     if data.offline:  # both libraries read the variable when they are imported

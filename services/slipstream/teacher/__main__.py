@@ -8,6 +8,7 @@ from slipstream.config import ConfigError
 from slipstream.rpc.pod import Pod, run_pod
 from slipstream.rpc.server import start_server
 from slipstream.rpc.vocabulary import vocabulary_of
+from slipstream.teacher.fingerprint import weights_fingerprint
 from slipstream.teacher.model import load_teacher
 from slipstream.teacher.queue import ReadingQueue
 from slipstream.teacher.servicer import TeacherServicer
@@ -28,12 +29,15 @@ async def main(pod: Pod) -> None:
     with pod.unstoppable():
         vocabulary = await asyncio.to_thread(vocabulary_of, config.path)
         model = await asyncio.to_thread(load_teacher, config)
+        fingerprint = await asyncio.to_thread(weights_fingerprint, config.path)
+    pod.log.info("loaded the teacher", path=str(config.path), fingerprint=fingerprint)
     queue = ReadingQueue(
         model.read, places=config.queue, batch_tokens=config.batch_tokens, metrics=pod.metrics
     )
     servicer = TeacherServicer(
         queue,
         directory=config.path,
+        fingerprint=fingerprint,
         vocabulary=vocabulary,
         vocabulary_size=model.vocabulary_size,
         context=model.context,

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from slipstream.config import TeacherConfig
 from slipstream.config.architecture import context_of, logits_of
+from slipstream.cuda import require_cuda
 from slipstream.types import TeacherLogprobs
 
 LOGITS_BYTES: Final = 64 * 2**20
@@ -150,10 +151,9 @@ def load_teacher(config: TeacherConfig) -> TeacherModel:
 
 
 def _device(name: str) -> torch.device:
-    available = torch.cuda.is_available()
-    if name == "cuda" and not available:
-        raise ValueError("teacher.device is cuda, but torch finds no GPU; set it to auto or cpu")
-    return torch.device("cuda" if available and name != "cpu" else "cpu")
+    if name == "cuda":
+        require_cuda("teacher.device")
+    return torch.device("cuda" if torch.cuda.is_available() and name != "cpu" else "cpu")
 
 
 def _as_bytes(parts: Sequence[Tensor], kind: str) -> bytes:

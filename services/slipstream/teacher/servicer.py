@@ -25,13 +25,16 @@ class TeacherServicer(teacher_pb2_grpc.TeacherServicer):
         queue: ReadingQueue,
         *,
         directory: Path,
+        fingerprint: str,
         vocabulary: str,
         vocabulary_size: int,
         context: int | None,
     ) -> None:
-        """`vocabulary`: its digest; `context`: longest sequence in tokens, None where it is not known."""
+        """`fingerprint`: of the weights; `vocabulary`: its digest; `context`: longest sequence in tokens,
+        None where it is not known."""
         self._queue = queue
         self._directory = directory
+        self._fingerprint = fingerprint
         self._vocabulary = vocabulary
         self._vocabulary_size = vocabulary_size
         self._context = context
@@ -43,7 +46,9 @@ class TeacherServicer(teacher_pb2_grpc.TeacherServicer):
             found = await self._queue.read(passages)
         except (ValueError, RuntimeError) as error:
             raise TeacherFailed(f"{self._directory}: {type(error).__name__}: {error}") from error
-        return pb.ReadTokensResponse(completions=map(codec.teacher_logprobs_to_proto, found))
+        return pb.ReadTokensResponse(
+            completions=map(codec.teacher_logprobs_to_proto, found), fingerprint=self._fingerprint
+        )
 
     def _passages(self, request: pb.ReadTokensRequest) -> list[Passage]:
         if request.vocabulary != self._vocabulary:
@@ -55,7 +60,10 @@ class TeacherServicer(teacher_pb2_grpc.TeacherServicer):
         if not (math.isfinite(request.temperature) and request.temperature > 0):
             raise InvalidRequest(f"temperature: got {request.temperature:g}, needs a number above 0")
         if not 0 <= request.top_k <= limit:
-            raise InvalidRequest(f"top_k: got {request.top_k}, and there are {limit} tokens")
+            raise InvalidRequest(
+                f"top_k: got {request.top_k}, and there are {limit} tokens; "
+                "lower algorithm.distillation.top_k"
+            )
         if not request.prompt_token_ids:
             raise InvalidRequest("prompt_token_ids: got none, the first token is predicted from the last one")
         self._check_ids("prompt_token_ids", request.prompt_token_ids)

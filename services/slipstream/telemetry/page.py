@@ -1,16 +1,17 @@
 """The HTTP page of a pod: /metrics for Prometheus, and the three probes of its health."""
 
-import socket
 from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
-from socketserver import TCPServer, ThreadingMixIn
+from socket import socket
+from socketserver import ThreadingMixIn
 from threading import Thread
 from typing import Any
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import make_wsgi_app
 
 from slipstream.telemetry.health import Health
+from slipstream.telemetry.listening import listen
 from slipstream.telemetry.metrics import Metrics
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
@@ -21,13 +22,13 @@ def serve_page(metrics: Metrics, health: Health, *, host: str, port: int) -> int
 
     Errors: OSError when the port is in use, naming the key to change.
     """
-    kind = _Server6 if ":" in host else _Server
     try:
-        server = make_server(host, port, page(metrics, health), server_class=kind, handler_class=_Silent)
+        listening = listen(host, port)
     except OSError as error:
         raise OSError(
             f"/metrics cannot listen on {host}:{port}: {error}; set another telemetry.port"
         ) from error
+    server = _Server(listening, page(metrics, health))
     Thread(target=server.serve_forever, name="page", daemon=True).start()
     return server.server_port
 
@@ -60,18 +61,17 @@ def _say(start_response: Callable[..., Any], status: HTTPStatus, text: str) -> I
 
 
 class _Server(ThreadingMixIn, WSGIServer):
+    """On a socket that listens already; the base class would ask a name server, which a pod may not reach."""
+
     daemon_threads = True
 
-    def server_bind(self) -> None:
-        """As the base class, but without asking a name server, which a pod may not reach, for our name."""
-        TCPServer.server_bind(self)
-        host, self.server_port = self.server_address[:2]
-        self.server_name = str(host)
+    def __init__(self, listening: socket, application: Application) -> None:
+        super().__init__(listening.getsockname(), _Silent, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listening
+        self.server_name, self.server_port = listening.getsockname()[:2]
         self.setup_environ()
-
-
-class _Server6(_Server):
-    address_family = socket.AF_INET6
+        self.set_app(application)
 
 
 class _Silent(WSGIRequestHandler):

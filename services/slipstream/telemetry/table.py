@@ -109,6 +109,16 @@ TABLE: dict[str, Metric] = {
         kind="gauge", help="Gradient norm of the critic before clipping, last step."
     ),
     "bad_steps_total": Metric(kind="counter", help="Steps skipped because loss or gradient was not finite."),
+    "checkpoint_version": Metric(
+        kind="gauge", help="Policy version of the newest durable checkpoint; 0 before the first."
+    ),
+    "checkpoint_failures_total": Metric(kind="counter", help="Checkpoints that could not be written."),
+    "model_flops_total": Metric(
+        kind="counter", help="FLOPs that the trained rows need, forward and backward (docs/learner.md)."
+    ),
+    "peak_flops": Metric(
+        kind="gauge", help="FLOP/s of all devices of the learner at most; not shown where it is not known."
+    ),
     "held_out_accuracy": Metric(kind="gauge", help="Held-out accuracy of the last evaluation."),
     "held_out_best_of_n": Metric(
         kind="gauge", help="Held-out accuracy of the answers that the rewards rank first, last evaluation."
@@ -123,11 +133,16 @@ TABLE: dict[str, Metric] = {
         kind="histogram", help="Time of a weight update, by phase.", labels=("phase",), buckets=SECONDS
     ),
     "publish_failures_total": Metric(kind="counter", help="Weight updates that had to be tried again."),
+    "publish_bytes_total": Metric(
+        kind="counter",
+        help="Bytes of weights that were broadcast; a version counts once, however many workers receive it.",
+    ),
     "fleet_epoch": Metric(kind="gauge", help="Membership epoch of the weight group."),
     "fleet_workers": Metric(kind="gauge", help="Workers in the fleet."),
     "bound": Metric(
         kind="gauge",
-        help="Bounds of the run: max_staleness and pipeline_depth in versions, groups_per_step in groups.",
+        help="Bounds of the run: max_staleness and pipeline_depth in versions, groups_per_step in groups, "
+        "checkpoint_steps in steps from one checkpoint to the next.",
         labels=("what",),
     ),
     "objective_info": Metric(kind="gauge", help="1, with the objective of the run.", labels=("objective",)),

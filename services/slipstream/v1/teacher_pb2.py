@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from slipstream.v1 import types_pb2 as slipstream_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bslipstream/v1/teacher.proto\x12\rslipstream.v1\x1a\x19slipstream/v1/types.proto\"\"\n\rTokenSequence\x12\x11\n\ttoken_ids\x18\x01 \x03(\x07\"\xb1\x01\n\x11ReadTokensRequest\x12\x12\n\nvocabulary\x18\x01 \x01(\t\x12\x17\n\x0fvocabulary_size\x18\x02 \x01(\x05\x12\x13\n\x0btemperature\x18\x03 \x01(\x02\x12\r\n\x05top_k\x18\x04 \x01(\x05\x12\x18\n\x10prompt_token_ids\x18\x05 \x03(\x07\x12\x31\n\x0b\x63ompletions\x18\x06 \x03(\x0b\x32\x1c.slipstream.v1.TokenSequence\"I\n\x12ReadTokensResponse\x12\x33\n\x0b\x63ompletions\x18\x01 \x03(\x0b\x32\x1e.slipstream.v1.TeacherLogprobs2\\\n\x07Teacher\x12Q\n\nReadTokens\x12 .slipstream.v1.ReadTokensRequest\x1a!.slipstream.v1.ReadTokensResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bslipstream/v1/teacher.proto\x12\rslipstream.v1\x1a\x19slipstream/v1/types.proto\"\"\n\rTokenSequence\x12\x11\n\ttoken_ids\x18\x01 \x03(\x07\"\xb1\x01\n\x11ReadTokensRequest\x12\x12\n\nvocabulary\x18\x01 \x01(\t\x12\x17\n\x0fvocabulary_size\x18\x02 \x01(\x05\x12\x13\n\x0btemperature\x18\x03 \x01(\x02\x12\r\n\x05top_k\x18\x04 \x01(\x05\x12\x18\n\x10prompt_token_ids\x18\x05 \x03(\x07\x12\x31\n\x0b\x63ompletions\x18\x06 \x03(\x0b\x32\x1c.slipstream.v1.TokenSequence\"^\n\x12ReadTokensResponse\x12\x33\n\x0b\x63ompletions\x18\x01 \x03(\x0b\x32\x1e.slipstream.v1.TeacherLogprobs\x12\x13\n\x0b\x66ingerprint\x18\x02 \x01(\t2\\\n\x07Teacher\x12Q\n\nReadTokens\x12 .slipstream.v1.ReadTokensRequest\x1a!.slipstream.v1.ReadTokensResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,7 +37,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_READTOKENSREQUEST']._serialized_start=110
   _globals['_READTOKENSREQUEST']._serialized_end=287
   _globals['_READTOKENSRESPONSE']._serialized_start=289
-  _globals['_READTOKENSRESPONSE']._serialized_end=362
-  _globals['_TEACHER']._serialized_start=364
-  _globals['_TEACHER']._serialized_end=456
+  _globals['_READTOKENSRESPONSE']._serialized_end=383
+  _globals['_TEACHER']._serialized_start=385
+  _globals['_TEACHER']._serialized_end=477
 # @@protoc_insertion_point(module_scope)

@@ -29,7 +29,9 @@ class ReadTokensRequest(_message.Message):
     def __init__(self, vocabulary: _Optional[str] = ..., vocabulary_size: _Optional[int] = ..., temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., completions: _Optional[_Iterable[_Union[TokenSequence, _Mapping]]] = ...) -> None: ...
 
 class ReadTokensResponse(_message.Message):
-    __slots__ = ("completions",)
+    __slots__ = ("completions", "fingerprint")
     COMPLETIONS_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     completions: _containers.RepeatedCompositeFieldContainer[_types_pb2.TeacherLogprobs]
-    def __init__(self, completions: _Optional[_Iterable[_Union[_types_pb2.TeacherLogprobs, _Mapping]]] = ...) -> None: ...
+    fingerprint: str
+    def __init__(self, completions: _Optional[_Iterable[_Union[_types_pb2.TeacherLogprobs, _Mapping]]] = ..., fingerprint: _Optional[str] = ...) -> None: ...

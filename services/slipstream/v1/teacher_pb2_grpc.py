@@ -48,8 +48,8 @@ class TeacherServicer(object):
 
     def ReadTokens(self, request, context):
         """Logprobs of given tokens under the teacher. The answer depends on nothing
-        but the request, so any pod can give it, and it can be asked for again. A
-        full queue is RESOURCE_EXHAUSTED, with `retry-after-ms` in the trailing
+        but the request and the weights, so any pod with the same weights can give
+        it, and it can be asked for again. A full queue is RESOURCE_EXHAUSTED, with `retry-after-ms` in the trailing
         metadata; another vocabulary, or tokens that the teacher cannot read, are
         INVALID_ARGUMENT.
         """

@@ -63,7 +63,7 @@ async def _start_http(pod: Pod, scorer: Scorer) -> "HttpServer | None":
         from slipstream.verifier.http.listener import start_http
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"verifier.http_address: needs {error.name}: pip install 'slipstream[verifier]'"
+            f"verifier.http_address: needs {error.name}: pip install '.[verifier]' in a clone of Slipstream"
         ) from error
     http = await start_http(
         make_app(scorer), address, config=pod.config.rpc, log=pod.log, grace=GRACE_SECONDS

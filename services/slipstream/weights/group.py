@@ -4,8 +4,12 @@ Formed from a store that the learner serves behind a gate, without torch's globa
 torn down and rebuilt in the middle of a run. gloo and NCCL take the same path; only the constructor differs.
 """
 
+import atexit
+import os
 import socket
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -17,12 +21,16 @@ from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-
 
 from slipstream.telemetry.logs import Log
 from slipstream.weights.address import own_address
-from slipstream.weights.entrance import enter
+from slipstream.weights.entrance import Entrance, enter
 from slipstream.weights.gate import STORE_HOST, Gate
+from slipstream.weights.last_deadline import no_progress
 from slipstream.weights.meeting import meet, while_open
 
 Backend = Literal["gloo", "nccl"]
 CONNECTING_TIMEOUTS = 5  # how many of its timeouts gloo waits for a peer to connect
+LEAVING_SECONDS = 5.0
+BLOCKING_WAIT = {"TORCH_NCCL_BLOCKING_WAIT": "1", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}
+"""Read by torch when it makes a group: `wait` raises at its timeout, and no watchdog ends the process."""
 
 
 class TransferError(RuntimeError):
@@ -91,11 +99,10 @@ class WeightGroup:
             torch.cuda.current_stream(tensor.device).synchronize()
 
     def close(self) -> None:
-        """Leave the group; peers that still wait in it get an error."""
+        """Leave the group; peers that still wait in it get an error. Returns at once."""
         group, self._group = self._group, None  # gloo lets its peers go when the last reference is gone
         if group is not None:
-            with suppress(RuntimeError):
-                group.abort()
+            _leave(group)
 
 
 def backend_of(device: torch.device) -> Backend:
@@ -103,13 +110,27 @@ def backend_of(device: torch.device) -> Backend:
     return "nccl" if device.type == "cuda" else "gloo"
 
 
-def form_group(rendezvous: Rendezvous, *, device: torch.device) -> WeightGroup:
+def nccl_version(device: torch.device) -> str:
+    """Of the NCCL that this process has loaded, such as "2.30.7"; empty where the device speaks gloo.
+
+    Not the one that torch was built with: an image may bring another.
+    """
+    if backend_of(device) == "gloo":
+        return ""
+    parts = dist.ProcessGroupNCCL.get_runtime_nccl_version()  # type: ignore[call-arg]  # static, but for its stub
+    return ".".join(str(part) for part in parts)
+
+
+def form_group(
+    rendezvous: Rendezvous, *, device: torch.device, progress: Callable[[], None] = no_progress
+) -> WeightGroup:
     """Form the group of an epoch with all its members, each wait within the rendezvous' timeout.
 
+    All members are connected when it returns. `progress` is called after each wait.
     Errors: TransferError, at once when the learner ends the epoch before all members have formed it.
     """
     try:
-        return _form(rendezvous, device)
+        return _form(rendezvous, device, progress)
     except (RuntimeError, OSError) as error:
         raise TransferError(
             f"epoch {rendezvous.epoch}: rank {rendezvous.rank} of {rendezvous.world_size} could not form the "
@@ -117,7 +138,7 @@ def form_group(rendezvous: Rendezvous, *, device: torch.device) -> WeightGroup:
         ) from error
 
 
-def _form(rendezvous: Rendezvous, device: torch.device) -> WeightGroup:
+def _form(rendezvous: Rendezvous, device: torch.device, progress: Callable[[], None]) -> WeightGroup:
     """Errors: OSError, RuntimeError."""
     timeout = timedelta(seconds=rendezvous.timeout_seconds)
     entrance = enter(
@@ -126,14 +147,18 @@ def _form(rendezvous: Rendezvous, device: torch.device) -> WeightGroup:
         nonce=rendezvous.nonce,
         timeout_seconds=rendezvous.timeout_seconds,
     )
+    progress()
     base = TCPStore(STORE_HOST, entrance.port, is_master=False, timeout=timeout)
     store = PrefixStore(f"epoch/{rendezvous.epoch}", base)
     store.set_timeout(timeout)
+    progress()
     meet(store, "come", rendezvous.world_size)
+    progress()
     if backend_of(device) == "nccl":
-        constructed = _nccl(store, rendezvous, timeout)
+        constructed = _nccl(store, rendezvous, entrance, device)
     else:
         constructed = while_open(entrance, partial(_gloo, store, rendezvous, timeout), timeout)
+    progress()
     group = WeightGroup(constructed, rendezvous.timeout_seconds)
     try:
         meet(store, "formed", rendezvous.world_size)
@@ -154,11 +179,70 @@ def _gloo(store: Store, rendezvous: Rendezvous, timeout: timedelta) -> Any:
     return dist.ProcessGroupGloo(store, rendezvous.rank, rendezvous.world_size, options)
 
 
-def _nccl(store: Store, rendezvous: Rendezvous, timeout: timedelta) -> Any:
-    """It waits for nobody here: members connect in their first broadcast."""
+def _nccl(store: Store, rendezvous: Rendezvous, entrance: Entrance, device: torch.device) -> Any:
+    """A group whose members are connected: each takes part in one small all-reduce.
+
+    NCCL connects in the first collective. With `blocking` 0 it does so without holding the thread in the
+    driver, so that an abort ends it. Errors: RuntimeError.
+    """
+    timeout = timedelta(seconds=rendezvous.timeout_seconds)
     options: Any = dist.ProcessGroupNCCL.Options()
     options._timeout = timeout
-    return dist.ProcessGroupNCCL(store, rendezvous.rank, rendezvous.world_size, options)
+    options.config.blocking = 0
+    with _environment(BLOCKING_WAIT):
+        group: Any = dist.ProcessGroupNCCL(store, rendezvous.rank, rendezvous.world_size, options)
+    try:
+        while_open(entrance, partial(_connect, group, timeout, device), timeout, may_hang=True)
+    except (RuntimeError, OSError):
+        _leave(group)
+        raise
+    return group
+
+
+def _connect(group: Any, timeout: timedelta, device: torch.device) -> None:
+    """Errors: RuntimeError."""
+    token = torch.ones(1, device=device)
+    group.allreduce([token]).wait(timeout)
+    torch.cuda.current_stream(device).synchronize()
+
+
+@contextmanager
+def _environment(values: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+_leaving: set[threading.Thread] = set()
+
+
+def _leave(group: Any) -> None:
+    """Abort a group in a thread of its own: NCCL may wait for what will not come."""
+
+    def abort() -> None:
+        nonlocal group
+        with suppress(RuntimeError):
+            group.abort()
+        group = None  # gloo's destructor waits for its own threads, in torch
+        _leaving.discard(threading.current_thread())
+
+    thread = threading.Thread(target=abort, name="leaving a group", daemon=True)
+    _leaving.add(thread)
+    thread.start()
+
+
+@atexit.register
+def _left() -> None:
+    """A thread that is in torch when the interpreter ends would abort the process."""
+    for thread in list(_leaving):
+        thread.join(LEAVING_SECONDS)
 
 
 def _first_line(error: BaseException) -> str:

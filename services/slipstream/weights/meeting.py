@@ -6,15 +6,15 @@ The learner can cut a member off the store and nothing else, and gloo, which wai
 address and died, does not look at the store meanwhile.
 """
 
-import threading
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import FIRST_COMPLETED, wait
 from datetime import timedelta
 from typing import Any
 
 from torch.distributed import Store  # type: ignore[attr-defined]
 
 from slipstream.weights.entrance import Entrance
+from slipstream.weights.threads import in_thread
 
 
 def meet(store: Store, where: str, members: int) -> None:
@@ -24,22 +24,16 @@ def meet(store: Store, where: str, members: int) -> None:
     store.wait([f"all {where}"])
 
 
-def while_open(entrance: Entrance, construct: Callable[[], Any], timeout: timedelta) -> Any:
+def while_open(
+    entrance: Entrance, construct: Callable[[], Any], timeout: timedelta, *, may_hang: bool = False
+) -> Any:
     """What is constructed. Errors: those of it, and RuntimeError when the entrance ends or time is up before.
 
     Nothing ends the construction; then it is left to its thread, for which the process waits before it exits,
-    because one that is in torch at that moment would abort it.
+    because one that is in torch at that moment would abort it. With `may_hang` the process does not wait.
     """
-    constructed: Future[Any] = Future()
-    threading.Thread(target=_fulfil, args=(constructed, construct), name="group constructor").start()
+    constructed = in_thread(construct, "group constructor", daemon=may_hang)
     wait((constructed, entrance.ended), timeout.total_seconds(), return_when=FIRST_COMPLETED)
     if not constructed.done():
         raise RuntimeError("a member that had come did not connect")
     return constructed.result()
-
-
-def _fulfil(promised: Future[Any], construct: Callable[[], Any]) -> None:
-    try:
-        promised.set_result(construct())
-    except (RuntimeError, OSError) as error:
-        promised.set_exception(error)

@@ -4,11 +4,12 @@ A bucket is a flat byte tensor with a trailer of four int64: magic, version, buc
 receiver hands out tensors only from a bucket whose trailer is right, so damage never reaches a model.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import torch
 
 from slipstream.weights.group import TransferError, WeightGroup
+from slipstream.weights.last_deadline import no_progress
 from slipstream.weights.manifest import Manifest, TensorSpec
 
 MAGIC = 0x534C4950
@@ -25,8 +26,12 @@ def send(
     *,
     version: int,
     device: torch.device,
+    progress: Callable[[], None] = no_progress,
 ) -> None:
-    """Broadcast every tensor of the manifest, converted to its wire dtype. Errors: TransferError."""
+    """Broadcast every tensor of the manifest, converted to its wire dtype; `progress` after each bucket.
+
+    Errors: TransferError.
+    """
     for bucket, size in enumerate(manifest.bucket_bytes):
         buffer = _buffer(size, device)
         for spec in manifest.tensors_of(bucket):
@@ -35,20 +40,29 @@ def send(
             torch.tensor([MAGIC, version, bucket, checksum(_words(buffer))], dtype=torch.int64)
         )
         group.broadcast(buffer)
+        progress()
 
 
 def receive(
-    group: WeightGroup, manifest: Manifest, *, version: int, device: torch.device
+    group: WeightGroup,
+    manifest: Manifest,
+    *,
+    version: int,
+    device: torch.device,
+    progress: Callable[[], None] = no_progress,
 ) -> Iterator[list[tuple[str, torch.Tensor]]]:
     """Yield the (name, tensor) pairs of each bucket once it is verified.
 
-    The tensors are views of the bucket: copy what must live on. Errors: TransferError.
+    The tensors are views of the bucket: copy what must live on. `progress` is called after each broadcast,
+    and when the caller comes back for the next bucket. Errors: TransferError.
     """
     for bucket, size in enumerate(manifest.bucket_bytes):
         buffer = _buffer(size, device)
         group.broadcast(buffer)
+        progress()
         _verify(buffer, version=version, bucket=bucket)
         yield [(spec.name, view(buffer, spec)) for spec in manifest.tensors_of(bucket)]
+        progress()
 
 
 def checksum(words: torch.Tensor) -> int:

@@ -7,7 +7,14 @@ standard deviations of a batch have ddof 1.
 from dataclasses import dataclass
 from typing import Literal
 
-from slipstream.algorithms.spec.checks import STRICT, require_boolean, require_choice, require_positive
+from slipstream.algorithms.spec.checks import (
+    STRICT,
+    Ddof,
+    Positive,
+    require_boolean,
+    require_choice,
+    require_ranges,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +28,7 @@ class BatchScaled:
     __pydantic_config__ = STRICT
 
     kind: Literal["batch_scaled"] = "batch_scaled"
-    epsilon: float = 1e-6
+    epsilon: Positive = 1e-6
     """Added to the standard deviation, in units of reward."""
     center: Literal["group", "batch"] = "group"
     """Whose mean is subtracted; with batch a group of equal rewards is pushed, too (the book chapter)."""
@@ -30,7 +37,7 @@ class BatchScaled:
 
     def __post_init__(self) -> None:
         require_choice("batch_scaled.kind", self.kind, ("batch_scaled",))
-        require_positive("batch_scaled.epsilon", self.epsilon)
+        require_ranges("batch_scaled", self)
         require_choice("batch_scaled.center", self.center, ("group", "batch"))
         require_choice("batch_scaled.std_of", self.std_of, ("centred", "raw"))
 
@@ -47,7 +54,7 @@ class ReinforcePp:
     __pydantic_config__ = STRICT
 
     kind: Literal["reinforce_pp"] = "reinforce_pp"
-    epsilon: float = 1e-6
+    epsilon: Positive = 1e-6
     """Added to the standard deviation, in units of reward."""
     group_mean: bool = True
     """Subtract the group mean first."""
@@ -57,7 +64,7 @@ class ReinforcePp:
 
     def __post_init__(self) -> None:
         require_choice("reinforce_pp.kind", self.kind, ("reinforce_pp",))
-        require_positive("reinforce_pp.epsilon", self.epsilon)
+        require_ranges("reinforce_pp", self)
         require_boolean("reinforce_pp.group_mean", self.group_mean)
         require_choice("reinforce_pp.weighting", self.weighting, ("sample", "token"))
 
@@ -75,15 +82,14 @@ class Gdpo:
     __pydantic_config__ = STRICT
 
     kind: Literal["gdpo"] = "gdpo"
-    epsilon: float = 1e-4
-    """Added to each standard deviation."""
-    ddof: int = 1
-    """What is taken off G under the group's standard deviation: 1 or 0."""
+    epsilon: Positive = 1e-4
+    """Added to each standard deviation, in units of reward."""
+    ddof: Ddof = 1
+    """The standard deviation of the group divides by G - ddof."""
     final_batch_norm: bool = True
     """Whiten the sum over the batch."""
 
     def __post_init__(self) -> None:
         require_choice("gdpo.kind", self.kind, ("gdpo",))
-        require_positive("gdpo.epsilon", self.epsilon)
-        require_choice("gdpo.ddof", self.ddof, (0, 1))
+        require_ranges("gdpo", self)
         require_boolean("gdpo.final_batch_norm", self.final_batch_norm)

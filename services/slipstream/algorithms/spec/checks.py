@@ -1,7 +1,11 @@
 """The range checks that every specification runs on itself."""
 
 import math
-from typing import Final, Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import UnionType
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 Anchor = Literal["rollout", "batch"]
 """Whose logprobs are under a ratio: those of the policy that sampled the token, or the learner's own at the
@@ -38,21 +42,10 @@ def require_anchor(kind: str, anchor: object) -> None:
     require_choice(f"{kind}.anchor", anchor, ("rollout", "batch"))
 
 
-def require_band(kind: str, low: object, high: object, *, prefix: str = "clip") -> None:
-    """Raise ValueError unless the band is [1 - low, 1 + high] around 1, open where None; see `prefix`_low."""
-    if low is not None:
-        require_positive(f"{kind}.{prefix}_low (None leaves the side open)", low, at_most=1.0)
-    if high is not None:
-        require_positive(f"{kind}.{prefix}_high (None leaves the side open)", high)
-
-
-def require_dual_clip(kind: str, dual_clip: object, clip_high: float | None) -> None:
-    """Raise ValueError unless dual_clip is None or a ratio above 1 and above the band's upper end."""
-    if dual_clip is None:
-        return
-    require_positive(f"{kind}.dual_clip", dual_clip)
+def require_dual_clip(kind: str, dual_clip: float | None, clip_high: float | None) -> None:
+    """Raise ValueError unless dual_clip is None or a ratio above the band's upper end."""
     least = 1.0 + (clip_high or 0.0)
-    if dual_clip <= least:  # type: ignore[operator]
+    if dual_clip is not None and dual_clip <= least:
         raise ValueError(f"{kind}.dual_clip: got {dual_clip!r}, needs a ratio above {least:g}")
 
 
@@ -66,3 +59,81 @@ def require_share(name: str, value: object) -> None:
     """Raise ValueError unless value is a number in [0, 1]."""
     if value != 0:
         require_positive(name, value, at_most=1.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """The values of a number, in the annotation of its field; None where a side is open.
+
+    Invariant: what `require_ranges` refuses is what the JSON schema of a run refuses.
+    """
+
+    above: float | None = None
+    at_least: float | None = None
+    below: float | None = None
+    at_most: float | None = None
+    reason: str = ""
+    """Why a value outside makes no sense, for the error."""
+
+    def admits(self, value: float) -> bool:
+        """Whether a finite number lies in the range."""
+        return (
+            (self.above is None or value > self.above)
+            and (self.at_least is None or value >= self.at_least)
+            and (self.below is None or value < self.below)
+            and (self.at_most is None or value <= self.at_most)
+        )
+
+    def __str__(self) -> str:
+        lower = ("above {:g}", self.above), ("{:g} or more", self.at_least)
+        upper = ("below {:g}", self.below), ("at most {:g}", self.at_most)
+        return " and ".join(text.format(bound) for text, bound in (*lower, *upper) if bound is not None)
+
+    def __get_pydantic_json_schema__(
+        self, core: Any, handler: Callable[[Any], dict[str, Any]]
+    ) -> dict[str, Any]:
+        """The bounds as JSON schema has them; pydantic itself checks nothing here."""
+        lower = ("exclusiveMinimum", self.above), ("minimum", self.at_least)
+        upper = ("exclusiveMaximum", self.below), ("maximum", self.at_most)
+        return handler(core) | {word: bound for word, bound in (*lower, *upper) if bound is not None}
+
+
+Positive = Annotated[float, Range(above=0)]
+NotNegative = Annotated[float, Range(at_least=0)]
+AboveOne = Annotated[float, Range(above=1)]
+Cap = Annotated[float, Range(at_least=1, reason="or on-policy tokens would weigh less than 1")]
+Share = Annotated[float, Range(at_least=0, at_most=1)]
+Fraction = Annotated[float, Range(above=0, at_most=1)]
+OpenShare = Annotated[float, Range(above=0, below=1)]
+Count = Annotated[int, Range(at_least=1)]
+Ddof = Annotated[int, Range(at_least=0, at_most=1)]
+
+
+def require_ranges(name: str, spec: Any) -> None:
+    """Raise ValueError unless every number of a specification lies in the range of its annotation."""
+    for field, (kind, allowed, optional) in ranges_of(type(spec)).items():  # type: ignore[arg-type]
+        value = getattr(spec, field)
+        if value is None and optional:
+            continue
+        null = " or null" if optional else ""
+        if not isinstance(value, kind) or isinstance(value, bool) or not math.isfinite(value):
+            noun = "an integer" if kind is int else "a finite number"
+            raise ValueError(f"{name}.{field}: got {value!r}, needs {noun} ({allowed}){null}")
+        if not allowed.admits(value):
+            reason = f", {allowed.reason}" if allowed.reason else ""
+            raise ValueError(f"{name}.{field}: got {value!r}, needs {allowed}{null}{reason}")
+
+
+@cache
+def ranges_of(cls: type[Any]) -> Mapping[str, tuple[Any, Range, bool]]:
+    """Field → its type for isinstance, its range, and whether it may be None; of single numbers only."""
+    found: dict[str, tuple[Any, Range, bool]] = {}
+    for field, annotation in get_type_hints(cls, include_extras=True).items():
+        union = get_origin(annotation) in (Union, UnionType)
+        parts = get_args(annotation) if union else (annotation,)
+        for part in parts:
+            ranges = [extra for extra in getattr(part, "__metadata__", ()) if isinstance(extra, Range)]
+            if ranges:
+                kind = int if part.__origin__ is int else int | float
+                found[field] = kind, ranges[0], type(None) in parts
+    return found

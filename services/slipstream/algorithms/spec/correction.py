@@ -8,12 +8,22 @@ needs the anchor "batch". A correction is a constant c: g becomes c g. The norma
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
-from slipstream.algorithms.spec.checks import STRICT, require_choice, require_positive
+from slipstream.algorithms.spec.checks import (
+    STRICT,
+    Cap,
+    Fraction,
+    Positive,
+    Range,
+    require_choice,
+    require_ranges,
+)
 
 Level = Literal["token", "sequence", "geometric"]
 """Ratio of a token, product over its sequence, or geometric mean over its sequence."""
+
+UpperEnd = Annotated[float, Range(at_least=1, reason="or on-policy tokens would not train")]
 
 LEVELS: Final = ("token", "sequence", "geometric")
 
@@ -31,14 +41,14 @@ class Tis:
 
     kind: Literal["tis"] = "tis"
     level: Level = "token"
-    """Over what rho is taken."""
-    cap: float = 2.0
-    """Largest weight, 1 or more."""
+    """Whether rho is of a token, the product over a sequence, or the geometric mean over it."""
+    cap: Cap = 2.0
+    """Largest weight."""
 
     def __post_init__(self) -> None:
         require_choice("tis.kind", self.kind, ("tis",))
         require_choice("tis.level", self.level, LEVELS)
-        _require_cap("tis.cap", self.cap)
+        require_ranges("tis", self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +64,11 @@ class Mis:
 
     kind: Literal["mis"] = "mis"
     level: Level = "geometric"
-    """Over what rho is taken."""
-    low: float | None = 0.5
-    """Smallest rho that trains, in (0, 1]; None = 0 (the book chapter's one-sided mask)."""
-    high: float = 2.0
-    """Largest rho that trains, 1 or more."""
+    """Whether rho is of a token, the product over a sequence, or the geometric mean over it."""
+    low: Fraction | None = 0.5
+    """Smallest rho that trains; null: 0 (the book chapter's one-sided mask)."""
+    high: UpperEnd = 2.0
+    """Largest rho that trains."""
     mask_weight: Literal["ratio", "one"] = "ratio"
     """The weight inside: rho, or 1 (the book chapter's bare indicator)."""
 
@@ -66,7 +76,7 @@ class Mis:
         require_choice("mis.kind", self.kind, ("mis",))
         require_choice("mis.level", self.level, LEVELS)
         require_choice("mis.mask_weight", self.mask_weight, ("ratio", "one"))
-        _require_interval("mis", self.low, self.high)
+        require_ranges("mis", self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,14 +90,14 @@ class IcePop:
     __pydantic_config__ = STRICT
 
     kind: Literal["icepop"] = "icepop"
-    low: float | None = 0.5
-    """Smallest rho that trains, in (0, 1]; None = 0."""
-    high: float = 5.0
-    """Largest rho that trains, 1 or more."""
+    low: Fraction | None = 0.5
+    """Smallest rho that trains; null: 0."""
+    high: UpperEnd = 5.0
+    """Largest rho that trains."""
 
     def __post_init__(self) -> None:
         require_choice("icepop.kind", self.kind, ("icepop",))
-        _require_interval("icepop", self.low, self.high)
+        require_ranges("icepop", self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,21 +112,19 @@ class GeometricRejection:
     __pydantic_config__ = STRICT
 
     kind: Literal["geometric_rejection"] = "geometric_rejection"
-    low: float | None = 0.999
-    """Smallest geometric mean that trains, in (0, 1]; None = 0."""
-    high: float = 1.001
-    """Largest geometric mean that trains, 1 or more."""
-    cap: float | None = 2.0
-    """Largest weight of a token that trains, 1 or more; None = no cap."""
+    low: Fraction | None = 0.999
+    """Smallest geometric mean that trains; null: 0."""
+    high: UpperEnd = 1.001
+    """Largest geometric mean that trains."""
+    cap: Cap | None = 2.0
+    """Largest weight of a token that trains; null: no cap."""
     mask_weight: Literal["ratio", "one"] = "ratio"
     """The weight of a token that trains: its rho up to the cap, or 1 whatever the cap."""
 
     def __post_init__(self) -> None:
         require_choice("geometric_rejection.kind", self.kind, ("geometric_rejection",))
         require_choice("geometric_rejection.mask_weight", self.mask_weight, ("ratio", "one"))
-        _require_interval("geometric_rejection", self.low, self.high)
-        if self.cap is not None:
-            _require_cap("geometric_rejection.cap (None = no cap)", self.cap)
+        require_ranges("geometric_rejection", self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,21 +142,19 @@ class M2po:
     __pydantic_config__ = STRICT
 
     kind: Literal["m2po"] = "m2po"
-    threshold: float = 0.04
+    threshold: Positive = 0.04
     """Largest mean of z^2, in nats^2."""
     scope: Literal["harmful", "all"] = "harmful"
     """Which tokens count and may be dropped."""
-    clip_low: float = 0.3
+    clip_low: Fraction = 0.3
     """For harmful: a ratio above 1 - clip_low is never dropped."""
-    clip_high: float = 0.5
+    clip_high: Positive = 0.5
     """For harmful: a ratio below 1 + clip_high is never dropped."""
 
     def __post_init__(self) -> None:
         require_choice("m2po.kind", self.kind, ("m2po",))
-        require_positive("m2po.threshold", self.threshold)
+        require_ranges("m2po", self)
         require_choice("m2po.scope", self.scope, ("harmful", "all"))
-        require_positive("m2po.clip_low", self.clip_low, at_most=1.0)
-        require_positive("m2po.clip_high", self.clip_high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,12 +167,12 @@ class Opsm:
     __pydantic_config__ = STRICT
 
     kind: Literal["opsm"] = "opsm"
-    delta: float = 0.5
+    delta: Positive = 0.5
     """Largest mean drift of a sequence with a negative advantage, in nats per token (slime takes 1e-4)."""
 
     def __post_init__(self) -> None:
         require_choice("opsm.kind", self.kind, ("opsm",))
-        require_positive("opsm.delta", self.delta)
+        require_ranges("opsm", self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,10 +187,10 @@ class OutlierTokens:
     __pydantic_config__ = STRICT
 
     kind: Literal["outlier_tokens"] = "outlier_tokens"
-    low: float | None = 1e-4
-    """Smallest ratio of a token of a sequence that trains, in (0, 1]; None = 0."""
-    high: float | None = 100.0
-    """Largest ratio of a token of a sequence that trains, 1 or more; None = no upper end."""
+    low: Fraction | None = 1e-4
+    """Smallest ratio of a token of a sequence that trains; null: 0."""
+    high: UpperEnd | None = 100.0
+    """Largest ratio of a token of a sequence that trains; null: no upper end."""
 
     def __post_init__(self) -> None:
         require_choice("outlier_tokens.kind", self.kind, ("outlier_tokens",))
@@ -192,7 +198,7 @@ class OutlierTokens:
             raise ValueError(
                 "outlier_tokens.low: got None, as high, which drops nothing; needs one of the two"
             )
-        _require_interval("outlier_tokens", self.low, 1.0 if self.high is None else self.high)
+        require_ranges("outlier_tokens", self)
 
 
 Correction = Tis | Mis | IcePop | GeometricRejection | M2po | Opsm | OutlierTokens
@@ -215,17 +221,3 @@ def needs_batch_anchor(correction: Correction) -> bool:
     return not isinstance(correction, Opsm | OutlierTokens) and not (
         isinstance(correction, M2po) and correction.scope == "harmful"
     )
-
-
-def _require_cap(name: str, cap: float) -> None:
-    require_positive(name, cap)
-    if cap < 1:
-        raise ValueError(f"{name}: got {cap!r}, needs 1 or more, or on-policy tokens would weigh less than 1")
-
-
-def _require_interval(kind: str, low: object, high: object) -> None:
-    if low is not None:
-        require_positive(f"{kind}.low (None = 0)", low, at_most=1.0)
-    require_positive(f"{kind}.high", high)
-    if high < 1:  # type: ignore[operator]
-        raise ValueError(f"{kind}.high: got {high!r}, needs 1 or more, or on-policy tokens would not train")

@@ -8,7 +8,7 @@ See The Entropy Mechanism of Reinforcement Learning for Reasoning Language Model
 
 from dataclasses import dataclass
 
-from slipstream.algorithms.spec.checks import STRICT, require_positive
+from slipstream.algorithms.spec.checks import STRICT, Fraction, Positive, require_ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,17 +20,15 @@ class ClipCov:
 
     __pydantic_config__ = STRICT
 
-    share: float = 2e-4
-    """Share of the batch's tokens that is dropped at most, in (0, 1]; one token at least."""
-    low: float = 1.0
+    share: Fraction = 2e-4
+    """Share of the batch's tokens that is dropped at most; one token at least."""
+    low: Positive = 1.0
     """Least covariance of a token that may be dropped, in nats × units of advantage."""
-    high: float = 5.0
-    """Largest covariance of a token that may be dropped."""
+    high: Positive = 5.0
+    """Largest covariance of a token that may be dropped, in nats × units of advantage."""
 
     def __post_init__(self) -> None:
-        require_positive("clip_cov.share", self.share, at_most=1.0)
-        require_positive("clip_cov.low", self.low)
-        require_positive("clip_cov.high", self.high)
+        require_ranges("clip_cov", self)
         if self.low >= self.high:
             raise ValueError(f"clip_cov.high: got {self.high!r}, needs more than low, {self.low!r}")
 
@@ -45,12 +43,11 @@ class KlCov:
 
     __pydantic_config__ = STRICT
 
-    share: float = 2e-3
-    """Share of the batch's tokens that is held, in (0, 1]; one token at least (the paper: 2e-3 for 7B, 2e-4
+    share: Fraction = 2e-3
+    """Share of the batch's tokens that is held; one token at least (the paper: 2e-3 for 7B, 2e-4
     for 32B)."""
-    coefficient: float = 1.0
-    """Factor of the term."""
+    coefficient: Positive = 1.0
+    """Factor of the term in the loss."""
 
     def __post_init__(self) -> None:
-        require_positive("kl_cov.share", self.share, at_most=1.0)
-        require_positive("kl_cov.coefficient", self.coefficient)
+        require_ranges("kl_cov", self)

@@ -5,10 +5,11 @@ from typing import Literal
 
 from slipstream.algorithms.spec.checks import (
     STRICT,
+    Positive,
+    Share,
     require_boolean,
     require_choice,
-    require_positive,
-    require_share,
+    require_ranges,
 )
 
 
@@ -24,21 +25,19 @@ class Gae:
     __pydantic_config__ = STRICT
 
     kind: Literal["gae"] = "gae"
-    gamma: float = 1.0
-    """Discount of a token, in [0, 1]; 1 is usual for language models (the paper has 0.99)."""
-    lam: float = 1.0
+    gamma: Share = 1.0
+    """Discount of a token; 1 is usual for language models (the paper has 0.99)."""
+    lam: Share = 1.0
     """Decay of the trace, in [0, 1]: with 1 returns are the rewards to go (the paper has 0.95)."""
     truncated: Literal["zero", "bootstrap"] = "zero"
     """Value after a completion that its budget cut off: 0 as after any other (slime, SkyRL), or V (AReaL)."""
     whiten: bool = True
     """Subtract the mean of all tokens of the batch, and divide by their standard deviation (ddof 1)."""
-    epsilon: float = 1e-6
+    epsilon: Positive = 1e-6
     """Added to that standard deviation, in units of reward."""
 
     def __post_init__(self) -> None:
         require_choice("gae.kind", self.kind, ("gae",))
-        require_share("gae.gamma", self.gamma)
-        require_share("gae.lam", self.lam)
+        require_ranges("gae", self)
         require_choice("gae.truncated", self.truncated, ("zero", "bootstrap"))
         require_boolean("gae.whiten", self.whiten)
-        require_positive("gae.epsilon", self.epsilon)

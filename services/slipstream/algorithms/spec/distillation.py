@@ -8,10 +8,12 @@ from typing import Final, Literal
 
 from slipstream.algorithms.spec.checks import (
     STRICT,
+    Count,
+    NotNegative,
+    Positive,
+    Share,
     require_choice,
-    require_integer,
-    require_positive,
-    require_share,
+    require_ranges,
 )
 
 KINDS: Final = ("advantage", "reverse", "forward", "mixed")
@@ -37,34 +39,28 @@ class Distillation:
 
     kind: Literal["advantage", "reverse", "forward", "mixed"] = "advantage"
     """What the teacher gives: an advantage of the sampled token, or a divergence between distributions."""
-    coefficient: float = 1.0
+    coefficient: Positive = 1.0
     """Factor of the teacher's advantage, or of the divergence."""
-    reward_weight: float = 0.0
-    """Factor of the advantage by rewards, 0 or more; with 0 the policy learns from the teacher alone."""
-    top_k: int | None = None
-    """Tokens of the teacher that a divergence is taken over; None = 16. An advantage takes none."""
-    forward_share: float | None = None
-    """Of `mixed`: share of KL(teacher || pi) in (0, 1), the rest is KL(pi || teacher); None = 0.5."""
+    reward_weight: NotNegative = 0.0
+    """Factor of the advantage by rewards; with 0 the policy learns from the teacher alone."""
+    top_k: Count | None = None
+    """Tokens of the teacher that a divergence is taken over; null: 16. An advantage takes none."""
+    forward_share: Share | None = None
+    """Of `mixed`: share of KL(teacher || pi) in (0, 1), the rest is KL(pi || teacher); null: 0.5."""
 
     def __post_init__(self) -> None:
         require_choice("distillation.kind", self.kind, KINDS)
-        require_positive("distillation.coefficient", self.coefficient)
-        if self.reward_weight != 0:
-            require_positive("distillation.reward_weight", self.reward_weight)
-        if self.top_k is not None:
-            require_integer("distillation.top_k", self.top_k, at_least=1)
-            if self.kind == "advantage":
-                raise ValueError(
-                    f"distillation.top_k: got {self.top_k}, and an advantage is of the sampled token alone; "
-                    "leave it out, or use reverse, forward or mixed"
-                )
-        if self.forward_share is not None:
-            require_share("distillation.forward_share", self.forward_share)
-            if self.kind != "mixed":
-                raise ValueError(
-                    f"distillation.forward_share: got {self.forward_share:g}, and {self.kind} has no shares; "
-                    "leave it out, or use mixed"
-                )
+        require_ranges("distillation", self)
+        if self.top_k is not None and self.kind == "advantage":
+            raise ValueError(
+                f"distillation.top_k: got {self.top_k}, and an advantage is of the sampled token alone; "
+                "leave it out, or use reverse, forward or mixed"
+            )
+        if self.forward_share is not None and self.kind != "mixed":
+            raise ValueError(
+                f"distillation.forward_share: got {self.forward_share:g}, and {self.kind} has no shares; "
+                "leave it out, or use mixed"
+            )
 
     @property
     def resolved_top_k(self) -> int:

@@ -7,7 +7,15 @@ r = p / q. The anchor is always the rollout: the trust region is around the poli
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from slipstream.algorithms.spec.checks import STRICT, require_choice, require_integer, require_positive
+from slipstream.algorithms.spec.checks import (
+    STRICT,
+    AboveOne,
+    Count,
+    Fraction,
+    Positive,
+    require_choice,
+    require_ranges,
+)
 
 Divergence = Literal["binary_tv", "binary_kl", "topk_tv", "topk_kl"]
 TOP_K: Final = 20
@@ -31,32 +39,24 @@ class Dppo:
     kind: Literal["dppo"] = "dppo"
     divergence: Divergence = "binary_tv"
     """How the distance of mu and pi is measured."""
-    limit_low: float | None = None
-    """Largest D where the token became less likely; None = 0.2 for total variation, 0.05 for KL."""
-    limit_high: float | None = None
-    """Largest D where the token became more likely; None = 0.2 for total variation, 0.05 for KL."""
-    top_k: int | None = None
-    """K of a topk divergence: tokens whose logprobs a run asks of the engine at each position; None = 20."""
-    cap: float | None = 5.0
-    """Largest ratio in the weight, above 1; None = no cap (the paper's stability study)."""
+    limit_low: Positive | None = None
+    """Largest D where the token became less likely; null: 0.2 for total variation, 0.05 for KL."""
+    limit_high: Positive | None = None
+    """Largest D where the token became more likely; null: 0.2 for total variation, 0.05 for KL."""
+    top_k: Count | None = None
+    """K of a topk divergence: tokens whose logprobs a run asks of the engine at each position; null: 20."""
+    cap: AboveOne | None = 5.0
+    """Largest ratio in the weight; null: no cap (the paper's stability study)."""
 
     def __post_init__(self) -> None:
         require_choice("dppo.kind", self.kind, ("dppo",))
+        require_ranges("dppo", self)
         require_choice("dppo.divergence", self.divergence, ("binary_tv", "binary_kl", "topk_tv", "topk_kl"))
-        for name in ("limit_low", "limit_high"):
-            if getattr(self, name) is not None:
-                require_positive(f"dppo.{name}", getattr(self, name))
-        if self.top_k is not None:
-            require_integer("dppo.top_k", self.top_k, at_least=1)
-            if not self.needs_top_k:
-                raise ValueError(
-                    f"dppo.top_k: got {self.top_k}, and {self.divergence} looks at the sampled token alone; "
-                    "leave it out, or use topk_tv or topk_kl"
-                )
-        if self.cap is not None:
-            require_positive("dppo.cap (None = no cap)", self.cap)
-            if self.cap <= 1:
-                raise ValueError(f"dppo.cap: got {self.cap!r}, needs a ratio above 1")
+        if self.top_k is not None and not self.needs_top_k:
+            raise ValueError(
+                f"dppo.top_k: got {self.top_k}, and {self.divergence} looks at the sampled token alone; "
+                "leave it out, or use topk_tv or topk_kl"
+            )
 
     @property
     def limits(self) -> tuple[float, float]:
@@ -90,9 +90,9 @@ class Ipo:
     __pydantic_config__ = STRICT
 
     kind: Literal["ipo"] = "ipo"
-    limit: float = 0.1
-    """Largest |p - q|, in (0, 1]."""
+    limit: Fraction = 0.1
+    """Largest |p - q|."""
 
     def __post_init__(self) -> None:
         require_choice("ipo.kind", self.kind, ("ipo",))
-        require_positive("ipo.limit", self.limit, at_most=1.0)
+        require_ranges("ipo", self)

@@ -7,7 +7,7 @@ compares within the group, so every group needs two members or more, and equal r
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from slipstream.algorithms.spec.checks import STRICT, require_choice, require_positive
+from slipstream.algorithms.spec.checks import STRICT, Ddof, Positive, require_choice, require_ranges
 
 RLOO_EPSILON: Final = 1e-6
 """Added to the standard deviation of a scaled rloo, in units of reward."""
@@ -24,15 +24,14 @@ class Grpo:
     __pydantic_config__ = STRICT
 
     kind: Literal["grpo"] = "grpo"
-    ddof: int = 1
-    """What is taken off G under the standard deviation: 1 (TRL, verl) or 0 (2-GRPO: A is then +1 or -1)."""
-    epsilon: float = 1e-6
+    ddof: Ddof = 1
+    """The standard deviation divides by G - ddof: 1 (TRL, verl) or 0 (2-GRPO: A is then +1 or -1)."""
+    epsilon: Positive = 1e-6
     """Added to the standard deviation, in units of reward."""
 
     def __post_init__(self) -> None:
         require_choice("grpo.kind", self.kind, ("grpo",))
-        require_choice("grpo.ddof", self.ddof, (0, 1))
-        require_positive("grpo.epsilon", self.epsilon)
+        require_ranges("grpo", self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +118,7 @@ class Gopo:
     __pydantic_config__ = STRICT
 
     kind: Literal["gopo"] = "gopo"
-    high: float = 2.0
+    high: Positive = 2.0
     """Advantage of the best; the worst has -high, so that a group sums to 0."""
     ties: Literal["average", "ordinal"] = "average"
     """What equal rewards get."""
@@ -128,6 +127,6 @@ class Gopo:
 
     def __post_init__(self) -> None:
         require_choice("gopo.kind", self.kind, ("gopo",))
-        require_positive("gopo.high", self.high)
+        require_ranges("gopo", self)
         require_choice("gopo.ties", self.ties, ("average", "ordinal"))
         require_choice("gopo.mapping", self.mapping, ("linear", "quantile"))

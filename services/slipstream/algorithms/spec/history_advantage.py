@@ -8,7 +8,14 @@ at 0. The key of a run is the task.
 from dataclasses import dataclass
 from typing import Literal
 
-from slipstream.algorithms.spec.checks import STRICT, require_choice, require_positive, require_share
+from slipstream.algorithms.spec.checks import (
+    STRICT,
+    OpenShare,
+    Positive,
+    Share,
+    require_choice,
+    require_ranges,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,12 +29,12 @@ class Ema:
     __pydantic_config__ = STRICT
 
     kind: Literal["ema"] = "ema"
-    decay: float = 0.95
-    """What is left of the old average after a batch, in (0, 1)."""
+    decay: OpenShare = 0.95
+    """What is left of the old average after a batch."""
 
     def __post_init__(self) -> None:
         require_choice("ema.kind", self.kind, ("ema",))
-        _require_decay("ema", self.decay)
+        require_ranges("ema", self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,27 +48,18 @@ class Mixed:
     __pydantic_config__ = STRICT
 
     kind: Literal["mixed"] = "mixed"
-    decay: float = 0.95
-    """What is left of the old average after a batch, in (0, 1)."""
-    lam: float = 1.0
-    """Share of the group's own baseline, in [0, 1]; with prior it is not given."""
-    prior: float | None = None
-    """Completions that the average counts for; None = a constant lam."""
+    decay: OpenShare = 0.95
+    """What is left of the old average after a batch."""
+    lam: Share = 1.0
+    """Share of the group's own baseline; with prior it is not given."""
+    prior: Positive | None = None
+    """Completions that the average counts for; null: a constant lam."""
 
     def __post_init__(self) -> None:
         require_choice("mixed.kind", self.kind, ("mixed",))
-        _require_decay("mixed", self.decay)
-        require_share("mixed.lam", self.lam)
-        if self.prior is not None:
-            require_positive("mixed.prior", self.prior)
-            if self.lam != 1:
-                raise ValueError(
-                    f"mixed.lam: got {self.lam!r} with prior {self.prior!r}, which sets lam by the size of "
-                    "the group; needs one of the two"
-                )
-
-
-def _require_decay(kind: str, decay: float) -> None:
-    require_positive(f"{kind}.decay", decay, at_most=1.0)
-    if decay == 1:
-        raise ValueError(f"{kind}.decay: got 1, needs less, or the average never moves")
+        require_ranges("mixed", self)
+        if self.prior is not None and self.lam != 1:
+            raise ValueError(
+                f"mixed.lam: got {self.lam!r} with prior {self.prior!r}, which sets lam by the size of "
+                "the group; needs one of the two"
+            )

@@ -5,7 +5,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal
 
-from slipstream.algorithms.spec.checks import STRICT, require_choice, require_integer, require_positive
+from slipstream.algorithms.spec.checks import (
+    STRICT,
+    Count,
+    Fraction,
+    require_choice,
+    require_integer,
+    require_ranges,
+)
 from slipstream.algorithms.spec.correction import (
     Correction,
     GeometricRejection,
@@ -53,11 +60,12 @@ class Aggregation:
     __pydantic_config__ = STRICT
 
     kind: AggregationName
-    max_tokens: int | None = None
+    max_tokens: Count | None = None
     """The constant token budget of one completion; token_sum_norm needs it, and nothing else takes it."""
 
     def __post_init__(self) -> None:
         require_choice("aggregation.kind", self.kind, tuple(AGGREGATIONS))
+        require_ranges("aggregation", self)
         if self.kind == "token_sum_norm":
             require_integer("aggregation.max_tokens (of token_sum_norm)", self.max_tokens, at_least=1)
         elif self.max_tokens is not None:
@@ -66,6 +74,7 @@ class Aggregation:
 
 WEIGHTING: Final = (Tis, Mis, IcePop, GeometricRejection)
 """Corrections that carry an importance weight; two of them would count the same ratio twice."""
+NOT_AN_ADVANTAGE: Final = "use reverse, forward or mixed, which are terms beside the policy loss"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,11 +87,11 @@ class TopEntropy:
 
     __pydantic_config__ = STRICT
 
-    share: float = 0.2
+    share: Fraction = 0.2
     """Share of the tokens that trains, in (0, 1]."""
 
     def __post_init__(self) -> None:
-        require_positive("top_entropy.share", self.share, at_most=1.0)
+        require_ranges("top_entropy", self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +132,12 @@ class LossSpec:
         _refuse_wrong_corrections(self.objective, self.corrections)
         if self.distillation is not None and self.distillation.kind == "advantage":
             _refuse_wrong_advantages(self.objective, self.corrections)
+            if self.needs_covariance:
+                part = "kl_cov" if self.clip_cov is None else "clip_cov"
+                raise ValueError(
+                    f"distillation.kind: got advantage with {part}, whose covariances are found before the "
+                    f"teacher's advantage is known; {NOT_AN_ADVANTAGE}"
+                )
         if self.aggregation.kind == "seq_len_weighted" and not isinstance(self.objective, Gspo):
             raise ValueError(
                 f"aggregation: got seq_len_weighted with the objective {self.objective.kind}, it belongs to "
@@ -142,6 +157,11 @@ class LossSpec:
                 f"max_staleness: got {self.max_staleness}, the objective pg has no ratio and needs 0 "
                 "(or allow_uncorrected: true); use cispo or ppo_clip on stale data"
             )
+
+    @property
+    def by_teacher_alone(self) -> bool:
+        """Whether rewards count for nothing, because a teacher is all that is learned from."""
+        return self.distillation is not None and not self.distillation.reward_weight
 
     @property
     def needs_covariance(self) -> bool:
@@ -178,16 +198,15 @@ def _why_not_corrected(objective: Objective) -> str:
 
 def _refuse_wrong_advantages(objective: Objective, corrections: tuple[Correction, ...]) -> None:
     """What cannot be with an advantage that a teacher gives each token, and that moves with the policy."""
-    instead = "use reverse, forward or mixed, which are terms beside the policy loss"
     if isinstance(objective, ONE_ADVANTAGE_PER_SEQUENCE):
         raise ValueError(
             f"distillation.kind: got advantage, one for each token, with the objective {objective.kind}, "
-            f"which takes one for each sequence; {instead}"
+            f"which takes one for each sequence; {NOT_AN_ADVANTAGE}"
         )
     if any(isinstance(c, M2po) and c.scope == "harmful" for c in corrections):
         raise ValueError(
             "distillation.kind: got advantage with m2po of the scope harmful, whose bound is found before "
-            f"the teacher's advantage is known; {instead}"
+            f"the teacher's advantage is known; {NOT_AN_ADVANTAGE}"
         )
 
 

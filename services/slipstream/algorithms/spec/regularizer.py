@@ -7,7 +7,15 @@ loss and is never multiplied by a correction.
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from slipstream.algorithms.spec.checks import STRICT, require_choice, require_positive
+from slipstream.algorithms.spec.checks import (
+    STRICT,
+    Cap,
+    NotNegative,
+    Positive,
+    require_choice,
+    require_positive,
+    require_ranges,
+)
 
 KL_CAP: Final = 5.0
 """Largest ratio in k3_unbiased unless a run says otherwise: that of cispo and dppo."""
@@ -26,17 +34,17 @@ class Kl:
 
     __pydantic_config__ = STRICT
 
-    coefficient: float
+    coefficient: Positive
     """Factor of the term: 0.04 in GRPO, 0.001 in R1."""
     estimator: Literal["k1", "k2", "k3", "k3_unbiased"] | None = None
-    """None = k3_unbiased in the loss, k1 in the reward."""
+    """The estimate of the divergence; null: k3_unbiased in the loss, k1 in the reward."""
     placement: Literal["loss", "reward"] = "loss"
     """loss: a term with gradient. reward: the sum of k1 over a completion is taken off its reward."""
-    cap: float | None = None
-    """Largest ratio in k3_unbiased, 1 or more; None = 5. No other estimator has a ratio."""
+    cap: Cap | None = None
+    """Largest ratio in k3_unbiased; null: 5. No other estimator has a ratio."""
 
     def __post_init__(self) -> None:
-        require_positive("kl.coefficient", self.coefficient)
+        require_ranges("kl", self)
         require_choice("kl.placement", self.placement, ("loss", "reward"))
         require_choice("kl.estimator", self.estimator, (None, "k1", "k2", "k3", "k3_unbiased"))
         if self.placement == "loss" and self.estimator == "k1":
@@ -49,14 +57,7 @@ class Kl:
                 f"kl.estimator: got {self.estimator!r} in the reward, where its gradient is not that of the "
                 "divergence; use k1, or placement: loss"
             )
-        if self.cap is None:
-            return
-        require_positive("kl.cap (None = 5)", self.cap)
-        if self.cap < 1:
-            raise ValueError(
-                f"kl.cap: got {self.cap!r}, needs 1 or more, or on-policy tokens would weigh less than 1"
-            )
-        if not self.has_ratio:
+        if self.cap is not None and not self.has_ratio:
             raise ValueError(
                 f"kl.cap: got {self.cap!r}, and {self.resolved_estimator} has no ratio that it would bound; "
                 "leave it out, or use k3_unbiased"
@@ -89,13 +90,13 @@ class DriftPenalty:
 
     __pydantic_config__ = STRICT
 
-    coefficient: float = 1e-3
-    """Factor of the term."""
+    coefficient: Positive = 1e-3
+    """Factor of the penalty in the loss."""
     level: Literal["token", "sequence"] = "token"
     """Whose log ratio is squared."""
 
     def __post_init__(self) -> None:
-        require_positive("drift_penalty.coefficient", self.coefficient)
+        require_ranges("drift_penalty", self)
         require_choice("drift_penalty.level", self.level, ("token", "sequence"))
 
 
@@ -110,22 +111,19 @@ class Entropy:
 
     __pydantic_config__ = STRICT
 
-    coefficient: float
-    """Factor of the bonus; where it adapts, the first one (may be 0)."""
-    target: float | None = None
-    """Mean entropy to hold, in nats per token; None = a constant coefficient."""
-    step: float = 0.005
+    coefficient: NotNegative
+    """Factor of the bonus; with a target, the initial one, which may be 0."""
+    target: Positive | None = None
+    """Mean entropy to hold, in nats per token; null: a constant coefficient."""
+    step: Positive = 0.005
     """Change of an adaptive coefficient after each step."""
-    largest: float = 0.1
-    """Bound of an adaptive coefficient: below an entropy that cannot be reached it would grow for ever."""
+    largest: Positive = 0.1
+    """Largest adaptive coefficient; without it, a target that cannot be reached would raise it for ever."""
 
     def __post_init__(self) -> None:
-        if self.target is None or self.coefficient != 0:
+        require_ranges("entropy", self)
+        if self.target is None:
             require_positive("entropy.coefficient", self.coefficient)
-        if self.target is not None:
-            require_positive("entropy.target", self.target)
-        require_positive("entropy.step", self.step)
-        require_positive("entropy.largest", self.largest)
         if self.target is not None and self.coefficient > self.largest:
             raise ValueError(
                 f"entropy.largest: got {self.largest!r}, needs at least the coefficient that it starts from, "

@@ -15,12 +15,14 @@ from typing import Literal
 
 from slipstream.algorithms.spec.checks import (
     STRICT,
+    AboveOne,
     Anchor,
+    Fraction,
+    Positive,
     require_anchor,
-    require_band,
     require_choice,
     require_dual_clip,
-    require_positive,
+    require_ranges,
 )
 
 
@@ -39,18 +41,18 @@ class Gspo:
 
     kind: Literal["gspo"] = "gspo"
     anchor: Anchor = "rollout"
-    """Whose logprobs are under the ratio."""
-    clip_low: float | None = 3e-4
-    """Distance from 1 down to the band's lower end, in (0, 1]; None = no lower end."""
-    clip_high: float | None = 4e-4
-    """Distance from 1 up to the band's upper end, above 0; None = no upper end."""
-    dual_clip: float | None = None
-    """Where A < 0: bound c on the ratio, as in ppo_clip; None = off."""
+    """The policy that the ratio is taken to: the one that sampled, or the learner's before the batch."""
+    clip_low: Fraction | None = 3e-4
+    """Distance from 1 down to the band's lower end; null: no lower end."""
+    clip_high: Positive | None = 4e-4
+    """Distance from 1 up to the band's upper end; null: no upper end."""
+    dual_clip: AboveOne | None = None
+    """Where A < 0: bound c on the ratio, as in ppo_clip; null: off."""
 
     def __post_init__(self) -> None:
         require_choice("gspo.kind", self.kind, ("gspo",))
         require_anchor("gspo", self.anchor)
-        require_band("gspo", self.clip_low, self.clip_high)
+        require_ranges("gspo", self)
         require_dual_clip("gspo", self.dual_clip, self.clip_high)
 
 
@@ -67,18 +69,18 @@ class GspoToken:
 
     kind: Literal["gspo_token"] = "gspo_token"
     anchor: Anchor = "rollout"
-    """Whose logprobs are under the ratio."""
-    clip_low: float | None = 3e-4
-    """Distance from 1 down to the band's lower end, in (0, 1]; None = no lower end."""
-    clip_high: float | None = 4e-4
-    """Distance from 1 up to the band's upper end, above 0; None = no upper end."""
-    dual_clip: float | None = None
-    """Where A < 0: bound c on the ratio, as in ppo_clip; None = off."""
+    """The policy that the ratio is taken to: the one that sampled, or the learner's before the batch."""
+    clip_low: Fraction | None = 3e-4
+    """Distance from 1 down to the band's lower end; null: no lower end."""
+    clip_high: Positive | None = 4e-4
+    """Distance from 1 up to the band's upper end; null: no upper end."""
+    dual_clip: AboveOne | None = None
+    """Where A < 0: bound c on the ratio, as in ppo_clip; null: off."""
 
     def __post_init__(self) -> None:
         require_choice("gspo_token.kind", self.kind, ("gspo_token",))
         require_anchor("gspo_token", self.anchor)
-        require_band("gspo_token", self.clip_low, self.clip_high)
+        require_ranges("gspo_token", self)
         require_dual_clip("gspo_token", self.dual_clip, self.clip_high)
 
 
@@ -97,15 +99,14 @@ class Gmpo:
 
     kind: Literal["gmpo"] = "gmpo"
     anchor: Anchor = "rollout"
-    """Whose logprobs are under the ratio."""
-    log_clip: float | None = 0.4
-    """Bound on z, in nats (log space); None = no bound."""
+    """The policy that the ratio is taken to: the one that sampled, or the learner's before the batch."""
+    log_clip: Positive | None = 0.4
+    """Bound on z, in nats (log space); null: no bound."""
 
     def __post_init__(self) -> None:
         require_choice("gmpo.kind", self.kind, ("gmpo",))
+        require_ranges("gmpo", self)
         require_anchor("gmpo", self.anchor)
-        if self.log_clip is not None:
-            require_positive("gmpo.log_clip (None = no bound)", self.log_clip)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,23 +127,21 @@ class Rspo:
     kind: Literal["rspo"] = "rspo"
     anchor: Literal["batch"] = "batch"
     """Always the learner's own logprobs: only its forward pass records the routers."""
-    log_clip: float | None = 0.4
-    """Bound on z, in nats (log space); None = no bound."""
-    gamma_min: float = 0.7
-    """Least router-shift weight, in (0, 1]."""
+    log_clip: Positive | None = 0.4
+    """Bound on z, in nats (log space); null: no bound."""
+    gamma_min: Fraction = 0.7
+    """Least router-shift weight."""
     placement: Literal["before", "after", "literal_b"] = "before"
     """Where gamma enters."""
 
     def __post_init__(self) -> None:
         require_choice("rspo.kind", self.kind, ("rspo",))
+        require_ranges("rspo", self)
         if self.anchor != "batch":
             raise ValueError(
                 f"rspo.anchor: got {self.anchor!r}, needs 'batch': router logprobs of the old policy come "
                 "from the learner's own forward pass"
             )
-        if self.log_clip is not None:
-            require_positive("rspo.log_clip (None = no bound)", self.log_clip)
-        require_positive("rspo.gamma_min", self.gamma_min, at_most=1.0)
         require_choice("rspo.placement", self.placement, ("before", "after", "literal_b"))
 
 
@@ -160,18 +159,17 @@ class Vespo:
 
     kind: Literal["vespo"] = "vespo"
     anchor: Anchor = "rollout"
-    """Whose logprobs are under the ratio."""
-    k_pos: float = 2.0
+    """The policy that the ratio is taken to: the one that sampled, or the learner's before the batch."""
+    k_pos: Positive = 2.0
     """Power of W where A >= 0."""
-    lambda_pos: float = 3.0
+    lambda_pos: Positive = 3.0
     """Decay of W where A >= 0."""
-    k_neg: float = 3.0
+    k_neg: Positive = 3.0
     """Power of W where A < 0."""
-    lambda_neg: float = 2.0
+    lambda_neg: Positive = 2.0
     """Decay of W where A < 0."""
 
     def __post_init__(self) -> None:
         require_choice("vespo.kind", self.kind, ("vespo",))
         require_anchor("vespo", self.anchor)
-        for name in ("k_pos", "lambda_pos", "k_neg", "lambda_neg"):
-            require_positive(f"vespo.{name}", getattr(self, name))
+        require_ranges("vespo", self)

@@ -5,16 +5,24 @@ correct where it is above `correct_above`.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from slipstream.algorithms.spec.checks import (
     STRICT,
+    Count,
+    Fraction,
+    NotNegative,
+    OpenShare,
+    Positive,
+    Range,
+    Share,
     require_boolean,
     require_choice,
     require_integer,
-    require_positive,
-    require_share,
+    require_ranges,
 )
+
+GroupSize = Annotated[int, Range(at_least=2)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,16 +36,14 @@ class DynamicSampling:
 
     __pydantic_config__ = STRICT
 
-    tolerance: float = 1e-6
+    tolerance: NotNegative = 1e-6
     """Largest range of task rewards in a group that counts as no variance, in units of reward."""
-    max_refills: int = 10
-    """Filtered groups per policy version, in multiples of groups_per_step, past which groups without
-    variance are kept again, with advantages of 0 under a group's baseline, and the run goes on."""
+    max_refills: Count = 10
+    """Most filtered groups of one policy version, as a multiple of learner.groups_per_step. Past it groups
+    without variance are kept, and the run goes on; a group's baseline gives them advantages of 0."""
 
     def __post_init__(self) -> None:
-        if self.tolerance != 0:
-            require_positive("dynamic_sampling.tolerance", self.tolerance)
-        require_integer("dynamic_sampling.max_refills", self.max_refills, at_least=1)
+        require_ranges("dynamic_sampling", self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +56,7 @@ class OverlongFilter:
     __pydantic_config__ = STRICT
 
     statistics: Literal["keep", "drop"] = "keep"
-    """Whether its reward still counts in its group's mean and deviation (TRL keeps it)."""
+    """Whether the reward of such a completion counts in the mean and deviation of its group (TRL: keep)."""
 
     def __post_init__(self) -> None:
         require_choice("overlong_filter.statistics", self.statistics, ("keep", "drop"))
@@ -66,21 +72,19 @@ class SoftOverlong:
 
     __pydantic_config__ = STRICT
 
-    safe_len: int | None = None
-    """Longest completion without punishment, in tokens; None = 0.8 of max_len."""
-    max_len: int | None = None
-    """Length of the full punishment, in tokens; None = rollout.max_new_tokens."""
-    factor: float = 1.0
-    """Full punishment, in units of reward."""
+    safe_len: Annotated[int, Range(at_least=0)] | None = None
+    """Longest completion without a penalty, in tokens; null: 0.8 of max_len."""
+    max_len: Count | None = None
+    """Length at which the penalty is full, in tokens; null: rollout.max_new_tokens."""
+    factor: Positive = 1.0
+    """The full penalty, in units of reward."""
     floor: bool = True
-    """Whether it stops at -factor."""
+    """Whether longer completions keep the penalty -factor; else it grows on."""
 
     def __post_init__(self) -> None:
-        if self.safe_len is not None:
-            require_integer("soft_overlong.safe_len", self.safe_len, at_least=0)
+        require_ranges("soft_overlong", self)
         if self.max_len is not None:
             require_integer("soft_overlong.max_len", self.max_len, at_least=(self.safe_len or 0) + 1)
-        require_positive("soft_overlong.factor", self.factor)
         require_boolean("soft_overlong.floor", self.floor)
 
 
@@ -90,13 +94,13 @@ class Difficulty:
 
     __pydantic_config__ = STRICT
 
-    decay: float = 0.9
-    """What is left of the old counts when a group comes in, in [0, 1]."""
+    decay: Share = 0.9
+    """What is left of the old counts when a group comes in, as a factor."""
     correct_above: float = 0.5
     """Task reward above which a completion is correct."""
 
     def __post_init__(self) -> None:
-        require_share("difficulty.decay", self.decay)
+        require_ranges("difficulty", self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,22 +112,19 @@ class Goldilocks:
 
     __pydantic_config__ = STRICT
 
-    low: float = 0.2
-    """Least pass rate."""
-    high: float = 0.8
-    """Largest pass rate."""
-    reprobe_steps: int = 500
+    low: Share = 0.2
+    """Least pass rate of a prompt that is asked."""
+    high: Share = 0.8
+    """Largest pass rate of a prompt that is asked."""
+    reprobe_steps: Count = 500
     """Policy versions after which an excluded prompt is asked again."""
-    epsilon: float = 0.02
-    """Chance that an excluded prompt is asked all the same."""
+    epsilon: Share = 0.02
+    """Probability that an excluded prompt is asked all the same."""
 
     def __post_init__(self) -> None:
-        require_share("goldilocks.low", self.low)
-        require_share("goldilocks.high", self.high)
+        require_ranges("goldilocks", self)
         if self.low >= self.high:
             raise ValueError(f"goldilocks.high: got {self.high!r}, needs more than low, {self.low!r}")
-        require_integer("goldilocks.reprobe_steps", self.reprobe_steps, at_least=1)
-        require_share("goldilocks.epsilon", self.epsilon)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,9 +136,9 @@ class Buckets:
 
     __pydantic_config__ = STRICT
 
-    thresholds: tuple[float, ...] = (0.25, 0.75)
+    thresholds: tuple[OpenShare, ...] = (0.25, 0.75)
     """Pass rates between the buckets, rising."""
-    weights: tuple[float, ...] = (1.0, 1.0, 0.5)
+    weights: tuple[NotNegative, ...] = (1.0, 1.0, 0.5)
     """Relative chance of a prompt of each bucket to be asked when its turn comes."""
 
     def __post_init__(self) -> None:
@@ -164,22 +165,18 @@ class AdaptiveGroup:
 
     __pydantic_config__ = STRICT
 
-    confidence: float = 0.95
-    """Chance of a mixed group, in (0, 1)."""
-    smallest: int = 2
+    confidence: OpenShare = 0.95
+    """Probability of a mixed group."""
+    smallest: GroupSize = 2
     """Least completions of a prompt."""
-    largest: int = 32
+    largest: GroupSize = 32
     """Most completions of a prompt."""
-    margin: float = 0.03
-    """Pass rates are taken to be at least this far from 0 and 1, in (0, 0.5)."""
+    margin: Annotated[float, Range(above=0, at_most=0.5)] = 0.03
+    """Pass rates are taken to be at least this far from 0 and 1."""
 
     def __post_init__(self) -> None:
-        require_positive("adaptive_group.confidence", self.confidence)
-        if self.confidence >= 1:
-            raise ValueError(f"adaptive_group.confidence: got {self.confidence!r}, needs less than 1")
-        require_integer("adaptive_group.smallest", self.smallest, at_least=2)
+        require_ranges("adaptive_group", self)
         require_integer("adaptive_group.largest", self.largest, at_least=self.smallest)
-        require_positive("adaptive_group.margin", self.margin, at_most=0.5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,40 +188,39 @@ class CollapseAlarm:
 
     __pydantic_config__ = STRICT
 
-    window: int = 20
-    """Steps of a mean."""
-    share: float = 0.5
-    """What counts as fallen: a mean below this share of the level, in (0, 1)."""
+    window: Count = 20
+    """Steps of a mean: of the level, and of the one that is compared."""
+    share: Fraction = 0.5
+    """What counts as fallen: a mean below this share of the level."""
 
     def __post_init__(self) -> None:
-        require_integer("collapse_alarm.window", self.window, at_least=1)
-        require_positive("collapse_alarm.share", self.share, at_most=1.0)
+        require_ranges("collapse_alarm", self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shaping:
-    """Every shaping of a run; None is off."""
+    """Filters, penalties and curriculum of a run; null is off."""
 
     __pydantic_config__ = STRICT
 
     dynamic_sampling: DynamicSampling | None = None
-    """Filter of groups without variance."""
+    """Replace groups without variance of rewards."""
     overlong_filter: OverlongFilter | None = None
-    """Truncated completions do not train."""
+    """Do not train on truncated completions."""
     soft_overlong: SoftOverlong | None = None
-    """Punishment of length."""
+    """Penalty on long completions."""
     difficulty: Difficulty = Difficulty()
-    """Memory of pass rates, kept when goldilocks, buckets or adaptive_group are on."""
+    """How pass rates are remembered, where goldilocks, buckets or adaptive_group is on."""
     goldilocks: Goldilocks | None = None
-    """Prompts that are neither too easy nor too hard."""
+    """Ask only prompts that are neither too easy nor too hard."""
     buckets: Buckets | None = None
-    """Prompts in proportion to weights by difficulty."""
+    """Ask prompts in proportion to weights by difficulty."""
     adaptive_group: AdaptiveGroup | None = None
-    """Group size by pass rate."""
+    """Choose the size of a group by the pass rate of the prompt."""
     duplicates: Literal["keep", "drop", "share"] = "keep"
-    """Equal answers in a group: all train; only the first does; each has 1 / count of its advantage."""
+    """Equal answers in a group: `keep`, all train; `drop`, only the first; `share`, each for its share."""
     collapse_alarm: CollapseAlarm = CollapseAlarm()
-    """When the diversity metrics raise their alarm."""
+    """When the alarm of a collapse of diversity is raised."""
 
     def __post_init__(self) -> None:
         require_choice("shaping.duplicates", self.duplicates, ("keep", "drop", "share"))

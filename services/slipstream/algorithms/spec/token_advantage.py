@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from slipstream.algorithms.spec.checks import STRICT, require_choice, require_positive
+from slipstream.algorithms.spec.checks import STRICT, Cap, require_choice, require_ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,12 +21,9 @@ class OptimalToken:
     __pydantic_config__ = STRICT
 
     kind: Literal["optimal_token"] = "optimal_token"
-    cap: float | None = 2.0
-    """Largest rho, 1 or more; None leaves rho at 1, as for data on policy."""
+    cap: Cap | None = 2.0
+    """Largest rho; null leaves rho at 1, as for data on policy."""
 
     def __post_init__(self) -> None:
         require_choice("optimal_token.kind", self.kind, ("optimal_token",))
-        if self.cap is not None:
-            require_positive("optimal_token.cap (None = rho is 1)", self.cap)
-            if self.cap < 1:
-                raise ValueError(f"optimal_token.cap: got {self.cap!r}, needs 1 or more")
+        require_ranges("optimal_token", self)

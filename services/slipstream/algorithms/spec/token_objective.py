@@ -11,12 +11,14 @@ from typing import Literal
 
 from slipstream.algorithms.spec.checks import (
     STRICT,
+    AboveOne,
     Anchor,
+    Fraction,
+    Positive,
     require_anchor,
-    require_band,
     require_choice,
     require_dual_clip,
-    require_positive,
+    require_ranges,
 )
 
 
@@ -33,19 +35,19 @@ class PpoClip:
 
     kind: Literal["ppo_clip"] = "ppo_clip"
     anchor: Anchor = "rollout"
-    """Whose logprobs are under the ratio."""
-    clip_low: float | None = 0.2
-    """Distance from 1 down to the band's lower end, in (0, 1]; None = no lower end."""
-    clip_high: float | None = 0.2
-    """Distance from 1 up to the band's upper end, above 0; None = no upper end."""
-    dual_clip: float | None = None
-    """Where A < 0: bound c on J, max(J, c A), with no gradient above the ratio c; None = off (verl takes 3).
+    """The policy that the ratio is taken to: the one that sampled, or the learner's before the batch."""
+    clip_low: Fraction | None = 0.2
+    """Distance from 1 down to the band's lower end; null: no lower end."""
+    clip_high: Positive | None = 0.2
+    """Distance from 1 up to the band's upper end; null: no upper end."""
+    dual_clip: AboveOne | None = None
+    """Where A < 0: bound c on J, max(J, c A), with no gradient above the ratio c; null: off (verl takes 3).
     See Mastering Complex Control in MOBA Games with Deep Reinforcement Learning, arXiv:1912.09729."""
 
     def __post_init__(self) -> None:
         require_choice("ppo_clip.kind", self.kind, ("ppo_clip",))
         require_anchor("ppo_clip", self.anchor)
-        require_band("ppo_clip", self.clip_low, self.clip_high)
+        require_ranges("ppo_clip", self)
         require_dual_clip("ppo_clip", self.dual_clip, self.clip_high)
 
 
@@ -65,21 +67,20 @@ class Cispo:
 
     kind: Literal["cispo"] = "cispo"
     anchor: Anchor = "rollout"
-    """Whose logprobs are under the ratio."""
-    clip_low: float | None = None
-    """Distance from 1 down to the band's lower end, in (0, 1]; None = no lower end."""
-    clip_high: float | None = 4.0
-    """Distance from 1 up to the cap of the weight, above 0; None = no cap."""
-    mask_low: float | None = None
-    """Distance from 1 down to the ratio below which A < 0 has no gradient, in (0, 1]; None = no mask."""
-    mask_high: float | None = None
-    """Distance from 1 up to the ratio above which A > 0 has no gradient, above 0; None = no mask."""
+    """The policy that the ratio is taken to: the one that sampled, or the learner's before the batch."""
+    clip_low: Fraction | None = None
+    """Distance from 1 down to the band's lower end; null: no lower end."""
+    clip_high: Positive | None = 4.0
+    """Distance from 1 up to the cap of the weight; null: no cap."""
+    mask_low: Fraction | None = None
+    """Distance from 1 down to the ratio below which A < 0 has no gradient; null: no mask."""
+    mask_high: Positive | None = None
+    """Distance from 1 up to the ratio above which A > 0 has no gradient; null: no mask."""
 
     def __post_init__(self) -> None:
         require_choice("cispo.kind", self.kind, ("cispo",))
         require_anchor("cispo", self.anchor)
-        require_band("cispo", self.clip_low, self.clip_high)
-        require_band("cispo", self.mask_low, self.mask_high, prefix="mask")
+        require_ranges("cispo", self)
 
     @property
     def mask(self) -> tuple[float, float]:
@@ -120,14 +121,14 @@ class Is:
 
     kind: Literal["is"] = "is"
     anchor: Anchor = "rollout"
-    """Whose logprobs are under the ratio."""
-    dual_clip: float | None = None
-    """Where A < 0: bound c on the ratio, as in ppo_clip; None = off."""
+    """The policy that the ratio is taken to: the one that sampled, or the learner's before the batch."""
+    dual_clip: AboveOne | None = None
+    """Where A < 0: bound c on the ratio, as in ppo_clip; null: off."""
 
     def __post_init__(self) -> None:
         require_choice("is.kind", self.kind, ("is",))
         require_anchor("is", self.anchor)
-        require_dual_clip("is", self.dual_clip, 0.0)
+        require_ranges("is", self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,16 +144,16 @@ class RolloutIs:
 
     kind: Literal["rollout_is"] = "rollout_is"
     anchor: Anchor = "rollout"
-    """Whose logprobs are under the ratio."""
-    clip_low: float | None = 0.2
-    """Distance from 1 down to the band's lower end, in (0, 1]; None = no lower end."""
-    clip_high: float | None = 0.2
-    """Distance from 1 up to the band's upper end, above 0; None = no upper end."""
+    """The policy that the ratio is taken to: the one that sampled, or the learner's before the batch."""
+    clip_low: Fraction | None = 0.2
+    """Distance from 1 down to the band's lower end; null: no lower end."""
+    clip_high: Positive | None = 0.2
+    """Distance from 1 up to the band's upper end; null: no upper end."""
 
     def __post_init__(self) -> None:
         require_choice("rollout_is.kind", self.kind, ("rollout_is",))
         require_anchor("rollout_is", self.anchor)
-        require_band("rollout_is", self.clip_low, self.clip_high)
+        require_ranges("rollout_is", self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,17 +168,16 @@ class Sapo:
 
     kind: Literal["sapo"] = "sapo"
     anchor: Anchor = "rollout"
-    """Whose logprobs are under the ratio."""
-    tau_pos: float = 1.0
+    """The policy that the ratio is taken to: the one that sampled, or the learner's before the batch."""
+    tau_pos: Positive = 1.0
     """Sharpness of the gate where A > 0."""
-    tau_neg: float = 1.05
+    tau_neg: Positive = 1.05
     """Sharpness of the gate where A <= 0."""
 
     def __post_init__(self) -> None:
         require_choice("sapo.kind", self.kind, ("sapo",))
+        require_ranges("sapo", self)
         require_anchor("sapo", self.anchor)
-        require_positive("sapo.tau_pos", self.tau_pos)
-        require_positive("sapo.tau_neg", self.tau_neg)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +192,7 @@ class Topr:
 
     kind: Literal["topr"] = "topr"
     anchor: Anchor = "rollout"
-    """Whose logprobs are under the ratio."""
+    """The policy that the ratio is taken to: the one that sampled, or the learner's before the batch."""
 
     def __post_init__(self) -> None:
         require_choice("topr.kind", self.kind, ("topr",))

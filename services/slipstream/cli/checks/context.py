@@ -4,21 +4,22 @@ import subprocess
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from slipstream.cli.checks.chat import ChatTemplate, read_chat_template
 from slipstream.cli.checks.model import ModelFiles, parameters_of
-from slipstream.cli.checks.prompts import looked_at, prompt_text
+from slipstream.cli.checks.prompts import looked_at, prompt_text, trained_on
 from slipstream.config import RunConfig
 from slipstream.config.architecture import CacheShape, cache_shape
 from slipstream.config.checks import Problem
 from slipstream.config.rewards import SelfJudgeConfig
-from slipstream.config.stages import SampledStage
+from slipstream.config.stages import DistillationStage, SampledStage
+from slipstream.config.vllm_checks import CACHE_BYTES, beyond_context, cache_type
 from slipstream.tasks import PromptSource, make_source
 from slipstream.tasks.file import RowSource
 from slipstream.tasks.judging import judgement
 from slipstream.tasks.verbalized import ask
-from slipstream.tokens import engine_context
+from slipstream.tokens import added_texts, engine_context
 from slipstream.types import Prompt
 
 GIB = 1024**3
@@ -59,6 +60,22 @@ def needed_context(config: RunConfig, model: ModelFiles | None) -> Need | None:
     return Need(prompt=prompt, total=total)
 
 
+def longest_trained(config: RunConfig, model: ModelFiles | None) -> int | None:
+    """Tokens of the longest training prompt that was looked at, as the policy is asked; None where prompts,
+    or the model's tokenizer, cannot be read here."""
+    length = _length(config, model)
+    if length is None:
+        return None
+    rollout = config.rollout
+    try:
+        prompts = trained_on(make_source(config.data, seed=config.seed))
+        if rollout.sampling == "verbalized":
+            prompts = (ask(prompt, rollout.candidates) for prompt in prompts)
+        return max(map(length, prompts), default=None)
+    except (ValueError, OSError, ImportError):
+        return None  # check_prompts says so
+
+
 def with_context(config: RunConfig, model: ModelFiles | None) -> RunConfig:
     """The configuration with rollout.context_tokens as the run needs it, unless it is given or unknown."""
     need = needed_context(config, model) if config.rollout.context_tokens is None else None
@@ -69,32 +86,43 @@ def with_context(config: RunConfig, model: ModelFiles | None) -> RunConfig:
 
 
 def check_context(
-    config: RunConfig, model: ModelFiles | None, *, gpus: Literal["error", "note"]
+    config: RunConfig, model: ModelFiles | None, *, gpus: Literal["error", "note"], measures: bool = True
 ) -> list[Problem]:
-    """Problems of the engine's context and cache. Nothing about a tiny model, whose cache is small."""
-    if config.rollout.engine != "vllm" or model is None or not model.config:
+    """Problems of the engine's context and cache. Nothing about the cache of a tiny model, which is small.
+
+    `measures`: whether the run measures its prompts, as `slipstream run` does and pods in a cluster do not.
+    """
+    if config.rollout.engine != "vllm":
         return []
     need = needed_context(config, model)
-    problems = list(_declared(config, need))
-    shape, context = cache_shape(model.config), _engine_tokens(config, model, need)
-    if shape is not None and context is not None:
+    context = _engine_tokens(config, model, need if measures else None)
+    problems = (
+        [] if context is None else list(beyond_context(config, context, known=_is_known(config, model)))
+    )
+    if model is None or not model.config:
+        return problems
+    problems += _declared(config, need)
+    shape = cache_shape(model.config)
+    if shape is not None and context is not None and cache_type(config) in CACHE_BYTES:
         gpu = _gpu_mib()
         found = _on_cpu(config, shape, context) if gpu is None else _on_gpu(config, shape, context, gpu)
         problems += [_with(problem, gpus) for problem in found]
     return problems
 
 
-def context_lines(config: RunConfig, model: ModelFiles | None) -> list[tuple[str, str]]:
-    """The engine's context and its cache, for the table of derived numbers."""
+def context_lines(
+    config: RunConfig, model: ModelFiles | None, *, measures: bool = True
+) -> list[tuple[str, str]]:
+    """The engine's context and its cache, for the table of derived numbers; `measures` as above."""
     if config.rollout.engine != "vllm" or model is None or not model.config:
         return []
     need = needed_context(config, model)
-    context, shape = _engine_tokens(config, model, need), cache_shape(model.config)
+    context, shape = _engine_tokens(config, model, need if measures else None), cache_shape(model.config)
     if context is None:
         return []
     longest = "" if need is None else f"; the longest prompt is {need.prompt:,}"
     rows = [("engine context", f"{context:,} tokens of the model's {model.context or context:,}{longest}")]
-    if shape is not None:
+    if shape is not None and cache_type(config) in CACHE_BYTES:
         size = _cache_bytes(config, shape, context)
         held = int(config.rollout.kv_cache_gib * GIB // size)
         rows.append(
@@ -103,10 +131,33 @@ def context_lines(config: RunConfig, model: ModelFiles | None) -> list[tuple[str
     return rows
 
 
-def _engine_tokens(config: RunConfig, model: ModelFiles, need: Need | None) -> int | None:
+def _engine_tokens(config: RunConfig, model: ModelFiles | None, need: Need | None) -> int | None:
+    """The context that an engine takes; `need` is None where nobody measures the prompts."""
     declared = config.rollout.context_tokens or (None if need is None else need.total)
     rollout = config.rollout.model_copy(update={"context_tokens": declared})
-    return engine_context(config.model_copy(update={"rollout": rollout}), model.context)
+    around = _around(config, model.tokenizer) if model and model.tokenizer else 0
+    limit = _model_context(config, model)
+    return engine_context(config.model_copy(update={"rollout": rollout}), limit, around=around)
+
+
+def _model_context(config: RunConfig, model: ModelFiles | None) -> int | None:
+    if config.model.tiny is not None:
+        return config.model.tiny.max_tokens
+    return None if model is None else model.context
+
+
+def _is_known(config: RunConfig, model: ModelFiles | None) -> bool:
+    """Whether the engine's context is certain: a model that is not seen here may have a shorter one."""
+    if config.rollout.context_tokens is not None:
+        return True
+    another = any(isinstance(stage, DistillationStage) for stage in config.stages)
+    return _model_context(config, model) is not None and not another
+
+
+def _around(config: RunConfig, tokenizer: Any) -> int:
+    """Tokens of the longest text that the run puts around a prompt."""
+    lengths = (len(tokenizer.encode(text, add_special_tokens=False).ids) for text in added_texts(config))
+    return max(lengths, default=0)
 
 
 def _length(config: RunConfig, model: ModelFiles | None) -> Callable[[Prompt], int] | None:
@@ -159,7 +210,7 @@ def _declared(config: RunConfig, need: Need | None) -> Iterator[Problem]:
 
 def _cache_bytes(config: RunConfig, shape: CacheShape, context: int) -> int:
     blocks = -(-context // BLOCK_TOKENS) + 1  # vLLM keeps one block for itself
-    value_bytes = VALUE_BYTES[config.model.dtype]
+    value_bytes = CACHE_BYTES[cache_type(config)]
     return shape.bytes_for(blocks * BLOCK_TOKENS, value_bytes=value_bytes, slack=WINDOW_SLACK)
 
 
@@ -169,7 +220,7 @@ def _on_cpu(config: RunConfig, shape: CacheShape, context: int) -> Iterator[Prob
         yield Problem(
             key="rollout.kv_cache_gib",
             reason=f"is {config.rollout.kv_cache_gib:g}, and the cache of one sequence of {context:,} tokens "
-            f"takes {size / GIB:.2f} GiB in {config.model.dtype}: the CPU engine would not start",
+            f"takes {size / GIB:.2f} GiB in {cache_type(config)}: the CPU engine would not start",
             remedy=f"raise it to {size / GIB + 0.005:.2f} or more, or lower rollout.context_tokens",
         )
 

@@ -12,6 +12,7 @@ from slipstream.cli.warmup import needs_cold_start
 from slipstream.config import RunConfig
 from slipstream.config.checks import LARGEST_PORT, REDIS_SCHEMES, Problem, fixed_ports
 from slipstream.config.place import place
+from slipstream.config.rewards.models import ScoringModel
 
 CONNECT_SECONDS = 2.0
 REDIS_PORT = 6379
@@ -59,7 +60,8 @@ def _ports(config: RunConfig) -> Iterator[Problem]:
 
 def _in_use(host: str, port: int) -> bool:
     """True when the port is taken; a host that is not this machine says nothing."""
-    with socket.socket() as probe:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
@@ -102,12 +104,10 @@ def _port(url: str) -> str:
 
 def _gpus(config: RunConfig, severity: Literal["error", "note"]) -> Iterator[Problem]:
     found = len(list(Path("/dev").glob("nvidia[0-9]*")))
-    if config.learner.device == "cuda" and not found:
-        reason = "is `cuda`, and this machine has no GPU"
-        yield Problem(key="learner.device", reason=reason, remedy="set `auto` or `cpu`", severity=severity)
-    if config.teacher.device == "cuda" and not found and config.algorithm.resolved_distillation():
-        reason = "is `cuda`, and this machine has no GPU"
-        yield Problem(key="teacher.device", reason=reason, remedy="set `auto` or `cpu`", severity=severity)
+    for key in () if found else _asks_for_cuda(config):
+        reason = "is cuda, and this machine has no GPU: /dev has no nvidia device, which a driver makes"
+        remedy = "install the driver, or set it to auto"
+        yield Problem(key=key, reason=reason, remedy=remedy, severity=severity)
     ranks = config.learner.ranks
     if ranks > found > 0 and config.learner.device != "cpu":
         reason = f"is {ranks}, and this machine has {found} GPUs"
@@ -128,3 +128,17 @@ def _gpus(config: RunConfig, severity: Literal["error", "note"]) -> Iterator[Pro
     if wanted > 1 and wanted > found and config.learner.device != "cpu":
         reason = f"takes {wanted} GPUs, and this machine has {found}"
         yield Problem(key="rollout.tensor_parallel", reason=reason, remedy="lower it", severity=severity)
+
+
+def _asks_for_cuda(config: RunConfig) -> Iterator[str]:
+    """The keys by which a part of the run that is started asks for CUDA."""
+    if config.learner.device == "cuda":
+        yield "learner.device"
+    if config.rollout.device == "cuda" and config.rollout.engine == "vllm":
+        yield "rollout.device"
+    if config.teacher.device == "cuda" and config.algorithm.resolved_distillation():
+        yield "teacher.device"
+    models = [(i, reward) for i, reward in enumerate(config.rewards) if isinstance(reward, ScoringModel)]
+    if config.verifier.device == "cuda" and any(reward.device == "auto" for _, reward in models):
+        yield "verifier.device"
+    yield from (f"rewards.{i}.device" for i, reward in models if reward.device.startswith("cuda"))

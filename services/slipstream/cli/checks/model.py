@@ -2,7 +2,6 @@
 
 import json
 import math
-import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from slipstream.config.architecture import context_of, text_settings, why_unusab
 from slipstream.config.checks import Problem
 from slipstream.config.hub import is_commit
 from slipstream.config.place import place
+from slipstream.hub.safetensors_header import PREFIX_BYTES, read_header, weight_files
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 KEY = "model.path"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
 SPECIAL_IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
-SAFETENSORS_PREFIX_BYTES = 8
-LARGEST_HEADER_BYTES = 100 * 2**20  # the format's own limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,19 +63,22 @@ def read_model(config: RunConfig) -> ModelFiles | None:
 
 
 def parameters_of(path: Path) -> int:
-    """Parameters of a model directory, from the headers of its files; 0 for a file that cannot be read."""
-    files = path.glob("*.safetensors")
+    """Parameters of a model directory, from the headers of the files that it is loaded from.
+
+    A file that cannot be read counts 0.
+    """
+    try:
+        files = weight_files(path)
+    except (OSError, ValueError):
+        return 0
     return sum(math.prod(shape) for file in files for shape in shapes_in(file).values())
 
 
-def shapes_in(file: Path) -> dict[str, list[int]]:
+def shapes_in(file: Path) -> dict[str, tuple[int, ...]]:
     """Name → shape of the tensors of a safetensors file; nothing for one that cannot be read."""
     try:
-        with file.open("rb") as stream:
-            (size,) = struct.unpack("<Q", stream.read(SAFETENSORS_PREFIX_BYTES))
-            header = json.loads(stream.read(min(size, LARGEST_HEADER_BYTES)))
-        return {name: tensor["shape"] for name, tensor in header.items() if name != "__metadata__"}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error):
+        return {name: entry.shape for name, entry in read_header(file)}
+    except (OSError, ValueError):
         return {}
 
 
@@ -110,8 +111,13 @@ def _missing(path: Path, *, to_be_loaded: bool) -> Iterator[Problem]:
         remedy = "save the weights with save_pretrained, which writes safetensors"
         yield Problem(key=KEY, reason=f"{path} has no .safetensors file", remedy=remedy)
     for file in weights:
-        if file.stat().st_size < SAFETENSORS_PREFIX_BYTES:
+        if file.stat().st_size < PREFIX_BYTES:
             yield Problem(key=KEY, reason=f"{file} is empty or cut off", remedy="copy the model again")
+    try:
+        weight_files(path)
+    except (OSError, ValueError) as error:
+        reason = str(error).partition("; ")[0]
+        yield Problem(key=KEY, reason=reason, remedy="copy the model again")
     if not any((path / name).is_file() for name in TOKENIZER_FILES):
         remedy = "save the tokenizer there with save_pretrained"
         yield Problem(key=KEY, reason=f"{path} has no tokenizer", remedy=remedy)
@@ -135,7 +141,7 @@ def _load_tokenizer(path: Path) -> tuple["Tokenizer | None", list[Problem]]:
     try:
         from tokenizers import Tokenizer
     except ImportError:
-        remedy = "pip install 'slipstream[learner]' to check it here"
+        remedy = "pip install '.[learner]' in a clone of Slipstream to check it here"
         return None, [_skipped("the tokenizers package is not installed", remedy)]
     _, faults = _read_json(file)
     if faults:

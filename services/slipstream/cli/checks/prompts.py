@@ -1,6 +1,5 @@
 """Do the rows parse, can they be rewarded, and does each prompt with its completion fit into the context?"""
 
-import string
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -11,6 +10,7 @@ from slipstream.cli.checks.model import ModelFiles
 from slipstream.config import RunConfig
 from slipstream.config.checks import Problem
 from slipstream.config.data import Columns, demonstrates, parts
+from slipstream.config.sections.model import TINY_CHARACTERS
 from slipstream.tasks import PromptSource, make_source
 from slipstream.tasks.file import RowSource
 from slipstream.tasks.judgeable import why_not
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 PROMPTS = 1000
 SHOWN = 3
 """Rows named of those that a reward cannot judge."""
-TINY_CHARACTERS = frozenset(string.digits + string.ascii_letters + string.punctuation + " \n")
 
 
 def check_prompts(config: RunConfig, model: ModelFiles | None) -> list[Problem]:
@@ -35,7 +34,11 @@ def check_prompts(config: RunConfig, model: ModelFiles | None) -> list[Problem]:
         remedy = "or name other data"
         return [Problem(key="data", reason=str(error), remedy=remedy)]
     prompts = list(looked_at(config, source))
-    problems = [*_held_out(config, source), *_unjudgeable(config, prompts), *_conversations(config, prompts)]
+    problems = [
+        *_held_out(config, source),
+        *_unjudgeable(config, prompts),
+        *_conversations(config, model, prompts),
+    ]
     if config.model.tiny is not None:
         return [
             *problems,
@@ -56,15 +59,20 @@ def check_prompts(config: RunConfig, model: ModelFiles | None) -> list[Problem]:
 def looked_at(config: RunConfig, source: PromptSource) -> Iterator[Prompt]:
     """All rows of a file; the first training and held-out prompts of a task, each once."""
     if isinstance(source, RowSource):
-        yield from map(source.training, range(source.size))
+        yield from trained_on(source)
         yield from map(source.held_out, range(source.held_out_size))
         return
     held_out = min(PROMPTS, config.evaluation.prompts, source.held_out_size or PROMPTS)
     seen: set[str] = set()
-    for prompt in chain(map(source.training, range(PROMPTS)), map(source.held_out, range(held_out))):
+    for prompt in chain(trained_on(source), map(source.held_out, range(held_out))):
         if prompt.prompt_id not in seen:
             seen.add(prompt.prompt_id)
             yield prompt
+
+
+def trained_on(source: PromptSource) -> Iterator[Prompt]:
+    """The training prompts among them, some of a task's more than once."""
+    return map(source.training, range(source.size if isinstance(source, RowSource) else PROMPTS))
 
 
 def _held_out(config: RunConfig, source: PromptSource) -> Iterator[Problem]:
@@ -96,10 +104,14 @@ def _unjudgeable(config: RunConfig, prompts: Iterable[Prompt]) -> Iterator[Probl
             )
 
 
-def _conversations(config: RunConfig, prompts: Iterable[Prompt]) -> Iterator[Problem]:
+def _conversations(
+    config: RunConfig, model: ModelFiles | None, prompts: Iterable[Prompt]
+) -> Iterator[Problem]:
     """The first row of messages, where the tokenizer has no chat template."""
     path = config.model.path
-    if path is not None and (not path.is_dir() or has_chat_template(path)):
+    if model is not None and not model.config:
+        return  # the model is not here, which is said of the model
+    if path is not None and has_chat_template(path):
         return
     whose = "the tiny model" if path is None else f"the tokenizer in {path}"
     for prompt in prompts:
@@ -135,7 +147,7 @@ def _spelling(config: RunConfig, source: PromptSource, prompts: Iterable[Prompt]
     if demonstrates(config.data) and isinstance(source, RowSource):
         texts = chain(texts, map(source.demonstration, range(source.size)))
     for prompt, written in texts:
-        strange = sorted(set(prompt_text(prompt) + written) - TINY_CHARACTERS)
+        strange = sorted(set(prompt_text(prompt) + written) - set(TINY_CHARACTERS))
         if strange:
             reason = (
                 f"prompt {prompt.prompt_id} has {strange[0]!r}, and the tiny model knows printable ASCII only"

@@ -1,11 +1,11 @@
 """Can the user's own rewards be found, be called, and do they return scores? A child process tries them."""
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from slipstream.config import RunConfig
@@ -30,18 +30,26 @@ REMEDY = (
 
 
 def check_rewards(
-    config: RunConfig, *, ask: Callable[[str], dict[str, Any]] | None = None
+    config: RunConfig,
+    *,
+    folder: Path | None = None,
+    prompts: bool = True,
+    ask: Callable[[str], dict[str, Any]] | None = None,
 ) -> Iterator[Problem]:
-    """Problems of the rewards of the kind `custom`, and of a format that no exact match can have."""
+    """Problems of the rewards of the kind `custom`, and of a format that no exact match can have.
+
+    `folder`: where the modules of the rewards are; by default the working directory. Without `prompts` no
+    function is called: the data is not on this machine.
+    """
     custom = [reward for reward in config.rewards if isinstance(reward, CustomConfig)]
     if not custom and not _may_exclude(config):
         return
-    rows = demonstrations(config)
+    rows = demonstrations(config) if prompts else []
     calls = sum(reward.timeout_seconds for reward in custom) * BUSY * 2 * max(1, len(rows))
     demonstrated = [[prompt_to_json(prompt), text] for prompt, text in rows]
     asked = json.dumps({"config": given_tree(config), "rows": demonstrated})
     try:
-        found = ask(asked) if ask else _asked(asked, START_SECONDS + calls, os.getcwd())
+        found = ask(asked) if ask else _asked(asked, START_SECONDS + calls, str(folder or Path.cwd()))
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         last = str(getattr(error, "stderr", "") or error).strip().rsplit("\n", 1)[-1]
         yield Problem(
@@ -51,7 +59,8 @@ def check_rewards(
         )
         return
     for tried in found["custom"]:
-        yield _problem(config, tried, rows)
+        if prompts or tried["refused"]:
+            yield _problem(config, tried, rows)
     for name in found["excluded"]:
         yield Problem(
             key="rewards",

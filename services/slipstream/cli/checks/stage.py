@@ -17,6 +17,7 @@ from slipstream.config.stages import (
     Stage,
     StepLabelsStage,
     SupervisedStage,
+    VerifiedStage,
 )
 
 
@@ -25,6 +26,7 @@ def check_stage(stage_run: StageRun) -> list[Problem]:
     stage, config = stage_run.stage, stage_run.config
     return [
         *_demonstrations(stage, config),
+        *_selects(stage, config),
         *_answers(stage, config),
         *_teacher(stage, config),
         *check_mix(stage, config),
@@ -62,6 +64,20 @@ def _demonstrations(stage: Stage, config: RunConfig) -> Iterator[Problem]:
             reason=f"a stage of the kind {stage.kind} needs demonstrations, and the rows of a file that is "
             "judged by `countdown` hold the target number, not an expression that reaches it",
             remedy="set data.kind to `countdown`, or name a data.demonstration_column of expressions",
+        )
+
+
+def _selects(stage: Stage, config: RunConfig) -> Iterator[Problem]:
+    """Whether a stage that keeps the best answers leaves any out."""
+    if not isinstance(stage, VerifiedStage) or stage.keep_per_prompt is None:
+        return
+    size = config.rollout.group_size
+    if stage.least_reward is None and stage.keep_per_prompt >= size:
+        yield Problem(
+            key="keep_per_prompt",
+            reason=f"is {stage.keep_per_prompt}, and a prompt has {size} answers (rollout.group_size): with "
+            "least_reward null every one is kept, wrong ones too",
+            remedy=f"set it below {size}, raise rollout.group_size, or set a least_reward",
         )
 
 

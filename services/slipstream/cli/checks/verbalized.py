@@ -88,8 +88,13 @@ def _room(config: RunConfig, asked: Sequence[Asking], context: int, length: Leng
                 f"is verbalized: {asking.kind} with its instruction has {longest} tokens, and with a "
                 f"completion of {budget} that is more than the model's context of {context}"
             )
-            key = f"{asking.section}.sampling"
-            yield _note(key, reason, "set plain, or give model a larger context")
+            yield Problem(
+                key=f"{asking.section}.sampling",
+                reason=reason,
+                remedy="set plain, or give model a larger context",
+                # Rollouts skip a prompt that does not fit: no run without prompts, one without an evaluation.
+                severity="error" if asking.section == "rollout" else "note",
+            )
         row = config.learner.max_tokens_per_row
         if asking.section == "rollout" and trained and longest + budget > row:
             yield Problem(

@@ -33,12 +33,19 @@ REMEDIES: Mapping[Severity, str] = {
 
 
 def check_verifier(
-    config: RunConfig, *, here: Severity, ask: Callable[[str], dict[str, Any]] | None = None
+    config: RunConfig,
+    *,
+    here: Severity,
+    prompts: bool = True,
+    ask: Callable[[str], dict[str, Any]] | None = None,
 ) -> Iterator[Problem]:
-    """What the verifier would refuse; `here` is how grave it is that this machine lacks something."""
+    """What the verifier would refuse; `here` is how grave it is that this machine lacks something.
+
+    Without `prompts` no ground truth is read: the data is not on this machine.
+    """
     if not any(map(_is_bound, config.rewards)):
         return
-    asked = {"config": given_tree(config), "truths": _truths(config)}
+    asked = {"config": given_tree(config), "truths": _truths(config) if prompts else {}}
     try:
         found = (ask or _found)(json.dumps(asked))
     except (OSError, subprocess.SubprocessError) as error:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from slipstream.cli.clusters.authority import Authority
 
 TRUST_DOMAIN = "slipstream"
+CONSOLE = "console"
+"""The role of people's programs: it is in no Secret of a release."""
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 NAME = re.compile(rf"(?=.{{1,253}}$)(\*\.)?({LABEL}\.)*(?![0-9]+$){LABEL}")
@@ -90,7 +92,7 @@ def _authority(folder: Path, trust_domain: str | None) -> "Authority":
         from slipstream.cli.clusters.authority import Authority, Pair, make_authority
     except ModuleNotFoundError as error:
         raise UsageError(
-            f"this command needs the package {error.name}: pip install 'slipstream[cluster]'"
+            f"this command needs the package {error.name}: pip install '.[cluster]' in a clone of Slipstream"
         ) from error
     certificate, key = folder / "ca.crt", folder / "ca.key"
     if not certificate.exists() and not key.exists():
@@ -148,8 +150,28 @@ def _tell(directory: Path, authority: "Authority", names: Mapping[str, Sequence[
         print(f"{role:<{width}}  {directory / role}  {identity}  {' '.join(known_as)}")
     print(f"good for {days} days; the same command renews them")
     print(f"keep {directory / 'ca' / 'ca.key'} to yourself: who has it can be anybody")
-    print("as secrets:")
-    print(
-        f"  for role in {' '.join(names)}; do kubectl create secret generic slipstream-$role-tls "
-        f"--from-file={shlex.quote(str(directory))}/$role --dry-run=client -o yaml | kubectl apply -f -; done"
+    in_pods = [role for role in names if role != CONSOLE]
+    if in_pods:
+        print("as Secrets, new or renewed:")
+        print(_loop(directory, authority.trust_domain, in_pods))
+
+
+def _loop(directory: Path, trust_domain: str, roles: Sequence[str]) -> str:
+    """The commands that put certificates into Secrets, which docs/kubernetes.md has for a release."""
+    release, namespace = _release_of(trust_domain)
+    where = f" --namespace {namespace}" if namespace else ""
+    return (
+        f"for role in {' '.join(roles)}; do\n"
+        f"  kubectl create secret generic {release}-$role-tls{where} "
+        f"--from-file={shlex.quote(str(directory))}/$role \\\n"
+        f"    --dry-run=client --output yaml | kubectl apply{where} --filename -\n"
+        "done"
     )
+
+
+def _release_of(trust_domain: str) -> tuple[str, str]:
+    """Release and namespace of a chart's trust domain; for another domain `slipstream`, and no namespace."""
+    release, _, namespace = trust_domain.removesuffix(f".{TRUST_DOMAIN}").rpartition(".")
+    if release and trust_domain.endswith(f".{TRUST_DOMAIN}"):
+        return release, namespace
+    return TRUST_DOMAIN, ""

@@ -1,49 +1,44 @@
-"""`slipstream probe`: ask running services whether they work, over the channels that the pods use."""
+"""`slipstream probe`: ask running services whether they work, and measure the network between two pods."""
 
 import argparse
 import asyncio
+import importlib.util
 from pathlib import Path
+from typing import TypeAlias
 
+from slipstream.cli.errors import UsageError
 from slipstream.cli.sentence import sentence
 
 TARGETS = {
     "replay": "replay is healthy, and Redis behind it answers with a ledger that closes",
     "verifier": "the verifier is healthy",
+    "teacher": "the teacher is healthy",
     "learner": "the learner is healthy, and says its policy version",
     "circle": "a prompt can be leased, scored and given back, which leaves the run as it was",
 }
 DEADLINE_SECONDS = 60.0
+MIB = 512
+ROUNDS = 5
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
-def add_probe(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_probe(commands: Commands) -> None:
     """Add the command `probe`. Imports nothing heavy."""
-    text = "ask running services whether they work"
+    text = "ask running services whether they work, or measure the bandwidth between two pods"
     probe = commands.add_parser(
         "probe",
         help=text,
         description=sentence(f"{text}; one line a check. Exit status 1 when one fails"),
-        epilog="; ".join(f"{name}: {meaning}" for name, meaning in TARGETS.items()) + ".",
     )
-    probe.add_argument("target", choices=TARGETS, help="what to ask")
-    probe.add_argument(
-        "--config",
-        type=Path,
-        action="append",
-        required=True,
-        metavar="FILE",
-        help="YAML of the run; repeatable",
-    )
-    probe.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="replace one key, dotted"
-    )
-    probe.add_argument(
-        "--deadline",
-        type=_positive,
-        default=DEADLINE_SECONDS,
-        metavar="SECONDS",
-        help="for all checks; until then what fails is tried again (default: %(default)g)",
-    )
-    probe.set_defaults(command=probe_command)
+    targets = probe.add_subparsers(required=True, metavar="TARGET", dest="target")
+    for target, meaning in TARGETS.items():
+        service = targets.add_parser(target, help=meaning, description=sentence(meaning))
+        _add_config(service)
+        _add_deadline(service, "for all checks; until then what fails is tried again")
+        service.set_defaults(command=probe_command)
+    _add_send_weights(targets)
+    _add_receive_weights(targets)
 
 
 def probe_command(arguments: argparse.Namespace) -> int:
@@ -56,8 +51,105 @@ def probe_command(arguments: argparse.Namespace) -> int:
     return 0 if passed else 1
 
 
+def send_weights_command(arguments: argparse.Namespace) -> int:
+    """Measure as the sender. Errors: ConfigError, CommandError."""
+    _require_torch()
+    from slipstream.cli.clusters.probe_weights import send_weights
+    from slipstream.config import apply_environment, load_config
+
+    send_weights(
+        apply_environment(load_config(arguments.config, arguments.set)),
+        mib=arguments.mib,
+        rounds=arguments.rounds,
+        deadline_seconds=arguments.deadline,
+        cpu=arguments.cpu,
+    )
+    return 0
+
+
+def receive_weights_command(arguments: argparse.Namespace) -> int:
+    """Measure as the receiver. Errors: ValueError, CommandError."""
+    _require_torch()
+    from slipstream.cli.clusters.probe_weights import receive_weights
+
+    receive_weights(arguments.ticket)
+    return 0
+
+
+def _add_send_weights(targets: Commands) -> None:
+    text = "measure the bandwidth to another pod, as the learner that sends weights"
+    send = targets.add_parser(
+        "send-weights",
+        help=text,
+        description=sentence(f"{text}. It prints the command for the other pod, and waits for it"),
+    )
+    _add_config(send)
+    _add_deadline(send, "for the other pod to come; weights.timeout_seconds bounds each wait after that")
+    send.add_argument(
+        "--mib", type=_count, default=MIB, metavar="N", help="sent in each round (default: %(default)s)"
+    )
+    send.add_argument(
+        "--rounds",
+        type=_count,
+        default=ROUNDS,
+        metavar="N",
+        help="after one to warm up (default: %(default)s)",
+    )
+    send.add_argument(
+        "--cpu", action="store_true", help="gloo from the hosts' memory, also where there is a GPU"
+    )
+    send.set_defaults(command=send_weights_command)
+
+
+def _add_receive_weights(targets: Commands) -> None:
+    text = "the other end of that, in a rollout's pod"
+    receive = targets.add_parser("receive-weights", help=text, description=sentence(text))
+    receive.add_argument("ticket", metavar="TICKET", help="what `slipstream probe send-weights` has printed")
+    receive.set_defaults(command=receive_weights_command)
+
+
+def _add_config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--config",
+        type=Path,
+        action="append",
+        required=True,
+        metavar="FILE",
+        help="YAML of the run; repeatable",
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="replace one key, dotted"
+    )
+
+
+def _add_deadline(parser: argparse.ArgumentParser, of: str) -> None:
+    parser.add_argument(
+        "--deadline",
+        type=_positive,
+        default=DEADLINE_SECONDS,
+        metavar="SECONDS",
+        help=f"{of} (default: %(default)g)",
+    )
+
+
+def _require_torch() -> None:
+    """Errors: UsageError."""
+    if importlib.util.find_spec("torch") is None:
+        raise UsageError(
+            "weights are sent with torch, which this environment does not have; measure from a pod of the "
+            "learner to a pod of a rollout"
+        )
+
+
 def _positive(text: str) -> float:
     seconds = float(text)
     if not 0 < seconds < float("inf"):
         raise argparse.ArgumentTypeError(f"{text} is not a positive number of seconds")
     return seconds
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number above 0")
+    return number

@@ -93,6 +93,12 @@ async def check_verifier(probe: Probe) -> None:
         await _check_health(probe, "verifier", channel, probe.config.verifier.address)
 
 
+async def check_teacher(probe: Probe) -> None:
+    """Health, of one of the pods behind the address. Errors: CheckFailed, Unreachable."""
+    async with probe.channel(probe.config.teacher.address) as channel:
+        await _check_health(probe, "teacher", channel, probe.config.teacher.address)
+
+
 async def check_learner(probe: Probe) -> None:
     """Health, and the policy version with the fleet."""
     async with probe.channel(probe.config.learner.address) as channel:
@@ -123,6 +129,7 @@ async def check_circle(probe: Probe) -> None:
 CHECKS: dict[str, Callable[[Probe], Awaitable[None]]] = {
     "replay": check_replay,
     "verifier": check_verifier,
+    "teacher": check_teacher,
     "learner": check_learner,
     "circle": check_circle,
 }

@@ -56,7 +56,9 @@ def smooth(values: Sequence[float], window: int) -> list[float]:
 def _reward(history: History, axes: Any) -> None:
     _line(axes, history.column("reward_mean"), color=BLUE, label="training reward")
     points = [
-        (step, row["accuracy"]) for step, row in sorted(history.evaluations.items()) if "accuracy" in row
+        (step, row["accuracy"])
+        for step, row in sorted(history.evaluations.items())
+        if row.get("accuracy") is not None
     ]
     if points:
         axes.plot(*zip(*points, strict=True), "o--", color=ORANGE, lw=1.5, ms=7, label="held-out accuracy")
@@ -153,7 +155,10 @@ def main(run_dir: str) -> int:
     try:
         paths = draw_all(history, Path(run_dir) / "plots")
     except ImportError as error:
-        print(f"plots need matplotlib ({error}): pip install 'slipstream[console]'", file=sys.stderr)
+        print(
+            f"plots need matplotlib ({error}): pip install '.[console]' in a clone of Slipstream",
+            file=sys.stderr,
+        )
         return 1
     print("\n".join(map(str, paths)))
     return 0

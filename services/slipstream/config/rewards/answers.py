@@ -13,10 +13,10 @@ class AnswerSection(RewardSection):
     """A reward that judges the answer in a completion. One that has none is an invalid answer, of value 0."""
 
     extract: Place = "whole"
-    """Where the answer stands: the whole completion, the last \\boxed{}, the last <answer></answer>, or what
-    the first group (or all) of the last match of `extract_pattern` is."""
+    """Where the answer stands: `whole`, the completion; `boxed`, the last \\boxed{}; `answer_tag`, the last
+    <answer></answer>; `pattern`, the last match of `extract_pattern`: its first group, or all of it."""
     extract_pattern: str | None = None
-    """With `extract: pattern`: a regular expression, searched for 0.1 s at most."""
+    """The regular expression of `extract: pattern`; a search ends after 0.1 seconds."""
 
     @model_validator(mode="after")
     def pattern_where_it_is_used(self) -> "AnswerSection":
@@ -26,14 +26,14 @@ class AnswerSection(RewardSection):
 
 
 class ExactMatchConfig(AnswerSection):
-    """1 when the answer is the ground truth, white space around it aside; else 0."""
+    """1 when the answer equals the ground truth, without the white space around both; else 0."""
 
     kind: Literal["exact_match"] = "exact_match"
     """Name of the kind."""
     ignore_case: bool = False
-    """Whether upper and lower case are the same."""
+    """Whether upper and lower case count as equal."""
     ignore_spaces: bool = False
-    """Whether white space inside is of no account."""
+    """Whether white space inside the answer is ignored."""
 
 
 class NumericMatchConfig(AnswerSection):
@@ -42,11 +42,11 @@ class NumericMatchConfig(AnswerSection):
     kind: Literal["numeric_match"] = "numeric_match"
     """Name of the kind."""
     absolute_tolerance: float = Field(0.0, ge=0)
-    """Largest difference that still counts as equal."""
+    """Largest difference to the ground truth that counts as equal."""
     relative_tolerance: float = Field(0.0, ge=0, lt=1)
-    """The same as a share of the ground truth; the larger of the two holds."""
+    """The same as a share of the ground truth; the larger of both tolerances holds."""
     percent: Literal["fraction", "either"] = "either"
-    """What 50% is equal to: only 0.5, or either of 0.5 and 50, as in the reward `math`."""
+    """What an answer of 50% equals: `fraction`, only 0.5; `either`, 0.5 and 50, as in the reward `math`."""
 
 
 class MathConfig(AnswerSection):
@@ -55,14 +55,14 @@ class MathConfig(AnswerSection):
     kind: Literal["math"] = "math"
     """Name of the kind."""
     extract: Place = "boxed"
-    """Where the answer stands, as in the other rewards; the last \\boxed{} unless it is given."""
+    """Where the answer stands, as in `exact_match`."""
     digits: int = Field(6, ge=0, le=15)
-    """Decimals to which numbers with a decimal point are compared; all others are compared exactly."""
+    """Decimal places to which numbers with a decimal point are compared; others are compared exactly."""
     computed: bool = True
-    """Whether an answer is refused that leaves operations to do which the ground truth has not: an integral,
-    a sum, a limit, a determinant, arithmetic of numbers such as 123\\cdot 456, 2^{10} or 391/17."""
+    """Whether an answer is refused when it has an operation that the ground truth does not have: an integral,
+    a sum, a limit, a determinant, or arithmetic such as 123\\cdot 456, 2^{10} or 391/17."""
     timeout_seconds: float = Field(1.0, gt=0, le=2)
-    """Seconds of a core for one answer, beyond which it is an invalid one."""
+    """CPU seconds for one answer; an answer that takes more is invalid."""
 
     def longest(self, *, children: int, group_size: int) -> tuple[float, int]:
         """An answer a child."""

@@ -2,7 +2,9 @@
 
 from typing import Annotated, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 ComponentName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=64)]
 """Name of a component of the reward vector."""
@@ -16,11 +18,23 @@ class RewardSection(BaseModel):
     """Whether a rollout worker computes it with its engine; else the verifier does."""
 
     name: ComponentName
-    """Name of the component everywhere else; it is the kind too, where no `kind` is given."""
+    """Name of the reward in metrics, files and other keys; without `kind` it is also the kind."""
     kind: str
     """What judges the answer."""
     weight: float = 1.0
-    """Factor of the component in the total that the advantage is computed from."""
+    """Factor of the reward in the sum from which the advantage is computed."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """A reward without a `kind` is of the kind of its name."""
+        reference = handler(core)
+        section = handler.resolve_ref_schema(reference)
+        kind = section["properties"]["kind"].get("const")
+        if kind is not None:
+            section["required"].remove("kind")
+            section["if"] = {"not": {"required": ["kind"]}}
+            section["then"] = {"properties": {"name": {"const": kind}}}
+        return reference
 
     def longest(self, *, children: int, group_size: int) -> tuple[float, int]:
         """The seconds that an answer may take which hangs, and how many answers are judged at a time."""

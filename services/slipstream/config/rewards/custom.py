@@ -8,7 +8,7 @@ from slipstream.config.rewards.base import RewardSection
 
 
 class CustomConfig(RewardSection):
-    """A user's own function: what it returns is the score.
+    """The score that a function of your own returns.
 
     It is called as function(prompt, answer, **arguments), or with `group` as function(prompt, answers,
     **arguments), in a child process of the verifier.
@@ -21,9 +21,9 @@ class CustomConfig(RewardSection):
     entry_point: str | None = Field(None, min_length=1)
     """Instead of `function`: name of an entry point of the group `slipstream.rewards`."""
     group: bool = False
-    """Whether the function sees all answers to a prompt at a time, and returns as many scores."""
+    """Whether a call gets all answers to a prompt, and returns a list of their scores."""
     arguments: dict[str, Any] = Field(default_factory=dict)
-    """Further arguments by name; what YAML can say."""
+    """Further arguments of the function by name."""
     timeout_seconds: float = Field(5.0, gt=0, le=3600)
     """Deadline of a call: of one answer, or with `group` of all answers to a prompt."""
 

@@ -26,22 +26,22 @@ The answer to judge:
 class JudgeConfig(RewardSection):
     """A score from 0 to 1 by a language model that reads a rubric, the prompt and the answer.
 
-    What cannot be asked or does not say a score is an infrastructure error, never a 0.
+    No reply, or a reply without a score, is an infrastructure error; it is never a reward of 0.
     """
 
     kind: Literal["judge"] = "judge"
     """Name of the kind."""
     url: str = Field(pattern=r"^https?://[^/?#]+")
-    """Base of the endpoint, as `https://host/v1`; `/chat/completions` is added to it."""
+    """Base URL of the endpoint, such as `https://host/v1`; `/chat/completions` is added."""
     model: str = Field(min_length=1)
     """Name of the model, as the endpoint knows it."""
     rubric: str = RUBRIC
-    """What the judge is told, with the places {prompt}, {answer} and {reference} (the prompt's `answer`)."""
+    """The judge's instruction; {prompt}, {answer} and {reference} (the ground truth) are replaced."""
     ranks: bool = False
-    """Whether the judge sees all answers to a prompt at a time, in random order, and ranks them: a score is
-    the share of the others that an answer beats, ties half, and 0.5 alone. Else it scores each by itself."""
+    """Whether one call ranks all answers to a prompt, in random order; else a call scores one answer. The
+    score of a ranked answer is the share of the others that it beats; ties count half, a lone one is 0.5."""
     reply: Literal["line", "json"] = "line"
-    """How the score is said: `SCORE: number` (or `RANKING: 2 > 1 = 3`) on the last line, or as `score` (or
+    """Form of the reply: `SCORE: number` (or `RANKING: 2 > 1 = 3`) on the last line, or as `score` (or
     `ranking`, `[[2], [1, 3]]`) of a JSON object, for which the endpoint is asked by response_format."""
     lowest: float = 0.0
     """Score of the worst answer; it becomes 0."""
@@ -52,19 +52,19 @@ class JudgeConfig(RewardSection):
     authority: HomePath | None = None
     """PEM file with the certificates that may sign the endpoint's; null: those that Python trusts."""
     plaintext: bool = False
-    """Whether plain http may go beyond this machine, key and answers with it."""
+    """Whether `url` may be plain http to another machine: key and answers are then readable on the way."""
     temperature: float | None = Field(0.0, ge=0, le=2)
-    """Temperature of the judge; null leaves it to the endpoint. A verdict is remembered all the same."""
+    """Sampling temperature of the judge; null: the endpoint's. Verdicts are cached at any temperature."""
     max_tokens: int = Field(1024, ge=1)
     """Longest reply, in tokens."""
     max_characters: int = Field(32_768, ge=1)
-    """A longer answer is an invalid one, and the judge is not asked."""
+    """Longest answer, in characters; a longer one is invalid, and the judge is not asked."""
     timeout_seconds: float = Field(60.0, gt=0, le=3600)
-    """Deadline of one call, each try."""
+    """Deadline of each try of a call."""
     retries: int = Field(3, ge=0)
-    """Further tries after no reply, 408, 429, 5xx, or a reply without a score."""
+    """Further tries of a call after no reply, a status 408, 429 or 5xx, or a reply without a score."""
     concurrency: int = Field(16, ge=1)
-    """Calls at the same time, of this reward on this verifier."""
+    """Most calls at a time that one verifier makes for this reward."""
 
     def longest(self, *, children: int, group_size: int) -> tuple[float, int]:
         """All tries of a call, which is of one answer, or of the whole group."""

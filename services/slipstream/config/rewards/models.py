@@ -17,21 +17,21 @@ class ScoringModel(RewardSection):
     """How prompt and answer are put together: by the chat template, as one text, or as the tokenizer's pair;
     auto: by the chat template where the tokenizer has one, else as one text."""
     device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:[0-9]+)?)$")
-    """Where the model is; auto: on a GPU where there is one."""
+    """Where the model computes: auto, cpu, cuda or cuda:N; auto takes a GPU if there is one."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Of the weights; auto: as they were written, and float32 on a CPU."""
+    """Precision of the weights; auto: that of the saved weights on a GPU, float32 on a CPU."""
     max_tokens: int = Field(4096, ge=2)
-    """Longest input in tokens; an answer that makes it longer is an invalid one."""
+    """Longest input, prompt and answer, in tokens; an answer that exceeds it is invalid."""
     batch_size: int = Field(16, ge=1)
-    """Answers in one forward pass, of several prompts where they wait."""
+    """Most answers in one forward pass; waiting answers of several prompts share a pass."""
     timeout_seconds: float = Field(60.0, gt=0, le=3600)
-    """Deadline of a forward pass, after which the process is started anew."""
+    """Deadline of a forward pass; past it the process of the model is restarted."""
     start_timeout_seconds: float = Field(600.0, gt=0)
     """Longest wait for the model to be loaded."""
 
 
 class RewardModelConfig(ScoringModel):
-    """What a sequence classifier says of prompt and answer: any number, or with `probability` 0 to 1."""
+    """The output of a sequence classifier for prompt and answer: any number, or with `probability` 0 to 1."""
 
     kind: Literal["reward_model"] = "reward_model"
     """Name of the kind."""
@@ -42,22 +42,22 @@ class RewardModelConfig(ScoringModel):
 
 
 class ProcessRewardConfig(ScoringModel):
-    """The steps of an answer, each scored 0 to 1 by a process reward model, as one number."""
+    """A process reward model scores each step of an answer, 0 to 1; `aggregation` makes one score of them."""
 
     kind: Literal["process_reward"] = "process_reward"
     """Name of the kind."""
     separator: str = Field("\n\n", min_length=1)
-    """What stands between two steps of an answer; empty steps do not count."""
+    """Text between two steps of an answer; empty steps do not count."""
     step_token: str = Field(min_length=1)
-    """What the model was trained to see after each step; the score is read at its last token."""
+    """Text that the model was trained to see after each step; the score is read at its last token."""
     label: int = Field(1, ge=0)
-    """Of a token classifier: the output that means that a step is right; one with one output needs 0."""
+    """For a token classifier: index of the output for a right step; 0 where there is one output."""
     verdicts: tuple[str, str] | None = None
-    """Of a causal model: the tokens for a right and a wrong step; null: the model is a token classifier."""
+    """For a causal model: the tokens for a right and a wrong step; null: the model is a token classifier."""
     aggregation: Literal["mean", "last", "min", "product"] = "min"
     """How the scores of the steps become one."""
     max_steps: int = Field(256, ge=1)
-    """An answer of more steps is an invalid one."""
+    """Most steps of an answer; an answer with more is invalid."""
 
     @model_validator(mode="after")
     def steps_in_text(self) -> "ProcessRewardConfig":

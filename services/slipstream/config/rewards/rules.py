@@ -17,16 +17,16 @@ class CountdownConfig(RewardSection):
 
 
 class FormatConfig(RewardSection):
-    """1 when the completion has the wanted form in all that is asked; else 0."""
+    """1 when the completion has the form that `pattern`, `tags` and `boxed` ask for; else 0."""
 
     kind: Literal["format"] = "format"
     """Name of the kind."""
     pattern: str | None = None
     """Regular expression that the whole completion must match."""
     tags: tuple[TagName, ...] = ()
-    """Tags that enclose something, each exactly once and one after the other: [think, answer]."""
+    """Tags that must each enclose some text, exactly once and in this order: [think, answer]."""
     boxed: bool = False
-    """Whether there has to be exactly one \\boxed{}, not empty, that closes."""
+    """Whether there must be exactly one \\boxed{}, closed and not empty."""
 
     @model_validator(mode="after")
     def something_asked(self) -> "FormatConfig":

@@ -31,12 +31,12 @@ class SelfJudgeConfig(RewardSection):
     kind: Literal["self_judge"] = "self_judge"
     """Name of the kind."""
     question: str = QUESTION
-    """What the policy is asked, with the places {prompt}, {answer} and {reference} (the prompt's `answer`);
-    as one message of a user where the prompt is a conversation, else as it stands."""
+    """Question to the policy; {prompt}, {answer} and {reference} (the ground truth) are replaced. It is one
+    user message where the prompt is a conversation, else plain text."""
     verdicts: tuple[str, str] = ("yes", "no")
-    """What is said of a right and of a wrong answer; their first tokens are compared, and have to differ."""
+    """Replies for a right and for a wrong answer; their first tokens are compared and must differ."""
     anchor_share: float = Field(0.5, gt=0, lt=1)
-    """Least share of the total of all weights, signs aside, that rewards of others must have."""
+    """Least share of the other rewards in the sum of all absolute weights."""
 
     @model_validator(mode="after")
     def usable(self) -> "SelfJudgeConfig":

@@ -13,18 +13,18 @@ Script = Literal[
 
 
 class JsonSchemaConfig(RewardSection):
-    """1 when the answer is JSON that a schema accepts, 0 when it refuses; no strict JSON is invalid."""
+    """1 when the schema accepts the JSON of the answer, 0 when not; an answer that is no JSON is invalid."""
 
     kind: Literal["json_schema"] = "json_schema"
     """Name of the kind."""
     json_schema: dict[str, Any] | None = None
     """The schema (JSON Schema 2020-12 unless `$schema` says otherwise); `$ref` only inside it."""
     schema_field: str | None = None
-    """Instead: the prompt's field that holds the schema as JSON."""
+    """Instead of `json_schema`: the field of the prompt's row that holds the schema as JSON."""
     fenced: bool = False
-    """Whether the JSON stands in the only ``` block of the answer, and not alone."""
+    """Whether the JSON stands in the only fenced code block of the answer; else it is the whole answer."""
     timeout_seconds: float = Field(1.0, gt=0, le=10)
-    """Deadline of one answer: a `pattern` of a schema can take for ever."""
+    """Deadline of one answer; a slow `pattern` of a schema would else block the verifier."""
 
     @model_validator(mode="after")
     def one_schema(self) -> "JsonSchemaConfig":
@@ -38,16 +38,16 @@ class JsonSchemaConfig(RewardSection):
 
 
 class LengthConfig(RewardSection):
-    """A punishment of long completions, -1 to 0 (below with `shape: linear`), by their number of tokens."""
+    """Penalty on long completions by their number of tokens: -1 to 0, with `shape: linear` also below -1."""
 
     kind: Literal["length"] = "length"
     """Name of the kind."""
     shape: Literal["soft_overlong", "linear"] = "soft_overlong"
-    """0 up to `safe_tokens`, -1 at `max_tokens`; beyond that it stays at -1, or with `linear` falls on."""
+    """0 up to `safe_tokens`, linear to -1 at `max_tokens`; beyond it -1, or with `linear` still less."""
     safe_tokens: int = Field(ge=0)
-    """Tokens up to which a completion is not punished."""
+    """Longest completion without a penalty, in tokens; below `max_tokens`."""
     max_tokens: int = Field(ge=1)
-    """Tokens at which the punishment is -1."""
+    """Length at which the penalty is -1, in tokens."""
 
     @model_validator(mode="after")
     def rising(self) -> "LengthConfig":
@@ -57,7 +57,7 @@ class LengthConfig(RewardSection):
 
 
 class LanguageConsistencyConfig(RewardSection):
-    """Share of the letters that are in the target scripts, 0 to 1; code, LaTeX and links aside."""
+    """Share of the letters that are in the target scripts, 0 to 1; code, LaTeX and links do not count."""
 
     kind: Literal["language_consistency"] = "language_consistency"
     """Name of the kind."""
@@ -66,12 +66,12 @@ class LanguageConsistencyConfig(RewardSection):
 
 
 class RepetitionConfig(RewardSection):
-    """distinct / all n-grams of words, minus 1: from -1 (one, again and again) to 0 (none comes twice)."""
+    """Distinct n-grams of words / all of them, minus 1: 0 when none repeats, near -1 when all are equal."""
 
     kind: Literal["repetition"] = "repetition"
     """Name of the kind."""
     ngram: int = Field(3, ge=1, le=20)
-    """Words of an n-gram."""
+    """Number of words in an n-gram."""
 
 
 class GroupSection(RewardSection):
@@ -83,14 +83,14 @@ class GroupSection(RewardSection):
 
 
 class NoRepeatConfig(GroupSection):
-    """0 to 1 by how often an answer comes in its group, white space aside; an empty answer is invalid."""
+    """1 for an answer that no other of its group repeats, less for duplicates; an empty answer is invalid."""
 
     kind: Literal["no_repeat"] = "no_repeat"
     """Name of the kind."""
     ignore_case: bool = False
-    """Whether upper and lower case are the same."""
+    """Whether upper and lower case count as equal."""
     duplicates: Literal["later", "all", "share"] = "later"
-    """Of equal answers: all but the first get 0, all get 0, or each gets 1 / how many there are."""
+    """What equal answers get: `later`, 0 after the first; `all`, 0 for each; `share`, 1 / their number."""
 
 
 class DiversityConfig(GroupSection):
@@ -99,4 +99,4 @@ class DiversityConfig(GroupSection):
     kind: Literal["diversity"] = "diversity"
     """Name of the kind."""
     ngram: int = Field(2, ge=1, le=20)
-    """Words of an n-gram."""
+    """Number of words in an n-gram."""

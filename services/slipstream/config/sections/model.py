@@ -1,7 +1,8 @@
 """The model of a run, and how a cold start teaches it."""
 
+import string
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import Field, model_validator
 
@@ -11,28 +12,32 @@ from slipstream.config.sections.section import Section
 
 TINY_BATCH, TINY_RATE = 128, 1e-3
 PRETRAINED_BATCH, PRETRAINED_RATE = 16, 1e-5
+TINY_SPECIAL: Final = ("<pad>", "<eos>", "<unk>")
+TINY_CHARACTERS: Final = string.digits + string.ascii_letters + string.punctuation + " \n"
+TINY_TOKENS: Final = (*TINY_SPECIAL, *TINY_CHARACTERS)
+"""What the token ids of a tiny model stand for, from 0 on."""
 
 
 class TinyModel(Section):
     """A Qwen2 of about a million parameters over characters, made on the spot; a Qwen3-MoE with `experts`."""
 
     layers: int = Field(4, ge=1)
-    """Transformer blocks."""
+    """Number of transformer blocks."""
     width: int = Field(128, ge=32, multiple_of=32)
-    """Hidden size; must be heads × 32 or more for the CPU attention kernel."""
+    """Hidden size; width / heads must be 32, 64, 80, 96, 112 or 128."""
     heads: int = Field(4, ge=1)
-    """Attention heads (and key-value heads)."""
+    """Number of attention heads, and of key-value heads."""
     max_tokens: int = Field(128, ge=16)
     """Context length in tokens."""
     experts: int = Field(0, ge=0)
-    """Experts of each layer, each of half a dense layer's width; 0 makes a dense model."""
+    """Experts of each layer, each half as wide as a dense layer; 0 makes a dense model."""
     experts_per_token: int = Field(2, ge=1)
     """Experts that a token goes through; not used in a dense model."""
 
     @property
     def vocabulary_size(self) -> int:
         """Tokens: the printable ASCII characters, space, line feed, and three special ones."""
-        return 99
+        return len(TINY_TOKENS)
 
     @model_validator(mode="after")
     def enough_experts(self) -> "TinyModel":
@@ -56,12 +61,12 @@ class ModelConfig(HubAccess):
     """The policy: a Hugging Face causal LM, or a tiny model made by `slipstream warmup`."""
 
     path: HomePath | None = None
-    """Directory with config.json, safetensors and a tokenizer; where there is none, the id of a model on the
-    hub, `organisation/name`."""
+    """Directory with config.json, safetensors and a tokenizer; or the id of a model on the hub,
+    `organisation/name`, where no such directory exists."""
     tiny: TinyModel | None = None
-    """Make a tiny model instead."""
+    """A new tiny model, instead of `path`."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Precision of the learner's forward pass, of the wire, and of the rollout engine."""
+    """Precision of the learner's forward pass, of the weights that are sent, and of the rollout engine."""
 
     @model_validator(mode="after")
     def exactly_one_source(self) -> "ModelConfig":
@@ -84,14 +89,14 @@ class WarmupConfig(Section):
     steps: int = Field(300, ge=0)
     """Optimizer steps; 0 leaves the model as it was initialised."""
     batch_size: int | None = Field(None, ge=1)
-    """Demonstrations a step; not given: 128 for a tiny model, 16 for another."""
+    """Demonstrations in a step; null: 128 for a tiny model, 16 for another."""
     learning_rate: float | None = Field(None, gt=0)
-    """Peak learning rate, reached after 5 % of the steps and cosine-decayed to a tenth; not given: 1e-3 for a
-    tiny model, 1e-5 for another."""
+    """Peak learning rate, reached after 5 % of the steps and cosine-decayed to a tenth; null: 1e-3 for a tiny
+    model, 1e-5 for another."""
     label_smoothing: float = Field(0.0, ge=0, lt=1)
-    """Share of target tokens replaced by a random one, so that the policy keeps exploring."""
+    """Share of the target tokens that are replaced by random ones; the policy then keeps exploring."""
     cache_dir: Path = Path("~/.cache/slipstream/warmup")
-    """Where finished cold starts are kept, one directory for each distinct configuration."""
+    """Folder of finished cold starts, with one directory for each distinct configuration."""
 
     def filled_in(self, model: ModelConfig) -> "WarmupConfig":
         """These settings with what was not given, for this model."""

@@ -12,17 +12,17 @@ class ReplayConfig(Section):
     address: Address = "127.0.0.1:0"
     """host:port of the service; port 0 takes a free one."""
     redis_url: str | None = None
-    """redis://, rediss:// (TLS) or unix:// address; without one an embedded Redis is started."""
+    """URL of Redis: redis://, rediss:// (TLS) or unix://; null starts an embedded Redis."""
     redis_username: str | None = None
-    """User of Redis' access control list; not given: the user `default`."""
+    """User of Redis' access control list; null: the user `default`."""
     redis_password_file: HomePath | None = None
-    """File with the password; newlines at its end do not count. Read anew at each connection."""
+    """File with the password, read at each connection; newlines at its end do not count."""
     redis_authority: HomePath | None = None
-    """File with the certificate authority that signed Redis' certificate; not given: those of the system."""
+    """PEM file of the authority that signed Redis' certificate; null: the authorities of the system."""
     redis_dir: HomePath | None = None
-    """Where the embedded Redis keeps its append-only file; default: in the run directory."""
+    """Folder of the append-only file of the embedded Redis; null: in the run directory."""
     lease_seconds: float = Field(15.0, gt=0)
-    """Time without a heartbeat of its worker after which a lease ends, and its prompt goes to another."""
+    """Time without a heartbeat after which a worker's lease ends and the prompt goes to another worker."""
 
     @property
     def heartbeat_seconds(self) -> float:

@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from slipstream.config.sections.section import Address, Section
+from slipstream.config.sections.vllm import VllmOptions
 
 
 class RolloutConfig(Section):
@@ -16,37 +17,41 @@ class RolloutConfig(Section):
     workers: int = Field(1, ge=0)
     """Worker processes that `slipstream run` starts."""
     engine: Literal["vllm", "emulated"] = "vllm"
-    """The engine; `emulated` draws lengths and waits instead of computing, for benchmarks of the loop."""
+    """The engine; `emulated` computes nothing and waits for a random time, for benchmarks of the loop."""
     group_size: int = Field(8, ge=1)
-    """Completions a prompt; not given, or null: the preset's, or 8."""
+    """Completions for each prompt; null, or left out: the preset's number, or 8."""
     max_groups: int = Field(32, ge=1)
-    """Groups in flight in one worker."""
+    """Most groups in flight in one worker."""
     max_new_tokens: int = Field(16, ge=1)
-    """Token budget of a completion."""
+    """Longest completion, in tokens."""
     context_tokens: int | None = Field(None, ge=16)
-    """Longest sequence that the engine takes, prompt and completion with all turns together; null: what the
-    prompts of the run need, at most the model's. Set it for an environment whose turns add more."""
+    """Longest sequence of the engine in tokens, prompt and completion with all turns; null: what the prompts
+    of the run need, at most the model's context. Set it for an environment whose turns add more."""
     temperature: float = Field(1.0, gt=0)
-    """Sampling temperature; the learner divides its logits by the same."""
+    """Sampling temperature; the learner divides its logits by it, too."""
     top_p: float = Field(1.0, gt=0, le=1)
     """Only 1 is accepted: the learner does not truncate its distribution."""
     environment: Literal["single_turn"] = "single_turn"
-    """What turns a lease into a completion."""
+    """How a prompt becomes a completion: by one turn of the policy."""
     sampling: Literal["plain", "verbalized"] = "plain"
-    """How prompts to train on are asked: as they stand; or for several candidates with probabilities at once,
-    behind an instruction. Reinforcement learning then trains whole generations and judges one candidate of
-    each, drawn by its probability; a stage that samples first takes every candidate as an answer."""
+    """`plain` asks for one answer; `verbalized` adds an instruction that asks for several candidates with
+    probabilities. Reinforcement learning then trains on whole generations, and judges one candidate of each,
+    drawn by its probability; a stage that samples first takes every candidate as an answer."""
     candidates: int = Field(5, ge=2)
     """Candidates in one generation of `verbalized` sampling."""
+    device: Literal["auto", "cuda"] = "auto"
+    """Where the engine computes; auto takes GPUs if there are some, cuda is an error where there are none."""
     threads: int = Field(1, ge=1)
     """CPU threads of the engine; not used on a GPU."""
     kv_cache_gib: float = Field(0.25, gt=0)
-    """Key-value cache of the CPU engine in GiB; `slipstream validate` says what a sequence takes."""
+    """Key-value cache of the CPU engine in GiB; `slipstream validate` prints what a sequence takes."""
     head_dtype: Literal["float32", "model"] = "float32"
-    """Type in which the engine applies the output head. The learner's is float32; `model` is faster with
+    """Precision of the output head in the engine; the learner's is float32. `model` is faster with
     model.dtype bfloat16, and further from the learner's logprobs."""
     gpu_memory_utilization: float = Field(0.9, gt=0, le=1)
     """Share of a GPU's memory that the engine may take."""
+    vllm: VllmOptions = VllmOptions()
+    """Further options of vLLM, by vLLM's names."""
     tensor_parallel: int = Field(1, ge=1)
     """GPUs of one engine."""
     nodes: int = Field(1, ge=1)
@@ -54,11 +59,11 @@ class RolloutConfig(Section):
     recompute_kv: bool = False
     """Recompute the key-value cache of running requests after an update, instead of keeping it."""
     group_timeout_seconds: float = Field(600.0, gt=0)
-    """Longest that a worker works on one group, scoring included; then the prompt goes to another worker."""
-    start_timeout_seconds: float = Field(300.0, gt=0)
-    """Longest start of an engine."""
+    """Longest time of one group in a worker, with scoring; past it the prompt goes to another worker."""
+    start_timeout_seconds: float = Field(1800.0, gt=0)
+    """Longest wait for an engine to start; a quarter of an hour is normal for a large model."""
     drain_seconds: float = Field(0.0, ge=0)
-    """Time that running groups get to finish after SIGTERM; the leases of the others are returned."""
+    """Time for running groups to finish after SIGTERM; the leases of unfinished groups are returned."""
     emulated: "EmulatedEngine" = Field(default_factory=lambda: EmulatedEngine())
     """Settings of the emulated engine."""
 
@@ -69,6 +74,16 @@ class RolloutConfig(Section):
             return {key: value for key, value in given.items() if key != "group_size"}
         return given
 
+    @model_validator(mode="after")
+    def options_of_vllm_reach_it(self) -> "RolloutConfig":
+        if self.engine != "vllm" and self.vllm != VllmOptions():
+            given = ", ".join(self.vllm.model_dump())
+            raise ValueError(
+                f"the engine `{self.engine}` takes no options of vLLM, and vllm has {given}; leave vllm "
+                "out, or set engine to `vllm`"
+            )
+        return self
+
 
 class EmulatedEngine(Section):
     """Times are lognormal around `median_seconds`, one for each prompt; nothing is computed."""
@@ -76,4 +91,4 @@ class EmulatedEngine(Section):
     median_seconds: float = Field(0.2, gt=0)
     """Median time of a completion."""
     sigma: float = Field(0.5, ge=0)
-    """Standard deviation of the logarithm of that time."""
+    """Standard deviation of the logarithm of the time of a completion."""

@@ -13,23 +13,23 @@ class EvaluationConfig(Section):
     every_steps: int = Field(50, ge=0)
     """Steps between evaluations; 0 evaluates before the first and after the last step only."""
     prompts: int = Field(256, ge=1)
-    """Held-out prompts, from the first."""
+    """Number of held-out prompts; the first ones are taken."""
     samples_per_prompt: int = Field(4, ge=1)
-    """Completions a prompt: n of best-of-n, and k of maj@k."""
+    """Completions for each prompt: n of best-of-n, and k of maj@k."""
     reward: str = "exact_match"
-    """Reward component whose mean is called accuracy."""
+    """Name of the reward whose mean is the accuracy."""
     sampling: Literal["plain", "verbalized"] = "plain"
     """`plain` asks for one answer a completion; `verbalized` for several candidates with probabilities."""
     candidates: int = Field(5, ge=2)
     """Candidates in one completion of `verbalized` sampling."""
     timeout_seconds: float = Field(300.0, gt=0)
-    """Longest wait for an evaluation; past it the evaluation is given up and logged."""
+    """Longest wait for an evaluation; past it there is no result, but a line in the log."""
 
 
 class StalenessConfig(Section):
-    """The two bounds on age (invariant 3)."""
+    """The two bounds on the age of training data."""
 
     pipeline_depth: int = Field(2, ge=0)
-    """Batches that may be in the making beyond the current one; 0 is synchronous training."""
+    """Most batches that are sampled ahead of the one that trains; 0 is synchronous training."""
     max_staleness: int = Field(8, ge=0)
-    """Versions; a token older than this has zero gradient, a group of such tokens is dropped."""
+    """Oldest age of a token that trains, in policy versions; a group of older tokens is dropped."""

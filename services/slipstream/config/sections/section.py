@@ -4,7 +4,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Address = Annotated[str, Field(pattern=r"^[^\s:]+:\d{1,5}$")]
+Address = Annotated[str, Field(pattern=r"^([^\s:\[\]]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}$")]
+"""host:port, an IPv6 address in brackets."""
 
 
 class Section(BaseModel):

@@ -1,9 +1,8 @@
 """The verifier, and the walls around what it runs."""
 
-from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from slipstream.config.sections.section import Address, Section
 
@@ -21,25 +20,29 @@ Layer = Literal[
 ]
 
 
+def _off_is_a_word(value: object) -> object:
+    """YAML reads `off` as false."""
+    return "off" if value is False else value
+
+
+Bubblewrap = Annotated[
+    Literal["auto", "off"],
+    BeforeValidator(_off_is_a_word, json_schema_input_type=Literal["auto", "off", False]),
+]
+
+
 class IsolationConfig(Section):
-    """What stands between programs that a model wrote and everything else."""
+    """The isolation of programs that a model wrote."""
 
     require: tuple[Layer, ...] = ("rlimits", "seccomp", "landlock")
-    """Layers without which a verifier that runs code refuses to start; `slipstream doctor` lists them."""
-    bubblewrap: Literal["auto", "off"] = "auto"
-    """auto: around each server of programs where bubblewrap works; off: nowhere."""
+    """Layers of isolation that a verifier which runs code must have to start; `slipstream doctor` lists what
+    a machine has."""
+    bubblewrap: Bubblewrap = "auto"
+    """auto: bubblewrap isolates programs where it works; off, or false: never."""
 
     packages: tuple[str, ...] = ()
     """Installed packages that programs may import, with what they require, such as [numpy]; else Python's
     library alone. They are imported before a program begins, and count against its memory_mib."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def off_is_a_word(cls, given: object) -> object:
-        """YAML reads `off` as false."""
-        if isinstance(given, Mapping) and given.get("bubblewrap") is False:
-            return {**given, "bubblewrap": "off"}
-        return given
 
     @model_validator(mode="after")
     def what_is_off_is_not_demanded(self) -> "IsolationConfig":
@@ -54,18 +57,20 @@ class VerifierConfig(Section):
     address: Address = "127.0.0.1:0"
     """host:port of the service; port 0 takes a free one."""
     timeout_seconds: float = Field(10.0, gt=0)
-    """Longest wait of a rollout for one group's scores, each try."""
+    """Deadline of each try of a rollout worker to have one group scored."""
     retries: int = Field(3, ge=0)
-    """Further tries after an infrastructure error, before a completion is withheld."""
+    """Further tries after an infrastructure error; then a completion stays without a score."""
     workers: int | None = Field(None, ge=1, le=1024)
-    """Child processes for rewards that compute; null: one for each core that the verifier may use."""
+    """Child processes that compute rewards; null: one for each core that the verifier may use."""
+    device: Literal["auto", "cuda"] = "auto"
+    """Where the models of rewards compute whose own device is auto."""
     worker_memory_mib: int = Field(768, ge=128)
-    """Address space of such a child in MiB; an answer that needs more of it is an invalid one."""
+    """Address space of a child process in MiB; an answer that needs more is invalid."""
     queue: int = Field(1024, ge=1)
-    """Answers in work or waiting, beyond which a group is refused with a hint when to come again."""
+    """Most answers in work or waiting; further groups are refused with a retry-after hint."""
     cache_entries: int = Field(65_536, ge=0)
-    """Verdicts of costly rewards that are remembered, some 300 bytes each; 0 remembers none."""
+    """Verdicts of costly rewards that are cached, at some 300 bytes each; 0 caches none."""
     isolation: IsolationConfig = IsolationConfig()
-    """Of programs that a model wrote."""
+    """The isolation of programs that a model wrote."""
     http_address: Address | None = None
     """host:port of POST /v1/score over HTTP, HTTPS with rpc.tls; port 0 takes a free one, null has none."""

@@ -49,6 +49,13 @@ class Row:
     """The rollout's likeliest tokens, where the objective reads them."""
 
     @property
+    def size_3(self) -> torch.Tensor:
+        """Tokens, sampled tokens, and pairs of a token and one that it sees, float64; 0 in an empty row."""
+        count = torch.ones_like(self.tokens_R).sum()
+        sizes = [count, self.mask_T.sum(), (self.positions_R + 1).sum()]
+        return torch.stack([size.double() for size in sizes]) * self.mask_T.any()
+
+    @property
     def attention_RR(self) -> torch.Tensor | None:
         """Which token [R, first] may see which [R, second]: earlier ones of its prompt and of itself.
 

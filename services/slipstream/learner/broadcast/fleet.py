@@ -14,6 +14,9 @@ from slipstream.v1.learner_pb2_grpc import FleetServicer
 
 NO_VERSION = -1
 JOIN_SECONDS = 10.0
+SAME_NCCL = (
+    "two versions of NCCL do not form a group: build both images on one base, as docker/README.md says"
+)
 
 
 class MemberLost(RuntimeError):
@@ -80,9 +83,12 @@ class Member:
 class Fleet(FleetServicer):
     """The members. A worker that joins under a name that is taken replaces the old stream."""
 
-    def __init__(self, *, model_fingerprint: str, backend: str, metrics: Metrics, log: Log) -> None:
+    def __init__(
+        self, *, model_fingerprint: str, backend: str, nccl_version: str = "", metrics: Metrics, log: Log
+    ) -> None:
         self._fingerprint = model_fingerprint
         self._backend = backend
+        self._nccl_version = nccl_version
         self._metrics = metrics
         self._log = log
         self._members: dict[str, Member] = {}
@@ -139,15 +145,16 @@ class Fleet(FleetServicer):
         return pb.GetPolicyResponse(version=self.version, epoch=self.epoch, members=members)
 
     async def _refuse_strangers(self, join: pb.JoinFleet, context: Any) -> None:
-        for what, theirs, ours in (
-            ("model", join.model_fingerprint, self._fingerprint),
-            ("backend", join.backend, self._backend),
+        for what, theirs, ours, remedy in (
+            ("model", join.model_fingerprint, self._fingerprint, "give both the same model directory"),
+            ("backend", join.backend, self._backend, "give both the same kind of device"),
+            ("NCCL", join.nccl_version, self._nccl_version, SAME_NCCL),
         ):
             if theirs != ours:
                 await context.abort(
                     grpc.StatusCode.FAILED_PRECONDITION,
-                    f"worker {join.worker_id} has {what} {theirs}, the learner {ours}; give both the same "
-                    "model directory and the same kind of device",
+                    f"worker {join.worker_id} has {what} {theirs or '(none)'}, the learner "
+                    f"{ours or '(none)'}; {remedy}",
                 )
 
     def _enter(self, join: pb.JoinFleet) -> Member:

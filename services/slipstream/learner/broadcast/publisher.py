@@ -1,6 +1,6 @@
 """Publishing: one version to the members of the fleet, all or some, with a deadline on every wait.
 
-    Prepare ─▶ all Ready ─▶ Begin ─▶ form the group (new members: new epoch) ─▶ broadcast
+    Prepare ─▶ form the group (new members: new epoch) ─▶ all Ready ─▶ Begin ─▶ broadcast
             ─▶ Applied ─▶ Commit ─▶ Serving, each worker at its own pace
 
 When anything fails, the epoch ends, and whoever does not serve the version yet gets all of it again in a new
@@ -10,24 +10,30 @@ then. Publishing to nobody succeeds: whoever joins later gets the version at tha
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 
 from slipstream.config import WeightsConfig
 from slipstream.learner.broadcast.fleet import Fleet, Member, MemberLost, UpdateFailed
+from slipstream.rpc.errors import Stuck
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.v1 import learner_pb2 as pb
 from slipstream.weights.group import Rendezvous, RendezvousStore, TransferError, WeightGroup, form_group
+from slipstream.weights.last_deadline import CallStuck, Progress, watched
 from slipstream.weights.manifest import manifest_to_proto, plan
 from slipstream.weights.transfer import send
 
+T = TypeVar("T")
+
 MIB = 1024 * 1024
 TRIES = 3
+FORMING = 1.25  # timeouts until Ready: a member that waits in vain for another says so after one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,13 +80,19 @@ class Publisher:
             bucket_bytes=int(config.bucket_mib * MIB),
             model_fingerprint=model_fingerprint,
         )
+        self._bytes = sum(tensor.nbytes for tensor in self._manifest.tensors)
         self._manifest_message = manifest_to_proto(self._manifest)
         self._group: WeightGroup | None = None
         self._grouped: list[Member] = []
-        metrics.count("publish_failures_total", 0)  # so that a rate sees the first one
+        self._failing = False
+        for name in ("publish_failures_total", "publish_bytes_total"):
+            metrics.count(name, 0)  # so that a rate sees the first one
 
     async def publish(self, version: int) -> Published:
-        """Bring every member of the fleet to `version`; returns once those that live serve it."""
+        """Bring every member of the fleet to `version`; returns once those that live serve it.
+
+        Errors: Stuck when a collective outlasts its last deadline; only a new process helps.
+        """
         started = time.monotonic()
         self._fleet.version = version
         updated: set[Member] = set()
@@ -107,6 +119,7 @@ class Publisher:
 
     async def _attempt(self, version: int, members: Sequence[Member]) -> None:
         """One try. Every failure drops a member or counts against it, so tries come to an end."""
+        self._failing = False
         with self._metrics.timing("publish_seconds", phase="prepare"):
             members = await self._prepare(version, members)
         if not members:
@@ -119,7 +132,7 @@ class Publisher:
         ]
         try:
             with self._metrics.timing("publish_seconds", phase="transfer"):
-                await self._transfer(version, members, applying)
+                await self._transfer(version, applying)
         except TransferError as error:
             self._fail(version, members, str(error))
         except BaseException:
@@ -133,7 +146,10 @@ class Publisher:
             await self._commit(version, [m for m, ok in zip(members, applied, strict=True) if ok])
 
     async def _prepare(self, version: int, members: Sequence[Member]) -> list[Member]:
-        """Tell everybody what comes; returns those that are ready, if that is all of them."""
+        """Tell everybody what comes, and form a group with them; returns them, if all are ready.
+
+        Errors: Stuck.
+        """
         forming = self._grouped != list(members)
         if forming:
             self._leave_group()
@@ -145,11 +161,31 @@ class Publisher:
             nonce = self._store.gate.issue(connections=member.ranks) if forming else b""
             member.tell(prepare=self._prepare_message(version, rank, world_size, nonce))
             rank += member.ranks
-        answers = await self._ask(members, "ready", version)
-        if all(answers):
+        seconds = self._timeout * (FORMING if forming else 1)
+        asking = asyncio.create_task(self._ask(members, "ready", version, timeout_seconds=seconds))
+        try:
+            fault = await self._form(members) if forming else None
+            answers = await asking
+        except BaseException:
+            asking.cancel()
+            raise
+        if fault is None and all(answers):
             return list(members)
-        self._fail(version, members, "another member was not ready")
+        self._fail(version, members, fault or "another member was not ready")
         return []
+
+    async def _form(self, members: Sequence[Member]) -> str | None:
+        """The group of a new epoch; returns why it could not be formed. Errors: Stuck."""
+        rendezvous = self._rendezvous(members)
+        try:
+            self._group = await self._watched(
+                lambda progress: form_group(rendezvous, device=self._device, progress=progress),
+                f"the forming of the weight group of epoch {rendezvous.epoch}",
+            )
+        except TransferError as error:
+            return str(error)
+        self._grouped = list(members)
+        return None
 
     def _prepare_message(self, version: int, rank: int, world_size: int, nonce: bytes) -> pb.Prepare:
         return pb.Prepare(
@@ -164,17 +200,24 @@ class Publisher:
             rendezvous_nonce=nonce,
         )
 
-    async def _transfer(
-        self, version: int, members: Sequence[Member], applying: Sequence[asyncio.Task[Any]]
-    ) -> None:
-        """Form the group if the epoch is new, and broadcast. Errors: TransferError."""
+    async def _transfer(self, version: int, applying: Sequence[asyncio.Task[Any]]) -> None:
+        """Broadcast. Errors: TransferError, Stuck."""
         group = self._group
-        if group is None:
-            group = await asyncio.to_thread(form_group, self._rendezvous(members), device=self._device)
-        self._group, self._grouped = group, list(members)
-        if any(task.done() for task in applying):
-            raise TransferError("a member failed while the group was being formed")
-        await asyncio.to_thread(self._send, group, version)
+        if group is None or any(task.done() for task in applying):
+            raise TransferError("a member failed before the broadcast")
+        await self._watched(partial(self._send, group, version), f"the broadcast of version {version}")
+        self._metrics.count("publish_bytes_total", self._bytes)
+
+    async def _watched(self, call: Callable[[Progress], T], what: str) -> T:
+        """Errors: those of the call; Stuck when it outlasts its last deadline."""
+        try:
+            return await watched(call, timeout_seconds=self._timeout, what=what)
+        except CallStuck as error:
+            raise Stuck(
+                f"{error} (weights.timeout_seconds is {self._timeout:g}): a worker, or the network to it, is "
+                "stuck in the middle of a collective, and only the end of this process ends that. Started "
+                "again, the learner goes on from its last checkpoint"
+            ) from error
 
     async def _settle(self, members: Sequence[Member], applying: Sequence[asyncio.Task[Any]]) -> list[Any]:
         """The answers to a transfer that is over. Only now the clock runs: its own waits had theirs."""
@@ -196,22 +239,31 @@ class Publisher:
             nonce=self._store.gate.issue(connections=1),
         )
 
-    def _send(self, group: WeightGroup, version: int) -> None:
-        send(group, self._manifest, self._weights, version=version, device=self._device)
+    def _send(self, group: WeightGroup, version: int, progress: Progress) -> None:
+        send(
+            group,
+            self._manifest,
+            self._weights,
+            version=version,
+            device=self._device,
+            progress=progress,
+        )
 
     async def _commit(self, version: int, members: Sequence[Member]) -> None:
         for member in members:
             member.tell(commit=pb.Commit(version=version))
-        serving = await self._ask(members, "serving", version)
+        serving = await self._ask(members, "serving", version, timeout_seconds=self._timeout)
         for member, answer in zip(members, serving, strict=True):
             if answer is not None:
                 member.pause_seconds = answer.pause_seconds
                 self._fleet.confirm(member, version)
                 member.failures = 0
 
-    async def _ask(self, members: Sequence[Member], kind: str, version: int) -> list[Any]:
+    async def _ask(
+        self, members: Sequence[Member], kind: str, version: int, *, timeout_seconds: float
+    ) -> list[Any]:
         return await asyncio.gather(
-            *(self._answer(member, kind, version, timeout_seconds=self._timeout) for member in members)
+            *(self._answer(member, kind, version, timeout_seconds=timeout_seconds) for member in members)
         )
 
     async def _answer(self, member: Member, kind: str, version: int, *, timeout_seconds: float | None) -> Any:
@@ -223,7 +275,9 @@ class Publisher:
                     kind, epoch=epoch, version=version, timeout_seconds=timeout_seconds
                 )
         except UpdateFailed as error:
-            member.failures += 1
+            if not self._failing:  # the others fail because this one did
+                member.failures += 1
+            self._failing = True
             self._log.warning("update failed", worker=member.worker_id, reason=str(error))
             if member.failures >= TRIES:
                 self._fleet.drop(member, f"{TRIES} failed updates in a row")

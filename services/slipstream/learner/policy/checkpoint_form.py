@@ -1,11 +1,12 @@
 """Parameters as a checkpoint names and shapes them, which is not always how a model holds them in memory."""
 
-import re
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
 import torch
+
+from slipstream.hub.safetensors_header import layer_of
 
 
 class CheckpointError(ValueError):
@@ -22,7 +23,7 @@ def in_checkpoint_form(
 
 def layers_of(named: Iterator[tuple[str, torch.Tensor]]) -> Iterator[dict[str, torch.Tensor]]:
     """The parameters of each layer together, in the order of the model."""
-    for _, parameters in groupby(named, key=lambda pair: _layer_of(pair[0])):
+    for _, parameters in groupby(named, key=lambda pair: layer_of(pair[0])):
         yield dict(parameters)
 
 
@@ -34,9 +35,3 @@ def checkpoint_form(model: Any, tensors: Mapping[str, torch.Tensor]) -> dict[str
     from transformers.core_model_loading import revert_weight_conversion
 
     return dict(revert_weight_conversion(model, dict(tensors)))
-
-
-def _layer_of(name: str) -> str:
-    """What the names of all parameters of one layer begin with; empty for those of no layer."""
-    layer = re.match(r".*?\.\d+\.", name)
-    return layer[0] if layer else ""

@@ -1,17 +1,63 @@
 """A policy from a Hugging Face directory, on the device it is to compute on, and checked before it trains."""
 
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import register_fsdp_forward_method
 
 from slipstream.config.architecture import caps_attention, logits_of, why_unusable
+from slipstream.cuda import require_cuda
+from slipstream.learner.policy.first_rows import first_rows_only, vocabulary_modules
+from slipstream.learner.policy.heap import freed_at_once
 from slipstream.learner.policy.model import Policy, packed_by_mask
+from slipstream.learner.policy.parts import (
+    hand_over,
+    make_empty,
+    read_parts,
+    tensors_by_target,
+    why_not_in_parts,
+    with_stand_ins,
+)
+from slipstream.learner.policy.tying import check_tied, check_tied_parts
+from slipstream.learner.ranks.sharding import layers, shard
 
+ADAPTED_LAYER: Final = ".base_layer."
+"""Between the name of a layer with adapters and that of its own weight; peft's."""
 CHECK_TOKENS = 8
 CHECK_TOLERANCE = 1e-3
 CHECK_PRODUCT = 100.0
 """Largest product of the output head in the check of what a model makes of them; beyond any soft cap."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Origin:
+    """What a policy is loaded from, and in which form. The fields are the arguments of `load_policy`."""
+
+    weights: Path
+    source: Path
+    device: torch.device
+    dtype: torch.dtype
+    stored: torch.dtype
+    config: Any
+    """Of transformers."""
+
+    def policy(self, model: Any, *, dtype: torch.dtype | None = None) -> Policy:
+        """A policy with a model."""
+        return Policy(model, source=self.source, device=self.device, dtype=dtype or self.dtype)
+
+    def check_complete(self, model: Any, missing: Iterable[str]) -> None:
+        """Errors: ValueError for missing weights, which transformers would draw at random."""
+        if missing:
+            raise ValueError(
+                f"{self.weights}: has no {', '.join(sorted(missing)[:5])}, which "
+                f"{type(model).__name__} needs; name a causal language model with its output head"
+            )
 
 
 def load_policy(
@@ -21,32 +67,123 @@ def load_policy(
     device: torch.device,
     dtype: torch.dtype,
     stored: torch.dtype = torch.float32,
+    mesh: DeviceMesh | None = None,
+    around: Callable[[Policy], Policy] = lambda policy: policy,
 ) -> Policy:
     """Load weights from a directory; `source` is where tokenizer and other companions come from.
 
-    `stored` is the dtype that weights are kept in: float32 wherever they train. Errors: ValueError when
-    training would optimise another distribution than the sampled one: the logits are another function of the
-    hidden states than `architecture.logits_of` says, or packed sequences see each other; for a kind of model
-    that cannot be used; or for weights that are not there, such as a model's without its output head.
+    `stored` is the dtype that weights are kept in: float32 wherever they train. With a `mesh` the policy is
+    sharded over its ranks, each of which reads its own part; all of them must call. `around` makes the policy
+    that is wanted, such as one with adapters, of the plain one.
+
+    Errors: ValueError when training would optimise another distribution than the sampled one: the logits are
+    another function of the hidden states than `architecture.logits_of` says, or packed sequences see each
+    other; for a kind of model that cannot be used; or for weights that are not there, such as a model's
+    without its output head; or for weights that config.json ties and that differ.
     """
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(weights)
     refusal = why_unusable(config.to_dict())
     if refusal is not None:
         raise ValueError(f"{weights}: {refusal}")
+    origin = _Origin(weights=weights, source=source, device=device, dtype=dtype, stored=stored, config=config)
+    reason = None if mesh is None else why_not_in_parts(weights, _empty(origin))
+    if mesh is not None and reason is None:
+        return _load_parts(origin, mesh, around)
+    if reason is not None:
+        warnings.warn(f"{weights}: every rank loads the whole model, because {reason}", stacklevel=2)
+    policy = around(_load_whole(origin))
+    if mesh is not None:
+        shard(policy.packed, mesh, dtype=dtype)
+    return policy
+
+
+def _load_whole(origin: _Origin) -> Policy:
+    from transformers import AutoModelForCausalLM
+
     model, found = AutoModelForCausalLM.from_pretrained(
-        weights, dtype=stored, attn_implementation=_plain_attention(config), output_loading_info=True
+        origin.weights,
+        dtype=origin.stored,
+        attn_implementation=_plain_attention(origin.config),
+        output_loading_info=True,
     )
-    if found["missing_keys"]:  # transformers would draw them at random
-        raise ValueError(
-            f"{weights}: has no {', '.join(sorted(found['missing_keys'])[:5])}, which "
-            f"{type(model).__name__} needs; name a causal language model with its output head"
-        )
-    model.to(device).eval()  # gradients flow all the same, and dropout would make every ratio noise
+    origin.check_complete(model, found["missing_keys"])
+    check_tied(model, origin.weights)
+    model.to(origin.device).eval()  # gradients flow all the same, and dropout would make every ratio noise
     # in float32: bfloat16 is coarse enough for a token near a border to go to other experts
-    _check_logprobs(Policy(model.float(), source=source, device=device, dtype=torch.float32))
-    return Policy(model.to(stored), source=source, device=device, dtype=dtype)
+    with _computing_in_float32(model, origin.stored):
+        _check_logprobs(origin.policy(model, dtype=torch.float32))
+    return origin.policy(model)
+
+
+@contextmanager
+def _computing_in_float32(model: torch.nn.Module, stored: torch.dtype) -> Iterator[None]:
+    """Hold the parameters in float32, and those of each layer only while the layer computes: a model in
+    bfloat16 never takes the memory of a whole one in float32."""
+    blocks = layers(model)
+    of_blocks = {parameter for block in blocks for parameter in block.parameters()}
+    outside = [parameter for parameter in model.parameters() if parameter not in of_blocks]
+    hooks = [block.register_forward_pre_hook(lambda each, _: _widen(each)) for block in blocks]
+    hooks += [
+        block.register_forward_hook(lambda each, _inputs, _output: _hold(each.parameters(), stored))
+        for block in blocks
+    ]
+    _hold(outside, torch.float32)
+    try:
+        yield
+    finally:
+        _hold(outside, stored)
+        for hook in hooks:
+            hook.remove()
+
+
+def _widen(layer: torch.nn.Module) -> None:
+    _hold(layer.parameters(), torch.float32)
+
+
+def _hold(parameters: Iterable[torch.nn.Parameter], dtype: torch.dtype) -> None:
+    """Keep parameters in a dtype. Buffers stay: rounded frequencies would be other positions."""
+    for parameter in parameters:
+        parameter.data = parameter.data.to(dtype)
+
+
+def _load_parts(origin: _Origin, mesh: DeviceMesh, around: Callable[[Policy], Policy]) -> Policy:
+    """One model reads the weights and is checked in float32. It hands them over to another, whose layers are
+    gathered in the dtype of the forward pass: that dtype cannot be changed once a model is sharded."""
+    checked = origin.policy(_empty(origin), dtype=torch.float32)
+    check_tied_parts(
+        checked.model,
+        tensors_by_target(checked.model, origin.weights),
+        origin.weights,
+        mesh=mesh,
+        device=origin.device,
+        dtype=origin.stored,
+    )
+    vocabulary = vocabulary_modules(checked.model)
+    shard(checked.packed, mesh, dtype=torch.float32, outside=torch.float32, apart=vocabulary)
+    register_fsdp_forward_method(checked.packed, "own_logits")
+    with freed_at_once():
+        missing = read_parts(checked.model, origin.weights, device=origin.device, dtype=origin.stored)
+        origin.check_complete(checked.model, missing)
+        with first_rows_only(checked.model, _empty(origin), mesh):
+            _check_logprobs(checked)
+    model = _empty(origin)
+    policy = with_stand_ins(model, lambda: around(origin.policy(model)))
+    shard(policy.packed, mesh, dtype=origin.dtype)
+    hand_over(checked.model, model, renamed=lambda name: name.replace(ADAPTED_LAYER, "."))
+    return policy
+
+
+def _empty(origin: _Origin) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    return make_empty(
+        AutoModelForCausalLM,
+        origin.config,
+        dtype=origin.stored,
+        attention=_plain_attention(origin.config),
+    )
 
 
 def attention_of(
@@ -93,10 +230,9 @@ def pick_device(name: str, number: int = 0) -> torch.device:
 
     Errors: ValueError for cuda without a GPU, or without so many.
     """
-    available = torch.cuda.is_available()
-    if name == "cuda" and not available:
-        raise ValueError("learner.device is cuda, but torch finds no GPU; set learner.device to auto or cpu")
-    if not available or name == "cpu":
+    if name == "cuda":
+        require_cuda("learner.device")
+    if not torch.cuda.is_available() or name == "cpu":
         return torch.device("cpu")
     if number >= torch.cuda.device_count():
         raise ValueError(
@@ -110,7 +246,7 @@ def pick_device(name: str, number: int = 0) -> torch.device:
 def _check_logprobs(policy: Policy) -> None:
     """Compare our logprobs of two packed sequences with those of the model's own logits, one by one."""
     _check_transform(policy)
-    count = min(CHECK_TOKENS, policy.model.config.get_text_config().vocab_size)
+    count = min(CHECK_TOKENS, policy.model.get_output_embeddings().weight.shape[0])
     positions = torch.arange(count, device=policy.device)
     pair = (positions, positions.flip(0))
     packed, places = torch.cat(pair), torch.arange(2 * count, device=policy.device)
@@ -141,8 +277,8 @@ def _check_transform(policy: Policy) -> None:
     hook = head.register_forward_hook(lambda _module, _inputs, output: products_V.expand_as(output))
     try:
         with torch.no_grad():
-            tokens = torch.zeros(1, 1, dtype=torch.int64, device=policy.device)
-            logits_V = model(input_ids=tokens, use_cache=False).logits[0, 0]
+            tokens = torch.zeros(1, dtype=torch.int64, device=policy.device)
+            logits_V = policy.packed.own_logits(tokens)[0]
     finally:
         hook.remove()
     transform = logits_of(model.config.to_dict())
@@ -160,5 +296,5 @@ def _check_transform(policy: Policy) -> None:
 
 def _own_logprobs(policy: Policy, tokens: torch.Tensor) -> torch.Tensor:
     """What the model itself says of each token, predicted from that same token."""
-    logits: torch.Tensor = policy.model(input_ids=tokens[None], use_cache=False).logits[0].float()
+    logits = policy.packed.own_logits(tokens).float()
     return logits.log_softmax(dim=-1).gather(1, tokens[:, None]).squeeze(1)

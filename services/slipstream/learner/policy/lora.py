@@ -13,10 +13,11 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
+from torch.distributed.device_mesh import DeviceMesh
 
 from slipstream.config import LoraConfig, RunConfig
 from slipstream.learner.policy.checkpoint_form import CheckpointError, in_checkpoint_form
-from slipstream.learner.policy.loading import load_policy
+from slipstream.learner.policy.loading import ADAPTED_LAYER, load_policy
 from slipstream.learner.policy.logprobs import Selected
 from slipstream.learner.policy.model import Policy, full_disk_is_os_error, whole
 from slipstream.learner.policy.writing import write_weights
@@ -36,10 +37,12 @@ class LoraPolicy(Policy):
     def __init__(self, base: Policy, lora: LoraConfig) -> None:
         """Put adapters into the base's own model, which is the policy's from now on.
 
-        At first they change nothing. Errors: ValueError for target modules that the model does not have.
+        At first they change nothing. Errors: ValueError for target modules that the model does not have, and
+        for experts, whose adapters could not be published.
         """
         super().__init__(base.model, source=base.source, device=base.device, dtype=base.dtype)
         import peft
+        from peft.tuners.lora.layer import ParamWrapper
 
         _check_targets(self.model, lora.target_modules)
         self._merged = lora.serve == "merged"
@@ -52,7 +55,12 @@ class LoraPolicy(Policy):
             inference_mode=False,
         )
         peft.inject_adapter_in_model(self._config, self.model, adapter_name=ADAPTER)
-        for _, layer in self._layers():
+        for name, layer in self._layers():
+            if isinstance(layer, ParamWrapper):
+                raise ValueError(
+                    f"learner.lora.target_modules: adapters on experts ({name}) are not supported; name "
+                    "linear layers outside of them, such as [q_proj, k_proj, v_proj, o_proj]"
+                )
             layer.lora_A.float()
             layer.lora_B.float()
 
@@ -72,13 +80,13 @@ class LoraPolicy(Policy):
     @torch.no_grad()
     def merged(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Every weight by its name in the base's checkpoint: W + (alpha / rank) B A, in float32."""
-        adapted = {f"{name}.base_layer.weight": layer for name, layer in self._layers()}
+        adapted = {f"{name}{ADAPTED_LAYER}weight": layer for name, layer in self._layers()}
         for name, tensor in self.model.named_parameters():
             if ".lora_A." in name or ".lora_B." in name:
                 continue
             layer = adapted.get(name)
             whole = tensor.float() if layer is None else tensor.float() + layer.get_delta_weight(ADAPTER)
-            yield name.replace(".base_layer.", "."), whole
+            yield name.replace(ADAPTED_LAYER, "."), whole
 
     def save(self, directory: Path, *, dtype: torch.dtype | None = None) -> None:
         """Write the merged model as a Hugging Face directory. Errors: OSError."""
@@ -146,16 +154,22 @@ class _Base(Policy):
             return super().selected(*arguments, **options)
 
 
-def load_trained(config: RunConfig, *, device: torch.device) -> Policy:
+def load_trained(config: RunConfig, *, device: torch.device, mesh: DeviceMesh | None = None) -> Policy:
     """The policy that the run trains, as it is at the start, with adapters if it has them.
 
-    Errors: those of load_policy; ValueError for target modules that the model does not have.
+    `mesh`: over which it is sharded, if that is over several ranks. Errors: those of load_policy; ValueError
+    for target modules that the model does not have.
     """
     source, lora = config.model.directory(), config.learner.lora
     dtype: torch.dtype = getattr(torch, config.model.dtype)
     stored = torch.float32 if lora is None else dtype
-    policy = load_policy(source, source=source, device=device, dtype=dtype, stored=stored)
-    policy = policy if lora is None else LoraPolicy(policy, lora)
+
+    def adapted(base: Policy) -> Policy:
+        return base if lora is None else LoraPolicy(base, lora)
+
+    policy = load_policy(
+        source, source=source, device=device, dtype=dtype, stored=stored, mesh=mesh, around=adapted
+    )
     policy.saved_dtype = getattr(torch, config.learner.checkpoint.model_dtype or config.model.dtype)
     return policy
 

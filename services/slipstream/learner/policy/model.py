@@ -83,6 +83,11 @@ class PackedForward(torch.nn.Module):
         hidden = None if hidden_at_N is None else hidden_RH[hidden_at_N]
         return found.logprobs_T, found.entropy_T, others, constants, hidden
 
+    def own_logits(self, tokens_T: torch.Tensor) -> torch.Tensor:
+        """Logits [T, V] as the model itself makes them, of one sequence."""
+        logits_TV: torch.Tensor = self.model(input_ids=tokens_T[None], use_cache=False).logits[0]
+        return logits_TV
+
 
 class Policy:
     """Float32 weights; the forward pass runs in `dtype`. A row is one flat sequence of packed tokens."""

@@ -1,8 +1,10 @@
 """The reference policy of KL terms: a frozen model, or a running average of the policy."""
 
 import torch
+from torch.distributed.device_mesh import DeviceMesh
 
 from slipstream.config import RunConfig
+from slipstream.config.learner_memory import has_reference
 from slipstream.learner.policy.loading import load_policy
 from slipstream.learner.policy.lora import LoraPolicy
 from slipstream.learner.policy.model import Policy
@@ -30,27 +32,34 @@ class Reference:
 
 
 def load_reference(
-    config: RunConfig, *, device: torch.device, dtype: torch.dtype, policy: Policy | None = None
+    config: RunConfig,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    policy: Policy | None = None,
+    mesh: DeviceMesh | None = None,
 ) -> Reference | None:
     """The reference that the run's algorithm needs, or None.
 
     It starts as the model of the run, or of algorithm.reference.path. Where only adapters of `policy` train,
-    the model of the run is `policy` without them, and no second copy is loaded. Errors: those of load_policy.
+    the model of the run is `policy` without them, and no second copy is loaded. `mesh`: as in load_policy.
+    Errors: those of load_policy.
     """
-    loss = config.algorithm.resolved_loss(
-        max_staleness=config.staleness.max_staleness, max_new_tokens=config.rollout.max_new_tokens
-    )
-    if loss.kl is None and not loss.needs_ref_logprobs:
-        return None
     settings = config.algorithm.reference
+    if not has_reference(config):
+        return None
     source = settings.path or config.model.directory()
     averaged = settings.kind == "ema"
     if isinstance(policy, LoraPolicy) and settings.path is None and not averaged:
         return Reference(policy.without_adapters(), decay=None)
-    own = load_policy(source, source=source, device=device, dtype=dtype)
+
+    def frozen(own: Policy) -> Policy:
+        own.model.requires_grad_(False)
+        return own
+
+    own = load_policy(source, source=source, device=device, dtype=dtype, mesh=mesh, around=frozen)
     if policy is not None:
         _check_fits(own, policy, config)
-    own.model.requires_grad_(False)
     return Reference(own, decay=settings.decay if averaged else None)
 
 

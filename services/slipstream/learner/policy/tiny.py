@@ -1,6 +1,5 @@
 """A model of about a million parameters over single characters, made on the spot."""
 
-import string
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,14 @@ from transformers import (
 )
 
 from slipstream.config import TinyModel
+from slipstream.config.sections.model import TINY_SPECIAL, TINY_TOKENS
 
-PAD, EOS, UNKNOWN = "<pad>", "<eos>", "<unk>"
-CHARACTERS = string.digits + string.ascii_letters + string.punctuation + " \n"
+PAD, EOS, UNKNOWN = TINY_SPECIAL
 
 
 def make_tokenizer(*, max_tokens: int) -> PreTrainedTokenizerFast:
     """One token a printable ASCII character; anything else is <unk>."""
-    vocabulary = {token: index for index, token in enumerate([PAD, EOS, UNKNOWN, *CHARACTERS])}
+    vocabulary = {token: index for index, token in enumerate(TINY_TOKENS)}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     tokenizer.decoder = decoders.Fuse()

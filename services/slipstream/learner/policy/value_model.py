@@ -3,14 +3,23 @@
 Shape suffixes: N positions of a row, R tokens of a row, H hidden size.
 """
 
+import warnings
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import register_fsdp_forward_method
 
 from slipstream.config import CriticConfig, RunConfig
+from slipstream.learner.policy.first_rows import first_rows_only, vocabulary_modules
+from slipstream.learner.policy.heap import freed_at_once
 from slipstream.learner.policy.model import Policy, attends_fully, hidden_states
+from slipstream.learner.policy.parts import hand_over, make_empty, read_parts, why_not_in_parts
+from slipstream.learner.ranks.sharding import shard
 
+ATTENTION: Final = "sdpa"
 CHECK_TOKENS = 8
 CHECK_TOLERANCE = 1e-3
 
@@ -48,28 +57,90 @@ class ValueModel(torch.nn.Module):
             )
         return value_N1.squeeze(1)
 
+    def hidden_states(self, tokens_R: torch.Tensor, positions_R: torch.Tensor) -> torch.Tensor:
+        """Last hidden states [R, H] of the backbone."""
+        return hidden_states(self.backbone, tokens_R, positions_R, None)
 
-def load_value_model(settings: CriticConfig, config: RunConfig, policy: Policy) -> ValueModel:
+
+def load_value_model(
+    settings: CriticConfig, config: RunConfig, policy: Policy, mesh: DeviceMesh | None = None
+) -> ValueModel:
     """The value model as it is before the first step, on the policy's device.
 
-    Errors: ValueError for a backbone that has another vocabulary than the policy, or on which packed
-    sequences see each other; OSError for a directory that transformers cannot read.
+    `mesh`: over which it is sharded, if that is over several ranks; each reads its own part of a backbone.
+    Errors: ValueError for a backbone that has another vocabulary than the policy, that its directory has not
+    all weights of, or on which packed sequences see each other; OSError for a directory that transformers
+    cannot read.
     """
     if settings.kind == "head":
-        return ValueModel(width=_width(policy.model)).to(policy.device)
-    from transformers import AutoModel
+        head = ValueModel(width=_width(policy.model)).to(policy.device)
+        if mesh is not None:
+            shard(head, mesh, dtype=policy.dtype)
+        return head
+    from transformers import AutoConfig
 
     path = settings.path or config.model.directory()
-    backbone = AutoModel.from_pretrained(path, dtype=torch.float32, attn_implementation="sdpa")
-    backbone.to(policy.device).eval()  # gradients flow all the same, and dropout would be noise
-    _check_vocabulary(backbone, path, policy)
-    if config.learner.share_prompts and not attends_fully(backbone.config):
+    described = AutoConfig.from_pretrained(path)
+    _check_vocabulary(described, path, policy)
+    if config.learner.share_prompts and not attends_fully(described):
         raise ValueError(
             f"learner.critic.path: {path} has not full attention in every layer, which learner.share_prompts "
             "needs; set that to false"
         )
-    _check_packing(backbone, path, policy.device)
-    return ValueModel(width=_width(backbone), backbone=backbone).to(policy.device)
+    if mesh is None:
+        return _load_whole(path, policy)
+    reason = why_not_in_parts(path, _empty_backbone(described))
+    if reason is None:
+        return _load_parts(path, described, policy, mesh)
+    warnings.warn(f"{path}: every rank loads the whole critic, because {reason}", stacklevel=2)
+    module = _load_whole(path, policy)
+    shard(module, mesh, dtype=policy.dtype)
+    return module
+
+
+def _load_whole(path: Path, policy: Policy) -> ValueModel:
+    from transformers import AutoModel
+
+    backbone, found = AutoModel.from_pretrained(
+        path, dtype=torch.float32, attn_implementation=ATTENTION, output_loading_info=True
+    )
+    _check_complete(path, found["missing_keys"])
+    backbone.eval()  # gradients flow all the same, and dropout would be noise
+    module = _around(backbone).to(policy.device)
+    _check_packing(module, path, policy.device)
+    return module
+
+
+def _load_parts(path: Path, described: Any, policy: Policy, mesh: DeviceMesh) -> ValueModel:
+    """As a policy is loaded: one module is checked in float32, and hands its weights over to another."""
+    checked = _around(_empty_backbone(described))
+    with torch.device("meta"):
+        module = _around(_empty_backbone(described))
+    vocabulary = vocabulary_modules(checked.backbone)
+    shard(checked, mesh, dtype=torch.float32, outside=torch.float32, apart=vocabulary)
+    register_fsdp_forward_method(checked, "hidden_states")
+    with freed_at_once():
+        _check_complete(path, read_parts(checked.backbone, path, device=policy.device, dtype=torch.float32))
+        with first_rows_only(checked.backbone, _empty_backbone(described), mesh):
+            _check_packing(checked, path, policy.device)
+    shard(module, mesh, dtype=policy.dtype)
+    hand_over(checked, module, renamed=lambda name: name)
+    return module
+
+
+def _around(backbone: Any) -> ValueModel:
+    return ValueModel(width=_width(backbone), backbone=backbone)
+
+
+def _empty_backbone(described: Any) -> Any:
+    from transformers import AutoModel
+
+    return make_empty(AutoModel, described, dtype=torch.float32, attention=ATTENTION)
+
+
+def _check_complete(path: Path, missing: Iterable[str]) -> None:
+    if missing:
+        raise ValueError(f"learner.critic.path: {path} has no {', '.join(sorted(missing)[:5])}")
 
 
 def _width(model: Any) -> int:
@@ -77,12 +148,12 @@ def _width(model: Any) -> int:
     return int(model.config.get_text_config().hidden_size)
 
 
-def _vocabulary(model: Any) -> int:
-    return int(model.config.get_text_config().vocab_size)
+def _vocabulary(described: Any) -> int:
+    return int(described.get_text_config().vocab_size)
 
 
-def _check_vocabulary(backbone: Any, path: Path, policy: Policy) -> None:
-    own, wanted = _vocabulary(backbone), _vocabulary(policy.model)
+def _check_vocabulary(described: Any, path: Path, policy: Policy) -> None:
+    own, wanted = _vocabulary(described), _vocabulary(policy.model.config)
     if own != wanted:
         raise ValueError(
             f"learner.critic.path: {path} has a vocabulary of {own} tokens, and the policy one of {wanted}; "
@@ -90,17 +161,14 @@ def _check_vocabulary(backbone: Any, path: Path, policy: Policy) -> None:
         )
 
 
-def _check_packing(backbone: Any, path: Path, device: torch.device) -> None:
+def _check_packing(module: ValueModel, path: Path, device: torch.device) -> None:
     """Compare the hidden states of a sequence that is packed behind another one with those of it alone."""
-    own = torch.arange(min(CHECK_TOKENS, _vocabulary(backbone)), device=device)
+    own = torch.arange(
+        min(CHECK_TOKENS, module.backbone.get_input_embeddings().weight.shape[0]), device=device
+    )
     with torch.no_grad():
         alone_RH, packed_RH = (
-            hidden_states(
-                backbone,
-                tokens,
-                own.repeat(tokens.shape[0] // own.shape[0]),
-                None,
-            )
+            module.hidden_states(tokens, own.repeat(tokens.shape[0] // own.shape[0]))
             for tokens in (own, torch.cat([own.flip(0), own]))
         )
     difference = float((packed_RH[own.shape[0] :] - alone_RH).abs().max())

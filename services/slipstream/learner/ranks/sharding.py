@@ -4,6 +4,7 @@ See PyTorch FSDP, arXiv:2304.11277; FSDP2's `fully_shard`. A layer's parameters 
 and its backward pass, and let go in between.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -11,18 +12,29 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 
-def shard(root: torch.nn.Module, mesh: DeviceMesh, *, dtype: torch.dtype) -> None:
+def shard(
+    root: torch.nn.Module,
+    mesh: DeviceMesh,
+    *,
+    dtype: torch.dtype,
+    outside: torch.dtype | None = None,
+    apart: Sequence[torch.nn.Module] = (),
+) -> None:
     """Shard a module's parameters over a mesh, in place; its loss is a sum over ranks, not a mean.
 
     Layers are gathered in `dtype`, that of the forward pass; what is outside of them, such as a head that
-    works in float32, in float32. Gradients are reduced in float32. Only calls of `root` itself may compute.
+    works in float32, in the dtype `outside`, or as it is stored. Gradients are reduced in float32. Only calls
+    of `root` itself may compute. `apart`: modules outside of layers that are not gathered for a call of
+    `root`, which must not compute with them.
     """
-    narrow = None if dtype is torch.float32 else dtype
+    narrow = None if dtype is torch.float32 and outside is None else dtype
     of_layers = MixedPrecisionPolicy(param_dtype=narrow, reduce_dtype=torch.float32)
     for layer in layers(root):
         fully_shard(layer, mesh=mesh, mp_policy=of_layers)
+    if apart:
+        fully_shard(list(apart), mesh=mesh)
     # By default the root would stay gathered after a pass without gradient, and miss a change of its shards.
-    wide = MixedPrecisionPolicy(reduce_dtype=torch.float32)
+    wide = MixedPrecisionPolicy(param_dtype=outside, reduce_dtype=torch.float32)
     fully_shard(root, mesh=mesh, mp_policy=wide, reshard_after_forward=True)
     for module in root.modules():
         if isinstance(module, FSDPModule):

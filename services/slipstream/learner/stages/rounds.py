@@ -24,6 +24,7 @@ import torch
 from slipstream.config import RunConfig
 from slipstream.learner.checkpoints.checkpoint import write_whole
 from slipstream.learner.clients import ReplayClient
+from slipstream.learner.patience import Patience
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.report import Report
 from slipstream.learner.stages.supervised import Interrupted, Progress
@@ -98,6 +99,7 @@ class Rounds:
         self._report = report
         self._weights = weights
         self._log = log
+        self._patience = Patience(config)
         self._next_line = 0.0
         self._started = time.monotonic()
         self._waited = 0.0
@@ -157,7 +159,7 @@ class Rounds:
         return groups
 
     async def _next(self, count: int, stop: asyncio.Event) -> list[Group]:
-        patience = self._config.learner.sample_timeout_seconds
+        patience = self._patience.seconds
         deadline = time.monotonic() + patience
         hunger = Hunger(self._replay, self._log)
         watching = asyncio.create_task(hunger.watch())
@@ -166,12 +168,12 @@ class Rounds:
                 if stop.is_set():
                     raise Interrupted
                 if groups := await self._replay.sample(self.version, groups=count):
+                    self._patience.came()
                     return groups
         finally:
             watching.cancel()
         raise Starved(
-            f"no {count} groups within {patience:g} s (learner.sample_timeout_seconds): "
-            f"{await hunger.explain()}"
+            f"no {count} groups within {patience:g} s ({self._patience.keys}): {await hunger.explain()}"
         )
 
     async def _learn(self, groups: Sequence[Group], stop: asyncio.Event) -> Learned:

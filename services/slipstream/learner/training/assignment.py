@@ -62,10 +62,7 @@ class Assignment:
         self._dealer = dealer
         self._forward = forward
         self._ranks = ranks
-        taught = loss.distillation
-        self._by_teacher_alone = (
-            taught is not None and not taught.reward_weight and not isinstance(advantage, Gae)
-        )
+        self._by_teacher_alone = loss.by_teacher_alone and not isinstance(advantage, Gae)
         self._by_step = config.algorithm.supervision == "process"
         self._max_tokens = config.learner.max_tokens_per_row
         self._weights: dict[str, float] = {reward.name: reward.weight for reward in config.rewards}

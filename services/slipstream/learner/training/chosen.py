@@ -11,11 +11,14 @@ import torch
 
 from slipstream.algorithms.covariance import draws, token_covariances
 from slipstream.algorithms.segments import positions_in_segment
-from slipstream.algorithms.spec import ClipCov, LossSpec
+from slipstream.algorithms.spec import ClipCov, KlCov, LossSpec
 from slipstream.learner.batches.rows import Row
 from slipstream.learner.ranks.ranks import Ranks
 from slipstream.learner.training.assignment import Minibatch
-from slipstream.learner.training.passes import least_of_largest, of_tokens
+from slipstream.learner.training.passes import of_tokens
+
+ROUNDING = 1e-9
+"""Covariances of a minibatch whose advantages are all equal differ by less, in nats times advantage."""
 
 
 def choose(loss: LossSpec, minibatch: Minibatch, ranks: Ranks, *, seed: int) -> Minibatch:
@@ -28,9 +31,8 @@ def choose(loss: LossSpec, minibatch: Minibatch, ranks: Ranks, *, seed: int) -> 
     rows, known = minibatch.rows, list(minibatch.known)
     found = _covariances(minibatch, ranks)
     if loss.kl_cov is not None:
-        parts = [cov_T[row.mask_T.bool()] for cov_T, row in zip(found, rows, strict=True)]
-        bound = least_of_largest(parts, share=loss.kl_cov.share, ranks=ranks)
-        known = [replace(k, held_T=cov_T >= bound) for k, cov_T in zip(known, found, strict=True)]
+        held = _held(loss.kl_cov, rows, found, ranks, seed)
+        known = [replace(k, held_T=held_T) for k, held_T in zip(known, held, strict=True)]
     if loss.clip_cov is not None:
         kept = _kept(loss.clip_cov, rows, found, ranks, seed)
         known = [
@@ -54,14 +56,43 @@ def _covariances(minibatch: Minibatch, ranks: Ranks) -> list[torch.Tensor]:
     return [token_covariances(one, other, means) for one, other in zip(logprobs, advantages, strict=True)]
 
 
+def _held(
+    spec: KlCov, rows: Sequence[Row], found: Sequence[torch.Tensor], ranks: Ranks, seed: int
+) -> list[torch.Tensor]:
+    """Bool [T] of each row: the given share of the minibatch's tokens, those of the largest covariance.
+
+    Lots decide among equal ones. None is held where all are equal, as where all advantages are.
+    """
+    masks, numbers = [row.mask_T.bool() for row in rows], _numbers(rows, seed)
+    cov_N, number_N = (
+        ranks.gather(torch.cat([value_T[mask_T] for value_T, mask_T in zip(values, masks, strict=True)]))
+        for values in (found, numbers)
+    )
+    if not cov_N.numel() or float(cov_N.max() - cov_N.min()) <= ROUNDING:
+        return [torch.zeros_like(mask_T) for mask_T in masks]
+    count = max(1, round(spec.share * cov_N.numel()))
+    by_lot_N = number_N.argsort()
+    last = by_lot_N[cov_N[by_lot_N].argsort(descending=True, stable=True)[count - 1]]
+    bound, lot = float(cov_N[last]), float(number_N[last])
+    return [
+        mask_T & ((cov_T > bound) | ((cov_T == bound) & (number_T <= lot)))
+        for mask_T, cov_T, number_T in zip(masks, found, numbers, strict=True)
+    ]
+
+
+def _numbers(rows: Sequence[Row], seed: int) -> list[torch.Tensor]:
+    """The lot of each token [T] of each row."""
+    return [
+        draws(row.places_B[row.sequence_ids_T], positions_in_segment(row.sequence_ids_T), seed=seed)
+        for row in rows
+    ]
+
+
 def _kept(
     spec: ClipCov, rows: Sequence[Row], found: Sequence[torch.Tensor], ranks: Ranks, seed: int
 ) -> list[torch.Tensor]:
     """Bool [T] of each row: all tokens but the drawn ones of those with a covariance between the bounds."""
-    numbers = [
-        draws(row.places_B[row.sequence_ids_T], positions_in_segment(row.sequence_ids_T), seed=seed)
-        for row in rows
-    ]
+    numbers = _numbers(rows, seed)
     inside = [
         (cov_T > spec.low) & (cov_T < spec.high) & row.mask_T.bool()
         for cov_T, row in zip(found, rows, strict=True)

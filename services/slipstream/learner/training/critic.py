@@ -16,7 +16,7 @@ from slipstream.config import CriticConfig, LearnerConfig, RunConfig
 from slipstream.learner.batches.rows import Row
 from slipstream.learner.policy.model import Policy, autocast, whole
 from slipstream.learner.policy.value_model import ValueModel, load_value_model
-from slipstream.learner.ranks.sharding import checkpoint_activations, shard
+from slipstream.learner.ranks.sharding import checkpoint_activations
 from slipstream.learner.training.schedule import learning_rate
 
 
@@ -136,11 +136,9 @@ def load_critic(config: RunConfig, policy: Policy, mesh: DeviceMesh | None = Non
     settings = config.learner.critic
     if settings is None:
         return None
-    module = load_value_model(settings, config, policy)
+    module = load_value_model(settings, config, policy, mesh)
     if config.learner.activation_checkpointing and module.backbone is not None:
         checkpoint_activations(module.backbone)
-    if mesh is not None:
-        shard(module, mesh, dtype=policy.dtype)
     return Critic(module, settings=settings, learner=config.learner, dtype=policy.dtype)
 
 

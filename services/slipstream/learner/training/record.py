@@ -15,6 +15,7 @@ from slipstream.algorithms import (
 )
 from slipstream.algorithms.metrics import REDUCED_BY_MAX
 from slipstream.learner.ranks.ranks import Ranks
+from slipstream.learner.training.model_flops import ModelFlops
 from slipstream.telemetry.metrics import RATIOS
 
 
@@ -40,6 +41,8 @@ class StepResult:
     staleness_histogram: Mapping[str, int]
     staleness_counts: Mapping[float, int]
     ratio_counts: Mapping[float, int]
+    model_flops: float = 0.0
+    """See slipstream.learner.training.model_flops; of all ranks."""
     too_long: int = 0
     """Sequences left out because they do not fit into a row."""
     collapsing: bool = False
@@ -59,6 +62,9 @@ class Record:
     too_long: int = 0
     tally: Tally
     """Of the losses of all rows; `policy_loss` adds to it."""
+    flops: ModelFlops
+    """Of the policy."""
+    _size_3: torch.Tensor | float = 0.0
     _values: list[Mapping[str, torch.Tensor]] = field(default_factory=list)
     _ages: list[torch.Tensor] = field(default_factory=list)
     _ratios: list[torch.Tensor] = field(default_factory=list)
@@ -70,15 +76,17 @@ class Record:
         staleness_T: torch.Tensor,
         ratios_T: torch.Tensor,
         trained_T: torch.Tensor,
+        size_3: torch.Tensor,
         values: Mapping[str, torch.Tensor],
     ) -> None:
-        """One row: age and ratio of its tokens, which of them trained, and the critic's sums.
+        """One row: age and ratio of its tokens, which of them trained, its size, and the critic's sums.
 
         All stay on the device until the step is over, so that the host does not wait for every row.
         """
         self._ages.append(staleness_T)
         self._ratios.append(ratios_T)
         self._trained.append(trained_T)
+        self._size_3 = self._size_3 + size_3
         self._values = [merge([*self._values, values])]
 
     def result(self, ranks: Ranks) -> StepResult:
@@ -107,8 +115,15 @@ class Record:
             ratio_counts=_ratio_counts(self._of_trained(self._ratios, dtype=torch.float32), ranks)
             if self._ratios
             else {},
+            model_flops=self.flops.of(*self._size(ranks)),
             too_long=self.too_long,
         )
+
+    def _size(self, ranks: Ranks) -> tuple[float, float, float]:
+        """Tokens, sampled tokens and pairs of tokens in the rows of all ranks."""
+        own_3 = self._size_3.cpu() if isinstance(self._size_3, torch.Tensor) else torch.zeros(3).double()
+        tokens, positions, pairs = ranks.sum(own_3).tolist()
+        return tokens, positions, pairs
 
     def _of_trained(self, rows: Sequence[torch.Tensor], *, dtype: torch.dtype) -> torch.Tensor:
         """The numbers of all tokens that trained, on the host; of the dtype where there are no rows."""

@@ -42,6 +42,7 @@ from slipstream.learner.training.assignment import Assignment, Minibatch
 from slipstream.learner.training.chosen import choose
 from slipstream.learner.training.critic import Critic
 from slipstream.learner.training.forward import Forward
+from slipstream.learner.training.model_flops import model_flops
 from slipstream.learner.training.passes import drift_bound, look_ahead
 from slipstream.learner.training.record import Record, StepResult
 from slipstream.learner.training.rewards import diversity_of
@@ -98,7 +99,7 @@ class TrainingStep:
         advantage = config.algorithm.resolved_advantage()
         if isinstance(advantage, Gae) != (critic is not None):
             raise ValueError("the advantage gae, and no other, trains with a critic: pass load_critic(...)")
-        self._energies = isinstance(advantage, OptimalToken)
+        self._energies = isinstance(advantage, OptimalToken) and not self._loss.by_teacher_alone
         self.forward = Forward(
             config,
             entropy=self._loss.entropy is not None,
@@ -116,6 +117,7 @@ class TrainingStep:
             ranks=self._ranks,
         )
         self._weights: dict[str, float] = {reward.name: reward.weight for reward in config.rewards}
+        self._flops = model_flops(policy)
         self.memory = Memory.fresh(self._loss.entropy, self._shaping.collapse_alarm)
 
     def train(
@@ -152,7 +154,10 @@ class TrainingStep:
         minibatches, baselines = self.assignment.of_batch(minibatches, groups, self.memory.baselines)
         minibatches = [choose(self._loss, part, self._ranks, seed=version) for part in minibatches]
         record = Record(
-            rate=self._set_learning_rate(version + 1), tally=Tally(self.policy.device), too_long=too_long
+            rate=self._set_learning_rate(version + 1),
+            tally=Tally(self.policy.device),
+            flops=self._flops,
+            too_long=too_long,
         )
         for minibatch in minibatches * self._config.learner.epochs:
             may_stop = stopped if not record.updates else lambda: False
@@ -252,7 +257,13 @@ class TrainingStep:
             loss.backward()
             totals += torch.stack([number.detach().double() for number in (out.loss, value, trained_T.sum())])
             ratios_T = (now.logprobs_T.detach() - row.rollout_logprobs_T).clamp(-20, 20).exp()
-            record.add(staleness_T=staleness_T, ratios_T=ratios_T, trained_T=trained_T, values=sums)
+            record.add(
+                staleness_T=staleness_T,
+                ratios_T=ratios_T,
+                trained_T=trained_T,
+                size_3=row.size_3,
+                values=sums,
+            )
         loss, value_loss, trained = self._ranks.sum(totals.cpu()).tolist()
         return loss, value_loss, trained > 0
 

@@ -6,6 +6,7 @@ import ssl
 from typing import Any
 
 from slipstream.config import TlsConfig
+from slipstream.config.addresses import split_address
 from slipstream.rpc.security.reasons import OTHER, OURS, reason_of
 
 TRY_SECONDS = 3.0
@@ -38,12 +39,12 @@ def why_refused(address: str, config: TlsConfig) -> str | None:
 
     Blocks for some seconds at most. None too when nothing listens there, which gRPC says well itself.
     """
-    host, _, port = address.rpartition(":")
     try:
+        host, port = split_address(address)
         context = client_context(config, check_name=True)
         with (
-            socket.create_connection((host.strip("[]"), int(port)), timeout=TRY_SECONDS) as plain,
-            context.wrap_socket(plain, server_hostname=host.strip("[]")) as secure,
+            socket.create_connection((host, port), timeout=TRY_SECONDS) as plain,
+            context.wrap_socket(plain, server_hostname=host) as secure,
         ):
             secure.settimeout(ANSWER_SECONDS)
             if secure.recv(1) == b"":  # no HTTP/2 settings: gRPC's way to refuse what TLS 1.3 sent last

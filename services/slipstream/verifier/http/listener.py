@@ -9,10 +9,11 @@ from contextlib import contextmanager
 import uvicorn
 
 from slipstream.config import RpcConfig, TlsConfig
-from slipstream.config.addresses import is_loopback
+from slipstream.config.addresses import is_loopback, split_address
 from slipstream.rpc.security.certificates import Certificates
 from slipstream.rpc.security.loopback import refuse_plaintext
 from slipstream.telemetry.background import log_failure
+from slipstream.telemetry.listening import listen
 from slipstream.telemetry.logs import Log
 from slipstream.verifier.http.access import App, Guard
 from slipstream.verifier.http.protocol import protocol
@@ -103,10 +104,8 @@ class _Server(uvicorn.Server):
 
 
 def _listen(address: str) -> socket.socket:
-    host, _, port = address.rpartition(":")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host.strip("[]"), int(port)), family=family, backlog=MAX_CONNECTIONS)
+        return listen(*split_address(address), backlog=MAX_CONNECTIONS)
     except OSError as error:
         raise OSError(
             f"cannot listen on {address}: is the port in use? Set another verifier.http_address ({error})"

@@ -48,7 +48,7 @@ class ChatEndpoint:
     def __init__(self, config: JudgeConfig) -> None:
         """Errors: NotHere for lack of httpx, or of a file that is named; ValueError for an empty key."""
         if find_spec("httpx") is None:
-            raise NotHere("needs httpx: pip install 'slipstream[verifier]'")
+            raise NotHere("needs httpx: pip install '.[verifier]' in a clone of Slipstream")
         self._config = config
         self._trust = _trust(config)
         self._places = asyncio.Semaphore(config.concurrency)

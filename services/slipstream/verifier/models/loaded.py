@@ -8,6 +8,7 @@ import transformers
 from torch import Tensor
 
 from slipstream.config.rewards.models import ScoringModel
+from slipstream.cuda import require_cuda
 from slipstream.verifier.models.text import form_of
 
 
@@ -62,6 +63,8 @@ class Loaded:
 
 
 def _device(name: str) -> torch.device:
+    if name.startswith("cuda"):
+        require_cuda("verifier.device")
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device(name)

@@ -12,7 +12,7 @@ from slipstream.verifier.workers.judge import InWorkers
 def json_schema(config: JsonSchemaConfig, surroundings: Surroundings) -> Reward:
     """The reward of a schema. Errors: ValueError for no schema, NotHere when jsonschema is not installed."""
     if find_spec("jsonschema") is None:
-        raise NotHere("needs jsonschema: pip install 'slipstream[verifier]'")
+        raise NotHere("needs jsonschema: pip install '.[verifier]' in a clone of Slipstream")
     if config.json_schema is not None:
         check_schema(config.json_schema)
     field = config.schema_field

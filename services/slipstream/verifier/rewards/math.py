@@ -22,7 +22,7 @@ CLOCK = 2.0
 def math(config: MathConfig, surroundings: Surroundings) -> Reward:
     """The reward by SymPy. Errors: NotHere when it is not installed."""
     if find_spec("sympy") is None:
-        raise NotHere("needs sympy: pip install 'slipstream[verifier]'")
+        raise NotHere("needs sympy: pip install '.[verifier]' in a clone of Slipstream")
     workers = InWorkers(
         FUNCTION,
         name=config.name,

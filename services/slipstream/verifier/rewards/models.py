@@ -31,14 +31,15 @@ class Modelled:
         missing = [name for name in NEEDED if find_spec(name) is None]
         if missing:
             raise NotHere(
-                f"needs {' and '.join(missing)}: pip install 'slipstream[reward-model]', or in a pod the "
-                "image of docker/verifier.Dockerfile (verifier.image of the chart)"
+                f"needs {' and '.join(missing)}: pip install '.[reward-model]' in a clone of Slipstream, "
+                "or in a pod the image of docker/verifier.Dockerfile (verifier.image of the chart)"
             )
         if not (config.path / "config.json").is_file():
             raise NotHere(
                 f"path: {place(config.path)} has no config.json; name a Hugging Face model directory"
             )
-        self._batches = Batches(config, log=surroundings.log)
+        device = surroundings.config.device if config.device == "auto" else config.device
+        self._batches = Batches(config.model_copy(update={"device": device}), log=surroundings.log)
         self._each = Concurrently(self._one, memory=surroundings.memory(config, reads=_reads))
         surroundings.starting.append(self._batches.start)
 

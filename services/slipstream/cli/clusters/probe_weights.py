@@ -1,0 +1,263 @@
+"""The bandwidth between two pods over the path that weights take: `slipstream probe send-weights`.
+
+The sender prints the command for the other pod, with a ticket. The ports are free ones that the system
+chooses, as those of gloo and NCCL are: a NetworkPolicy that lets weights through lets the probe through.
+"""
+
+import hmac
+import shlex
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from slipstream.cli.clusters.ticket import Ticket
+from slipstream.cli.errors import CommandError, UsageError
+from slipstream.config import RunConfig
+from slipstream.telemetry.logs import Log
+from slipstream.weights import nccl_log
+from slipstream.weights.address import listen
+from slipstream.weights.bandwidth import (
+    KINDS,
+    End,
+    Kind,
+    Load,
+    Measured,
+    answer_as_receiver,
+    invitation,
+    measure_as_sender,
+    receiving,
+    sending,
+)
+from slipstream.weights.gate import WELCOME
+from slipstream.weights.group import TransferError, backend_of, nccl_version
+from slipstream.weights.last_deadline import or_exit
+from slipstream.weights.manifest import ALIGNMENT_BYTES
+
+MIB = 1024 * 1024
+WHAT: dict[Kind, str] = {
+    "broadcast": "broadcasts alone",
+    "publication": "with packing and checksums, as a publication",
+    "tcp": "one plain TCP stream",
+}
+TO_DO_AS_SENDER = (
+    "was the printed command started in the other pod, and do NetworkPolicies let that pod reach this one at "
+    "every port that the system may choose? --deadline gives more time"
+)
+TO_DO_AS_RECEIVER = (
+    "does the sender still wait, is the ticket its newest one, and do NetworkPolicies let this pod reach the "
+    "sender's? Each ticket works once"
+)
+JOINING_SECONDS = 60.0
+PATIENCE_SECONDS = 5.0
+
+
+class ProbeFailed(CommandError):
+    """The two processes could not measure what is between them."""
+
+
+def send_weights(config: RunConfig, *, mib: int, rounds: int, deadline_seconds: float, cpu: bool) -> None:
+    """Wait for the receiver, measure, and print a line for each kind of transfer.
+
+    `mib`: the size of a round; it is sent in buckets of `weights.bucket_mib`. Errors: ProbeFailed, and
+    ValueError and OSError for a `weights.host` on which this process cannot listen.
+    """
+    device = torch.device("cpu" if cpu or not torch.cuda.is_available() else "cuda:0")
+    network, log_file = _network(device), _start_nccl_log(device)
+    load = _load(mib, rounds, bucket_mib=config.weights.bucket_mib)
+    timeout = config.weights.timeout_seconds
+    with (
+        _receiver(config.weights.host, network, deadline_seconds) as connection,
+        or_exit(timeout, "the measurement with the receiver") as progress,
+        _translated(),
+        sending(
+            connection,
+            load,
+            host=config.weights.host,
+            timeout_seconds=timeout,
+            device=device,
+            log=Log(pod="probe"),
+            progress=progress,
+        ) as end,
+    ):
+        _say_path(end, network, log_file)
+        _say_ratio([_say_measured(measure_as_sender(end, kind), load) for kind in KINDS])
+
+
+def receive_weights(text: str) -> None:
+    """Join the sender that has printed the ticket, and take part until it is done.
+
+    Errors: ValueError for what is no ticket, UsageError for one that does not fit this pod, ProbeFailed.
+    """
+    ticket = Ticket.parse(text)
+    device = torch.device("cpu" if ticket.network == "gloo" else "cuda:0")
+    _refuse_another_network(ticket, device)
+    log_file = _start_nccl_log(device)
+    with _sender(ticket) as connection, _translated():
+        invited = invitation(connection)
+        with (
+            or_exit(invited.timeout_seconds, "the measurement with the sender") as progress,
+            receiving(connection, invited, device=device, progress=progress) as end,
+        ):
+            _say_path(end, ticket.network, log_file)
+            for kind in KINDS:
+                answer_as_receiver(end, kind)
+                _say("ok", kind, f"{end.load.rounds} rounds of {_size(end.load)} received, {WHAT[kind]}")
+
+
+@contextmanager
+def _receiver(host: str, network: str, deadline_seconds: float) -> Iterator[socket.socket]:
+    """The connection of the receiver that has the printed ticket. Errors: ProbeFailed at the deadline."""
+    until = time.monotonic() + deadline_seconds
+    with listen(host, 0) as listening:
+        ticket = Ticket(network=network, host=host, port=listening.getsockname()[1])
+        _say("wait", "receiver", f"start this in the other pod within {deadline_seconds:g} s:")
+        print(f"\n    slipstream probe receive-weights {shlex.quote(str(ticket))}\n", flush=True)
+        try:
+            while not _holds(connection := _accepted(listening, until), ticket, until):
+                connection.close()
+        except TimeoutError as error:
+            raise ProbeFailed(f"no receiver came within {deadline_seconds:g} s; {TO_DO_AS_SENDER}") from error
+    with connection:
+        yield connection
+
+
+def _accepted(listening: socket.socket, until: float) -> socket.socket:
+    """Errors: TimeoutError."""
+    listening.settimeout(_left(until))
+    connection, _ = listening.accept()
+    return connection
+
+
+def _holds(connection: socket.socket, ticket: Ticket, until: float) -> bool:
+    """Whether the other end shows the nonce of the ticket; WELCOME tells the other end that it does.
+
+    The other end has PATIENCE_SECONDS for the whole nonce, and no longer than `until`.
+    """
+    until = min(until, time.monotonic() + PATIENCE_SECONDS)
+    try:
+        shown = _read(connection, len(ticket.nonce), until)
+        if not hmac.compare_digest(shown, ticket.nonce):
+            return False
+        connection.sendall(WELCOME)
+    except OSError:
+        return False
+    return True
+
+
+def _read(connection: socket.socket, size: int, until: float) -> bytes:
+    """So many bytes, or fewer where the stream ends before. Errors: OSError, TimeoutError at `until`."""
+    read = b""
+    while len(read) < size:
+        connection.settimeout(_left(until))
+        part = connection.recv(size - len(read))
+        if not part:
+            break
+        read += part
+    return read
+
+
+def _left(until: float) -> float:
+    """Seconds until then. Errors: TimeoutError when there are none."""
+    left = until - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
+
+
+@contextmanager
+def _sender(ticket: Ticket) -> Iterator[socket.socket]:
+    """A connection to the sender that has let this process in. Errors: ProbeFailed."""
+    try:
+        connection = socket.create_connection((ticket.host, ticket.port), JOINING_SECONDS)
+    except OSError as error:
+        where = f"{ticket.host}, port {ticket.port}"
+        raise ProbeFailed(f"no sender can be reached at {where}: {error}; {TO_DO_AS_RECEIVER}") from error
+    with connection:
+        try:
+            connection.sendall(ticket.nonce)
+            answer = connection.recv(len(WELCOME))
+        except OSError:
+            answer = b""
+        if answer != WELCOME:
+            raise ProbeFailed(f"the sender refused the ticket; {TO_DO_AS_RECEIVER}")
+        yield connection
+
+
+def _load(mib: int, rounds: int, *, bucket_mib: float) -> Load:
+    """Whole buckets, at least one; a round that is smaller than a bucket is one bucket of its size."""
+    words = round(min(mib, bucket_mib) * MIB) // ALIGNMENT_BYTES
+    bucket_bytes = max(1, words) * ALIGNMENT_BYTES
+    return Load(bucket_bytes=bucket_bytes, buckets=max(1, mib * MIB // bucket_bytes), rounds=rounds)
+
+
+def _network(device: torch.device) -> str:
+    """`gloo`, or `nccl-` and its version."""
+    return "-".join(part for part in (backend_of(device), nccl_version(device)) if part)
+
+
+def _refuse_another_network(ticket: Ticket, device: torch.device) -> None:
+    """Errors: UsageError."""
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UsageError(
+            f"the sender speaks {ticket.network}, and this pod has no CUDA device; receive in a pod with "
+            "a GPU, or start the sender with --cpu"
+        )
+    if ticket.network != _network(device):
+        raise UsageError(
+            f"the sender speaks {ticket.network}, and this pod {_network(device)}: two versions form no "
+            "group. Learner and rollouts need images with one NCCL (docker/README.md)"
+        )
+
+
+def _start_nccl_log(device: torch.device) -> Path | None:
+    return nccl_log.start() if backend_of(device) == "nccl" else None
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except TransferError as error:
+        raise ProbeFailed(f"{error}; what does the command in the other pod say, and does it run?") from error
+    except torch.cuda.OutOfMemoryError as error:
+        raise ProbeFailed(
+            "the GPU has no memory left for the probe: measure before the run starts, or measure the pods' "
+            "network without the GPUs (--cpu)"
+        ) from error
+
+
+def _say_path(end: End, network: str, log_file: Path | None) -> None:
+    here, there = end.addresses
+    _say("ok", "group", f"{network}, from {here} to {there}")
+    if log_file is None:
+        _say("ok", "transport", "TCP, through the memory of the hosts: without a GPU there is no other")
+        return
+    names = nccl_log.transports(log_file.read_text(encoding="utf-8"))
+    _say("ok", "transport", f"{', '.join(names)}: {nccl_log.meaning(names)} (NCCL's log: {log_file})")
+
+
+def _say_measured(measured: Measured, load: Load) -> Measured:
+    _say(
+        "ok",
+        measured.kind,
+        f"{measured.gigabytes_per_second:.3g} GB/s, {WHAT[measured.kind]}: median of {load.rounds} rounds of "
+        f"{_size(load)}, from {measured.slowest:.3g} to {measured.fastest:.3g}",
+    )
+    return measured
+
+
+def _say_ratio(results: list[Measured]) -> None:
+    speeds = {result.kind: result.gigabytes_per_second for result in results}
+    _say("ok", "ratio", f"a broadcast has {speeds['broadcast'] / speeds['tcp']:.2g} times the speed of TCP")
+
+
+def _size(load: Load) -> str:
+    return f"{load.buckets} × {load.bucket_bytes / MIB:g} MiB"
+
+
+def _say(verdict: str, what: str, text: str) -> None:
+    print(f"{verdict:<4}  {what:<11}  {text}", flush=True)

@@ -1,0 +1,37 @@
+"""Fills a model directory of the chart: `python -m slipstream.cli.download REPOSITORY REVISION DIRECTORY`.
+
+Pods that share the directory load the files once. Proxy, mirror, authority and time-out come from the
+variables that the hub's library reads: HTTPS_PROXY, HF_ENDPOINT, SSL_CERT_FILE, HF_HUB_DOWNLOAD_TIMEOUT.
+Exit status: 0 once the directory is complete; 1 when the hub or the directory fails.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from slipstream.hub.access import HubError
+from slipstream.hub.shared import load_once
+
+
+def main(argv: Sequence[str]) -> int:
+    """Entry point; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m slipstream.cli.download")
+    parser.add_argument("repository", help="repository of the hub, as organisation/name")
+    parser.add_argument("revision", help="commit or tag")
+    parser.add_argument("directory", type=Path, help="directory to fill")
+    given = parser.parse_args(argv)
+    try:
+        load_once(given.repository, given.revision, given.directory, say=_say)
+    except (HubError, OSError) as error:
+        print(f"slipstream download: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

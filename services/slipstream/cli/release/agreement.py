@@ -1,0 +1,196 @@
+"""What a run and the values of its release must agree on, beyond the guards of the chart.
+
+The guards are in the folder beside this file. What needs the run's defaults, a formula or the size of a file
+is here.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from slipstream.cli.release.guards import GUARDS
+from slipstream.cli.release.overlay import pools
+from slipstream.cli.release.quantity import size_of
+from slipstream.cli.release.release import MODELS, Release, below
+from slipstream.config.checks import Problem, derived_numbers
+from slipstream.config.data import HubData, ReasoningGymData, parts
+from slipstream.config.learner_memory import LearnerMemory, learner_memory, models_beside
+from slipstream.config.rewards import CodeTestsConfig
+from slipstream.hub.safetensors_header import ModelSize, model_size
+
+GIB: Final = 2**30
+MIB: Final = 2**20
+CHECKPOINT_BYTES: Final = 12
+"""Of a trained parameter: the weight and the two moments of Adam, in float32."""
+OUR_IMAGES: Final = ("", "slipstream/services", "slipstream/cpu", "slipstream/verifier")
+
+
+def disagreements(release: Release) -> list[Problem]:
+    """Every problem between the run and its values."""
+    checks = CHECKS if release.here.installed else (*GUARDS, *CHECKS)
+    return [problem for check in checks for problem in check(release)]
+
+
+def learner_needs(release: Release) -> LearnerMemory | None:
+    """Memory of the learner; None where the size of its model is not known here."""
+    policy, (reference, critic) = _policy(release), _beside(release)
+    if policy is None:
+        return None
+    ranks = release.config.learner.ranks
+    return learner_memory(release.config, policy, ranks=ranks, reference=reference, critic=critic)
+
+
+def _policy(release: Release) -> ModelSize | None:
+    path = release.config.model.path
+    return model_size(path) if path is not None and release.here.models is not None else None
+
+
+def _beside(release: Release) -> tuple[ModelSize | None, ModelSize | None]:
+    path = release.config.model.path
+    if path is None:
+        return None, None
+    reference, critic = models_beside(release.config, path)
+    return (model_size(reference) if reference else None, model_size(critic) if critic else None)
+
+
+def _learner_memory(release: Release) -> Iterator[Problem]:
+    """On CPUs all ranks of a pod are in its memory; with GPUs the weights that rank 0 publishes are."""
+    need, learner = learner_needs(release), release.values["learner"]
+    limit = _memory_limit(learner)
+    if need is None or limit is None:
+        return
+    on_gpu = learner["gpu"]["count"] > 0
+    bytes_needed = need.first_host + (0 if on_gpu else learner["ranksPerNode"] * need.rank_bytes)
+    if bytes_needed > limit:
+        ranks = f"{learner['ranksPerNode']} rank(s) with the weights that the first one publishes"
+        what = "the weights that the first rank publishes" if on_gpu else ranks
+        yield Problem(
+            key="values learner.resources.limits.memory",
+            reason=f"is {limit / GIB:.1f} GiB, and {what} need at least {bytes_needed / GIB:.1f} GiB "
+            "in a pod",
+            remedy="raise it" if on_gpu else "raise it, or learner.nodes",
+        )
+
+
+def _checkpoints(release: Release) -> Iterator[Problem]:
+    """The claim holds `keep` checkpoints and the one that is being written."""
+    policy, checkpoints = _policy(release), release.values["learner"]["checkpoints"]
+    size = size_of(checkpoints["size"])
+    if (
+        policy is None
+        or size is None
+        or checkpoints.get("existingClaim")
+        or release.config.learner.lora is not None
+    ):
+        return
+    _, critic = _beside(release)
+    parameters = policy.parameters + (critic.parameters if critic else 0)
+    held = release.config.learner.checkpoint.keep + 1
+    if held * CHECKPOINT_BYTES * parameters > size:
+        yield Problem(
+            key="values learner.checkpoints.size",
+            reason=f"is {size / GIB:.1f} GiB, and {held} checkpoints (the run's learner.checkpoint.keep "
+            f"and the one that is written) take {held * CHECKPOINT_BYTES * parameters / GIB:.1f} GiB",
+            remedy="raise it, or lower the run's learner.checkpoint.keep",
+        )
+
+
+def _policy_paths(release: Release) -> Iterator[Problem]:
+    """A reference or a critic is read by the learner alone, from what is mounted there."""
+    config, learner = release.mounted, release.values["learner"]
+    mounts = [str(MODELS), *(mount["mountPath"] for mount in learner["extraVolumeMounts"] or [])]
+    critic = config.learner.critic
+    paths = {
+        "algorithm.reference.path": config.algorithm.reference.path,
+        "learner.critic.path": critic.path if critic is not None else None,
+    }
+    for key, path in paths.items():
+        if path is not None and not any(below(path, mount) for mount in mounts):
+            yield Problem(
+                key=key,
+                reason=f"is {path}, where the learner has no volume",
+                remedy="set a path below /models, in the volume of the model, or mount it with "
+                "learner.extraVolumes and learner.extraVolumeMounts",
+            )
+
+
+def _kv_cache(release: Release) -> Iterator[Problem]:
+    """The engine on CPUs takes its cache at once."""
+    cache = release.config.rollout.kv_cache_gib
+    if release.config.rollout.engine != "vllm":
+        return
+    for pool in pools(release.values):
+        limit = _memory_limit(pool)
+        if pool["gpu"]["count"] == 0 and limit is not None and cache * GIB >= limit:
+            yield Problem(
+                key="rollout.kv_cache_gib",
+                reason=f"is {cache:g}, and a worker of the pool {pool['name']} may have "
+                f"{limit / GIB:.1f} GiB with its weights",
+                remedy="lower it, or raise resources.limits.memory of the pool or of rollout.defaults",
+            )
+
+
+def _redis(release: Release) -> Iterator[Problem]:
+    """What admission lets in may all be in Redis, each group at its longest."""
+    if release.values["redis"]["mode"] != "builtIn":
+        return
+    numbers = derived_numbers(release.config, held_out_size=None)
+    room, most = (
+        release.values["redis"]["maxMemoryMiB"],
+        numbers.admission_capacity * numbers.group_bytes // MIB,
+    )
+    if most > room:
+        yield Problem(
+            key="values redis.maxMemoryMiB",
+            reason=f"is {room:,}, and {numbers.admission_capacity:,} groups that are admitted may hold "
+            f"{most:,} MiB when every completion has its full length: Redis would refuse groups",
+            remedy="raise it together with redis.resources.limits.memory, or lower rollout.max_new_tokens, "
+            "learner.groups_per_step or staleness.pipeline_depth",
+            severity="note",
+        )
+
+
+def _programs(release: Release) -> Iterator[Problem]:
+    """A verifier without room for one program refuses to start."""
+    limit = _memory_limit(release.values["verifier"])
+    for position, reward in enumerate(release.config.rewards):
+        if isinstance(reward, CodeTestsConfig) and limit is not None and reward.memory_mib * MIB >= limit:
+            yield Problem(
+                key=f"rewards.{position}.memory_mib",
+                reason=f"is {reward.memory_mib}, and a verifier may have {limit // MIB} MiB in all",
+                remedy="lower it, or raise verifier.resources.limits.memory",
+            )
+
+
+def _where_data_comes_from(release: Release) -> Iterator[Problem]:
+    """Replay reads the prompts: it needs the library, or the way out."""
+    values = release.values
+    own_image = values["replay"]["image"]["repository"] or values["image"]["repository"] or ""
+    kinds = {type(part) for part in parts(release.mounted.data)}
+    if ReasoningGymData in kinds and own_image in OUR_IMAGES:
+        yield Problem(
+            key="data.kind",
+            reason="is reasoning_gym, and the image slipstream/services has no reasoning-gym",
+            remedy="build an image with the extra `reasoning-gym`, and set replay.image to it",
+        )
+    if HubData in kinds and values["network"].get("policies"):
+        yield Problem(
+            key="data.kind",
+            reason="is hub, and the NetworkPolicies let replay reach nothing but Redis",
+            remedy="download the data into a claim and name it by data.existingClaim and "
+            "`data: {kind: file}`, or set network.policies to false",
+        )
+
+
+def _memory_limit(room: Mapping[str, Any]) -> int | None:
+    return size_of(((room.get("resources") or {}).get("limits") or {}).get("memory"))
+
+
+CHECKS: Final[tuple[Callable[[Release], Iterator[Problem]], ...]] = (
+    _learner_memory,
+    _checkpoints,
+    _policy_paths,
+    _kv_cache,
+    _redis,
+    _programs,
+    _where_data_comes_from,
+)

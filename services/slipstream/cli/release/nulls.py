@@ -1,0 +1,61 @@
+"""Values in which a null that takes one of the chart's own values away is an error with the name of its key.
+
+Templates treat an absent value as an empty one. So where the chart's own value is empty, a null means the
+chart's own value. Any other value must be there when it is read.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from slipstream.cli.errors import UsageError
+from slipstream.config.load import laid_over
+
+OPTIONAL = ("autoscaling",)
+"""Sections that templates read only where a pool or a room scales by itself."""
+
+
+class Section(dict[str, Any]):
+    """The values below one key. Reading a key that a null took away is a UsageError."""
+
+    def __init__(self, tree: Mapping[str, Any], own: Mapping[str, Any], at: str = "") -> None:
+        """`own` is the same section of the chart's own values, and `at` its name with a dot at the end."""
+        self._own, self._at = own, at
+        super().__init__({key: _section(value, own.get(key), f"{at}{key}") for key, value in tree.items()})
+
+    def __getitem__(self, key: str) -> Any:
+        value = self.get(key)
+        if value is not None:
+            return value
+        default = self._own.get(key)
+        if default:
+            raise UsageError(_refusal(f"{self._at}{key}"))
+        return default
+
+    def with_keys(self, tree: Mapping[str, Any]) -> "Section":
+        """The section with further keys laid over its own."""
+        return Section(laid_over(self, tree), self._own, self._at)
+
+    def require_sections(self) -> None:
+        """Templates need every other section. Errors: UsageError."""
+        missing = [
+            key
+            for key, own in self._own.items()
+            if own and isinstance(own, dict) and key not in OPTIONAL and not self.get(key)
+        ]
+        if missing:
+            raise UsageError("\n".join(_refusal(f"{self._at}{key}") for key in missing))
+
+
+def _section(value: Any, own: Any, where: str) -> Any:
+    return (
+        Section(value, own if isinstance(own, dict) else {}, f"{where}.")
+        if isinstance(value, dict)
+        else value
+    )
+
+
+def _refusal(key: str) -> str:
+    return (
+        f"values {key}: is null, which takes the chart's own value away, and the release needs one; "
+        "leave the key out to have the chart's own, or set another"
+    )

@@ -1,0 +1,154 @@
+"""`slipstream validate RUN --values VALUES`: the checks that are possible before the pods of a release start.
+
+    values, --set, --set-file ─▶ values of the release ─┐
+    run's YAML ─────────────────────────────────────────┴─▶ what the pods read ─▶ checks
+
+Files that only the cluster has are not looked for. The learner's pod runs the same command with its mounts.
+"""
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from slipstream.cli.axes import axis_rows
+from slipstream.cli.checks.context import check_context, context_lines
+from slipstream.cli.checks.memory import memory_lines
+from slipstream.cli.checks.model import ModelFiles, read_model
+from slipstream.cli.checks.rewards import check_rewards
+from slipstream.cli.checks.verifier import REMEDIES, check_verifier
+from slipstream.cli.errors import UsageError
+from slipstream.cli.release.agreement import disagreements
+from slipstream.cli.release.overlay import learner_ranks
+from slipstream.cli.release.release import Here, Release, make_release
+from slipstream.cli.release.values import NO_SCHEMA, read_values, schema_is_checked
+from slipstream.cli.validate import model_problems, number_lines, prompt_problems, require_no_error
+from slipstream.config.checks import Problem, check_config, derived_numbers
+from slipstream.config.place import place
+from slipstream.config.rewards import CustomConfig
+from slipstream.tasks import make_source
+
+OF_THE_RUN = ("completions in flight",)
+"""Rows of the table that count the workers of `slipstream run`."""
+OF_THIS_MACHINE = ("rollout.gpu_memory_utilization", "rollout.kv_cache_gib")
+"""Keys of the engine that are compared with the GPUs of the machine where the check runs."""
+UNSEEN = ModelFiles(config={}, tokenizer=None, problems=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The arguments of the command."""
+
+    run: Path | None
+    values: Sequence[Path]
+    sets: Sequence[str] = ()
+    set_files: Sequence[str] = ()
+    here: Here
+
+
+def validate_release(asked: Asked) -> int:
+    """Print the derived numbers, the algorithm and the notes. Errors: UsageError with every problem."""
+    values = read_values(asked.values, asked.sets, asked.set_files)
+    source = str(asked.run or "run.config")
+    release = make_release(_run_text(asked.run, values["run"]["config"]), source, values, asked.here)
+    problems = release_problems(release)
+    with_values = f"{source} with {', '.join(map(str, asked.values))}"
+    require_no_error(problems, with_values)
+    print(f"{with_values} is valid")
+    for name, text in _rows(release):
+        print(f"  {name:<34} {text}")
+    for note in [*map(str, problems), *_not_looked_at(release)]:
+        print(f"  note: {note}")
+    return 0
+
+
+def release_problems(release: Release) -> list[Problem]:
+    """Problems of the run, of the files of it that are here, and of what run and values must agree on."""
+    config, model = release.config, _model(release)
+    found = [
+        *check_config(config),
+        *(model_problems(config, model) if release.sees_models else ()),
+        *(prompt_problems(config, model) if release.sees_data else ()),
+        *_engine(release, model),
+        *_rewards(release),
+        *_verifier(release),
+        *disagreements(release),
+    ]
+    return list(dict.fromkeys(found))
+
+
+def _model(release: Release) -> ModelFiles | None:
+    return read_model(release.config) if release.sees_models else UNSEEN
+
+
+def _engine(release: Release, model: ModelFiles | None) -> Iterator[Problem]:
+    """The engine's context; its cache is compared where the engine is."""
+    for problem in check_context(release.config, model, gpus="note", measures=False):
+        if problem.key not in OF_THIS_MACHINE:
+            yield problem
+
+
+def _rewards(release: Release) -> Iterator[Problem]:
+    """The reward functions that are installed with the release; an image's own are not here."""
+    code = release.values["verifier"]["code"]
+    names = [getattr(reward, "function", None) for reward in release.config.rewards]
+    tried = [
+        position
+        for position, name in enumerate(names)
+        if isinstance(release.config.rewards[position], CustomConfig)
+        and f"{str(name).partition(':')[0].partition('.')[0]}.py" in code
+    ]
+    if not tried:
+        return
+    with tempfile.TemporaryDirectory(prefix="slipstream-code-") as folder:
+        for name, text in code.items():
+            (Path(folder) / name).write_text(text, encoding="utf-8")
+        for problem in check_rewards(release.config, folder=Path(folder), prompts=release.sees_data):
+            place_of = problem.key.split(".")
+            if len(place_of) == 1 or int(place_of[1]) in tried:
+                yield problem
+
+
+def _verifier(release: Release) -> Iterator[Problem]:
+    """What the verifier refuses of the rewards themselves; what it lacks here says nothing of its pod."""
+    for problem in check_verifier(release.config, here="note", prompts=release.sees_data):
+        if problem.remedy != REMEDIES["note"]:
+            yield problem
+
+
+def _rows(release: Release) -> Iterator[tuple[str, str]]:
+    config, model = release.config, _model(release)
+    held_out = make_source(config.data, seed=config.seed).held_out_size if release.sees_data else None
+    numbers = number_lines(derived_numbers(config, held_out_size=held_out))
+    yield from (row for row in numbers if row[0] not in OF_THE_RUN)
+    yield "learner ranks", f"{learner_ranks(release.values)}"
+    if release.sees_models:
+        rows = context_lines(config, model, measures=False)
+        yield from (row for row in rows if row[0] != "key-value cache")
+        yield from memory_lines(config, model)
+    yield from axis_rows(config)
+
+
+def _not_looked_at(release: Release) -> Iterator[str]:
+    if not schema_is_checked():
+        yield NO_SCHEMA
+    if not release.sees_models:
+        where = f"model.path: {release.mounted.model.path} is in the cluster"
+        yield f"{where} and was not looked at; `--models DIR` names a copy of /models here"
+    if not release.sees_data:
+        mount = release.values["data"]["mountPath"]
+        where = "data: replay reads it in the cluster"
+        yield f"{where}, and it was not looked at; `--data DIR` names a copy of {mount} here"
+
+
+def _run_text(run: Path | None, in_values: str) -> str:
+    if run is None:
+        if not in_values.strip():
+            raise UsageError(
+                "no run: name its YAML file, as in `slipstream validate my.yaml --values first.yaml`"
+            )
+        return in_values
+    try:
+        return run.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{place(run)}: cannot be read: {error}") from error

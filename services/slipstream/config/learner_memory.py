@@ -1,0 +1,97 @@
+"""How much memory a learner needs at least, from the sizes of its models. docs/learner.md has the formula.
+
+Activations are not in it: they depend on rows, lengths and kernels. So what does not fit here never fits, and
+what fits here may still be too much.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from slipstream.config.schema import RunConfig
+
+FLOAT32: Final = 4
+MOMENTS: Final = 2 * FLOAT32
+DTYPE_BYTES: Final = {"float32": 4, "bfloat16": 2}
+
+
+class Size(Protocol):
+    """Parameters of a model; see slipstream.hub.safetensors_header."""
+
+    @property
+    def parameters(self) -> int:
+        """All of them."""
+
+    @property
+    def layer(self) -> int:
+        """Those of the largest layer."""
+
+    @property
+    def outside(self) -> int:
+        """Those outside of layers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnerMemory:
+    """Bytes, by what they are for."""
+
+    rank: Mapping[str, int]
+    """On the device of each rank."""
+    first_host: int
+    """In the memory of rank 0's host beside it: the weights that are published."""
+
+    @property
+    def rank_bytes(self) -> int:
+        """On the device of each rank."""
+        return sum(self.rank.values())
+
+
+def has_reference(config: RunConfig) -> bool:
+    """Whether the run's algorithm measures a divergence to a reference policy."""
+    loss = config.algorithm.resolved_loss(
+        max_staleness=config.staleness.max_staleness, max_new_tokens=config.rollout.max_new_tokens
+    )
+    return loss.kl is not None or loss.needs_ref_logprobs
+
+
+def models_beside(config: RunConfig, model: Path) -> tuple[Path | None, Path | None]:
+    """Directories of the reference and the critic that are loaded beside the policy of `model`; None for one
+    that is not: the policy without its adapters is a reference, and a critic may be a head."""
+    settings, critic = config.algorithm.reference, config.learner.critic
+    is_policy = config.learner.lora is not None and settings.path is None and settings.kind != "ema"
+    reference = (settings.path or model) if has_reference(config) and not is_policy else None
+    backbone = (critic.path or model) if critic is not None and critic.kind == "model" else None
+    return reference, backbone
+
+
+def learner_memory(
+    config: RunConfig,
+    policy: Size,
+    *,
+    ranks: int,
+    reference: Size | None = None,
+    critic: Size | None = None,
+) -> LearnerMemory:
+    """What a learner of so many ranks needs at least.
+
+    `reference`, `critic`: models that are loaded beside the policy. Adapters are not counted: they are small.
+    """
+    wire = DTYPE_BYTES[config.model.dtype]
+    adapted = config.learner.lora is not None
+    stored = wire if adapted else FLOAT32
+    trained = (0 if adapted else policy.parameters) + (critic.parameters if critic else 0)
+    beside = (reference.parameters if reference else 0) + (critic.parameters if critic else 0)
+    needed = {
+        "weights": (stored * policy.parameters + FLOAT32 * beside) // ranks,
+        "gradients": FLOAT32 * trained // ranks,
+        "moments": MOMENTS * trained // ranks,
+        "gathered": _gathered(policy, stored, wire) if ranks > 1 else 0,
+    }
+    return LearnerMemory(rank=needed, first_host=wire * policy.parameters)
+
+
+def _gathered(policy: Size, stored: int, wire: int) -> int:
+    """What FSDP holds of other ranks: it gathers into one buffer, and copies the parameters out of it."""
+    outside = stored * policy.outside
+    return max(2 * outside, outside + 2 * wire * policy.layer)

@@ -1,0 +1,87 @@
+"""A repository of the hub in a directory that several pods share: the first pod loads it, the others wait.
+
+first pod:    lock ──▶ load the files ──▶ mark the directory as complete ──▶ unlock
+other pods:   wait for the lock ──▶ see the mark
+"""
+
+import errno
+import fcntl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from slipstream.config.hub import HubAccess
+from slipstream.hub.access import library, persistent
+from slipstream.hub.model import IGNORED, SMALL, WEIGHTS, require_whole
+
+COMPLETE = ".complete"
+LOOK_SECONDS = 1.0
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
+Say = Callable[[str], None]
+
+
+def load_once(repository: str, revision: str, directory: Path, *, say: Say) -> None:
+    """Load configuration, tokenizer and weights of a repository, unless another pod has done so.
+
+    The lock ends with the process that holds it, so a pod that is killed leaves none behind. What it has
+    loaded by then is kept. Errors: HubError, OSError for a directory that cannot be written.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    complete = directory / COMPLETE
+    if complete.exists():
+        say(f"{directory} is complete")
+        return
+    with _alone(directory.with_name(f"{directory.name}.lock"), say):
+        if complete.exists():
+            say(f"another pod has loaded {directory}")
+            return
+        say(f"loading {repository} at {revision} into {directory}")
+        _load(repository, revision, directory)
+        complete.touch()
+
+
+def _load(repository: str, revision: str, directory: Path) -> None:
+    """Errors: HubError."""
+    what = f"model.download.repository {repository}"
+    persistent(
+        lambda: library().snapshot_download(
+            repository,
+            revision=revision,
+            local_dir=directory,
+            allow_patterns=[*SMALL, WEIGHTS],
+            ignore_patterns=list(IGNORED),
+        ),
+        what=what,
+        access=HubAccess(revision=revision),
+    )
+    require_whole(directory, what)
+
+
+@contextmanager
+def _alone(path: Path, say: Say) -> Iterator[None]:
+    """Hold the lock of a file; without it where the file system has no locks, and `say` so."""
+    with path.open("a") as file:
+        waiting = False
+        while not (taken := _take(file.fileno())):
+            if taken is None:
+                say(f"the file system of {path} has no locks: every pod loads the model by itself")
+                break
+            if not waiting:
+                say(f"waiting for the pod that loads the model (it holds {path})")
+            waiting = True
+            time.sleep(LOOK_SECONDS)
+        yield
+
+
+def _take(descriptor: int) -> bool | None:
+    """Whether the lock is ours now; None where the file system has no locks."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+        return None
+    return True

@@ -1,0 +1,72 @@
+"""Refuses to load what cannot fit, before the kernel or the GPU does it in the middle of a load."""
+
+import os
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from slipstream.config import RunConfig
+from slipstream.config.learner_memory import LearnerMemory, learner_memory, models_beside
+from slipstream.hub.safetensors_header import model_size
+
+GIB: Final = 2**30
+CGROUP_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
+
+
+def check_memory(config: RunConfig, device: torch.device, *, ranks: int) -> None:
+    """Errors: ValueError when the models of a run need more than this rank's device has: its GPU, or on CPUs
+    the memory of its machine, which all ranks of the machine share.
+
+    Says nothing where the size of the model is not known from safetensors files.
+    """
+    sizes = [model_size(path) if path else None for path in _directories(config)]
+    policy, reference, critic = sizes
+    if policy is None:
+        return
+    need = learner_memory(config, policy, ranks=ranks, reference=reference, critic=critic)
+    needed, room, where = _on_gpu(need, device) if device.type == "cuda" else _on_cpu(need)
+    if needed > room:
+        raise ValueError(
+            f"the learner needs at least {need.rank_bytes / GIB:.1f} GiB on each of its {ranks} ranks before "
+            f"activations ({_parts(need)}), and {where} {room / GIB:.1f} GiB; raise learner.ranks, train "
+            "adapters (learner.lora), or leave out what is loaded beside the policy (algorithm.kl, "
+            "learner.critic)"
+        )
+
+
+def _directories(config: RunConfig) -> tuple[Path, Path | None, Path | None]:
+    model = config.model.directory()
+    return (model, *models_beside(config, model))
+
+
+def _parts(need: LearnerMemory) -> str:
+    return ", ".join(f"{name} {size / GIB:.1f}" for name, size in need.rank.items() if size)
+
+
+def _on_gpu(need: LearnerMemory, device: torch.device) -> tuple[int, int, str]:
+    """Bytes that one rank needs, bytes of its GPU, and the words that lead to them."""
+    return (
+        need.rank_bytes,
+        torch.cuda.get_device_properties(device).total_memory,
+        f"GPU {device.index or 0} has",
+    )
+
+
+def _on_cpu(need: LearnerMemory) -> tuple[int, int, str]:
+    """The same for all ranks of this machine together, which share its memory with what rank 0 publishes."""
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # torchrun sets both
+    published = need.first_host if os.environ.get("GROUP_RANK", "0") == "0" else 0
+    total = here * need.rank_bytes + published
+    beside = f" and {published / GIB:.1f} GiB for the weights that it publishes" if published else ""
+    ranks = "1 rank" if here == 1 else f"{here} ranks"
+    return total, _memory_bytes(), f"this machine, with {ranks}{beside}, has"
+
+
+def _memory_bytes() -> int:
+    """Of this machine, or what its container may use of it."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        return min(machine, int(CGROUP_LIMIT.read_text()))
+    except (OSError, ValueError):  # no container, or "max"
+        return machine

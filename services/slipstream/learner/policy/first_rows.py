@@ -1,0 +1,61 @@
+"""A sharded model with the first rows of its vocabulary alone, for a check that no rank has to gather
+embeddings and output head for: in a small model they are most of the weights."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
+
+MOST_ROWS: Final = 256
+
+
+def vocabulary_modules(model: Any) -> list[torch.nn.Module]:
+    """The input embeddings, and the output head where the model has one."""
+    both = (model.get_input_embeddings(), model.get_output_embeddings())
+    return [module for module in both if module is not None]
+
+
+@contextmanager
+def first_rows_only(model: Any, plain: Any, mesh: DeviceMesh) -> Iterator[None]:
+    """Have a sharded model compute with the first rows of embeddings and head; every rank must call.
+
+    `plain`: the same model without data and not sharded. Its modules take the places of the model's.
+    """
+    modules, small = vocabulary_modules(model), vocabulary_modules(plain)
+    for few, many in zip(small, modules, strict=True):
+        _fill(few, many, mesh)
+    small[0].padding_idx = None  # type: ignore[assignment]  # it may be the number of a later row
+    _put(model, small)
+    try:
+        yield
+    finally:
+        _put(model, modules)
+
+
+def _put(model: Any, modules: Sequence[torch.nn.Module]) -> None:
+    embeddings, *head = modules
+    model.set_input_embeddings(embeddings)
+    if head:
+        model.set_output_embeddings(head[0])
+
+
+def _fill(small: torch.nn.Module, whole: torch.nn.Module, mesh: DeviceMesh) -> None:
+    for name, parameter in whole.named_parameters(recurse=False):
+        small.register_parameter(name, torch.nn.Parameter(_rows(parameter, mesh), requires_grad=False))
+    for name, buffer in whole.named_buffers(recurse=False):
+        small.register_buffer(name, buffer, persistent=False)
+
+
+def _rows(parameter: Any, mesh: DeviceMesh) -> torch.Tensor:
+    """The first rows in float32, of which rank 0 has as many as any rank."""
+    assert isinstance(parameter, DTensor)
+    count = min(MOST_ROWS, -(-parameter.shape[0] // mesh.size()))
+    local = parameter.to_local().detach()
+    rows = local.new_empty((count, *parameter.shape[1:]))
+    if mesh.get_local_rank() == 0:
+        rows.copy_(local[:count])
+    torch.distributed.broadcast(rows, group=mesh.get_group(), group_src=0)
+    return rows.float()

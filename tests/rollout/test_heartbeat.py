@@ -1,0 +1,36 @@
+"""The heartbeat of an actor by itself."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+from slipstream.rollout.heartbeat import Heartbeat
+
+
+def test_a_cancellation_that_comes_with_news_ends_the_heartbeat() -> None:
+    async def scenario() -> None:
+        beaten = asyncio.Event()
+
+        async def renew(*_: Any, **__: Any) -> list[Any]:
+            beaten.set()
+            return []
+
+        heart: Any = Heartbeat(
+            replay=SimpleNamespace(renew=renew),  # type: ignore[arg-type]
+            served=SimpleNamespace(version=1, serving=True),  # type: ignore[arg-type]
+            seconds=60.0,
+            held=lambda: [],
+            lose=lambda _: None,
+            log=SimpleNamespace(info=print, warning=print),  # type: ignore[arg-type]
+        )
+        beating = asyncio.create_task(heart.run())
+        await beaten.wait()
+        for _ in range(5):  # it waits for news now
+            await asyncio.sleep(0)
+        heart.soon()
+        await asyncio.sleep(0)  # the wait is over, and the heartbeat has not gone on yet
+        beating.cancel()
+        await asyncio.wait((beating,), timeout=5)
+        assert beating.cancelled()
+
+    asyncio.run(scenario())
