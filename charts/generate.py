@@ -3,6 +3,7 @@
 slipstream/README.md          from README.template.md, the comments of values.yaml, and ci/
 slipstream/files/             copies of rules, dashboards and Redis' start: Helm reads its own folder only
 slipstream/ci/rendered/       what each file of values in ci/ renders
+slipstream.cli.release.chart  copies of the chart's values and schema, for `slipstream validate --values`
 """
 
 import argparse
@@ -15,6 +16,7 @@ from documentation import tables
 from render import CHART, ROOT, examples, read_release, render_text
 
 DEPLOY = ROOT / "deploy"
+PROGRAM = ROOT / "services/slipstream/cli/release/chart"
 REDIS_FILES = ("start.sh", "users.acl.template")
 OWNED = ("files/rules/*.yaml", "files/dashboards/*.json", "ci/rendered/*.yaml")
 
@@ -29,14 +31,16 @@ def readme() -> str:
 
 
 def copies() -> dict[Path, bytes]:
-    """Files of deploy/ that the chart installs, byte for byte."""
+    """Files of deploy/ that the chart installs, and of the chart that the program reads, byte for byte."""
     rules = [file for file in sorted((DEPLOY / "prometheus").glob("*.yaml")) if _is_rules(file)]
     boards = sorted((DEPLOY / "grafana" / "dashboards").glob("*.json"))
     redis = [DEPLOY / "redis" / name for name in REDIS_FILES]
     folders = (("rules", rules), ("dashboards", boards), ("redis", redis))
-    return {
+    installed = {
         CHART / "files" / folder / file.name: file.read_bytes() for folder, files in folders for file in files
     }
+    values = {PROGRAM / name: (CHART / name).read_bytes() for name in ("values.yaml", "values.schema.json")}
+    return {**installed, **values}
 
 
 def renderings() -> dict[Path, bytes]:

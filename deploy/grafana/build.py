@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import fleet
+import hardware
 import losses
 import overview
 import replay
@@ -13,7 +14,8 @@ import verifier
 from board import render
 
 FOLDER = Path(__file__).with_name("dashboards")
-BOARDS = (overview.BOARD, staleness.BOARD, losses.BOARD, fleet.BOARD, replay.BOARD, verifier.BOARD)
+MODULES = (overview, staleness, losses, fleet, replay, verifier, hardware)
+BOARDS = tuple(module.BOARD for module in MODULES)
 
 
 def main() -> int:

@@ -37,7 +37,9 @@ def _lines(axes: Any, panel: Mapping[str, Any], answers: Answers) -> None:
     if custom.get("stacking", {}).get("mode") == "normal":
         _stack(axes, named, _fixed_colors(panel))
     else:
-        for color, (name, one) in zip(PALETTE * len(named), named, strict=False):
+        fixed = _fixed_colors(panel)
+        for free, (name, one) in zip(PALETTE * len(named), named, strict=False):
+            color = fixed.get(name, free)
             axes.plot(one.times, one.values, lw=1, color=color, label=name, marker=".", ms=1)
     _bounds(axes, panel, custom)
     columns = min(4, max(1, len(named)))
@@ -55,7 +57,8 @@ def _first_names(axes: Any) -> tuple[list[Any], list[str]]:
 
 def _fixed_colors(panel: Mapping[str, Any]) -> dict[str, str]:
     overrides = panel["fieldConfig"]["overrides"]
-    return {one["matcher"]["options"]: one["properties"][0]["value"]["fixedColor"] for one in overrides}
+    fixed = {one["matcher"]["options"]: one["properties"][0]["value"]["fixedColor"] for one in overrides}
+    return {name: COLORS.get(color, color) for name, color in fixed.items()}
 
 
 def _stack(axes: Any, named: Sequence[tuple[str, Series]], fixed: Mapping[str, str]) -> None:
@@ -80,12 +83,10 @@ def _bounds(axes: Any, panel: Mapping[str, Any], custom: Mapping[str, Any]) -> N
 
 def _number(axes: Any, panel: Mapping[str, Any], answers: Answers) -> None:
     series = answers[0][1][0]
-    value = next(value for value in reversed(series.values) if math.isfinite(value))
+    value = last_of(series)
+    assert value is not None, "a panel without data is drawn as empty"
     defaults = panel["fieldConfig"]["defaults"]
-    text, color = in_unit(value, panel), COLORS["green"]
-    for step in defaults["thresholds"]["steps"]:
-        if step["value"] is None or value >= step["value"]:
-            color = COLORS[step["color"]]
+    text, color = in_unit(value, panel), COLORS[color_of(value, panel, answers)]
     for mapping in defaults.get("mappings", []):
         if (found := mapping["options"].get(f"{value:g}")) is not None:
             text, color = found["text"], COLORS[found["color"]]
@@ -93,6 +94,22 @@ def _number(axes: Any, panel: Mapping[str, Any], answers: Answers) -> None:
     axes.margins(y=0.6)
     axes.set_yticks([])
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", fontsize=17, color=color)
+
+
+def color_of(value: float, panel: Mapping[str, Any], answers: Answers) -> str:
+    """The colour that a number has: by its thresholds, or by a query that takes their place."""
+    steps = panel["fieldConfig"]["defaults"]["thresholds"]["steps"]
+    letters = {one["options"]["configRefId"] for one in panel.get("transformations", [])}
+    for limit in (last_of(one) for target, found in answers if target["refId"] in letters for one in found):
+        if limit is not None:
+            steps = [{"value": None, "color": "green"}, {"value": limit, "color": "red"}]
+    reached = [step["color"] for step in steps if step["value"] is None or value >= step["value"]]
+    return str(reached[-1])
+
+
+def last_of(series: Series) -> float | None:
+    """The last finite value of a series."""
+    return next((value for value in reversed(series.values) if math.isfinite(value)), None)
 
 
 def _heat(axes: Any, panel: Mapping[str, Any], answers: Answers) -> None:
@@ -142,6 +159,8 @@ def in_unit(value: float, panel: Mapping[str, Any]) -> str:
         return f"{100 * value:.3g}%"
     if unit == "s":
         return f"{value:.3g} s" if value >= 1 or value == 0 else f"{1000 * value:.3g} ms"
+    if unit == "Bps":
+        return f"{value / 1e9:.3g} GB/s"
     if unit == "bytes":
         return f"{value / 2**20:.3g} MiB"
     return f"{value:.4g}{unit.removeprefix('suffix:')}" if unit.startswith("suffix:") else f"{value:.4g}"

@@ -1,12 +1,16 @@
 """Fleet: what the workers are doing, how fast, and what they wait for."""
 
 from board import Board, Row
+from limits import limit
 from panels import GREEN, RED, YELLOW, Query, heat, lines, number, states
 from queries import SCOPE, WORKERS, buckets, largest, mean, metric, quantile, rate, rise, total
 from workers import STATE_COLORS
 
 POOL = f'{SCOPE}, pool=~"$pool"'
-DEPLOYMENT = 'namespace="$namespace", deployment=~"$release.*-rollout-($pool)"'
+NAMED = '=~"$release(-[^-]+)?-rollout-($pool)"'
+"""A workload of the release: the chart's name is at most one word behind that of the release."""
+ENOUGH = limit("SlipstreamAutoscalerAtMaximum")
+"""Pressure up to which no worker is missing."""
 POOLED = f'{POOL}, pool!=""'
 
 
@@ -14,6 +18,22 @@ def present(state: str, number: int) -> str:
     """`number` for the workers that are in this state."""
     labels = f'state="{state}"'
     return f"({metric('worker_state', labels, scope=WORKERS)} == 1) * {number}"
+
+
+def deployments(series: str) -> str:
+    """A series of kube-state-metrics for the Deployments of the pools."""
+    return f'max by (deployment) ({series}{{namespace="$namespace", deployment{NAMED}}})'
+
+
+def groups(series: str) -> str:
+    """A series for the StatefulSets that hold the first pod of each group of a pool with several nodes.
+
+    LeaderWorkerSet makes one with its own name, NAME, and NAME-0, NAME-1, … for the other pods of each group.
+    """
+    found = f'{series}{{namespace="$namespace", statefulset{NAMED}}}'
+    shorter = f'label_replace({found}, "parent", "$1", "statefulset", "(.+)-[0-9]+")'
+    parents = f'label_replace({found}, "parent", "$1", "statefulset", "(.+)")'
+    return f"max by (statefulset) ({shorter} unless on (parent) {parents})"
 
 
 STATE_OF_WORKER = f"max by (pod) ({' or '.join(present(s, i) for i, s in enumerate(STATE_COLORS))})"
@@ -42,7 +62,7 @@ NOW = Row(
             f"max(slipstream:pressure{{{POOL}}})",
             unit="none",
             decimals=2,
-            steps=((None, GREEN), (1, YELLOW), (2, RED)),
+            steps=((None, GREEN), (ENOUGH, YELLOW), (2, RED)),
         ),
         number(
             "Tokens a second",
@@ -93,19 +113,16 @@ WORK = Row(
             Query(expr=f"max by (pool) (slipstream:pressure{{{POOLED}}})", legend="{{pool}}"),
             unit="short",
             low=0,
-            steps=((None, "transparent"), (1, YELLOW)),
+            steps=((None, "transparent"), (ENOUGH, YELLOW)),
         ),
         lines(
             "Replicas",
-            "Workers that each pool's Deployment asks for, and those that are ready (kube-state-metrics).",
-            Query(
-                expr=f"max by (deployment) (kube_deployment_spec_replicas{{{DEPLOYMENT}}})",
-                legend="{{deployment}}, wanted",
-            ),
-            Query(
-                expr=f"max by (deployment) (kube_deployment_status_replicas_ready{{{DEPLOYMENT}}})",
-                legend="{{deployment}}, ready",
-            ),
+            "Workers that each pool's Deployment or LeaderWorkerSet asks for, and those that are ready "
+            "(kube-state-metrics).",
+            Query(expr=deployments("kube_deployment_spec_replicas"), legend="{{deployment}}, wanted"),
+            Query(expr=deployments("kube_deployment_status_replicas_ready"), legend="{{deployment}}, ready"),
+            Query(expr=groups("kube_statefulset_replicas"), legend="{{statefulset}}, wanted"),
+            Query(expr=groups("kube_statefulset_status_replicas_ready"), legend="{{statefulset}}, ready"),
             unit="short",
             low=0,
         ),

@@ -1,6 +1,7 @@
 """Losses: what the objective does with old tokens, how far the policy has moved, whether it learns."""
 
 from board import Board, Row
+from limits import CLIP_LIMIT
 from panels import GREEN, RED, Panel, Query, heat, lines, number
 from queries import (
     SCOPE,
@@ -56,9 +57,10 @@ CLIPPING = Row(
             "Share of the trained tokens on which an end of the objective's band took effect, and the limit "
             "of the alert for an objective that has one.",
             Query(expr=BY_OBJECTIVE, legend="{{objective}}, {{side}}"),
-            Query(expr=f"max(slipstream:clip_fraction_limit{{{SCOPE}}} < 1)", legend="limit"),
+            CLIP_LIMIT,
             unit="percentunit",
             width=12,
+            colors={CLIP_LIMIT.legend: RED},
             low=0,
         ),
         lines(

@@ -1,6 +1,7 @@
 """Overview: is the run learning, is anything waiting, is anything wrong."""
 
 from board import FIRING, Board, Row
+from limits import CLIP_LIMIT, MAX_STALENESS, limit
 from panels import BLUE, GREEN, RED, YELLOW, Query, lines, number
 from queries import SCOPE, STEPS, largest, mean, metric, rate, rise, token_share, total, whole_quantile
 from workers import STATE_COLORS
@@ -30,7 +31,7 @@ NOW = Row(
             "Share of the learner's time in which no full batch was there. More workers lower it.",
             f"{WAITING} / {STEP_TIME}",
             unit="percentunit",
-            steps=((None, GREEN), (0.1, YELLOW), (0.3, RED)),
+            steps=((None, GREEN), (0.1, YELLOW), (limit("SlipstreamLearnerStarved"), RED)),
         ),
         number(
             "Held-out accuracy",
@@ -47,25 +48,28 @@ NOW = Row(
         ),
         number(
             "Token age, p99",
-            "99 % of the tokens trained on were sampled by a version at most this much older.",
+            "99 % of the tokens trained on were sampled by a version at most this much older. Red at "
+            "max_staleness: older ones were masked.",
             whole_quantile(0.99, "staleness_versions", over=STEPS),
             unit="none",
+            limit=MAX_STALENESS,
         ),
         number(
             "Clip fraction",
-            "Share of the trained tokens on which either end of the objective's band took effect.",
-            token_share("clipped_tokens_total"),
+            "Share of the trained tokens on which an end of the objective's band took effect; of the two "
+            "ends, the larger. Red at the limit of the alert, which depends on the objective.",
+            f"max({token_share('clipped_tokens_total', by='side')})",
             unit="percentunit",
             decimals=2,
-            steps=((None, GREEN), (0.1, YELLOW), (0.3, RED)),
+            limit=CLIP_LIMIT,
         ),
         number(
             "Pressure",
-            "Demand of the learner over supply of the workers: above 1, more workers would help.",
+            "Demand of the learner over supply of the workers: 1 is enough, above it more would help.",
             f"max(slipstream:pressure{{{SCOPE}}})",
             unit="none",
             decimals=2,
-            steps=((None, GREEN), (1, YELLOW), (2, RED)),
+            steps=((None, GREEN), (limit("SlipstreamAutoscalerAtMaximum"), YELLOW), (2, RED)),
         ),
         number(
             "Ledger residual",
@@ -162,11 +166,25 @@ FLOWING = Row(
         ),
         lines(
             "Token age",
-            "Age in versions of the tokens trained on: median, 99th percentile and mean.",
+            "Age in versions of the tokens trained on: median, 99th percentile, mean and its bound.",
             Query(expr=whole_quantile(0.5, "staleness_versions", over=STEPS), legend="p50"),
             Query(expr=whole_quantile(0.99, "staleness_versions", over=STEPS), legend="p99"),
             Query(expr=mean("staleness_versions", over=STEPS), legend="mean"),
+            MAX_STALENESS,
             unit="short",
+            width=12,
+            colors={MAX_STALENESS.legend: RED},
+            low=0,
+        ),
+        lines(
+            "Clip fraction over time",
+            "Share of the trained tokens on which an end of the objective's band took effect, and the limit "
+            "of the alert.",
+            Query(expr=token_share("clipped_tokens_total", by="side"), legend="{{side}}"),
+            CLIP_LIMIT,
+            unit="percentunit",
+            width=12,
+            colors={CLIP_LIMIT.legend: RED},
             low=0,
         ),
         lines(
@@ -174,6 +192,7 @@ FLOWING = Row(
             "What the workers are doing.",
             Query(expr=total("worker_state", by="state"), legend="{{state}}"),
             unit="short",
+            width=12,
             stacked=True,
             colors=STATE_COLORS,
             low=0,
@@ -183,6 +202,7 @@ FLOWING = Row(
             "Pods of each component whose metrics page answers.",
             Query(expr=f"sum by (component) (up{{{SCOPE}}})", legend="{{component}}"),
             unit="short",
+            width=12,
             low=0,
         ),
     ],

@@ -87,9 +87,17 @@ def number(
     decimals: int | None = None,
     steps: Steps = ((None, GREEN),),
     names: Mapping[int, tuple[str, str]] | None = None,
+    limit: Query | None = None,
 ) -> Panel:
-    """The last value, large, over its course; `names` gives some values a text and a colour."""
-    builder = _described(stat.Panel(), title, description, [Query(expr=expr)], unit=unit)
+    """The last value, large, over its course; `names` gives some values a text and a colour.
+
+    `limit`: a query whose last value takes the place of `steps`: green below, red from there on; `steps` hold
+    where it has no value.
+    """
+    queries = [Query(expr=expr), *([limit] if limit else [])]
+    builder = _described(stat.Panel(), title, description, queries, unit=unit)
+    if limit is not None:
+        builder.with_transformation(_red_from(limit))
     builder.thresholds(_thresholds(steps)).color_mode(common.BigValueColorMode.VALUE)
     builder.graph_mode(common.BigValueGraphMode.AREA).no_value("none yet")
     builder.reduce_options(common_builders.ReduceDataOptions().calcs(["lastNotNull"]))
@@ -141,6 +149,13 @@ def _described(builder: Any, title: str, description: str, queries: Sequence[Que
 def _thresholds(steps: Steps) -> Any:
     made = [dashboard.Threshold(value=value, color=color) for value, color in steps]
     return dashboard_builders.ThresholdsConfig().mode(dashboard.ThresholdsMode.ABSOLUTE).steps(made)
+
+
+def _red_from(limit: Query) -> dashboard.DataTransformerConfig:
+    """Grafana's "config from query results": the second query becomes the threshold, and is not shown."""
+    mapping = {"fieldName": limit.legend, "handlerKey": "threshold1"}
+    options = {"configRefId": LETTERS[1], "mappings": [mapping]}
+    return dashboard.DataTransformerConfig(id_val="configFromData", options=options)
 
 
 def _mappings(names: Mapping[int, tuple[str, str]]) -> list[Any]:

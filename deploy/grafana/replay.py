@@ -1,6 +1,7 @@
 """Replay and Redis: where every group is, whether the ledger closes, and how the store is doing."""
 
 from board import Board, Row
+from limits import limit
 from panels import GREEN, RED, YELLOW, Query, lines, number
 from queries import FLOW, SCOPE, STEPS, largest, mean, metric, quantile, rate
 
@@ -203,7 +204,7 @@ REDIS = Row(
             "Share of its limit that Redis uses; nothing where there is no limit. At 1, inserts are refused.",
             f"{USED} / ({largest('redis_memory_bytes', LIMIT)} > 0)",
             unit="percentunit",
-            steps=((None, GREEN), (0.7, YELLOW), (0.9, RED)),
+            steps=((None, GREEN), (0.7, YELLOW), (limit("SlipstreamRedisMemoryHigh"), RED)),
         ),
         lines(
             "Memory of Redis",

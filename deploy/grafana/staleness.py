@@ -1,7 +1,8 @@
 """Staleness: how old what is trained on is, and where that age comes from."""
 
 from board import Board, Row
-from panels import Query, heat, lines
+from limits import limit
+from panels import RED, Query, heat, lines
 from queries import STEPS, WORKERS, buckets, largest, mean, metric, quantile, rate, rise, whole_quantile
 
 MASKED = rate("tokens_masked_total", by="reason", over=STEPS)
@@ -29,6 +30,7 @@ AGE = Row(
             Query(expr=largest("bound", 'what=~".*staleness|pipeline_depth"', by="what"), legend="{{what}}"),
             unit="short",
             width=12,
+            colors={"max_staleness": RED},
             low=0,
         ),
         lines(
@@ -45,7 +47,7 @@ AGE = Row(
             Query(expr=f"{MASKED} / on () group_left () {ALL_TOKENS}", legend="{{reason}}"),
             unit="percentunit",
             low=0,
-            steps=((None, "transparent"), (0.05, "red")),
+            steps=((None, "transparent"), (limit("SlipstreamStalenessAboveBound"), RED)),
         ),
         lines(
             "Groups too old",

@@ -1,6 +1,7 @@
 """Verifier: how much is scored, how long it takes, and what fails."""
 
 from board import Board, Row
+from limits import limit
 from panels import GREEN, RED, YELLOW, Query, heat, lines, number
 from queries import SCOPE, buckets, mean, quantile, rate, rise, total
 
@@ -34,7 +35,7 @@ NOW = Row(
             f"{ERRORS} / {rate('scores_total')}",
             unit="percentunit",
             decimals=2,
-            steps=((None, GREEN), (0.001, YELLOW), (0.01, RED)),
+            steps=((None, GREEN), (0.001, YELLOW), (limit("SlipstreamVerifierErrors"), RED)),
         ),
         number(
             "Errors, last hour",

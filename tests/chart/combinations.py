@@ -25,6 +25,7 @@ CPU = {"gpu": {"count": 0}, "resources": SMALL}
 SCRAPED = {"podMonitors": {"enabled": True}, "rules": {"from": "chart"}}
 PROMETHEUS = {"prometheus": {"address": "http://prometheus.monitoring:9090"}}
 MODEL = {"existingClaim": "models"}
+NODES = {"nodes": 2, "checkpoints": {"accessModes": ["ReadWriteMany"]}}
 RUN = {
     "name": "combined",
     "data": {"kind": "addition", "digits": 1},
@@ -78,7 +79,8 @@ SWITCHES: Mapping[str, Mapping[str, Position]] = {
     },
     "nodes": {
         "one": Position(),
-        "two": Position(values={"learner": {"nodes": 2, "checkpoints": {"accessModes": ["ReadWriteMany"]}}}),
+        "two": Position(values={"learner": NODES}),
+        "group": Position(values={"learner": {**NODES, "workload": "LeaderWorkerSet"}}),
     },
     "scaling": {"none": Position(), "keda": _scaled("keda"), "hpa": _scaled("hpa")},
     "pools": {

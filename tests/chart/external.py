@@ -11,10 +11,12 @@ KEYS = ("existingSecret", "existingClaim")
 def external_names(release: Release) -> set[str]:
     """The names under the keys that the chart documents for this, and under no others."""
     values = release.values
-    token = values.get("model", {}).get("download", {}).get("tokenSecret", {}).get("name")
+    download = values.get("model", {}).get("download", {})
+    token = download.get("tokenSecret", {}).get("name")
+    authority = [download.get("authority", {}).get(key) for key in ("configMap", "secret")]
     tls = values.get("tls", {}).get("secrets", {}).values()
     pull = values.get("image", {}).get("pullSecrets", [])
-    return {name for name in (*_under(values), token, *tls, *pull) if name}
+    return {name for name in (*_under(values), token, *authority, *tls, *pull) if name}
 
 
 def _under(tree: Any) -> Iterator[str]:

@@ -7,7 +7,7 @@ Values = dict[str, Any]
 TINY_RUN = "model: {tiny: {}}\n"
 FILE_RUN = "data: {kind: file, path: /data/train.jsonl}\n"
 GIVEN = dict.fromkeys(("learner", "rollout", "verifier", "replay", "redis"), "a")
-DOWNLOAD = {"mode": "download", "download": {"repository": "example/policy", "revision": "4f2c9d1"}}
+DOWNLOAD: Values = {"mode": "download", "download": {"repository": "example/policy", "revision": "4f2c9d1"}}
 HUB = {"egress": {"huggingface": True}}
 SCRAPED = {"podMonitors": {"enabled": True}, "rules": {"from": "chart"}}
 PROMETHEUS = {"prometheus": {"address": "http://prometheus:9090"}}
@@ -23,6 +23,11 @@ def scaled(kind: str, **values: Any) -> Values:
     """Values with one pool that something scales, and all that it needs."""
     scaling = {"kind": kind, "minReplicas": 1, **values}
     return {**pool(autoscaling=scaling), "monitoring": SCRAPED, "autoscaling": PROMETHEUS}
+
+
+def download(**values: Any) -> Values:
+    """A model that is downloaded in a way of its own."""
+    return {**DOWNLOAD, "download": {**DOWNLOAD["download"], **values}}
 
 
 def mounted(path: str) -> Values:
@@ -52,6 +57,9 @@ DISTILS = f"{TINY_RUN}algorithm: {{distillation: {{}}}}\n"
 TAUGHT = f"{DISTILS}teacher: {{path: /models/teacher}}\n"
 ANYWHERE = [{"ipBlock": {"cidr": "0.0.0.0/0"}}]
 
+BESIDE = {"name": "a", "image": "a:1"}
+ON_NODE = {"hostNetwork": True}
+
 
 # (values laid over BASE, what the one problem has to say)
 CASES: tuple[tuple[Values, str], ...] = (
@@ -75,6 +83,13 @@ CASES: tuple[tuple[Values, str], ...] = (
         "teacher.device is cuda, and teacher.gpu.count is 0",
     ),
     (
+        {
+            **run(f"{DISTILS}teacher: {{path: /models/teacher, device: cpu}}\n"),
+            "teacher": {"models": MODELS, "gpu": {"count": 1}},
+        },
+        "teacher.device is cpu, and teacher.gpu.count is 1",
+    ),
+    (
         {**run(TAUGHT), "teacher": {"models": MODELS, "gpu": {"count": 2}}},
         "teacher.gpu.count is 2, and a teacher computes on one GPU",
     ),
@@ -89,6 +104,32 @@ CASES: tuple[tuple[Values, str], ...] = (
     (
         {**run(TAUGHT), "teacher": {"models": MODELS, "autoscaling": {"enabled": True}}},
         "teacher.autoscaling is enabled, and KEDA does not know Prometheus",
+    ),
+    (
+        {
+            **run(f"{TAUGHT}rollout: {{group_size: 1}}\n"),
+            "teacher": {"models": MODELS, "autoscaling": {"enabled": True}},
+            "autoscaling": PROMETHEUS,
+        },
+        "at most 8 × 1 = 8 completions at all teachers together (the run's teacher.requests, learner."
+        "groups_per_step at most, × rollout.group_size), and 3 teachers hold 48 (targetCompletions each): "
+        "raise the run's teacher.requests to 49, or lower",
+    ),
+    (
+        {
+            **run(TAUGHT),
+            "teacher": {"models": MODELS, "autoscaling": {"enabled": True, "targetCompletions": 32}},
+            "autoscaling": PROMETHEUS,
+        },
+        "at most 8 × 8 = 64 completions at all teachers",
+    ),
+    (
+        {
+            **run(f"{TAUGHT}learner: {{groups_per_step: 4}}\n"),
+            "teacher": {"models": MODELS, "autoscaling": {"enabled": True}},
+            "autoscaling": PROMETHEUS,
+        },
+        "raise the run's teacher.requests and learner.groups_per_step to 7, or lower",
     ),
     (
         {**run(TAUGHT), "teacher": {"models": MODELS, "image": {"tag": "latest"}}},
@@ -112,6 +153,11 @@ CASES: tuple[tuple[Values, str], ...] = (
         "is cuda",
     ),
     (run("learner: {device: cpu}"), "learner.device is cpu"),
+    (
+        {**run("rollout: {device: cuda}"), **pool(gpu={"count": 0}), "learner": {"gpu": {"count": 0}}},
+        "rollout.device is cuda",
+    ),
+    (run(f"{TINY_RUN}verifier: {{device: cuda}}\n"), "verifier.device is cuda, and verifier.gpu.count is 0"),
     ({"learner": {"ranksPerNode": 2}}, "learner.ranksPerNode is 2, and a rank is a GPU"),
     (pool(gpu={"count": 2}), "set the pool's gpu.count to 1"),
     (run("rollout: {tensor_parallel: 2}"), "set the pool's gpu.count to 2"),
@@ -170,6 +216,30 @@ CASES: tuple[tuple[Values, str], ...] = (
         "set model.download.revision",
     ),
     ({**run("seed: 1"), "model": DOWNLOAD}, "set network.egress.huggingface"),
+    (
+        {**run("seed: 1"), "model": download(proxy="http://proxy:3128"), "network": HUB},
+        "set network.egress.peers to where the proxy is",
+    ),
+    (
+        {**run("seed: 1"), "model": download(endpoint="http://[fd00:77::10]:8080"), "network": HUB},
+        "network.egress.except closes fc00::/7: set network.egress.peers to where the mirror is",
+    ),
+    (
+        {**run("seed: 1"), "model": download(endpoint="https://172.20.0.4/hub"), "network": HUB},
+        "network.egress.except closes 172.16.0.0/12: set",
+    ),
+    (
+        {**run("seed: 1"), "model": download(noProxy=".svc"), "network": HUB},
+        "set model.download.proxy, or leave noProxy empty",
+    ),
+    (
+        {
+            **run("seed: 1"),
+            "model": download(authority={"configMap": "a", "secret": "b"}),
+            "network": HUB,
+        },
+        "names a configMap and a secret",
+    ),
     ({"model": {"cache": {"kind": "claim"}}}, "set model.cache.existingClaim"),
     ({"model": {"cache": {"kind": "hostPath"}}}, "set model.cache.hostPath"),
     (run(TINY_RUN + FILE_RUN), "set data.existingClaim"),
@@ -184,12 +254,24 @@ CASES: tuple[tuple[Values, str], ...] = (
     ({"redis": {"mode": "external", "external": {"host": "a"}}}, "set redis.external.existingSecret"),
     (
         {"redis": {"mode": "external", "external": {"host": "a", "existingSecret": "a", "tls": False}}},
-        "set it to true, or tls.mode to none",
+        "set it to true, or redis.external.allowPlaintext to true",
+    ),
+    (
+        {"redis": {"mode": "external", "external": {"host": "a", "allowPlaintext": True}}},
+        "set redis.external.existingSecret",
     ),
     ({"redis": {"auth": {"existingSecret": ""}}}, "kubectl create secret generic demo-redis-password"),
     ({"redis": {"maxMemoryMiB": 3277}}, "set it to 3276 at most"),
     ({"redis": {"resources": {"limits": {"memory": "1G"}}}}, "set it to 762 at most"),
     ({"network": {"dns": {"peers": []}}}, "network.dns.peers is empty"),
+    ({"network": {"ipFamilies": ["IPv6", "IPv4"]}}, "set it to PreferDualStack or RequireDualStack"),
+    (
+        {"network": {"ipFamilies": ["IPv6", "IPv4"], "ipFamilyPolicy": "SingleStack"}},
+        "network.ipFamilyPolicy is SingleStack",
+    ),
+    ({"network": {"ephemeralPorts": "60999-32768"}}, "which is no range of ports"),
+    ({"network": {"ephemeralPorts": "32768-99999"}}, "which is no range of ports"),
+    ({"network": {"ephemeralPorts": "16000-65535"}}, "rollouts would reach torch's store at 29400"),
     (
         {"network": {"prometheus": {"peers": []}}, "monitoring": {"podMonitors": {"enabled": True}}},
         "network.prometheus.peers is empty",
@@ -197,6 +279,11 @@ CASES: tuple[tuple[Values, str], ...] = (
     ({"replay": {"serviceAccount": {"create": False}}}, "replay.serviceAccount is not made and has no name"),
     ({"learner": {"extraEnv": [{"name": "POD_IP", "value": "a"}]}}, "learner.extraEnv sets POD_IP"),
     (pool(extraEnv=[{"name": "SLIPSTREAM_RUN_DIR", "value": "a"}]), "rollout.pools[a].extraEnv sets SLIP"),
+    (
+        {**run("rollout: {tensor_parallel: 2}"), **pool(nodes=2, extraEnv=[{"name": "VLLM_HOST_IP"}])},
+        "rollout.pools[a].extraEnv sets VLLM_HOST_IP, which the chart sets",
+    ),
+    ({"redis": {"extraEnv": [{"name": "A"}, {"name": "A"}]}}, "redis.extraEnv sets A two times"),
     ({"replay": {"extraVolumes": [{"name": "tmp", "emptyDir": {}}]}}, "has a volume tmp"),
     (
         {"replay": {"extraVolumes": [{"name": "a", "emptyDir": {}}, {"name": "a", "emptyDir": {}}]}},
@@ -212,6 +299,10 @@ CASES: tuple[tuple[Values, str], ...] = (
     (
         {"monitoring": {"podMonitors": {"enabled": True, "interval": "30s", "scrapeTimeout": "1m"}}},
         "scrapeTimeout is 1m",
+    ),
+    (
+        {"monitoring": {"rules": {"additionalRuleLabels": {"release": "prometheus"}}}},
+        "additionalRuleLabels has release",
     ),
     ({"rollout": {"pools": [{"name": "a"}, {"name": "a"}]}}, "two pools named a"),
     (pool(spot=True), "set rollout.spot.nodeSelector"),
@@ -276,4 +367,80 @@ CASES: tuple[tuple[Values, str], ...] = (
         {"verifier": {**mounted("/code/"), "code": {"a.py": ""}}},
         "verifier.extraVolumeMounts mounts a at /code/, which is taken",
     ),
+    (
+        {"learner": {"sidecars": [{**BESIDE, "name": "learner"}]}},
+        "learner.sidecars has a container learner, and another of the pod is called so",
+    ),
+    (
+        pool(initContainers=[{**BESIDE, "name": "model"}]),
+        "rollout.pools[a].initContainers has a container model, and another",
+    ),
+    (
+        {"replay": {"initContainers": [BESIDE], "sidecars": [BESIDE]}},
+        "replay.sidecars has a container a, and another",
+    ),
+    (
+        {"tests": {"initContainers": [{**BESIDE, "name": "circle"}]}},
+        "tests.initContainers has a container circle",
+    ),
+    (
+        {"verifier": {"sidecars": [{**BESIDE, "ports": [{"containerPort": 9464}]}]}},
+        "verifier.sidecars has a container a with the port 9464, which another of the pod has",
+    ),
+    (
+        {"redis": {"sidecars": [{**BESIDE, "ports": [{"name": "redis", "containerPort": 1}]}]}},
+        "redis.sidecars has a container a with the port 1 (redis), which another",
+    ),
+    (
+        {
+            "replay": {
+                "initContainers": [{**BESIDE, "ports": [{"containerPort": 7}]}],
+                "sidecars": [{**BESIDE, "name": "b", "ports": [{"containerPort": 7}]}],
+            }
+        },
+        "replay.sidecars has a container b with the port 7, which another",
+    ),
+    (
+        {"learner": {"sidecars": [{**BESIDE, "volumeMounts": [{"name": "b", "mountPath": "/b"}]}]}},
+        "learner.sidecars has a container a that mounts b, and no volume is called so",
+    ),
+    (
+        {
+            "verifier": {
+                "sidecars": [{**BESIDE, "volumeMounts": [{"name": "checkpoints", "mountPath": "/b"}]}]
+            }
+        },
+        "verifier.sidecars has a container a that mounts checkpoints, and no volume is called so",
+    ),
+    (
+        {"replay": {"extraVolumeMounts": [{"name": "data", "mountPath": "/b"}]}},
+        "replay.extraVolumeMounts mounts data, and no volume is called so",
+    ),
+    (
+        {"replay": {"sidecars": [{**BESIDE, "restartPolicy": "Always"}]}},
+        "move the container to replay.initContainers",
+    ),
+    (
+        {"learner": {"envFrom": [{"prefix": "SLIPSTREAM_", "secretRef": {"name": "a"}}]}},
+        "learner.envFrom has the prefix SLIPSTREAM_",
+    ),
+    (
+        {"learner": {"resourceClaims": [{"name": "a", "resourceClaimName": "b"}] * 2}},
+        "learner.resourceClaims has two claims a",
+    ),
+    (
+        {"learner": {"resources": {"claims": [{"name": "gpus"}]}}},
+        "learner has a container that uses the claim gpus",
+    ),
+    (
+        {"replay": {"sidecars": [{**BESIDE, "resources": {"claims": [{"name": "b"}]}}]}},
+        "add it to replay.resourceClaims",
+    ),
+    (pool(gpu={"resource": ""}), "rollout.pools[a].gpu.count is 1, without gpu.resource"),
+    (
+        {"learner": {**ON_NODE, "dnsPolicy": "ClusterFirst"}, "network": {"nodeCIDRs": ["10.0.0.0/8"]}},
+        "learner.dnsPolicy is ClusterFirst, which finds no Service",
+    ),
+    ({"redis": {"dnsPolicy": "None"}}, "set redis.dnsConfig.nameservers"),
+    (pool(**ON_NODE), "rollout.pools[a].hostNetwork is true, and the NetworkPolicies"),
 )

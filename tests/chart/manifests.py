@@ -8,6 +8,7 @@ Document = dict[str, Any]
 NAME_LABEL, INSTANCE_LABEL = "app.kubernetes.io/name", "app.kubernetes.io/instance"
 COMPONENT_LABEL = "app.kubernetes.io/component"
 POD_NAME_LABEL = "statefulset.kubernetes.io/pod-name"
+WORKER_INDEX_LABEL = "leaderworkerset.sigs.k8s.io/worker-index"
 WORKLOADS = ("Deployment", "StatefulSet", "Job", "LeaderWorkerSet", "Pod")
 RUNS_ON = ("Deployment", "StatefulSet", "LeaderWorkerSet")
 SELECTING_BY_LABELS = ("Deployment", "StatefulSet", "PodDisruptionBudget", "PodMonitor")
@@ -20,6 +21,8 @@ class PodTemplate:
     owner: Document
     metadata: Document
     spec: Document
+    follows: bool = False
+    """Whether another template of its LeaderWorkerSet makes the first pod of a group."""
 
     @property
     def name(self) -> str:
@@ -28,10 +31,13 @@ class PodTemplate:
 
     @property
     def labels(self) -> dict[str, str]:
-        """Its labels; a StatefulSet's pods also bear their own name, of which this is the first."""
+        """Its labels, with those of the first pod that the workload's controller makes from the template."""
         labels = dict(self.metadata.get("labels") or {})
+        name = self.owner["metadata"]["name"]
         if self.owner["kind"] == "StatefulSet":
-            labels[POD_NAME_LABEL] = f"{self.owner['metadata']['name']}-0"
+            labels[POD_NAME_LABEL] = f"{name}-0"
+        elif self.owner["kind"] == "LeaderWorkerSet":
+            labels |= group_labels(name, 1 if self.follows else 0)
         return labels
 
     @property
@@ -65,10 +71,19 @@ def pod_templates(documents: Iterable[Document]) -> list[PodTemplate]:
     """Every pod that the objects make, hooks included."""
     found = []
     for document in documents:
-        for template in _templates_of(document):
+        for number, template in enumerate(_templates_of(document)):
             metadata = template.get("metadata") or {}
-            found.append(PodTemplate(owner=document, metadata=metadata, spec=template["spec"]))
+            follows = number > 0
+            found.append(
+                PodTemplate(owner=document, metadata=metadata, spec=template["spec"], follows=follows)
+            )
     return found
+
+
+def group_labels(name: str, index: int) -> dict[str, str]:
+    """The labels of a pod of the first group of a LeaderWorkerSet: its controllers are StatefulSets."""
+    pod = f"{name}-0-{index}" if index else f"{name}-0"
+    return {POD_NAME_LABEL: pod, WORKER_INDEX_LABEL: str(index)}
 
 
 def _templates_of(document: Document) -> Iterator[Document]:

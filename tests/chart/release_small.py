@@ -46,7 +46,9 @@ def small_release(**values: Any) -> Release:
 
 def given_secrets(directory: Path) -> dict[str, dict[str, bytes]]:
     """The Secrets that a user brings, made by `slipstream certs`."""
-    names = [f"--san={role}={FULLNAME}-{role}" for role in ("replay", "verifier", "learner", "redis")]
+    names = [
+        f"--san={role}={FULLNAME}-{role}" for role in ("replay", "verifier", "teacher", "learner", "redis")
+    ]
     domain = f"{NAME}.{NAMESPACE}.slipstream"
     subprocess.run(
         [sys.executable, "-m", "slipstream.cli", "certs", directory, f"--trust-domain={domain}", *names],

@@ -29,9 +29,23 @@ def _chart() -> helm_python.Chart:
     return helm_python.Chart.load(CHART)
 
 
+class StrictLoader(yaml.CSafeLoader):
+    """Reads YAML, and refuses a mapping that has a key two times: of those PyYAML would keep the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Errors: ConstructorError that names the key and where it is."""
+        seen = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                problem = f"the key {key.value} is there two times"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
 def parse(text: str) -> list[Document]:
-    """The objects in a YAML stream."""
-    return [document for document in yaml.load_all(text, yaml.CSafeLoader) if document]
+    """The objects in a YAML stream. Errors: ConstructorError for a mapping with a key two times."""
+    return [document for document in yaml.load_all(text, StrictLoader) if document]
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Values:

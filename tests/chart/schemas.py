@@ -14,7 +14,13 @@ from referencing import Registry, Resource
 
 KUBERNETES = tuple(f"1.{minor}" for minor in range(29, 38))
 HERE = Path(__file__).parent
-CUSTOM_GROUPS = ("keda.sh", "monitoring.coreos.com", "cert-manager.io", "leaderworkerset.x-k8s.io")
+CUSTOM_GROUPS = (
+    "keda.sh",
+    "monitoring.coreos.com",
+    "cert-manager.io",
+    "leaderworkerset.x-k8s.io",
+    "scheduling.volcano.sh",
+)
 MODELLED_GROUPS = CUSTOM_GROUPS[:3]
 NODE_SECONDS = 60
 

@@ -1,7 +1,7 @@
 """What the chart renders, as local processes: it starts, trains, and survives what a cluster does."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -14,9 +14,9 @@ from chart.places import pods_of
 from chart.reachability import Place, network_policies, passes
 from chart.release_small import NAMESPACE, given_secrets, small_release
 from chart.rendering import render
+from chart.waiting import START_SECONDS, STEP_SECONDS, eventually
 
 pytestmark = pytest.mark.chart
-START_SECONDS, STEP_SECONDS = 300.0, 120.0
 
 
 @pytest.fixture(scope="module")
@@ -164,16 +164,3 @@ def trains(machine: Machine, *, steps: int) -> None:
 def restarts(machine: Machine) -> dict[str, int]:
     """How often each pod's containers were started again."""
     return {pod.name: pod.restarts for pod in machine.pods.values()}
-
-
-def eventually(condition: Callable[[], bool], what: str) -> None:
-    """Errors: AssertionError when it does not come true in time; a page that is not there yet is no."""
-    deadline, last = time.monotonic() + STEP_SECONDS, ""
-    while time.monotonic() < deadline:
-        try:
-            if condition():
-                return
-        except (OSError, KeyError) as error:
-            last = f" ({error})"
-        time.sleep(0.2)
-    raise AssertionError(f"no {what} within {STEP_SECONDS:g} s{last}")

@@ -9,16 +9,24 @@ from chart.guard_cases import (
     ANYWHERE,
     BASE,
     CASES,
+    DISTILS,
+    DOWNLOAD,
+    HUB,
     JUDGE,
     KEYED,
     MODEL,
     MODELS,
+    PROMETHEUS,
+    TAUGHT,
     VERIFIER_IMAGE,
+    download,
     mounted,
     rewarded,
     run,
 )
 from render import CHART, Release, RenderError, render_files
+from slipstream.algorithms.spec.shaping import AdaptiveGroup
+from slipstream.config import RunConfig
 
 GUARDS = CHART / "templates" / "guards"
 
@@ -48,11 +56,17 @@ def problems_of_case(number: int) -> list[str]:
     return problems(CASES[number][0])
 
 
-def messages() -> list[str]:
-    """The longest fixed part of every message that a guard may write."""
-    lines = [line for file in sorted(GUARDS.glob("*.tpl")) for line in file.read_text("utf-8").splitlines()]
+def all_messages() -> list[str]:
+    """The messages of every guard."""
+    return [text for file in sorted(GUARDS.glob("*.tpl")) for text in messages(file.read_text("utf-8"))]
+
+
+def messages(template: str) -> list[str]:
+    """The longest fixed part of every message that a template may write."""
     texts = [
-        line for line in lines if re.match(r"[a-z]|\{\{ ", line) and ": " in line and " " in line.strip()
+        line
+        for line in template.splitlines()
+        if re.match(r"[a-z]|\{\{ ", line) and ": " in line and " " in line.strip()
     ]
     return [max(re.split(r"\{\{.*?\}\}", text), key=len) for text in texts]
 
@@ -88,6 +102,93 @@ def test_rewards_that_have_what_they_need_are_not_refused(values: dict[str, Any]
     assert problems(values) == []
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "network"),
+    [
+        ("http://[2001:db8::1]", {}),
+        ("http://172.32.0.1", {}),
+        ("https://10.example", {}),
+        ("http://10.0.0.1", {"peers": ANYWHERE}),
+        ("http://10.0.0.1", {"except": ["192.168.0.0/16"]}),
+        ("http://10.0.0.1", {"cidrs": ["0.0.0.0/0", "10.0.0.0/24"]}),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_mirror_that_the_policies_let_through_is_not_refused(
+    endpoint: str, network: dict[str, Any]
+) -> None:
+    values = {"model": download(endpoint=endpoint), "network": {"egress": {"huggingface": True, **network}}}
+    assert problems({**run("seed: 1"), **values}) == []
+
+
+def test_the_same_variable_may_be_set_where_the_chart_does_not_set_it() -> None:
+    address = {"extraEnv": [{"name": "VLLM_HOST_IP", "value": "10.0.0.1"}]}
+    assert problems({"rollout": {"defaults": address}, "learner": address}) == []
+
+
+@pytest.mark.parametrize(
+    ("room", "volumes"),
+    [
+        ("learner", ["home", "models", "checkpoints", "shared-memory", "data"]),
+        ("verifier", ["home", "models", "reward-code"]),
+        ("replay", ["home", "data"]),
+        ("redis", ["users", "data"]),
+    ],
+)
+def test_a_sidecar_may_mount_every_volume_of_the_chart_that_its_pod_has(
+    room: str, volumes: list[str]
+) -> None:
+    mounts = [{"name": name, "mountPath": f"/of/{name}"} for name in volumes]
+    values = {
+        "model": DOWNLOAD,
+        "network": HUB,
+        "data": {"existingClaim": "prompts"},
+        "verifier": {"models": MODELS, "code": {"a.py": ""}},
+    }
+    both = laid_over(values, {room: {"sidecars": [{"name": "a", "image": "a:1", "volumeMounts": mounts}]}})
+    assert problems({**run("seed: 1"), **both}) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "scaling"),
+    [
+        ("", {}),
+        ("rollout: {group_size: 1}\n", {"maxReplicas": 1}),
+        ("rollout: {group_size: 1}\n", {"minReplicas": 4}),
+        ("rollout: {group_size: 1}\n", {"targetCompletions": 2}),
+        ("rollout: {group_size: 1}\n", {"enabled": False}),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_teacher_whose_autoscaler_reaches_its_maximum_is_not_refused(
+    more: str, scaling: dict[str, Any]
+) -> None:
+    teacher = {"models": MODELS, "autoscaling": {"enabled": True, **scaling}}
+    assert problems({**run(TAUGHT + more), "teacher": teacher, "autoscaling": PROMETHEUS}) == []
+
+
+def test_adaptive_groups_may_have_more_completions_than_the_size_of_a_group() -> None:
+    text = f"{DISTILS[:-2]}, shaping: {{adaptive_group: {{}}}}}}\nteacher: {{path: /models/teacher}}\n"
+    scaling = {"enabled": True, "targetCompletions": 80}
+    values = {"teacher": {"models": MODELS, "autoscaling": scaling}, "autoscaling": PROMETHEUS}
+    assert problems({**run(text), **values}) == []
+    assert len(problems({**run(TAUGHT), **values})) == 1
+
+
+def test_what_the_chart_takes_for_a_key_that_the_run_leaves_out_is_its_default() -> None:
+    files = (GUARDS / "_teacher.tpl", CHART / "templates" / "rollout" / "_pools.tpl")
+    text = "".join(file.read_text(encoding="utf-8") for file in files)
+    taken = dict(re.findall(r'run\.value" \(list [$.] "([\w.]+)" (\d+)\)', text))
+    config = RunConfig()
+    assert {key: int(number) for key, number in taken.items()} == {
+        "teacher.requests": config.teacher.requests,
+        "learner.groups_per_step": config.learner.groups_per_step,
+        "rollout.group_size": config.rollout.group_size,
+        "rollout.start_timeout_seconds": config.rollout.start_timeout_seconds,
+        "algorithm.shaping.adaptive_group.largest": AdaptiveGroup().largest,
+    }
+
+
 @pytest.mark.parametrize("name", ["1run", "a.b"])
 def test_a_release_that_cannot_name_a_service_is_refused(name: str) -> None:
     (problem,) = problems({}, name=name)
@@ -98,8 +199,8 @@ def test_a_release_that_cannot_name_a_service_is_refused(name: str) -> None:
 def test_every_guard_has_a_case() -> None:
     found = [line for number in range(len(CASES)) for line in problems_of_case(number)]
     said = "\n".join([*found, *problems({}, name="1run")])
-    assert len(messages()) > 40
-    assert [message for message in messages() if message not in said] == []
+    assert len(all_messages()) > 40
+    assert [message for message in all_messages() if message not in said] == []
 
 
 def test_all_problems_are_shown_at_once() -> None:

@@ -1,14 +1,16 @@
 """The NetworkPolicies of a release let through exactly the edges of the design."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import yaml
 from chart.broken import broken
+from chart.manifests import by_name, pod_templates
 from chart.places import AROUND, pods_of
-from chart.reachability import Edge, network_policies, reached
+from chart.reachability import Edge, Place, network_policies, reached
 from chart.release_small import NAMESPACE, RUN, small_release
-from chart.rendering import Document, render
+from chart.rendering import Document, merge, render
 from render import Release
 
 TCP = "TCP"
@@ -21,11 +23,16 @@ SERVED = {
     "redis": 6379,
 }
 METRICS, WEIGHTS, RANKS, ENGINE, ANY = 9464, 29500, 29400, 29600, 45678
-"""Nodes of one engine meet at ENGINE; only a rule for all ports lets ANY through, as NCCL and gloo need."""
-NUMBERS = (*SERVED.values(), METRICS, WEIGHTS, RANKS, ENGINE, ANY, 53, 443)
-PORTS = [*((port, TCP) for port in NUMBERS), (53, "UDP")]
+"""torchrun's store is at RANKS, the nodes of an engine meet at ENGINE, weights travel at ports as ANY."""
+FREE_FROM, FREE_TO = 32768, 60999
+"""What the kernel gives."""
+ENDS_OF_FREE = (FREE_FROM - 1, FREE_FROM, FREE_TO, FREE_TO + 1)
+NUMBERS = (*SERVED.values(), METRICS, WEIGHTS, RANKS, ENGINE, ANY, *ENDS_OF_FREE, 53, 5353, 443)
+PORTS = [*((port, TCP) for port in NUMBERS), (53, "UDP"), (5353, "UDP")]
 ALL_TCP = [port for port, protocol in PORTS if protocol == TCP]
-COMPUTING = ("learner", "other learner", "rollout", "other rollout")
+FREE = [port for port in NUMBERS if FREE_FROM <= port <= FREE_TO]
+LEARNERS, ROLLOUTS = ("learner", "other learner"), ("rollout", "other rollout")
+COMPUTING = (*LEARNERS, *ROLLOUTS)
 
 EDGES: set[Edge] = {
     # lease, insert: rollout -> replay; sample, ack: learner -> replay; the console's place is taken by tests
@@ -38,8 +45,12 @@ EDGES: set[Edge] = {
     ("other rollout", "verifier", 50052, TCP),
     # only replay connects to Redis
     ("replay", "redis", 6379, TCP),
-    # the fleet's stream, the rendezvous and the weights; the ranks among each other
-    *((a, b, port, TCP) for a in COMPUTING for b in COMPUTING if a != b for port in ALL_TCP),
+    # the ranks among each other
+    *((a, b, port, TCP) for a in LEARNERS for b in LEARNERS if a != b for port in ALL_TCP),
+    # the fleet's stream, the gate of the weights, and the weights
+    *((a, b, port, TCP) for a in ROLLOUTS for b in LEARNERS for port in (50053, WEIGHTS, *FREE)),
+    *((a, b, port, TCP) for a in LEARNERS for b in ROLLOUTS for port in FREE),
+    *((a, b, port, TCP) for a in ROLLOUTS for b in ROLLOUTS if a != b for port in FREE),
     # `helm test`
     ("test", "replay", 50051, TCP),
     ("test", "verifier", 50052, TCP),
@@ -91,18 +102,113 @@ def test_another_release_reaches_nothing(documents: list[Document]) -> None:
     assert between == set()
 
 
-def test_a_teacher_is_called_by_the_learner_alone_and_calls_nobody() -> None:
+@pytest.mark.parametrize("tested", [True, False], ids=["tested", "untested"])
+def test_a_teacher_is_called_by_the_learner_and_the_tests_and_calls_nobody(tested: bool) -> None:
     run = yaml.safe_load(RUN)
     run |= {"algorithm": {"distillation": {}}, "teacher": {"path": "/models/teacher"}}
     release = small_release(
-        run={"config": yaml.safe_dump(run)}, teacher={"models": {"existingClaim": "teacher"}}
+        run={"config": yaml.safe_dump(run)},
+        teacher={"models": {"existingClaim": "teacher"}},
+        tests={"enabled": tested},
     )
     found = {edge for edge in edges(release, render(release)) if "teacher" in edge[:2]}
     assert found == {
+        *([("test", "teacher", 50055, TCP)] if tested else ()),
         ("learner", "teacher", 50055, TCP),
         ("other learner", "teacher", 50055, TCP),
         ("prometheus", "teacher", METRICS, TCP),
     }
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_no_rollout_reaches_the_store_of_torchrun(nodes: int) -> None:
+    """The store unpickles what it is given, and asks nobody who he is."""
+    learner = {"nodes": nodes, "ranksPerNode": 2, "checkpoints": {"accessModes": ["ReadWriteMany"]}}
+    release = small_release(learner=learner)
+    documents = render(release)
+    (pod,) = [pod for pod in pod_templates(documents) if pod.component == "learner"]
+    assert f"--master-port={RANKS}" in pod.containers[0]["args"]
+    to_store = {edge for edge in edges(release, documents) if edge[1] in LEARNERS and edge[2] == RANKS}
+    assert {edge[0] for edge in to_store} == set(LEARNERS)
+
+
+def test_without_a_range_of_ports_the_computing_pods_reach_each_other_at_all() -> None:
+    """For a network plugin that does not know endPort, which reads a range as its first port."""
+    release = small_release(network={"ephemeralPorts": ""})
+    found = edges(release, render(release))
+    assert found - EDGES == {
+        (a, b, port, TCP)
+        for a in COMPUTING
+        for b in COMPUTING
+        for port in ALL_TCP
+        if a != b and (a, b, port, TCP) not in EDGES
+    }
+
+
+def test_nodes_of_one_engine_reach_each_other_at_all_ports_and_the_learner_still_not() -> None:
+    values = {
+        "run": {"config": RUN.replace("engine: emulated", "tensor_parallel: 2")},
+        "rollout": {"defaults": {"nodes": 2, "gpu": {"count": 1}}},
+        "learner": {"gpu": {"count": 1}},
+    }
+    release = small_release(**values)
+    found = edges(release, render(release))
+    assert found - EDGES == {
+        (a, b, port, TCP)
+        for a in ROLLOUTS
+        for b in ROLLOUTS
+        for port in ALL_TCP
+        if a != b and port not in FREE
+    }
+
+
+def test_names_are_asked_for_at_the_ports_of_the_clusters_dns() -> None:
+    release = small_release(network={"dns": {"ports": [5353]}})
+    found = edges(release, render(release))
+    asked = {(port, protocol) for _, target, port, protocol in found if target == "dns"}
+    assert asked == {(5353, TCP), (5353, "UDP")}
+
+
+PROXY = Place(name="proxy", address="10.9.0.9")
+WORLD6, PRIVATE6 = Place(name="world6", address="2001:db8::1"), Place(name="private6", address="fd00::1")
+
+
+@pytest.mark.parametrize(
+    ("download", "egress", "reached_at"),
+    [
+        ({}, {}, {("world", 443), ("world6", 443)}),
+        ({"endpoint": "https://hub.example:8443/x"}, {}, {("world", 8443), ("world6", 8443)}),
+        (
+            {"endpoint": "https://hub.example:8443", "proxy": "http://proxy:3128"},
+            {"peers": [{"ipBlock": {"cidr": "10.9.0.9/32"}}]},
+            {("proxy", 3128)},
+        ),
+        (
+            {"endpoint": "http://[fd00::1]"},
+            {"peers": [{"ipBlock": {"cidr": "fd00::1/128"}}]},
+            {("private6", 80)},
+        ),
+    ],
+    ids=["hub", "mirror", "proxy", "address"],
+)  # fmt: skip
+def test_the_model_comes_from_where_the_download_says_and_from_nowhere_else(
+    download: dict[str, Any], egress: dict[str, Any], reached_at: set[tuple[str, int]]
+) -> None:
+    source = {"repository": "example/policy", "revision": "4f2c9d1", **download}
+    release = small_release(
+        run={"config": RUN.replace("model: {tiny", "#").replace("warmup:", "#")},
+        model={"mode": "download", "download": source},
+        network={"egress": {"huggingface": True, **egress}},
+    )
+    documents = render(release)
+    outside = [PROXY, WORLD6, PRIVATE6, *AROUND]
+    places = [*pods_of(documents, namespace=NAMESPACE), *outside]
+    policies = network_policies(documents, namespace=NAMESPACE)
+    found = reached(policies, places, [(port, TCP) for port in (80, 443, 3128, 8443)])
+    names = {place.name for place in outside}
+    for component in ("learner", "rollout"):
+        assert {(b, port) for a, b, port, _ in found if a == component and b in names} == reached_at
+    assert not {edge for edge in found if edge[0] in ("replay", "verifier") and edge[1] in names}
 
 
 def test_without_tests_nobody_stands_in_for_them() -> None:
@@ -138,6 +244,53 @@ def test_scores_over_http_and_judges_open_just_their_own_edges() -> None:
         ("verifier", "dns", 53, "UDP"),
     }
     assert EDGES - found == set()
+
+
+@pytest.mark.parametrize(
+    ("values", "room"),
+    [
+        ({"learner": {"hostNetwork": True}}, "learner"),
+        ({"rollout": {"pools": [{"name": "a"}, {"name": "b", "hostNetwork": True}]}}, "rollout"),
+        ({"replay": {"hostNetwork": True}}, "replay"),
+        ({"redis": {"hostNetwork": True}}, "redis"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_node_may_do_what_its_pods_with_host_network_may(values: dict[str, Any], room: str) -> None:
+    """To the policies of the other pods such a pod is its node: an address, without labels."""
+    release = small_release(**values, network={"nodeCIDRs": ["93.184.216.34/32"]})
+    node = "world"
+    found = edges(release, render(release))
+    opened = {edge for edge in found if node in edge[:2]}
+    here = {name for name in COMPUTING if name.endswith(room)} or {room}
+    expected = {
+        (node if source in here else source, node if target in here else target, port, protocol)
+        for source, target, port, protocol in EDGES
+        if (source in here) != (target in here) and "dns" not in (source, target) and source != "prometheus"
+    }
+    if room in ("learner", "rollout"):  # whose pods also talk to each other
+        among = ALL_TCP if room == "learner" else FREE
+        expected |= {(node, name, port, TCP) for name in here for port in among}
+        expected |= {(name, node, port, TCP) for name in here for port in among}
+    assert opened == expected
+    assert {edge for edge in found if node not in edge[:2]} == EDGES
+
+
+@pytest.mark.parametrize("room", ["learner", "rollout", "verifier", "teacher", "replay", "redis", "tests"])
+def test_rules_of_the_user_are_added_to_the_policy_of_their_room_alone(room: str) -> None:
+    ports = [{"protocol": "UDP", "port": 4317}]
+    into = {"ports": ports, "from": [{"podSelector": {"matchLabels": {"app": "other"}}}]}
+    out = {"ports": ports, "to": [{"ipBlock": {"cidr": "192.0.2.0/24"}}]}
+    run = yaml.safe_load(RUN)
+    run |= {"algorithm": {"distillation": {}}, "teacher": {"path": "/models/teacher"}}
+    base = small_release(run={"config": yaml.safe_dump(run)}, teacher={"models": {"existingClaim": "a"}})
+    rules = {room: {"networkPolicy": {"extraIngress": [into], "extraEgress": [out]}}}
+    before = by_name(render(base), "NetworkPolicy")
+    after = by_name(render(replace(base, values=merge(base.values, rules))), "NetworkPolicy")
+    (changed,) = [name for name in before if before[name] != after[name]]
+    assert changed == f"demo-slipstream-{'test' if room == 'tests' else room}"
+    for way, rule in (("ingress", into), ("egress", out)):
+        assert after[changed]["spec"][way] == [*before[changed]["spec"].get(way, []), rule]
 
 
 def test_peers_that_the_user_names_replace_ours() -> None:

@@ -5,14 +5,15 @@ from functools import cache
 from itertools import combinations, product
 
 import pytest
+import yaml
 from chart.combinations import SWITCHES, Row, pairwise, release_of
 from chart.external import external_names
-from chart.manifests import pod_templates
+from chart.manifests import of_kind, pod_templates
 from chart.policies.configuration import CHECKSUM
 from chart.policies.selection import releases_are_apart
 from chart.policies.table import violations
 from chart.release_small import RUN, small_release
-from chart.rendering import Document, render
+from chart.rendering import Document, parse, render
 from chart.schemas import KUBERNETES, custom_problems, kubernetes_problems, strict_problems
 from render import examples, read_release
 
@@ -39,6 +40,38 @@ def test_an_example_is_valid_in_the_oldest_and_the_newest_kubernetes(name: str) 
     for version in (KUBERNETES[0], KUBERNETES[-1]):
         assert kubernetes_problems(example(name), version) == []
     assert strict_problems(example(name)) == []
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_no_mapping_of_an_example_has_a_key_two_times(name: str) -> None:
+    file = EXAMPLES[name].parent / "rendered" / f"{name}.yaml"
+    assert len(parse(file.read_text(encoding="utf-8"))) == len(example(name))
+
+
+def test_a_mapping_with_a_key_two_times_is_noticed() -> None:
+    with pytest.raises(yaml.constructor.ConstructorError, match="the key a is there two times"):
+        parse("kind: A\nmetadata: {labels: {a: b, c: d, a: b}}\n")
+
+
+def test_a_label_of_a_room_wins_over_the_same_label_of_all_objects() -> None:
+    special = {"labels": {"team": "room"}, "podLabels": {"team": "pod"}}
+    rooms = ("learner", "verifier", "teacher", "replay", "redis")
+    documents = render(
+        small_release(
+            commonLabels={"team": "all", "site": "a"},
+            rollout={"defaults": special},
+            tests={"podLabels": {"team": "pod"}},
+            monitoring={"rules": {"from": "chart", "labels": {"team": "room"}}},
+            **{room: special for room in rooms},
+        )
+    )
+    found = {(d["kind"], d["metadata"]["labels"]["team"]) for d in documents}
+    assert {pod.labels["team"] for pod in pod_templates(documents)} == {"pod"}
+    assert {team for kind, team in found if kind in ("Deployment", "StatefulSet", "PrometheusRule")} == {
+        "room"
+    }
+    assert {team for kind, team in found if kind in ("Service", "ConfigMap", "NetworkPolicy")} == {"all"}
+    assert {d["metadata"]["labels"]["site"] for d in documents} == {"a"}
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -72,6 +105,15 @@ def test_every_pair_of_positions_is_in_some_combination() -> None:
     for one, two in combinations(SWITCHES, 2):
         met = {(row[one], row[two]) for row in PAIRWISE}
         assert met == set(product(SWITCHES[one], SWITCHES[two]))
+
+
+@pytest.mark.parametrize("position", SWITCHES["teacher"])
+def test_helm_test_asks_every_service_that_the_run_has(position: str) -> None:
+    row = {switch: next(iter(positions)) for switch, positions in SWITCHES.items()}
+    pods = of_kind(render(release_of({**row, "teacher": position})), "Pod")
+    asked = [pod["spec"]["containers"][0]["command"][-1] for pod in pods]
+    more = [] if position == "none" else ["teacher"]
+    assert asked == ["replay", "verifier", "learner", "circle", *more]
 
 
 @pytest.mark.parametrize("change", ["run", "cluster"])

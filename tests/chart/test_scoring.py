@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from chart.kubelet.machine import Machine
-from chart.kubelet.network import NODE_ADDRESS, inside_network
+from chart.kubelet.network import IPV4, inside_network
 from chart.manifests import COMPONENT_LABEL, Document, by_name
 from chart.metrics_page import gauge
 from chart.release_small import FULLNAME, NAMESPACE, RUN, given_secrets, small_release
@@ -20,6 +20,7 @@ from verifier.tiny_models import a_model
 
 pytestmark = pytest.mark.chart
 PORT = 8443
+NODE_ADDRESS = IPV4.address(0)
 START_SECONDS, CALL_SECONDS = 120.0, 60
 BREVITY = """\
 from slipstream.types import Prompt

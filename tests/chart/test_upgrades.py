@@ -1,10 +1,15 @@
 """What an upgrade may change: no release becomes another by a change that Kubernetes refuses."""
 
+import signal
+import subprocess
+import time
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
+import pytest
 from chart.combinations import SWITCHES, pairwise, release_of
-from chart.manifests import Document, by_name, of_kind
+from chart.manifests import Document, by_name, of_kind, pod_templates
 from chart.release_small import small_release
 from chart.rendering import render
 
@@ -21,6 +26,11 @@ MUTABLE = {
     "PersistentVolumeClaim": {"resources"},
 }
 NODES = {"nodes": 2, "checkpoints": {"accessModes": ["ReadWriteMany"]}}
+GROUP = {**NODES, "workload": "LeaderWorkerSet"}
+LEARNER = "demo-slipstream-learner"
+AGAIN = slice(3, 7)
+"""The words of a command after `tini -g --` that run it again when it fails."""
+SECONDS = 20.0
 
 
 def fixed(document: Document) -> dict[str, Any]:
@@ -81,3 +91,135 @@ def test_a_learner_of_several_machines_is_replaced_as_a_whole() -> None:
         "type": "RollingUpdate",
         "rollingUpdate": {"maxUnavailable": "100%"},
     }
+
+
+def test_a_learner_as_a_leader_worker_set_is_one_group_that_lives_as_a_whole() -> None:
+    documents = render(small_release(learner=GROUP))
+    spec = by_name(documents, "LeaderWorkerSet")[LEARNER]["spec"]
+    assert LEARNER not in by_name(documents, "StatefulSet")
+    assert (spec["replicas"], spec["leaderWorkerTemplate"]["size"]) == (1, 2)
+    assert spec["leaderWorkerTemplate"]["restartPolicy"] == "RecreateGroupOnPodRestart"
+    assert spec["startupPolicy"] == "LeaderCreated"
+    assert spec["rolloutStrategy"]["rollingUpdateConfiguration"] == {"maxSurge": 0, "maxUnavailable": 1}
+
+
+def test_the_pods_of_both_workloads_are_alike_but_for_where_they_learn_their_rank() -> None:
+    (group,) = learners(render(small_release(learner=GROUP)))
+    (stateful,) = learners(render(small_release(learner=NODES)))
+    one, other = group["spec"]["containers"][0], stateful["spec"]["containers"][0]
+    assert index_label(one) == "leaderworkerset.sigs.k8s.io/worker-index"
+    assert index_label(other) == "apps.kubernetes.io/pod-index"
+    assert f"--master-addr={LEARNER}-ranks" in one["args"]
+    assert f"--master-addr={LEARNER}-0.{LEARNER}-ranks" in other["args"]
+    for container in (one, other):
+        container["env"] = [variable for variable in container["env"] if variable["name"] != "NODE_RANK"]
+        container["args"] = [word for word in container["args"] if not word.startswith("--master-addr")]
+    for pod in (group, stateful):
+        for container in pod["spec"]["initContainers"]:
+            container["command"] = once(container["command"])
+    assert group == stateful
+
+
+def test_the_ranks_of_a_group_meet_at_its_first_pod_before_that_is_ready() -> None:
+    service = by_name(render(small_release(learner=GROUP)), "Service")[f"{LEARNER}-ranks"]["spec"]
+    assert (service["clusterIP"], service["publishNotReadyAddresses"]) == ("None", True)
+    assert service["selector"]["statefulset.kubernetes.io/pod-name"] == f"{LEARNER}-0"
+
+
+def test_what_leader_worker_set_makes_by_itself_has_no_name_of_ours() -> None:
+    """It makes a StatefulSet for the first pods, one for the others of each, and headless Services."""
+    pool = {"defaults": {"gpu": {"count": 1}}, "pools": [{"name": "wide", "nodes": 2}]}
+    run = "model: {tiny: {}}\ndata: {kind: addition, digits: 1}\nrollout: {tensor_parallel: 2}\n"
+    learner = {**GROUP, "gpu": {"count": 1}}
+    documents = render(small_release(learner=learner, rollout=pool, run={"config": run}))
+    groups = by_name(documents, "LeaderWorkerSet")
+    assert len(groups) == 2
+    for name, group in groups.items():
+        own = group["spec"].get("networkConfig", {}).get("subdomainPolicy") == "UniquePerReplica"
+        assert not {name, f"{name}-0"} & by_name(documents, "StatefulSet").keys()
+        assert not {f"{name}-0" if own else name} & by_name(documents, "Service").keys()
+
+
+def test_what_may_fail_in_a_group_is_run_again_inside_its_init_container() -> None:
+    """LeaderWorkerSet counts the restart of an init container, and would make the whole group anew."""
+    pool = {"defaults": {"gpu": {"count": 1}}, "pools": [{"name": "wide", "nodes": 2}, {"name": "narrow"}]}
+    run = "model: {tiny: {}}\ndata: {kind: addition, digits: 1}\nrollout: {tensor_parallel: 2}\n"
+    pool["pools"][1]["gpu"] = {"count": 2}
+    learner = {**GROUP, "gpu": {"count": 1}}
+    documents = render(small_release(learner=learner, rollout=pool, run={"config": run}))
+    found = {
+        (pod.owner["kind"], pod.component, container["name"]): once(command) != command
+        for pod in pod_templates(documents)
+        for container in pod.spec.get("initContainers") or []
+        for command in [container["command"]]
+    }
+    assert found == {
+        ("LeaderWorkerSet", "learner", "check"): True,
+        ("LeaderWorkerSet", "learner", "model"): True,
+        ("LeaderWorkerSet", "rollout", "model"): True,
+        ("Deployment", "rollout", "model"): False,
+    }
+
+
+def again(*words: str, pause: str) -> list[str]:
+    """A command in the place of the check of a group's learner, with another pause before it is run again."""
+    (pod,) = learners(render(small_release(learner=GROUP)))
+    (check,) = [c for c in pod["spec"]["initContainers"] if c["name"] == "check"]
+    prefix = [word.replace("sleep 60", f"sleep {pause}") for word in check["command"][: AGAIN.stop]]
+    assert check["command"][AGAIN.stop] == "python"
+    assert "sleep 60" in check["command"][AGAIN.stop - 2]
+    return [*prefix, *words]
+
+
+@pytest.mark.chart
+def test_a_command_that_fails_in_a_group_is_run_until_it_succeeds(tmp_path: Path) -> None:
+    script = 'echo "$2" >> "$1"; test "$(wc -l < "$1")" -eq 3'
+    ended = subprocess.run(
+        again("sh", "-c", script, "sh", str(tmp_path / "tries"), "two words", pause="0.01"),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert ended.returncode == 0
+    assert (tmp_path / "tries").read_text() == "two words\n" * 3
+    assert ended.stderr.count("is run again in 60 seconds") == 2
+
+
+@pytest.mark.chart
+@pytest.mark.parametrize("words", [("sleep", "600"), ("false",)], ids=["at work", "in the pause"])
+def test_sigterm_ends_a_command_of_a_group_and_its_pause(words: tuple[str, ...]) -> None:
+    process = subprocess.Popen(
+        again("sh", "-c", 'echo begun; exec "$@"', "sh", *words, pause="600"), stdout=subprocess.PIPE
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"begun\n"
+        time.sleep(0.2)
+        process.terminate()
+        assert process.wait(SECONDS) == 128 + signal.SIGTERM
+        assert process.stdout.read() == b"", "a process of it holds the pipe, or has begun again"
+    finally:
+        process.kill()
+        process.stdout.close()
+
+
+def once(command: list[str]) -> list[str]:
+    """A command without what runs it again when it fails."""
+    return [*command[: AGAIN.start], *command[AGAIN.stop :]] if "until " in str(command[AGAIN]) else command
+
+
+def learners(documents: list[Document]) -> list[Document]:
+    """The pods of the learner, as templates."""
+    return [
+        {"metadata": pod.metadata, "spec": pod.spec}
+        for pod in pod_templates(documents)
+        if pod.component == "learner"
+    ]
+
+
+def index_label(container: Document) -> str:
+    """The label from which a container gets the rank of its node."""
+    (found,) = [variable for variable in container["env"] if variable["name"] == "NODE_RANK"]
+    path: str = found["valueFrom"]["fieldRef"]["fieldPath"]
+    return path.removeprefix("metadata.labels['").removesuffix("']")

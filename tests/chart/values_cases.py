@@ -4,6 +4,7 @@ from typing import Any
 
 Values = dict[str, Any]
 KEDA = "/autoscaling/keda"
+RULE_LABELS = "/monitoring/rules/additionalRuleLabels"
 DIGEST = "sha256:" + "0" * 64
 GOOD: list[Values] = [
     {},
@@ -27,7 +28,38 @@ GOOD: list[Values] = [
     {"replay": {"extraVolumes": [{"name": "prompts", "persistentVolumeClaim": {"claimName": "p"}}]}},
     {"redis": {"mode": "external", "external": {"host": "redis.example", "port": 6380, "authorityKey": ""}}},
     {"network": {"prometheus": {"peers": [{"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16"]}}]}}},
+    {"network": {"ipFamilies": ["IPv6", "IPv4"], "ephemeralPorts": "", "dns": {"ports": [53, 5353]}}},
+    {"redis": {"external": {"host": "fd00::1", "tls": False, "allowPlaintext": True}}},
+    {"learner": {"podSecurityContext": {"runAsUser": None, "runAsGroup": None, "fsGroup": None}}},
+    {
+        "model": {
+            "download": {"endpoint": "http://[fd00::1]:80/hub", "proxy": "http://a:1", "noProxy": "a,.b"}
+        }
+    },
     {"monitoring": {"podMonitors": {"enabled": True, "interval": "1m30s"}, "rules": {"from": "elsewhere"}}},
+    {
+        "learner": {
+            "workload": "LeaderWorkerSet",
+            "labels": {"kueue.x-k8s.io/queue-name": "a"},
+            "schedulerName": "kai-scheduler",
+            "hostNetwork": True,
+            "dnsPolicy": "None",
+            "dnsConfig": {"nameservers": ["fd00::a"], "options": [{"name": "ndots", "value": "2"}]},
+            "gpu": {"resource": ""},
+            "resources": {"claims": [{"name": "gpus", "request": "all"}]},
+            "resourceClaims": [{"name": "gpus", "resourceClaimTemplateName": "eight-gpus"}],
+            "envFrom": [{"prefix": "A_", "configMapRef": {"name": "a", "optional": True}}],
+            "initContainers": [{"name": "a", "image": "a:1", "restartPolicy": "Always"}],
+        }
+    },
+    {"network": {"nodeCIDRs": ["10.0.0.0/16", "fd00::/64"]}},
+    {
+        "rollout": {
+            "networkPolicy": {"extraIngress": [{"ports": [{"protocol": "TCP", "port": 1, "endPort": 9}]}]}
+        }
+    },
+    {"teacher": {"networkPolicy": {"extraEgress": [{"to": [{"ipBlock": {"cidr": "::/0"}}]}, {}]}}},
+    {"monitoring": {"rules": {"runbookUrl": "http://wiki/a.html", "additionalRuleLabels": {"team_1": "a"}}}},
     {"extraObjects": ["kind: {{ .Release.Name }}", {"apiVersion": "v1", "kind": "ConfigMap"}]},
 ]
 # (values, where they are refused, what is said)
@@ -54,7 +86,16 @@ BAD: list[tuple[Values, str, str]] = [
     ({"verifier": {"nodeSelector": {"a": 1}}}, "/verifier/nodeSelector/a", "want string"),
     ({"learner": {"podAnnotations": {"a": True}}}, "/learner/podAnnotations/a", "want string"),
     ({"verifier": {"extraEnv": [{"name": "A", "value": 1}]}}, "/verifier/extraEnv/0/value", "want string"),
+    ({"rollout": {"pools": [{"name": "a", "hostIPC": "yes"}]}}, "/rollout/pools/0/hostIPC", "boolean"),
+    ({"tests": {"hostNetwork": True}}, "/tests", "'hostNetwork' not allowed"),
+    ({"learner": {"labels": {"app.kubernetes.io/name": "a"}}}, "", "app.kubernetes.io/name"),
+    ({"redis": {"resourceClaims": [{"name": "a"}]}}, "/redis/resourceClaims/0", "oneOf"),
+    ({"redis": {"envFrom": [{"prefix": "A_"}]}}, "/redis/envFrom/0", "oneOf"),
     # a value that is not among the known ones
+    ({"learner": {"workload": "Job"}}, "/learner/workload", "one of"),
+    ({"replay": {"dnsPolicy": "Cluster"}}, "/replay/dnsPolicy", "one of"),
+    ({"replay": {"initContainers": [{"name": "a", "image": "a", "restartPolicy": "Never"}]}},
+     "/replay/initContainers/0/restartPolicy", "value must be 'Always'"),
     ({"tls": {"mode": "mtls"}}, "/tls/mode", "one of"),
     ({"model": {"mode": "hub"}}, "/model/mode", "one of"),
     ({"model": {"cache": {"kind": "pvc"}}}, "/model/cache/kind", "one of"),
@@ -88,6 +129,15 @@ BAD: list[tuple[Values, str, str]] = [
     ({"data": {"mountPath": "data"}}, "/data/mountPath", "pattern"),
     ({"autoscaling": {"prometheus": {"address": "here:9090"}}}, "/autoscaling/prometheus/address", "pattern"),
     ({"monitoring": {"podMonitors": {"interval": "10"}}}, "/monitoring/podMonitors/interval", "pattern"),
+    ({"monitoring": {"rules": {"runbookUrl": "docs/alerts.md"}}}, "/monitoring/rules/runbookUrl", "pattern"),
+    ({"monitoring": {"rules": {"runbookUrl": "https://a/b#c"}}}, "/monitoring/rules/runbookUrl", "pattern"),
+    ({"monitoring": {"rules": {"additionalRuleLabels": {"a-b": "c"}}}}, RULE_LABELS, "'a-b' not allowed"),
+    ({"network": {"ephemeralPorts": "32768"}}, "/network/ephemeralPorts", "pattern"),
+    ({"network": {"ipFamilies": ["IPv5"]}}, "/network/ipFamilies/0", "one of"),
+    ({"network": {"dns": {"ports": []}}}, "/network/dns/ports", "minItems"),
+    ({"redis": {"external": {"host": "[fd00::1]"}}}, "/redis/external/host", "pattern"),
+    ({"model": {"download": {"endpoint": "hub.example"}}}, "/model/download/endpoint", "pattern"),
+    ({"model": {"download": {"proxy": "http://me:secret@a:1"}}}, "/model/download/proxy", "pattern"),
     ({"network": {"egress": {"cidrs": ["10.0.0.0"]}}}, "/network/egress/cidrs/0", "pattern"),
     ({"verifier": {"extraEnv": [{"name": "1A"}]}}, "/verifier/extraEnv/0/name", "pattern"),
     ({"verifier": {"autoscaling": {"by": "queue"}}}, "/verifier/autoscaling/by", "one of"),
@@ -96,7 +146,20 @@ BAD: list[tuple[Values, str, str]] = [
     ({"verifier": {"code": {"../mine.py": "a = 1"}}}, "/verifier/code", "not allowed"),
     ({"verifier": {"judge": {"key": "secret"}}}, "/verifier/judge", "'key' not allowed"),
     ({"verifier": {"scratchSize": "4GB"}}, "/verifier/scratchSize", "pattern"),
+    ({"network": {"nodeCIDRs": ["10.0.0.0"]}}, "/network/nodeCIDRs/0", "pattern"),
+    ({"redis": {"dnsConfig": {"nameservers": ["dns.example"]}}}, "/redis/dnsConfig/nameservers/0", "pattern"),
+    ({"redis": {"networkPolicy": {"extraEgress": [{"from": []}]}}},
+     "/redis/networkPolicy/extraEgress/0", "'from' not allowed"),
+    ({"learner": {"networkPolicy": {"extraIngress": [{"ports": [{"endPort": 9}]}]}}},
+     "/learner/networkPolicy/extraIngress/0/ports/0", "port"),
+    ({"commonLabels": {"app.kubernetes.io/component": "a"}}, "", "app.kubernetes.io/component"),
+    ({"commonAnnotations": {"checksum/code": "a"}}, "", "checksum/code"),
     # what has to be there
+    ({"redis": {"podSecurityContext": None}}, "/redis", "missing property 'podSecurityContext'"),
+    ({"model": {"initResources": None}}, "/model", "missing property 'initResources'"),
+    ({"learner": {"check": {"resources": None}}}, "/learner/check", "missing property 'resources'"),
+    ({"autoscaling": None}, "", "missing property 'autoscaling'"),
+    ({"verifier": {"sidecars": [{"name": "a"}]}}, "/verifier/sidecars/0", "'image'"),
     ({"rollout": {"pools": [{"replicas": 1}]}}, "/rollout/pools/0", "'name'"),
     ({"verifier": {"extraEnv": [{"value": "1"}]}}, "/verifier/extraEnv/0", "'name'"),
     ({"extraObjects": [{"kind": "ConfigMap"}]}, "/extraObjects/0", "'apiVersion'"),

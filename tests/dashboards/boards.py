@@ -16,7 +16,7 @@ import yaml
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy" / "grafana"
 RULES = ROOT / "deploy" / "prometheus"
-NAMES = ("fleet", "losses", "overview", "replay", "staleness", "verifier")
+NAMES = ("fleet", "hardware", "losses", "overview", "replay", "staleness", "verifier")
 
 
 def script(name: str) -> ModuleType:
@@ -46,7 +46,10 @@ FILLED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selector:
-    """A selection of series in an expression, and the function that it is an argument of."""
+    """A selection of series in an expression, and the function that it is an argument of.
+
+    `name` is empty where a pattern takes its place.
+    """
 
     name: str
     matchers: frozenset[str]
@@ -93,7 +96,7 @@ def selectors(expr: str) -> list[Selector]:
     }
     return [
         Selector(
-            name=node.name,
+            name=node.name or "",
             matchers=frozenset(matcher.name for matcher in node.matchers.matchers),
             function=functions.get(id_of(node)),
         )

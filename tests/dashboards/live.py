@@ -26,6 +26,8 @@ QUICK = (
     "learner.least_step_seconds=0.5",
     "learner.minibatches=2",
     "evaluation.every_steps=3",
+    "learner.peak_tflops=0.1",  # of a core; it gives the utilization a value without a GPU
+    "learner.checkpoint.every_steps=5",
 )
 # One with a critic, corrections that mask, a reference, a curriculum and a teacher; one with routers that
 # drops groups.

@@ -25,7 +25,7 @@ def test_the_files_are_byte_for_byte_what_is_built() -> None:
     assert (built.returncode, built.stderr) == (0, "")
 
 
-def test_there_are_the_six_dashboards_and_no_other_file() -> None:
+def test_there_are_the_seven_dashboards_and_no_other_file() -> None:
     assert sorted(file.name for file in (FOLDER / "dashboards").iterdir()) == [f"{n}.json" for n in NAMES]
 
 
@@ -93,7 +93,7 @@ def test_every_variable_is_used_and_every_one_used_is_declared(name: str) -> Non
     declared = [variable["name"] for variable in variables]
     assert declared[:3] == ["datasource", "namespace", "release"]
     queries = [str(variable["query"]) for variable in variables]
-    used = set(re.findall(r"\$(\w+)", " ".join([*expressions(name), *queries])))
+    used = set(re.findall(r"\$([a-z_]\w*)", " ".join([*expressions(name), *queries])))
     assert used - BUILT_IN == set(declared) - {"datasource"}
 
 

@@ -25,6 +25,17 @@ SILENT = {
         ("Key-value cache", "A"): "the emulated engine has no cache",
         ("Replicas", "A"): "nobody runs kube-state-metrics here",
         ("Replicas", "B"): "nobody runs kube-state-metrics here",
+        ("Replicas", "C"): "nobody runs kube-state-metrics here",
+        ("Replicas", "D"): "nobody runs kube-state-metrics here",
+    },
+    "hardware": {
+        ("Claims in use", "A"): "there are no claims without Kubernetes",
+        ("GPU utilization", "A"): "nobody runs dcgm-exporter here",
+        ("GPU memory", "A"): "nobody runs dcgm-exporter here",
+        ("NVLink", "A"): "nobody runs dcgm-exporter here",
+        ("XID errors", "A"): "nobody runs dcgm-exporter here",
+        ("Restarts", "A"): "nobody runs kube-state-metrics here",
+        ("Out-of-memory restarts", "A"): "nobody runs kube-state-metrics here",
     },
     "verifier": {
         ("Known verdicts", "A"): "its rewards are too cheap to remember",

@@ -21,10 +21,27 @@ OTHERS = {
     "up": set(),
     "kube_horizontalpodautoscaler_status_current_replicas": {"horizontalpodautoscaler"},
     "kube_horizontalpodautoscaler_spec_max_replicas": {"horizontalpodautoscaler"},
+    "kube_pod_info": set(),
+    "kube_pod_container_status_restarts_total": {"container"},
+    "kube_pod_container_status_last_terminated_reason": {"container", "reason"},
+    "kube_pod_spec_volumes_persistentvolumeclaims_info": {"volume", "persistentvolumeclaim"},
+    "kubelet_volume_stats_used_bytes": {"persistentvolumeclaim"},
+    "kubelet_volume_stats_capacity_bytes": {"persistentvolumeclaim"},
+    **{
+        f"DCGM_FI_DEV_{field}": {"gpu", "GPU_I_ID", "exported_pod", "exported_namespace"}
+        for field in ("GPU_UTIL", "FB_USED", "FB_FREE", "NVLINK_BANDWIDTH_TOTAL", "XID_ERRORS")
+    },
 }
 """Series that are not ours, and their labels beside those of scraping."""
 
-FOR_PEOPLE = {"slipstream:active_share", "slipstream:supply_groups_per_second", "slipstream:pressure"}
+FOR_PEOPLE = {
+    "slipstream:active_share",
+    "slipstream:supply_groups_per_second",
+    "slipstream:pressure",
+    "slipstream:gpu",
+    "slipstream:restarts",
+    "slipstream:out_of_memory_restarts",
+}
 """Recorded for the dashboards and the autoscalers; every other name is read by a rule."""
 
 
@@ -56,10 +73,25 @@ def nodes(node: Any) -> Iterator[Any]:
 def selectors(expr: str) -> list[tuple[str, set[str]]]:
     """Names of the series in an expression, each with the labels that are asked of it."""
     return [
-        (node.name, {matcher.name for matcher in node.matchers.matchers})
+        (name, {matcher.name for matcher in node.matchers.matchers} - {"__name__"})
         for node in nodes(promql.parse(expr))
         if isinstance(node, promql.VectorSelector)
+        for name in ([node.name] if node.name else named_by_pattern(node))
     ]
+
+
+def named_by_pattern(node: Any) -> list[str]:
+    """The series that a selector without a name finds, of all that are known."""
+    (pattern,) = [matcher.value for matcher in node.matchers.matchers if matcher.name == "__name__"]
+    found = [name for name in exported() | OTHERS if re.fullmatch(pattern, name)]
+    assert found, f"{pattern} finds nothing"
+    return found
+
+
+def made_labels(expr: str) -> set[str]:
+    """Labels that an expression makes."""
+    calls = [node for node in nodes(promql.parse(expr)) if isinstance(node, promql.Call)]
+    return {node.args[1].val for node in calls if node.func.name == "label_replace"}
 
 
 def grouping(expr: str) -> set[str]:
@@ -87,6 +119,7 @@ def exported() -> dict[str, set[str]]:
 def test_a_rule_reads_series_that_exist_by_labels_that_they_have(rule: dict[str, Any]) -> None:
     known = exported() | OTHERS | {other["record"]: set() for other in rules() if "record" in other}
     labels = SCRAPED.union(*(known.get(name, set()) for name, _ in selectors(rule["expr"])))
+    labels |= made_labels(rule["expr"])
     recorded = [name for name, _ in selectors(rule["expr"]) if ":" in name]
     for name in recorded:
         labels = labels.union(*(grouping(other["expr"]) for other in rules() if other.get("record") == name))
@@ -120,8 +153,8 @@ def test_an_alert_says_how_bad_it_is_what_happened_and_where_to_read_on(alert: d
     assert re.fullmatch(r"Slipstream[A-Z]\w+", alert["alert"])
     assert alert["labels"]["severity"] in ("warning", "critical")
     notes = alert["annotations"]
-    assert set(notes) == {"summary", "description", "runbook_url"}
-    assert notes["runbook_url"].endswith(f"docs/alerts.md#{alert['alert'].lower()}")
+    assert set(notes) == {"summary", "description", "runbook"}
+    assert notes["runbook"] == f"docs/alerts.md#{alert['alert'].lower()}"
     said = notes["summary"] + notes["description"]
     assert "$labels.namespace" in said
     assert "$labels.release" in said or "$labels.horizontalpodautoscaler" in said
@@ -151,11 +184,14 @@ def test_every_alert_is_seen_to_fire_and_seen_to_be_quiet() -> None:
 
 def test_keys_that_an_alert_or_a_runbook_speaks_of_exist() -> None:
     text = str([alert["annotations"] for alert in alerts()]) + RUNBOOKS.read_text(encoding="utf-8")
-    spoken = re.findall(r"\b(staleness|learner|weights|replay|verifier|rollout)\.([a-z_]+)\b(?!\.)", text)
+    spoken = re.findall(
+        r"\b(staleness|learner|weights|replay|verifier|teacher|rollout)\.([a-z_]+)\b(?!\.)", text
+    )
     assert spoken
+    values = yaml.safe_load((DEPLOY.parents[1] / "charts/slipstream/values.yaml").read_text(encoding="utf-8"))
     for section, key in spoken:
         fields: Any = RunConfig.model_fields[section].annotation
-        assert key in fields.model_fields, f"{section}.{key} is no key"
+        assert key in fields.model_fields or key in values[section], f"{section}.{key} is no key"
 
 
 @pytest.mark.chart

@@ -16,10 +16,10 @@ from typing import Any
 from chart.kubelet.asking import get
 from chart.kubelet.environment import Facts, Store
 from chart.kubelet.names import Member, hosts, write_in_place
-from chart.kubelet.network import NODE_ADDRESS, Network, inside_network
+from chart.kubelet.network import IPV4, Family, Network, inside_network
 from chart.kubelet.pod import Pod
 from chart.kubelet.volumes import Volumes
-from chart.manifests import POD_NAME_LABEL, Document, PodTemplate, of_kind, pod_templates
+from chart.manifests import POD_NAME_LABEL, Document, PodTemplate, group_labels, of_kind, pod_templates
 
 NODE_NAME = "node-0"
 HOOK = "helm.sh/hook"
@@ -31,11 +31,11 @@ STOP_SECONDS = 120.0
 class Machine:
     """The machine, its ConfigMaps and Secrets, and its pods by name."""
 
-    def __init__(self, directory: Path, *, namespace: str) -> None:
+    def __init__(self, directory: Path, *, namespace: str, family: Family = IPV4) -> None:
         self.pods: dict[str, Pod] = {}
         self.ended: list[Pod] = []
         """Pods that were deleted or have run to their end."""
-        self._directory, self._namespace = directory, namespace
+        self._directory, self._namespace, self._family = directory, namespace, family
         self._store = Store(config_maps={}, secrets={})
         self._services: list[Document] = []
         self._templates: dict[str, PodTemplate] = {}
@@ -44,7 +44,7 @@ class Machine:
         (directory / "logs").mkdir(parents=True)
 
     def __enter__(self) -> "Machine":
-        self.network = Network()
+        self.network = Network(self._family)
         self._names = threading.Thread(target=self._keep_names, daemon=True)
         self._names.start()
         return self
@@ -71,7 +71,7 @@ class Machine:
         documents = [d for d in documents if HOOK not in (d["metadata"].get("annotations") or {})]
         self._learn(documents)
         for template in pod_templates(documents):
-            for index in range(template.owner["spec"].get("replicas", 1)):
+            for index in _indices(template):
                 self._start(template, index)
 
     def run_hooks(self, documents: Iterable[Document], *, event: str, seconds: float) -> dict[str, Pod]:
@@ -112,8 +112,7 @@ class Machine:
     def recreate(self, name: str) -> Pod:
         """What the controller of a deleted pod does: make another in its place."""
         template = self._templates[name]
-        ordinal = int(name.rpartition("-")[2]) if template.owner["kind"] == "StatefulSet" else 0
-        return self._start(template, ordinal)
+        return self._start(template, _index_of(template.owner, name))
 
     def wait_until_ready(self, *, seconds: float) -> None:
         """Errors: TimeoutError naming what is not ready and why."""
@@ -152,6 +151,8 @@ class Machine:
         labels = template.labels
         if owner["kind"] == "StatefulSet":
             labels |= {POD_NAME_LABEL: name, POD_INDEX_LABEL: str(index)}
+        elif owner["kind"] == "LeaderWorkerSet" and index is not None:
+            labels |= group_labels(owner["metadata"]["name"], index)
         holder, address = self.network.add()
         directory = self._directory / f"{name}.{self._made}"
         directory.mkdir()
@@ -161,7 +162,7 @@ class Machine:
             namespace=self._namespace,
             pod_ip=address,
             node_name=NODE_NAME,
-            node_ip=NODE_ADDRESS,
+            node_ip=self.network.node_address,
             metadata={"labels": labels, "annotations": template.metadata.get("annotations") or {}},
             service_account=template.spec.get("serviceAccountName", "default"),
         )
@@ -189,6 +190,8 @@ class Machine:
         name = str(owner["metadata"]["name"])
         if owner["kind"] == "Pod":
             return name
+        if owner["kind"] == "LeaderWorkerSet" and index is not None:
+            return group_labels(name, index)[POD_NAME_LABEL]
         return f"{name}-{index}" if owner["kind"] == "StatefulSet" else f"{name}-6d5f-{self._made}"
 
     def _log_directory(self, name: str) -> Path:
@@ -219,3 +222,21 @@ class Machine:
             f"{kind}: {v.detail}" for c in pod.running for kind, v in c.verdicts.items() if v.detail
         ]
         return f"{pod.name} is not ready: {pod.problem or '; '.join(said)}\n{pod.log[-3000:]}"
+
+
+def _indices(template: PodTemplate) -> range:
+    """The indices of the pods that a workload makes from a template; of a LeaderWorkerSet, of one group."""
+    owner = template.owner
+    if owner["kind"] != "LeaderWorkerSet":
+        return range(owner["spec"].get("replicas", 1))
+    group = owner["spec"]["leaderWorkerTemplate"]
+    if "leaderTemplate" not in group:
+        return range(group["size"])
+    return range(1, group["size"]) if template.follows else range(1)
+
+
+def _index_of(owner: Document, name: str) -> int:
+    """The index of a pod of a workload; 0 where pods have none."""
+    if owner["kind"] == "LeaderWorkerSet":
+        return int(name.removeprefix(f"{owner['metadata']['name']}-0").removeprefix("-") or 0)
+    return int(name.rpartition("-")[2]) if owner["kind"] == "StatefulSet" else 0

@@ -9,32 +9,52 @@ import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from ipaddress import ip_network
+from itertools import islice
 from pathlib import Path
 
 CLONE_NEWNET = 0x40000000
-SUBNET = "10.77"
-NODE_ADDRESS = f"{SUBNET}.0.1"
 HOLDER = ["sleep", "infinity"]
 DIE_WITH_US = ["setpriv", "--pdeathsig", "KILL"]
 NAMESPACE_SECONDS = 5.0
 
 
-class Network:
-    """The bridge, and who has which address on it."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """Addresses of pods; pod 0 is the machine itself."""
 
-    def __init__(self) -> None:
+    subnet: str
+    bits: int
+    options: str = ""
+
+    def address(self, number: int) -> str:
+        """Of the pod with this number."""
+        return str(next(islice(ip_network(f"{self.subnet}/{self.bits}").hosts(), number, None)))
+
+
+IPV4 = Family(subnet="10.77.0.0", bits=16)
+IPV6 = Family(subnet="fd77::", bits=64, options="nodad")
+
+
+class Network:
+    """The bridge, and who has which address on it: of one family alone."""
+
+    def __init__(self, family: Family = IPV4) -> None:
+        self._family = family
+        self.node_address = family.address(0)
         self._holders: list[subprocess.Popen[bytes]] = []
         self.node = self._hold([*DIE_WITH_US, "unshare", "--net"], Path("/proc/self/ns/net"))
         self._made = 0
         self._on_node("ip link set lo up")
         self._on_node("ip link add bridge type bridge")
-        self._on_node(f"ip addr add {NODE_ADDRESS}/16 dev bridge")
+        self._on_node(f"ip addr add {self.node_address}/{family.bits} dev bridge {family.options}")
         self._on_node("ip link set bridge up")
 
     def add(self) -> tuple[int, str]:
         """A namespace with an address: the process that holds it, and the address."""
         self._made += 1
-        address = f"{SUBNET}.{1 + self._made // 250}.{1 + self._made % 250}"
+        address = self._family.address(self._made)
         inside = Path(f"/proc/{self.node}/ns/net")
         pod = self._hold([*DIE_WITH_US, "nsenter", f"--net={inside}", "unshare", "--net"], inside)
         link = f"pod{self._made}"
@@ -42,9 +62,9 @@ class Network:
         self._on_node(f"ip link set {link} master bridge up")
         for command in (
             "ip link set lo up",
-            f"ip addr add {address}/16 dev eth0",
+            f"ip addr add {address}/{self._family.bits} dev eth0 {self._family.options}",
             "ip link set eth0 up",
-            f"ip route add default via {NODE_ADDRESS}",
+            f"ip route add default via {self.node_address}",
         ):
             _run(["nsenter", f"--net=/proc/{pod}/ns/net", *command.split()])
         return pod, address

@@ -21,6 +21,7 @@ from chart.kubelet.volumes import READ_ONLY_KINDS, Mount, Volumes, container_mou
 
 TICK_SECONDS = 0.5
 RESTART_SECONDS = 1.0
+MESSAGE_CHARACTERS, MESSAGE_LINES = 2048, 80
 PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
 
 
@@ -132,8 +133,12 @@ class Pod:
     def _initialise(self) -> bool:
         """Whether all initial containers have ended with 0."""
         for spec in self.spec.get("initContainers") or []:
+            before = 0
             while (status := self._run_to_end(spec)) not in (0, None):
-                self.problem = f"initial container {spec['name']}: exit {status}"
+                self.problem = (
+                    f"initial container {spec['name']}: exit {status}{self._last_words(spec, before)}"
+                )
+                before = self._log_of(spec).stat().st_size
                 if self.job:
                     self.exits.append(int(status or 0))
                     return False
@@ -149,6 +154,19 @@ class Pod:
                 self._end_container(spec, container)
                 return None
         return status
+
+    def _last_words(self, spec: Mapping[str, Any], before: int) -> str:
+        """The termination message that `kubectl describe pod` shows, where the end of the log is asked for.
+
+        `before`: bytes of the log that earlier starts wrote.
+        """
+        if spec.get("terminationMessagePolicy") != "FallbackToLogsOnError":
+            return ""
+        text = self._log_of(spec).read_bytes()[before:].decode(errors="replace")
+        return ": " + "\n".join(text[-MESSAGE_CHARACTERS:].splitlines()[-MESSAGE_LINES:])
+
+    def _log_of(self, spec: Mapping[str, Any]) -> Path:
+        return self.log_directory / f"{self.name}.{spec['name']}.log"
 
     def _tick(self) -> None:
         for index, current in enumerate(self.running):
@@ -192,8 +210,7 @@ class Pod:
         mounts = [self._hosts(), *self._mounts(spec)]
         process = process_of(spec, self.spec, facts=self.facts, store=self.store, mounts=mounts)
         directory = self.volumes.pod_directory / f"start-{self._starts}"
-        log = self.log_directory / f"{self.name}.{spec['name']}.log"
-        return Container(process, pod=self.holder, directory=directory, log=log)
+        return Container(process, pod=self.holder, directory=directory, log=self._log_of(spec))
 
     def _mounts(self, spec: Mapping[str, Any]) -> list[Mount]:
         kinds = {volume["name"]: volume for volume in self.spec.get("volumes") or []}

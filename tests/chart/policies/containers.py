@@ -37,9 +37,10 @@ def images_are_pinned(documents: Iterable[Document]) -> Iterator[str]:
 
 
 def probes_are_apart(documents: Iterable[Document]) -> Iterator[str]:
-    """A pod that serves is asked three different questions, at ports that it has."""
+    """The chart's container of a pod that serves is asked three different questions, at ports that it has."""
     for pod in pod_templates(documents):
-        for container in pod.containers if pod.runs_on else []:
+        own = [container for container in pod.containers if container["name"] == pod.component]
+        for container in own if pod.runs_on else []:
             where = f"{pod.name} {container['name']}"
             probes = {key: container[key] for key in PROBES if key in container}
             for key in set(PROBES) - set(probes):

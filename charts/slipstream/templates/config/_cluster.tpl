@@ -19,14 +19,30 @@
     "address" $at.learner "ranks" $ranks "stay" true
     "checkpoint" (dict "stop_seconds" (.Values.learner.stopSeconds | float64)))
   "rollout" (dict
-    "address" (printf "0.0.0.0:%s" (include "slipstream.ports.rollout" .)) "workers" 1 "drain_seconds" $drain)
+    "address" (include "slipstream.listen" (include "slipstream.ports.rollout" .)) "workers" 1 "drain_seconds" $drain)
   "weights" (dict "port" (include "slipstream.ports.weights" . | int))
-  "telemetry" (dict "host" "0.0.0.0" "port" (include "slipstream.ports.metrics" . | int))
+  "telemetry" (dict "host" "::" "port" (include "slipstream.ports.metrics" . | int))
   "rpc" (include "slipstream.config.rpc" . | fromYaml) -}}
 {{- if include "slipstream.teacher.enabled" . -}}
 {{- $_ := set $config "teacher" (dict "address" (printf "%s-teacher:%s" $name (include "slipstream.ports.teacher" .))) -}}
 {{- end -}}
-{{- $config | toYaml -}}
+{{- mergeOverwrite $config (include "slipstream.config.devices" . | fromYaml) | toYaml -}}
+{{- end -}}
+
+{{/* Who has GPUs computes on them: a GPU that cannot be used is an error, never a run on CPUs. */}}
+{{- define "slipstream.config.devices" -}}
+{{- $values := .Values -}}
+{{- $devices := dict -}}
+{{- range $room := list "learner" "verifier" "teacher" -}}
+{{- $runs := or (ne $room "teacher") (include "slipstream.teacher.enabled" $) -}}
+{{- if and $runs (gt (int (index $values $room).gpu.count) 0) -}}
+{{- $_ := set $devices $room (dict "device" "cuda") -}}
+{{- end -}}
+{{- end -}}
+{{- range (include "slipstream.rollout.pools" . | fromJson).pools -}}
+{{- if gt (int .gpu.count) 0 -}}{{- $_ := set $devices "rollout" (dict "device" "cuda") -}}{{- end -}}
+{{- end -}}
+{{- $devices | toYaml -}}
 {{- end -}}
 
 {{- define "slipstream.config.rpc" -}}
@@ -45,17 +61,21 @@ tls:
 {{- $tls := include "slipstream.redis.tls" . -}}
 {{- $host := printf "%s-redis:%s" (include "slipstream.fullname" .) (include "slipstream.ports.redis" .) -}}
 {{- $user := "replay" -}}
+{{- $secret := .Values.redis.auth.existingSecret -}}
 {{- $database := 0 -}}
 {{- if eq .Values.redis.mode "external" -}}
 {{- with .Values.redis.external -}}
-{{- $host = printf "%s:%v" .host .port -}}
+{{- $host = printf "%s:%v" (ternary (printf "[%s]" .host) .host (contains ":" .host)) .port -}}
 {{- $user = .username -}}
+{{- $secret = .existingSecret -}}
 {{- $database = .database -}}
 {{- end -}}
 {{- end -}}
 redis_url: {{ printf "%s://%s/%v" (ternary "rediss" "redis" (eq $tls "true")) $host $database }}
+{{- if $secret }}
 redis_username: {{ $user | quote }}
 redis_password_file: /etc/slipstream/redis/password
+{{- end }}
 {{- if include "slipstream.redis.authorityKey" . }}
 redis_authority: /etc/slipstream/redis/ca.crt
 {{- end }}

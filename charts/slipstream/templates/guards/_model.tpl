@@ -30,6 +30,19 @@ model.mode is download, without a revision, and two pods could load two models: 
 {{- if and .Values.network.policies (not .Values.network.egress.huggingface) }}
 model.mode is download, and the NetworkPolicies let nothing out: set network.egress.huggingface to true, or give the model with model.mode volume
 {{- end }}
+{{- $download := $model.download -}}
+{{- if and $download.authority.configMap $download.authority.secret }}
+model.download.authority names a configMap and a secret: leave one of them empty
+{{- end }}
+{{- if and .Values.network.egress.huggingface $download.proxy (not .Values.network.egress.peers) }}
+model.download.proxy is {{ $download.proxy }}, and network.egress.cidrs has no private addresses: set network.egress.peers to where the proxy is
+{{- end }}
+{{- with include "slipstream.guards.closedEndpoint" . }}
+model.download.endpoint is {{ $download.endpoint }}, and network.egress.except closes {{ . }}: set network.egress.peers to where the mirror is
+{{- end }}
+{{- if and $download.noProxy (not $download.proxy) }}
+model.download.noProxy is set, and there is no proxy: set model.download.proxy, or leave noProxy empty
+{{- end }}
 {{- end -}}
 {{- if ne $model.mode "volume" -}}
 {{- if and (eq $model.cache.kind "claim") (not $model.cache.existingClaim) }}
@@ -38,6 +51,29 @@ model.cache.kind is claim, without one: set model.cache.existingClaim
 {{- if and (eq $model.cache.kind "hostPath") (not $model.cache.hostPath) }}
 model.cache.kind is hostPath, without one: set model.cache.hostPath
 {{- end }}
+{{- end -}}
+{{- end -}}
+
+{{/*
+The block of network.egress.except that holds the mirror, where the mirror is named by an address and nothing else lets it
+through; of the blocks, the private ones are known here.
+*/}}
+{{- define "slipstream.guards.closedEndpoint" -}}
+{{- $egress := .Values.network.egress -}}
+{{- $private := dict
+  "10.0.0.0/8" "^10[.]"
+  "172.16.0.0/12" "^172[.](1[6-9]|2[0-9]|3[01])[.]"
+  "192.168.0.0/16" "^192[.]168[.]"
+  "169.254.0.0/16" "^169[.]254[.]"
+  "fc00::/7" "^\\[[fF][cCdD][0-9a-fA-F]{2}:"
+  "fe80::/10" "^\\[[fF][eE][89abAB][0-9a-fA-F]:" -}}
+{{- $host := regexFind "^(([0-9]+[.]){3}[0-9]+|\\[[0-9a-fA-F:.]+\\])" (regexReplaceAll "^https?://" .Values.model.download.endpoint "") -}}
+{{- $all := true -}}
+{{- range $egress.cidrs -}}{{- if not (has . (list "0.0.0.0/0" "::/0")) -}}{{- $all = false -}}{{- end -}}{{- end -}}
+{{- if and .Values.network.policies $egress.huggingface $all $host (not $egress.peers) (not .Values.model.download.proxy) -}}
+{{- range $egress.except -}}
+{{- if regexMatch (get $private . | default "^$") $host -}}{{- . -}}{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 

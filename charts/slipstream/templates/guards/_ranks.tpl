@@ -34,6 +34,9 @@ pool {{ .name }} has {{ $count }} GPUs a worker, and the run's rollout.tensor_pa
 {{- else if and (eq $count 0) (ne $parallel "1") }}
 pool {{ .name }} has no GPU, and the run's rollout.tensor_parallel is {{ $parallel }}: set the pool's gpu.count to {{ $parallel }}, or the run's rollout.tensor_parallel to 1
 {{- end }}
+{{- if and (eq (include "slipstream.run.value" (list $ "rollout.device" "auto")) "cuda") (eq $count 0) }}
+pool {{ .name }} has no GPU, and the run's rollout.device is cuda: set the pool's gpu.count to {{ $parallel }}, or the run's rollout.device to auto
+{{- end }}
 {{- if and (gt $gpus 0) (eq $count 0) }}
 pool {{ .name }} has no GPU and the learner has: weights go between GPUs or between CPUs; set learner.gpu.count to 0, or the pool's gpu.count to {{ $parallel }}
 {{- else if and (eq $gpus 0) (gt $count 0) }}

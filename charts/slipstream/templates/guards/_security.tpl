@@ -26,11 +26,12 @@ tls.mode is secrets, and tls.secrets.{{ . }} is empty: name a Secret with tls.cr
 {{- if not $redis.external.host }}
 redis.mode is external, without a host: set redis.external.host
 {{- end }}
-{{- if not $redis.external.existingSecret }}
+{{- $plaintext := and (not $redis.external.tls) $redis.external.allowPlaintext -}}
+{{- if not (or $redis.external.existingSecret $plaintext) }}
 redis.mode is external, without its Secret: set redis.external.existingSecret to one with the password of the user {{ $redis.external.username }}
 {{- end }}
-{{- if and (not $redis.external.tls) (ne .Values.tls.mode "none") }}
-redis.external.tls is false, and the password would cross the network in the clear: set it to true, or tls.mode to none for a trial
+{{- if not (or $redis.external.tls $redis.external.allowPlaintext (eq .Values.tls.mode "none")) }}
+redis.external.tls is false, and prompts, completions and the password would cross the network in the clear: set it to true, or redis.external.allowPlaintext to true where the network is private
 {{- end }}
 {{- else -}}
 {{- if not $redis.auth.existingSecret }}
@@ -46,6 +47,19 @@ redis.maxMemoryMiB is {{ $redis.maxMemoryMiB }}, and the container may have {{ $
 {{- end -}}
 
 {{- define "slipstream.guards.network" -}}
+{{- if and (gt (len .Values.network.ipFamilies) 1) (not (hasSuffix "DualStack" .Values.network.ipFamilyPolicy)) }}
+network.ipFamilies has two families, and network.ipFamilyPolicy is {{ default "empty" .Values.network.ipFamilyPolicy }}: set it to PreferDualStack or RequireDualStack, or name one family
+{{- end }}
+{{- with .Values.network.ephemeralPorts -}}
+{{- $first := regexFind "^[0-9]+" . | int -}}
+{{- $last := regexFind "[0-9]+$" . | int -}}
+{{- $store := include "slipstream.ports.ranks" $ | int -}}
+{{- if or (gt $first $last) (gt $last 65535) }}
+network.ephemeralPorts is {{ . }}, which is no range of ports: write the first and the last, such as 32768-60999
+{{- else if and (le $first $store) (le $store $last) }}
+network.ephemeralPorts is {{ . }}, and rollouts would reach torch's store at {{ $store }}: begin above it, or set "" to open all ports to them
+{{- end }}
+{{- end -}}
 {{- if .Values.network.policies -}}
 {{- if not .Values.network.dns.peers }}
 network.dns.peers is empty, and no pod could resolve a name: set where the cluster's DNS runs, or network.policies to false

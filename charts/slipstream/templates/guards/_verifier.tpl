@@ -44,6 +44,9 @@ verifier.runtimeClassName is {{ $class }}, which has no Landlock, and the run de
 {{- $verifier := .Values.verifier -}}
 {{- $gpus := int $verifier.gpu.count -}}
 {{- $rewards := (include "slipstream.verifier.models" . | fromJson).rewards -}}
+{{- if and (eq (include "slipstream.run.value" (list . "verifier.device" "auto")) "cuda") (eq $gpus 0) }}
+the run's verifier.device is cuda, and verifier.gpu.count is 0: set it to 1, or the device to auto
+{{- end }}
 {{- if and (gt $gpus 0) (not $rewards) }}
 verifier.gpu.count is {{ $gpus }}, and no reward of the run is a model: set it to 0
 {{- end }}

@@ -54,7 +54,7 @@
 - name: model
   {{- include "slipstream.container.image" . | nindent 2 }}
   {{- if eq $values.model.mode "warmup" }}
-  command: [tini, -g, --, sh, -c, {{ include "slipstream.model.warmup" . | quote }}, warmup]
+  command: [tini, -g, --, {{ include "slipstream.container.again" . }}sh, -c, {{ include "slipstream.model.warmup" . | quote }}, warmup]
   args:
     - {{ include "slipstream.model.path" .root }}
     {{- /* A worker gets its weights from the learner; only the model's shape and its tokenizer matter. */}}
@@ -62,19 +62,17 @@
     - "--steps=0"
     {{- end }}
   {{- else }}
-  command: [tini, -g, --, sh, -c, {{ include "slipstream.model.download" . | quote }}, download]
+  command: [tini, -g, --, {{ include "slipstream.container.again" . }}python, -m, slipstream.cli.download]
   args:
-    - {{ include "slipstream.model.path" .root }}
     - {{ $values.model.download.repository | quote }}
     - {{ $values.model.download.revision | quote }}
+    - {{ include "slipstream.model.path" .root }}
   {{- end }}
   env:
     {{- include "slipstream.env.home" . | nindent 4 }}
     {{- include "slipstream.env.withoutGpu" . | nindent 4 }}
-    {{- if and (eq $values.model.mode "download") $values.model.download.tokenSecret.name }}
-    - name: HF_TOKEN
-      valueFrom:
-        secretKeyRef: {name: {{ $values.model.download.tokenSecret.name }}, key: {{ $values.model.download.tokenSecret.key }}}
+    {{- if eq $values.model.mode "download" }}
+    {{- include "slipstream.model.downloadEnv" $values.model.download | trim | nindent 4 }}
     {{- end }}
   resources:
     {{- toYaml $values.model.initResources | nindent 4 }}
@@ -95,15 +93,20 @@
 output=$1; shift; test -e "$output/config.json" || exec python -m slipstream.cli warmup /etc/slipstream/run.yaml --output "$output" --set learner.device=cpu "$@"
 {{- end -}}
 
-{{- define "slipstream.model.download" -}}
-test -e "$1/.complete" || { hf download "$2" --revision "$3" --local-dir "$1" && touch "$1/.complete"; }
-{{- end -}}
-
 {{/* The claim with the run's data files, for the pods that read them. */}}
 {{- define "slipstream.data.volume" -}}
 {{- with .Values.data.existingClaim -}}
 - name: data
   persistentVolumeClaim: {claimName: {{ . }}, readOnly: true}
+{{- end -}}
+{{- end -}}
+
+{{/* It, where a pod of the room mounts it: to read prompts, to make a model of them, to check them. Takes (dict "root" $ "component" NAME). */}}
+{{- define "slipstream.data.volumeOf" -}}
+{{- $makes := and (has .component (list "learner" "rollout")) (ne .root.Values.model.mode "volume") -}}
+{{- $checks := and (eq .component "learner") (eq (include "slipstream.check.data" .root) "true") -}}
+{{- if or (eq .component "replay") $makes $checks -}}
+{{- include "slipstream.data.volume" .root -}}
 {{- end -}}
 {{- end -}}
 

@@ -1,4 +1,8 @@
-{{/* Labels and selectors. Takes (dict "root" $ "component" NAME), and "pool" for the pods of a pool, "node" for one kind of them. */}}
+{{/*
+Labels and selectors. Takes (dict "root" $ "component" NAME), "pool" for the pods of a pool, "node" for one kind of them, and
+"labels" (a map) for an object or a pod that has its own. Its own go before commonLabels; the schema keeps the names of the
+chart's labels out of both.
+*/}}
 
 {{- define "slipstream.labels" -}}
 {{ include "slipstream.selector" . }}
@@ -6,7 +10,7 @@ app.kubernetes.io/part-of: slipstream
 app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
-{{- with .root.Values.commonLabels }}
+{{- with mergeOverwrite (deepCopy .root.Values.commonLabels) (default (dict) .labels) }}
 {{ toYaml . }}
 {{- end }}
 {{- end -}}
@@ -25,17 +29,19 @@ slipstream.dev/node: {{ . }}
 {{- end }}
 {{- end -}}
 
-{{/* Metadata of an object. Takes the above and "name", and "annotations" (a map) where it has its own. */}}
+{{/* Metadata of an object. Takes the above, "name", and "annotations" (a map) where it has its own. */}}
 {{- define "slipstream.metadata" -}}
 name: {{ .name }}
 namespace: {{ .root.Release.Namespace }}
 labels:
   {{- include "slipstream.labels" . | nindent 2 }}
-  {{- with .labels }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
 {{- with mergeOverwrite (deepCopy .root.Values.commonAnnotations) (default (dict) .annotations) }}
 annotations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- end -}}
+
+{{/* Metadata of a workload: with the labels and annotations of its room. Takes the above and "room". */}}
+{{- define "slipstream.workload.metadata" -}}
+{{- include "slipstream.metadata" (merge (dict "labels" .room.labels "annotations" .room.annotations) .) -}}
 {{- end -}}

@@ -9,3 +9,35 @@
 {{- define "slipstream.ports.engine" -}}29600{{- end -}}
 {{- define "slipstream.ports.redis" -}}6379{{- end -}}
 {{- define "slipstream.ports.metrics" -}}9464{{- end -}}
+
+{{/* The ports that a room's own container has, as JSON {name: number}. Takes (list $ COMPONENT). */}}
+{{- define "slipstream.ports.of" -}}
+{{- $root := index . 0 -}}
+{{- $component := index . 1 -}}
+{{- $ports := dict -}}
+{{- if eq $component "redis" -}}
+{{- $_ := set $ports "redis" (include "slipstream.ports.redis" $root) -}}
+{{- else if ne $component "test" -}}
+{{- $_ := set $ports "grpc" (include (printf "slipstream.ports.%s" $component) $root) -}}
+{{- $_ := set $ports "metrics" (include "slipstream.ports.metrics" $root) -}}
+{{- end -}}
+{{- if eq $component "learner" -}}
+{{- $_ := set $ports "weights" (include "slipstream.ports.weights" $root) -}}
+{{- $_ := set $ports "ranks" (include "slipstream.ports.ranks" $root) -}}
+{{- else if eq $component "rollout" -}}
+{{- $_ := set $ports "engine" (include "slipstream.ports.engine" $root) -}}
+{{- else if and (eq $component "verifier") $root.Values.verifier.http.enabled -}}
+{{- $_ := set $ports (include "slipstream.verifier.httpScheme" $root) (toString $root.Values.verifier.http.port) -}}
+{{- end -}}
+{{- toJson $ports -}}
+{{- end -}}
+
+{{/* Where a server listens: on all addresses, those of IPv4 too. Takes the port. */}}
+{{- define "slipstream.listen" -}}[::]:{{ . }}{{- end -}}
+
+{{/* The port of a URL, which may be left to its scheme. Takes the URL. */}}
+{{- define "slipstream.ports.ofUrl" -}}
+{{- $server := regexFind "^https?://[^/?#]+" . -}}
+{{- $usual := ternary "80" "443" (hasPrefix "http:" $server) -}}
+{{- default $usual (regexFind "[0-9]+$" (regexFind ":[0-9]+$" $server)) -}}
+{{- end -}}

@@ -3,14 +3,16 @@
 {{- define "slipstream.network.learner" -}}
 ingress:
   {{- include "slipstream.network.metrics" . | nindent 2 }}
-  # Weights: NCCL and gloo choose ports as they like, and so do the ranks among each other.
-  {{- include "slipstream.network.any" (list . "from" "rollout" "learner") | nindent 2 }}
+  # The store of torchrun believes whoever reaches it: no rollout does.
+  {{- include "slipstream.network.weights" (list . "from" "rollout" "learner" "weights") | nindent 2 }}
+  {{- include "slipstream.network.any" (list . "from" "learner") | nindent 2 }}
   {{- if .Values.tests.enabled }}
   {{- include "slipstream.network.edge" (list . "from" "learner" "test") | nindent 2 }}
   {{- end }}
 egress:
   {{- include "slipstream.network.dns" . | nindent 2 }}
-  {{- include "slipstream.network.any" (list . "to" "rollout" "learner") | nindent 2 }}
+  {{- include "slipstream.network.weights" (list . "to" "rollout") | nindent 2 }}
+  {{- include "slipstream.network.any" (list . "to" "learner") | nindent 2 }}
   {{- include "slipstream.network.edge" (list . "to" "replay" "replay") | nindent 2 }}
   {{- if include "slipstream.teacher.enabled" . }}
   {{- include "slipstream.network.edge" (list . "to" "teacher" "teacher") | nindent 2 }}
@@ -19,13 +21,15 @@ egress:
 {{- end -}}
 
 {{- define "slipstream.network.rollout" -}}
-{{- /* A weight group connects all its members, workers among each other included. */}}
+{{- /* A weight group connects all its members, rollouts among each other included. */}}
 ingress:
   {{- include "slipstream.network.metrics" . | nindent 2 }}
-  {{- include "slipstream.network.any" (list . "from" "learner" "rollout") | nindent 2 }}
+  {{- include "slipstream.network.weights" (list . "from" "learner") | nindent 2 }}
+  {{- include "slipstream.network.rollouts" (list . "from") | nindent 2 }}
 egress:
   {{- include "slipstream.network.dns" . | nindent 2 }}
-  {{- include "slipstream.network.any" (list . "to" "learner" "rollout") | nindent 2 }}
+  {{- include "slipstream.network.weights" (list . "to" "learner" "learner" "weights") | nindent 2 }}
+  {{- include "slipstream.network.rollouts" (list . "to") | nindent 2 }}
   {{- include "slipstream.network.edge" (list . "to" "replay" "replay") | nindent 2 }}
   {{- include "slipstream.network.edge" (list . "to" "verifier" "verifier") | nindent 2 }}
   {{- include "slipstream.network.hub" . | nindent 2 }}
@@ -59,6 +63,9 @@ egress:
 ingress:
   {{- include "slipstream.network.metrics" . | nindent 2 }}
   {{- include "slipstream.network.edge" (list . "from" "teacher" "learner") | nindent 2 }}
+  {{- if .Values.tests.enabled }}
+  {{- include "slipstream.network.edge" (list . "from" "teacher" "test") | nindent 2 }}
+  {{- end }}
 {{- end -}}
 
 {{- define "slipstream.network.replay" -}}
@@ -88,5 +95,8 @@ egress:
   {{- include "slipstream.network.dns" . | nindent 2 }}
   {{- range list "replay" "verifier" "learner" }}
   {{- include "slipstream.network.edge" (list $ "to" . .) | nindent 2 }}
+  {{- end }}
+  {{- if include "slipstream.teacher.enabled" . }}
+  {{- include "slipstream.network.edge" (list . "to" "teacher" "teacher") | nindent 2 }}
   {{- end }}
 {{- end -}}

@@ -1,13 +1,29 @@
 {{/* Single rules of NetworkPolicies. */}}
 
-{{/* Pods of this release by room. Takes (list $ ROOM ...). */}}
+{{/* Pods of this release by room; pods with hostNetwork by the addresses of nodes. Takes (list $ ROOM ...). */}}
 {{- define "slipstream.network.pods" -}}
 {{- $root := index . 0 -}}
+{{- $nodes := false -}}
 {{- range rest . }}
 - podSelector:
     matchLabels:
       {{- include "slipstream.selector" (dict "root" $root "component" .) | nindent 6 }}
+{{- if has . (include "slipstream.network.onNodes" $root | splitList " ") -}}{{- $nodes = true -}}{{- end -}}
 {{- end }}
+{{- if $nodes }}
+{{- range $root.Values.network.nodeCIDRs }}
+- ipBlock: {cidr: {{ . | quote }}}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* The rooms of which a pod has the network of its node, separated by blanks. Takes the root. */}}
+{{- define "slipstream.network.onNodes" -}}
+{{- $found := list -}}
+{{- range (include "slipstream.rooms" . | fromJson).rooms -}}
+{{- if .room.hostNetwork -}}{{- $found = append $found .component -}}{{- end -}}
+{{- end -}}
+{{- $found | uniq | join " " -}}
 {{- end -}}
 
 {{/* A port of a service, from or to rooms. Takes (list $ "from"|"to" SERVICE ROOM ...). */}}
@@ -27,6 +43,35 @@
 {{- include "slipstream.network.edge" (concat (list $root "from" (index . 1)) $rooms) -}}
 {{- end -}}
 
+{{/*
+The ports on which gloo and NCCL carry weights, which the kernel chooses, and ports of services beside them, from or to
+a room. Takes (list $ "from"|"to" ROOM SERVICE ...).
+*/}}
+{{- define "slipstream.network.weights" -}}
+{{- $root := index . 0 -}}
+{{- $range := $root.Values.network.ephemeralPorts -}}
+{{- if not $range -}}
+{{- include "slipstream.network.any" (slice . 0 3) -}}
+{{- else -}}
+- ports:
+    - {protocol: TCP, port: {{ regexFind "^[0-9]+" $range }}, endPort: {{ regexFind "[0-9]+$" $range }}}
+    {{- range slice . 3 }}
+    - {protocol: TCP, port: {{ include (printf "slipstream.ports.%s" .) $root }}}
+    {{- end }}
+  {{ index . 1 }}:
+    {{- include "slipstream.network.pods" (list $root (index . 2)) | trim | nindent 4 }}
+{{- end -}}
+{{- end -}}
+
+{{/* Rollouts among each other: weights, and all that the nodes of one engine say. Takes (list $ "from"|"to"). */}}
+{{- define "slipstream.network.rollouts" -}}
+{{- $spans := false -}}
+{{- range (include "slipstream.rollout.pools" (index . 0) | fromJson).pools -}}
+{{- if gt (int .nodes) 1 -}}{{- $spans = true -}}{{- end -}}
+{{- end -}}
+{{- include (ternary "slipstream.network.any" "slipstream.network.weights" $spans) (append . "rollout") -}}
+{{- end -}}
+
 {{/* Every TCP port, from or to rooms. Takes (list $ "from"|"to" ROOM ...). */}}
 {{- define "slipstream.network.any" -}}
 - ports: [{protocol: TCP}]
@@ -43,7 +88,11 @@
 {{- end -}}
 
 {{- define "slipstream.network.dns" -}}
-- ports: [{protocol: UDP, port: 53}, {protocol: TCP, port: 53}]
+- ports:
+    {{- range .Values.network.dns.ports }}
+    - {protocol: UDP, port: {{ . }}}
+    - {protocol: TCP, port: {{ . }}}
+    {{- end }}
   to:
     {{- toYaml .Values.network.dns.peers | nindent 4 }}
 {{- end -}}
@@ -51,10 +100,28 @@
 {{/* The hub of models, for the init container: a NetworkPolicy knows pods and addresses, not names. */}}
 {{- define "slipstream.network.hub" -}}
 {{- if .Values.network.egress.huggingface -}}
-- ports: [{protocol: TCP, port: 443}]
+{{- with .Values.model.download }}
+- ports: [{protocol: TCP, port: {{ default (default "https://huggingface.co" .endpoint) .proxy | include "slipstream.ports.ofUrl" }}}]
+{{- end }}
   to:
+    {{- with .Values.network.egress.peers }}
+    {{- toYaml . | nindent 4 }}
+    {{- else }}
     {{- range .Values.network.egress.cidrs }}
-    - ipBlock: {cidr: {{ . | quote }}, except: {{ toJson (ternary $.Values.network.egress.except list (eq . "0.0.0.0/0")) }}}
+    - ipBlock: {cidr: {{ . | quote }}, except: {{ include "slipstream.network.except" (list $ .) }}}
+    {{- end }}
     {{- end }}
 {{- end -}}
+{{- end -}}
+
+{{/* What of all addresses of a family stays closed; nothing of a smaller block. Takes (list $ CIDR). */}}
+{{- define "slipstream.network.except" -}}
+{{- $cidr := index . 1 -}}
+{{- $closed := list -}}
+{{- if has $cidr (list "0.0.0.0/0" "::/0") -}}
+{{- range (index . 0).Values.network.egress.except -}}
+{{- if eq (contains ":" .) (contains ":" $cidr) -}}{{- $closed = append $closed . -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $closed -}}
 {{- end -}}

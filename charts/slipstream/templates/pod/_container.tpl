@@ -15,12 +15,43 @@ securityContext:
   {{- mergeOverwrite (deepCopy .root.Values.securityContext) .room.securityContext | toYaml | nindent 2 }}
 {{- end -}}
 
-{{/* Requests and limits, with the GPUs among both. */}}
+{{/* Containers that the user adds, as a list; one without a security context gets the room's. Takes the above and "extra". */}}
+{{- define "slipstream.container.extra" -}}
+{{- $own := mergeOverwrite (deepCopy .root.Values.securityContext) .room.securityContext -}}
+{{- range .extra }}
+{{ list (merge (deepCopy .) (hasKey . "securityContext" | ternary (dict) (dict "securityContext" $own))) | toYaml }}
+{{- end }}
+{{- end -}}
+
+{{- define "slipstream.container.sidecars" -}}
+{{- include "slipstream.container.extra" (merge (dict "extra" .room.sidecars) .) | trim -}}
+{{- end -}}
+
+{{- define "slipstream.container.envFrom" -}}
+{{- with .room.envFrom -}}
+envFrom:
+  {{- toYaml . | nindent 2 }}
+{{- end -}}
+{{- end -}}
+
+{{/*
+The beginning of the command of an init container that may fail, for a flow sequence. LeaderWorkerSet makes all pods of a
+group anew when a container of one starts again, init containers too, at once and without an end: in its pods the command
+is run again inside the container. `tini -g` signals the shell and the command. Takes the above, and "node" of a pool's pod.
+*/}}
+{{- define "slipstream.container.again" -}}
+{{- if or .node (and (eq .component "learner") (eq .root.Values.learner.workload "LeaderWorkerSet")) -}}
+{{- $say := "echo 'This failed, and is run again in 60 seconds: the reason is above.' >&2" -}}
+sh, -c, {{ printf `until "$@"; do %s; sleep 60; done` $say | quote }}, sh,{{ " " }}
+{{- end -}}
+{{- end -}}
+
+{{/* Requests and limits, with the GPUs among both unless they come from claims. */}}
 {{- define "slipstream.container.resources" -}}
 resources:
   {{- $gpus := dict -}}
   {{- with .room.gpu -}}
-  {{- if gt (int .count) 0 -}}
+  {{- if and (gt (int .count) 0) .resource -}}
   {{- $gpus = dict .resource (.count | toString) -}}
   {{- end -}}
   {{- end -}}

@@ -2,10 +2,7 @@
 
 {{- define "slipstream.pod.metadata" -}}
 labels:
-  {{- include "slipstream.labels" . | nindent 2 }}
-  {{- with .room.podLabels }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
+  {{- include "slipstream.labels" (merge (dict "labels" .room.podLabels) .) | nindent 2 }}
 annotations:
   checksum/config: {{ default (include "slipstream.config.checksum" .root) .checksum }}
   {{- with .annotations }}
@@ -27,12 +24,40 @@ imagePullSecrets:
   {{- end }}
 {{- end }}
 securityContext:
-  {{- mergeOverwrite (deepCopy .root.Values.podSecurityContext) .room.podSecurityContext | toYaml | nindent 2 }}
+  {{- include "slipstream.pod.securityContext" . | nindent 2 }}
+{{- with include "slipstream.pod.host" . }}
+{{ . }}
+{{- end }}
+{{- end -}}
+
+{{/* What a pod shares with its node, how it resolves names, and the devices that it claims. */}}
+{{- define "slipstream.pod.host" -}}
+{{- $host := dict -}}
+{{- range $key := list "hostNetwork" "hostIPC" "dnsPolicy" "dnsConfig" "resourceClaims" -}}
+{{- with index $.room $key -}}
+{{- $_ := set $host $key . -}}
+{{- end -}}
+{{- end -}}
+{{- if and .room.hostNetwork (not .room.dnsPolicy) -}}
+{{- $_ := set $host "dnsPolicy" "ClusterFirstWithHostNet" -}}
+{{- end -}}
+{{- with $host -}}
+{{- toYaml . -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The room's over that of all pods; null leaves a field to the cluster, such as to OpenShift's user IDs. */}}
+{{- define "slipstream.pod.securityContext" -}}
+{{- $context := mergeOverwrite (deepCopy .root.Values.podSecurityContext) .room.podSecurityContext -}}
+{{- range $key, $value := .room.podSecurityContext -}}
+{{- if kindIs "invalid" $value -}}{{- $_ := unset $context $key -}}{{- end -}}
+{{- end -}}
+{{- toYaml $context -}}
 {{- end -}}
 
 {{- define "slipstream.pod.placement" -}}
 {{- $placement := dict -}}
-{{- range $key := list "priorityClassName" "runtimeClassName" "nodeSelector" "tolerations" "affinity" -}}
+{{- range $key := list "schedulerName" "priorityClassName" "runtimeClassName" "nodeSelector" "tolerations" "affinity" -}}
 {{- with index $.room $key -}}
 {{- $_ := set $placement $key . -}}
 {{- end -}}
@@ -47,6 +72,21 @@ securityContext:
 {{- end -}}
 {{- with $placement -}}
 {{- toYaml . -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The user's init containers, and then those that bring the policy's model and, in the learner, check the run. */}}
+{{- define "slipstream.pod.initContainers" -}}
+{{- $extra := include "slipstream.container.extra" (merge (dict "extra" .room.initContainers) .) | trim -}}
+{{- $own := "" -}}
+{{- if eq .component "learner" -}}
+{{- $own = include "slipstream.learner.initial" . -}}
+{{- else if eq .component "rollout" -}}
+{{- $own = include "slipstream.model.init" . -}}
+{{- end -}}
+{{- with list $extra $own | compact -}}
+initContainers:
+  {{- join "\n" . | nindent 2 }}
 {{- end -}}
 {{- end -}}
 

@@ -1,5 +1,27 @@
 {{/* The volumes of all rooms. All take (dict "root" $ "room" ROOM "component" NAME). */}}
 
+{{/* The names of the chart's own volumes in the pods of a room, separated by blanks. */}}
+{{- define "slipstream.volumes.own" -}}
+{{- $names := list "config" "tmp" -}}
+{{- $further := "" -}}
+{{- if eq .component "redis" -}}
+{{- $names = append $names "users" -}}
+{{- $names = append $names "data" -}}
+{{- else -}}
+{{- $names = append $names "home" -}}
+{{- $further = include "slipstream.data.volumeOf" . -}}
+{{- end -}}
+{{- if has .component (list "learner" "rollout") -}}
+{{- $names = append $names "shared-memory" -}}
+{{- $further = list $further (include "slipstream.model.volume" .) | join "\n" -}}
+{{- else if has .component (list "verifier" "teacher") -}}
+{{- $further = include (printf "slipstream.%s.volumes" .component) .root -}}
+{{- end -}}
+{{- if eq .component "learner" -}}{{- $names = append $names "checkpoints" -}}{{- end -}}
+{{- range fromYamlArray $further -}}{{- $names = append $names .name -}}{{- end -}}
+{{- join " " $names -}}
+{{- end -}}
+
 {{- define "slipstream.mounts.base" -}}
 - {name: config, mountPath: /etc/slipstream, readOnly: true}
 - {name: tmp, mountPath: /tmp}
@@ -32,7 +54,12 @@
             {{- end }}
       {{- end }}
       {{- if eq .component "replay" }}
-      {{- include "slipstream.redis.sources" .root | nindent 6 }}
+      {{- with include "slipstream.redis.sources" .root }}
+      {{- . | nindent 6 }}
+      {{- end }}
+      {{- end }}
+      {{- with include "slipstream.model.authoritySource" . }}
+      {{- . | nindent 6 }}
       {{- end }}
 {{- end -}}
 

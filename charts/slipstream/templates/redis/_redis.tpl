@@ -15,13 +15,15 @@
 {{- define "slipstream.redis.sources" -}}
 {{- $authority := include "slipstream.redis.authorityKey" . -}}
 {{- if eq .Values.redis.mode "external" -}}
+{{- with .Values.redis.external.existingSecret -}}
 - secret:
-    name: {{ .Values.redis.external.existingSecret }}
+    name: {{ . }}
     items:
-      - {key: {{ .Values.redis.external.passwordKey }}, path: redis/password}
+      - {key: {{ $.Values.redis.external.passwordKey }}, path: redis/password}
       {{- with $authority }}
       - {key: {{ . }}, path: redis/ca.crt}
       {{- end }}
+{{- end -}}
 {{- else -}}
 - secret:
     name: {{ .Values.redis.auth.existingSecret }}

@@ -15,9 +15,8 @@ spec:
   {{- . | nindent 2 }}
   {{- end }}
   terminationGracePeriodSeconds: {{ include "slipstream.rollout.graceSeconds" (list $root $room) }}
-  {{- with include "slipstream.model.init" . }}
-  initContainers:
-    {{- . | nindent 4 }}
+  {{- with include "slipstream.pod.initContainers" . }}
+  {{- . | nindent 2 }}
   {{- end }}
   containers:
     - name: rollout
@@ -41,6 +40,9 @@ spec:
         {{- with $room.extraEnv }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
+      {{- with include "slipstream.container.envFrom" . }}
+      {{- . | nindent 6 }}
+      {{- end }}
       ports:
         {{- if ne (default "" .node) "member" }}
         - {name: grpc, containerPort: {{ include "slipstream.ports.rollout" $root }}}
@@ -59,16 +61,17 @@ spec:
         {{- with $room.extraVolumeMounts }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
+    {{- with include "slipstream.container.sidecars" . }}
+    {{- . | nindent 4 }}
+    {{- end }}
   volumes:
     {{- include "slipstream.volumes.base" . | nindent 4 }}
     {{- include "slipstream.volumes.shared" . | nindent 4 }}
     {{- with include "slipstream.model.volume" . }}
     {{- . | nindent 4 }}
     {{- end }}
-    {{- if ne $root.Values.model.mode "volume" }}
-    {{- with include "slipstream.data.volume" $root }}
+    {{- with include "slipstream.data.volumeOf" . }}
     {{- . | nindent 4 }}
-    {{- end }}
     {{- end }}
     {{- with $room.extraVolumes }}
     {{- toYaml . | nindent 4 }}

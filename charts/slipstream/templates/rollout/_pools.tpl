@@ -47,7 +47,7 @@ max(slipstream:pressure{ {{- $release }},pool="{{ index $ 1 }}"}) or max(slipstr
 {{/* What the templates of a pool's pods take, but for root and room, as JSON. Takes (list $ POOL). */}}
 {{- define "slipstream.rollout.described" -}}
 {{- with index . 0 -}}
-{{- $start := include "slipstream.run.value" (list . "rollout.start_timeout_seconds" 300) | float64 | ceil | int -}}
+{{- $start := include "slipstream.run.value" (list . "rollout.start_timeout_seconds" 1800) | float64 | ceil | int -}}
 {{- $pool := (index $ 1).name -}}
 {{- if gt (int (index $ 1).nodes) 1 -}}
 {{- /* Those that are there wait for those whose machine comes later. */}}

@@ -30,9 +30,7 @@
 {{- define "slipstream.verifier.judgePorts" -}}
 {{- $ports := list -}}
 {{- range (include "slipstream.verifier.rewards" (list . "judge") | fromJson).rewards -}}
-{{- $server := regexFind "^https?://[^/?#]+" (toString .url) -}}
-{{- $usual := ternary "80" "443" (hasPrefix "http:" $server) -}}
-{{- $ports = append $ports (default $usual (regexFind "[0-9]+$" (regexFind ":[0-9]+$" $server))) -}}
+{{- $ports = append $ports (include "slipstream.ports.ofUrl" (toString .url)) -}}
 {{- end -}}
 {{- $ports | uniq | join " " -}}
 {{- end -}}

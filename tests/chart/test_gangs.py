@@ -1,0 +1,56 @@
+"""Gang scheduling: what Kueue, Volcano and KAI look for is on the objects that they look at."""
+
+from functools import cache
+
+import pytest
+from chart.manifests import Document, PodTemplate, by_name, pod_templates
+from chart.rendering import render
+from render import EXAMPLES, Release, read_release
+
+QUEUE = {"kueue": "kueue.x-k8s.io/queue-name", "kai": "kai.scheduler/queue"}
+SCHEDULER = {"kueue": None, "kai": "kai-scheduler", "volcano": "volcano"}
+GROUP = "scheduling.k8s.io/group-name"
+LEARNER = "demo-slipstream-learner"
+
+
+@cache
+def example(name: str) -> list[Document]:
+    """The objects of an example of ci/."""
+    return render(release(name))
+
+
+def release(name: str) -> Release:
+    return read_release(EXAMPLES / f"{name}-values.yaml")
+
+
+def computing(name: str) -> list[PodTemplate]:
+    """The pods that hold GPUs."""
+    found = [pod for pod in pod_templates(example(name)) if pod.component in ("learner", "rollout")]
+    assert {pod.component for pod in found} == {"learner", "rollout"}
+    return found
+
+
+@pytest.mark.parametrize("name", QUEUE)
+def test_the_workloads_that_hold_gpus_name_their_queue(name: str) -> None:
+    assert [pod.owner["metadata"]["labels"][QUEUE[name]] for pod in computing(name)] == ["research"] * 2
+
+
+@pytest.mark.parametrize("name", QUEUE)
+def test_a_learner_of_several_nodes_is_one_group(name: str) -> None:
+    group = by_name(example(name), "LeaderWorkerSet")[LEARNER]["spec"]
+    nodes = release(name).values["learner"]["nodes"]
+    assert (group["replicas"], group["leaderWorkerTemplate"]["size"]) == (1, nodes)
+
+
+@pytest.mark.parametrize("name", SCHEDULER)
+def test_pods_that_hold_gpus_have_the_scheduler_and_no_others_have(name: str) -> None:
+    for pod in pod_templates(example(name)):
+        wanted = SCHEDULER[name] if pod.component in ("learner", "rollout") else None
+        assert pod.spec.get("schedulerName") == wanted, pod.name
+
+
+def test_the_pods_of_volcanos_learner_name_a_pod_group_of_as_many() -> None:
+    (learner,) = [pod for pod in computing("volcano") if pod.component == "learner"]
+    group = by_name(example("volcano"), "PodGroup")[learner.metadata["annotations"][GROUP]]
+    assert group["spec"]["minMember"] == learner.owner["spec"]["replicas"] == 2
+    assert group["metadata"]["name"] == LEARNER

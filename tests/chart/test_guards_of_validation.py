@@ -1,0 +1,76 @@
+"""`slipstream validate --values` refuses what the chart refuses, but for what only helm looks at."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from chart.guard_cases import BASE, CASES
+from chart.test_guards import GUARDS, laid_over, messages, problems_of_case
+from slipstream.cli.__main__ import main
+
+ONLY_HELM = {
+    "names": "the name of the release is not known before the installation",
+    "images": "tags",
+    "tls": "cert-manager, and the names of Secrets",
+    "network": "peers, address families and ports",
+    "monitoring": "Prometheus",
+    "accounts": "names of service accounts",
+    "autoscaling": "what scales a pool or the verifier",
+    "extras": "names and paths of further volumes and variables, which may clash with the chart's",
+    "containers": "names and ports of further containers, which may clash with the chart's",
+    "hosts": "the network and the resolver of the node",
+}
+"""Guards about values alone, by the name of their template; the reason is what they look at."""
+ONLY_HELM_CASES = (
+    # Names of objects.
+    "is longer than 48: shorten the pool's name",
+    "such as my_math.py",
+    # What scales a teacher.
+    "teacher.autoscaling.minReplicas is 9",
+    "teacher.autoscaling is enabled, and KEDA does not know Prometheus",
+    "at most 8 × 1 = 8 completions",
+    "at most 8 × 8 = 64 completions",
+    "raise the run's teacher.requests and learner.groups_per_step to 7",
+    # Volumes, ports and peers, which only values name.
+    "rollout.spot.nodeSelector",
+    "verifier.http.port is 9464",
+    "set verifier.http.peers",
+    "network.egress.except closes",
+)
+"""Further cases about values alone, in other templates."""
+
+
+def only_helm(number: int) -> bool:
+    """Whether a case belongs to what only helm refuses."""
+    text = CASES[number][1]
+    (problem,) = problems_of_case(number)
+    return any(part in text for part in ONLY_HELM_CASES) or bool(templates_of(problem) & ONLY_HELM.keys())
+
+
+def templates_of(problem: str) -> set[str]:
+    """The names of the templates that may have written a problem; `extrasOf` is part of `extras`."""
+    found = set()
+    for file in GUARDS.glob("*.tpl"):
+        for part in file.read_text("utf-8").split('{{- define "slipstream.')[1:]:
+            name = re.sub(r"^guards\.", "", part.partition('"')[0])
+            if any(text in problem for text in messages(part)):
+                found.add({"devicesOf": "containers"}.get(name, name.removesuffix("Of")))
+    return found
+
+
+@pytest.mark.chart
+@pytest.mark.parametrize("number", range(len(CASES)), ids=[text for _, text in CASES])
+def test_the_validation_refuses_what_the_chart_refuses(
+    number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(laid_over(BASE, CASES[number][0])), encoding="utf-8")
+    status = main(["validate", "--values", str(file)])
+    assert status == (0 if only_helm(number) else 2), capsys.readouterr().err
+
+
+def test_the_values_that_the_cases_start_from_are_valid(tmp_path: Path) -> None:
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(BASE), encoding="utf-8")
+    assert main(["validate", "--values", str(file)]) == 0
