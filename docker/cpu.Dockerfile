@@ -38,7 +38,7 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 RUN groupadd --gid 10001 slipstream \
     && useradd --uid 10001 --gid 10001 --no-log-init --no-create-home --home-dir /tmp slipstream \
-    && install --directory --owner=10001 --group=10001 /runs
+    && install --directory --owner=10001 --group=0 --mode=0775 /runs
 COPY --from=wheel /usr/bin/tini-static /usr/local/bin/tini
 COPY --from=install /opt/slipstream /opt/slipstream
 ENV PATH="/opt/slipstream/bin:${PATH}" \
@@ -50,6 +50,6 @@ ENV PATH="/opt/slipstream/bin:${PATH}" \
 WORKDIR /runs
 USER 10001:10001
 STOPSIGNAL SIGTERM
-EXPOSE 50051 50052 50053 50054 29400 29500 9464
+EXPOSE 50051 50052 50053 50054 50055 29400 29500 9464
 ENTRYPOINT ["tini", "--", "python", "-m"]
 CMD ["slipstream.cli", "--help"]

@@ -1,10 +1,11 @@
-# The learner, on PyTorch's image, which brings torch with CUDA and NCCL.
+# The learner and the teacher, on the base of the rollout: learner and rollout must have the same NCCL
+# (docker/nccl.txt).
 #
 #   docker build --file docker/learner.Dockerfile --tag slipstream-learner:0.1.0 .
 #
 # docker/README.md says how to pin the base by its digest.
 ARG PYTHON=python:3.11.15-slim-bookworm
-ARG BASE=pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime
+ARG BASE=vllm/vllm-openai:v0.32.0
 
 FROM ${PYTHON} AS wheel
 RUN apt-get update \
@@ -20,25 +21,32 @@ RUN python -m pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-di
 # The environment sees the torch of the base; that it gets none of its own is checked.
 FROM ${BASE} AS install
 COPY docker/constraints/learner.txt /constraints.txt
+COPY docker/check_nccl.py docker/nccl.txt /
 COPY --from=wheel /wheels /wheels
 RUN python3 -m venv --without-pip --system-site-packages /opt/slipstream \
     && set -- /wheels/*.whl \
     && python3 -m pip --python /opt/slipstream/bin/python install --no-cache-dir \
         --constraint /constraints.txt "$1[learner,datasets]" \
-    && /opt/slipstream/bin/python -c "import sys, torch, peft, slipstream.learner.__main__; \
-        sys.exit(sys.prefix in torch.__file__ and 'torch is not that of the base')"
+    && /opt/slipstream/bin/python -c "import sys, torch, peft, slipstream.learner.__main__, slipstream.teacher.__main__; \
+        sys.exit(sys.prefix in torch.__file__ and 'torch is not that of the base')" \
+    && /opt/slipstream/bin/python /check_nccl.py /nccl.txt
 
 FROM ${BASE}
 ARG VERSION=unknown
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="slipstream-learner" \
-      org.opencontainers.image.description="Slipstream: the learner" \
+      org.opencontainers.image.description="Slipstream: the learner and the teacher" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
+# NCCL loads libibverbs where it finds it, and knows InfiniBand and RoCE through it alone. The versions are the base's.
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends libibverbs1 ibverbs-providers librdmacm1 \
+    && rm -rf /var/lib/apt/lists/*
 RUN groupadd --gid 10001 slipstream \
     && useradd --uid 10001 --gid 10001 --no-log-init --no-create-home --home-dir /tmp slipstream \
-    && install --directory --owner=10001 --group=10001 /runs
+    && install --directory --owner=10001 --group=0 --mode=0775 /runs
 COPY --from=wheel /usr/bin/tini-static /usr/local/bin/tini
 COPY --from=install /opt/slipstream /opt/slipstream
 ENV PATH="/opt/slipstream/bin:${PATH}" \
@@ -49,6 +57,6 @@ ENV PATH="/opt/slipstream/bin:${PATH}" \
 WORKDIR /runs
 USER 10001:10001
 STOPSIGNAL SIGTERM
-EXPOSE 50053 29400 29500 9464
+EXPOSE 50053 50055 29400 29500 9464
 ENTRYPOINT ["tini", "--", "python", "-m"]
 CMD ["slipstream.learner", "--help"]

@@ -20,13 +20,15 @@ RUN python -m pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-di
 # The environment sees the vLLM and the torch of the base; that it gets none of its own is checked.
 FROM ${BASE} AS install
 COPY docker/constraints/rollout.txt /constraints.txt
+COPY docker/check_nccl.py docker/nccl.txt /
 COPY --from=wheel /wheels /wheels
 RUN python3 -m venv --without-pip --system-site-packages /opt/slipstream \
     && set -- /wheels/*.whl \
     && python3 -m pip --python /opt/slipstream/bin/python install --no-cache-dir \
         --constraint /constraints.txt "$1" \
     && /opt/slipstream/bin/python -c "import sys, torch, vllm, slipstream.rollout.__main__; \
-        sys.exit(sys.prefix in torch.__file__ + vllm.__file__ and 'torch or vLLM is not that of the base')"
+        sys.exit(sys.prefix in torch.__file__ + vllm.__file__ and 'torch or vLLM is not that of the base')" \
+    && /opt/slipstream/bin/python /check_nccl.py /nccl.txt
 
 FROM ${BASE}
 ARG VERSION=unknown
@@ -36,9 +38,14 @@ LABEL org.opencontainers.image.title="slipstream-rollout" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
+# NCCL loads libibverbs where it finds it, and knows InfiniBand and RoCE through it alone. The versions are the base's.
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends libibverbs1 ibverbs-providers librdmacm1 \
+    && rm -rf /var/lib/apt/lists/*
 RUN groupadd --gid 10001 slipstream \
     && useradd --uid 10001 --gid 10001 --no-log-init --no-create-home --home-dir /tmp slipstream \
-    && install --directory --owner=10001 --group=10001 /runs
+    && install --directory --owner=10001 --group=0 --mode=0775 /runs
 COPY --from=wheel /usr/bin/tini-static /usr/local/bin/tini
 COPY --from=install /opt/slipstream /opt/slipstream
 ENV PATH="/opt/slipstream/bin:${PATH}" \

@@ -38,7 +38,7 @@ LABEL org.opencontainers.image.title="slipstream-verifier" \
       org.opencontainers.image.revision="${REVISION}"
 RUN groupadd --gid 10001 slipstream \
     && useradd --uid 10001 --gid 10001 --no-log-init --no-create-home --home-dir /tmp slipstream \
-    && install --directory --owner=10001 --group=10001 /runs
+    && install --directory --owner=10001 --group=0 --mode=0775 /runs
 COPY --from=wheel /usr/bin/tini-static /usr/local/bin/tini
 COPY --from=install /opt/slipstream /opt/slipstream
 ENV PATH="/opt/slipstream/bin:${PATH}" \

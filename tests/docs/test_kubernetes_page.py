@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 import yaml
 from chart.policies.pod_security import pods_are_restricted
+from slipstream.config import RunConfig
+from slipstream.rpc.security.identity import ROLES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/kubernetes.md").read_text(encoding="utf-8")
 RUN = "model: {path: /anywhere}\ndata: {kind: file, path: /data/train.jsonl}\n"
+DISTILLING = f"{RUN}algorithm: {{distillation: {{}}}}\nteacher: {{path: /models/teacher}}\n"
 FIRST, TRIAL = "helm install first", "helm install trial"
 
 
@@ -92,15 +95,65 @@ def test_the_pod_that_fills_the_claims_may_run_and_fills_those_of_the_first_rele
 @pytest.mark.chart
 def test_the_certificates_are_for_the_names_and_the_trust_domain_of_the_release(tmp_path):
     values = {**values_with("registry: registry.example.com"), **values_with("mode: secrets")}
-    (config,) = [d for d in rendered(values, RUN) if "cluster.yaml" in d.get("data", ())]
+    values |= {"teacher": {"models": {"existingClaim": "models"}}}
+    (config,) = [d for d in rendered(values, DISTILLING) if "cluster.yaml" in d.get("data", ())]
     cluster = yaml.safe_load(config["data"]["cluster.yaml"])
-    (certs,) = commands("slipstream certs certs")
-    assert f"--trust-domain {cluster['rpc']['tls']['trust_domain']}" in certs
-    for room in ("learner", "replay", "verifier"):
+    certs, teacher = commands("slipstream certs certs")
+    for room in ("learner", "replay", "verifier", "teacher"):
         assert f"{room}={cluster[room]['address'].partition(':')[0]}" in certs
+    assert f"teacher={cluster['teacher']['address'].partition(':')[0]}" in teacher
     assert cluster["replay"]["redis_url"].split("//")[1].partition(":")[0] in certs
+    for command in (certs, teacher):
+        assert f"--trust-domain {cluster['rpc']['tls']['trust_domain']}" in command
+        done = subprocess.run(slipstream(command), cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+
+def test_the_loop_that_certs_prints_is_that_of_the_page(tmp_path):
+    (certs, _) = commands("slipstream certs certs")
     done = subprocess.run(slipstream(certs), cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    _, heading, loop = done.stdout.partition("as Secrets, new or renewed:\n")
+    assert heading, done.stderr
+    assert loop in blocks("")
+    assert PAGE.count(loop) == 2
+
+
+def test_where_restricted_v2_gives_users_the_page_names_what_to_leave_out_and_the_peers():
+    openshift = yaml.safe_load((ROOT / "charts/slipstream/ci/openshift-values.yaml").read_text("utf-8"))
+    (bullet,) = re.findall(r"^- \*OpenShift\*.*?(?=^- )", PAGE, flags=re.MULTILINE | re.DOTALL)
+    peers = {name: openshift["network"][name]["peers"] for name in ("dns", "prometheus")}
+    for name, (peer, *_) in peers.items():
+        assert f"`network.{name}.peers`" in bullet
+        assert f"`{peer['namespaceSelector']['matchLabels']['kubernetes.io/metadata.name']}`" in bullet
+    (fill,) = [block for block in blocks("yaml") if "kind: Pod" in block]
+    (_, pod) = fill.split("kind: Pod")
+    (advice,) = re.findall(r"On OpenShift leave out the pod's (.*?), which", PAGE)
+    assert re.findall(r"`(\w+)`", advice) == [
+        k for k in openshift["podSecurityContext"] if f"{k}: 10001" in pod
+    ]
+
+
+def test_each_loop_over_roles_makes_every_secret_that_the_values_name():
+    secrets = values_with("mode: secrets")["tls"]["secrets"]
+    assert set(secrets) == {*ROLES} - {"console"}
+    assert secrets == {role: f"first-{role}-tls" for role in secrets}
+    loops = re.findall(r"^for role in (.*); do$", PAGE, flags=re.MULTILINE)
+    assert [set(roles.split()) for roles in loops] == [set(secrets)] * 2
+
+
+@pytest.mark.chart
+def test_the_values_of_a_teacher_render_and_have_the_bound_that_the_page_names():
+    values = values_with("they share the work")
+    values["teacher"]["autoscaling"] = {"enabled": True}
+    documents = rendered({**values_with("registry: registry.example.com"), **values}, DISTILLING)
+    (scaled,) = [d for d in documents if d["kind"] == "ScaledObject" and "-teacher" in d["metadata"]["name"]]
+    section = PAGE[PAGE.index("### A teacher") : PAGE.index("## 6.")]
+    each = scaled["spec"]["triggers"][0]["metadata"]["threshold"]
+    config = RunConfig()
+    assert f"{config.teacher.requests * config.rollout.group_size} by default" in section
+    assert f"`targetCompletions`, {each}." in section
+    assert scaled["spec"]["maxReplicaCount"] == 4
+    assert "more than four pods" in section
 
 
 @pytest.mark.chart

@@ -10,6 +10,7 @@ The rest is as compose.yaml says.
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -87,9 +88,8 @@ class Machine:
     def is_healthy(self, container: Running) -> bool:
         """Whether the service's own check, a shell line, says so."""
         (line,) = self.services[container.name]["healthcheck"]["test"][1:]
-        return (
-            subprocess.run(["chroot", container.root, "sh", "-c", line], capture_output=True).returncode == 0
-        )
+        command = ["chroot", container.root, "sh", "-c", line]
+        return subprocess.run(command, env={"PATH": PATH}, capture_output=True).returncode == 0
 
     def _environment(self, name: str, service: dict[str, Any]) -> dict[str, str]:
         own = {
@@ -147,11 +147,17 @@ def command(service: dict[str, Any]) -> list[str]:
 
 
 def run(machine: Machine, order: dict[str, Any]) -> dict[str, int]:
-    """The exit status of every container of a run of `steps`, stopped in order after the last."""
+    """The exit status of every container of a run of `steps` that learns from a copy of its first policy,
+    stopped in order after the last."""
     model, redis = machine.start("model"), machine.start("redis")
     machine.wait(model, lambda: model.process.poll() == 0, "making the model")
     machine.wait(redis, lambda: machine.is_healthy(redis), "health")
     pods = [machine.start("replay"), machine.start("verifier")]
+    teacher = machine.deploy / "compose/state/models/teacher"
+    shutil.copytree(teacher.with_name("policy"), teacher)
+    for path in (teacher, *teacher.iterdir()):
+        shutil.chown(path, *map(int, order["variables"]["SLIPSTREAM_USER"].split(":")))
+    pods.append(machine.start("teacher"))
     for pod in pods:
         machine.wait(pod, lambda pod=pod: machine.is_ready(pod.name), "readiness")  # type: ignore[misc]
     learner = machine.start("learner")

@@ -15,7 +15,7 @@ from slipstream.config import apply_environment, load_config
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 RUN, CLUSTER = "/etc/slipstream/run.yaml", "/etc/slipstream/cluster.yaml"
-PODS = ("replay", "verifier", "learner", "rollout")
+PODS = ("replay", "verifier", "teacher", "learner", "rollout")
 EACH_POD = pytest.mark.parametrize("pod", PODS)
 
 
@@ -78,6 +78,7 @@ def test_what_the_configuration_names_is_mounted():
     assert str(config.replay.redis_password_file) in mounts(services()["replay"])
     for pod in ("learner", "rollout"):
         assert str(config.model.path.parent) in mounts(services()[pod])
+    assert str(config.teacher.path.parent) in mounts(services()["teacher"])
     assert str(config.run_dir.parent) in mounts(services()["learner"])
 
 
@@ -120,6 +121,36 @@ def test_preparing_again_keeps_the_passwords_which_only_the_owner_can_read(tmp_p
     assert len(before.strip()) == 48
     assert secret.stat().st_mode & 0o077 == 0
     assert (first / ".env").read_text() == f"SLIPSTREAM_USER={os.getuid()}:{os.getgid()}\n"
+
+
+def test_a_teacher_is_started_with_its_profile_alone_and_before_the_learner():
+    profiles = {name: service["profiles"] for name, service in services().items() if "profiles" in service}
+    assert profiles["teacher"] == ["distillation"]
+    assert not set(PODS[:2] + PODS[3:]) & set(profiles)
+    waits = services()["learner"]["depends_on"]["teacher"]
+    assert waits == {"condition": "service_healthy", "required": False}
+
+
+def test_with_gpus_each_pod_that_computes_has_one_of_its_own():
+    pods = services("compose.gpu.yaml")
+    devices = [
+        device
+        for pod in ("learner", "rollout", "teacher")
+        for device in pods[pod]["deploy"]["resources"]["reservations"]["devices"][0]["device_ids"]
+    ]
+    assert [device.partition(":-")[2] for device in devices] == ["0}", "1}", "2}"]
+    assert [name for name in re.findall(r"SLIPSTREAM_\w+", str(devices))] == re.findall(
+        r"`(SLIPSTREAM_\w+_GPU)`", (DEPLOY / "compose/README.md").read_text(encoding="utf-8")
+    )
+
+
+def test_the_page_about_single_pods_has_each_of_them_and_each_address_of_a_service():
+    page = (DEPLOY / "README.md").read_text(encoding="utf-8")
+    for pod in PODS:
+        assert f"`python -m slipstream.{pod} --config run.yaml" in page
+    for pod in set(PODS) - {"rollout"}:
+        assert f"`SLIPSTREAM_{pod.upper()}_ADDRESS`" in page
+        assert f"`{pod}.address`" in page
 
 
 def test_every_container_is_read_only_and_without_privileges():

@@ -16,6 +16,7 @@ name: composed
 model: {tiny: {layers: 1, width: 32, heads: 1}}
 warmup: {steps: 1, batch_size: 4}
 data: {kind: addition, digits: 1}
+algorithm: {preset: cispo, shaping: null, distillation: {kind: reverse, top_k: 4}}
 rollout: {engine: emulated, emulated: {median_seconds: 0.05}, group_size: 2, max_groups: 4, max_new_tokens: 4}
 learner: {steps: 3, groups_per_step: 4, max_tokens_per_row: 64}
 evaluation: {every_steps: 0, prompts: 1, samples_per_prompt: 1}
@@ -46,8 +47,11 @@ def test_what_compose_starts_trains_and_stops_in_order(tmp_path):
     )
     assert set(done["statuses"].values()) == {0}, [done["statuses"], *done["logs"].values()]
     assert "PLAINTEXT" not in str(done["logs"])
-    rows = (deploy / "compose/state/runs/run/metrics.jsonl").read_text().splitlines()
-    assert STEPS in [json.loads(row)["step"] for row in rows]
+    rows = [
+        json.loads(row) for row in (deploy / "compose/state/runs/run/metrics.jsonl").read_text().splitlines()
+    ]
+    assert STEPS in [row["step"] for row in rows]
+    assert any("kl_teacher" in row for row in rows)
 
 
 def made(folder: Path) -> Path:

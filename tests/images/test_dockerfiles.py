@@ -47,6 +47,30 @@ def test_bases_name_an_exact_version_and_no_registry(file):
         assert "." not in image, f"{base}: names a registry"
 
 
+def test_learner_and_rollout_have_one_base_and_look_at_its_nccl():
+    learner, rollout = (read(ROOT / "docker" / f"{image}.Dockerfile") for image in ("learner", "rollout"))
+    assert learner[-1].base == rollout[-1].base
+    for stages in (learner, rollout):
+        install = next(stage for stage in stages if stage.name == "install")
+        assert any("check_nccl.py /nccl.txt" in run.rest for run in install.instructions)
+
+
+def test_another_nccl_than_that_of_the_file_ends_the_build(tmp_path):
+    script = runpy.run_path(str(ROOT / "docker/check_nccl.py"))
+    library = tmp_path / "libnccl.so.2"
+    source = "int ncclGetVersion(int *version) { *version = 23007; return 0; }"
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", library], input=source, text=True, check=True
+    )
+    found = script["nccl_of"](str(library))
+    assert found == "2.30.7"
+    assert found == (ROOT / "docker/nccl.txt").read_text().strip()
+    assert script["compare"]("2.30.7", found) is None
+    assert "the base brings NCCL 2.30.7, and docker/nccl.txt says 2.29.7" in script["compare"](
+        "2.29.7", found
+    )
+
+
 @EACH
 def test_it_runs_as_a_numbered_user_that_is_not_root(file):
     user, _, group = final(file).last("USER").rest.partition(":")
@@ -99,6 +123,15 @@ def test_it_writes_nowhere_but_below_tmp_and_its_volumes(file):
 @pytest.mark.parametrize("image", ["services", "cpu"])
 def test_images_that_run_programs_carry_bubblewrap(image):
     assert any("bubblewrap=" in run.rest for run in final(ROOT / f"docker/{image}.Dockerfile").all("RUN"))
+
+
+@pytest.mark.parametrize("image", ["learner", "rollout"])
+def test_images_that_speak_nccl_carry_the_libraries_of_rdma(image):
+    installs = [
+        run.rest for run in final(ROOT / f"docker/{image}.Dockerfile").all("RUN") if "apt-get" in run.rest
+    ]
+    for package in ("libibverbs1", "ibverbs-providers", "librdmacm1"):
+        assert any(package in install.split() for install in installs), package
 
 
 def test_the_builder_gets_the_package_and_nothing_that_was_built_or_learned():

