@@ -1,6 +1,9 @@
 """A full Redis and an unreachable one: clear errors, nothing changed, the same call works later."""
 
 import asyncio
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import grpc
@@ -8,7 +11,8 @@ import pytest
 from redis import Redis
 from replay.driver import ACCEPTED, completion, failure, run_config, scenario, serving, until
 from replay.driver import Driver as ReplayDriver
-from slipstream.replay.access import without_credentials
+from slipstream.replay.access import Access, without_credentials
+from slipstream.replay.connection import connect
 from slipstream.replay.redis_server import RedisServer
 
 
@@ -76,6 +80,43 @@ def test_an_unreachable_redis_is_named_and_found_again_when_it_is_back(tmp_path:
             await server.stop()
 
     asyncio.run(play())
+
+
+def test_a_login_that_was_cancelled_leaves_no_connection_to_the_next_caller(
+    redis_server: RedisServer, tmp_path: Path
+) -> None:
+    """The first login waits for its password, which a named pipe holds back until the caller has gone."""
+    pipe = tmp_path / "password"
+    os.mkfifo(pipe)
+
+    async def play() -> None:
+        async with connect(Access(url=redis_server.url, password_file=pipe)) as client:
+            first = asyncio.create_task(client.ping())
+            writer = await asyncio.to_thread(pipe.open, "w")  # opens once the login has begun to read
+            first.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await first
+            pipe.unlink()
+            pipe.write_text(PASSWORD)
+            writer.close()
+            assert await client.ping()
+
+    with password_of(redis_server):
+        asyncio.run(play())
+
+
+PASSWORD = "a word"
+
+
+@contextmanager
+def password_of(server: RedisServer) -> Iterator[None]:
+    """Redis wants PASSWORD of new connections."""
+    with Redis.from_url(server.url) as before:
+        before.config_set("requirepass", PASSWORD)
+        try:
+            yield
+        finally:
+            before.config_set("requirepass", "")
 
 
 @pytest.mark.parametrize(

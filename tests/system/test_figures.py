@@ -34,10 +34,6 @@ def figures(part: Any) -> ModuleType:
     return module
 
 
-LONG_DUE = {"staleness": "to be measured again, which takes an hour"}
-"""Tables that are too old, with the reason."""
-
-
 def named(figures: ModuleType, name: str) -> Any:
     return {figure.name: figure for figure in figures.FIGURES}[name]
 
@@ -52,13 +48,7 @@ def test_the_short_form_of_a_figure_reaches_its_bounds(figures: ModuleType, name
     figures.measured(named(figures, name), quick=True)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.xfail(strict=True, reason=reason)) if reason else name
-        for name, reason in ((name, LONG_DUE.get(name)) for name in NAMES)
-    ],
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_table_is_not_much_older_than_the_code_that_it_measures(figures: ModuleType, name: str) -> None:
     figure = named(figures, name)
     commit = figures.commit_of(page_of(figure), figure)

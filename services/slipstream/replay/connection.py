@@ -5,12 +5,13 @@ from importlib import resources
 from typing import Any, cast
 
 from redis import exceptions
-from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from slipstream.replay.access import Access
 from slipstream.replay.redis_errors import translated_errors
+from slipstream.replay.redis_pool import LoggedInConnectionPool
 
 SCRIPTS = (
     "lease",
@@ -81,7 +82,7 @@ class Scripts:
 
 def connect(access: Access) -> Redis:
     """A client that logs in anew, with what the password file says then, at each of its connections."""
-    pool = BlockingConnectionPool.from_url(
+    pool = LoggedInConnectionPool.from_url(
         access.url,
         max_connections=CONNECTIONS,
         timeout=ANSWER_SECONDS,
