@@ -58,7 +58,7 @@ test-trl: $(READY)  ## Losses and gradients against TRL, which it installs: two 
 	$(BIN)/python -m pytest -m trl tests/algorithms
 
 test-answers: $(READY)  ## Thousands of generated answers of mathematics, also by math-verify: five minutes.
-	$(BIN)/python -m pytest -m answers tests/tasks
+	$(BIN)/python -m pytest -m answers tests/answers
 
 test-mutants: $(READY)  ## Break the maths in three hundred ways; every one must fail a test: half an hour.
 	$(BIN)/python -m pytest -m mutants tests/mutants

@@ -34,9 +34,9 @@ from slipstream.config import RunConfig, load_config
 from slipstream.learner.policy.loading import without_progress_bars
 from slipstream.learner.teacher import teaching
 from slipstream.learner.training.step import TrainingStep
-from slipstream.tasks import make_source
+from slipstream.prompts import make_source
+from slipstream.records import Group
 from slipstream.telemetry.logs import Log
-from slipstream.types import Group
 from staleness_quality import cold_started, share_right
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -27,7 +27,7 @@ from slipstream.learner.policy.loading import load_policy
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.policy.tiny import make_tiny_model
 from slipstream.learner.training.step import TrainingStep
-from slipstream.types import Group
+from slipstream.records import Group
 
 GROUP_SIZE, MICRO_BATCH = 8, 8
 LONGEST = 2048

@@ -19,13 +19,13 @@ from dataclasses import replace
 
 from ratio import print_ratio
 from slipstream.config import VerifierConfig
+from slipstream.sandbox import trial, warden
+from slipstream.sandbox.job import Bounds, Run
+from slipstream.sandbox.outer import Outer, Use, find
+from slipstream.sandbox.sandbox import Sandbox
+from slipstream.sandbox.server_process import ServerProcess
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
-from slipstream.verifier.sandbox import trial, warden
-from slipstream.verifier.sandbox.job import Bounds, Run
-from slipstream.verifier.sandbox.outer import Outer, Use, find
-from slipstream.verifier.sandbox.sandbox import Sandbox
-from slipstream.verifier.sandbox.server_process import ServerProcess
 
 PROGRAM = "print(sum(map(int, input().split())))"
 MILLISECONDS = 1000

@@ -3,7 +3,7 @@
 import math
 
 import torch
-from slipstream.types import Completion, FinishReason, Group, Outcome, Prompt, Reward, VersionSpan
+from slipstream.records import Completion, FinishReason, Group, Outcome, Prompt, Reward, VersionSpan
 
 MEAN_TOKENS = 96
 SIGMA = 1.0

@@ -19,10 +19,10 @@ from typing import Final
 
 from math_seeds import KINDS
 from ratio import print_ratio
-from slipstream.tasks.cpu_limit import TooSlow, cpu_limit
-from slipstream.tasks.equality import equal
-from slipstream.tasks.exact import exactly_equal, has_quotient
-from slipstream.tasks.mathematics import Refused, readable
+from slipstream.answers.cpu_limit import TooSlow, cpu_limit
+from slipstream.answers.equality import equal
+from slipstream.answers.exact import exactly_equal, has_quotient
+from slipstream.answers.mathematics import Refused, readable
 
 SECONDS: Final = 2.0
 DIGITS: Final = 6

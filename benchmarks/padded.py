@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from slipstream.types import Completion, Group
+from slipstream.records import Completion, Group
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 

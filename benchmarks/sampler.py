@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from slipstream.config import RunConfig
 from slipstream.learner.policy.model import Policy
+from slipstream.records import Completion, FinishReason, Group, Prompt, VersionSpan
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import Tokens
-from slipstream.types import Completion, FinishReason, Group, Prompt, VersionSpan
 from slipstream.verifier.reward import Answer
 from slipstream.verifier.rewards.table import bind_rewards
 from slipstream.verifier.scorer import Scorer

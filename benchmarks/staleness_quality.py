@@ -40,9 +40,9 @@ from slipstream.config import RunConfig, parse_config
 from slipstream.learner.policy.loading import load_policy, without_progress_bars
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.training.step import TrainingStep
-from slipstream.tasks import make_source
+from slipstream.prompts import make_source
+from slipstream.records import Group
 from slipstream.tokens import load_tokens
-from slipstream.types import Group
 from staleness_report import report
 
 JOB: Job = laid_over(ADDITION, {"evaluation": {"prompts": 256, "samples_per_prompt": 4}})

@@ -9,9 +9,9 @@ from slipstream.config import RunConfig
 from slipstream.config.architecture import context_of
 from slipstream.config.rewards import SelfJudgeConfig
 from slipstream.config.stages import DistillationStage, SampledStage
-from slipstream.tasks.judging import filled
-from slipstream.tasks.verbalized import INSTRUCTION
-from slipstream.types import Prompt
+from slipstream.prompts.judging import filled
+from slipstream.prompts.verbalized import INSTRUCTION
+from slipstream.records import Prompt
 
 TURN = "ANSWER"
 """Stands for an answer where a chat template is looked at."""

@@ -23,7 +23,7 @@ PORT = 8443
 NODE_ADDRESS = IPV4.address(0)
 START_SECONDS, CALL_SECONDS = 120.0, 60
 BREVITY = """\
-from slipstream.types import Prompt
+from slipstream.records import Prompt
 from slipstream.verifier.reward import Answer
 
 

@@ -16,7 +16,7 @@ from slipstream.cli.validate import find_problems
 from slipstream.config import RunConfig, parse_config
 from slipstream.config.architecture import cache_shape, context_of, why_unusable
 from slipstream.config.checks import Problem
-from slipstream.tasks.verbalized import INSTRUCTION
+from slipstream.prompts.verbalized import INSTRUCTION
 
 QWEN = {
     "architectures": ["Qwen2ForCausalLM"],

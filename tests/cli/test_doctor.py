@@ -3,7 +3,7 @@
 import pytest
 from slipstream.cli.__main__ import main
 from slipstream.cli.doctor import described, lacking, room
-from slipstream.verifier.sandbox.layers import LAYERS
+from slipstream.sandbox.layers import LAYERS
 
 
 def test_doctor_lists_versions_and_layers(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,7 @@
 """When the console warns that groups teach nothing."""
 
 from slipstream.cli.launch.filtered import FilteredShare, UnvariedSteps
-from slipstream.types import Ledger
+from slipstream.records import Ledger
 
 
 def ledger(inserted: int, **filtered: int) -> Ledger:

@@ -16,11 +16,11 @@ from slipstream.cli.clusters.probe_checks import run_probe
 from slipstream.config import RunConfig, parse_config
 from slipstream.config.load import given_tree
 from slipstream.config.rewards import ExactMatchConfig
+from slipstream.records import Prompt
 from slipstream.replay.redis_server import RedisServer
 from slipstream.rpc.server import start_server
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
-from slipstream.types import Prompt
 from slipstream.v1 import learner_pb2, learner_pb2_grpc, replay_pb2, replay_pb2_grpc
 from slipstream.v1.verifier_pb2_grpc import add_VerifierServicer_to_server
 from slipstream.verifier.adapters import EachAnswer

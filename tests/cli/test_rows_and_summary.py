@@ -5,7 +5,7 @@ from pathlib import Path
 
 from slipstream.cli.launch.rows import History, Tail, read_history
 from slipstream.cli.launch.summary import describe, staleness_counts, staleness_mean, summarize
-from slipstream.types import Ledger
+from slipstream.records import Ledger
 
 
 def step(number: int, **values: object) -> dict[str, object]:

@@ -14,7 +14,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 from slipstream.config.data import FileData
-from slipstream.types import Outcome, Reward
+from slipstream.records import Outcome, Reward
 from slipstream.verifier.score.__main__ import main, scoring_config
 from slipstream.verifier.score.rows import BadRow, Row, column_names, read_rows
 from slipstream.verifier.score.summary import Summary, histogram

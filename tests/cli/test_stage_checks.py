@@ -8,7 +8,7 @@ import pytest
 from slipstream.cli.errors import UsageError
 from slipstream.cli.validate import find_problems, validate_command
 from slipstream.config import load_config, parse_config
-from slipstream.tasks import make_source
+from slipstream.prompts import make_source
 
 TINY = {"tiny": {"layers": 1, "width": 32, "heads": 1, "max_tokens": 32}}
 

@@ -15,7 +15,7 @@ from slipstream.cli.__main__ import main
 from slipstream.cli.axes import axis_rows
 from slipstream.config import parse_config
 from slipstream.hub.safetensors_header import weight_files
-from slipstream.tasks.gym import puzzles
+from slipstream.prompts.gym import puzzles
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 CHATTY = "{% for m in messages %}{{ m.role }} {{ m.content }} {% endfor %}go"

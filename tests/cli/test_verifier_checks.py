@@ -8,8 +8,8 @@ import pytest
 from slipstream.cli.checks.verifier import check_verifier
 from slipstream.config import parse_config
 from slipstream.config.checks import Problem
+from slipstream.sandbox.layers import Report
 from slipstream.verifier.check import refusals, unread
-from slipstream.verifier.sandbox.layers import Report
 
 JUDGE = {"name": "judge", "url": "https://judge.example/v1", "model": "m"}
 NOWHERE = "/nowhere/at/all"

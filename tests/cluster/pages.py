@@ -9,9 +9,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from cluster.fake_kubernetes import FakeKubernetes
 from cluster.objects import PODS
 from prometheus_client import generate_latest
+from slipstream.records import Ledger, ReplayStats
 from slipstream.replay.gauges import show
 from slipstream.telemetry.metrics import Metrics
-from slipstream.types import Ledger, ReplayStats
 
 
 def learner(version: int = 12) -> Metrics:

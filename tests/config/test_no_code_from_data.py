@@ -9,7 +9,7 @@ import yaml
 from slipstream.config.unique_keys import UniqueKeys
 
 PACKAGE = Path(__file__).resolve().parents[2] / "services/slipstream"
-PROGRAM = "verifier/sandbox/program.py"
+PROGRAM = "sandbox/program.py"
 """The process of a program that a model wrote: to execute code is its purpose, inside the sandbox."""
 PICKLING = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "joblib"}
 BUILTINS = {"eval", "exec", "compile"}

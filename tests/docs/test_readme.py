@@ -10,7 +10,7 @@ import pytest
 from cli.test_validate import make_model
 from slipstream.cli.__main__ import main
 from slipstream.config import load_config
-from slipstream.types import Prompt
+from slipstream.records import Prompt
 from verifier.scoring import Bench, answer
 
 ROOT = Path(__file__).resolve().parents[2]

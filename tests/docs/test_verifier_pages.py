@@ -15,8 +15,8 @@ import yaml
 from slipstream.config import RpcConfig, parse_config
 from slipstream.config.rewards import RewardConfig
 from slipstream.config.rewards.base import RewardSection
+from slipstream.records import Prompt
 from slipstream.telemetry.logs import Log
-from slipstream.types import Prompt
 from slipstream.verifier.http.app import REFUSALS, make_app
 from slipstream.verifier.http.listener import start_http
 from slipstream.verifier.score.rows import COLUMNS, COMPLETIONS, MESSAGES, Row, column_names, read_rows

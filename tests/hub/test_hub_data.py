@@ -20,7 +20,7 @@ PROGRAM = """
 import json, sys
 from slipstream.config.data import HubData
 from slipstream.hub import access
-from slipstream.tasks import make_source
+from slipstream.prompts import make_source
 access.FIRST_PAUSE_SECONDS = 0.01
 try:
     source = make_source(HubData(id="org/sums", **json.loads(sys.argv[1])), seed=0)

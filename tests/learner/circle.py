@@ -35,11 +35,11 @@ from slipstream.learner.publishing import Publishing
 from slipstream.learner.ranks.ranks import Alone
 from slipstream.learner.report import Report
 from slipstream.learner.saving import Saver
+from slipstream.records import Ledger
 from slipstream.replay.__main__ import shaping_of
 from slipstream.rollout.clients import ReplayClient as RolloutReplayClient
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.server import start_server
-from slipstream.types import Ledger
 from slipstream.v1.learner_pb2_grpc import add_FleetServicer_to_server
 
 CPU = torch.device("cpu")

@@ -16,9 +16,7 @@ from slipstream.learner.ranks.ranks import Alone
 from slipstream.learner.training.record import StepResult
 from slipstream.learner.training.state import collect
 from slipstream.learner.training.step import TrainingStep
-from slipstream.rpc.errors import Unreachable
-from slipstream.telemetry.logs import Log
-from slipstream.types import (
+from slipstream.records import (
     Activity,
     Completion,
     Cursor,
@@ -34,6 +32,8 @@ from slipstream.types import (
     TopLogprobs,
     VersionSpan,
 )
+from slipstream.rpc.errors import Unreachable
+from slipstream.telemetry.logs import Log
 
 
 def save(root: Path, training: TrainingStep, state: State) -> Path:

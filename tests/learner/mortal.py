@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from learner.fakes import Events, silent_log
+from slipstream.records import Group
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
-from slipstream.types import Group
 
 
 class Killed(Exception):

@@ -23,7 +23,7 @@ from slipstream.learner.ranks.sharding import checkpoint_activations
 from slipstream.learner.training.critic import load_critic
 from slipstream.learner.training.state import collect, restore
 from slipstream.learner.training.step import TrainingStep
-from slipstream.types import Group, StepReward
+from slipstream.records import Group, StepReward
 
 CPU = torch.device("cpu")
 ALGORITHM: dict[str, Any] = {"preset": "cispo", "kl": {"coefficient": 0.05}, "top_entropy": {"share": 0.5}}

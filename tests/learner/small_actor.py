@@ -8,7 +8,7 @@ import torch
 from learner.mortal import Killed
 from learner.worker import Worker
 from slipstream.learner.policy.model import Policy
-from slipstream.types import Completion, FinishReason, Group, Lease, Outcome, Reward, VersionSpan
+from slipstream.records import Completion, FinishReason, Group, Lease, Outcome, Reward, VersionSpan
 
 TOKENS = 6
 EOS = 1

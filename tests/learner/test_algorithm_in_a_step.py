@@ -28,7 +28,7 @@ from slipstream.learner.training.record import StepResult
 from slipstream.learner.training.rewards import batch_rewards, diversity_of
 from slipstream.learner.training.state import restore
 from slipstream.learner.training.step import TrainingStep
-from slipstream.types import FinishReason, Group
+from slipstream.records import FinishReason, Group
 
 PG: dict[str, Any] = {"kind": "pg", "allow_uncorrected": True}
 PLAIN = {"preset": "grpo", "advantage": {"kind": "dr_grpo"}, "objective": PG, "aggregation": "token_mean"}

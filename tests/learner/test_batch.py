@@ -10,7 +10,7 @@ from slipstream.algorithms.spec import OverlongFilter, Shaping
 from slipstream.learner.batches.batch import TrainingSequence, make_sequences, prompt_tokens, split
 from slipstream.learner.batches.packing import pack
 from slipstream.learner.batches.rows import empty_row, make_row
-from slipstream.types import Completion, FinishReason
+from slipstream.records import Completion, FinishReason
 
 CPU = torch.device("cpu")
 

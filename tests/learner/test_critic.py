@@ -26,8 +26,8 @@ from slipstream.learner.training.loss_metrics import CRITIC, observe_critic
 from slipstream.learner.training.record import StepResult
 from slipstream.learner.training.state import restore
 from slipstream.learner.training.step import TrainingStep
+from slipstream.records import FinishReason, Group
 from slipstream.telemetry.metrics import Metrics
-from slipstream.types import FinishReason, Group
 
 KINDS = ("head", "model")
 PLAIN: dict[str, Any] = {

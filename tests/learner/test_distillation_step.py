@@ -12,7 +12,7 @@ from slipstream.config import RunConfig
 from slipstream.learner.batches.rows import empty_row
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.training.step import TrainingStep
-from slipstream.types import Completion, Group, TeacherLogprobs
+from slipstream.records import Completion, Group, TeacherLogprobs
 
 PLAIN: dict[str, Any] = {
     "preset": "grpo",

@@ -9,8 +9,8 @@ import torch
 from learner.families import FAMILIES, NESTED, make_model
 from slipstream.learner.policy.loading import load_policy
 from slipstream.learner.policy.model import Policy
+from slipstream.records import Prompt
 from slipstream.tokens import load_tokens
-from slipstream.types import Prompt
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,

@@ -16,8 +16,8 @@ from slipstream.learner.ranks.ranks import Alone
 from slipstream.learner.saving import Saver
 from slipstream.learner.training.state import collect
 from slipstream.learner.training.step import TrainingStep
+from slipstream.records import START
 from slipstream.telemetry.metrics import Metrics
-from slipstream.types import START
 
 
 class Confirmed:

@@ -33,9 +33,9 @@ from slipstream.learner.starvation import Starved
 from slipstream.learner.teacher import UnfitTeacher
 from slipstream.learner.training.record import StepResult
 from slipstream.learner.training.step import Abandoned, TrainingStep
+from slipstream.records import START, Group
 from slipstream.rpc.errors import Unreachable
 from slipstream.telemetry.metrics import Metrics
-from slipstream.types import START, Group
 from transformers import AutoModelForCausalLM
 
 

@@ -12,7 +12,7 @@ from slipstream.learner.policy.lora import LoraPolicy
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.training.model_flops import model_flops
 from slipstream.learner.training.step import TrainingStep
-from slipstream.types import Group
+from slipstream.records import Group
 from torch.utils.flop_counter import FlopCounterMode
 
 CPU = torch.device("cpu")

@@ -10,7 +10,7 @@ from slipstream.learner.stages.pairs import (
     verified_scores,
 )
 from slipstream.learner.stages.supervised import written
-from slipstream.types import Completion, Prompt
+from slipstream.records import Completion, Prompt
 
 BEST, WORST, MIDDLE = (
     completion((5,), reward=1.0),

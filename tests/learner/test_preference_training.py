@@ -17,9 +17,9 @@ from slipstream.learner.stages.pairs import PreferencePair
 from slipstream.learner.stages.preference import PreferenceTraining, backward, rows_of, with_reference
 from slipstream.learner.stages.supervised import Interrupted, Pair, written
 from slipstream.learner.stages.verified import NothingKept
-from slipstream.tasks import make_source
+from slipstream.prompts import make_source
+from slipstream.records import Group
 from slipstream.tokens import load_tokens
-from slipstream.types import Group
 
 PAIRS = [
     PreferencePair(
@@ -192,7 +192,7 @@ def test_a_judge_gives_the_share_of_the_right_verdict_and_nothing_to_what_was_wi
     judge = Judge(policy, tokens, template="{prompt}{answer}?", verdicts=("y", "n"), max_tokens_per_row=32)
     answered = completion((5,), reward=1.0)
     scores = judge.scores([group(answered, completion((6,), reward=None)), group()])
-    from slipstream.types import Prompt
+    from slipstream.records import Prompt
 
     asked = tokens.encode(Prompt(prompt_id="q", task="t", answer="", text=f"2+2={answered.text}?"))
     verdicts = [

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from learner.fakes import Events, FakeReplay
 from slipstream.learner.prefetch import Prefetch
-from slipstream.types import Group
+from slipstream.records import Group
 
 
 class Broken(FakeReplay):

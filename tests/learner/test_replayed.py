@@ -10,7 +10,7 @@ from slipstream.learner.batches.batch import TrainingSequence
 from slipstream.learner.batches.replayed import Origin, experts_of_row, require_experts
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.policy.routing import Routers
-from slipstream.types import Completion, RoutedExperts, RoutingMismatch
+from slipstream.records import Completion, RoutedExperts, RoutingMismatch
 
 CPU = torch.device("cpu")
 LAYERS, TOP_K = 3, 2

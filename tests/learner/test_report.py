@@ -15,8 +15,8 @@ from slipstream.cli.launch.summary import summarize
 from slipstream.learner.broadcast.publisher import Published
 from slipstream.learner.report import Report, Timing
 from slipstream.learner.training.record import StepResult
+from slipstream.records import Evaluation, Generated, Group
 from slipstream.telemetry.metrics import Metrics
-from slipstream.types import Evaluation, Generated, Group
 
 PUBLISHED = Published(workers=2, seconds=0.3, pause_seconds=0.1, transfer_seconds=0.06)
 TIMING = Timing(elapsed=8.0, wait=1.0, train=2.5, publish=0.5)

@@ -18,8 +18,8 @@ from slipstream.learner.stages.rounds import Rounds, number_of, rounds_of
 from slipstream.learner.stages.supervised import Interrupted
 from slipstream.learner.stages.verified import Learned, NothingKept
 from slipstream.learner.starvation import Starved
+from slipstream.records import Activity, Generated, Group
 from slipstream.telemetry.metrics import Metrics
-from slipstream.types import Activity, Generated, Group
 
 
 class Replay:

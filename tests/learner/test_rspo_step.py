@@ -15,7 +15,7 @@ from slipstream.learner.policy.model import Policy
 from slipstream.learner.policy.routing import UnsupportedRouting
 from slipstream.learner.training.record import StepResult
 from slipstream.learner.training.step import TrainingStep
-from slipstream.types import Completion, Group, RoutedExperts, RoutingMismatch
+from slipstream.records import Completion, Group, RoutedExperts, RoutingMismatch
 
 GROUPS = [
     group(completion((5, 6, 7), reward=1.0), completion((8, 9), reward=0.0), prompt=(3, 4), name="a"),

@@ -14,9 +14,9 @@ from slipstream.learner.batches.packing import pack
 from slipstream.learner.batches.rows import make_row
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.training.step import TrainingStep
-from slipstream.tasks import make_source
+from slipstream.prompts import make_source
+from slipstream.records import Prompt
 from slipstream.tokens import load_tokens
-from slipstream.types import Prompt
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 

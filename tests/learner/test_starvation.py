@@ -1,7 +1,7 @@
 """What a learner that gets no batch says about the reason."""
 
 from slipstream.learner.starvation import describe
-from slipstream.types import Activity, Ledger, WorkerActivity
+from slipstream.records import Activity, Ledger, WorkerActivity
 
 
 def worker(name: str, *, silent: float = 1.0, leases: int = 0, failure: str = "") -> WorkerActivity:

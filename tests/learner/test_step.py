@@ -14,7 +14,7 @@ from slipstream.learner.batches.rows import make_row
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.training.record import StepResult
 from slipstream.learner.training.step import Abandoned, TrainingStep
-from slipstream.types import Completion, Group
+from slipstream.records import Completion, Group
 
 GROUPS = [
     group(completion((5, 6, 7), reward=1.0), completion((8, 9), reward=0.0), prompt=(3, 4)),

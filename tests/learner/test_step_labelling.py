@@ -8,7 +8,7 @@ from slipstream.config.stages import StepLabelsStage
 from slipstream.learner.stages.step_labels import StepLabelling, labelled_row
 from slipstream.learner.stages.supervised import Interrupted
 from slipstream.learner.stages.verified import Learned, NothingKept
-from slipstream.types import Completion, Group, Outcome, Reward, StepReward
+from slipstream.records import Completion, Group, Outcome, Reward, StepReward
 
 STAGE = StepLabelsStage(name="s", kind="step_labels", samples=4, separator="\n")
 

@@ -18,7 +18,7 @@ from slipstream.learner.policy.model import Policy
 from slipstream.learner.training.rewards import batch_rewards
 from slipstream.learner.training.step import TrainingStep
 from slipstream.learner.training.steps import advantages_by_step, step_rewards, token_rewards_of_row
-from slipstream.types import Completion, Group, Outcome, Reward, StepReward
+from slipstream.records import Completion, Group, Outcome, Reward, StepReward
 
 PROCESS: dict[str, Any] = {"preset": "grpo", "objective": {"kind": "is"}, "aggregation": "token_mean"}
 GRPO = {"kind": "grpo", "ddof": 0}

@@ -13,12 +13,12 @@ from slipstream.algorithms.spec import Distillation
 from slipstream.config import RpcConfig, parse_config
 from slipstream.config.load import given_tree
 from slipstream.learner.teacher import TeacherClient, UnfitTeacher
+from slipstream.records import Group, TeacherLogprobs
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.errors import Unreachable
 from slipstream.teacher.fingerprint import weights_fingerprint
 from slipstream.teacher.model import Passage
 from slipstream.telemetry.metrics import Metrics
-from slipstream.types import Group, TeacherLogprobs
 from teacher.serving import RPC, floats, ids, logprobs_of, serve, tiny_teacher, zeros
 
 

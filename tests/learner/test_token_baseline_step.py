@@ -12,7 +12,7 @@ from learner.test_algorithm_in_a_step import moved
 from learner.test_step import gradient_of
 from slipstream.config import RunConfig
 from slipstream.learner.policy.model import Policy
-from slipstream.types import Completion, Group
+from slipstream.records import Completion, Group
 from torch import Tensor
 
 TEMPERATURE, CAP = 0.7, 2.0

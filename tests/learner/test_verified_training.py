@@ -34,10 +34,10 @@ from slipstream.learner.stages.verified import (
     keep_verified,
     translation,
 )
+from slipstream.prompts import make_source
+from slipstream.records import Completion, FinishReason
 from slipstream.rollout.verbalized import Candidates
-from slipstream.tasks import make_source
 from slipstream.tokens import load_tokens
-from slipstream.types import Completion, FinishReason
 
 RIGHT, ALSO, WRONG = completion((5, 6)), completion((7,)), completion((8,), reward=0.0)
 CUT_OFF = replace(completion((9, 9)), finish_reason=FinishReason.LENGTH)

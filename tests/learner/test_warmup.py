@@ -9,8 +9,8 @@ import torch
 import yaml
 from learner.fakes import TINY
 from slipstream.learner.stages.warmup import main
+from slipstream.records import ChatMessage, Prompt
 from slipstream.tokens import load_tokens
-from slipstream.types import ChatMessage, Prompt
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 

@@ -17,7 +17,7 @@ from slipstream.learner.policy.reference import Reference
 from slipstream.learner.training.record import StepResult
 from slipstream.learner.training.rewards import batch_rewards
 from slipstream.learner.training.step import TrainingStep
-from slipstream.types import Completion, Group
+from slipstream.records import Completion, Group
 
 BUDGET = 8
 """rollout.max_new_tokens of the configuration."""

@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 from slipstream.algorithms.spec import Shaping
 from slipstream.config import RunConfig, parse_config
+from slipstream.records import Completion, FinishReason, Group, Ledger, Outcome, Prompt, Reward, VersionSpan
 from slipstream.replay.__main__ import connected, limits_of
 from slipstream.replay.connection import Scripts
 from slipstream.replay.curriculum import Curriculum
@@ -23,7 +24,6 @@ from slipstream.rpc.channel import open_channel
 from slipstream.rpc.server import start_server
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
-from slipstream.types import Completion, FinishReason, Group, Ledger, Outcome, Prompt, Reward, VersionSpan
 from slipstream.v1 import replay_pb2 as pb
 from slipstream.v1 import types_pb2
 from slipstream.v1.packed_pb2 import PackedGroup

@@ -19,10 +19,10 @@ from replay.driver import (
     scenario,
 )
 from slipstream.algorithms.spec import DynamicSampling, Shaping
+from slipstream.records import Completion, Group, HandOut, Outcome, Reward
 from slipstream.replay.__main__ import connected, limits_of
 from slipstream.replay.store import ReplayStore, Slot
 from slipstream.replay.summary import summarise
-from slipstream.types import Completion, Group, HandOut, Outcome, Reward
 
 ON = Shaping(dynamic_sampling=DynamicSampling(max_refills=1))
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 import grpc
 import pytest
 from replay.driver import ACCEPTED, DUPLICATE, FENCED, Driver, completion, failure, group, scenario
+from slipstream.records import Completion, Ledger, Outcome, Reward
 from slipstream.replay.chosen import choose
 from slipstream.rpc import codec
-from slipstream.types import Completion, Ledger, Outcome, Reward
 from slipstream.v1 import replay_pb2 as pb
 from slipstream.v1 import types_pb2
 from slipstream.v1.packed_pb2 import PackedGroup

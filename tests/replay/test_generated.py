@@ -2,8 +2,8 @@
 
 import pytest
 from replay.driver import Driver, scenario
+from slipstream.records import Generated
 from slipstream.rpc import codec
-from slipstream.types import Generated
 
 
 @scenario()

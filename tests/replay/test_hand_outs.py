@@ -11,9 +11,9 @@ from faults.relay import Relay
 from faults.tcp_proxy import tcp_proxy
 from replay.driver import ACCEPTED, Driver, completion, failure, scenario, until
 from slipstream.learner.clients import ReplayClient, TrainedTwice
+from slipstream.records import START
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.errors import Superseded
-from slipstream.types import START
 
 MEGABYTE_OF_TOKENS = 70_000
 LATE_SECONDS = 0.5

@@ -24,11 +24,11 @@ from replay.driver import (
 from replay.driver import run_config as configured
 from slipstream.config import RunConfig
 from slipstream.learner.clients import ReplayClient
+from slipstream.records import START
 from slipstream.replay.summary import summarise
 from slipstream.rpc import codec
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.group_checks import vocabulary_size
-from slipstream.types import START
 from slipstream.v1 import packed_pb2, replay_pb2, types_pb2
 
 VOCABULARY = 100

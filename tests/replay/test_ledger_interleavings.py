@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from replay.driver import MadeUpPrompts, asking, completion, group, packed, run_config
 from slipstream.algorithms.spec import AdaptiveGroup, Buckets, DynamicSampling, Goldilocks, Shaping
 from slipstream.config import RunConfig
+from slipstream.records import Completion, HandOut, InsertOutcome, Lease, Purpose, ReplayStats
 from slipstream.replay.__main__ import connected, limits_of
 from slipstream.replay.chosen import choose
 from slipstream.replay.connection import Scripts
@@ -21,7 +22,6 @@ from slipstream.replay.store import Attached, ReplayStore, Slot
 from slipstream.replay.summary import Summary, summarise
 from slipstream.rpc import codec
 from slipstream.rpc.errors import Superseded
-from slipstream.types import Completion, HandOut, InsertOutcome, Lease, Purpose, ReplayStats
 from slipstream.v1.packed_pb2 import PackedGroup
 
 WORKER_MOVES = ("lease", "insert", "late insert", "bad insert", "return", "expire")

@@ -10,12 +10,12 @@ from typing import Any
 
 import grpc
 from slipstream.config import RunConfig, parse_config
+from slipstream.records import FinishReason, Group, Lease, Prompt, TopLogprobs, VersionSpan
 from slipstream.rollout.engine import Sampling, Turn
 from slipstream.rpc import codec
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.server import start_server
 from slipstream.telemetry.metrics import Metrics
-from slipstream.types import FinishReason, Group, Lease, Prompt, TopLogprobs, VersionSpan
 from slipstream.v1 import learner_pb2, replay_pb2, types_pb2, verifier_pb2
 from slipstream.v1.learner_pb2_grpc import FleetServicer
 from slipstream.v1.replay_pb2_grpc import ReplayServicer

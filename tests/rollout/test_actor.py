@@ -21,6 +21,7 @@ from rollout.fakes import (
     until,
 )
 from slipstream.learner.policy.tiny import make_tokenizer
+from slipstream.records import Completion, Lease, Outcome, Purpose
 from slipstream.rollout.actor import DRAINED, LOST, Actor
 from slipstream.rollout.clients import ReplayClient, VerifierClient
 from slipstream.rollout.engine import EngineDied, Sampling
@@ -29,7 +30,6 @@ from slipstream.rollout.fleet import ServedVersion
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import Tokens
-from slipstream.types import Completion, Lease, Outcome, Purpose
 from slipstream.v1 import replay_pb2, types_pb2
 from slipstream.v1.replay_pb2_grpc import add_ReplayServicer_to_server
 from slipstream.v1.verifier_pb2_grpc import add_VerifierServicer_to_server

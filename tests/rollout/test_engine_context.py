@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from slipstream.config import RunConfig, TinyModel, parse_config
 from slipstream.learner.policy.tiny import make_tiny_model
+from slipstream.records import Prompt
 from slipstream.tokens import PromptTooLong, engine_context, load_engine_tokens, served_context
-from slipstream.types import Prompt
 
 JUDGE = (
     "rewards=[{name: exact_match}, "

@@ -4,9 +4,7 @@ from dataclasses import replace
 
 import pytest
 from rollout.fakes import prompt, scenario, turn
-from slipstream.rollout.engine import Turn
-from slipstream.rollout.environment import Episode, Sample, SingleTurn
-from slipstream.types import (
+from slipstream.records import (
     Completion,
     FinishReason,
     Prompt,
@@ -15,6 +13,8 @@ from slipstream.types import (
     TopLogprobs,
     VersionSpan,
 )
+from slipstream.rollout.engine import Turn
+from slipstream.rollout.environment import Episode, Sample, SingleTurn
 
 
 class Calculator:

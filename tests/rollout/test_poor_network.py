@@ -21,6 +21,7 @@ from rollout.fakes import FakeVerifier, small_config
 from slipstream.config import RunConfig
 from slipstream.learner.clients import ReplayClient as LearnerReplayClient
 from slipstream.learner.policy.tiny import make_tokenizer
+from slipstream.records import Cursor
 from slipstream.rollout.actor import Actor
 from slipstream.rollout.clients import ReplayClient, VerifierClient
 from slipstream.rollout.emulated_engine import EmulatedEngine
@@ -32,7 +33,6 @@ from slipstream.rpc.server import start_server
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import Tokens
-from slipstream.types import Cursor
 from slipstream.v1.verifier_pb2_grpc import add_VerifierServicer_to_server
 
 TOKENS = Tokens(make_tokenizer(max_tokens=32), context_tokens=32, max_new_tokens=4)

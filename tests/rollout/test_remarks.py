@@ -5,9 +5,9 @@ import io
 from collections.abc import Sequence
 from dataclasses import replace
 
+from slipstream.records import Completion, FinishReason, Outcome, Prompt, Reward
 from slipstream.rollout.remarks import QUIET_SECONDS, Remarks
 from slipstream.telemetry.logs import Event, Log, read_event
-from slipstream.types import Completion, FinishReason, Outcome, Prompt, Reward
 
 PROMPT = Prompt(prompt_id="p", task="t", text="1+2=", answer="3")
 PLAIN = Completion(token_ids=(), logprobs=(), mask=(), spans=(), finish_reason=FinishReason.STOP, text="4")

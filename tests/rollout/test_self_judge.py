@@ -9,12 +9,12 @@ from rollout.fakes import FakeEngine, metric, scenario, turn
 from slipstream.config import ConfigError, RunConfig, parse_config
 from slipstream.config.checks import check_config
 from slipstream.learner.policy.tiny import make_tokenizer
+from slipstream.records import ChatMessage, Completion, Outcome, Prompt, Reward
 from slipstream.rollout.engine import EngineDied
 from slipstream.rollout.environment import Episode
 from slipstream.rollout.self_judge import Scores, with_self_judges
 from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import Tokens
-from slipstream.types import ChatMessage, Completion, Outcome, Prompt, Reward
 
 PROMPT = Prompt(prompt_id="p", task="t", text="1+2=", answer="3")
 SELF: dict[str, Any] = {"name": "self_judge", "question": "{prompt}{answer}?"}

@@ -9,12 +9,12 @@ from learner.fakes import completion, config_with
 from rollout.fakes import scenario
 from slipstream.config.stages import StepLabelsStage
 from slipstream.learner.policy.tiny import make_tokenizer
+from slipstream.records import Completion, FinishReason, Outcome, Prompt, Reward, VersionSpan
 from slipstream.rollout.emulated_engine import EmulatedEngine
 from slipstream.rollout.engine import Sampling, Turn
 from slipstream.rollout.step_labels import StepLabels, stable_seed, with_step_labels
 from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import Tokens
-from slipstream.types import Completion, FinishReason, Outcome, Prompt, Reward, VersionSpan
 
 TOKENS = Tokens(make_tokenizer(max_tokens=64), context_tokens=64, max_new_tokens=12)
 PROMPT = Prompt(prompt_id="p", task="t", text="1+1=", answer="2")

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 from slipstream.learner.policy.tiny import EOS, PAD, make_tokenizer
+from slipstream.records import ChatMessage, Prompt
 from slipstream.tokens import PromptTooLong, Tokens
-from slipstream.types import ChatMessage, Prompt
 
 TEMPLATE = (
     "{% for m in messages %}{{ m.role[0] }}{{ m.content }}|{% endfor %}"

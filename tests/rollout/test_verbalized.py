@@ -24,6 +24,17 @@ from rollout.fakes import (
 )
 from slipstream.config import parse_config
 from slipstream.learner.policy.tiny import make_tokenizer
+from slipstream.prompts.verbalized import Candidate, ask, choose, parse
+from slipstream.records import (
+    ChatMessage,
+    Completion,
+    FinishReason,
+    Group,
+    Lease,
+    Prompt,
+    Purpose,
+    VersionSpan,
+)
 from slipstream.rollout.__main__ import training_client
 from slipstream.rollout.actor import PLAIN, Actor
 from slipstream.rollout.clients import ReplayClient, VerifierClient
@@ -31,11 +42,9 @@ from slipstream.rollout.engine import Sampling, Turn
 from slipstream.rollout.environment import Episode, SingleTurn
 from slipstream.rollout.fleet import ServedVersion
 from slipstream.rollout.verbalized import Candidates, Client, Plain, Verbalized
-from slipstream.tasks.verbalized import Candidate, ask, choose, parse
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import Tokens
-from slipstream.types import ChatMessage, Completion, FinishReason, Group, Lease, Prompt, Purpose, VersionSpan
 from slipstream.v1.replay_pb2_grpc import add_ReplayServicer_to_server
 from slipstream.v1.verifier_pb2_grpc import add_VerifierServicer_to_server
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from slipstream.rpc import codec
-from slipstream.types import (
+from slipstream.records import (
     ChatMessage,
     Completion,
     FinishReason,
@@ -25,6 +24,7 @@ from slipstream.types import (
     TopLogprobs,
     VersionSpan,
 )
+from slipstream.rpc import codec
 from slipstream.v1 import replay_pb2 as replay
 from slipstream.v1 import types_pb2 as pb
 

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from slipstream.rpc.parent import children
+from slipstream.processes.parent import children
 
 
 def test_a_child_is_listed_until_it_is_reaped() -> None:

@@ -6,7 +6,7 @@ import pytest
 from system.driver import running
 
 REWARD = """
-from slipstream.types import StepReward
+from slipstream.records import StepReward
 from slipstream.verifier.reward import Verdict
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from slipstream.config import RpcConfig, TeacherConfig, TinyModel
 from slipstream.learner.policy.tiny import make_tiny_model
+from slipstream.records import TeacherLogprobs
 from slipstream.rpc.server import start_server
 from slipstream.rpc.vocabulary import vocabulary_of
 from slipstream.teacher.fingerprint import weights_fingerprint
@@ -18,7 +19,6 @@ from slipstream.teacher.model import Passage, load_teacher
 from slipstream.teacher.queue import Read, ReadingQueue
 from slipstream.teacher.servicer import TeacherServicer
 from slipstream.telemetry.metrics import Metrics
-from slipstream.types import TeacherLogprobs
 from slipstream.v1.teacher_pb2_grpc import add_TeacherServicer_to_server
 
 RPC = RpcConfig()

@@ -5,11 +5,11 @@ import threading
 from collections.abc import Sequence
 
 import pytest
+from slipstream.records import TeacherLogprobs
 from slipstream.rpc.errors import Busy
 from slipstream.teacher.model import Passage
 from slipstream.teacher.queue import ReadingQueue
 from slipstream.telemetry.metrics import Metrics
-from slipstream.types import TeacherLogprobs
 from teacher.serving import zeros
 
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import grpc
 import pytest
+from slipstream.records import TeacherLogprobs
 from slipstream.rpc.channel import open_channel, retry_after
 from slipstream.rpc.vocabulary import vocabulary_of
 from slipstream.teacher.fingerprint import weights_fingerprint
 from slipstream.teacher.model import Passage
-from slipstream.types import TeacherLogprobs
 from slipstream.v1 import teacher_pb2 as pb
 from slipstream.v1.teacher_pb2_grpc import TeacherStub
 from teacher.serving import RPC, floats, ids, logprobs_of, serve, tiny_teacher, zeros

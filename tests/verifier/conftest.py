@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from slipstream.verifier.sandbox import bubblewrap_trial
+from slipstream.sandbox import bubblewrap_trial
 
 
 @pytest.fixture(scope="session")

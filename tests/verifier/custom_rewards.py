@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from slipstream.types import Prompt, StepReward
+from slipstream.records import Prompt, StepReward
 from slipstream.verifier.reward import Answer, UnusableGroundTruth, Verdict, invalid
 
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from slipstream.config import VerifierConfig
 from slipstream.config.rewards import RewardSection
+from slipstream.records import FinishReason, Prompt
+from slipstream.records import Reward as Component
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
-from slipstream.types import FinishReason, Prompt
-from slipstream.types import Reward as Component
 from slipstream.verifier.reward import Answer, Reward
 from slipstream.verifier.rewards.table import bind_rewards
 from slipstream.verifier.scorer import Scorer

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from slipstream.config import ConfigError
 from slipstream.config.rewards import ExactMatchConfig, MathConfig, NumericMatchConfig, RewardSection
-from slipstream.types import Outcome, Prompt, Reward
+from slipstream.records import Outcome, Prompt, Reward
 from slipstream.verifier.reward import UnusableGroundTruth
 from slipstream.verifier.scorer import MAX_ANSWER
 from verifier.scoring import Bench, answer, scores

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from slipstream.config.rewards import RewardModelConfig
+from slipstream.records import Outcome, Prompt
 from slipstream.telemetry.logs import Log
-from slipstream.types import Outcome, Prompt
 from slipstream.verifier.models.batches import Batches
 from slipstream.verifier.reward import Verdict
 

@@ -16,14 +16,14 @@ from pydantic import ValidationError
 from slipstream.config import VerifierConfig
 from slipstream.config.rewards import CodeTestsConfig
 from slipstream.config.sections.verifier import IsolationConfig
-from slipstream.verifier.sandbox import bubblewrap
-from slipstream.verifier.sandbox.bubblewrap_trial import NAMESPACES
-from slipstream.verifier.sandbox.confine import DEVICES
-from slipstream.verifier.sandbox.interpreter import SOURCE_ROOT
-from slipstream.verifier.sandbox.job import Bounds, Ran, Run
-from slipstream.verifier.sandbox.layers import Report, TooFewLayers
-from slipstream.verifier.sandbox.outer import Use, find
-from slipstream.verifier.sandbox.server_process import ServerProcess
+from slipstream.sandbox import bubblewrap
+from slipstream.sandbox.bubblewrap_trial import NAMESPACES
+from slipstream.sandbox.confine import DEVICES
+from slipstream.sandbox.interpreter import SOURCE_ROOT
+from slipstream.sandbox.job import Bounds, Ran, Run
+from slipstream.sandbox.layers import Report, TooFewLayers
+from slipstream.sandbox.outer import Use, find
+from slipstream.sandbox.server_process import ServerProcess
 from verifier.escapes.test_escapes import descendants
 from verifier.scoring import Bench
 
@@ -53,9 +53,9 @@ exec "$@"
 """
 HANGING = """
 import asyncio
-from slipstream.verifier.sandbox.job import Bounds, Run
-from slipstream.verifier.sandbox.outer import find
-from slipstream.verifier.sandbox.server_process import ServerProcess
+from slipstream.sandbox.job import Bounds, Run
+from slipstream.sandbox.outer import find
+from slipstream.sandbox.server_process import ServerProcess
 
 async def hang():
     server = await ServerProcess.start(Bounds(output_bytes=65536, scratch_mib=4), await find("auto"))
@@ -269,7 +269,7 @@ def test_what_is_off_cannot_be_demanded() -> None:
 def test_the_user_of_a_pod_has_it_unless_proc_is_masked(masked: str, reason: str | None) -> None:
     as_pod = "exec setpriv --reuid 10001 --regid 10001 --clear-groups /usr/bin/python3 -B -m"
     hide = f"mount --bind /dev/null {masked} && " if masked else ""
-    command = f"{hide}{as_pod} slipstream.verifier.sandbox.report"
+    command = f"{hide}{as_pod} slipstream.sandbox.report"
     done = subprocess.run(
         ["unshare", "--mount", "sh", "-c", command],
         env={"PATH": "/usr/bin:/bin:/usr/sbin", "PYTHONPATH": str(SOURCE_ROOT)},

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 from slipstream.config.rewards import FormatConfig, RewardSection
+from slipstream.records import Outcome, Prompt
 from slipstream.telemetry.metrics import Metrics
-from slipstream.types import Outcome, Prompt
 from slipstream.verifier.adapters import Concurrently
 from slipstream.verifier.cache import Memory, VerdictCache
 from slipstream.verifier.reward import Answer, UnusableGroundTruth, Verdict, failed, invalid

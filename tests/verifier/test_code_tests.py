@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from slipstream.config import VerifierConfig
 from slipstream.config.rewards import CodeTestsConfig
-from slipstream.types import Outcome, Prompt
+from slipstream.records import Outcome, Prompt
+from slipstream.sandbox.values import to_plain
 from slipstream.verifier.code.assertions import assertions
 from slipstream.verifier.code.cases import cases_of
 from slipstream.verifier.code.compare import equals_json, equals_python, truth
 from slipstream.verifier.code.extract import last_block
 from slipstream.verifier.reward import UnusableGroundTruth
-from slipstream.verifier.sandbox.values import to_plain
 from verifier.scoring import Bench, answer
 
 pytestmark = pytest.mark.usefixtures("outer_wall")

@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 
 import pytest
-from slipstream.verifier.sandbox import homes
-from slipstream.verifier.sandbox.interpreter import SOURCE_ROOT
+from slipstream.sandbox import homes
+from slipstream.sandbox.interpreter import SOURCE_ROOT
 
 OWNER = """
 import time
-from slipstream.verifier.sandbox.homes import Home
+from slipstream.sandbox.homes import Home
 print(Home.make().path, flush=True)
 time.sleep(60)
 """
@@ -56,7 +56,7 @@ def test_verifiers_that_start_at_the_same_time_leave_each_others_folders(tmp_pat
     """One sweeps all the while others make folders and use them."""
     environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(SOURCE_ROOT)}
     code = (
-        "import os; from slipstream.verifier.sandbox.homes import Home\n"
+        "import os; from slipstream.sandbox.homes import Home\n"
         "for _ in range(300):\n home = Home.make(); open(home.path + '/x', 'w').close()\n"
         " assert os.listdir(home.path) == ['x']; home.remove()"
     )

@@ -12,8 +12,8 @@ import pytest
 from rpc.mutual_tls import HOUR, LOCAL, a_pod, an_authority, issue_with_uris, write
 from slipstream.config import ConfigError, RpcConfig, VerifierConfig
 from slipstream.config.rewards import CountdownConfig, ExactMatchConfig
+from slipstream.records import Prompt
 from slipstream.telemetry.logs import Log
-from slipstream.types import Prompt
 from slipstream.verifier.http.app import REFUSALS, make_app
 from slipstream.verifier.http.listener import start_http
 from slipstream.verifier.reward import Answer, Verdict, failed

@@ -11,8 +11,8 @@ import pytest
 from pydantic import ValidationError
 from slipstream.config import ConfigError
 from slipstream.config.rewards import JudgeConfig
-from slipstream.types import Outcome, Prompt
-from slipstream.types import Reward as Component
+from slipstream.records import Outcome, Prompt
+from slipstream.records import Reward as Component
 from slipstream.verifier.judge import endpoint
 from slipstream.verifier.judge.endpoint import pause_seconds, retry_after
 from slipstream.verifier.judge.question import NoScore, messages, score_of

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from slipstream.cli.clusters.authority import make_authority
 from slipstream.config.rewards import JudgeConfig
-from slipstream.types import Outcome, Prompt
-from slipstream.types import Reward as Component
+from slipstream.records import Outcome, Prompt
+from slipstream.records import Reward as Component
 from verifier.chat_server import Chat, Reply, chat_server
 from verifier.scoring import answer, scores
 

@@ -9,8 +9,8 @@ import pytest
 from slipstream.config import VerifierConfig
 from slipstream.config.rewards import CodeTestsConfig, ExactMatchConfig, NoRepeatConfig
 from slipstream.config.rewards.base import RewardSection
-from slipstream.types import Outcome, Prompt
-from slipstream.types import Reward as Component
+from slipstream.records import Outcome, Prompt
+from slipstream.records import Reward as Component
 from slipstream.verifier.rewards.canonical import canonical, longest_equivalent
 from verifier.scoring import Bench, answer
 

@@ -16,18 +16,18 @@ from typing import Any
 import pytest
 from slipstream.config import VerifierConfig
 from slipstream.config.rewards import CodeTestsConfig
+from slipstream.records import Outcome, Prompt
+from slipstream.sandbox import cgroup
+from slipstream.sandbox.capacity import Need, Room, TooLittleRoom, servers_for, threads_each
+from slipstream.sandbox.job import Bounds, Ran, Run
+from slipstream.sandbox.sandbox import Sandbox
+from slipstream.sandbox.server_process import SandboxLost
+from slipstream.sandbox.warden import Unjudged, _end_of_killed
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
-from slipstream.types import Outcome, Prompt
 from slipstream.verifier.code.cases import cases_of
 from slipstream.verifier.reward import UnusableGroundTruth, Verdict
 from slipstream.verifier.rewards.code_tests import CodeTests
-from slipstream.verifier.sandbox import cgroup
-from slipstream.verifier.sandbox.capacity import Need, Room, TooLittleRoom, servers_for, threads_each
-from slipstream.verifier.sandbox.job import Bounds, Ran, Run
-from slipstream.verifier.sandbox.sandbox import Sandbox
-from slipstream.verifier.sandbox.server_process import SandboxLost
-from slipstream.verifier.sandbox.warden import Unjudged, _end_of_killed
 from verifier.escapes.test_escapes import descendants, steady
 from verifier.scoring import Bench, answer, scores
 
@@ -88,11 +88,11 @@ time.sleep(60)
 WRITES = "open('file', 'wb').write(bytes(4 * 1024 * 1024))\nprint(42)"
 ON_A_SMALL_DISK = """
 import asyncio, json, os, sys
-from slipstream.verifier.sandbox import kernel, seccomp
-from slipstream.verifier.sandbox.job import Bounds, Run
-from slipstream.verifier.sandbox.outer import find
-from slipstream.verifier.sandbox.sandbox import Sandbox
-from slipstream.verifier.sandbox.server_process import ServerProcess
+from slipstream.sandbox import kernel, seccomp
+from slipstream.sandbox.job import Bounds, Run
+from slipstream.sandbox.outer import find
+from slipstream.sandbox.sandbox import Sandbox
+from slipstream.sandbox.server_process import ServerProcess
 from verifier.test_machine_faults import FILLS, WRITES
 from verifier.test_sandbox import without_namespaces
 

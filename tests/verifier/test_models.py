@@ -12,7 +12,7 @@ import torch
 from pydantic import ValidationError
 from slipstream.config import ConfigError
 from slipstream.config.rewards import ProcessRewardConfig, RewardModelConfig
-from slipstream.types import ChatMessage, Outcome, Prompt
+from slipstream.records import ChatMessage, Outcome, Prompt
 from slipstream.verifier.models.child import verdicts_of
 from slipstream.verifier.models.classifier import Classifier
 from slipstream.verifier.models.process import StepScorer

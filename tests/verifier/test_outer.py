@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-from slipstream.verifier.sandbox.cgroup import Cgroups
-from slipstream.verifier.sandbox.outer import cgroup_missing, gvisor_missing
+from slipstream.sandbox.cgroup import Cgroups
+from slipstream.sandbox.outer import cgroup_missing, gvisor_missing
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ from slipstream.config import VerifierConfig
 from slipstream.config.load import parse_config
 from slipstream.config.rewards import CodeTestsConfig
 from slipstream.config.sections.verifier import IsolationConfig
-from slipstream.types import Prompt
+from slipstream.records import Prompt
+from slipstream.sandbox import packages
+from slipstream.sandbox.job import Ran, Run
+from slipstream.sandbox.packages import NoPackage
 from slipstream.verifier.check import refusals
-from slipstream.verifier.sandbox import packages
-from slipstream.verifier.sandbox.job import Ran, Run
-from slipstream.verifier.sandbox.packages import NoPackage
 from verifier.scoring import Bench, answer
 
 pytestmark = pytest.mark.usefixtures("outer_wall")

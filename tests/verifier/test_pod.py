@@ -111,7 +111,7 @@ def test_a_function_that_is_not_there_stops_the_pod_with_one_line_and_status_2(t
 
 def test_the_verifier_needs_neither_torch_nor_vllm_nor_pyarrow() -> None:
     program = (
-        "import sys, slipstream.verifier.__main__, slipstream.tasks\n"
+        "import sys, slipstream.verifier.__main__, slipstream.prompts\n"
         "print(sorted({'torch', 'vllm', 'pyarrow', 'redis'} & set(sys.modules)))"
     )
     done = subprocess.run(

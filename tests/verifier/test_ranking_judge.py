@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 from slipstream.config.rewards import JudgeConfig
-from slipstream.types import Outcome, Prompt
-from slipstream.types import Reward as Component
+from slipstream.records import Outcome, Prompt
+from slipstream.records import Reward as Component
 from slipstream.verifier.judge import endpoint, ranking
 from slipstream.verifier.judge.question import NoScore
 from verifier.chat_server import Chat, Reply, chat_server

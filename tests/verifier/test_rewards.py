@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from slipstream.config import ConfigError
 from slipstream.config.rewards import CountdownConfig, ExactMatchConfig, FormatConfig, RewardSection
-from slipstream.types import FinishReason, Outcome, Prompt, Reward
+from slipstream.records import FinishReason, Outcome, Prompt, Reward
 from slipstream.verifier.reward import UnusableGroundTruth
 from verifier.scoring import Bench, answer, scores
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from slipstream.config import VerifierConfig
 from slipstream.config.rewards import FormatConfig
+from slipstream.records import Prompt
 from slipstream.rpc.errors import Busy
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
-from slipstream.types import Prompt
 from slipstream.verifier.adapters import Concurrently, EachAnswer
 from slipstream.verifier.reward import Answer, UnusableGroundTruth, Verdict
 from slipstream.verifier.scorer import Scorer, Vectors

@@ -19,17 +19,17 @@ import pytest
 from slipstream.config import VerifierConfig
 from slipstream.config.rewards import CodeTestsConfig, ExactMatchConfig
 from slipstream.config.sections.verifier import IsolationConfig
-from slipstream.verifier.sandbox import kernel, scratch, seccomp
-from slipstream.verifier.sandbox.interpreter import (
+from slipstream.processes.frames import receive_frame, to_frame
+from slipstream.sandbox import kernel, scratch, seccomp
+from slipstream.sandbox.interpreter import (
     ENVIRONMENT,
     INTERPRETER_FLAGS,
     SCRIPT,
     SOURCE_ROOT,
 )
-from slipstream.verifier.sandbox.job import Bounds, Run, bounds_to_json
-from slipstream.verifier.sandbox.layers import LAYERS, Report, TooFewLayers
-from slipstream.verifier.sandbox.server_process import SandboxLost
-from slipstream.verifier.workers.frames import receive_frame, to_frame
+from slipstream.sandbox.job import Bounds, Run, bounds_to_json
+from slipstream.sandbox.layers import LAYERS, Report, TooFewLayers
+from slipstream.sandbox.server_process import SandboxLost
 from verifier.escapes import calls
 from verifier.scoring import Bench
 
@@ -83,7 +83,7 @@ def test_a_verifier_with_fewer_layers_than_demanded_does_not_start() -> None:
 def test_what_stands_is_told_by_a_python_without_packages() -> None:
     """A report is had wherever an interpreter is, such as an image before anything is installed."""
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(SOURCE_ROOT)}
-    command = [sys.executable, "-S", "-c", "import slipstream.verifier.sandbox.report"]
+    command = [sys.executable, "-S", "-c", "import slipstream.sandbox.report"]
     subprocess.run(command, env=environment, check=True)
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import grpc
 import pytest
 from slipstream.config import VerifierConfig
+from slipstream.records import Outcome, Prompt, StepReward
 from slipstream.rpc import codec
 from slipstream.rpc.channel import call_again, retry_after
 from slipstream.rpc.errors import Busy, InvalidRequest
-from slipstream.types import Outcome, Prompt, StepReward
 from slipstream.verifier.reward import Answer, UnusableGroundTruth, Verdict
 from slipstream.verifier.scorer import MAX_DETAIL
 from verifier.scoring import Bench, answer

@@ -10,9 +10,9 @@ import grpc
 import pytest
 from slipstream.config import RpcConfig, VerifierConfig
 from slipstream.config.rewards import CountdownConfig, ExactMatchConfig, FormatConfig, RewardSection
+from slipstream.records import Prompt
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.server import start_server
-from slipstream.types import Prompt
 from slipstream.v1 import types_pb2 as types
 from slipstream.v1 import verifier_pb2 as pb
 from slipstream.v1.verifier_pb2_grpc import VerifierStub, add_VerifierServicer_to_server

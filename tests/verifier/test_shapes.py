@@ -17,7 +17,7 @@ from slipstream.config.rewards import (
     RepetitionConfig,
     RewardSection,
 )
-from slipstream.types import FinishReason, Outcome, Prompt, Reward
+from slipstream.records import FinishReason, Outcome, Prompt, Reward
 from slipstream.verifier.reward import Answer, UnusableGroundTruth
 from slipstream.verifier.rewards.language_consistency import judge as judge_language
 from verifier.scoring import Bench, answer, scores

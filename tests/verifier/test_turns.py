@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from slipstream.config import VerifierConfig
 from slipstream.config.rewards import CustomConfig
-from slipstream.types import Prompt
-from slipstream.verifier.workers.turns import Turns
+from slipstream.processes.turns import Turns
+from slipstream.records import Prompt
 from verifier.scoring import Bench, answer
 
 PROMPT = Prompt(prompt_id="hostile", task="t", text="?", answer="1")

@@ -5,6 +5,8 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
+from slipstream.answers.number import NoNumber, read_number
+from slipstream.answers.strict_json import NoJson, check_schema, only_block, read_json
 from slipstream.config import ConfigError
 from slipstream.config.rewards import (
     ExactMatchConfig,
@@ -13,9 +15,7 @@ from slipstream.config.rewards import (
     NoRepeatConfig,
     RepetitionConfig,
 )
-from slipstream.tasks.number import NoNumber, read_number
-from slipstream.tasks.strict_json import NoJson, check_schema, only_block, read_json
-from slipstream.types import FinishReason, Outcome, Prompt
+from slipstream.records import FinishReason, Outcome, Prompt
 from slipstream.verifier.reward import Answer, UnusableGroundTruth, Verdict
 from slipstream.verifier.rewards.json_schema_child import judge
 from verifier.scoring import Bench, answer, scores

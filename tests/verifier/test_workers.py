@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from slipstream.config import VerifierConfig
 from slipstream.config.rewards import CustomConfig
-from slipstream.rpc.parent import children
-from slipstream.types import Outcome, Prompt
-from slipstream.types import Reward as Component
+from slipstream.processes.cores import usable_cores
+from slipstream.processes.parent import children
+from slipstream.records import Outcome, Prompt
+from slipstream.records import Reward as Component
 from slipstream.verifier.reward import UnusableGroundTruth
-from slipstream.verifier.workers.cores import usable_cores
 from slipstream.verifier.workers.judge import InWorkers
 from slipstream.verifier.workers.worker import WorkerLost
 from verifier.scoring import Bench, answer

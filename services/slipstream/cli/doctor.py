@@ -15,7 +15,7 @@ from slipstream import __version__
 from slipstream.cli.errors import CommandError
 from slipstream.cli.sentence import sentence
 
-REPORT = "slipstream.verifier.sandbox.report"
+REPORT = "slipstream.sandbox.report"
 REPORT_SECONDS = 90.0
 REDIS = "slipstream.replay.redis_executable"
 REDIS_SECONDS = 60.0

@@ -25,7 +25,7 @@ from slipstream.config.distillation_checks import beyond_teaching
 from slipstream.config.place import place
 from slipstream.config.stage_runs import stage_runs
 from slipstream.config.top_logprobs_checks import MIB, TOP_BYTES, beyond_vocabulary
-from slipstream.tasks import make_source
+from slipstream.prompts import make_source
 
 
 def find_problems(config: RunConfig, *, gpus: Literal["error", "note"]) -> list[Problem]:

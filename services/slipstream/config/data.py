@@ -99,7 +99,7 @@ class HubData(Columns, HubAccess):
 
 
 class ReasoningGymData(_Strict):
-    """Puzzles of a task of reasoning-gym; the reward `slipstream.tasks.gym:score` is its own scorer."""
+    """Puzzles of a task of reasoning-gym; the reward `slipstream.prompts.gym:score` is its own scorer."""
 
     kind: Literal["reasoning_gym"] = "reasoning_gym"
     """Name of the kind."""

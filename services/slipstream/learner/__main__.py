@@ -32,14 +32,14 @@ from slipstream.learner.teacher import TeacherClient, teaching
 from slipstream.learner.training.critic import load_critic
 from slipstream.learner.training.state import restore
 from slipstream.learner.training.step import TrainingStep
+from slipstream.processes.parent import die_with_parent
+from slipstream.records import START, Cursor
 from slipstream.rpc.errors import SlipstreamError
-from slipstream.rpc.parent import die_with_parent
 from slipstream.rpc.pod import Pod, parse_arguments, run_pod
 from slipstream.telemetry.health import Health
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.telemetry.page import serve_page
-from slipstream.types import START, Cursor
 from slipstream.weights.manifest import model_fingerprint
 
 

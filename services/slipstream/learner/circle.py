@@ -14,10 +14,10 @@ from slipstream.learner.broadcast.publisher import Publisher
 from slipstream.learner.clients import ReplayClient
 from slipstream.learner.evaluation import Evaluator
 from slipstream.learner.report import Report
+from slipstream.records import Cursor
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.pod import Pod
 from slipstream.rpc.server import Server, start_server
-from slipstream.types import Cursor
 from slipstream.v1.learner_pb2_grpc import add_FleetServicer_to_server
 from slipstream.weights.group import backend_of, nccl_version
 from slipstream.weights.manifest import model_fingerprint

@@ -9,12 +9,12 @@ from uuid import uuid4
 import grpc
 
 from slipstream.config import RunConfig
+from slipstream.records import Activity, Cursor, Evaluation, Generated, Group, HandOut
 from slipstream.rpc import codec
 from slipstream.rpc.channel import STILL_WAITING_SECONDS, ask_again, unbroken
 from slipstream.rpc.errors import SlipstreamError, Superseded
 from slipstream.rpc.group_checks import check_group, parse_group, vocabulary_size
 from slipstream.telemetry.logs import Log
-from slipstream.types import Activity, Cursor, Evaluation, Generated, Group, HandOut
 from slipstream.v1 import replay_pb2 as pb
 from slipstream.v1 import types_pb2
 from slipstream.v1.replay_pb2_grpc import ReplayStub

@@ -23,8 +23,8 @@ from slipstream.learner.ranks.ranks import Alone, RankLost, TorchRanks, named_lo
 from slipstream.learner.training.record import StepResult
 from slipstream.learner.training.state import collect
 from slipstream.learner.training.step import Abandoned, TrainingStep
+from slipstream.records import Group
 from slipstream.rpc import codec
-from slipstream.types import Group
 from slipstream.v1 import learner_pb2 as pb
 from slipstream.v1 import types_pb2
 

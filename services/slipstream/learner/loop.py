@@ -33,10 +33,10 @@ from slipstream.learner.starvation import Hunger, Starved
 from slipstream.learner.teacher import TeacherClient, UnfitTeacher
 from slipstream.learner.training.record import StepResult
 from slipstream.learner.training.step import Abandoned
+from slipstream.records import Cursor, Generated, Group
 from slipstream.rpc.errors import SlipstreamError, Unreachable
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
-from slipstream.types import Cursor, Generated, Group
 
 
 class Diverged(SlipstreamError):

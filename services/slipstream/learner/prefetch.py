@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from slipstream.learner.clients import ReplayClient
+from slipstream.records import Group
 from slipstream.rpc.errors import SlipstreamError
-from slipstream.types import Group
 
 Teach = Callable[[Sequence[Group]], Awaitable[list[Group]]]
 

@@ -11,8 +11,8 @@ from typing import Any
 from slipstream.learner.broadcast.publisher import Published
 from slipstream.learner.training.loss_metrics import DIVERSITY, observe_critic, observe_loss
 from slipstream.learner.training.record import StepResult
+from slipstream.records import Completion, Evaluation, FinishReason, Generated, Group
 from slipstream.telemetry.metrics import Metrics
-from slipstream.types import Completion, Evaluation, FinishReason, Generated, Group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

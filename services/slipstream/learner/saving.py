@@ -12,11 +12,11 @@ from slipstream.learner.checkpoints.grace import expected_bytes, too_large, too_
 from slipstream.learner.clients import ReplayClient
 from slipstream.learner.lockstep import Lockstep
 from slipstream.learner.training.state import collect
+from slipstream.records import Cursor
 from slipstream.rpc.errors import Unreachable
 from slipstream.telemetry.background import log_failure
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
-from slipstream.types import Cursor
 
 
 class Saver:

@@ -30,10 +30,10 @@ from slipstream.learner.stages.preference import PreferenceTraining
 from slipstream.learner.stages.rounds import Delivery, Rounds, Training, number_of, rounds_of
 from slipstream.learner.stages.step_labels import StepLabelling
 from slipstream.learner.stages.verified import VerifiedTraining, translation
+from slipstream.prompts import make_source
+from slipstream.records import START
 from slipstream.rpc.pod import Pod, run_pod
-from slipstream.tasks import make_source
 from slipstream.tokens import Tokens, load_tokens
-from slipstream.types import START
 
 
 async def main(pod: Pod) -> None:

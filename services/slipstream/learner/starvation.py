@@ -6,9 +6,9 @@ from typing import Protocol
 
 import grpc
 
+from slipstream.records import Activity, Ledger, WorkerActivity
 from slipstream.rpc.errors import SlipstreamError
 from slipstream.telemetry.logs import Log
-from slipstream.types import Activity, Ledger, WorkerActivity
 
 LOOK_SECONDS = 1.0
 TELL_SECONDS = 60.0

@@ -9,13 +9,13 @@ import grpc
 
 from slipstream.algorithms.spec import Distillation
 from slipstream.config import RunConfig
+from slipstream.records import Completion, Group, TeacherLogprobs
 from slipstream.rpc import codec
 from slipstream.rpc.channel import ask_again, open_channel
 from slipstream.rpc.errors import MessageTooLarge, SlipstreamError, Unreachable
 from slipstream.rpc.group_checks import LARGEST_TOKEN_ID, vocabulary_size
 from slipstream.rpc.vocabulary import vocabulary_of
 from slipstream.telemetry.logs import Log
-from slipstream.types import Completion, Group, TeacherLogprobs
 from slipstream.v1 import teacher_pb2 as pb
 from slipstream.v1.teacher_pb2_grpc import TeacherStub
 

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from slipstream.rpc.parent import children, die_with_parent
+from slipstream.processes.parent import children, die_with_parent
 
 LEARNER = "slipstream.learner"
 LOOPBACK = "127.0.0.1"

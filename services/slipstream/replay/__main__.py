@@ -10,6 +10,8 @@ from typing import Any
 
 from slipstream.algorithms.spec import Shaping
 from slipstream.config import RunConfig
+from slipstream.prompts import PromptSource, make_source
+from slipstream.records import ReplayStats
 from slipstream.replay.access import Access, without_credentials
 from slipstream.replay.connection import Scripts
 from slipstream.replay.curriculum import Curriculum
@@ -22,9 +24,7 @@ from slipstream.replay.store import Limits, ReplayStore
 from slipstream.rpc.errors import Unreachable
 from slipstream.rpc.pod import Pod, run_pod
 from slipstream.rpc.server import start_server
-from slipstream.tasks import PromptSource, make_source
 from slipstream.telemetry.logs import Log
-from slipstream.types import ReplayStats
 from slipstream.v1.replay_pb2_grpc import add_ReplayServicer_to_server
 
 REDIS_SECONDS = 30.0

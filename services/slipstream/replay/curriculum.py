@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 
 from slipstream.algorithms.shaping import PassRate, SkipReason, draw_of, group_size, skip_reason
 from slipstream.algorithms.spec import Shaping
+from slipstream.prompts import PromptSource
+from slipstream.records import Purpose
 from slipstream.replay.connection import Scripts
 from slipstream.replay.store import LeaseRequest, ReplayStore, Slot
-from slipstream.tasks import PromptSource
-from slipstream.types import Purpose
 
 SKIPS_PER_PROMPT = 64
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 
+from slipstream.records import Evaluation
 from slipstream.replay.chosen import Chosen
 from slipstream.replay.connection import Scripts
 from slipstream.replay.store import Inserted, inserted_from
 from slipstream.replay.summary import Summary
 from slipstream.rpc.errors import NotFound
-from slipstream.types import Evaluation
 
 
 class EvaluationStore:

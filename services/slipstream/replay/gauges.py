@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import Mapping
 
+from slipstream.prompts import PromptSource
+from slipstream.records import Ledger, Purpose, ReplayStats
 from slipstream.replay.redis_health import RedisHealth
 from slipstream.replay.store import ReplayStore, Swept
 from slipstream.rpc.errors import OutOfMemory, Unreachable
-from slipstream.tasks import PromptSource
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
-from slipstream.types import Ledger, Purpose, ReplayStats
 
 SWEEP_SECONDS = 1.0
 STATES = (

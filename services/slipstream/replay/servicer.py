@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from slipstream.config import RunConfig
+from slipstream.prompts import PromptSource
+from slipstream.records import HandOut, Lease, Purpose
 from slipstream.replay.checks import (
     LONGEST_FAILURE,
     check_at_least,
@@ -24,10 +26,8 @@ from slipstream.rpc import codec
 from slipstream.rpc.channel import STILL_WAITING_SECONDS
 from slipstream.rpc.errors import InvalidRequest
 from slipstream.rpc.group_checks import InvalidGroup, check_group, parse_group, vocabulary_size
-from slipstream.tasks import PromptSource
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
-from slipstream.types import HandOut, Lease, Purpose
 from slipstream.v1 import replay_pb2 as pb
 from slipstream.v1 import replay_pb2_grpc
 from slipstream.v1.packed_pb2 import PackedGroup

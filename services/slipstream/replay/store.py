@@ -7,11 +7,7 @@ from typing import Any
 
 from slipstream.algorithms.shaping import has_variance
 from slipstream.algorithms.spec import DynamicSampling, Shaping
-from slipstream.replay.connection import Scripts
-from slipstream.replay.redis_health import RedisHealth, health_from
-from slipstream.replay.summary import Summary
-from slipstream.rpc.errors import NotFound
-from slipstream.types import (
+from slipstream.records import (
     START,
     Activity,
     Cursor,
@@ -23,6 +19,10 @@ from slipstream.types import (
     ReplayStats,
     WorkerActivity,
 )
+from slipstream.replay.connection import Scripts
+from slipstream.replay.redis_health import RedisHealth, health_from
+from slipstream.replay.summary import Summary
+from slipstream.rpc.errors import NotFound
 
 COUNTERS = (
     "leased",

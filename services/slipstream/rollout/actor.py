@@ -18,6 +18,7 @@ from functools import partial
 
 import grpc
 
+from slipstream.records import Completion, Group, Lease, Outcome, Purpose
 from slipstream.rollout.ahead import Ahead
 from slipstream.rollout.clients import LeaseName, ReplayClient
 from slipstream.rollout.engine import Engine, EngineDied, Sampling, Turn
@@ -32,7 +33,6 @@ from slipstream.rpc.errors import SlipstreamError, Unreachable
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import PromptTooLong, Tokens
-from slipstream.types import Completion, Group, Lease, Outcome, Purpose
 
 LEASE_WAIT_SECONDS = 1.0
 PAUSE_AFTER_FAILURE_SECONDS = 0.5

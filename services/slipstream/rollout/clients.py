@@ -9,10 +9,10 @@ from uuid import uuid4
 import grpc
 
 from slipstream.config import RunConfig
+from slipstream.records import Completion, Group, InsertOutcome, Lease, Outcome, Prompt, Reward
 from slipstream.rpc import codec
 from slipstream.rpc.channel import ask_again, call_again
 from slipstream.rpc.errors import Unreachable
-from slipstream.types import Completion, Group, InsertOutcome, Lease, Outcome, Prompt, Reward
 from slipstream.v1 import replay_pb2, verifier_pb2
 from slipstream.v1.replay_pb2_grpc import ReplayStub
 from slipstream.v1.verifier_pb2_grpc import VerifierStub

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from slipstream.config import RunConfig
+from slipstream.records import FinishReason, TopLogprobs, VersionSpan
 from slipstream.rollout.engine import Sampling, Turn
-from slipstream.types import FinishReason, TopLogprobs, VersionSpan
 from slipstream.weights.group import Rendezvous, TransferError, WeightGroup, form_group
 from slipstream.weights.manifest import Manifest
 from slipstream.weights.transfer import receive

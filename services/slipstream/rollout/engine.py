@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+from slipstream.records import FinishReason, RoutedExperts, TopLogprobs, VersionSpan
 from slipstream.rpc.errors import SlipstreamError
-from slipstream.types import FinishReason, RoutedExperts, TopLogprobs, VersionSpan
 from slipstream.weights.group import Rendezvous
 from slipstream.weights.manifest import Manifest
 

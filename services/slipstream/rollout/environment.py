@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from slipstream.records import Completion, FinishReason, Prompt, RoutedExperts, TopLogprobs, VersionSpan
 from slipstream.rollout.engine import Turn
-from slipstream.types import Completion, FinishReason, Prompt, RoutedExperts, TopLogprobs, VersionSpan
 
 Sample = Callable[[tuple[int, ...]], Awaitable[Turn]]
 

@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from slipstream.records import Lease
 from slipstream.rollout.clients import LeaseName, ReplayClient
 from slipstream.rollout.fleet import NO_VERSION, ServedVersion
 from slipstream.rpc.errors import SlipstreamError
 from slipstream.telemetry.logs import Log
-from slipstream.types import Lease
 
 
 class Heartbeat:

@@ -2,7 +2,7 @@
 
 import multiprocessing
 
-from slipstream.rpc.parent import die_with_parent
+from slipstream.processes.parent import die_with_parent
 
 TRANSFER_BACKEND = "slipstream"
 

@@ -6,9 +6,9 @@ The launcher shows these events on its console (cli/launch/notices.py).
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from slipstream.records import Completion, Outcome, Prompt, Reward
 from slipstream.rollout.self_judge import Scores
 from slipstream.telemetry.logs import Log
-from slipstream.types import Completion, Outcome, Prompt, Reward
 
 QUIET_SECONDS = 10.0
 """At most one event of a kind in this time."""

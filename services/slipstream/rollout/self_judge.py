@@ -13,11 +13,11 @@ from typing import Protocol
 
 from slipstream.config import ConfigError, RunConfig
 from slipstream.config.rewards import SelfJudgeConfig
+from slipstream.prompts.judging import judgement
+from slipstream.records import Completion, Outcome, Prompt, Reward
 from slipstream.rollout.engine import Engine
-from slipstream.tasks.judging import judgement
 from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import PromptTooLong, Tokens
-from slipstream.types import Completion, Outcome, Prompt, Reward
 
 
 class Scores(Protocol):

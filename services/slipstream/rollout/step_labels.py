@@ -16,14 +16,14 @@ from dataclasses import replace
 
 from slipstream.config import RunConfig
 from slipstream.config.stages import StepLabelsStage
+from slipstream.prompts.steps import steps_with_ends
+from slipstream.records import Completion, Prompt, Reward, StepReward
 from slipstream.rollout.engine import Engine, Sampling, Turn
 from slipstream.rollout.environment import Episode
 from slipstream.rollout.self_judge import Scores
 from slipstream.rollout.steps import with_token_ends
-from slipstream.tasks.steps import steps_with_ends
 from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import PromptTooLong, Tokens
-from slipstream.types import Completion, Prompt, Reward, StepReward
 
 
 class StepLabels:

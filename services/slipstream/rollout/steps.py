@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from slipstream.types import Completion, Reward, StepReward
+from slipstream.records import Completion, Reward, StepReward
 
 
 def with_token_ends(completion: Completion, decode: Callable[[Sequence[int]], str]) -> Completion:

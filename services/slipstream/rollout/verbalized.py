@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from slipstream.tasks.verbalized import ask, choose, is_open, parse
+from slipstream.prompts.verbalized import ask, choose, is_open, parse
+from slipstream.records import Completion, FinishReason, Prompt, VersionSpan
 from slipstream.tokens import Tokens
-from slipstream.types import Completion, FinishReason, Prompt, VersionSpan
 
 
 class Client(Protocol):

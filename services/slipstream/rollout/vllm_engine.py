@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from slipstream.config import RunConfig
+from slipstream.records import FinishReason, RoutedExperts, TopLogprobs, VersionSpan
 from slipstream.rollout.adapter import ServedAdapter
 from slipstream.rollout.engine import EngineDied, Sampling, Turn
 from slipstream.rollout.place import Place
 from slipstream.rollout.vllm_arguments import prepare_arguments
 from slipstream.rollout.vllm_stats import CacheUse
 from slipstream.telemetry.metrics import Metrics
-from slipstream.types import FinishReason, RoutedExperts, TopLogprobs, VersionSpan
 from slipstream.weights.group import Rendezvous, TransferError
 from slipstream.weights.manifest import Manifest, manifest_to_proto
 

@@ -1,9 +1,9 @@
-"""The one place that knows both the values of types.py and the messages of proto/."""
+"""The one place that knows both the values of records.py and the messages of proto/."""
 
 from collections.abc import Mapping
 from typing import TypeVar
 
-from slipstream import types as t
+from slipstream import records as t
 from slipstream.v1 import replay_pb2 as replay
 from slipstream.v1 import types_pb2 as pb
 

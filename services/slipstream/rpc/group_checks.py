@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from google.protobuf.message import DecodeError
 
+from slipstream.records import TopLogprobs
 from slipstream.rpc import codec
-from slipstream.types import TopLogprobs
 from slipstream.v1 import types_pb2 as pb
 from slipstream.v1.packed_pb2 import PackedCompletion, PackedGroup
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from slipstream.config import TeacherConfig
 from slipstream.config.architecture import context_of, logits_of
 from slipstream.cuda import require_cuda
-from slipstream.types import TeacherLogprobs
+from slipstream.records import TeacherLogprobs
 
 LOGITS_BYTES: Final = 64 * 2**20
 """Of the logits that exist at one time."""

@@ -11,10 +11,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from slipstream.records import TeacherLogprobs
 from slipstream.rpc.errors import Busy
 from slipstream.teacher.model import Passage
 from slipstream.telemetry.metrics import Metrics
-from slipstream.types import TeacherLogprobs
 
 SMOOTHING = 0.2
 """Weight of the newest batch in the mean time of a passage."""

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from slipstream.types import Outcome, Prompt
+from slipstream.records import Outcome, Prompt
 from slipstream.verifier.cache import Memory
 from slipstream.verifier.reward import Answer, RewardFunction, UnusableGroundTruth, Verdict, failed, said
 

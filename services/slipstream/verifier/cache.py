@@ -7,8 +7,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
 from slipstream.config.rewards import RewardSection
+from slipstream.records import Outcome, Prompt
 from slipstream.telemetry.metrics import Metrics
-from slipstream.types import Outcome, Prompt
 from slipstream.verifier.reward import Answer, Verdict
 from slipstream.verifier.room import Room
 

@@ -11,24 +11,24 @@ import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
+from slipstream.answers.cpu_limit import TooSlow, cpu_limit
+from slipstream.answers.mathematics import Refused, readable
 from slipstream.config import RunConfig, VerifierConfig
 from slipstream.config.load import parse_config
 from slipstream.config.rewards import CodeTestsConfig
-from slipstream.tasks.cpu_limit import TooSlow, cpu_limit
-from slipstream.tasks.mathematics import Refused, readable
+from slipstream.records import Prompt
+from slipstream.sandbox import cgroup, packages
+from slipstream.sandbox.capacity import Need, Room, TooLittleRoom, servers_for
+from slipstream.sandbox.job import Bounds
+from slipstream.sandbox.layers import Report, TooFewLayers
+from slipstream.sandbox.packages import NoPackage
+from slipstream.sandbox.report import report
+from slipstream.sandbox.server_process import SandboxLost
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
-from slipstream.types import Prompt
 from slipstream.verifier.code.cases import cases_of
 from slipstream.verifier.reward import NotHere, UnusableGroundTruth
 from slipstream.verifier.rewards.table import REWARDS
-from slipstream.verifier.sandbox import cgroup, packages
-from slipstream.verifier.sandbox.capacity import Need, Room, TooLittleRoom, servers_for
-from slipstream.verifier.sandbox.job import Bounds
-from slipstream.verifier.sandbox.layers import Report, TooFewLayers
-from slipstream.verifier.sandbox.packages import NoPackage
-from slipstream.verifier.sandbox.report import report
-from slipstream.verifier.sandbox.server_process import SandboxLost
 from slipstream.verifier.surroundings import Surroundings
 
 ELSEWHERE = frozenset({"custom", "format"})
@@ -113,7 +113,7 @@ def _why_unread(read: Read, name: str, answer: str, fields: dict[str, str]) -> s
 
 
 def _expressions() -> Read:
-    from slipstream.tasks.latex import parsed  # half a second that few need
+    from slipstream.answers.latex import parsed  # half a second that few need
 
     return lambda prompt: parsed(readable(prompt.answer))
 

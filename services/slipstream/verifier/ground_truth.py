@@ -4,9 +4,9 @@ import re
 from fractions import Fraction
 from functools import lru_cache
 
-from slipstream.tasks.mathematics import Refused, readable
-from slipstream.tasks.number import NoNumber, read_number
-from slipstream.types import Prompt
+from slipstream.answers.mathematics import Refused, readable
+from slipstream.answers.number import NoNumber, read_number
+from slipstream.records import Prompt
 from slipstream.verifier.reward import UnusableGroundTruth
 
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,18}")

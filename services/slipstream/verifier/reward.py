@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from slipstream.types import FinishReason, Outcome, Prompt, StepReward
+from slipstream.records import FinishReason, Outcome, Prompt, StepReward
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import isfinite
 
+from slipstream.records import Outcome, Prompt
+from slipstream.records import Reward as Component
 from slipstream.rpc.errors import InvalidRequest
 from slipstream.telemetry.logs import Log, printable
 from slipstream.telemetry.metrics import Metrics
-from slipstream.types import Outcome, Prompt
-from slipstream.types import Reward as Component
 from slipstream.verifier.reward import Answer, Reward, UnusableGroundTruth, Verdict, failed, said
 from slipstream.verifier.room import Room
 

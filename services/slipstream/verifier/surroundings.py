@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 
 from slipstream.config import VerifierConfig
 from slipstream.config.rewards import RewardSection
+from slipstream.sandbox.sandbox import Sandbox
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.verifier.cache import Memory, Reads, VerdictCache
 from slipstream.verifier.room import Room
-from slipstream.verifier.sandbox.sandbox import Sandbox
 from slipstream.verifier.workers.pool import Workers
 
 

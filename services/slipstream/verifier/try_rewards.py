@@ -18,11 +18,11 @@ from slipstream.config import RunConfig
 from slipstream.config.load import parse_config
 from slipstream.config.rewards import CustomConfig, ExactMatchConfig, FormatConfig
 from slipstream.functions import load_function, named_function
+from slipstream.prompts.prompt_json import prompt_from_json
+from slipstream.records import FinishReason, Outcome, Prompt
 from slipstream.rpc.errors import SlipstreamError
-from slipstream.tasks.prompt_json import prompt_from_json
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
-from slipstream.types import FinishReason, Outcome, Prompt
 from slipstream.verifier.reward import Answer, UnusableGroundTruth, Verdict, said
 from slipstream.verifier.rewards.table import REWARDS
 from slipstream.verifier.surroundings import Surroundings

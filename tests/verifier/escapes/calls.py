@@ -6,7 +6,7 @@
 
 from collections.abc import Mapping
 
-from slipstream.verifier.sandbox.syscalls import (
+from slipstream.sandbox.syscalls import (
     ALLOWED,
     CLONE,
     FCNTL,

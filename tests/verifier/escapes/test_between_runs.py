@@ -6,8 +6,8 @@ import json
 
 from slipstream.config import VerifierConfig
 from slipstream.config.rewards import CodeTestsConfig
-from slipstream.types import Prompt
-from slipstream.verifier.sandbox.job import Run
+from slipstream.records import Prompt
+from slipstream.sandbox.job import Run
 from verifier.scoring import Bench, answer
 
 REWARD = CodeTestsConfig(name="code_tests", test_seconds=5, timeout_seconds=10, memory_mib=256)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from slipstream.config.rewards import CodeTestsConfig
-from slipstream.types import Outcome, Prompt
+from slipstream.records import Outcome, Prompt
 from slipstream.verifier.code.extract import last_block
 from verifier.scoring import answer, scores
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from slipstream.config import VerifierConfig
 from slipstream.config.rewards import CodeTestsConfig
-from slipstream.verifier.sandbox.job import Ran, Run
+from slipstream.sandbox.job import Ran, Run
 from verifier.escapes import interpreter
 from verifier.scoring import Bench
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from slipstream.config import VerifierConfig
 from slipstream.config.rewards import CodeTestsConfig
-from slipstream.types import Outcome, Prompt
+from slipstream.records import Outcome, Prompt
+from slipstream.sandbox import sandbox
 from slipstream.verifier.reward import Answer
-from slipstream.verifier.sandbox import sandbox
 from verifier.escapes import calls, interpreter
 from verifier.escapes.programs import CALLED, PRINTED, SHARED
 from verifier.scoring import Bench, answer

@@ -7,7 +7,7 @@ import json
 import pytest
 from slipstream.config import VerifierConfig
 from slipstream.config.rewards import CodeTestsConfig
-from slipstream.types import Prompt
+from slipstream.records import Prompt
 from verifier.scoring import Bench, answer
 
 pytestmark = pytest.mark.usefixtures("outer_wall")

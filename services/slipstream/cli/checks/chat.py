@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slipstream.types import ChatMessage
+from slipstream.records import ChatMessage
 
 if TYPE_CHECKING:
     from jinja2 import Template

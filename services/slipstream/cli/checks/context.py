@@ -15,12 +15,12 @@ from slipstream.config.checks import Problem
 from slipstream.config.rewards import SelfJudgeConfig
 from slipstream.config.stages import DistillationStage, SampledStage
 from slipstream.config.vllm_checks import CACHE_BYTES, beyond_context, cache_type
-from slipstream.tasks import PromptSource, make_source
-from slipstream.tasks.file import RowSource
-from slipstream.tasks.judging import judgement
-from slipstream.tasks.verbalized import ask
+from slipstream.prompts import PromptSource, make_source
+from slipstream.prompts.file import RowSource
+from slipstream.prompts.judging import judgement
+from slipstream.prompts.verbalized import ask
+from slipstream.records import Prompt
 from slipstream.tokens import added_texts, engine_context
-from slipstream.types import Prompt
 
 GIB = 1024**3
 MIB = 1024**2

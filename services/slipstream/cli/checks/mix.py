@@ -9,9 +9,9 @@ from slipstream.config.checks import Problem
 from slipstream.config.data import Columns, parts
 from slipstream.config.schema import RunConfig
 from slipstream.config.stages import DemonstrationMix, DistillationStage, RejectionSamplingStage, Stage
-from slipstream.tasks import PromptSource, make_source
-from slipstream.tasks.file import RowSource, canonical
-from slipstream.types import Prompt
+from slipstream.prompts import PromptSource, make_source
+from slipstream.prompts.file import RowSource, canonical
+from slipstream.records import Prompt
 
 KEY = "mix.data"
 OF_THE_RUN = ("evaluation.prompts", "learner.max_tokens_per_row")

@@ -11,10 +11,10 @@ from slipstream.config import RunConfig
 from slipstream.config.checks import Problem
 from slipstream.config.data import Columns, demonstrates, parts
 from slipstream.config.sections.model import TINY_CHARACTERS
-from slipstream.tasks import PromptSource, make_source
-from slipstream.tasks.file import RowSource
-from slipstream.tasks.judgeable import why_not
-from slipstream.types import Prompt
+from slipstream.prompts import PromptSource, make_source
+from slipstream.prompts.file import RowSource
+from slipstream.prompts.judgeable import why_not
+from slipstream.records import Prompt
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -12,9 +12,9 @@ from slipstream.config import RunConfig
 from slipstream.config.checks import Problem
 from slipstream.config.load import given_tree
 from slipstream.config.rewards import CustomConfig, ExactMatchConfig, FormatConfig
-from slipstream.tasks import make_source
-from slipstream.tasks.prompt_json import prompt_to_json
-from slipstream.types import Prompt
+from slipstream.prompts import make_source
+from slipstream.prompts.prompt_json import prompt_to_json
+from slipstream.records import Prompt
 
 TRY = "slipstream.verifier.try_rewards"
 START_SECONDS = 120.0

@@ -9,8 +9,8 @@ from slipstream.cli.checks.prompts import prompt_text
 from slipstream.config import RunConfig
 from slipstream.config.checks import Problem
 from slipstream.config.rewards import SelfJudgeConfig
-from slipstream.tasks import make_source
-from slipstream.tasks.judging import judgement
+from slipstream.prompts import make_source
+from slipstream.prompts.judging import judgement
 
 PROMPTS = 100
 

@@ -10,9 +10,9 @@ from slipstream.cli.checks.prompts import looked_at, prompt_text
 from slipstream.config import RunConfig
 from slipstream.config.checks import Problem
 from slipstream.config.stages import SampledStage
-from slipstream.tasks import PromptSource, make_source
-from slipstream.tasks.verbalized import ask
-from slipstream.types import Prompt
+from slipstream.prompts import PromptSource, make_source
+from slipstream.prompts.verbalized import ask
+from slipstream.records import Prompt
 
 PROMPTS = 1000
 FORM = '<answer probability="0.5"></answer>'

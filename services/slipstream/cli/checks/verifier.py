@@ -12,9 +12,9 @@ from slipstream.config import RunConfig
 from slipstream.config.checks import Problem
 from slipstream.config.load import given_tree
 from slipstream.config.rewards import RewardSection
-from slipstream.tasks import make_source
-from slipstream.tasks.judgeable import why_not
-from slipstream.types import Prompt
+from slipstream.prompts import make_source
+from slipstream.prompts.judgeable import why_not
+from slipstream.records import Prompt
 
 Severity = Literal["error", "note"]
 CHECK = "slipstream.verifier.check"

@@ -17,11 +17,11 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from slipstream.config import RunConfig
+from slipstream.records import Lease, Ledger, Outcome
 from slipstream.rpc import codec
 from slipstream.rpc.channel import call_again, open_channel
 from slipstream.rpc.errors import SlipstreamError
 from slipstream.telemetry.logs import Log
-from slipstream.types import Lease, Ledger, Outcome
 from slipstream.v1 import learner_pb2, replay_pb2, types_pb2, verifier_pb2
 from slipstream.v1.learner_pb2_grpc import FleetStub
 from slipstream.v1.replay_pb2_grpc import ReplayStub

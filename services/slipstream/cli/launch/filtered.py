@@ -4,7 +4,7 @@ from collections import Counter, deque
 from collections.abc import Mapping
 
 from slipstream.cli.launch.rows import Row
-from slipstream.types import Ledger
+from slipstream.records import Ledger
 
 WINDOW_STEPS = 3
 """Steps' worth of groups that a share is taken over, and steps that a warning waits for."""

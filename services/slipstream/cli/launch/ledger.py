@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from slipstream.config import RpcConfig
-from slipstream.types import Ledger
+from slipstream.records import Ledger
 
 ANSWER_SECONDS = 2.0
 VERBOSITY = "GRPC_VERBOSITY"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.cli.launch.rows import History, Row, number
-from slipstream.types import Ledger
+from slipstream.records import Ledger
 
 
 def summarize(history: History, *, ledger: Ledger | None, orphans: int, interrupted: bool) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from slipstream.cli.validate import model_problems, number_lines, prompt_problem
 from slipstream.config.checks import Problem, check_config, derived_numbers
 from slipstream.config.place import place
 from slipstream.config.rewards import CustomConfig
-from slipstream.tasks import make_source
+from slipstream.prompts import make_source
 
 OF_THE_RUN = ("completions in flight",)
 """Rows of the table that count the workers of `slipstream run`."""

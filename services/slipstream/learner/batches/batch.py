@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from slipstream.algorithms.shaping.duplicates import duplicate_weights
 from slipstream.algorithms.spec import Shaping
-from slipstream.types import Completion, FinishReason, Group
+from slipstream.records import Completion, FinishReason, Group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

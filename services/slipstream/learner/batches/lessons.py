@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from slipstream.types import Completion, TeacherLogprobs
+from slipstream.records import Completion, TeacherLogprobs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

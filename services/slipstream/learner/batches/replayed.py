@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from slipstream.learner.policy.routing import Routers
-from slipstream.types import Completion, Group, RoutedExperts, RoutingMismatch
+from slipstream.records import Completion, Group, RoutedExperts, RoutingMismatch
 
 UNKNOWN = -1
 

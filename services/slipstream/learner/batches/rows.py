@@ -14,7 +14,7 @@ from slipstream.learner.batches.batch import TrainingSequence
 from slipstream.learner.batches.lessons import Lesson, lesson_of_row, no_lesson
 from slipstream.learner.batches.replayed import Origin, experts_of_row
 from slipstream.learner.batches.top_logprobs import RolloutTop, no_top_logprobs, top_of_row
-from slipstream.types import Completion, FinishReason, VersionSpan
+from slipstream.records import Completion, FinishReason, VersionSpan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

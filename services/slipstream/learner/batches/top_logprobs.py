@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from slipstream.learner.batches.lessons import matrix
-from slipstream.types import Completion, Group, TopLogprobs
+from slipstream.records import Completion, Group, TopLogprobs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

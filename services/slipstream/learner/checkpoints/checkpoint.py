@@ -28,7 +28,7 @@ from slipstream.learner.checkpoints.shards import LiveShards, shards_of
 from slipstream.learner.policy.checkpoint_form import CheckpointError
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.ranks.ranks import Ranks
-from slipstream.types import START
+from slipstream.records import START
 
 SCHEMA = 2
 PARTIAL = ".partial"
@@ -47,7 +47,7 @@ class State:
     memory: Mapping[str, Any] = field(default_factory=dict)
     """See slipstream.learner.checkpoints.memory."""
     cursor: Mapping[str, Any] = field(default_factory=lambda: asdict(START))
-    """Where the data stood: a slipstream.types.Cursor."""
+    """Where the data stood: a slipstream.records.Cursor."""
     unvaried_share: float | None = None
     """Of the groups generated for the last step, those whose rewards are all equal: the next step asks."""
     bytes: int | None = None

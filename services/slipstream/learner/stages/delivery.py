@@ -10,7 +10,7 @@ from slipstream.learner.evaluation import Evaluator
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.report import Report
 from slipstream.learner.stages.warmup import sampled_accuracy
-from slipstream.tasks import make_source
+from slipstream.prompts import make_source
 from slipstream.tokens import load_tokens
 
 

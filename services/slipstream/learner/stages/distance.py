@@ -6,7 +6,7 @@ similarity of their sets of shingles, runs of consecutive tokens.
 
 from collections.abc import Sequence
 
-from slipstream.types import Completion
+from slipstream.records import Completion
 
 SHINGLE = 3
 """Tokens of a shingle."""

@@ -12,9 +12,9 @@ import torch
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.stages.answer_logprobs import answer_logprobs
 from slipstream.learner.stages.supervised import Pair, written
-from slipstream.tasks.judging import judgement
+from slipstream.prompts.judging import judgement
+from slipstream.records import Completion, Group
 from slipstream.tokens import PromptTooLong, Tokens
-from slipstream.types import Completion, Group
 
 VERDICTS = ("yes", "no")
 

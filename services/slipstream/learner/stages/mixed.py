@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from slipstream.config.stages import DemonstrationMix
 from slipstream.learner.stages.supervised import Pair, written
-from slipstream.tasks import PromptSource
+from slipstream.prompts import PromptSource
+from slipstream.records import Prompt
 from slipstream.tokens import PromptTooLong, Tokens
-from slipstream.types import Prompt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from slipstream.learner.stages.distance import distance, shingles
 from slipstream.learner.stages.verified import score_of
-from slipstream.types import Completion, Group, Prompt
+from slipstream.records import Completion, Group, Prompt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,9 +28,9 @@ from slipstream.learner.stages.pairs import (
 )
 from slipstream.learner.stages.supervised import Pair, Progress, descend, epochs_of, steps_of, written
 from slipstream.learner.stages.verified import Learned, NothingKept
-from slipstream.tasks import PromptSource
+from slipstream.prompts import PromptSource
+from slipstream.records import Completion, Group
 from slipstream.tokens import Tokens
-from slipstream.types import Completion, Group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

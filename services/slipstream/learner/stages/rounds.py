@@ -30,8 +30,8 @@ from slipstream.learner.report import Report
 from slipstream.learner.stages.supervised import Interrupted, Progress
 from slipstream.learner.stages.verified import Learned
 from slipstream.learner.starvation import Hunger, Starved
+from slipstream.records import Group
 from slipstream.telemetry.logs import Log
-from slipstream.types import Group
 
 CHUNK_GROUPS = 32
 LINE_EVERY_SECONDS = 3.0

@@ -14,8 +14,8 @@ from slipstream.config.stages import StepLabelsStage
 from slipstream.learner.stages.mixed import prompt_text
 from slipstream.learner.stages.supervised import Interrupted, Progress
 from slipstream.learner.stages.verified import Learned, NothingKept
-from slipstream.tasks.steps import split_steps
-from slipstream.types import Completion, Group, Reward
+from slipstream.prompts.steps import split_steps
+from slipstream.records import Completion, Group, Reward
 
 
 class StepLabelling:

@@ -17,7 +17,7 @@ from slipstream.learner.batches.packing import pack
 from slipstream.learner.batches.rows import Row, make_row
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.training.schedule import learning_rate
-from slipstream.types import Completion, FinishReason, VersionSpan
+from slipstream.records import Completion, FinishReason, VersionSpan
 
 MAX_GRAD_NORM = 1.0
 WARMUP_SHARE = 0.05

@@ -18,9 +18,9 @@ from slipstream.learner.policy.model import Policy
 from slipstream.learner.stages.mixed import Demonstrations, Mixed, prompt_text
 from slipstream.learner.stages.supervised import Fitting, Pair, Progress, epochs_of, fit, steps_of, written
 from slipstream.learner.training.rewards import task_reward
+from slipstream.records import Completion, FinishReason, Group
 from slipstream.rpc.errors import SlipstreamError
 from slipstream.tokens import PromptTooLong, Tokens
-from slipstream.types import Completion, FinishReason, Group
 
 
 class NothingKept(SlipstreamError):

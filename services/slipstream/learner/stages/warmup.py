@@ -16,6 +16,8 @@ from pathlib import Path
 
 import torch
 
+from slipstream.answers.countdown import check_countdown
+from slipstream.answers.expression import InvalidExpression
 from slipstream.config import ConfigError, RunConfig, WarmupConfig, load_config
 from slipstream.config.data import demonstrates
 from slipstream.learner.policy.loading import load_policy, pick_device, without_progress_bars
@@ -23,10 +25,10 @@ from slipstream.learner.policy.model import Policy
 from slipstream.learner.policy.tiny import make_tiny_model
 from slipstream.learner.stages.end_of_turn import stop_at_end_of_turn, write_stops
 from slipstream.learner.stages.supervised import Fitting, Pair, fit, written
-from slipstream.rpc.parent import die_with_parent
-from slipstream.tasks import InvalidExpression, PromptSource, check_countdown, make_source
+from slipstream.processes.parent import die_with_parent
+from slipstream.prompts import PromptSource, make_source
+from slipstream.records import Prompt
 from slipstream.tokens import Tokens, load_tokens
-from slipstream.types import Prompt
 
 REPORTS = 20
 REPORT_SECONDS = 5.0

@@ -25,7 +25,7 @@ from slipstream.learner.training.passes import Known
 from slipstream.learner.training.rewards import BatchRewards, batch_rewards
 from slipstream.learner.training.steps import advantages_by_step, step_rewards
 from slipstream.learner.training.token_baseline import advantages_by_token
-from slipstream.types import Group
+from slipstream.records import Group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

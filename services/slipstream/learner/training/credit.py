@@ -14,7 +14,7 @@ from slipstream.learner.batches.rows import Row
 from slipstream.learner.ranks.ranks import Ranks
 from slipstream.learner.training.passes import Known
 from slipstream.learner.training.steps import token_rewards_of_row
-from slipstream.types import FinishReason, Group
+from slipstream.records import FinishReason, Group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ import torch
 
 from slipstream.algorithms.shaping import GroupSample, diversity, has_variance, soft_overlong
 from slipstream.algorithms.spec import Shaping
-from slipstream.types import Completion, FinishReason, Group
+from slipstream.records import Completion, FinishReason, Group
 
 SOFT_OVERLONG, KL = "soft_overlong", "kl"
 

@@ -47,7 +47,7 @@ from slipstream.learner.training.passes import drift_bound, look_ahead
 from slipstream.learner.training.record import Record, StepResult
 from slipstream.learner.training.rewards import diversity_of
 from slipstream.learner.training.schedule import learning_rate
-from slipstream.types import Group
+from slipstream.records import Group
 
 
 class Abandoned(Exception):

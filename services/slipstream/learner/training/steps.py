@@ -13,7 +13,7 @@ from slipstream.algorithms.segments import positions_in_segment, segment_sum
 from slipstream.algorithms.spec import Advantage
 from slipstream.learner.batches.rows import Row
 from slipstream.learner.training.rewards import BatchRewards
-from slipstream.types import Completion, Group
+from slipstream.records import Completion, Group
 
 
 def step_rewards(groups: Sequence[Group], rewards: BatchRewards, weights: Mapping[str, float]) -> StepRewards:

@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from slipstream.types import Prompt
+from slipstream.records import Prompt
+from slipstream.sandbox.job import Ran, compact
 from slipstream.verifier.code.assertions import assertions
 from slipstream.verifier.code.compare import equals_json
 from slipstream.verifier.code.fault import fault_of
 from slipstream.verifier.code.imports import UnusableTest, imports
 from slipstream.verifier.code.length import check_output, check_value
 from slipstream.verifier.reward import UnusableGroundTruth
-from slipstream.verifier.sandbox.job import Ran, compact
 
 MAX_TESTS = 1000
 Check = Callable[[Any], bool]

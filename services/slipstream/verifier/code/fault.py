@@ -6,7 +6,7 @@ The words go into logs and files: of what the program itself says there is only 
 import re
 import signal
 
-from slipstream.verifier.sandbox.job import Ran
+from slipstream.sandbox.job import Ran
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
 LIMITS = {

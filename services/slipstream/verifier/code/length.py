@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from slipstream.sandbox.job import OUTPUT_BYTES, compact
+from slipstream.sandbox.values import to_plain
 from slipstream.verifier.code.imports import UnusableTest
-from slipstream.verifier.sandbox.job import OUTPUT_BYTES, compact
-from slipstream.verifier.sandbox.values import to_plain
 
 
 def check_output(expected: str, where: str) -> None:

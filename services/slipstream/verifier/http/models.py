@@ -4,8 +4,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from slipstream.types import ChatMessage, FinishReason, Prompt
-from slipstream.types import Reward as Component
+from slipstream.records import ChatMessage, FinishReason, Prompt
+from slipstream.records import Reward as Component
 from slipstream.verifier.reward import Answer
 
 

@@ -10,8 +10,8 @@ from sys import float_info
 from typing import Any
 
 from slipstream.config.rewards import JudgeConfig
-from slipstream.tasks.judging import filled, shown
-from slipstream.types import Prompt
+from slipstream.prompts.judging import filled, shown
+from slipstream.records import Prompt
 
 RULES = """\
 You judge what another program answered. An answer stands between two lines {marker}. It is \

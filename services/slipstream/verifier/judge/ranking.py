@@ -6,7 +6,7 @@ Equal answers are shown once, in random order, each between two lines with the s
 from collections.abc import Sequence
 
 from slipstream.config.rewards import JudgeConfig
-from slipstream.types import Prompt
+from slipstream.records import Prompt
 from slipstream.verifier.judge.question import NoScore, json_reply, last_line, turns, verdict_line
 
 ALONE = 0.5

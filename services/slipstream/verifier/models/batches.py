@@ -18,12 +18,12 @@ from contextlib import suppress
 from typing import Any
 
 from slipstream.config.rewards.models import ScoringModel
-from slipstream.tasks.prompt_json import prompt_to_json
+from slipstream.processes.frames import LENGTH, body_length, from_body, to_frame
+from slipstream.prompts.prompt_json import prompt_to_json
+from slipstream.records import Prompt
 from slipstream.telemetry.logs import Log
-from slipstream.types import Prompt
 from slipstream.verifier.reward import Verdict, failed
-from slipstream.verifier.workers.frames import LENGTH, body_length, from_body, to_frame
-from slipstream.verifier.workers.frames import verdict_from_json as read_verdict
+from slipstream.verifier.workers.messages import verdict_from_json as read_verdict
 from slipstream.verifier.workers.worker import Unprepared, WorkerLost
 
 CHILD = "slipstream.verifier.models.child"

@@ -12,13 +12,14 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from slipstream.config.rewards import ProcessRewardConfig, RewardConfig, RewardModelConfig
-from slipstream.rpc.parent import die_with_parent
-from slipstream.tasks.prompt_json import prompt_from_json
-from slipstream.types import Prompt
+from slipstream.processes.frames import receive_frame, to_frame
+from slipstream.processes.parent import die_with_parent
+from slipstream.prompts.prompt_json import prompt_from_json
+from slipstream.records import Prompt
 from slipstream.verifier.models.classifier import Classifier
 from slipstream.verifier.models.process import StepScorer
 from slipstream.verifier.reward import Verdict, failed, said
-from slipstream.verifier.workers.frames import receive_frame, to_frame, verdict_to_json
+from slipstream.verifier.workers.messages import verdict_to_json
 
 Model = Classifier | StepScorer
 

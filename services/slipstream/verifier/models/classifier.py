@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from slipstream.config.rewards.models import RewardModelConfig
-from slipstream.types import Prompt
+from slipstream.records import Prompt
 from slipstream.verifier.models.loaded import Loaded
 from slipstream.verifier.models.text import joined_ids
 from slipstream.verifier.reward import Verdict, failed, invalid

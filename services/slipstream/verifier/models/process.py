@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from slipstream.config.rewards.models import ProcessRewardConfig
-from slipstream.tasks.steps import steps_with_ends
+from slipstream.prompts.steps import steps_with_ends
+from slipstream.records import Prompt, StepReward
 from slipstream.tokens import harmless
-from slipstream.types import Prompt, StepReward
 from slipstream.verifier.models.loaded import Loaded
 from slipstream.verifier.models.steps import AGGREGATIONS
 from slipstream.verifier.models.text import opening_ids

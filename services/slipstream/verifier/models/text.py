@@ -6,8 +6,8 @@ are broken up before the template sees them.
 
 from typing import Any
 
+from slipstream.records import Prompt
 from slipstream.tokens import harmless
-from slipstream.types import Prompt
 
 
 def form_of(tokenizer: Any, wanted: str) -> str:

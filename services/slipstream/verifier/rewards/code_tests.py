@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from slipstream.config.rewards import CodeTestsConfig
-from slipstream.types import Prompt
+from slipstream.records import Prompt
+from slipstream.sandbox.job import Run
+from slipstream.sandbox.sandbox import Sandbox
+from slipstream.sandbox.server_process import SandboxLost
 from slipstream.verifier.adapters import Concurrently
 from slipstream.verifier.code.cases import Case, cases_of
 from slipstream.verifier.code.extract import behind, last_block
 from slipstream.verifier.reward import Answer, Reward, Verdict, invalid
-from slipstream.verifier.sandbox.job import Run
-from slipstream.verifier.sandbox.sandbox import Sandbox
-from slipstream.verifier.sandbox.server_process import SandboxLost
 from slipstream.verifier.surroundings import Surroundings
 
 MAX_CHARACTERS = 65_536

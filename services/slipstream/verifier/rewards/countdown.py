@@ -1,7 +1,8 @@
 """Does an arithmetic expression reach the target with the given numbers?"""
 
-from slipstream.tasks import InvalidExpression, check_countdown
-from slipstream.types import Prompt
+from slipstream.answers.countdown import check_countdown
+from slipstream.answers.expression import InvalidExpression
+from slipstream.records import Prompt
 from slipstream.verifier.ground_truth import countdown_puzzle
 from slipstream.verifier.reward import Answer, Verdict, invalid
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from slipstream.types import Prompt
+from slipstream.records import Prompt
 from slipstream.verifier.reward import Answer, Verdict, invalid
 from slipstream.verifier.rewards.ngrams import MAX_CHARACTERS, ngrams
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from slipstream.config.rewards.answers import ExactMatchConfig
-from slipstream.types import Prompt
+from slipstream.records import Prompt
 from slipstream.verifier.ground_truth import expected_answer
 from slipstream.verifier.reward import Answer, Reward, Verdict, invalid
 from slipstream.verifier.rewards.canonical import beside_the_loop, canonical, longest_equivalent

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import regex  # type: ignore[import-untyped, unused-ignore]
 
+from slipstream.answers.boxed import last_boxed
 from slipstream.config.rewards.answers import AnswerSection
-from slipstream.tasks.boxed import last_boxed
-from slipstream.types import Outcome, Prompt
+from slipstream.records import Outcome, Prompt
 from slipstream.verifier.reward import Answer, Reward, Verdict, failed, invalid
 
 MAX_CHARACTERS = 1_048_576

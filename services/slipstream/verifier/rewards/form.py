@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from slipstream.tasks.boxed import last_boxed
+from slipstream.answers.boxed import last_boxed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

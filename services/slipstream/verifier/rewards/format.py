@@ -13,7 +13,7 @@ from functools import partial
 import regex  # type: ignore[import-untyped, unused-ignore]
 
 from slipstream.config.rewards import FormatConfig
-from slipstream.types import Outcome, Prompt
+from slipstream.records import Outcome, Prompt
 from slipstream.verifier.adapters import Concurrently
 from slipstream.verifier.reward import Answer, Reward, Verdict, failed, invalid
 from slipstream.verifier.rewards.form import Form

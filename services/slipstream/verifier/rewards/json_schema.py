@@ -2,8 +2,8 @@
 
 from importlib.util import find_spec
 
+from slipstream.answers.strict_json import check_schema
 from slipstream.config.rewards.shapes import JsonSchemaConfig
-from slipstream.tasks.strict_json import check_schema
 from slipstream.verifier.reward import NotHere, Reward
 from slipstream.verifier.surroundings import Surroundings
 from slipstream.verifier.workers.judge import InWorkers

@@ -12,8 +12,8 @@ from jsonschema.validators import extend, validator_for
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
-from slipstream.tasks.strict_json import NoJson, check_schema, only_block, read_json
-from slipstream.types import Prompt
+from slipstream.answers.strict_json import NoJson, check_schema, only_block, read_json
+from slipstream.records import Prompt
 from slipstream.verifier.reward import Answer, UnusableGroundTruth, Verdict, invalid
 
 

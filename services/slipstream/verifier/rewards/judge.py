@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from slipstream.config.rewards import JudgeConfig
-from slipstream.types import Prompt
+from slipstream.records import Prompt
 from slipstream.verifier.adapters import Concurrently
 from slipstream.verifier.cache import Memory
 from slipstream.verifier.judge import question, ranking

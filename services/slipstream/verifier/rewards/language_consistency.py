@@ -10,7 +10,7 @@ from typing import Any
 
 import regex  # type: ignore[import-untyped, unused-ignore]
 
-from slipstream.types import Prompt
+from slipstream.records import Prompt
 from slipstream.verifier.reward import Answer, Verdict, invalid
 from slipstream.verifier.rewards.asides import text_and_asides
 

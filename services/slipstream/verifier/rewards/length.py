@@ -1,7 +1,7 @@
 """How much too long is a completion?"""
 
 from slipstream.config.rewards.shapes import LengthConfig
-from slipstream.types import Prompt
+from slipstream.records import Prompt
 from slipstream.verifier.adapters import EachAnswer
 from slipstream.verifier.reward import Answer, Reward, Verdict
 

@@ -3,10 +3,10 @@
 from dataclasses import replace
 from importlib.util import find_spec
 
+from slipstream.answers.exact import exactly_equal, has_quotient
+from slipstream.answers.mathematics import Refused, readable
 from slipstream.config.rewards.answers import MathConfig
-from slipstream.tasks.exact import exactly_equal, has_quotient
-from slipstream.tasks.mathematics import Refused, readable
-from slipstream.types import Prompt
+from slipstream.records import Prompt
 from slipstream.verifier.adapters import Concurrently
 from slipstream.verifier.ground_truth import expected_expression
 from slipstream.verifier.reward import Answer, NotHere, Reward, Verdict, invalid

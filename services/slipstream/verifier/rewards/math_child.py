@@ -1,10 +1,10 @@
 """The reward `math` in a child process, where algebra may be slow, and is ended when it is."""
 
-from slipstream.tasks.cpu_limit import cpu_limit
-from slipstream.tasks.equality import equal, warm_up
-from slipstream.tasks.latex import parsed
-from slipstream.tasks.mathematics import Refused
-from slipstream.types import Prompt
+from slipstream.answers.cpu_limit import cpu_limit
+from slipstream.answers.equality import equal, warm_up
+from slipstream.answers.latex import parsed
+from slipstream.answers.mathematics import Refused
+from slipstream.records import Prompt
 from slipstream.verifier.reward import Answer, UnusableGroundTruth, Verdict, invalid
 
 

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 
 from slipstream.config.place import place
 from slipstream.config.rewards.models import ProcessRewardConfig, RewardModelConfig, ScoringModel
-from slipstream.types import Prompt
+from slipstream.records import Prompt
 from slipstream.verifier.adapters import Concurrently
 from slipstream.verifier.models.batches import Batches
 from slipstream.verifier.reward import Answer, NotHere, Verdict

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from slipstream.config.rewards.shapes import NoRepeatConfig
-from slipstream.types import Prompt
+from slipstream.records import Prompt
 from slipstream.verifier.reward import Answer, Verdict, invalid
 from slipstream.verifier.rewards.canonical import beside_the_loop, canonical
 from slipstream.verifier.rewards.ngrams import MAX_CHARACTERS

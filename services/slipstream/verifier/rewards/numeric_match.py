@@ -2,9 +2,9 @@
 
 from fractions import Fraction
 
+from slipstream.answers.number import NoNumber, read_number
 from slipstream.config.rewards.answers import NumericMatchConfig
-from slipstream.tasks.number import NoNumber, read_number
-from slipstream.types import Prompt
+from slipstream.records import Prompt
 from slipstream.verifier.adapters import EachAnswer
 from slipstream.verifier.ground_truth import expected_number
 from slipstream.verifier.reward import Answer, Reward, Verdict, invalid

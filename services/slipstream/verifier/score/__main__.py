@@ -21,10 +21,10 @@ from typing import Any, TextIO
 
 from slipstream.config import ConfigError, RunConfig, load_config
 from slipstream.config.load import parse_config
+from slipstream.records import Outcome, Reward
 from slipstream.rpc.errors import SlipstreamError
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
-from slipstream.types import Outcome, Reward
 from slipstream.verifier.reward import UnusableGroundTruth
 from slipstream.verifier.rewards.table import bind_rewards
 from slipstream.verifier.room import Room

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from slipstream.tasks.reading import kind_of
-from slipstream.tasks.reading import read_rows as read_parquet
+from slipstream.prompts.reading import kind_of
+from slipstream.prompts.reading import read_rows as read_parquet
 
 STDIN = Path("-")
 MAX_LINE_BYTES = 64 * 1024 * 1024

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from slipstream.config.data import FileData
-from slipstream.tasks.reading import kind_of
-from slipstream.types import ChatMessage, FinishReason, Prompt
+from slipstream.prompts.reading import kind_of
+from slipstream.records import ChatMessage, FinishReason, Prompt
 from slipstream.verifier.reward import Answer
 from slipstream.verifier.score.reading import read_objects
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from math import fsum
 
-from slipstream.types import Outcome, Reward
+from slipstream.records import Outcome, Reward
 
 BINS = 10
 BAR = 40

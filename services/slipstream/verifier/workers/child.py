@@ -13,17 +13,13 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from slipstream.answers.cpu_limit import TooSlow
 from slipstream.functions import load_function
-from slipstream.rpc.parent import die_with_parent
-from slipstream.tasks.cpu_limit import TooSlow
-from slipstream.tasks.prompt_json import prompt_from_json
+from slipstream.processes.frames import receive_frame, to_frame
+from slipstream.processes.parent import die_with_parent
+from slipstream.prompts.prompt_json import prompt_from_json
 from slipstream.verifier.reward import UnusableGroundTruth, Verdict, said
-from slipstream.verifier.workers.frames import (
-    answer_from_json,
-    receive_frame,
-    to_frame,
-    verdict_to_json,
-)
+from slipstream.verifier.workers.messages import answer_from_json, verdict_to_json
 
 MIB = 1024 * 1024
 STATM = Path("/proc/self/statm")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from slipstream.types import Prompt
+from slipstream.records import Prompt
 from slipstream.verifier.adapters import Concurrently
 from slipstream.verifier.cache import Memory
 from slipstream.verifier.reward import Answer, Verdict, failed, invalid

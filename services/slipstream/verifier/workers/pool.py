@@ -13,15 +13,16 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from slipstream.tasks.prompt_json import prompt_to_json
+from slipstream.processes.cores import usable_cores
+from slipstream.processes.frames import to_frame
+from slipstream.processes.turns import Turns
+from slipstream.prompts.prompt_json import prompt_to_json
+from slipstream.records import Prompt
 from slipstream.telemetry.background import log_failure
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
-from slipstream.types import Prompt
 from slipstream.verifier.reward import Answer, UnusableGroundTruth, Verdict
-from slipstream.verifier.workers.cores import usable_cores
-from slipstream.verifier.workers.frames import answer_to_json, to_frame, verdict_from_json
-from slipstream.verifier.workers.turns import Turns
+from slipstream.verifier.workers.messages import answer_to_json, verdict_from_json
 from slipstream.verifier.workers.worker import Overrun, Worker, WorkerLost
 
 WAIT_SECONDS = 60.0

@@ -11,9 +11,9 @@ from math import ceil
 from typing import Any
 
 from slipstream.config import ConfigError
+from slipstream.processes.core_time import core_seconds
+from slipstream.processes.frames import LENGTH, BadFrame, body_length, from_body
 from slipstream.rpc.errors import SlipstreamError
-from slipstream.verifier.workers.core_time import core_seconds
-from slipstream.verifier.workers.frames import LENGTH, BadFrame, body_length, from_body
 
 CHILD = "slipstream.verifier.workers.child"
 START_SECONDS = 120.0

@@ -1,0 +1,95 @@
+"""Values that are sets of numbers: intervals, inequalities of one letter, sets and what is made of them."""
+
+from typing import Any, Final
+
+import sympy
+
+from slipstream.answers.latex_operators import is_expression
+from slipstream.answers.latex_values import (
+    Braces,
+    Bracketed,
+    Chain,
+    Leaf,
+    Region,
+    Value,
+    has_decimal,
+    unfinished,
+)
+
+INEQUALITIES: Final = {"<": sympy.Lt, ">": sympy.Gt, "<=": sympy.Le, ">=": sympy.Ge, "!=": sympy.Ne}
+
+
+def region(value: Value) -> Region | None:
+    """The set of numbers that a value is; None when it is none. It may be empty."""
+    match value:
+        case Region():
+            return value
+        case Braces(items) if all(isinstance(item, Leaf) for item in items):
+            leaves = [item for item in items if isinstance(item, Leaf)]
+            return Region(sympy.FiniteSet(*(leaf.value for leaf in leaves)), has_decimal(value))
+        case Bracketed(left, (Leaf() as first, Leaf() as last), right):
+            return _interval(left, first, last, right)
+        case Chain():
+            return _solution(value)
+    return None
+
+
+def same_region(one: Region, other: Region, same: Any) -> bool:
+    """Whether two sets of numbers that are not empty are equal, their ends by `same`."""
+    if one.value is sympy.S.EmptySet or other.value is sympy.S.EmptySet:
+        return False
+    if one.value == other.value:
+        return True
+    first, second = _pieces(one.value), _pieces(other.value)
+    if first is not None and second is not None and len(first) == len(second):
+        return all(
+            a[:2] == b[:2]
+            and all(
+                same(Leaf(value=left, decimal=one.decimal), Leaf(value=right, decimal=other.decimal))
+                for left, right in zip(a[2:], b[2:], strict=True)
+            )
+            for a, b in zip(first, second, strict=True)
+        )
+    return bool(one.value.symmetric_difference(other.value).is_empty)
+
+
+def _interval(left: str, first: Leaf, last: Leaf, right: str) -> Region | None:
+    try:
+        interval = sympy.Interval(first.value, last.value, left_open=left == "(", right_open=right == ")")
+    except (TypeError, ValueError):
+        return None
+    return Region(interval, first.decimal or last.decimal)
+
+
+def _solution(chain: Chain) -> Region | None:
+    """What an inequality of one letter allows."""
+    if not all(sign in INEQUALITIES for sign in chain.signs):
+        return None
+    sides = [side.value for side in chain.sides if isinstance(side, Leaf) and is_expression(side.value)]
+    letters = frozenset().union(*(side.free_symbols for side in sides)) if sides else frozenset()
+    if len(sides) != len(chain.sides) or len(letters) != 1:
+        return None
+    try:
+        parts = [
+            INEQUALITIES[sign](left, right)
+            for left, sign, right in zip(sides[:-1], chain.signs, sides[1:], strict=True)
+        ]
+        return Region(sympy.And(*parts).as_set(), has_decimal(chain), unfinished(chain))
+    except (NotImplementedError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def _pieces(numbers: sympy.Set) -> list[tuple[Any, ...]] | None:
+    """Intervals and single numbers in order, each as its openness and its ends; None for other sets."""
+    pieces: list[tuple[Any, ...]] = []
+    for part in numbers.args if isinstance(numbers, sympy.Union) else (numbers,):
+        if isinstance(part, sympy.Interval):
+            pieces.append((bool(part.left_open), bool(part.right_open), part.start, part.end))
+        elif isinstance(part, sympy.FiniteSet):
+            pieces += [(False, False, number, number) for number in part.args]
+        else:
+            return None
+    try:
+        return sorted(pieces, key=lambda piece: (float(piece[2]), float(piece[3])))
+    except (TypeError, ValueError):
+        return None

@@ -1,0 +1,38 @@
+"""Addition: `12+34=` → `46`."""
+
+from dataclasses import dataclass
+
+from slipstream.prompts.generated import Puzzle
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Addition:
+    """Two numbers of exactly `digits` digits; no leading zeros, but 0 itself has one digit."""
+
+    digits: int
+
+    @property
+    def name(self) -> str:
+        """Name of the task."""
+        return "addition"
+
+    @property
+    def space(self) -> int:
+        """All ordered pairs."""
+        return self._numbers**2
+
+    def at(self, number: int) -> Puzzle:
+        """The pair of a number. `a+b` and `b+a` are on the same side of the split."""
+        a, b = (self._least + part for part in divmod(number, self._numbers))
+        answer = str(a + b)
+        return Puzzle(
+            text=f"{a}+{b}=", answer=answer, canonical=f"{min(a, b)}+{max(a, b)}=", demonstration=answer
+        )
+
+    @property
+    def _least(self) -> int:
+        return 0 if self.digits == 1 else int(10 ** (self.digits - 1))
+
+    @property
+    def _numbers(self) -> int:
+        return int(10**self.digits) - self._least

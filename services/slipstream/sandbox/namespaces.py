@@ -1,0 +1,73 @@
+"""Namespaces of a fork server: no network interfaces, no foreign processes, mounts of its own."""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from slipstream.sandbox.kernel import (
+    CLONE_NEWIPC,
+    CLONE_NEWNET,
+    CLONE_NEWNS,
+    CLONE_NEWPID,
+    CLONE_NEWUSER,
+    MS_NODEV,
+    MS_NOEXEC,
+    MS_NOSUID,
+    MS_PRIVATE,
+    MS_REC,
+    mount,
+    unshare,
+)
+
+NETWORK, PROCESSES, SCRATCH = "network_namespace", "pid_namespace", "scratch_disk"
+MIB = 1024 * 1024
+SCRATCH_DISKS = 2
+"""Size of a scratch disk, in what a program may keep: files that are removed and still open count too."""
+INODES = 1024
+"""Files and folders that it holds; a program is ended at a quarter of them."""
+
+
+def enter(home: str, *, scratch_mib: int) -> dict[str, str]:
+    """Enter what this machine allows, with a scratch disk at `home`; returns why a layer is missing, by name.
+
+    The process identifiers are those of the children from now on: the next child is the first process.
+    """
+    try:
+        _enter_user()
+    except OSError as error:
+        return dict.fromkeys((NETWORK, PROCESSES, SCRATCH), f"no new user namespace: {error.strerror}")
+    missing = {}
+    steps: Mapping[str, Callable[[], None]] = {
+        NETWORK: lambda: unshare(CLONE_NEWNET | CLONE_NEWIPC),
+        SCRATCH: lambda: _mount_scratch_disk(home, SCRATCH_DISKS * scratch_mib * MIB),
+        PROCESSES: lambda: unshare(CLONE_NEWPID),
+    }
+    for name, step in steps.items():
+        try:
+            step()
+        except OSError as error:
+            missing[name] = f"{'mount' if name == SCRATCH else 'unshare'}: {error.strerror}"
+    return missing
+
+
+def _mount_scratch_disk(home: str, size: int) -> None:
+    """A disk in memory that only this server has, so that no program fills another's."""
+    unshare(CLONE_NEWNS)
+    mount(None, "/", MS_REC | MS_PRIVATE)
+    options = f"size={size},nr_inodes={INODES},mode=0700"
+    mount("tmpfs", home, MS_NOSUID | MS_NODEV | MS_NOEXEC, options)
+
+
+def _enter_user() -> None:
+    """For who is not root: a user namespace, in which the others are allowed."""
+    user, group = os.geteuid(), os.getegid()
+    if user == 0:
+        return
+    unshare(CLONE_NEWUSER)
+    own = Path("/proc/self")
+    for file, text in (
+        ("setgroups", "deny"),
+        ("uid_map", f"{user} {user} 1"),
+        ("gid_map", f"{group} {group} 1"),
+    ):
+        (own / file).write_text(text, encoding="ascii")

@@ -1,0 +1,121 @@
+"""A program's process: confined, it runs the code, and writes the value of a call into a pipe.
+
+Nothing in here is trusted once the code has begun: it knows its own inputs and can write into its own pipes,
+and has no means to reach anything else. So all that it can forge is what its own answer is.
+"""
+
+import atexit
+import json
+import linecache
+import os
+import random
+import resource
+import sys
+import threading
+import traceback
+from collections.abc import Mapping
+from contextlib import suppress
+from io import TextIOWrapper
+from types import ModuleType
+from typing import NoReturn
+
+from slipstream.sandbox.confine import Walls, confine
+from slipstream.sandbox.job import Run, compact
+from slipstream.sandbox.values import to_plain
+
+CONFINED = b"\x06"
+"""The first byte in the pipe of the value: the walls are up, and the code begins."""
+UNCONFINED_STATUS = 70
+FIRST_OWN_DESCRIPTOR = 4
+MOST_LIKELY_VICTIM = "1000"
+PROGRAM_FILE = "program.py"
+VALUE_DESCRIPTOR = 3
+
+
+def become(run: Run, walls: Walls, folder: str, *, descriptors: Mapping[int, int]) -> NoReturn:
+    """Make this process the program. `descriptors`: 0 to 3 → what it reads, says, throws away, returns."""
+    try:
+        atexit._clear()  # of the server's own
+        _arrange(descriptors)
+        _prefer_to_die()
+        confine(walls, folder, seconds=run.seconds, memory_mib=run.memory_mib)
+        os.write(VALUE_DESCRIPTOR, CONFINED)
+    except BaseException as error:
+        os.write(VALUE_DESCRIPTOR, f"{type(error).__name__}: {error}".encode())
+        os._exit(UNCONFINED_STATUS)
+    _finish(_status(run))
+
+
+def _prefer_to_die() -> None:
+    """Of a cgroup without memory the kernel ends programs, and neither the verifier nor what watches them."""
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+        file.write(MOST_LIKELY_VICTIM)
+
+
+def _arrange(descriptors: Mapping[int, int]) -> None:
+    """Standard streams and the pipe, and nothing else that the server had open."""
+    high = {target: os.dup(source) for target, source in descriptors.items()}
+    for target, source in high.items():
+        os.dup2(source, target, inheritable=True)
+    os.closerange(FIRST_OWN_DESCRIPTOR, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    sys.stdin = sys.__stdin__ = _stream(0, "r")  # type: ignore[misc, assignment, unused-ignore]
+    sys.stdout = sys.__stdout__ = _stream(1, "w")  # type: ignore[misc, assignment, unused-ignore]
+    sys.stderr = sys.__stderr__ = _stream(2, "w")  # type: ignore[misc, assignment, unused-ignore]
+
+
+def _stream(descriptor: int, mode: str) -> TextIOWrapper:
+    """It leaves its descriptor open, as the interpreter's own do: programs write to it past the stream."""
+    stream = open(descriptor, mode, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
+    assert isinstance(stream, TextIOWrapper)
+    return stream
+
+
+def _status(run: Run) -> int:
+    try:
+        _execute(run)
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else int(error.code is not None)
+    except BaseException as error:
+        with suppress(BaseException):  # what it defined may raise again
+            _send(type(error).__name__.encode())
+            traceback.print_exc()
+        return 1
+    return 0
+
+
+def _execute(run: Run) -> None:
+    random.seed(0)  # so that a verdict can be had again
+    if numpy_random := sys.modules.get("numpy.random"):
+        numpy_random.seed(0)
+    sys.argv = [PROGRAM_FILE]
+    module = ModuleType("__main__" if run.call is None else "program")
+    sys.modules[module.__name__] = module  # where dataclasses and pickle look for what the program defines
+    module.__file__ = PROGRAM_FILE
+    lines = run.code.splitlines(keepends=True)
+    linecache.cache[PROGRAM_FILE] = (len(run.code), None, lines, PROGRAM_FILE)  # for tracebacks and `inspect`
+    names = module.__dict__
+    exec(compile(run.code, PROGRAM_FILE, "exec", dont_inherit=True), names)
+    if run.call is None:
+        return
+    value = eval(compile(run.call, "call", "eval", dont_inherit=True), names)
+    if run.arguments is not None:
+        value = value(*json.loads(run.arguments))
+    _send(compact(to_plain(value)).encode())
+
+
+def _send(data: bytes) -> None:
+    while data:
+        data = data[os.write(VALUE_DESCRIPTOR, data) :]
+
+
+def _finish(status: int) -> NoReturn:
+    """What the interpreter does at its end, without its long clean-up."""
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.__stdout__):
+            if stream is not None and not stream.closed:
+                stream.flush()
+    except BaseException:
+        os._exit(1)
+    os._exit(status & 0xFF)

@@ -1,0 +1,24 @@
+"""`python -m slipstream.sandbox.report`: layers and room that this machine has, as JSON."""
+
+import asyncio
+import json
+from dataclasses import asdict
+
+from slipstream.sandbox.capacity import Room
+from slipstream.sandbox.cgroup import own
+from slipstream.sandbox.job import Bounds
+from slipstream.sandbox.layers import Report
+from slipstream.sandbox.outer import find
+from slipstream.sandbox.server_process import ServerProcess
+
+
+async def report() -> Report:
+    """What a server started for this purpose finds. Errors: SandboxLost."""
+    outer = await find("auto")
+    server = await ServerProcess.start(Bounds(), outer)
+    await server.kill()
+    return server.report
+
+
+if __name__ == "__main__":
+    print(json.dumps({**asdict(asyncio.run(report())), "room": asdict(Room.here(own()))}))

@@ -1,0 +1,150 @@
+"""The fork server: `python -s -P -S -B .../server.py SOURCE_ROOT SOCKET HOME BOUNDS OUTER`.
+
+    namespaces ─▶ trials ─▶ ready ─▶ a run waits ─▶ fork a warden ─▶ its end ─┐
+                                         ▲                                    │
+                                         └────────────────────────────────────┘
+
+BOUNDS is JSON. OUTER is `bubblewrap` where that has made the namespaces, else `none`.
+It has an empty environment and no packages but those that programs may have, has imported what programs use,
+and never reads a run itself: so a program is a copy of a memory in which no other program was.
+"""
+
+import gc
+import os
+import select
+import site
+import socket
+import sys
+from collections.abc import Sequence
+
+BUBBLEWRAP, NO_OUTER_WALL = "bubblewrap", "none"
+ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+"""A server that is forked has no threads."""
+USED_BY_PROGRAMS = [
+    "abc",
+    "array",
+    "bisect",
+    "cmath",
+    "collections",
+    "collections.abc",
+    "contextlib",
+    "copy",
+    "dataclasses",
+    "datetime",
+    "decimal",
+    "enum",
+    "fractions",
+    "functools",
+    "hashlib",
+    "heapq",
+    "io",
+    "itertools",
+    "json",
+    "math",
+    "operator",
+    "queue",
+    "random",
+    "re",
+    "statistics",
+    "string",
+    "struct",
+    "textwrap",
+    "time",
+    "types",
+    "typing",
+    "unicodedata",
+]
+
+
+def main(argv: Sequence[str]) -> None:
+    """Serve until the parent is gone."""
+    from slipstream.processes.frames import to_frame
+    from slipstream.sandbox.job import bounds_from_json
+    from slipstream.sandbox.kernel import die_with_parent
+    from slipstream.sandbox.namespaces import PROCESSES, enter
+    from slipstream.sandbox.trial import find_walls
+
+    descriptor, home, bounds = int(argv[0]), argv[1], bounds_from_json(argv[2])
+    os.environ.clear()
+    die_with_parent()
+    missing = {} if argv[3] == BUBBLEWRAP else enter(home, scratch_mib=bounds.scratch_mib)
+    if PROCESSES not in missing and os.getpid() != 1:
+        _continue_as_first_process()
+    for name in USED_BY_PROGRAMS:
+        __import__(name)
+    unusable = _import_packages(bounds)
+    site.setquit()  # `exit` and `quit`, which an interpreter without packages lacks
+    sys.path.pop(0)  # our own source
+    with socket.socket(fileno=descriptor) as connection:
+        if unusable:
+            connection.sendall(to_frame({"unusable": unusable}))
+            return
+        walls, report = find_walls(home, missing, bounds)
+        connection.sendall(to_frame({"active": list(report.active), "missing": dict(report.missing)}))
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        while _next_waits(connection):
+            _fork_warden(connection, walls, home)
+
+
+def _import_packages(bounds: "Bounds") -> str:
+    """Import the packages that programs may have; why one cannot be imported, or nothing."""
+    if not bounds.packages:
+        return ""
+    sys.path.append(bounds.packages)
+    os.environ.update(ONE_THREAD)
+    for name in bounds.modules:
+        try:
+            __import__(name)
+            if name == "numpy":
+                __import__("numpy.random")
+        except Exception as error:
+            return f"{name} cannot be imported: {type(error).__name__}: {error}"
+    os.environ.clear()
+    return ""
+
+
+def _continue_as_first_process() -> None:
+    """Go on in a child, with which the kernel ends every process of its namespace."""
+    from slipstream.sandbox.kernel import die_with_parent
+
+    child = os.fork()
+    if child:
+        os.closerange(3, 256)
+        os.waitpid(child, 0)
+        os._exit(0)
+    die_with_parent()
+
+
+def _next_waits(connection: socket.socket) -> bool:
+    """Wait for a run; False when the parent is gone."""
+    select.select([connection], [], [])
+    return bool(connection.recv(1, socket.MSG_PEEK))
+
+
+def _fork_warden(connection: socket.socket, walls: "Walls", home: str) -> None:
+    """Have one run; without an answer the server ends, so that its parent learns of it."""
+    from slipstream.sandbox.kernel import die_with_parent
+    from slipstream.sandbox.warden import serve_one
+
+    warden = os.fork()
+    if warden == 0:
+        status = 1
+        try:
+            die_with_parent()
+            serve_one(connection, walls, home)
+            status = 0
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(warden, 0)
+    if status:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, sys.argv[1])
+    from slipstream.sandbox.confine import Walls
+    from slipstream.sandbox.job import Bounds
+
+    main(sys.argv[2:])

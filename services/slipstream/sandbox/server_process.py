@@ -1,0 +1,121 @@
+"""One fork server, as the verifier sees it."""
+
+import asyncio
+import os
+import secrets
+import signal
+import socket
+import sys
+from contextlib import suppress
+from typing import Any
+
+from slipstream.processes.frames import LENGTH, BadFrame, body_length, from_body, to_frame
+from slipstream.sandbox.homes import Home
+from slipstream.sandbox.interpreter import ENVIRONMENT, INTERPRETER_FLAGS, SCRIPT, SOURCE_ROOT
+from slipstream.sandbox.job import Bounds, Ran, Run, bounds_to_json, ran_from_json
+from slipstream.sandbox.layers import Report
+from slipstream.sandbox.outer import Outer
+from slipstream.sandbox.packages import NoPackage
+from slipstream.sandbox.server import BUBBLEWRAP, NO_OUTER_WALL
+from slipstream.sandbox.warden import PATIENCE
+
+START_SECONDS = 60.0
+MARGIN_SECONDS = 20.0
+
+
+class SandboxLost(OSError):
+    """The infrastructure failed a run: its server could not start, has ended, or said nothing sensible."""
+
+
+class ServerProcess:
+    """A fork server that has one run at a time. It is of no use after SandboxLost."""
+
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        home: Home,
+    ) -> None:
+        self._process = process
+        self._reader = reader
+        self._writer = writer
+        self._home = home
+        self.report = Report(active=())
+
+    @classmethod
+    async def start(cls, bounds: Bounds, outer: Outer) -> "ServerProcess":
+        """A server that is ready, with the report of its walls. Errors: SandboxLost."""
+        home = Home.make()
+        ours, theirs = socket.socketpair()
+        reader, writer = await asyncio.open_connection(sock=ours)
+        with theirs:
+            process = await _start(theirs.fileno(), home.path, bounds, outer)
+        server = cls(process, reader, writer, home)
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                ready = await server._receive()
+            if "unusable" in ready:
+                raise NoPackage(f"verifier.isolation.packages: {ready['unusable']}")
+            inner = Report(active=ready["active"], missing=ready["missing"])
+            server.report = inner.within(outer.missing)
+        except BaseException as error:
+            await server.kill()
+            if isinstance(error, NoPackage):
+                raise
+            if isinstance(error, EOFError | OSError | TimeoutError | ValueError | KeyError):
+                raise SandboxLost(f"a sandbox did not start: {type(error).__name__}: {error}") from error
+            raise
+        return server
+
+    async def have(self, run: Run) -> Ran:
+        """What became of a run. Errors: SandboxLost."""
+        nonce = secrets.token_hex(16)
+        try:
+            async with asyncio.timeout(PATIENCE * run.seconds + MARGIN_SECONDS):
+                self._writer.write(to_frame(run.to_json()) + to_frame({"nonce": nonce}))
+                await self._writer.drain()
+                reply = await self._receive()
+            if reply.get("nonce") != nonce:
+                raise BadFrame("an answer with another nonce")
+            if "failed" in reply:
+                raise BadFrame(reply["failed"])
+            return ran_from_json(reply)
+        except (EOFError, OSError, TimeoutError, ValueError, KeyError) as error:
+            raise SandboxLost(f"a run was not had: {type(error).__name__}: {error}") from error
+
+    async def kill(self) -> None:
+        """End the server and with it all that it started, and remove its folder."""
+        self._writer.close()
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        await self._process.wait()
+        await asyncio.to_thread(self._home.remove)
+
+    async def _receive(self) -> dict[str, Any]:
+        length = body_length(await self._reader.readexactly(LENGTH.size))
+        return from_body(await self._reader.readexactly(length))
+
+
+async def _start(descriptor: int, home: str, bounds: Bounds, outer: Outer) -> asyncio.subprocess.Process:
+    wall = outer.bubblewrap
+    if wall and bounds.packages:
+        wall = wall.with_packages(bounds.packages)
+    before = (
+        [*wall.command(home, scratch_mib=bounds.scratch_mib), wall.interpreter] if wall else [sys.executable]
+    )
+    return await asyncio.create_subprocess_exec(
+        *before,
+        *INTERPRETER_FLAGS,
+        str(SCRIPT),
+        str(SOURCE_ROOT),
+        str(descriptor),
+        home,
+        bounds_to_json(bounds),
+        BUBBLEWRAP if wall else NO_OUTER_WALL,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        pass_fds=[descriptor],
+        start_new_session=True,
+        env=ENVIRONMENT,
+    )

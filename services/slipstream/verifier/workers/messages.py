@@ -1,0 +1,30 @@
+"""Answers and verdicts as JSON, for the messages between the verifier and its children."""
+
+from typing import Any
+
+from slipstream.records import FinishReason, Outcome, StepReward
+from slipstream.verifier.reward import Answer, Verdict
+
+
+def answer_to_json(answer: Answer) -> list[Any]:
+    """Answer → JSON."""
+    return [answer.text, answer.tokens, answer.finish_reason.value]
+
+
+def answer_from_json(value: list[Any]) -> Answer:
+    """JSON → Answer."""
+    text, tokens, reason = value
+    return Answer(text=text, tokens=tokens, finish_reason=FinishReason(reason))
+
+
+def verdict_to_json(verdict: Verdict) -> list[Any]:
+    """Verdict → JSON."""
+    steps = [[step.value, step.text_end] for step in verdict.steps]
+    return [verdict.value, verdict.outcome.value, verdict.detail, steps]
+
+
+def verdict_from_json(value: list[Any]) -> Verdict:
+    """JSON → Verdict."""
+    number, outcome, detail, pairs = value
+    steps = tuple(StepReward(value=score, text_end=end) for score, end in pairs)
+    return Verdict(value=number, outcome=Outcome(outcome), detail=detail, steps=steps)

@@ -1,0 +1,194 @@
+"""Generated tasks: what they look like, that the split holds, and that every process agrees."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from slipstream.answers.countdown import check_countdown
+from slipstream.config.data import AdditionData, CountdownData, DataConfig, SortDigitsData
+from slipstream.prompts import PromptSource, make_source
+from slipstream.prompts.addition import Addition
+from slipstream.prompts.countdown import Countdown
+from slipstream.prompts.generated import HELD_OUT_LIMIT, GeneratedSource, Puzzle
+from slipstream.prompts.sort_digits import SortDigits
+
+SMALLEST: list[DataConfig] = [
+    AdditionData(digits=1),
+    CountdownData(numbers=2, largest=2),
+    CountdownData(numbers=6, largest=2),
+    SortDigitsData(length=2),
+]
+ALL: list[DataConfig] = [
+    *SMALLEST,
+    AdditionData(),
+    AdditionData(digits=12),
+    CountdownData(),
+    CountdownData(numbers=6, largest=99),
+    SortDigitsData(),
+    SortDigitsData(length=32),
+]
+
+
+def texts(source: PromptSource, count: int) -> list[str]:
+    return [source.training(i).text for i in range(count)] + [source.held_out(i).text for i in range(count)]
+
+
+def same_puzzle(text: str) -> tuple[str, ...]:
+    """The prompt's numbers in order, after a countdown's target: equal for all orders of the same numbers."""
+    target, _, rest = text.rpartition("from")
+    return (target, *sorted(re.findall(r"[0-9]+", rest)))
+
+
+def test_an_addition_of_two_digits_reads_as_documented() -> None:
+    puzzle = Addition(digits=2).at(2 * 90 + 24)
+    assert (puzzle.text, puzzle.answer, puzzle.demonstration) == ("12+34=", "46", "46")
+
+
+@pytest.mark.parametrize("digits", [1, 2, 12])
+def test_addition_numbers_have_exactly_the_configured_digits(digits: int) -> None:
+    task = Addition(digits=digits)
+    for number in (0, task.space // 3, task.space - 1):
+        a, b = task.at(number).text.removesuffix("=").split("+")
+        assert len(a) == len(b) == digits
+        assert task.at(number).answer == str(int(a) + int(b))
+
+
+def test_sorting_reads_as_documented() -> None:
+    puzzle = SortDigits(length=4).at(5391)
+    assert (puzzle.text, puzzle.answer, puzzle.demonstration) == ("sort 5 3 9 1:", "1359", "1359")
+
+
+def test_sorting_keeps_leading_zeros() -> None:
+    assert SortDigits(length=4).at(20).answer == "0002"
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(2, 6), st.integers(2, 99), st.integers(0, 10**30))
+def test_every_countdown_demonstration_reaches_its_positive_target(
+    count: int, largest: int, number: int
+) -> None:
+    task = Countdown(count=count, largest=largest)
+    puzzle = task.at(number % task.space)
+    numbers = [int(word) for word in puzzle.fields["numbers"].split()]
+    assert len(numbers) == count
+    assert all(1 <= value <= largest for value in numbers)
+    assert int(puzzle.answer) > 0
+    assert puzzle.text == f"{puzzle.answer} from {puzzle.fields['numbers']}:"
+    assert check_countdown(puzzle.demonstration, numbers, int(puzzle.answer))
+
+
+def test_countdown_reaches_division_and_parentheses() -> None:
+    source = make_source(CountdownData(), seed=0)
+    answers = "".join(source.demonstration(i)[1] for i in range(500))
+    assert set("+-*/()") <= set(answers)
+
+
+@pytest.mark.parametrize("data", ALL, ids=repr)
+def test_no_held_out_puzzle_is_ever_trained_on_in_any_order_of_its_numbers(data: DataConfig) -> None:
+    source = make_source(data, seed=3)
+    held_out = {same_puzzle(source.held_out(i).text) for i in range(1000)}
+    other_seed = make_source(data, seed=4)
+    trained = {same_puzzle(s.training(i).text) for s in (source, other_seed) for i in range(2000)}
+    assert held_out.isdisjoint(trained)
+
+
+def test_both_orders_of_a_sum_are_on_the_same_side() -> None:
+    source = make_source(AdditionData(digits=1), seed=0)
+    assert source.held_out_size is not None
+    held_out = {source.held_out(i).text for i in range(source.held_out_size)}
+    assert {f"{text[2]}+{text[0]}=" for text in held_out} == held_out
+
+
+@pytest.mark.parametrize("data", ALL, ids=repr)
+def test_held_out_prompts_are_distinct_up_to_their_number_and_then_repeat(data: DataConfig) -> None:
+    source = make_source(data, seed=0)
+    last = source.held_out(5000)
+    size = source.held_out_size
+    assert size is not None
+    assert len({source.held_out(i).text for i in range(size)}) == size
+    assert last == source.held_out(5000 % size)
+
+
+def test_a_large_task_holds_out_as_many_prompts_as_the_limit() -> None:
+    assert make_source(AdditionData(digits=6), seed=0).held_out_size == HELD_OUT_LIMIT
+
+
+def test_two_digit_addition_holds_out_about_a_tenth_of_its_8100_prompts() -> None:
+    size = make_source(AdditionData(), seed=0).held_out_size
+    assert size is not None
+    assert 650 < size < 970
+
+
+@pytest.mark.parametrize("data", ALL, ids=repr)
+def test_the_same_index_gives_the_same_prompt_whatever_was_asked_before(data: DataConfig) -> None:
+    first, second = make_source(data, seed=7), make_source(data, seed=7)
+    assert second.held_out_size is not None
+    backwards = [second.held_out(i) for i in reversed(range(50))]
+    assert [first.held_out(i) for i in range(50)] == backwards[::-1]
+    assert [first.training(i) for i in (9, 2, 9)] == [second.training(i) for i in (9, 2, 9)]
+    assert first.demonstration(5)[0] == second.training(5)
+
+
+def test_another_seed_gives_other_prompts() -> None:
+    assert texts(make_source(AdditionData(), seed=0), 50) != texts(make_source(AdditionData(), seed=1), 50)
+
+
+@pytest.mark.parametrize("data", ALL, ids=repr)
+def test_prompts_are_printable_ascii(data: DataConfig) -> None:
+    source = make_source(data, seed=0)
+    for index in range(100):
+        prompt, answer = source.demonstration(index)
+        assert all(" " <= character <= "~" for character in prompt.text + prompt.answer + answer)
+
+
+def test_other_processes_with_other_hash_seeds_give_the_same_prompts() -> None:
+    program = (
+        "from slipstream.config.data import *; from slipstream.prompts import make_source\n"
+        "for data in (AdditionData(), CountdownData(), SortDigitsData()):\n"
+        "    source = make_source(data, seed=11)\n"
+        "    print([(source.training(i), source.held_out(i), source.demonstration(i)) for i in range(20)])"
+    )
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={"PYTHONHASHSEED": hash_seed, "PYTHONPATH": "services"},
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    }
+    assert len(said) == 1
+
+
+def test_the_prompts_of_a_seed_do_not_change_between_releases() -> None:
+    source = make_source(AdditionData(), seed=0)
+    assert [source.training(i).text for i in range(3)] == ["90+97=", "25+14=", "33+59="]
+
+
+class Dice:
+    """A task of `sides` puzzles."""
+
+    name = "dice"
+
+    def __init__(self, sides: int) -> None:
+        self.space = sides
+
+    def at(self, number: int) -> Puzzle:
+        return Puzzle(text=f"{number}?", answer="1", canonical=f"{number}?", demonstration="1")
+
+
+def test_a_task_of_one_prompt_cannot_be_split() -> None:
+    with pytest.raises(ValueError, match="dice: too few distinct prompts to hold any out"):
+        GeneratedSource(Dice(1), seed=0)
+
+
+@pytest.mark.parametrize("sides", range(2, 30))
+def test_a_task_of_two_prompts_or_more_has_both_sides(sides: int) -> None:
+    source = GeneratedSource(Dice(sides), seed=0)
+    assert source.held_out_size is not None
+    assert 1 <= source.held_out_size < sides
+    assert source.held_out(0).text not in {source.training(i).text for i in range(100)}

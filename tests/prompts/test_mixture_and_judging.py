@@ -1,0 +1,91 @@
+"""Mixtures give each task its turn; judging asks about right and wrong answers and never mixes them up."""
+
+from random import Random
+
+import pytest
+from slipstream.config import ConfigError, parse_config
+from slipstream.config.checks import check_config
+from slipstream.config.data import JudgingData, MixtureData
+from slipstream.prompts import make_source
+from slipstream.prompts.judging import changed, filled
+
+ADDITION = {"kind": "addition", "digits": 1}
+SORTING = {"kind": "sort_digits", "length": 3}
+
+
+def mixture(*of: dict[str, object]) -> MixtureData:
+    return MixtureData.model_validate({"kind": "mixture", "of": of})
+
+
+def judging(**given: object) -> JudgingData:
+    return JudgingData.model_validate({"kind": "judging", "of": ADDITION, **given})
+
+
+def test_a_mixture_takes_each_task_in_turn_and_each_prompt_of_it_in_order() -> None:
+    source = make_source(mixture(ADDITION, SORTING), seed=3)
+    first, second = (
+        make_source(mixture(ADDITION, ADDITION).of[0], seed=3),
+        make_source(mixture(SORTING, SORTING).of[0], seed=3),
+    )
+    assert [source.training(i) for i in range(6)] == [
+        made for i in range(3) for made in (first.training(i), second.training(i))
+    ]
+    assert source.held_out(5) == second.held_out(2)
+    assert source.demonstration(4) == first.demonstration(2)
+    assert first.held_out_size is not None
+    assert second.held_out_size is not None
+    assert source.held_out_size == 2 * min(first.held_out_size, second.held_out_size)
+
+
+def test_no_held_out_prompt_of_a_mixture_is_trained_on() -> None:
+    source = make_source(mixture(ADDITION, SORTING), seed=0)
+    held_out = {source.held_out(i).prompt_id for i in range(source.held_out_size or 0)}
+    assert not held_out & {source.training(i).prompt_id for i in range(2000)}
+
+
+def test_a_mixture_with_a_task_that_a_reward_cannot_judge_is_refused() -> None:
+    data = {"kind": "mixture", "of": [{"kind": "countdown"}, ADDITION]}
+    config = parse_config(
+        {"data": data, "rewards": [{"name": "countdown"}], "evaluation": {"reward": "countdown"}}
+    )
+    assert "cannot judge answers of the data `addition`" in str(check_config(config)[0])
+
+
+@pytest.mark.parametrize("of", [[ADDITION], [{"kind": "mixture", "of": [ADDITION, SORTING]}, ADDITION]])
+def test_a_mixture_of_one_or_of_mixtures_is_refused(of: list[object]) -> None:
+    with pytest.raises(ConfigError, match=r"data\.mixture\.of"):
+        parse_config({"data": {"kind": "mixture", "of": of}})
+
+
+def test_judging_shows_right_answers_and_wrong_ones_and_says_which_is_which() -> None:
+    data = judging(prompt="is {prompt}{answer} right? ", answers=["y", "n"])
+    source, task = make_source(data, seed=1), make_source(data.of, seed=1)
+    said = {"y": 0, "n": 0}
+    for index in range(400):
+        asked, answer = source.demonstration(index)
+        prompt = task.training(index)
+        right = asked.text == f"is {prompt.text}{prompt.answer} right? "
+        assert answer == asked.answer == ("y" if right else "n")
+        assert asked.text.startswith(f"is {prompt.text}")
+        said[answer] += 1
+    assert 150 < said["y"] < 250
+    assert source.training(7) == source.training(7)
+
+
+def test_judging_asks_about_held_out_prompts_only_in_evaluation() -> None:
+    data = judging()
+    source, task = make_source(data, seed=1), make_source(data.of, seed=1)
+    assert source.held_out_size == task.held_out_size
+    assert source.held_out(2).text.startswith(task.held_out(2).text)
+
+
+def test_a_changed_answer_differs_in_one_digit() -> None:
+    for seed in range(50):
+        other = changed("10 + 25", Random(seed))
+        assert sum(a != b for a, b in zip(other, "10 + 25", strict=True)) == 1
+        assert other.replace("0", "").count("+") == 1
+
+
+def test_what_a_prompt_or_an_answer_says_is_not_read_as_a_place() -> None:
+    assert filled("{prompt}|{answer}", prompt="a {answer}", answer="b {prompt}") == "a {answer}|b {prompt}"
+    assert filled("{answer}|{prompt}", prompt="p", answer="a") == "a|p"

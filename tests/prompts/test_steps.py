@@ -1,0 +1,20 @@
+"""How an answer is cut into steps."""
+
+from itertools import pairwise
+
+from slipstream.prompts.steps import split_steps, steps_with_ends
+
+
+def test_steps_are_what_stands_between_separators() -> None:
+    assert split_steps(" a\n\nb b\n\n\n\n c ", "\n\n") == ["a", "b b", "c"]
+    assert split_steps(" \n\n \n\n", "\n\n") == []
+
+
+def test_a_step_ends_behind_its_separators_and_the_last_one_with_the_text() -> None:
+    text = "\n\n a\n\nb b\n\n\n\n c "
+    found = steps_with_ends(text, "\n\n")
+    assert [step for step, _ in found] == ["a", "b b", "c"]
+    starts = [0, *(end for _, end in found)]
+    assert [text[a:b] for a, b in pairwise(starts)] == ["\n\n a\n\n", "b b\n\n\n\n", " c "]
+    assert steps_with_ends("a\n\n", "\n\n") == [("a", 3)]
+    assert steps_with_ends("a|b", "|") == [("a", 2), ("b", 3)]
