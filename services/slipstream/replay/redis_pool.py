@@ -7,9 +7,9 @@ from redis.asyncio.connection import AbstractConnection
 class LoggedInConnectionPool(BlockingConnectionPool):
     """A blocking pool that closes a connection whose login did not end.
 
-    redis-py 8 keeps a connection open if its caller is cancelled between the TCP connect and AUTH, which waits
-    for the password to be read. The next caller would send commands on a connection that is not logged in, and Redis would refuse
-    them («unauthenticated multibulk length», NOAUTH).
+    redis-py 8 keeps a connection open if its caller is cancelled between the TCP connect and AUTH, while the
+    password is read. The next caller would send commands on a connection that is not logged in, and Redis
+    would refuse them («unauthenticated multibulk length», NOAUTH).
     """
 
     async def ensure_connection(self, connection: AbstractConnection) -> None:
