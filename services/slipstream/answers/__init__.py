@@ -1,1 +1,1 @@
-"""Whether two answers are equal: numbers, mathematics, expressions, JSON. Imports no other package of ours."""
+"""Whether two answers are equal: numbers, mathematics, expressions, JSON. Imports nothing else of ours."""
