@@ -39,7 +39,7 @@ class Capacity:
     """Limit of one process that this one was started with; None without one."""
 
     @classmethod
-    def here(cls, own: Cgroups) -> "Capacity":
+    def of_this_process(cls, own: Cgroups) -> "Capacity":
         """That of this process, which is in some cgroups."""
         machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         disk = os.statvfs(tempfile.gettempdir())
