@@ -1,0 +1,119 @@
+"""The rules of plain English that a program can check: no banned names, metaphors or hanging comments."""
+
+import ast
+import re
+import sys
+import tokenize
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "services/slipstream"
+TREES = ("services", "tests", "benchmarks", "charts", "deploy", "docker", "docs")
+GENERATED = {"v1", "node_modules", "__pycache__", "build"}
+LOCALS = {"asked", "found", "given", "here", "known", "said", "whole"}
+"""Names of variables that do not say what the variable holds."""
+METAPHORS = {
+    *("dealer", "entrance", "leash", "orphan", "orphans", "surroundings", "tether", "warden"),
+    *("give_back", "hand_back", "put_back", "look_ahead", "unless_it_fails"),
+}
+"""Words in the names of modules, classes and functions for which the field has its own word."""
+RELATIVE = re.compile(r"#\s*(which|who|whose|whom|that|where|whereby)\b", re.IGNORECASE)
+
+
+@cache
+def files() -> tuple[Path, ...]:
+    """The Python files that people write."""
+    paths = (path for tree in TREES for path in (ROOT / tree).rglob("*.py"))
+    return tuple(sorted(path for path in paths if not GENERATED & {*path.parts}))
+
+
+def definitions(tree: ast.AST) -> Iterator[str]:
+    """The names of the classes and functions of a module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name
+
+
+def variables(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """The names and lines of the variables that a module assigns, and of its arguments."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id, node.lineno
+        elif isinstance(node, ast.arg):
+            yield node.arg, node.lineno
+
+
+def words(name: str) -> set[str]:
+    """The snake_case and CamelCase parts of a name in lower case, and the name itself."""
+    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().strip("_")
+    return {snake, *snake.split("_")}
+
+
+def hanging_comments(path: Path) -> list[str]:
+    """The comments of a file that begin with a relative pronoun."""
+    with path.open("rb") as source:
+        comments = [t for t in tokenize.tokenize(source.readline) if t.type == tokenize.COMMENT]
+    lines = {comment.start[0] for comment in comments if comment.line.strip().startswith("#")}
+    return [
+        f"{path}:{comment.start[0]}: {comment.string}"
+        for comment in comments
+        if RELATIVE.match(comment.string) and comment.start[0] - 1 not in lines
+    ]
+
+
+def test_no_comment_begins_with_a_relative_pronoun() -> None:
+    assert [comment for path in files() for comment in hanging_comments(path)] == []
+
+
+def test_no_module_class_or_function_is_named_by_a_metaphor() -> None:
+    named = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in files()
+        for name in (path.stem, *definitions(ast.parse(path.read_text(encoding="utf-8"))))
+        if METAPHORS & words(name)
+    }
+    assert sorted(named) == []
+
+
+def test_a_variable_of_the_sources_is_named_after_what_it_holds() -> None:
+    vague = [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path in files()
+        if path.is_relative_to(PACKAGE)
+        for name, line in variables(ast.parse(path.read_text(encoding="utf-8")))
+        if name in LOCALS
+    ]
+    assert vague == []
+
+
+def test_no_module_of_the_top_hides_one_of_the_standard_library() -> None:
+    """A Python that is started in services/slipstream imports the modules of that folder first."""
+    modules = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or path.is_dir()}
+    assert modules & sys.stdlib_module_names == set()
+
+
+@pytest.mark.parametrize(
+    ("comment", "hanging"),
+    [
+        ("x = 1  # which takes it off each token", True),
+        ("# Whose certificate it is", True),
+        ("x = 1  # the token that was sampled", False),
+        ("# the comment goes on in a line\n# that begins with a pronoun", False),
+    ],
+)
+def test_a_hanging_comment_is_found(comment: str, hanging: bool, tmp_path: Path) -> None:
+    file = tmp_path / "module.py"
+    file.write_text(comment + "\n")
+    assert bool(hanging_comments(file)) == hanging
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [("WatchDog", {"watch_dog", "watch", "dog"}), ("give_back", {"give_back", "give", "back"})],
+)
+def test_a_name_is_taken_apart(name: str, parts: set[str]) -> None:
+    assert words(name) == parts
