@@ -19,7 +19,7 @@ COPIED = (
     *("services", "tests", "docs", "charts", "deploy", "benchmarks", "proto", "examples", "docker"),
     *("Makefile", "pyproject.toml", "README.md", "CONTRIBUTING.md", "CHANGELOG.md"),
 )
-IGNORED = shutil.ignore_patterns("__pycache__", "node_modules", "*.egg-info", "*.png")
+IGNORED = shutil.ignore_patterns("__pycache__", "node_modules", "*.egg-info")
 SECONDS = 300
 
 
@@ -49,6 +49,13 @@ class Recipe:
         """The files that the patch changes or creates."""
         return set(re.findall(r"^\+\+\+ b/(\S+)", self.patch.read_text(encoding="utf-8"), re.MULTILINE))
 
+    @property
+    def extended_files(self) -> set[str]:
+        """The files in which the patch adds a line; the others only lose lines."""
+        patches = re.split(r"^diff ", self.patch.read_text(encoding="utf-8"), flags=re.MULTILINE)
+        added = (part for part in patches if re.search(r"^\+(?!\+\+ )", part, re.MULTILINE))
+        return {name for part in added for name in re.findall(r"^\+\+\+ b/(\S+)", part, re.MULTILINE)}
+
     def carry_out(self, folder: Path, *, without: str | None = None) -> "subprocess.CompletedProcess[str]":
         """Apply the patch to a copy in `folder`, but for the file `without`; run the commands there."""
         copy_repository(folder)
@@ -73,10 +80,6 @@ def copy_repository(folder: Path) -> None:
             shutil.copytree(ROOT / name, folder / name, ignore=IGNORED)
         else:
             shutil.copy2(ROOT / name, folder / name)
-    for picture in ROOT.glob("docs/**/*.png"):
-        target = folder / picture.relative_to(ROOT)
-        target.parent.mkdir(exist_ok=True)
-        target.touch()
     (folder / ".venv").symlink_to(Path(sys.prefix))
 
 
