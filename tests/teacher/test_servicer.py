@@ -72,7 +72,11 @@ def test_every_completion_is_read_behind_the_prompt(directory: Path) -> None:
         ({}, (7, 4000), r"completions\[0\]: token id 4000"),
         ({}, (7,) * 63, r"completions\[0\]: 65 tokens with its prompt, and the teacher .* reads at most 64"),
         ({"temperature": 0.0}, (7,), "temperature: got 0"),
-        ({"top_k": 101}, (7,), "top_k: got 101, and there are 9.*lower algorithm.distillation.top_k"),
+        (
+            {"top_k": 101},
+            (7,),
+            "top_k: got 101, and the vocabulary has 9.*lower algorithm.distillation.top_k",
+        ),
     ],
 )
 def test_what_it_cannot_read_is_refused_with_the_reason(
