@@ -1,4 +1,4 @@
-"""Bytes from one connection to another and back, until either of them ends."""
+"""Forwards bytes between two connections in both directions, until one of them ends."""
 
 import asyncio
 from contextlib import suppress
@@ -17,12 +17,12 @@ class Stream:
 
     @classmethod
     async def connect(cls, host: str, port: int) -> Self:
-        """Errors: OSError."""
+        """Connect to the address. Errors: OSError."""
         return cls(*await asyncio.open_connection(host, port))
 
 
-async def relay(near: Stream, far: Stream) -> None:
-    """Copy both ways; when one side ends or breaks, close both."""
+async def proxy(near: Stream, far: Stream) -> None:
+    """Copy bytes both ways; close both connections as soon as either of them ends or breaks."""
     copies = [
         asyncio.create_task(_copy(near.reader, far.writer)),
         asyncio.create_task(_copy(far.reader, near.writer)),

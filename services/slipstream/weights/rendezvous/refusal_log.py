@@ -1,4 +1,4 @@
-"""A log of who was refused that a flood of strangers cannot flood."""
+"""A rate-limited log of the connections that the rendezvous refuses."""
 
 import time
 
@@ -7,8 +7,8 @@ from slipstream.telemetry.logs import Log
 LOG_SECONDS = 1.0
 
 
-class Refusals:
-    """Logs who was refused and why: for each reason at once, then at most a line in LOG_SECONDS."""
+class RefusalLog:
+    """Logs the peer and the reason of a refusal: at most one line for each reason in LOG_SECONDS."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -16,7 +16,7 @@ class Refusals:
         self._logged_at: dict[str, float] = {}
 
     def note(self, reason: str, peer: str) -> None:
-        """Somebody was refused."""
+        """Log a refusal, or count it for the next line with this reason."""
         now = time.monotonic()
         if now - self._logged_at.get(reason, -LOG_SECONDS) < LOG_SECONDS:
             self._unlogged[reason] = self._unlogged.get(reason, 0) + 1

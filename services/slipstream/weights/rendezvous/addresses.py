@@ -1,4 +1,4 @@
-"""Addresses of this machine: the one to listen on, and the one from which a peer is reached."""
+"""The address on which this machine listens, and the address from which it reaches a peer."""
 
 import errno
 import ipaddress
@@ -6,9 +6,9 @@ import socket
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket on exactly this address.
+    """Return a listening socket on exactly this address.
 
-    Errors: ValueError for one that stands for all interfaces, OSError for one that is not this machine's.
+    Errors: ValueError for a wildcard address such as 0.0.0.0, OSError for an address of another machine.
     """
     family, address = _resolve(host)
     if ipaddress.ip_address(address).is_unspecified:
@@ -28,7 +28,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def own_address(peer_host: str, peer_port: int) -> str:
-    """The address of this machine from which the peer is reached. Sends nothing."""
+    """Return the address of this machine from which the peer is reached, without sending a packet."""
     family, _ = _resolve(peer_host)
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.connect((peer_host, peer_port))
@@ -37,7 +37,7 @@ def own_address(peer_host: str, peer_port: int) -> str:
 
 
 def _resolve(host: str) -> tuple[socket.AddressFamily, str]:
-    """An address of the host, IPv4 where it has one. Errors: OSError for a name that is not known."""
-    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    family, _, _, _, address = min(found, key=lambda row: row[0] != socket.AF_INET)
+    """Return an address of the host, IPv4 if it has one. Errors: OSError for an unknown name."""
+    rows = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    family, _, _, _, address = min(rows, key=lambda row: row[0] != socket.AF_INET)
     return family, str(address[0])
