@@ -32,7 +32,7 @@ from sampler import Sampler
 from slipstream.cli.warmup import cached_model
 from slipstream.config import RunConfig, load_config
 from slipstream.learner.policy.loading import without_progress_bars
-from slipstream.learner.teacher import teaching
+from slipstream.learner.teacher import open_teacher_client
 from slipstream.learner.training.step import TrainingStep
 from slipstream.prompts import make_source
 from slipstream.records import Group
@@ -118,7 +118,7 @@ def accuracy(sampler: Sampler, config: RunConfig) -> float:
 
 async def taught(config: RunConfig, groups: list[Group]) -> list[Group]:
     """The groups with what the teacher says, if one is asked."""
-    async with teaching(config, log=Log(pod="benchmark")) as teacher:
+    async with open_teacher_client(config, log=Log(pod="benchmark")) as teacher:
         return groups if teacher is None else await teacher.teach(groups)
 
 

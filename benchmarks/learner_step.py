@@ -39,7 +39,7 @@ from learner_step_report import (
     speed_table,
 )
 from ratio import print_ratio
-from slipstream.learner.batches.dealing import ENOUGH_TOKENS
+from slipstream.learner.batches.row_sharding import ENOUGH_TOKENS
 from slipstream.learner.policy.loading import without_progress_bars
 
 PARTS = ("gradient", "prompts", "head", "growth")

@@ -17,7 +17,7 @@ from learner.fakes import (
     said,
     silent_log,
     step_result,
-    with_lessons,
+    with_teacher_logprobs,
 )
 from slipstream.cli.launch.rows import read_history
 from slipstream.learner.broadcast.snapshot import Snapshot
@@ -208,7 +208,7 @@ class FakeTeacher:
             raise UnfitTeacher("another vocabulary")
         if self._slow is not None:
             await self._slow.wait()
-        return with_lessons(groups, top_k=0)
+        return with_teacher_logprobs(groups, top_k=0)
 
 
 def test_a_teacher_reads_the_next_batch_while_this_one_is_trained(policy: Policy, tmp_path: Path) -> None:

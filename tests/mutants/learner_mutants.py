@@ -28,11 +28,11 @@ def _rewards(name: str, old: str, new: str) -> Mutant:
 
 
 def _assignment(name: str, old: str, new: str) -> Mutant:
-    return _learner(name, "training/assignment.py", old, new)
+    return _learner(name, "training/advantages.py", old, new)
 
 
 def _passes(name: str, old: str, new: str) -> Mutant:
-    return _learner(name, "training/passes.py", old, new)
+    return _learner(name, "training/row_constants.py", old, new)
 
 
 def _batch(name: str, old: str, new: str) -> Mutant:
@@ -152,21 +152,21 @@ LEARNER_MUTANTS: Final = (
     _batch("batch: truncated answers train", "and not overlong", ""),
     _learner(
         "credit: equal answers each count in full",
-        "training/credit.py",
+        "training/critic_advantages.py",
         "credit.advantages_T * row.shares_B[row.sequence_ids_T]",
         "credit.advantages_T * 1.0",
         _CRITIC,
     ),
     _learner(
         "credit: the KL is a bonus",
-        "training/credit.py",
+        "training/critic_advantages.py",
         "reward_T - reward_penalty(",
         "reward_T + reward_penalty(",
         _CRITIC,
     ),
     _learner(
         "credit: a truncated answer is never bootstrapped",
-        "training/credit.py",
+        "training/critic_advantages.py",
         "cut_B[places_B].to(values.after_B)",
         "0 * cut_B[places_B].to(values.after_B)",
         _CRITIC,
@@ -209,21 +209,21 @@ LEARNER_MUTANTS: Final = (
     ),
     _learner(
         "steps: equal answers each count in full",
-        "training/steps.py",
+        "training/step_rewards.py",
         "advantage_K[step_T].to(row.shares_B.device) * row.shares_B[row.sequence_ids_T]",
         "advantage_K[step_T].to(row.shares_B.device)",
         ("test_step_rewards.py",),
     ),
     _learner(
         "clip_cov: a share of the tokens between the bounds",
-        "training/chosen.py",
+        "training/covariance_tokens.py",
         "int(spec.share * tokens)",
         "int(spec.share * drawn_N.numel())",
         _CLIP_COV,
     ),
     _learner(
         "covariance: around an advantage of 0",
-        "training/chosen.py",
+        "training/covariance_tokens.py",
         "mean(logprobs), mean(advantages)",
         "mean(logprobs), 0.0",
         _CLIP_COV,

@@ -154,7 +154,7 @@ def _leaving(writer: CheckpointWriter) -> Callable[[Callable[[], None]], None]:
     """Runs a change of the weights, after what a checkpoint still has to write was copied."""
 
     def update(change: Callable[[], None]) -> None:
-        writer.leave()
+        writer.copy_unwritten()
         change()
 
     return update

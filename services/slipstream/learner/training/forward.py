@@ -44,7 +44,7 @@ class Forward:
             chunk=self._chunk,
             attention_RR=row.attention_RR,
             entropy_gradient=self._entropy,
-            others_TK=row.lesson.ids_TK if others and row.lesson is not None else None,
+            others_TK=row.teacher.ids_TK if others and row.teacher is not None else None,
             constants_TK=row.rollout_top.ids_TK if others and row.rollout_top is not None else None,
             hidden_at_N=value_positions(row) if self._hidden else None,
             watch=Watch(

@@ -27,9 +27,9 @@ from slipstream.algorithms.baselines import RunningBaselines
 from slipstream.algorithms.spec import Gae, OptimalToken, Rspo
 from slipstream.config import RunConfig
 from slipstream.learner.batches.batch import TrainingSequence, make_sequences, prompt_tokens, split
-from slipstream.learner.batches.dealing import Dealer
 from slipstream.learner.batches.packing import without_too_long
-from slipstream.learner.batches.replayed import require_experts
+from slipstream.learner.batches.routed_experts import require_experts
+from slipstream.learner.batches.row_sharding import RowSharding
 from slipstream.learner.batches.rows import Row
 from slipstream.learner.batches.top_logprobs import require_top_logprobs
 from slipstream.learner.checkpoints.memory import Memory
@@ -38,14 +38,14 @@ from slipstream.learner.policy.model import Policy, whole
 from slipstream.learner.policy.reference import Reference
 from slipstream.learner.policy.routing import Routers, router_shift
 from slipstream.learner.ranks.ranks import Alone, Ranks
-from slipstream.learner.training.assignment import Assignment, Minibatch
-from slipstream.learner.training.chosen import choose
+from slipstream.learner.training.advantages import BatchAdvantages, Minibatch
+from slipstream.learner.training.covariance_tokens import choose
 from slipstream.learner.training.critic import Critic
 from slipstream.learner.training.forward import Forward
 from slipstream.learner.training.model_flops import model_flops
-from slipstream.learner.training.passes import drift_bound, look_ahead
 from slipstream.learner.training.record import Record, StepResult
 from slipstream.learner.training.rewards import diversity_of
+from slipstream.learner.training.row_constants import drift_bound, precompute_row_constants
 from slipstream.learner.training.schedule import learning_rate
 from slipstream.records import Group
 
@@ -73,7 +73,7 @@ class TrainingStep:
         distillation = config.algorithm.resolved_distillation()
         top_k = None if distillation is None else distillation.resolved_top_k
         self._rollout_top_k = config.algorithm.resolved_top_logprobs()
-        self._dealer = Dealer(
+        self._row_sharding = RowSharding(
             config.learner, policy.device, self._ranks, top_k=top_k, rollout_top_k=self._rollout_top_k
         )
         self.optimizer = torch.optim.AdamW(
@@ -106,13 +106,13 @@ class TrainingStep:
             hidden=critic is not None and critic.reads_policy,
             routers=records_routers,
         )
-        self.assignment = Assignment(
+        self.assignment = BatchAdvantages(
             config,
             advantage=advantage,
             loss=self._loss,
             shaping=self._shaping,
             reference=reference,
-            dealer=self._dealer,
+            row_sharding=self._row_sharding,
             forward=self.forward,
             ranks=self._ranks,
         )
@@ -179,10 +179,10 @@ class TrainingStep:
     def _look(self, sequences: Sequence[TrainingSequence]) -> Minibatch:
         """Pack one minibatch, and look at it before the first update of the batch."""
         totals = prompt_tokens(sequences)
-        rows = self._dealer.rows(sequences)
+        rows = self._row_sharding.rows(sequences)
         counts = Counts(tokens=sum(totals.values()), sequences=len(sequences), prompts=len(totals))
         reference = None if self.reference is None else self.reference.policy
-        known = look_ahead(
+        known = precompute_row_constants(
             self._loss,
             rows,
             self.policy,
@@ -315,7 +315,7 @@ class TrainingStep:
 
 def _taught(row: Row, now: Selected) -> Taught | None:
     """What the teacher says of a row, beside what the policy says of the teacher's likeliest tokens."""
-    lesson = row.lesson
+    lesson = row.teacher
     if lesson is None:
         return None
     if lesson.ids_TK is None or lesson.top_TK is None or now.others_TK is None:

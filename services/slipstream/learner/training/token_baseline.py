@@ -14,12 +14,16 @@ from slipstream.algorithms.spec import OptimalToken
 from slipstream.algorithms.token_baseline import path_energies, token_baselines
 from slipstream.learner.batches.rows import Row
 from slipstream.learner.ranks.ranks import Ranks
-from slipstream.learner.training.passes import Known
 from slipstream.learner.training.rewards import BatchRewards
+from slipstream.learner.training.row_constants import RowConstants
 
 
 def advantages_by_token(
-    spec: OptimalToken, rewards: BatchRewards, rows: Sequence[Row], known: Sequence[Known], ranks: Ranks
+    spec: OptimalToken,
+    rewards: BatchRewards,
+    rows: Sequence[Row],
+    known: Sequence[RowConstants],
+    ranks: Ranks,
 ) -> list[torch.Tensor]:
     """One advantage [T], float32, for each token of each row of one minibatch, shared among equal answers.
 

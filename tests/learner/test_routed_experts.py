@@ -7,7 +7,7 @@ import torch
 from learner.fakes import completion, group
 from learner.slow_experts import row_of
 from slipstream.learner.batches.batch import TrainingSequence
-from slipstream.learner.batches.replayed import Origin, experts_of_row, require_experts
+from slipstream.learner.batches.routed_experts import Origin, experts_of_row, require_experts
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.policy.routing import Routers
 from slipstream.records import Completion, RoutedExperts, RoutingMismatch

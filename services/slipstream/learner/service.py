@@ -24,7 +24,7 @@ from slipstream.weights.manifest import model_fingerprint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Circle:
+class LearnerService:
     """What a program in the learner's place works with, from its start to its end."""
 
     pod: Pod
@@ -67,7 +67,9 @@ class Circle:
 
 
 @asynccontextmanager
-async def circle(pod: Pod, *, served: Path, device: torch.device, goodbye: str) -> AsyncIterator[Circle]:
+async def open_learner_service(
+    pod: Pod, *, served: Path, device: torch.device, goodbye: str
+) -> AsyncIterator[LearnerService]:
     """Serve the fleet of a model directory, not yet joined by anybody, until the context ends.
 
     `goodbye` is what its workers are told then. Errors: ValueError without a run directory.
@@ -97,7 +99,7 @@ async def circle(pod: Pod, *, served: Path, device: torch.device, goodbye: str) 
         log=pod.log,
         start_seconds=config.rollout.start_timeout_seconds,
     )
-    here = Circle(
+    service = LearnerService(
         pod=pod,
         run_dir=run_dir,
         fingerprint=fingerprint,
@@ -109,10 +111,10 @@ async def circle(pod: Pod, *, served: Path, device: torch.device, goodbye: str) 
         evaluator=evaluator,
     )
     try:
-        yield here
+        yield service
     finally:
         fleet.finish(goodbye)
-        here.ending.close()
+        service.ending.close()
         report.close()
         await channel.close(None)
         await server.stop(grace=1)

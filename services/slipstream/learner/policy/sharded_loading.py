@@ -82,7 +82,7 @@ def tensors_by_target(model: Any, directory: Path) -> dict[str, TensorOnDisk]:
     return {target: tensors[name] for name, target in _targets(model, tensors)}
 
 
-def with_stand_ins(model: Any, prepare: Callable[[], T]) -> T:
+def with_placeholder_tensors(model: Any, prepare: Callable[[], T]) -> T:
     """Have `prepare` put what trains beside a model without data, such as adapters, and return its result.
 
     Meanwhile each parameter has the data of one element, on the processor: so what is put beside it is drawn
@@ -94,7 +94,7 @@ def with_stand_ins(model: Any, prepare: Callable[[], T]) -> T:
     return prepared
 
 
-def hand_over(source: Any, target: Any, *, renamed: Callable[[str], str]) -> None:
+def move_tensors(source: Any, target: Any, *, renamed: Callable[[str], str]) -> None:
     """Give the tensors of one sharded model to another without data, sharded in the same way, without a copy.
 
     `renamed`: what the source calls that which has a name in the target.

@@ -14,16 +14,16 @@ from slipstream.algorithms.segments import segment_sum
 from slipstream.algorithms.spec import Advantage, Ema, Gae, LossSpec, Mixed, OptimalToken, Shaping
 from slipstream.config import RunConfig
 from slipstream.learner.batches.batch import make_sequences
-from slipstream.learner.batches.dealing import Dealer
 from slipstream.learner.batches.packing import without_too_long
+from slipstream.learner.batches.row_sharding import RowSharding
 from slipstream.learner.batches.rows import Row
 from slipstream.learner.policy.reference import Reference
 from slipstream.learner.ranks.ranks import Ranks
-from slipstream.learner.training.credit import Credit, assign_credit
+from slipstream.learner.training.critic_advantages import TokenAdvantages, critic_advantages
 from slipstream.learner.training.forward import Forward
-from slipstream.learner.training.passes import Known
 from slipstream.learner.training.rewards import BatchRewards, batch_rewards
-from slipstream.learner.training.steps import advantages_by_step, step_rewards
+from slipstream.learner.training.row_constants import RowConstants
+from slipstream.learner.training.step_rewards import advantages_by_step, step_rewards
 from slipstream.learner.training.token_baseline import advantages_by_token
 from slipstream.records import Group
 
@@ -34,12 +34,12 @@ class Minibatch:
 
     rows: Sequence[Row]
     counts: Counts
-    known: Sequence[Known] = ()
+    known: Sequence[RowConstants] = ()
     advantages: Sequence[torch.Tensor] = ()
     """[B] of each row, or with a critic, a baseline by token or rewards by step [T]."""
 
 
-class Assignment:
+class BatchAdvantages:
     """Gives each completion its advantage, or each token its own: with a critic, a baseline by token, or
     rewards by step."""
 
@@ -51,7 +51,7 @@ class Assignment:
         loss: LossSpec,
         shaping: Shaping,
         reference: Reference | None,
-        dealer: Dealer,
+        row_sharding: RowSharding,
         forward: Forward,
         ranks: Ranks,
     ) -> None:
@@ -59,7 +59,7 @@ class Assignment:
         self._loss = loss
         self._shaping = shaping
         self._reference = reference
-        self._dealer = dealer
+        self._row_sharding = row_sharding
         self._forward = forward
         self._ranks = ranks
         self._by_teacher_alone = loss.by_teacher_alone and not isinstance(advantage, Gae)
@@ -88,7 +88,7 @@ class Assignment:
             advantages_B, baselines = self._advantages(rewards, baselines)
             return [_with_one_each(minibatch, advantages_B) for minibatch in minibatches], baselines
         parts = [(minibatch.rows, minibatch.known) for minibatch in minibatches]
-        credit = assign_credit(
+        credit = critic_advantages(
             self._advantage, self._loss.kl, groups, rewards.total_B, parts, self._ranks, steps=steps
         )
         ready = [_with_credit(part, found) for part, found in zip(minibatches, credit, strict=True)]
@@ -109,7 +109,7 @@ class Assignment:
         penalty_B = torch.zeros_like(rewards.lengths_B)
         everything = make_sequences(groups, Shaping())
         fitting, _ = without_too_long(everything, self._max_tokens)
-        for row in self._dealer.rows(fitting):
+        for row in self._row_sharding.rows(fitting):
             ref_T = self._forward.without_gradient(self._reference.policy, row).logprobs_T
             penalty_T = reward_penalty(1.0, row.rollout_logprobs_T, ref_T, row.mask_T)
             of_row_B = segment_sum(penalty_T.double(), row.sequence_ids_T, row.places_B.shape[0])
@@ -154,7 +154,7 @@ def _with_one_each(minibatch: Minibatch, advantages_B: torch.Tensor) -> Minibatc
     return replace(minibatch, advantages=found)
 
 
-def _with_credit(minibatch: Minibatch, credit: Sequence[Credit]) -> Minibatch:
+def _with_credit(minibatch: Minibatch, credit: Sequence[TokenAdvantages]) -> Minibatch:
     """The minibatch with the advantage and the return of each token of each row."""
     known = [replace(k, returns_T=c.returns_T) for k, c in zip(minibatch.known, credit, strict=True)]
     return replace(minibatch, known=known, advantages=[c.advantages_T for c in credit])

@@ -14,8 +14,8 @@ from slipstream.algorithms.segments import positions_in_segment
 from slipstream.algorithms.spec import ClipCov, KlCov, LossSpec
 from slipstream.learner.batches.rows import Row
 from slipstream.learner.ranks.ranks import Ranks
-from slipstream.learner.training.assignment import Minibatch
-from slipstream.learner.training.passes import of_tokens
+from slipstream.learner.training.advantages import Minibatch
+from slipstream.learner.training.row_constants import per_token_advantages
 
 ROUNDING = 1e-9
 """Covariances of a minibatch whose advantages are all equal differ by less, in nats times advantage."""
@@ -45,7 +45,9 @@ def choose(loss: LossSpec, minibatch: Minibatch, ranks: Ranks, *, seed: int) -> 
 def _covariances(minibatch: Minibatch, ranks: Ranks) -> list[torch.Tensor]:
     """The covariance of each token [T] of each row, with the means of the whole minibatch."""
     logprobs = [known.old_T for known in minibatch.known if known.old_T is not None]
-    advantages = [of_tokens(a, r) for a, r in zip(minibatch.advantages, minibatch.rows, strict=True)]
+    advantages = [
+        per_token_advantages(a, r) for a, r in zip(minibatch.advantages, minibatch.rows, strict=True)
+    ]
     masks = [row.mask_T.bool() for row in minibatch.rows]
 
     def mean(values: Sequence[torch.Tensor]) -> float:

@@ -12,13 +12,13 @@ from slipstream.algorithms import StepRewards, final_rewards, gae, moments, rewa
 from slipstream.algorithms.spec import Gae, Kl
 from slipstream.learner.batches.rows import Row
 from slipstream.learner.ranks.ranks import Ranks
-from slipstream.learner.training.passes import Known
-from slipstream.learner.training.steps import token_rewards_of_row
+from slipstream.learner.training.row_constants import RowConstants
+from slipstream.learner.training.step_rewards import token_rewards_of_row
 from slipstream.records import FinishReason, Group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Credit:
+class TokenAdvantages:
     """What the tokens of one row are trained with, in units of reward."""
 
     advantages_T: torch.Tensor
@@ -26,16 +26,16 @@ class Credit:
     """What the critic learns."""
 
 
-def assign_credit(
+def critic_advantages(
     spec: Gae,
     kl: Kl | None,
     groups: Sequence[Group],
     rewards_B: torch.Tensor,
-    parts: Sequence[tuple[Sequence[Row], Sequence[Known]]],
+    parts: Sequence[tuple[Sequence[Row], Sequence[RowConstants]]],
     ranks: Ranks,
     *,
     steps: StepRewards | None = None,
-) -> list[list[Credit]]:
+) -> list[list[TokenAdvantages]]:
     """The credit of every row of every minibatch, from the values and logprobs before the first update.
 
     `rewards_B`: of every completion of the batch, by place; with `steps` the rewards are those of its steps,
@@ -59,10 +59,10 @@ def _of_rows(
     groups: Sequence[Group],
     rewards: Sequence[torch.Tensor],
     rows: Sequence[Row],
-    known: Sequence[Known],
+    known: Sequence[RowConstants],
     penalty: float,
     ranks: Ranks,
-) -> list[Credit]:
+) -> list[TokenAdvantages]:
     """The credit of every row of a batch, from the rewards [T] of its tokens; `penalty` is the coefficient of
     the divergence, 0 for none."""
     ended = (FinishReason.LENGTH,) if spec.truncated == "bootstrap" else ()
@@ -80,14 +80,14 @@ def _of_rows(
 
 
 def _credit(
-    spec: Gae, row: Row, known: Known, reward_T: torch.Tensor, cut_B: torch.Tensor, penalty: float
-) -> Credit:
+    spec: Gae, row: Row, known: RowConstants, reward_T: torch.Tensor, cut_B: torch.Tensor, penalty: float
+) -> TokenAdvantages:
     """Advantages as they come out of the estimator, and returns."""
     values = known.values
     assert values is not None, "looked at with a critic"
     nothing_T = torch.full_like(values.before_T, torch.nan)
     if not bool(values.before_T.isfinite().all() & values.after_B.isfinite().all()):
-        return Credit(advantages_T=nothing_T, returns_T=nothing_T)
+        return TokenAdvantages(advantages_T=nothing_T, returns_T=nothing_T)
     places_B, mask_T = row.places_B.cpu(), torch.ones_like(row.targets_T)
     reward_T = reward_T.to(values.before_T.device)
     if penalty:
@@ -102,7 +102,7 @@ def _credit(
         lam=spec.lam,
         bootstrap=values.after_B * cut_B[places_B].to(values.after_B),
     )
-    return Credit(advantages_T=advantages_T, returns_T=returns_T)
+    return TokenAdvantages(advantages_T=advantages_T, returns_T=returns_T)
 
 
 def _final(row: Row, rewards_B: torch.Tensor) -> torch.Tensor:
@@ -110,7 +110,9 @@ def _final(row: Row, rewards_B: torch.Tensor) -> torch.Tensor:
     return final_rewards(rewards_B[row.places_B.cpu()].to(row.places_B.device), row.sequence_ids_T)
 
 
-def _whitened(spec: Gae, found: Sequence[Credit], rows: Sequence[Row], ranks: Ranks) -> list[Credit]:
+def _whitened(
+    spec: Gae, found: Sequence[TokenAdvantages], rows: Sequence[Row], ranks: Ranks
+) -> list[TokenAdvantages]:
     """With the statistics of every token of the batch, on all ranks; tokens over age are among them."""
     parts = [moments(c.advantages_T, row.mask_T) for c, row in zip(found, rows, strict=True)]
     batch = ranks.sum(torch.stack(parts).sum(dim=0))

@@ -16,7 +16,7 @@ ENOUGH_TOKENS: Final = 512
 belong together; longer rows make nothing else faster there."""
 
 
-class Dealer:
+class RowSharding:
     """Packs the same sequences in the same way on every rank, and takes the rows of its own rank.
 
     Invariant: no sequence is on two ranks, and all ranks have the same number of rows; a rank that has

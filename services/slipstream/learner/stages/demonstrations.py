@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from slipstream.config.stages import DemonstrationMix
-from slipstream.learner.stages.supervised import Pair, written
+from slipstream.learner.stages.supervised import Pair, unsampled_answer
 from slipstream.prompts import PromptSource
 from slipstream.records import Prompt
 from slipstream.tokens import PromptTooLong, Tokens
@@ -26,7 +26,7 @@ class Demonstrations:
     unfit: int = 0
 
 
-class Mixed:
+class DemonstrationSampler:
     """Draws demonstrations for each round.
 
     Invariant: what a round draws follows from the data, the seed, its number and how many answers it kept, so
@@ -58,7 +58,7 @@ class Mixed:
                 continue
             pair = Pair(
                 prompt_token_ids=prompt_token_ids,
-                answer=written(self._tokens.encode_answer(text, prompt=prompt)),
+                answer=unsampled_answer(self._tokens.encode_answer(text, prompt=prompt)),
             )
             pairs.append(pair)
             rows.append(_row(prompt, text, pair))

@@ -27,7 +27,7 @@ TIE: Final = 1e-5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class RowConstants:
     """What is known of one row before it is trained on; None where the loss has no use for it."""
 
     old_T: torch.Tensor | None = None
@@ -48,7 +48,7 @@ class Known:
     """What the critic learns."""
 
 
-def look_ahead(
+def precompute_row_constants(
     loss: LossSpec,
     rows: Sequence[Row],
     policy: Policy,
@@ -58,7 +58,7 @@ def look_ahead(
     *,
     critic: Critic | None = None,
     energies: bool = False,
-) -> list[Known]:
+) -> list[RowConstants]:
     """Look at every row of a batch before its first update; `energies`: for the advantage optimal_token."""
     read = energies or _needs_policy(loss) or (critic is not None and critic.reads_policy)
     now = [forward.without_gradient(policy, row) for row in rows] if read else None
@@ -72,7 +72,7 @@ def look_ahead(
         bound = least_of_largest(entropies, share=loss.top_entropy.share, ranks=ranks)
         chosen = [found.entropy_T >= bound - TIE for found in now]
     return [
-        Known(
+        RowConstants(
             old_T=now[i].logprobs_T if now is not None and (energies or _keeps_old(loss)) else None,
             ref_T=None if ref is None else ref[i].logprobs_T,
             selected_T=None if chosen is None else chosen[i],
@@ -90,7 +90,7 @@ def drift_bound(
     loss: LossSpec,
     rows: Sequence[Row],
     advantages: Sequence[torch.Tensor],
-    known: Sequence[Known],
+    known: Sequence[RowConstants],
     policy: Policy,
     forward: Forward,
     ranks: Ranks,
@@ -98,7 +98,7 @@ def drift_bound(
     updated: bool,
 ) -> float | None:
     """The bound of m2po over a whole minibatch; None without it. `updated`: the policy has moved since
-    `look_ahead`, so that the scope `harmful` needs its logprobs again."""
+    `precompute_row_constants`, so that the scope `harmful` needs its logprobs again."""
     spec = next((c for c in loss.corrections if isinstance(c, M2po)), None)
     if spec is None or not rows:
         return None
@@ -118,12 +118,14 @@ def drift_bound(
         loss,
         logprobs=logprobs_T,
         rollout_logprobs=gathered(torch.cat([row.rollout_logprobs_T for row in rows])),
-        advantages=gathered(torch.cat([of_tokens(a, r) for a, r in zip(advantages, rows, strict=True)])),
+        advantages=gathered(
+            torch.cat([per_token_advantages(a, r) for a, r in zip(advantages, rows, strict=True)])
+        ),
         mask=torch.ones_like(logprobs_T),
     )
 
 
-def of_tokens(advantages: torch.Tensor, row: Row) -> torch.Tensor:
+def per_token_advantages(advantages: torch.Tensor, row: Row) -> torch.Tensor:
     """Advantages [T], of one for each sequence [B] or for each token [T]."""
     by_token = advantages.shape == row.sequence_ids_T.shape
     return advantages if by_token else advantages[row.sequence_ids_T]

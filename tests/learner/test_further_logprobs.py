@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 from slipstream.config.architecture import LogitTransform
-from slipstream.learner.policy.chosen import logprobs_beside
+from slipstream.learner.policy.further_logprobs import logprobs_beside
 from slipstream.learner.policy.logprobs import selected_logprobs
 from torch import Tensor
 

@@ -14,7 +14,7 @@ from slipstream.records import Completion, TeacherLogprobs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lesson:
+class RowTeacher:
     """The teacher's logprobs of a row, nats."""
 
     logprobs_T: torch.Tensor
@@ -25,7 +25,7 @@ class Lesson:
     """The logprobs of those."""
 
 
-def lesson_of_row(completions: Sequence[Completion], device: torch.device) -> Lesson | None:
+def teacher_of_row(completions: Sequence[Completion], device: torch.device) -> RowTeacher | None:
     """The lesson of the sampled tokens of these completions, in order; None without any.
 
     Errors: ValueError where some have one and others do not, or they have different top_k.
@@ -43,17 +43,17 @@ def lesson_of_row(completions: Sequence[Completion], device: torch.device) -> Le
     own = np.concatenate([np.frombuffer(t.logprobs, "<f4")[mask] for t, mask in known])
     logprobs_T = torch.from_numpy(own).to(device)
     if not top_k:
-        return Lesson(logprobs_T=logprobs_T)
+        return RowTeacher(logprobs_T=logprobs_T)
     ids = np.concatenate([matrix(t.top_ids, "<u4", top_k)[mask] for t, mask in known]).astype(np.int64)
     top = np.concatenate([matrix(t.top_logprobs, "<f4", top_k)[mask] for t, mask in known])
-    return Lesson(
+    return RowTeacher(
         logprobs_T=logprobs_T,
         ids_TK=torch.from_numpy(ids).to(device),
         top_TK=torch.from_numpy(top).to(device),
     )
 
 
-def no_lesson(tokens: int, top_k: int) -> TeacherLogprobs:
+def empty_teacher(tokens: int, top_k: int) -> TeacherLogprobs:
     """For tokens that do not train: a teacher that is certain of token 0."""
     nothing = bytes(4 * tokens * top_k)
     return TeacherLogprobs(logprobs=bytes(4 * tokens), top_k=top_k, top_ids=nothing, top_logprobs=nothing)
