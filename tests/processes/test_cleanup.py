@@ -1,4 +1,4 @@
-"""What the launcher keeps of the processes under it."""
+"""Which processes a command kills at its end, and which dead processes it reaps."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ SERVICES = Path(__file__).parents[2] / "services"
 SCRIPT = """
 import os, subprocess, sys, time
 from pathlib import Path
-from slipstream.cli.launch.leash import Leash
+from slipstream.processes.lifetime.cleanup import ProcessCleanup
 
 def zombies():
     stats = [p.read_text().rpartition(")")[2].split() for p in Path("/proc").glob("[0-9]*/stat") if own(p)]
@@ -21,24 +21,24 @@ def own(stat):
         return False
 
 engine = "import os, time; pid = os.fork(); os._exit(0) if pid else (time.sleep(0.3), os._exit(0))"
-with Leash() as leash:
+with ProcessCleanup() as cleanup:
     pod = subprocess.Popen([sys.executable, "-c", engine + "; time.sleep(9)"])
-    leash.started(pod.pid)
+    cleanup.started(pod.pid)
     failed = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
-    leash.started(failed.pid)
-    while zombies() < 3:  # the pod, the other pod, and what the first one had started
+    cleanup.started(failed.pid)
+    while zombies() < 3:  # both pods, and the orphan of the first one
         time.sleep(0.05)
-    print(leash.reap(), zombies(), pod.wait(), failed.wait(), leash.reap())
+    print(cleanup.reap(), zombies(), pod.wait(), failed.wait(), cleanup.reap())
 """
 
 
 OLDER = """
 import subprocess, sys, time
-from slipstream.cli.launch.leash import Leash
+from slipstream.processes.lifetime.cleanup import ProcessCleanup
 
 sleeping = [sys.executable, "-c", "import time; time.sleep(60)"]
 older = subprocess.Popen(sleeping)
-with Leash():
+with ProcessCleanup():
     younger = subprocess.Popen(sleeping)
 print(older.poll(), younger.wait())
 older.kill()
@@ -57,10 +57,10 @@ def run(script: str) -> list[str]:
     return done.stdout.split()
 
 
-def test_what_was_there_before_is_left_alone() -> None:
-    """As the processes of a notebook that calls the command."""
+def test_processes_that_are_older_than_the_command_are_left_alone() -> None:
+    """A notebook that calls the command has such processes."""
     assert run(OLDER) == ["None", "-9"]
 
 
-def test_what_a_dead_pod_had_started_is_reaped_and_the_status_of_pods_is_left_alone() -> None:
+def test_orphans_of_a_dead_pod_are_reaped_and_the_exit_status_of_pods_is_kept() -> None:
     assert run(SCRIPT) == ["1", "2", "0", "3", "0"]

@@ -1,10 +1,10 @@
-"""Which processes a process has started."""
+"""The children of a process, as /proc shows them."""
 
 import subprocess
 import sys
 from pathlib import Path
 
-from slipstream.processes.parent import children
+from slipstream.processes.lifetime.process_tree import children
 
 
 def test_a_child_is_listed_until_it_is_reaped() -> None:

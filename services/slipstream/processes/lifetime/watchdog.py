@@ -1,9 +1,10 @@
-"""Outlives a launcher that was killed, and ends what it left.
+"""Kills the processes of a launcher that was killed itself.
 
-    python -m slipstream.cli.launch.watchdog TOKEN
+    python -m slipstream.processes.lifetime.watchdog TOKEN
 
 The launcher holds the other end of standard input and writes the process id of each pod that it starts.
-When the launcher dies, by whatever signal, the pipe closes; then everything with the run's marks is killed.
+When the launcher dies, by whatever signal, the pipe closes. The watchdog then kills all processes that carry
+the marks of the run.
 """
 
 import os
@@ -11,7 +12,7 @@ import signal
 import subprocess
 import sys
 
-from slipstream.cli.launch.orphans import sweep
+from slipstream.processes.lifetime.left_over import sweep
 
 DISMISSED = "done"
 
@@ -21,7 +22,7 @@ class Watchdog:
 
     def __init__(self, token: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "slipstream.cli.launch.watchdog", token],
+            [sys.executable, "-m", "slipstream.processes.lifetime.watchdog", token],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -31,16 +32,16 @@ class Watchdog:
         self.pid = self._process.pid
 
     def watch(self, pid: int) -> None:
-        """Remember the session of a pod."""
-        self._tell(str(pid))
+        """Add the session of a pod to the processes of the run."""
+        self._write(str(pid))
 
     def dismiss(self) -> None:
-        """Nothing is left to watch."""
-        self._tell(DISMISSED)
+        """End the watchdog: no process of the run is left."""
+        self._write(DISMISSED)
         self._process.kill()
         self._process.wait()
 
-    def _tell(self, line: str) -> None:
+    def _write(self, line: str) -> None:
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(f"{line}\n")
@@ -50,7 +51,7 @@ class Watchdog:
 
 
 def main(token: str) -> None:
-    """Wait for the launcher's end; sweep unless it said that it is done."""
+    """Wait for the launcher's end; kill what it has left unless it has dismissed this watchdog."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     sessions: set[int] = set()
