@@ -29,7 +29,7 @@ from typing import Any
 import torch
 from ratio import print_ratio
 from sampler import Sampler
-from slipstream.cli.warmup import cached_model
+from slipstream.cli.launch.cold_start import cached_model
 from slipstream.config import RunConfig, load_config
 from slipstream.learner.policy.loading import without_progress_bars
 from slipstream.learner.teacher import open_teacher_client

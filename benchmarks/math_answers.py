@@ -22,7 +22,7 @@ from ratio import print_ratio
 from slipstream.answers.cpu_limit import TooSlow, cpu_limit
 from slipstream.answers.equality import equal
 from slipstream.answers.exact import exactly_equal, has_quotient
-from slipstream.answers.mathematics import Refused, readable
+from slipstream.answers.latex_input import UnsupportedExpression, readable
 
 SECONDS: Final = 2.0
 DIGITS: Final = 6
@@ -67,7 +67,7 @@ def ours(truth: str, answer: str, *, computed: bool = True) -> bool:
         known = exactly_equal(expected, given, digits=DIGITS)
         with cpu_limit(SECONDS):
             return equal(expected, given, digits=DIGITS, computed=computed) if known is None else known
-    except (Refused, TooSlow):
+    except (UnsupportedExpression, TooSlow):
         return False
 
 

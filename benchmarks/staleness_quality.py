@@ -35,7 +35,7 @@ import yaml
 from circle import ADDITION, GRPO, Job, laid_over
 from ratio import print_ratio
 from sampler import Sampler
-from slipstream.cli.warmup import cached_model
+from slipstream.cli.launch.cold_start import cached_model
 from slipstream.config import RunConfig, parse_config
 from slipstream.learner.policy.loading import load_policy, without_progress_bars
 from slipstream.learner.policy.model import Policy

@@ -19,7 +19,7 @@ from learner.fakes import (
     step_result,
     with_teacher_logprobs,
 )
-from slipstream.cli.launch.rows import read_history
+from slipstream.cli.launch.history import read_history
 from slipstream.learner.broadcast.snapshot import Snapshot
 from slipstream.learner.checkpoints.checkpoint import CheckpointWriter, latest_checkpoint, read_state
 from slipstream.learner.lockstep import Lockstep

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from slipstream.answers.mathematics import readable
+from slipstream.answers.latex_input import readable
 from slipstream.answers.number import read_number
 from slipstream.answers.strict_json import check_schema, read_json
 from slipstream.config.rewards import RewardSection

@@ -12,16 +12,16 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
 from slipstream.answers.cpu_limit import TooSlow, cpu_limit
-from slipstream.answers.mathematics import Refused, readable
+from slipstream.answers.latex_input import UnsupportedExpression, readable
 from slipstream.config import RunConfig, VerifierConfig
 from slipstream.config.load import parse_config
 from slipstream.config.rewards import CodeTestsConfig
 from slipstream.records import Prompt
 from slipstream.sandbox import cgroup, packages
-from slipstream.sandbox.capacity import Need, Room, TooLittleRoom, servers_for
+from slipstream.sandbox.capacity import Capacity, Need, TooLittleCapacity, servers_for
 from slipstream.sandbox.job import Bounds
 from slipstream.sandbox.layers import Report, TooFewLayers
-from slipstream.sandbox.packages import NoPackage
+from slipstream.sandbox.packages import PackageMissing
 from slipstream.sandbox.report import report
 from slipstream.sandbox.server_process import SandboxLost
 from slipstream.telemetry.logs import Log
@@ -75,8 +75,12 @@ def _of_sandbox(
         found = asyncio.run(layers())
         found.demand(config.isolation.require)
         key = "verifier.workers"
-        servers_for(Room.here(cgroup.own()), Need.of(memory_mib, Bounds(), found), wanted=config.workers)
-    except (NoPackage, TooFewLayers, TooLittleRoom, SandboxLost) as error:
+        servers_for(
+            Capacity.of_this_process(cgroup.own()),
+            Need.of(memory_mib, Bounds(), found),
+            wanted=config.workers,
+        )
+    except (PackageMissing, TooFewLayers, TooLittleCapacity, SandboxLost) as error:
         yield _refusal(key, str(error).removeprefix(f"{key}: "), here=True)
 
 
@@ -105,7 +109,7 @@ def _why_unread(read: Read, name: str, answer: str, fields: dict[str, str]) -> s
     try:
         with cpu_limit(ONE_SECONDS):
             read(Prompt(prompt_id=name, task="check", text="?", answer=answer, fields=fields))
-    except (Refused, TooSlow) as error:
+    except (UnsupportedExpression, TooSlow) as error:
         return f"has the answer {answer[:40]!r}, which is not read: {error}"
     except UnusableGroundTruth as error:
         return f"has tests that cannot be had: {str(error).removeprefix(f'prompt {name}: ')}"

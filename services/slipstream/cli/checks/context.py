@@ -12,9 +12,9 @@ from slipstream.cli.checks.prompts import looked_at, prompt_text, trained_on
 from slipstream.config import RunConfig
 from slipstream.config.architecture import CacheShape, cache_shape
 from slipstream.config.checks import Problem
+from slipstream.config.engine_checks import CACHE_BYTES, beyond_context, cache_type
 from slipstream.config.rewards import SelfJudgeConfig
 from slipstream.config.stages import DistillationStage, SampledStage
-from slipstream.config.vllm_checks import CACHE_BYTES, beyond_context, cache_type
 from slipstream.prompts import PromptSource, make_source
 from slipstream.prompts.file import RowSource
 from slipstream.prompts.judging import judgement

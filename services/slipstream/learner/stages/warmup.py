@@ -16,8 +16,7 @@ from pathlib import Path
 
 import torch
 
-from slipstream.answers.countdown import check_countdown
-from slipstream.answers.expression import InvalidExpression
+from slipstream.answers.arithmetic import InvalidExpression, check_countdown
 from slipstream.config import ConfigError, RunConfig, WarmupConfig, load_config
 from slipstream.config.data import demonstrates
 from slipstream.learner.policy.loading import load_policy, pick_device, without_progress_bars

@@ -4,7 +4,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 
 from slipstream.answers.exact import exactly_equal, has_quotient
-from slipstream.answers.mathematics import Refused, readable
+from slipstream.answers.latex_input import UnsupportedExpression, readable
 from slipstream.config.rewards.answers import MathConfig
 from slipstream.records import Prompt
 from slipstream.verifier.adapters import Concurrently
@@ -40,7 +40,7 @@ def math(config: MathConfig, surroundings: Surroundings) -> Reward:
         expected = expected_expression(prompt)
         try:
             given = readable(answer.text)
-        except Refused as error:
+        except UnsupportedExpression as error:
             return invalid(str(error))
         if config.computed and has_quotient(given) and not has_quotient(expected):
             return invalid("still to be computed: a division")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from importlib.util import find_spec
 
-from slipstream.config.place import place
+from slipstream.config.paths import located
 from slipstream.config.rewards.models import ProcessRewardConfig, RewardModelConfig, ScoringModel
 from slipstream.records import Prompt
 from slipstream.verifier.adapters import Concurrently
@@ -36,7 +36,7 @@ class Modelled:
             )
         if not (config.path / "config.json").is_file():
             raise NotHere(
-                f"path: {place(config.path)} has no config.json; name a Hugging Face model directory"
+                f"path: {located(config.path)} has no config.json; name a Hugging Face model directory"
             )
         device = surroundings.config.device if config.device == "auto" else config.device
         self._batches = Batches(config.model_copy(update={"device": device}), log=surroundings.log)

@@ -2,7 +2,7 @@
 
 from fractions import Fraction
 
-from slipstream.answers.number import NoNumber, read_number
+from slipstream.answers.number import NotANumber, read_number
 from slipstream.config.rewards.answers import NumericMatchConfig
 from slipstream.records import Prompt
 from slipstream.verifier.adapters import EachAnswer
@@ -19,7 +19,7 @@ def numeric_match(config: NumericMatchConfig) -> Reward:
         expected, of_hundred = expected_number(prompt)
         try:
             given, percent = read_number(answer.text)
-        except NoNumber as error:
+        except NotANumber as error:
             return invalid(str(error))
         allowed = max(absolute, relative * abs(expected))
         near = abs(given - expected) <= allowed

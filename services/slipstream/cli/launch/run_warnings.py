@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from slipstream.cli.launch.filtered import FilteredShare, UnvariedSteps
+from slipstream.cli.launch.history import History, Row
 from slipstream.cli.launch.ledger import read_ledger
 from slipstream.cli.launch.notices import Notices, sample_line
 from slipstream.cli.launch.pods import ROLLOUT, VERIFIER
-from slipstream.cli.launch.rows import History, Row
-from slipstream.cli.launch.rundir import RunDirectory
+from slipstream.cli.launch.run_directory import RunDirectory
 from slipstream.config import RunConfig
 
 LEDGER_SECONDS = 2.0
@@ -23,7 +23,7 @@ LEDGER_SECONDS = 2.0
 WHAT_TO_DO = "look at the rewards, at how hard the prompts are, and at samples.jsonl"
 
 
-class Attention:
+class RunWarnings:
     """Says what it notices through `say`. Nothing that it does may stop the run."""
 
     def __init__(

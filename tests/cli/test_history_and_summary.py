@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from slipstream.cli.launch.rows import History, Tail, read_history
+from slipstream.cli.launch.history import History, Tail, read_history
 from slipstream.cli.launch.summary import describe, staleness_counts, staleness_mean, summarize
 from slipstream.records import Ledger
 

@@ -6,8 +6,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from slipstream.answers.countdown import check_countdown
-from slipstream.answers.expression import MAX_DEPTH, InvalidExpression, evaluate
+from slipstream.answers.arithmetic import MAX_DEPTH, InvalidExpression, check_countdown, evaluate
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""README.md: its example of a configuration is valid, and an answer can have all of its rewards."""
+"""docs/getting-started.md: the example of a run is valid, and one answer can get all of its rewards."""
 
 import asyncio
 import json
@@ -14,12 +14,12 @@ from slipstream.records import Prompt
 from verifier.scoring import Bench, answer
 
 ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/getting-started.md").read_text(encoding="utf-8")
 
 
 def example() -> str:
     """The one YAML block."""
-    (block,) = re.findall(r"^```yaml\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+    (block,) = re.findall(r"^```yaml\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
     return str(block)
 
 

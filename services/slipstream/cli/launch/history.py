@@ -39,7 +39,7 @@ class Tail:
 
 
 @dataclass(slots=True)
-class Session:
+class LearnerSession:
     """One life of the learner: a run that was resumed has several."""
 
     loop_seconds: float = 0.0
@@ -53,7 +53,7 @@ class History:
 
     steps: dict[int, Row] = field(default_factory=dict)
     evaluations: dict[int, Row] = field(default_factory=dict)
-    sessions: list[Session] = field(default_factory=lambda: [Session()])
+    sessions: list[LearnerSession] = field(default_factory=lambda: [LearnerSession()])
     finished: int | None = None
     """Step at which the learner said that it was done: evaluated, with its checkpoint and its model."""
     filtered_share: float | None = None
@@ -71,7 +71,7 @@ class History:
         elif event == "resumed":
             self._resume(step)
         elif event in ("finished", "interrupted"):
-            self.sessions[-1] = Session(number(row, "loop_seconds"), number(row, "idle_seconds"))
+            self.sessions[-1] = LearnerSession(number(row, "loop_seconds"), number(row, "idle_seconds"))
             if event == "finished" and isinstance(step, int):
                 self.finished = step
 
@@ -116,7 +116,7 @@ class History:
 
     def _resume(self, step: object) -> None:
         """Steps beyond the checkpoint were lost with the learner, and are done again."""
-        self.sessions.append(Session())
+        self.sessions.append(LearnerSession())
         if isinstance(step, int):
             self.steps = {done: row for done, row in self.steps.items() if done <= step}
             self.evaluations = {done: row for done, row in self.evaluations.items() if done <= step}

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from slipstream.cli.errors import UsageError
-from slipstream.cli.launch.rows import read_history
+from slipstream.cli.launch.history import read_history
 from slipstream.config import ConfigError, RunConfig, load_config
 from slipstream.config.load import dump_config, dump_given
 
@@ -83,7 +83,7 @@ class RunDirectory:
         return load_config(self.source) if self.source.exists() else None
 
 
-class Held:
+class RunLock:
     """Keeps every other launcher out of a run directory while it is held; the kernel lets go when we die."""
 
     def __init__(self, directory: RunDirectory) -> None:

@@ -13,7 +13,7 @@ RIGHT = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class Selection:
     """One reward component of what was chosen; None where no completion has a score."""
 
     best: float | None
@@ -22,7 +22,7 @@ class Chosen:
     """Of the most frequent answer; of several the mean."""
 
 
-def choose(group: PackedGroup, weights: Mapping[str, float]) -> dict[str, Chosen]:
+def choose(group: PackedGroup, weights: Mapping[str, float]) -> dict[str, Selection]:
     """What is chosen of a group that `check_group` has checked, by reward; `weights` as in `summarise`."""
     completions = list(group.completions)
     totals = [math.nan if withheld(c) else task_reward(c, weights) for c in completions]
@@ -33,7 +33,7 @@ def choose(group: PackedGroup, weights: Mapping[str, float]) -> dict[str, Chosen
             if reward.outcome != pb.OUTCOME_ERROR:
                 scored.setdefault(reward.name, []).append((index, completion, reward))
     return {
-        name: Chosen(
+        name: Selection(
             best=_mean([reward.value for index, _, reward in parts if totals[index] == most]),
             majority=_majority([(completion, reward) for _, completion, reward in parts]),
         )

@@ -17,9 +17,9 @@ from typing import Any
 
 from slipstream.processes.core_time import core_seconds
 from slipstream.processes.frames import receive_frame, to_frame
-from slipstream.sandbox import accounts, scratch
-from slipstream.sandbox.confine import NOBODY, Walls, cpu_seconds
-from slipstream.sandbox.job import Bounds, Ran, Run, run_from_json
+from slipstream.sandbox import process_statistics, scratch
+from slipstream.sandbox.confine import NOBODY, Confinement, cpu_seconds
+from slipstream.sandbox.job import Bounds, Run, RunResult, run_from_json
 from slipstream.sandbox.kernel import PR_SET_CHILD_SUBREAPER, prctl
 from slipstream.sandbox.program import CONFINED, become
 from slipstream.sandbox.streams import Streams
@@ -36,26 +36,26 @@ MAX_ERROR = 100
 MIB = 1024 * 1024
 
 
-class Unjudged(Exception):
+class RunFailed(Exception):
     """The infrastructure failed the run; the message says how."""
 
 
-def serve_one(connection: socket.socket, walls: Walls, home: str) -> None:
+def serve_one(connection: socket.socket, walls: Confinement, home: str) -> None:
     """Read one run, have it, answer."""
     message = receive_frame(connection)
     if message is None:
         return
     try:
-        reply: dict[str, Any] = asdict(have(run_from_json(message), walls, home))
-    except (Unjudged, OSError) as error:
+        reply: dict[str, Any] = asdict(run_program(run_from_json(message), walls, home))
+    except (RunFailed, OSError) as error:
         reply = {"failed": f"{type(error).__name__}: {error}"}
     nonce = receive_frame(connection)
     if nonce is not None:
         connection.sendall(to_frame({**reply, "nonce": nonce["nonce"]}))
 
 
-def have(run: Run, walls: Walls, home: str) -> Ran:
-    """Run a program to its end. Errors: Unjudged, OSError when that could not be done."""
+def run_program(run: Run, walls: Confinement, home: str) -> RunResult:
+    """Run a program to its end. Errors: RunFailed, OSError when that could not be done."""
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     folder = tempfile.mkdtemp(prefix="program-", dir=home)
     try:
@@ -67,7 +67,7 @@ def have(run: Run, walls: Walls, home: str) -> Ran:
         os.rmdir(folder)
 
 
-def _supervised(run: Run, walls: Walls, folder: str) -> Ran:
+def _supervised(run: Run, walls: Confinement, folder: str) -> RunResult:
     streams = Streams.open(run.stdin, limit=walls.bounds.output_bytes)
     try:
         pid = os.fork()
@@ -88,10 +88,10 @@ def _supervised(run: Run, walls: Walls, folder: str) -> Ran:
         streams.close()
 
 
-def _watch(pid: int, seconds: float, streams: Streams, folder: str, walls: Walls) -> tuple[str, str]:
+def _watch(pid: int, seconds: float, streams: Streams, folder: str, walls: Confinement) -> tuple[str, str]:
     """Until the program ends or is to be ended: "exited" or why, and why that may be no fault of its own.
 
-    Errors: Unjudged.
+    Errors: RunFailed.
     """
     descriptor = os.pidfd_open(pid)
     started, begun, doubt = time.monotonic(), None, ""
@@ -107,7 +107,7 @@ def _watch(pid: int, seconds: float, streams: Streams, folder: str, walls: Walls
                 begun = now
             if begun is None:
                 if now - started > BEGIN_SECONDS:
-                    raise Unjudged(f"no walls within {BEGIN_SECONDS:g} s on a busy machine")
+                    raise RunFailed(f"no walls within {BEGIN_SECONDS:g} s on a busy machine")
             elif end := _too_much(streams, folder, walls.bounds) or _late(pid, now - begun, seconds):
                 return end, ""
     finally:
@@ -120,25 +120,25 @@ def _too_much(streams: Streams, folder: str, bounds: Bounds) -> str:
         return "output"
     if scratch.over(folder, max_bytes=bounds.scratch_mib * MIB):
         return "disk"
-    return "threads" if accounts.threads() > bounds.threads else ""
+    return "threads" if process_statistics.threads() > bounds.threads else ""
 
 
 def _late(pid: int, elapsed: float, seconds: float) -> str:
-    """Whether the program is over its deadline, and not for want of a core. Errors: Unjudged."""
+    """Whether the program is over its deadline, and not for want of a core. Errors: RunFailed."""
     late = elapsed - seconds
-    if late > 0 and (late > accounts.waited_for_core() or core_seconds(pid) >= seconds):
+    if late > 0 and (late > process_statistics.waited_for_core() or core_seconds(pid) >= seconds):
         return "late"
     if late > max((PATIENCE - 1) * seconds, LEAST_PATIENCE_SECONDS):
-        raise Unjudged(f"no end within {elapsed:.1f} s on a busy machine")
+        raise RunFailed(f"no end within {elapsed:.1f} s on a busy machine")
     return ""
 
 
 def _could_compute(pid: int, elapsed: float) -> float:
     """Seconds without those in which a program waited for a core, but for its own threads."""
-    return min(elapsed, max(elapsed - accounts.waited_for_core(), core_seconds(pid)))
+    return min(elapsed, max(elapsed - process_statistics.waited_for_core(), core_seconds(pid)))
 
 
-def _end(pid: int, walls: Walls) -> tuple[int, float]:
+def _end(pid: int, walls: Confinement) -> tuple[int, float]:
     """Kill the program and whatever it started, and wait for it; its wait status and time of a core."""
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
@@ -150,17 +150,17 @@ def _end(pid: int, walls: Walls) -> tuple[int, float]:
         except ChildProcessError:
             return status, usage.ru_utime + usage.ru_stime
         if time.monotonic() > deadline:
-            raise Unjudged("what the program started does not end")
+            raise RunFailed("what the program started does not end")
         _kill_orphans(walls)
 
 
-def _kill_orphans(walls: Walls) -> None:
+def _kill_orphans(walls: Confinement) -> None:
     """Orphans of a program become children of the warden; only without seccomp there can be any."""
     if walls.own_processes:
         with suppress(ProcessLookupError):
             os.kill(-1, signal.SIGKILL)
         return
-    for pid in accounts.own_children():
+    for pid in process_statistics.own_children():
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
@@ -171,32 +171,32 @@ def _killed_by_kernel(status: int) -> bool:
 
 
 def _end_of_killed(used: float, run: Run) -> str:
-    """Why the kernel killed a program: for its time of a core, or for want of memory. Errors: Unjudged."""
+    """Why the kernel killed a program: for its time of a core, or for want of memory. Errors: RunFailed."""
     inherited = resource.getrlimit(resource.RLIMIT_CPU)[1]
     if used >= cpu_seconds(run.seconds) - CLOCK_TICK_SECONDS:
         return "late"
     if inherited != resource.RLIM_INFINITY and used >= inherited - CLOCK_TICK_SECONDS:
-        raise Unjudged(
+        raise RunFailed(
             f"the verifier was started with a limit of {inherited} s of a core (`ulimit -t`); raise it"
         )
-    raise Unjudged(
+    raise RunFailed(
         "the kernel killed the program, and not for its time: this machine or its cgroup has no memory left; "
         "give it more, or lower verifier.workers"
     )
 
 
-def _ran(end: str, status: int, streams: Streams, seconds: float, doubt: str) -> Ran:
+def _ran(end: str, status: int, streams: Streams, seconds: float, doubt: str) -> RunResult:
     value = bytes(streams.value)
     if not value.startswith(CONFINED):
         said = value.decode(errors="replace") or f"it ended with status {status}"
-        raise Unjudged(f"the program could not be confined: {said}")
+        raise RunFailed(f"the program could not be confined: {said}")
     if end == "exited" and streams.over():
         end = "output"
     if end == "exited" and os.WIFSIGNALED(status):
         end = "killed"
     said = value[len(CONFINED) :].decode(errors="replace")
     well = end == "exited" and status == 0
-    return Ran(
+    return RunResult(
         end=end,
         status=os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status),
         stdout=streams.stdout.decode(errors="replace"),

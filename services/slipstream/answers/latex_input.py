@@ -48,25 +48,28 @@ _SYMBOLIC = re.compile(
 )
 
 
-class Refused(ValueError):
+class UnsupportedExpression(ValueError):
     """The expression is not read; the message says why."""
 
 
 def readable(text: str) -> str:
-    """A short expression in LaTeX, its delimiters taken off and its numbers unambiguous. Errors: Refused."""
+    """Return the expression without delimiters and with unambiguous numbers.
+
+    Errors: UnsupportedExpression for text that is too long, or could take too long to compute.
+    """
     if len(text) > 2 * MAX_CHARACTERS:
-        raise Refused(f"{len(text)} characters; at most {MAX_CHARACTERS} are read")
+        raise UnsupportedExpression(f"{len(text)} characters; at most {MAX_CHARACTERS} are read")
     expression = _plain(_bare(text))
     if not expression:
-        raise Refused("empty")
+        raise UnsupportedExpression("empty")
     _check_size(expression)
     _check_powers(expression)
     if _TWO_NUMBERS.search(expression):
-        raise Refused("two numbers side by side")
+        raise UnsupportedExpression("two numbers side by side")
     if _BOX.search(expression):
-        raise Refused("a box inside of an expression")
+        raise UnsupportedExpression("a box inside of an expression")
     if _DERIVED.search(expression):
-        raise Refused("a derivative of what stands in brackets")
+        raise UnsupportedExpression("a derivative of what stands in brackets")
     _check_words(expression)
     return expression
 
@@ -102,28 +105,28 @@ def without_commas(body: str) -> str:
 
 def _check_size(expression: str) -> None:
     if len(expression) > MAX_CHARACTERS:
-        raise Refused(f"{len(expression)} characters; at most {MAX_CHARACTERS} are read")
+        raise UnsupportedExpression(f"{len(expression)} characters; at most {MAX_CHARACTERS} are read")
     if _CONTROL.search(expression):
-        raise Refused("a character that cannot be seen")
+        raise UnsupportedExpression("a character that cannot be seen")
     if len(_COMMAND.findall(expression)) > MAX_COMMANDS:
-        raise Refused(f"more than {MAX_COMMANDS} commands of LaTeX")
+        raise UnsupportedExpression(f"more than {MAX_COMMANDS} commands of LaTeX")
     if any(len(digits) > MAX_DIGITS for digits in _NUMBER.findall(expression)):
-        raise Refused(f"a number of more than {MAX_DIGITS} digits")
+        raise UnsupportedExpression(f"a number of more than {MAX_DIGITS} digits")
     depth = deepest = 0
     for character in expression:
         depth += (character in "{([") - (character in "})]")
         deepest = max(deepest, depth)
     if deepest > MAX_DEPTH:
-        raise Refused(f"nested more than {MAX_DEPTH} deep")
+        raise UnsupportedExpression(f"nested more than {MAX_DEPTH} deep")
 
 
 def _check_words(expression: str) -> None:
     """Words beside a number are units, which are of no account, and say nothing about its value."""
     words = _WORDS.findall(expression)
     if any(map(_RECKONING.match, words)):
-        raise Refused("words that reckon, such as `squared`")
+        raise UnsupportedExpression("words that reckon, such as `squared`")
     if any(map(_NUMBER.search, words)) and _NUMBER.search(_WORDS.sub("", expression)):
-        raise Refused("a number among words beside another number")
+        raise UnsupportedExpression("a number among words beside another number")
 
 
 def _check_powers(expression: str) -> None:
@@ -132,24 +135,24 @@ def _check_powers(expression: str) -> None:
         exponent = _argument(expression[power.end() :])
         largest = max(map(int, _NUMBER.findall(exponent)), default=0)
         if largest > MAX_EXPONENT:
-            raise Refused(f"an exponent of more than {MAX_EXPONENT}")
+            raise UnsupportedExpression(f"an exponent of more than {MAX_EXPONENT}")
         powers = exponent.count("^")
         if powers > (MAX_POWERS_IN_EXPONENT if re.search("[A-Za-z]", exponent) else MAX_TOWER):
-            raise Refused("a tower of powers")
+            raise UnsupportedExpression("a tower of powers")
         if ("^" in exponent or "!" in exponent) and largest > 5:
-            raise Refused("a power of a power of numbers")
+            raise UnsupportedExpression("a power of a power of numbers")
     if _FACTORIALS.search(expression):
-        raise Refused("a factorial of a factorial of a factorial")
+        raise UnsupportedExpression("a factorial of a factorial of a factorial")
     for factorial in _FACTORIAL.finditer(_SYMBOLIC.sub("n!", expression)):
         operand = factorial[1]
         if operand is not None and (not operand.isdigit() or int(operand) > MAX_FACTORIAL):
-            raise Refused(f"a factorial of what is not a number up to {MAX_FACTORIAL}")
+            raise UnsupportedExpression(f"a factorial of what is not a number up to {MAX_FACTORIAL}")
         if operand is None and any(int(number) > 1_000 for number in _NUMBER.findall(expression)):
-            raise Refused(f"{factorial[0]} of numbers over 1000")
+            raise UnsupportedExpression(f"{factorial[0]} of numbers over 1000")
     if len(_POWER.findall(expression)) > 1 and re.search(r"\)\s*\^|\}\s*\^", expression):
         numbers = [int(number) for number in _NUMBER.findall(expression)]
         if max(numbers, default=0) > 1_000:
-            raise Refused("a power of a power of numbers")
+            raise UnsupportedExpression("a power of a power of numbers")
 
 
 def _argument(text: str) -> str:

@@ -9,6 +9,8 @@ leading zeros. There is no sign: a number can be subtracted, but not negated. Va
 """
 
 import re
+from collections import Counter
+from collections.abc import Sequence
 from fractions import Fraction
 
 MAX_CHARACTERS = 256
@@ -33,6 +35,15 @@ def evaluate(text: str) -> tuple[Fraction, tuple[int, ...]]:
     if reader.rest:
         raise InvalidExpression(f"`{reader.rest[-1]}` is left over after the expression")
     return value, tuple(reader.numbers)
+
+
+def check_countdown(expression: str, numbers: Sequence[int], target: int) -> bool:
+    """Return whether the expression equals the target and uses each of the numbers at most once.
+
+    Errors: InvalidExpression when the expression cannot be parsed or divides by zero.
+    """
+    value, used = evaluate(expression)
+    return value == target and Counter(used) <= Counter(numbers)
 
 
 def _tokens(text: str) -> list[str]:
