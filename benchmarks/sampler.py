@@ -16,10 +16,10 @@ from slipstream.records import Completion, FinishReason, Group, Prompt, VersionS
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import Tokens
+from slipstream.verifier.resources import Resources
 from slipstream.verifier.reward import Answer
 from slipstream.verifier.rewards.table import bind_rewards
 from slipstream.verifier.scorer import Scorer
-from slipstream.verifier.surroundings import Surroundings
 
 PROMPTS_AT_ONCE = 64
 
@@ -35,9 +35,9 @@ class Sampler:
         self._tokens = tokens
         self._rollout = config.rollout
         metrics, log = Metrics(), Log(pod="sampler")
-        surroundings = Surroundings.make(config.verifier, metrics=metrics, log=log)
-        rewards = bind_rewards(config.rewards, surroundings)
-        self._scorer = Scorer(rewards, room=surroundings.room, metrics=metrics, log=log)
+        resources = Resources.make(config.verifier, metrics=metrics, log=log)
+        rewards = bind_rewards(config.rewards, resources)
+        self._scorer = Scorer(rewards, queue=resources.queue, metrics=metrics, log=log)
 
     def groups(self, prompts: Sequence[Prompt], *, version: int, size: int, seed: int) -> list[Group]:
         """`size` scored completions of each prompt. Errors: ValueError for prompts of several lengths."""
