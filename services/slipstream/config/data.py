@@ -91,9 +91,7 @@ class HubData(Columns, HubAccess):
     @model_validator(mode="after")
     def streaming_ends(self) -> "HubData":
         if self.streaming and self.rows is None:
-            raise Invalid(
-                "streaming is true, and `rows` is null", remedy="set rows: how many are read at each start"
-            )
+            raise Invalid("streaming needs `rows`", remedy="set it to the rows that are read at each start")
         if self.streaming and self.offline:
             raise Invalid(
                 "streaming reads over the network, and offline forbids it", remedy="leave one of them out"

@@ -1,7 +1,7 @@
 """From pydantic's validation errors to problems that name our keys.
 
-An unknown key may be a key of another framework, a key of another section, or a misspelled one: the remedy says
-which key was probably meant.
+An unknown key may be a key of another framework, a key of another section, or a misspelled one. The remedy
+names the key that was probably meant.
 """
 
 import difflib
@@ -20,7 +20,7 @@ from slipstream.config.vllm_refused import REFUSED
 LEAST_LIKENESS = 0.6
 """Below this likeness no key is suggested."""
 OWN_SECTION_ADVANTAGE = 0.15
-"""A key of another section is suggested only if its likeness exceeds that of the same section by this much."""
+"""A key of another section is suggested only if it is so much more alike than one of the same section."""
 MOST_PLACES = 3
 CLOSE = 0.85
 """Likeness of two keys that differ by one letter, such as `step` and `steps`."""
