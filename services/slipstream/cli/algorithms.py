@@ -3,18 +3,17 @@
 import inspect
 import textwrap
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, Field, fields
 from typing import Any, Final
 
 from slipstream.algorithms.presets import PRESETS, Preset
 from slipstream.algorithms.presets.preset import bound_of
 from slipstream.algorithms.resolve import nearest
 from slipstream.algorithms.spec import (
-    ADVANTAGES,
     AGGREGATIONS,
     CORRECTIONS,
-    OBJECTIVES,
     AdaptiveGroup,
+    Advantage,
     Buckets,
     ClipCov,
     CollapseAlarm,
@@ -26,20 +25,21 @@ from slipstream.algorithms.spec import (
     Goldilocks,
     Kl,
     KlCov,
+    Objective,
     OverlongFilter,
     Shaping,
     SoftOverlong,
     TopEntropy,
-    anchor_of,
 )
-from slipstream.algorithms.spec.checks import ranges_of
+from slipstream.algorithms.spec.checks import checked_fields
+from slipstream.algorithms.spec.kinds import every_kind
 from slipstream.algorithms.spec.notes import field_notes
 from slipstream.cli.axes import in_effect, shaping_parts, shaping_text, spec_text
 from slipstream.cli.errors import UsageError
 
 PARTS: Final[Mapping[str, Mapping[str, type[Any]]]] = {
-    "objective": OBJECTIVES,
-    "advantage": ADVANTAGES,
+    "objective": every_kind(Objective),
+    "advantage": every_kind(Advantage),
     "correction": CORRECTIONS,
     "regulariser": {
         "kl": Kl,
@@ -134,18 +134,28 @@ def _preset_lines(name: str, preset: Preset) -> Iterator[str]:
 
 def _part_lines(title: str, spec: type[Any], value: object = None) -> Iterator[str]:
     notes = field_notes(spec)
-    shown = spec(**{f.name: 1.0 for f in fields(spec) if f.default is MISSING}) if value is None else value
+    shown = _with_defaults(spec) if value is None else value
     yield from ["", title, textwrap.indent(inspect.getdoc(spec) or "", INDENT)]
     for field in fields(spec):
         if field.name != "kind":
-            needed = value is None and field.default is MISSING
+            needed = value is None and _is_needed(field)
             text = "(needed)" if needed else _shown(in_effect(shown, field.name))
             yield f"{INDENT}{field.name} = {text}: {notes.get(field.name, '')}{_range(spec, field.name)}"
 
 
+def _is_needed(field: Field[Any]) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
+
+
+def _with_defaults(spec: type[Any]) -> Any:
+    """Return the specification with its defaults, and with a placeholder where a value is needed."""
+    placeholders = {"function": "package.module:function"}
+    return spec(**{f.name: placeholders.get(f.name, 1.0) for f in fields(spec) if _is_needed(f)})
+
+
 def _range(spec: type[Any], field: str) -> str:
-    ranges = ranges_of(spec)  # type: ignore[arg-type]
-    return f" Range: {ranges[field][1]}." if field in ranges else ""
+    allowed = checked_fields(spec).get(field)  # type: ignore[arg-type]
+    return f" Range: {allowed.number}." if allowed and allowed.number else ""
 
 
 def _shown(value: object) -> str:
@@ -174,7 +184,7 @@ def _table_row(name: str, preset: Preset) -> tuple[str, ...]:
     shaping = shaping_text(preset.shaping)
     besides += [] if shaping == "none" else [shaping]
     besides += [f"groups of {preset.group_size}"] if preset.group_size else []
-    anchor = anchor_of(preset.objective) or "none"
+    anchor = preset.objective.anchor or "none"
     objective, advantage = preset.objective.kind, preset.advantage.kind
     band_of = _bound(preset).removeprefix("band ")
     return name, advantage, objective, anchor, band_of, "; ".join(besides), preset.aggregation, preset.source
