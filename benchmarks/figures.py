@@ -94,7 +94,8 @@ class Figure:
 
 ALGORITHMS, CONFIG, LEARNER = f"{CODE}/algorithms", f"{CODE}/config", f"{CODE}/learner"
 REPLAY, ROLLOUT, VERIFIER = f"{CODE}/replay", f"{CODE}/rollout", f"{CODE}/verifier"
-RPC, WEIGHTS, TASKS = f"{CODE}/rpc", f"{CODE}/weights", f"{CODE}/tasks"
+RPC, WEIGHTS, ANSWERS = f"{CODE}/rpc", f"{CODE}/weights", f"{CODE}/answers"
+SANDBOX, PROCESSES = f"{CODE}/sandbox", f"{CODE}/processes"
 
 FIGURES = (
     Figure(
@@ -177,7 +178,7 @@ FIGURES = (
         name="verifier",
         command=("verifier.py",),
         quick=("--seconds", "1.5", "exact_match", "math"),
-        measures=("benchmarks/bare_verifier.py", VERIFIER, RPC, TASKS),
+        measures=("benchmarks/bare_verifier.py", VERIFIER, SANDBOX, PROCESSES, RPC, ANSWERS),
         bounds=(
             Bound(ratio="completions/s, bare / exact_match", most=2.5),
             Bound(ratio="completions/s, math / exact_match", least=0.05, quick_least=0.03),
@@ -190,7 +191,7 @@ FIGURES = (
         name="isolation",
         command=("isolation.py",),
         quick=("--programs", "80"),
-        measures=(f"{VERIFIER}/sandbox",),
+        measures=(SANDBOX, PROCESSES),
         bounds=(Bound(ratio="time of a child, isolated / plain", most=1.3, quick_most=2.0),),
         fenced=True,
     ),
@@ -282,7 +283,7 @@ FIGURES = (
         name="math_answers",
         command=("math_answers.py",),
         quick=("--seeds-per-kind", "1"),
-        measures=("benchmarks/math_seeds.py", TASKS),
+        measures=("benchmarks/math_seeds.py", ANSWERS),
         bounds=(Bound(ratio="wrong verdicts of `math`", most=0, quick_most=0),),
         page="docs/rewards.md",
     ),
@@ -322,14 +323,14 @@ def with_table(page: str, figure: Figure, output: str, *, commit: str, where: st
 
 def commit_of(page: str, figure: Figure) -> str:
     """The commit of the figure's table. Errors: ValueError without one."""
-    found = re.search(
+    table = re.search(
         rf"{figure.markers[0]}\nAt commit `([0-9a-f]{{7,40}})`.*?{figure.markers[1]}",
         page,
         re.DOTALL,
     )
-    if found is None:
+    if table is None:
         raise ValueError(f"{figure.page}: needs `{figure.markers[0]}`, then «At commit `…`»")
-    return found[1]
+    return table[1]
 
 
 def commits_behind(commit: str, code: Sequence[str], root: Path = ROOT) -> int:

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from ratio import print_ratio
 from slipstream.config import VerifierConfig
-from slipstream.sandbox import trial, warden
+from slipstream.sandbox import supervisor, trial
 from slipstream.sandbox.job import Bounds, Run
 from slipstream.sandbox.outer import Outer, Use, find
 from slipstream.sandbox.sandbox import Sandbox
@@ -89,7 +89,7 @@ async def _one_server(outer: Outer, times: int, starts: list[float], runs: list[
     starts.append(time.perf_counter() - started)
     for _ in range(times):
         started = time.perf_counter()
-        await server.have(_run())
+        await server.run(_run())
         runs.append(time.perf_counter() - started)
     await server.kill()
 
@@ -98,12 +98,12 @@ def child_milliseconds(times: int) -> tuple[float, float]:
     """Median milliseconds of a child without walls, and of one behind them."""
     missing = dict.fromkeys((trial.PROCESSES, trial.SCRATCH), "not here")
     with tempfile.TemporaryDirectory() as home:
-        walls, _ = trial.find_walls(home, missing, Bounds(output_bytes=65_536, scratch_mib=1))
+        walls, _ = trial.find_confinement(home, missing, Bounds(output_bytes=65_536, scratch_mib=1))
         open_walls = replace(walls, landlock_version=None, filter=None, switch_user=False)
         pairs = [
             (
-                _seconds(lambda: warden.have(_run(), open_walls, home)),
-                _seconds(lambda: warden.have(_run(), walls, home)),
+                _seconds(lambda: supervisor.run_program(_run(), open_walls, home)),
+                _seconds(lambda: supervisor.run_program(_run(), walls, home)),
             )
             for _ in range(times)
         ]

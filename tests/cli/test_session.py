@@ -6,7 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from slipstream.cli.launch.rundir import RunDirectory
+from slipstream.cli.launch.run_directory import RunDirectory
 from slipstream.cli.launch.session import Session
 from slipstream.config import parse_config
 

@@ -40,7 +40,7 @@ def main(megabytes: int, root: Path, *, changing: bool) -> None:
     writer.begin(1, tensors)
     begun = time.monotonic()
     if changing:
-        writer.leave()
+        writer.copy_unwritten()
         for tensor in tensors.values():
             tensor.zero_()
     writer.settle()

@@ -110,7 +110,7 @@ def contrast(name: str = "g", *, version: int = 0) -> Group:
     )
 
 
-def with_lessons(groups: Sequence[Group], *, top_k: int, seed: int = 0) -> list[Group]:
+def with_teacher_logprobs(groups: Sequence[Group], *, top_k: int, seed: int = 0) -> list[Group]:
     """The groups with what a made-up teacher of 64 tokens says, its `top_k` likeliest tokens among it."""
     generator = torch.Generator().manual_seed(seed)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from learner.fakes import completion, config_with, contrast, group, with_lessons, with_top_logprobs
+from learner.fakes import completion, config_with, contrast, group, with_teacher_logprobs, with_top_logprobs
 from slipstream.config import RunConfig
 from slipstream.learner.broadcast.snapshot import Snapshot
 from slipstream.learner.checkpoints.checkpoint import CheckpointWriter, State, read_state
@@ -141,7 +141,7 @@ def compare(ranks: Any, model: Path, folder: Path, case: str) -> None:
     training = make(configured(model, *CASES[case]), ranks)
     batch = groups(1)
     if case == "distillation":
-        batch = with_lessons(batch, top_k=4)
+        batch = with_teacher_logprobs(batch, top_k=4)
     elif case == "top logprobs":
         policy = load_policy(model, source=model, device=CPU, dtype=torch.float32)
         batch = with_top_logprobs(batch, policy, top_k=3, temperature=1.0, noise=1.0)

@@ -65,7 +65,7 @@ def test_what_is_written_is_what_the_tensors_held_before_they_were_left(tmp_path
     with ThreadPoolExecutor(1) as thread:
         writing = thread.submit(live.write, tmp_path / "a.safetensors")
         assert middle.wait(20)
-        live.leave()
+        live.copy_unwritten()
         for tensor in written.values():
             tensor.zero_()
         changed.set()
@@ -77,7 +77,7 @@ def test_what_is_written_is_what_the_tensors_held_before_they_were_left(tmp_path
 def test_a_step_leaves_the_checkpoint_that_is_being_written_its_own_weights(
     policy: Policy, tmp_path: Path
 ) -> None:
-    """The lockstep calls `leave` before the first change, and only then."""
+    """The lockstep calls `copy_unwritten` before the first change, and only then."""
     training = TrainingStep(policy, config_with())
     writer = CheckpointWriter(tmp_path, Alone())
     done: list[str] = []

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from learner.fakes import completion
-from slipstream.learner.stages.distance import distance, runs, shingles
+from slipstream.learner.stages.pairs import distance, runs, shingles
 
 IDS = st.lists(st.integers(0, 3), max_size=8)
 

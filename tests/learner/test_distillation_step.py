@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from learner.fakes import completion, config_with, group, with_lessons
+from learner.fakes import completion, config_with, group, with_teacher_logprobs
 from slipstream.config import RunConfig
 from slipstream.learner.batches.rows import empty_row
 from slipstream.learner.policy.model import Policy
@@ -36,7 +36,7 @@ def batch(top_k: int) -> list[Group]:
             completion((5, 30, 9, 7), mask=(1, 0, 1, 1)), completion((1,), reward=0.0), name="b", prompt=(4,)
         ),
     ]
-    return with_lessons(groups, top_k=top_k)
+    return with_teacher_logprobs(groups, top_k=top_k)
 
 
 def gradient_of(policy: Policy, config: RunConfig, groups: Sequence[Group]) -> dict[str, torch.Tensor]:
@@ -175,7 +175,7 @@ def test_steps_on_one_batch_bring_the_policy_nearer_to_the_teacher(
 
 def test_a_batch_without_the_teachers_logprobs_is_refused(new_policy: Callable[[], Policy]) -> None:
     plain = group(completion((5, 6)), completion((7,), reward=0.0))
-    (taught,) = with_lessons([plain], top_k=0)
+    (taught,) = with_teacher_logprobs([plain], top_k=0)
     training = TrainingStep(new_policy(), configured(kind="advantage"))
     with pytest.raises(ValueError, match="teacher_logprobs: got None"):
         training.train([plain], version=0)
@@ -185,9 +185,9 @@ def test_a_batch_without_the_teachers_logprobs_is_refused(new_policy: Callable[[
 
 
 def test_an_empty_row_has_as_many_likeliest_tokens_as_the_others(tiny_dir: Path) -> None:
-    lesson = empty_row(CPU, top_k=3).lesson
+    lesson = empty_row(CPU, top_k=3).teacher
     assert lesson is not None
     assert lesson.ids_TK is not None
     assert tuple(lesson.ids_TK.shape) == (1, 3)
-    assert empty_row(CPU, top_k=0).lesson is not None
-    assert empty_row(CPU).lesson is None
+    assert empty_row(CPU, top_k=0).teacher is not None
+    assert empty_row(CPU).teacher is None

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from learner.circle import configured, session
 from learner.fakes import config_with, said, save
+from learner.learner_session import configured, session
 from learner.mortal import Script
 from learner.worker import until
 from slipstream.learner.checkpoints.checkpoint import CheckpointWriter, State, latest_checkpoint, read_state

@@ -8,12 +8,11 @@ import torch
 from learner.fakes import config_with, contrast, said, silent_log
 from slipstream.config import CheckpointConfig
 from slipstream.learner.checkpoints.checkpoint import CheckpointWriter
-from slipstream.learner.checkpoints.grace import expected_bytes, too_large, too_slow
 from slipstream.learner.checkpoints.shards import whole_bytes
 from slipstream.learner.lockstep import Lockstep
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.ranks.ranks import Alone
-from slipstream.learner.saving import Saver
+from slipstream.learner.saving import Saver, expected_bytes, too_large, too_slow
 from slipstream.learner.training.state import collect
 from slipstream.learner.training.step import TrainingStep
 from slipstream.records import START

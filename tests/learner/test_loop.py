@@ -17,9 +17,9 @@ from learner.fakes import (
     said,
     silent_log,
     step_result,
-    with_lessons,
+    with_teacher_logprobs,
 )
-from slipstream.cli.launch.rows import read_history
+from slipstream.cli.launch.history import read_history
 from slipstream.learner.broadcast.snapshot import Snapshot
 from slipstream.learner.checkpoints.checkpoint import CheckpointWriter, latest_checkpoint, read_state
 from slipstream.learner.lockstep import Lockstep
@@ -31,8 +31,9 @@ from slipstream.learner.report import Report
 from slipstream.learner.saving import Saver
 from slipstream.learner.starvation import Starved
 from slipstream.learner.teacher import UnfitTeacher
+from slipstream.learner.training.gradients import Abandoned
 from slipstream.learner.training.record import StepResult
-from slipstream.learner.training.step import Abandoned, TrainingStep
+from slipstream.learner.training.step import TrainingStep
 from slipstream.records import START, Group
 from slipstream.rpc.errors import Unreachable
 from slipstream.telemetry.metrics import Metrics
@@ -208,7 +209,7 @@ class FakeTeacher:
             raise UnfitTeacher("another vocabulary")
         if self._slow is not None:
             await self._slow.wait()
-        return with_lessons(groups, top_k=0)
+        return with_teacher_logprobs(groups, top_k=0)
 
 
 def test_a_teacher_reads_the_next_batch_while_this_one_is_trained(policy: Policy, tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ import pytest
 import torch
 from learner.fakes import completion, config_with, group
 from slipstream.config.lora import LoraConfig
-from slipstream.learner.peak_flops import bfloat16_tflops, peak_flops
 from slipstream.learner.policy.lora import LoraPolicy
 from slipstream.learner.policy.model import Policy
+from slipstream.learner.run_gauges import bfloat16_tflops, peak_flops
 from slipstream.learner.training.model_flops import model_flops
 from slipstream.learner.training.step import TrainingStep
 from slipstream.records import Group

@@ -9,7 +9,7 @@ from slipstream.learner.stages.pairs import (
     pairs_with_demonstrations,
     verified_scores,
 )
-from slipstream.learner.stages.supervised import written
+from slipstream.learner.stages.supervised import unsampled_answer
 from slipstream.records import Completion, Prompt
 
 BEST, WORST, MIDDLE = (
@@ -59,7 +59,7 @@ def test_the_same_tokens_judged_twice_are_no_pair() -> None:
 
 
 def test_a_demonstration_is_chosen_against_each_other_answer_once() -> None:
-    demonstration = written((5,))
+    demonstration = unsampled_answer((5,))
     found = pairs_with_demonstrations([group(BEST, WORST, WORST, FAILED)], lambda _: demonstration)
     assert [pair.rejected for pair in found.pairs] == [WORST, FAILED]
     assert {pair.chosen for pair in found.pairs} == {demonstration}
@@ -114,7 +114,7 @@ def test_a_pair_that_is_far_apart_is_still_dropped_where_the_verifier_contradict
 
 def test_an_answer_near_to_its_demonstration_is_no_pair_with_it() -> None:
     found = pairs_with_demonstrations(
-        [group(SLIP, OTHER_WAY)], lambda _: written((1, 2, 3, 4, 5)), least_distance=0.6
+        [group(SLIP, OTHER_WAY)], lambda _: unsampled_answer((1, 2, 3, 4, 5)), least_distance=0.6
     )
     assert [pair.rejected for pair in found.pairs] == [OTHER_WAY]
     assert found.counts == {"pairs": 1, "identical": 0, "alike": 1}

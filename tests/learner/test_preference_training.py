@@ -15,7 +15,7 @@ from slipstream.learner.stages.answer_logprobs import answer_logprobs
 from slipstream.learner.stages.judge import Judge
 from slipstream.learner.stages.pairs import PreferencePair
 from slipstream.learner.stages.preference import PreferenceTraining, backward, rows_of, with_reference
-from slipstream.learner.stages.supervised import Interrupted, Pair, written
+from slipstream.learner.stages.supervised import Interrupted, Pair, unsampled_answer
 from slipstream.learner.stages.verified import NothingKept
 from slipstream.prompts import make_source
 from slipstream.records import Group
@@ -196,7 +196,11 @@ def test_a_judge_gives_the_share_of_the_right_verdict_and_nothing_to_what_was_wi
 
     asked = tokens.encode(Prompt(prompt_id="q", task="t", answer="", text=f"2+2={answered.text}?"))
     verdicts = [
-        float(alone(policy, Pair(prompt_token_ids=asked, answer=written(tokens.encode_answer(verdict)))))
+        float(
+            alone(
+                policy, Pair(prompt_token_ids=asked, answer=unsampled_answer(tokens.encode_answer(verdict)))
+            )
+        )
         for verdict in ("y", "n")
     ]
     expected = 1 / (1 + torch.tensor(verdicts[1] - verdicts[0]).exp())

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from learner.circle import Ended, configured, rows, session, stored
+from learner.learner_session import Ended, configured, rows, session, stored
 from learner.mortal import Happening, Script, kill, kill_once_2_is_durable, stop
 from redis import Redis
 from slipstream.config import RunConfig

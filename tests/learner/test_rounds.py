@@ -10,13 +10,13 @@ import pytest
 import torch
 from learner.fakes import Events, config_with, contrast, names, silent_log
 from safetensors.torch import load_file
-from slipstream.cli.launch.rows import read_history
+from slipstream.cli.launch.history import read_history
 from slipstream.learner.policy.loading import load_policy
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.report import Report
 from slipstream.learner.stages.rounds import Rounds, number_of, rounds_of
 from slipstream.learner.stages.supervised import Interrupted
-from slipstream.learner.stages.verified import Learned, NothingKept
+from slipstream.learner.stages.verified import NothingKept, RoundResult
 from slipstream.learner.starvation import Starved
 from slipstream.records import Activity, Generated, Group
 from slipstream.telemetry.metrics import Metrics
@@ -67,14 +67,14 @@ class Training:
         version: int,
         report: Callable[[int, int, float], None],
         stopped: Callable[[], bool],
-    ) -> Learned:
+    ) -> RoundResult:
         self._events.append(f"learn {names(groups[:1])}…{names(groups[-1:])}")
         if self._fate is not None:
             raise self._fate
         if stopped():
             raise Interrupted
         report(1, 1, 0.5)
-        return Learned(
+        return RoundResult(
             rows=[{"round": version + 1}], counts={"kept": len(groups)}, steps=1, loss=0.5, tokens=9
         )
 

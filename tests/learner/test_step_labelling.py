@@ -7,7 +7,7 @@ from learner.fakes import completion, group
 from slipstream.config.stages import StepLabelsStage
 from slipstream.learner.stages.step_labels import StepLabelling, labelled_row
 from slipstream.learner.stages.supervised import Interrupted
-from slipstream.learner.stages.verified import Learned, NothingKept
+from slipstream.learner.stages.verified import NothingKept, RoundResult
 from slipstream.records import Completion, Group, Outcome, Reward, StepReward
 
 STAGE = StepLabelsStage(name="s", kind="step_labels", samples=4, separator="\n")
@@ -21,7 +21,7 @@ def labelled(text: str, *steps: tuple[int, int, float], right: float = 1.0) -> C
     return replace(completion((5, 6, 7)), text=text, rewards=(other, judged))
 
 
-def learn(*groups: Group, stopped: bool = False) -> Learned:
+def learn(*groups: Group, stopped: bool = False) -> RoundResult:
     labelling = StepLabelling(STAGE, reward="exact_match")
     return labelling.learn(groups, version=0, report=lambda *_: None, stopped=lambda: stopped)
 

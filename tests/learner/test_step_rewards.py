@@ -17,7 +17,7 @@ from slipstream.learner.batches.rows import empty_row, make_row
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.training.rewards import batch_rewards
 from slipstream.learner.training.step import TrainingStep
-from slipstream.learner.training.steps import advantages_by_step, step_rewards, token_rewards_of_row
+from slipstream.learner.training.step_rewards import advantages_by_step, step_rewards, token_rewards_of_row
 from slipstream.records import Completion, Group, Outcome, Reward, StepReward
 
 PROCESS: dict[str, Any] = {"preset": "grpo", "objective": {"kind": "is"}, "aggregation": "token_mean"}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from learner.fakes import completion, config_with, group, with_lessons, with_top_logprobs
+from learner.fakes import completion, config_with, group, with_teacher_logprobs, with_top_logprobs
 from slipstream.config import RunConfig
 from slipstream.learner.batches.batch import TrainingSequence, make_sequences, prompt_tokens
 from slipstream.learner.batches.rows import empty_row, make_row
@@ -288,7 +288,7 @@ def test_completions_that_cannot_train_need_none(new_policy: Callable[[], Policy
 
 
 def test_a_teacher_and_top_logprobs_go_together(new_policy: Callable[[], Policy]) -> None:
-    groups = with_lessons(batch(new_policy()), top_k=4)
+    groups = with_teacher_logprobs(batch(new_policy()), top_k=4)
     distillation = {"kind": "reverse", "top_k": 4, "reward_weight": 1.0}
     both = gradient_of(new_policy(), configured(distillation=distillation), groups)
     rewards = gradient_of(new_policy(), configured(), batch(new_policy()))

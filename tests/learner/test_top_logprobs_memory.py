@@ -7,7 +7,7 @@ import pytest
 import torch
 from slipstream.algorithms import TopK, policy_loss
 from slipstream.config.architecture import LogitTransform
-from slipstream.learner.policy.chosen import logprobs_beside
+from slipstream.learner.policy.further_logprobs import logprobs_beside
 from torch.utils._python_dispatch import TorchDispatchMode
 
 TOKENS, HIDDEN, VOCABULARY = 6_000, 16, 2_000

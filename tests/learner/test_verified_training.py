@@ -15,7 +15,7 @@ from slipstream.learner.policy.model import Policy
 from slipstream.learner.policy.tiny import make_tiny_model
 from slipstream.learner.stage import same_tokens, training_of
 from slipstream.learner.stages.answer_logprobs import answer_logprobs
-from slipstream.learner.stages.mixed import Mixed
+from slipstream.learner.stages.demonstrations import DemonstrationSampler
 from slipstream.learner.stages.rounds import Training
 from slipstream.learner.stages.supervised import (
     Fitting,
@@ -25,18 +25,18 @@ from slipstream.learner.stages.supervised import (
     epochs_of,
     fit,
     steps_of,
-    written,
+    unsampled_answer,
 )
 from slipstream.learner.stages.verified import (
-    Learned,
     NothingKept,
+    RoundResult,
     VerifiedTraining,
     keep_verified,
     translation,
 )
 from slipstream.prompts import make_source
 from slipstream.records import Completion, FinishReason
-from slipstream.rollout.verbalized import Candidates
+from slipstream.rollout.sampling_modes import CandidateSampling
 from slipstream.tokens import load_tokens
 
 RIGHT, ALSO, WRONG = completion((5, 6)), completion((7,)), completion((8,), reward=0.0)
@@ -146,12 +146,12 @@ def mixing(policy: Policy, tiny_dir: Path, **given: object) -> Training:
     return training_of(policy, config, only)
 
 
-def learn(training: Training, version: int, answers: int) -> Learned:
+def learn(training: Training, version: int, answers: int) -> RoundResult:
     groups = [group(completion((5, 6 + i)), name=f"g{i}", prompt=(3, 4 + i)) for i in range(answers)]
     return training.learn(groups, version=version, report=lambda *_: None, stopped=lambda: False)
 
 
-def demonstrated(learned: Learned) -> list[object]:
+def demonstrated(learned: RoundResult) -> list[object]:
     return [row["prompt"] for row in learned.rows if row["origin"] == "demonstration"]
 
 
@@ -188,7 +188,9 @@ def test_what_is_mixed_in_is_learned(policy: Policy, tiny_dir: Path) -> None:
     stage = mixing(policy, tiny_dir, mix={**MIX, "share": 0.5}, epochs=8, batch_size=4)
     tokens = load_tokens(tiny_dir, max_new_tokens=8)
     prompt, text = make_source(SortDigitsData(length=2), seed=0).demonstration(0)
-    asked = [Pair(prompt_token_ids=tokens.encode(prompt), answer=written(tokens.encode_answer(text)))]
+    asked = [
+        Pair(prompt_token_ids=tokens.encode(prompt), answer=unsampled_answer(tokens.encode_answer(text)))
+    ]
     before = answer_logprobs(policy, asked, max_tokens=64)
     learn(stage, 0, 4)
     assert answer_logprobs(policy, asked, max_tokens=64)[0] > before[0] + 1
@@ -198,14 +200,14 @@ def test_candidates_of_one_generation_are_kept_and_trained_on_behind_the_prompt_
     policy: Policy, tiny_dir: Path
 ) -> None:
     tokens = load_tokens(tiny_dir, max_new_tokens=8)
-    client, asked = Candidates(candidates=3, tokens=tokens), group(name="g0").prompt
+    client, asked = CandidateSampling(candidates=3, tokens=tokens), group(name="g0").prompt
     stated = replace(completion((5, 6, 7)), text="<answer>4</answer><answer>22</answer><answer>4</answer>")
     answers = [
         replace(answer, rewards=completion((5,), reward=float(answer.text == "4")).rewards)
-        for answer in client.answers(asked, stated)
+        for answer in client.completions(asked, stated)
     ]
-    made = replace(group(*answers, name="g0"), prompt_token_ids=tokens.encode(client.behind(asked)))
-    pair = Pair(prompt_token_ids=tokens.encode(asked), answer=written(tokens.encode_answer("4")))
+    made = replace(group(*answers, name="g0"), prompt_token_ids=tokens.encode(client.trained_prompt(asked)))
+    pair = Pair(prompt_token_ids=tokens.encode(asked), answer=unsampled_answer(tokens.encode_answer("4")))
     before = answer_logprobs(policy, [pair], max_tokens=64)
     learned = training(policy, epochs=4).learn(
         [made], version=0, report=lambda *_: None, stopped=lambda: False
@@ -220,7 +222,9 @@ def test_a_demonstration_that_does_not_fit_the_context_is_left_out_and_counted(t
     tight = load_tokens(tiny_dir, max_new_tokens=64 - len("sort 1 2:"))
     data = MixtureData(of=(SortDigitsData(length=2), SortDigitsData(length=9)))
     source = make_source(data, seed=0)
-    mixed = Mixed(DemonstrationMix(data=data, share=0.5), source=source, tokens=tight, most_answers=4)
+    mixed = DemonstrationSampler(
+        DemonstrationMix(data=data, share=0.5), source=source, tokens=tight, most_answers=4
+    )
     drawn = mixed.draw(0, answers=4)
     assert (len(drawn.pairs), len(drawn.rows), drawn.unfit) == (2, 2, 2)
 
@@ -251,7 +255,7 @@ def test_epochs_show_each_item_once_and_in_another_order_each_time() -> None:
 
 
 def test_fitting_is_the_mean_over_the_tokens_of_a_batch_whatever_the_rows(new_policy) -> None:
-    batch = [Pair(prompt_token_ids=(3, 4), answer=written((5, 6, 7)[: 1 + i % 3])) for i in range(7)]
+    batch = [Pair(prompt_token_ids=(3, 4), answer=unsampled_answer((5, 6, 7)[: 1 + i % 3])) for i in range(7)]
     weights = []
     for max_tokens in (1, 12, 200):
         policy, losses = new_policy(), []
@@ -269,7 +273,7 @@ def test_fitting_is_the_mean_over_the_tokens_of_a_batch_whatever_the_rows(new_po
 
 
 def test_fitting_stops_between_steps_and_never_takes_a_step_that_is_not_finite(policy: Policy) -> None:
-    batch = [Pair(prompt_token_ids=(3,), answer=written((5,)))]
+    batch = [Pair(prompt_token_ids=(3,), answer=unsampled_answer((5,)))]
     settings = Fitting(steps=3, learning_rate=1e-2, max_tokens_per_row=64)
     done: list[int] = []
     with pytest.raises(Interrupted):

@@ -7,7 +7,7 @@ import sys
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from slipstream.answers.countdown import check_countdown
+from slipstream.answers.arithmetic import check_countdown
 from slipstream.config.data import AdditionData, CountdownData, DataConfig, SortDigitsData
 from slipstream.prompts import PromptSource, make_source
 from slipstream.prompts.addition import Addition

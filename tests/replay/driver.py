@@ -150,7 +150,7 @@ class Driver:
         response: pb.GetActivityResponse = await self.stub.GetActivity(pb.GetActivityRequest())
         return response
 
-    async def give_back(self, *leases: pb.Lease, worker: str = "w", fault: str = "") -> int:
+    async def return_leases(self, *leases: pb.Lease, worker: str = "w", fault: str = "") -> int:
         request = pb.ReturnPromptsRequest(worker_id=worker, leases=refs(leases), fault=fault)
         return int((await self.stub.ReturnPrompts(request)).returned)
 

@@ -183,7 +183,7 @@ async def test_admission_is_right_after_an_attach_to_an_unbroken_run(replay: Dri
 async def test_the_answer_to_an_ack_says_where_the_data_stand(replay: Driver) -> None:
     leases = await replay.make(4)  # 0 to 3 are buffered
     returned, running = await replay.lease(2)
-    await replay.give_back(returned)
+    await replay.return_leases(returned)
     batch = await replay.sample(2, version=0)
     cursor = (await replay.acknowledge(batch, version=1)).cursor
     assert (cursor.dispatched, list(cursor.open)) == (6, [2, 3, 4, 5])

@@ -73,7 +73,7 @@ async def test_past_the_bound_of_skips_the_prompt_is_asked_all_the_same(replay: 
 async def test_prompts_that_come_back_are_not_judged_again(replay: Driver) -> None:
     first, second = await replay.lease(2)
     assert await answer(replay, first, 4) == ACCEPTED
-    await replay.give_back(second)
+    await replay.return_leases(second)
     (again,) = await replay.lease()
     assert (again.group_id, again.lease_epoch) == (second.group_id, 2)
     assert (await replay.ledger()).skipped == {}
@@ -165,7 +165,7 @@ async def test_the_size_of_a_group_follows_the_pass_rate_and_stays_with_the_prom
     await answer(replay, uneven, 3)
     leases = await replay.lease(3)
     assert [lease.group_size for lease in leases] == [5, 11, 4]
-    await replay.give_back(*leases)
+    await replay.return_leases(*leases)
     await answer(replay, unseen, 2)
     again = await replay.lease(3)
     assert [lease.group_size for lease in again] == [5, 11, 4]
@@ -201,7 +201,7 @@ def test_a_new_replica_remembers_pass_rates_and_sizes(redis_url: str) -> None:
             (lease,) = await first.lease()
             await answer(first, lease, 2)
             (returned,) = await first.lease()
-            await first.give_back(returned)
+            await first.return_leases(returned)
         async with serving(redis_url, config, shaping=ADAPTIVE, distinct=1) as second:
             sizes = [lease.group_size for lease in await second.lease(2)]
             assert sizes == [5, 5]

@@ -7,7 +7,7 @@ import grpc
 import pytest
 from replay.driver import ACCEPTED, DUPLICATE, FENCED, Driver, completion, failure, group, scenario
 from slipstream.records import Completion, Ledger, Outcome, Reward
-from slipstream.replay.chosen import choose
+from slipstream.replay.selection import choose
 from slipstream.rpc import codec
 from slipstream.v1 import replay_pb2 as pb
 from slipstream.v1 import types_pb2
@@ -122,7 +122,7 @@ async def test_an_evaluation_without_a_scored_completion_has_no_accuracy(replay:
 async def test_an_evaluation_never_touches_the_training_ledger(replay: Driver) -> None:
     await replay.start_evaluation(prompts=4, samples=2)
     returned, expired, kept, failed = await replay.lease(4)
-    await replay.give_back(returned)
+    await replay.return_leases(returned)
     await replay.insert(kept)
     await replay.insert(kept)
     await replay.insert(failed, reward=None)

@@ -32,7 +32,7 @@ async def test_a_lease_lasts_as_long_as_heartbeats_name_it(replay: Driver) -> No
 async def test_a_heartbeat_says_which_leases_are_not_the_workers_any_more(replay: Driver) -> None:
     mine, returned, done = await replay.lease(3, worker="w")
     (other,) = await replay.lease(worker="other")
-    await replay.give_back(returned)
+    await replay.return_leases(returned)
     await replay.insert(done)
     (again,) = await replay.lease(worker="other")
     assert again.group_id == returned.group_id
@@ -80,7 +80,7 @@ async def _expire(replay: Driver) -> None:
 
 async def _fail(replay: Driver) -> None:
     ((group_id, epoch),) = await _held(replay)
-    await replay.store.give_back("w", [(group_id, epoch)], fault="group_timeout")
+    await replay.store.return_leases("w", [(group_id, epoch)], fault="group_timeout")
 
 
 async def _held(replay: Driver) -> list[tuple[str, int]]:
@@ -118,7 +118,7 @@ async def test_prompts_that_are_returned_in_order_are_never_retired(replay: Driv
     for _ in range(5):
         (lease,) = await replay.lease()
         assert lease.group_id == "g000000000"
-        await replay.give_back(lease)
+        await replay.return_leases(lease)
     assert (await replay.ledger()).retired == {}
 
 
@@ -127,7 +127,7 @@ async def test_a_held_out_prompt_that_is_retired_ends_its_evaluation_as_errors(r
     evaluation = await replay.start_evaluation(prompts=1, samples=3)
     for _ in range(3):
         (lease,) = await replay.lease()
-        await replay.give_back(lease, fault="group_timeout")
+        await replay.return_leases(lease, fault="group_timeout")
     state = await replay.evaluation(evaluation)
     assert (state.done, state.errors, state.completions) == (True, 3, 0)
     assert (await replay.ledger()).retired == {}
@@ -137,7 +137,7 @@ async def test_a_held_out_prompt_that_is_retired_ends_its_evaluation_as_errors(r
 async def test_the_sweep_logs_a_retired_prompt_by_its_name_once(replay: Driver) -> None:
     for _ in range(3):
         (lease,) = await replay.lease(worker="unlucky")
-        await replay.give_back(lease, worker="unlucky", fault="engine_died")
+        await replay.return_leases(lease, worker="unlucky", fault="engine_died")
     said, stop = io.StringIO(), asyncio.Event()
     sweeping = asyncio.create_task(
         sweep(
@@ -162,7 +162,7 @@ async def test_the_sweep_logs_a_retired_prompt_by_its_name_once(replay: Driver) 
 @scenario()
 async def test_a_fault_must_be_a_word(replay: Driver) -> None:
     (lease,) = await replay.lease()
-    error = await failure(replay.give_back(lease, fault="No Such:Thing"))
+    error = await failure(replay.return_leases(lease, fault="No Such:Thing"))
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert "give a word" in str(error.details())
 
@@ -177,7 +177,7 @@ async def test_a_request_whose_answer_was_lost_gets_its_leases_again_under_new_e
     assert [lease.lease_epoch for lease in again] == [2, 2, 2]
     ledger = await replay.ledger()
     assert (ledger.leased, ledger.running) == (3, 3)
-    assert await replay.give_back(*lost) == 0, "the late end of the first attempt takes nothing back"
+    assert await replay.return_leases(*lost) == 0, "the late end of the first attempt takes nothing back"
     assert await replay.insert(lost[0]) == FENCED
     assert await replay.insert(again[0]) == ACCEPTED
 
@@ -192,7 +192,7 @@ async def test_an_attempt_that_is_overtaken_gets_nothing(replay: Driver) -> None
 @scenario(depth=0, per_step=4)
 async def test_leases_that_ended_meanwhile_are_not_given_again(replay: Driver) -> None:
     first, second = await replay.ask_again(2, attempt=1)
-    await replay.give_back(second)
+    await replay.return_leases(second)
     again = await replay.ask_again(2, attempt=2)
     assert [(lease.group_id, lease.lease_epoch) for lease in again] == [
         (first.group_id, 2),
@@ -212,7 +212,7 @@ async def test_an_attempt_that_ends_late_does_not_undo_what_the_next_one_was_giv
         return first
 
     async def undo(slots: tuple[Slot, ...]) -> int:
-        return await replay.store.give_back("w", [(slot.group_id, slot.epoch) for slot in slots])
+        return await replay.store.return_leases("w", [(slot.group_id, slot.epoch) for slot in slots])
 
     gone = asyncio.create_task(finish_or_undo(late(), undo))
     await asyncio.sleep(0.01)

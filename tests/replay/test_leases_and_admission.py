@@ -73,7 +73,7 @@ async def test_a_dropped_group_frees_its_slot(replay: Driver) -> None:
 @scenario(depth=0, per_step=4)
 async def test_returned_prompts_are_leased_again_before_new_ones_oldest_first(replay: Driver) -> None:
     leases = await replay.lease(3)
-    assert await replay.give_back(leases[2], leases[0]) == 2
+    assert await replay.return_leases(leases[2], leases[0]) == 2
     again = await replay.lease(100, worker="other")
     assert indices(again) == [0, 2, 3]
     assert [lease.lease_epoch for lease in again] == [2, 2, 1]
@@ -85,9 +85,9 @@ async def test_returned_prompts_are_leased_again_before_new_ones_oldest_first(re
 @scenario()
 async def test_only_the_holder_of_a_lease_can_return_it_and_only_once(replay: Driver) -> None:
     (lease,) = await replay.lease(worker="holder")
-    assert await replay.give_back(lease, worker="stranger") == 0
-    assert await replay.give_back(lease, worker="holder") == 1
-    assert await replay.give_back(lease, worker="holder") == 0
+    assert await replay.return_leases(lease, worker="stranger") == 0
+    assert await replay.return_leases(lease, worker="holder") == 1
+    assert await replay.return_leases(lease, worker="holder") == 0
     assert await replay.insert(lease) == FENCED
 
 
@@ -119,7 +119,7 @@ async def test_a_waiting_worker_gets_the_slot_as_soon_as_it_is_free(replay: Driv
     waiting = asyncio.create_task(replay.lease(worker="second", wait=10))
     await asyncio.sleep(0.05)
     assert not waiting.done()
-    await replay.give_back(held, worker="first")
+    await replay.return_leases(held, worker="first")
     (got,) = await asyncio.wait_for(waiting, 1)
     assert got.lease_epoch == 2
 
@@ -141,18 +141,18 @@ async def test_a_worker_that_goes_away_while_it_waits_gets_no_lease(replay: Driv
     await asyncio.sleep(0.05)
     waiting.cancel()
     await asyncio.sleep(0.05)
-    await replay.give_back(held)
+    await replay.return_leases(held)
     await asyncio.sleep(0.05)
     assert (await replay.ledger()).running == 0
 
 
 @scenario()
 async def test_a_caller_that_goes_away_during_the_step_itself_leaves_no_lease(replay: Driver) -> None:
-    async def give_back(slots: tuple[Slot, ...]) -> None:
-        await replay.store.give_back("w", [(slot.group_id, slot.epoch) for slot in slots])
+    async def return_leases(slots: tuple[Slot, ...]) -> None:
+        await replay.store.return_leases("w", [(slot.group_id, slot.epoch) for slot in slots])
 
     step = replay.store.lease(asking(3))
-    call = asyncio.create_task(finish_or_undo(step, give_back))
+    call = asyncio.create_task(finish_or_undo(step, return_leases))
     await asyncio.sleep(0)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -167,7 +167,7 @@ async def test_a_request_that_cannot_be_right_is_refused_in_words(replay: Driver
         (replay.lease(0), "max_prompts is 0"),
         (replay.lease(worker=""), "worker_id is empty"),
         (replay.lease(wait=float("inf")), "wait_seconds is inf"),
-        (replay.give_back(pb.Lease(group_id="x:y")), "'x:y' is not a group id"),
+        (replay.return_leases(pb.Lease(group_id="x:y")), "'x:y' is not a group id"),
         (replay.sample(0), "groups is 0"),
         (replay.announce(-1), "version is -1"),
     ):

@@ -14,10 +14,10 @@ from slipstream.algorithms.spec import AdaptiveGroup, Buckets, DynamicSampling, 
 from slipstream.config import RunConfig
 from slipstream.records import Completion, HandOut, InsertOutcome, Lease, Purpose, ReplayStats
 from slipstream.replay.__main__ import connected, limits_of
-from slipstream.replay.chosen import choose
 from slipstream.replay.connection import Scripts
 from slipstream.replay.curriculum import Curriculum
 from slipstream.replay.evaluations import EvaluationStore
+from slipstream.replay.selection import choose
 from slipstream.replay.store import Attached, ReplayStore, Slot
 from slipstream.replay.summary import Summary, summarise
 from slipstream.rpc import codec
@@ -132,7 +132,7 @@ class World:
         if self.held:
             slot = _take(self.held, random_)
             self.used.append(slot)
-            await self.store.give_back("w", [(slot.group_id, slot.epoch)])
+            await self.store.return_leases("w", [(slot.group_id, slot.epoch)])
 
     async def _expire(self, random_: random.Random) -> None:
         await asyncio.sleep(0.002)

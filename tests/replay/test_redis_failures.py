@@ -46,7 +46,7 @@ def test_a_full_redis_can_be_emptied(redis_server: RedisServer) -> None:
         held, unscored, _ = await replay.lease(3)
         _set_maxmemory(redis_server, "1")
         assert await replay.insert_completions(unscored, [completion(reward=None)] * 2) > 0
-        assert await replay.give_back(held) == 1
+        assert await replay.return_leases(held) == 1
         batch = await replay.sample(2)
         assert await replay.release(batch) == 2
         batch = await replay.sample(2)

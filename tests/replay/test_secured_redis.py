@@ -30,7 +30,7 @@ def test_all_that_replay_does_works_under_its_user(server: SecuredRedis) -> None
 
     async def life(replay: Driver) -> None:
         returned, held = await replay.lease(2)
-        assert await replay.give_back(returned) == 1
+        assert await replay.return_leases(returned) == 1
         assert await replay.insert_rewards(held, 1.0, 0.0) == ACCEPTED
         assert await replay.insert_completions(held, [completion()] * 2) != ACCEPTED, "a duplicate"
         for lease in await replay.lease(8):

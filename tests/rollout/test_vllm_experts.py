@@ -21,7 +21,7 @@ from rollout.live_engine import (
     tiny_config,
     with_engine,
 )
-from slipstream.learner.batches.replayed import Origin, experts_of_row
+from slipstream.learner.batches.routed_experts import Origin, experts_of_row
 from slipstream.learner.policy.loading import load_policy
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.policy.routing import Routers, Watch

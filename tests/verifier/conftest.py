@@ -12,7 +12,7 @@ def working_bubblewrap() -> None:
     """Skips where there is none, or it does not work."""
     try:
         asyncio.run(bubblewrap_trial.find())
-    except bubblewrap_trial.Refused as reason:
+    except bubblewrap_trial.BubblewrapUnavailable as reason:
         pytest.skip(f"no bubblewrap here: {reason}")
 
 

@@ -20,7 +20,7 @@ from slipstream.sandbox import bubblewrap
 from slipstream.sandbox.bubblewrap_trial import NAMESPACES
 from slipstream.sandbox.confine import DEVICES
 from slipstream.sandbox.interpreter import SOURCE_ROOT
-from slipstream.sandbox.job import Bounds, Ran, Run
+from slipstream.sandbox.job import Bounds, Run, RunResult
 from slipstream.sandbox.layers import Report, TooFewLayers
 from slipstream.sandbox.outer import Use, find
 from slipstream.sandbox.server_process import ServerProcess
@@ -61,20 +61,20 @@ async def hang():
     server = await ServerProcess.start(Bounds(output_bytes=65536, scratch_mib=4), await find("auto"))
     assert "bubblewrap" in server.report.active
     print("runs", flush=True)
-    await server.have(Run(code="while True: pass", seconds=60.0, memory_mib=256))
+    await server.run(Run(code="while True: pass", seconds=60.0, memory_mib=256))
 
 asyncio.run(hang())
 """
 
 
-def ran(*codes: str, use: Use = "auto") -> tuple[Report, list[Ran]]:
+def ran(*codes: str, use: Use = "auto") -> tuple[Report, list[RunResult]]:
     """Programs of one server, and which walls it has."""
 
-    async def once() -> tuple[Report, list[Ran]]:
+    async def once() -> tuple[Report, list[RunResult]]:
         server = await ServerProcess.start(BOUNDS, await find(use))
         try:
             runs = [Run(code=code, seconds=5.0, memory_mib=256) for code in codes]
-            return server.report, [await server.have(run) for run in runs]
+            return server.report, [await server.run(run) for run in runs]
         finally:
             await server.kill()
 

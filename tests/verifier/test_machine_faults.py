@@ -18,11 +18,11 @@ from slipstream.config import VerifierConfig
 from slipstream.config.rewards import CodeTestsConfig
 from slipstream.records import Outcome, Prompt
 from slipstream.sandbox import cgroup
-from slipstream.sandbox.capacity import Need, Room, TooLittleRoom, servers_for, threads_each
-from slipstream.sandbox.job import Bounds, Ran, Run
+from slipstream.sandbox.capacity import Capacity, Need, TooLittleCapacity, servers_for, threads_each
+from slipstream.sandbox.job import Bounds, Run, RunResult
 from slipstream.sandbox.sandbox import Sandbox
 from slipstream.sandbox.server_process import SandboxLost
-from slipstream.sandbox.warden import Unjudged, _end_of_killed
+from slipstream.sandbox.supervisor import RunFailed, _end_of_killed
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.verifier.code.cases import cases_of
@@ -35,7 +35,7 @@ PROMPT = Prompt(
     prompt_id="p", task="t", answer="", text="?", fields={"tests": '[{"input": "", "output": "42"}]'}
 )
 CONFIG = CodeTestsConfig(name="code_tests", test_seconds=1.5, memory_mib=256)
-ROOM = Room(memory_mib=4096, scratch_mib=1024, processes=None, address_space_mib=None)
+ROOM = Capacity(memory_mib=4096, scratch_mib=1024, processes=None, address_space_mib=None)
 NEED = Need(memory_mib=512, bounds=Bounds(), disk_in_memory=True)
 MIB = 1024 * 1024
 
@@ -49,7 +49,7 @@ def test_a_program_that_the_kernel_kills_is_not_judged() -> None:
 
     async def once() -> None:
         async with Bench([CONFIG], config=VerifierConfig(workers=1)) as bench:
-            sandbox = bench.surroundings.sandbox
+            sandbox = bench.resources.sandbox
             before = await steady()
             running = asyncio.create_task(
                 sandbox.run(Run(code="while True: pass", seconds=30.0, memory_mib=256))
@@ -67,7 +67,7 @@ def test_a_program_that_the_kernel_kills_is_not_judged() -> None:
 def test_a_program_that_is_killed_for_its_time_of_a_core_is_late() -> None:
     run = Run(code="", seconds=2.0, memory_mib=256)
     assert _end_of_killed(3.01, run) == "late"
-    with pytest.raises(Unjudged, match="no memory left"):
+    with pytest.raises(RunFailed, match="no memory left"):
         _end_of_killed(1.0, run)
 
 
@@ -138,20 +138,22 @@ def test_a_program_that_fills_the_disk_makes_no_other_wrong(disks: str, tmp_path
 class Runs:
     """A sandbox in which every run becomes the same."""
 
-    def __init__(self, ran: Ran) -> None:
+    def __init__(self, ran: RunResult) -> None:
         self._ran = ran
 
-    async def run(self, run: Run, *, group: str) -> Ran:
+    async def run(self, run: Run, *, group: str) -> RunResult:
         return self._ran
 
 
-def judged(ran: Ran) -> Verdict:
+def judged(ran: RunResult) -> Verdict:
     reward: Any = CodeTests(CONFIG, Runs(ran), overran=lambda: None)  # type: ignore[arg-type]
-    return asyncio.run(reward.judge(PROMPT, answer(fenced("print(42)"))))
+    return asyncio.run(reward.score_one(PROMPT, answer(fenced("print(42)"))))
 
 
 def test_a_failure_that_may_be_the_machines_is_an_error_and_a_success_is_a_score() -> None:
-    wrong = Ran(end="exited", status=1, stdout="", value=None, seconds=0.1, error="OSError", doubt="no room")
+    wrong = RunResult(
+        end="exited", status=1, stdout="", value=None, seconds=0.1, error="OSError", doubt="no room"
+    )
     with pytest.raises(SandboxLost, match="crashed: OSError, perhaps by this machine's fault: no room"):
         judged(wrong)
     assert judged(replace(wrong, status=0, stdout="42")).value == 1
@@ -238,9 +240,9 @@ def test_the_cgroup_of_this_process_is_found_wherever_it_is(
     ],
 )
 def test_a_verifier_with_too_little_room_for_programs_does_not_start(
-    room: Room, need: Need, wanted: int | None, said: str
+    room: Capacity, need: Need, wanted: int | None, said: str
 ) -> None:
-    with pytest.raises(TooLittleRoom, match=said):
+    with pytest.raises(TooLittleCapacity, match=said):
         servers_for(room, need, wanted=wanted)
 
 
@@ -257,7 +259,7 @@ def test_a_pod_that_is_too_small_says_so_at_its_start() -> None:
         async with Bench([config], config=VerifierConfig(workers=1024)):
             pass
 
-    with pytest.raises(TooLittleRoom, match=r"set verifier\.workers or memory_mib of code_tests lower"):
+    with pytest.raises(TooLittleCapacity, match=r"set verifier\.workers or memory_mib of code_tests lower"):
         asyncio.run(once())
 
 

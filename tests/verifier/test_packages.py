@@ -12,8 +12,8 @@ from slipstream.config.rewards import CodeTestsConfig
 from slipstream.config.sections.verifier import IsolationConfig
 from slipstream.records import Prompt
 from slipstream.sandbox import packages
-from slipstream.sandbox.job import Ran, Run
-from slipstream.sandbox.packages import NoPackage
+from slipstream.sandbox.job import Run, RunResult
+from slipstream.sandbox.packages import PackageMissing
 from slipstream.verifier.check import refusals
 from verifier.scoring import Bench, answer
 
@@ -22,12 +22,10 @@ REWARD = CodeTestsConfig(name="code_tests", test_seconds=5)
 NUMPY = VerifierConfig(workers=1, isolation=IsolationConfig(packages=("numpy",)))
 
 
-def ran(code: str, call: str | None = None, *, config: VerifierConfig = NUMPY) -> Ran:
-    async def once() -> Ran:
+def ran(code: str, call: str | None = None, *, config: VerifierConfig = NUMPY) -> RunResult:
+    async def once() -> RunResult:
         async with Bench([REWARD], config=config) as bench:
-            return await bench.surroundings.sandbox.run(
-                Run(code=code, call=call, seconds=5.0, memory_mib=512)
-            )
+            return await bench.resources.sandbox.run(Run(code=code, call=call, seconds=5.0, memory_mib=512))
 
     return asyncio.run(once())
 
@@ -71,7 +69,7 @@ def test_a_random_number_of_numpy_can_be_had_again() -> None:
 
 
 def test_a_package_that_is_not_installed_is_refused_by_name() -> None:
-    with pytest.raises(NoPackage, match="no-such-package is not installed where the verifier runs"):
+    with pytest.raises(PackageMissing, match="no-such-package is not installed where the verifier runs"):
         packages.find(["no-such-package"])
     tree = {
         "rewards": [{"name": "code_tests"}],
@@ -79,7 +77,7 @@ def test_a_package_that_is_not_installed_is_refused_by_name() -> None:
     }
     (refusal,) = refusals(parse_config(tree))
     assert (refusal["key"], refusal["here"]) == ("verifier.isolation.packages", True)
-    with pytest.raises(NoPackage, match="no-such-package"):
+    with pytest.raises(PackageMissing, match="no-such-package"):
         ran("", config=VerifierConfig(workers=1, isolation=IsolationConfig(packages=("no-such-package",))))
 
 

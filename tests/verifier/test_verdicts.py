@@ -5,8 +5,8 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from slipstream.answers.number import NoNumber, read_number
-from slipstream.answers.strict_json import NoJson, check_schema, only_block, read_json
+from slipstream.answers.number import NotANumber, read_number
+from slipstream.answers.strict_json import InvalidJson, check_schema, only_block, read_json
 from slipstream.config import ConfigError
 from slipstream.config.rewards import (
     ExactMatchConfig,
@@ -17,7 +17,7 @@ from slipstream.config.rewards import (
 )
 from slipstream.records import FinishReason, Outcome, Prompt
 from slipstream.verifier.reward import Answer, UnusableGroundTruth, Verdict
-from slipstream.verifier.rewards.json_schema_child import judge
+from slipstream.verifier.rewards.json_schema_child import score
 from verifier.scoring import Bench, answer, scores
 
 PROMPT = Prompt(prompt_id="row-7", task="t", text="?", answer="caf\u00e9")
@@ -25,7 +25,7 @@ NODE = {"type": "object", "properties": {"next": {"$ref": "#"}}, "additionalProp
 
 
 def by_schema(schema: dict[str, Any], text: str) -> Verdict:
-    return judge(PROMPT, answer(text), schema=schema, field=None, fenced=False)
+    return score(PROMPT, answer(text), schema=schema, field=None, fenced=False)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_reference_that_only_some_answers_reach_names_the_row() -> None:
 
 
 def test_a_number_that_no_float_holds_is_no_infinity() -> None:
-    with pytest.raises(NoJson, match="beyond what a float holds"):
+    with pytest.raises(InvalidJson, match="beyond what a float holds"):
         read_json('{"n": -1e999}')
 
 
@@ -95,7 +95,7 @@ def test_an_accent_is_the_same_as_one_character_and_as_two() -> None:
 
 @pytest.mark.parametrize("text", [r"4\$6", "4$6", r"4\6"])
 def test_a_dollar_between_two_digits_makes_no_number(text: str) -> None:
-    with pytest.raises(NoNumber):
+    with pytest.raises(NotANumber):
         read_number(text)
 
 

@@ -14,6 +14,7 @@ import sympy
 from slipstream.answers.cpu_limit import cpu_limit
 from slipstream.answers.exact_zero import is_zero
 from slipstream.answers.latex import parsed
+from slipstream.answers.latex_input import UnsupportedExpression
 from slipstream.answers.latex_operators import constant, matrix
 from slipstream.answers.latex_values import (
     UNSOLVED,
@@ -26,9 +27,8 @@ from slipstream.answers.latex_values import (
     Value,
     unfinished,
 )
-from slipstream.answers.mathematics import Refused
 from slipstream.answers.regions import region, same_region
-from slipstream.answers.relations import gives_a_value, is_equation, plain, same_relation, says_nothing
+from slipstream.answers.relations import gives_a_value, is_equation, is_tautology, plain, same_relation
 
 WARM: Final = (
     (r"\frac{1}{2}", "0.5"),
@@ -52,7 +52,7 @@ def equal(expected: str, given: str, *, digits: int, computed: bool = False) -> 
     """Whether two readable expressions are equal, numbers with a decimal point to `digits` decimals.
 
     With `computed` an answer may not leave operations to do that the ground truth does not have itself.
-    Errors: Refused.
+    Errors: UnsupportedExpression.
     """
     right, answer = plain(parsed(expected)), plain(parsed(given))
     unit = _WITH_UNIT.fullmatch(given)
@@ -61,21 +61,21 @@ def equal(expected: str, given: str, *, digits: int, computed: bool = False) -> 
     counts = _what_counts(right, answer)
     left = unfinished(counts) - unfinished(right) if computed else ()
     if left:
-        raise Refused(f"still to be computed: {', '.join(sorted(left))}")
+        raise UnsupportedExpression(f"still to be computed: {', '.join(sorted(left))}")
     alike = _compared(right, answer, digits)
     if alike and computed and _numbers(right, of_truth=True) and not _numbers(counts):
-        raise Refused("still to be computed: a rational number")
+        raise UnsupportedExpression("still to be computed: a rational number")
     return alike
 
 
 def _compared(right: Value, answer: Value, digits: int) -> bool:
-    """Errors: Refused for what SymPy fails on, which would fail again."""
+    """Errors: UnsupportedExpression for what SymPy fails on, which would fail again."""
     try:
         return same(right, answer, digits=digits)
-    except (MemoryError, RecursionError, Refused):
+    except (MemoryError, RecursionError, UnsupportedExpression):
         raise
     except Exception as error:
-        raise Refused(f"not comparable: {error!s:.80}") from error
+        raise UnsupportedExpression(f"not comparable: {error!s:.80}") from error
 
 
 def _numbers(value: Value, *, of_truth: bool = False) -> bool:
@@ -147,7 +147,7 @@ def _same_chains(right: Value, answer: Value, digits: int) -> bool:
     if isinstance(right, Chain) and isinstance(answer, Chain):
         return same_relation(right, answer, alike)
     if isinstance(answer, Chain) and is_equation(answer):
-        return not says_nothing(answer) and alike(right, answer.sides[-1])
+        return not is_tautology(answer) and alike(right, answer.sides[-1])
     if isinstance(right, Chain) and is_equation(right):
         return gives_a_value(right) and alike(right.sides[-1], answer)
     if any(isinstance(value, Leaf | Listing | Braces) for value in (right, answer)):

@@ -4,7 +4,7 @@ import re
 from fractions import Fraction
 from typing import Final
 
-from slipstream.answers.number import NoNumber, read_number
+from slipstream.answers.number import NotANumber, read_number
 
 Exact = tuple[str, tuple[Fraction, ...]]
 """The brackets around, and the numbers in order."""
@@ -82,7 +82,7 @@ def _percentages(one: str, other: str, digits: int) -> bool | None:
         return None
     try:
         (first, of_hundred), (second, percent) = read_number(one), read_number(other)
-    except NoNumber:
+    except NotANumber:
         return None
     readings = [first] if of_hundred is percent else [first, first * 100 if of_hundred else first / 100]
     if "." not in one and "." not in other:
@@ -151,6 +151,6 @@ def _exact(expression: str) -> Exact | None:
             return None
     try:
         numbers = tuple(read_number(part)[0] for part in inside)
-    except NoNumber:
+    except NotANumber:
         return None
     return brackets, tuple(sorted(set(numbers))) if brackets == "{}" else numbers

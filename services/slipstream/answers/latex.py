@@ -12,9 +12,9 @@ import sympy
 
 from slipstream.answers import latex_operators as operators
 from slipstream.answers.latex_commands import Commands
+from slipstream.answers.latex_input import UnsupportedExpression, without_commas
 from slipstream.answers.latex_tokens import END, Token, tokens_of
 from slipstream.answers.latex_values import Braces, Bracketed, Chain, Leaf, Listing, Region, Value, unfinished
-from slipstream.answers.mathematics import Refused, without_commas
 from slipstream.answers.regions import region
 
 MOST_ITEMS: Final = 32
@@ -33,24 +33,24 @@ _CHOICES = re.compile(r"\\text(?:bf|it|rm)?\{\s*([A-Z](?:\s*,\s*[A-Z])+)\s*\}")
 
 @lru_cache(maxsize=1024)
 def parsed(expression: str) -> Value:
-    """What a readable expression says. Errors: Refused when it says nothing that can be compared."""
+    """Parse a normalized expression. Errors: UnsupportedExpression when it has no comparable meaning."""
     if _TIME.fullmatch(expression):
         return Leaf(value=sympy.Symbol(expression))
     try:
         tokens = tokens_of(_plain(expression))
         try:
             return _values(tokens)
-        except Refused:
+        except UnsupportedExpression:
             last = _last_side(tokens)
             if last is None:
                 raise
             return _values(last)
     except (MemoryError, RecursionError):
         raise
-    except Refused as error:
-        raise Refused(f"not an expression: {error}") from error
+    except UnsupportedExpression as error:
+        raise UnsupportedExpression(f"not an expression: {error}") from error
     except Exception as error:
-        raise Refused(f"not an expression: {expression[:80]!a}") from error
+        raise UnsupportedExpression(f"not an expression: {expression[:80]!a}") from error
 
 
 def _plain(expression: str) -> str:
@@ -96,7 +96,7 @@ def _items(tokens: list[Token]) -> list[Value]:
         _Values(chosen, one_case=one_case).whole() for part in _split(tokens) for chosen in _both_signs(part)
     ]
     if len(items) > MOST_ITEMS:
-        raise Refused(f"a list of more than {MOST_ITEMS}")
+        raise UnsupportedExpression(f"a list of more than {MOST_ITEMS}")
     return items
 
 
@@ -110,13 +110,13 @@ def _split(tokens: list[Token]) -> list[list[Token]]:
             if parts[-1]:
                 parts.append([])
             elif not word and not separated:
-                raise Refused("a list with nothing in a place")
+                raise UnsupportedExpression("a list with nothing in a place")
             separated = True
             continue
         depth += _depth(token)
         parts[-1].append(token)
     if not parts[-1]:
-        raise Refused("a list that ends with a separator" if len(parts) > 1 else "empty")
+        raise UnsupportedExpression("a list that ends with a separator" if len(parts) > 1 else "empty")
     return parts
 
 
@@ -136,7 +136,7 @@ def _both_signs(tokens: list[Token]) -> list[list[Token]]:
     if not places or _is_braces(tokens):
         return [tokens]
     if len(places) > MOST_SIGNS:
-        raise Refused(f"more than {MOST_SIGNS} signs for both plus and minus")
+        raise UnsupportedExpression(f"more than {MOST_SIGNS} signs for both plus and minus")
     together = any(tokens[place].text == "mp" for place in places)
     choices = [("+",) * len(places), ("-",) * len(places)] if together else product("+-", repeat=len(places))
     return [_with_signs(tokens, places, choice) for choice in choices]
@@ -178,10 +178,10 @@ class _Values(Commands):
     """The grammar of relations and sets around that of expressions."""
 
     def whole(self) -> Value:
-        """All tokens as one value. Errors: Refused when some are left over."""
+        """All tokens as one value. Errors: UnsupportedExpression when some are left over."""
         value = self._chain()
         if self.next is not END:
-            raise Refused(f"`{self.next.text}` is left over")
+            raise UnsupportedExpression(f"`{self.next.text}` is left over")
         return value
 
     def _chain(self) -> Value:
@@ -195,7 +195,7 @@ class _Values(Commands):
         if signs[-1] == "in" and len(signs) == 1:
             return sides[1]
         if "in" in signs:
-            raise Refused("a relation of elements and of numbers")
+            raise UnsupportedExpression("a relation of elements and of numbers")
         return Chain(tuple(sides), tuple(signs))
 
     def _side(self) -> Value:
@@ -203,7 +203,7 @@ class _Values(Commands):
         while operation := self.take("cup", "cap", "setminus", "backslash"):
             first, second = region(value), region(self._set())
             if first is None or second is None:
-                raise Refused("an operation of sets on what is none")
+                raise UnsupportedExpression("an operation of sets on what is none")
             decimal = first.decimal or second.decimal
             one, other = first.value, second.value
             combined = (
@@ -231,7 +231,7 @@ class _Values(Commands):
         if braces:
             self.need("}")
         if name not in operators.SETS:
-            raise Refused(f"\\mathbb{{{name}}} is no set of numbers")
+            raise UnsupportedExpression(f"\\mathbb{{{name}}} is no set of numbers")
         numbers = operators.SETS[name]
         if self.take("^", "_"):
             numbers &= self._half()
@@ -242,7 +242,7 @@ class _Values(Commands):
         braces = self.take("{")
         positive = self.take("+", "-") == "+"
         if self.take("*") or (braces and not self.take("}")):
-            raise Refused("a set of numbers with a mark that is not read")
+            raise UnsupportedExpression("a set of numbers with a mark that is not read")
         return sympy.Interval.open(0, sympy.oo) if positive else sympy.Interval.open(-sympy.oo, 0)
 
     def _braces(self) -> Value:
@@ -250,7 +250,7 @@ class _Values(Commands):
         self.place += len(inside)
         self.units()
         if len(inside) < 2 or inside[-1].text != "rbrace":
-            raise Refused("a set that does not end")
+            raise UnsupportedExpression("a set that does not end")
         return Braces(tuple(_items(inside[1:-1]) if inside[1:-1] else ()))
 
     def _has_comma(self) -> bool:
@@ -270,7 +270,7 @@ class _Values(Commands):
             items.append(self._chain())
         closing = self.take(")", "]")
         if not closing or len(items) > MOST_ITEMS:
-            raise Refused("brackets that do not close, or have too much in them")
+            raise UnsupportedExpression("brackets that do not close, or have too much in them")
         self.units()
         return Bracketed(opening, tuple(items), closing)
 
@@ -281,7 +281,7 @@ class _Values(Commands):
         percent = bool(self.take("%"))
         self.units()
         if _undefined(value):
-            raise Refused("a division by zero")
+            raise UnsupportedExpression("a division by zero")
         leaf = Leaf(value=value, decimal=self.decimal, percent=percent, unfinished=frozenset(self.unfinished))
         self.decimal, self.unfinished = decimal, unfinished
         return leaf

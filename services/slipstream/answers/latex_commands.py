@@ -7,15 +7,15 @@ import sympy
 
 from slipstream.answers import latex_operators as operators
 from slipstream.answers.latex_grammar import DOTS, Expressions, multiplied, raised
+from slipstream.answers.latex_input import UnsupportedExpression
 from slipstream.answers.latex_reader import CLOSING, MATRICES
 from slipstream.answers.latex_tokens import END, FRACTIONS
-from slipstream.answers.mathematics import Refused
 
 Command = Callable[[Expressions, str], Any]
 
 
 def named(reader: Expressions, name: str) -> Any:
-    """A function, or a letter with a name. Errors: Refused for a command that is neither."""
+    """A function, or a letter with a name. Errors: UnsupportedExpression for a command that is neither."""
     if name in operators.FUNCTIONS:
         return _function(reader, name)
     if name in operators.OF_MANY or name in operators.OF_A_MATRIX:
@@ -24,7 +24,7 @@ def named(reader: Expressions, name: str) -> Any:
         return reader.symbol(name + reader.subscript())
     if name in operators.ACCENTS:
         return reader.symbol(f"{name} {''.join(_group(reader))}" + reader.subscript())
-    raise Refused(f"\\{name} is not read")
+    raise UnsupportedExpression(f"\\{name} is not read")
 
 
 def _group(reader: Expressions) -> list[str]:
@@ -58,7 +58,7 @@ def _root(reader: Expressions, _name: str) -> Any:
         degree = reader.sum()
         reader.need("]")
     elif reader.next.kind == "number" and len(reader.next.text) > 1:
-        raise Refused("a root without braces of a number with several digits")
+        raise UnsupportedExpression("a root without braces of a number with several digits")
     of = reader.argument()
     real = operators.constant(of) and of.is_negative and degree.is_Integer and degree % 2 == 1
     value = -((-of) ** (1 / degree)) if real else of ** (1 / degree)
@@ -74,7 +74,7 @@ def _function(reader: Expressions, name: str) -> Any:
             name, power = operators.INVERSES[name], None
     arguments = reader.arguments()
     if len(arguments) != 1:
-        raise Refused(f"\\{name} has one argument")
+        raise UnsupportedExpression(f"\\{name} has one argument")
     value = operators.FUNCTIONS[name](arguments[0])
     reader.unfinished |= operators.function_unfinished(value, *arguments)
     return value if power is None else value**power
@@ -89,7 +89,7 @@ def _logarithm(reader: Expressions, name: str) -> Any:
             power = reader.argument()
     arguments = reader.arguments()
     if len(arguments) != 1:
-        raise Refused("a logarithm has one argument")
+        raise UnsupportedExpression("a logarithm has one argument")
     value = sympy.log(arguments[0], base)
     if operators.constant(value) and value.is_Rational:
         reader.unfinished.add(operators.FUNCTION)
@@ -100,7 +100,7 @@ def _of_many(reader: Expressions, name: str) -> Any:
     arguments = reader.arguments()
     if name in operators.OF_A_MATRIX:
         if len(arguments) != 1 or not operators.matrix(arguments[0]):
-            raise Refused(f"\\{name} of what is no matrix")
+            raise UnsupportedExpression(f"\\{name} of what is no matrix")
         reader.unfinished.add(operators.MATRICES)
         return operators.OF_A_MATRIX[name](arguments[0])
     if all(map(operators.constant, arguments)):
@@ -134,7 +134,7 @@ def _range(reader: Expressions) -> tuple[Any, Any, Any]:
     reader.need("{")
     letter = reader.next.text
     if reader.next.kind != "letter":
-        raise Refused("a sum or a product goes over one letter")
+        raise UnsupportedExpression("a sum or a product goes over one letter")
     reader.bound.append(letter)
     reader.place += 1
     reader.need("=")
@@ -159,7 +159,7 @@ def _limit(reader: Expressions, _name: str) -> Any:
     letter = reader.symbol(reader.next.text)
     reader.place += 1
     if not reader.take("to", "rightarrow"):
-        raise Refused("a limit goes to a value")
+        raise UnsupportedExpression("a limit goes to a value")
     value = reader.sum()
     side = "-" if reader.take("^") and "-" in _group(reader) else "+" if reader.take("+") else "+-"
     reader.need("}")
@@ -177,7 +177,7 @@ def _integral(reader: Expressions, _name: str) -> Any:
     of = sympy.Integer(1) if reader.is_differential() else reader.sum()
     reader.integrals -= 1
     if not reader.is_differential():
-        raise Refused("an integral without a differential")
+        raise UnsupportedExpression("an integral without a differential")
     reader.place += 1
     letter = reader.symbol(reader.next.text)
     reader.place += 1
@@ -194,9 +194,9 @@ def _matrix(reader: Expressions, begin: str) -> Any:
             if reader.next.text != f"end {name}":
                 rows.append([])
         elif not reader.take("&") and reader.next.text != f"end {name}":
-            raise Refused("a matrix that does not end")
+            raise UnsupportedExpression("a matrix that does not end")
     if len({len(row) for row in rows}) != 1:
-        raise Refused("rows of a matrix of different lengths")
+        raise UnsupportedExpression("rows of a matrix of different lengths")
     matrix = sympy.ImmutableMatrix(rows)
     if name != "vmatrix":
         return matrix
@@ -220,5 +220,5 @@ class Commands(Expressions):
     """The grammar with its commands."""
 
     def command(self, name: str) -> Any:
-        """What stands behind a command, with its arguments. Errors: Refused for one that is not known."""
+        """Parse the arguments of a command. Errors: UnsupportedExpression for an unknown command."""
         return COMMANDS.get(name, named)(self, name)

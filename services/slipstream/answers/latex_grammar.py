@@ -16,9 +16,9 @@ from typing import Any, Final
 import sympy
 
 from slipstream.answers import latex_operators as operators
+from slipstream.answers.latex_input import UnsupportedExpression
 from slipstream.answers.latex_reader import BARS, CLOSING, ENDING, OVER, TIMES, Reader
 from slipstream.answers.latex_tokens import END, FRACTIONS
-from slipstream.answers.mathematics import Refused
 
 APPLIED: Final = frozenset("fgF")
 """Letters that are functions before a bracket; other letters are factors."""
@@ -90,13 +90,13 @@ class Expressions(Reader, ABC):
                 token.kind == "number" or token.text in "{}" for token in self.tokens[start : self.place]
             )
             if bare and number:
-                raise Refused("two numbers side by side")
+                raise UnsupportedExpression("two numbers side by side")
             bare = number
             factors.append(factor)
         if len(factors) > 1 and DOTS in factors:
-            raise Refused("dots in a product")
+            raise UnsupportedExpression("dots in a product")
         if not factors:
-            raise Refused(f"an operand is needed where `{self.next.text or 'the end'}` stands")
+            raise UnsupportedExpression(f"an operand is needed where `{self.next.text or 'the end'}` stands")
         if len(factors) > 1 and argument:
             self.unfinished |= operators.product_unfinished(factors, [], scientific=False)
         return factors
@@ -130,7 +130,7 @@ class Expressions(Reader, ABC):
             self.place, self.unfinished = start, unfinished
             return None
         if not below:
-            raise Refused("a division by zero")
+            raise UnsupportedExpression("a division by zero")
         if above >= below:
             self.unfinished.add(operators.ARITHMETIC)
         return int(whole.text) + above / below
@@ -202,7 +202,7 @@ class Expressions(Reader, ABC):
                 self.place += 1
 
     def atom(self) -> Any:
-        """One operand. Errors: Refused when none stands there."""
+        """One operand. Errors: UnsupportedExpression when none stands there."""
         token = self.next
         if token.kind == "number":
             return self._number()
@@ -216,7 +216,7 @@ class Expressions(Reader, ABC):
             return self._absolute()
         if token.kind == "command":
             return self._command()
-        raise Refused(f"an operand is needed where `{token.text or 'the end'}` stands")
+        raise UnsupportedExpression(f"an operand is needed where `{token.text or 'the end'}` stands")
 
     def _number(self) -> Any:
         text = self.next.text
@@ -279,7 +279,7 @@ class Expressions(Reader, ABC):
         value = self.sum()
         self.bars.pop()
         if self.next.text not in BARS:
-            raise Refused(f"`{opening}` is not closed")
+            raise UnsupportedExpression(f"`{opening}` is not closed")
         self.place += 1
         return self.absolute(value)
 
@@ -294,21 +294,21 @@ class Expressions(Reader, ABC):
 
     @abstractmethod
     def command(self, name: str) -> Any:
-        """What stands behind a command that has just been read, with its arguments. Errors: Refused."""
+        """Parse the arguments of the command that was just consumed. Errors: UnsupportedExpression."""
 
     def _command(self) -> Any:
         name = self.next.text
         if name in ENDING:
-            raise Refused(f"an operand is needed where `{name}` stands")
+            raise UnsupportedExpression(f"an operand is needed where `{name}` stands")
         self.place += 1
         return self.command(name)
 
 
 def raised(base: Any, exponent: Any) -> Any:
-    """A power. Errors: Refused for a matrix with an exponent that is no whole number."""
+    """A power. Errors: UnsupportedExpression for a matrix with an exponent that is no whole number."""
     if operators.matrix(base):
         if not getattr(exponent, "is_Integer", False) or not base.is_square:
-            raise Refused("a power of a matrix")
+            raise UnsupportedExpression("a power of a matrix")
         return base**exponent
     return base**exponent
 

@@ -3,8 +3,8 @@
 from typing import Final
 
 from slipstream.answers import latex_operators as operators
+from slipstream.answers.latex_input import UnsupportedExpression
 from slipstream.answers.latex_tokens import END, Token
-from slipstream.answers.mathematics import Refused
 
 TIMES: Final = frozenset({"*", "cdot", "times", "ast"})
 OVER: Final = frozenset({"/", ":", "div"})
@@ -53,9 +53,9 @@ class Reader:
         return token.text
 
     def need(self, text: str) -> None:
-        """Consume one sign or command. Errors: Refused when another token stands there."""
+        """Consume one sign or command. Errors: UnsupportedExpression when another token stands there."""
         if not self.take(text):
-            raise Refused(f"`{text}` is needed where `{self.next.text or 'the end'}` stands")
+            raise UnsupportedExpression(f"`{text}` is needed where `{self.next.text or 'the end'}` stands")
 
     def plain_number(self, start: int) -> bool:
         """Whether all tokens from `start` to here are digits and braces."""
@@ -83,7 +83,7 @@ class Reader:
         start, depth = self.place, 1
         while depth:
             if self.next is END:
-                raise Refused("a subscript that does not end")
+                raise UnsupportedExpression("a subscript that does not end")
             depth += (self.next.text == "{") - (self.next.text == "}")
             self.place += 1
         return "_" + "".join(token.text for token in self.tokens[start : self.place - 1])

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from slipstream.answers.mathematics import Refused
+from slipstream.answers.latex_input import UnsupportedExpression
 
 Kind = Literal["number", "letter", "word", "command", "sign", "end"]
 WORD_COMMANDS: Final = ("text", "mbox", "textrm", "textbf", "textit", "mathrm", "textnormal")
@@ -43,7 +43,7 @@ END: Final = Token("end", "")
 
 
 def tokens_of(latex: str) -> list[Token]:
-    """The tokens from left to right. Errors: Refused, naming a character that has no meaning."""
+    """Return the tokens from left to right. Errors: UnsupportedExpression naming an unknown character."""
     for word, command in _WORD_IN_FULL.items():
         latex = latex.replace(word, command) if f"\\{word}" not in latex else latex
     tokens: list[Token] = []
@@ -51,7 +51,7 @@ def tokens_of(latex: str) -> list[Token]:
     while position < len(latex):
         match = _TOKEN.match(latex, position)
         if match is None:
-            raise Refused(f"{latex[position]!a} is not read")
+            raise UnsupportedExpression(f"{latex[position]!a} is not read")
         position = match.end()
         if match["space"] is not None:
             spaced = True

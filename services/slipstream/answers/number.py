@@ -18,7 +18,7 @@ _PERCENT = re.compile(r"(?:\s|\\[,;:! ]|~)*(?:\\?%|\\(?:text|mathrm)\{\s*(?:\\?%
 _DELIMITERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"))
 
 
-class NoNumber(ValueError):
+class NotANumber(ValueError):
     """The text is not one number; the message says what it is instead."""
 
 
@@ -26,10 +26,10 @@ def read_number(text: str) -> tuple[Fraction, bool]:
     """The exact value of a text that is one number, and whether it is in percent (50% is 1/2).
 
     It may have a sign, a currency sign, thousands separators (1,234), an exponent (1e5, 1.2 × 10^{5}), or be
-    a fraction (3/4, 1 3/4, \\frac{3}{4}). Digits are ASCII. Errors: NoNumber.
+    a fraction (3/4, 1 3/4, \\frac{3}{4}). Digits are ASCII. Errors: NotANumber.
     """
     if len(text) > MAX_CHARACTERS:
-        raise NoNumber(f"{len(text)} characters; a number has at most {MAX_CHARACTERS}")
+        raise NotANumber(f"{len(text)} characters; a number has at most {MAX_CHARACTERS}")
     body = _bare(text).strip("$").removesuffix("\\").replace("−", "-").replace("{,}", ",").strip()
     percent = _PERCENT.search(body)
     body = body[: percent.start()] if percent else body
@@ -54,12 +54,12 @@ def _unsigned(body: str) -> Fraction:
     if ratio:
         below = int(ratio["below"])
         if not below:
-            raise NoNumber("a division by zero")
+            raise NotANumber("a division by zero")
         return int(ratio["whole"] or 0) + Fraction(int(ratio["above"]), below)
     decimal = _DECIMAL.fullmatch(body)
     if not decimal:
-        raise NoNumber(f"{body[:40]!a} is not one number")
+        raise NotANumber(f"{body[:40]!a} is not one number")
     exponent = int(decimal["e"] or decimal["p"] or 0)
     if abs(exponent) > MAX_EXPONENT:
-        raise NoNumber(f"an exponent of {exponent}; at most {MAX_EXPONENT} is read")
+        raise NotANumber(f"an exponent of {exponent}; at most {MAX_EXPONENT} is read")
     return Fraction(decimal["digits"].replace(",", "")) * Fraction(10) ** exponent

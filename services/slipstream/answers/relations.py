@@ -44,10 +44,10 @@ def gives_a_value(chain: Chain) -> bool:
     if len(chain.sides) > 2 and all(map(_is_name, chain.sides)):
         return False
     numbers = all(isinstance(side, Leaf) and constant(side.value) for side in chain.sides)
-    return is_equation(chain) and (is_assignment(chain) or (numbers and not says_nothing(chain)))
+    return is_equation(chain) and (is_assignment(chain) or (numbers and not is_tautology(chain)))
 
 
-def says_nothing(chain: Chain) -> bool:
+def is_tautology(chain: Chain) -> bool:
     """Whether an equation is false (1 = 2, x = 1 = 2, x + 1 = x), or the same on both sides (x = x)."""
     values = [side.value for side in chain.sides if isinstance(side, Leaf)]
     if len(values) != len(chain.sides):
@@ -71,7 +71,7 @@ def same_relation(right: Chain, answer: Chain, same: Same) -> bool:
     if len(right.sides) > 2 and not _letters(right) <= _letters(answer):
         return False  # a = c says less than a = b = c
     if is_equation(right) and is_equation(answer):
-        return not says_nothing(answer) and _same_equation(right, answer, same)
+        return not is_tautology(answer) and _same_equation(right, answer, same)
     one, other = region(right), region(answer)
     if one is not None and other is not None:
         return _letters(right) == _letters(answer) and same_region(one, other, same)

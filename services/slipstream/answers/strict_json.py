@@ -14,34 +14,34 @@ _FENCE = re.compile(r"```[ \t]*(?:json)?[ \t]*\r?\n(.*?)\r?\n?```", re.DOTALL | 
 _REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
 
 
-class NoJson(ValueError):
+class InvalidJson(ValueError):
     """The text is no JSON, or more of it than is read; the message says which."""
 
 
 def read_json(text: str) -> Any:
-    """The value. Errors: NoJson, also for NaN, a key that comes twice, and too much of it."""
+    """The value. Errors: InvalidJson, also for NaN, a key that comes twice, and too much of it."""
     if len(text) > MAX_CHARACTERS:
-        raise NoJson(f"{len(text)} characters; at most {MAX_CHARACTERS} are read")
+        raise InvalidJson(f"{len(text)} characters; at most {MAX_CHARACTERS} are read")
     if not text.strip():
-        raise NoJson("no JSON: nothing is there")
+        raise InvalidJson("no JSON: nothing is there")
     _check_depth(text)
     try:
         return json.loads(
             text, object_pairs_hook=_object, parse_constant=_constant, parse_int=_int, parse_float=_float
         )
-    except NoJson:
+    except InvalidJson:
         raise
     except ValueError as error:
-        raise NoJson(f"no JSON: {error}") from error
+        raise InvalidJson(f"no JSON: {error}") from error
 
 
 def only_block(text: str) -> str:
-    """The content of the one ``` block of a text. Errors: NoJson when there is none, or more than one."""
+    """Return the content of the only ``` block. Errors: InvalidJson when there is no block, or several."""
     if len(text) > MAX_CHARACTERS:
-        raise NoJson(f"{len(text)} characters; at most {MAX_CHARACTERS} are read")
+        raise InvalidJson(f"{len(text)} characters; at most {MAX_CHARACTERS} are read")
     found = _FENCE.search(text) if text.count("```") == 2 else None
     if found is None:
-        raise NoJson("needs exactly one ``` block")
+        raise InvalidJson("needs exactly one ``` block")
     return found[1]
 
 
@@ -91,28 +91,28 @@ def _check_depth(text: str) -> None:
         mark = token.group()
         depth += (mark in "[{") - (mark in "]}") if len(mark) == 1 else 0
         if depth > MAX_DEPTH:
-            raise NoJson(f"nested more than {MAX_DEPTH} deep")
+            raise InvalidJson(f"nested more than {MAX_DEPTH} deep")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise NoJson("a key comes twice")
+        raise InvalidJson("a key comes twice")
     return found
 
 
 def _constant(name: str) -> Any:
-    raise NoJson(f"{name} is no JSON")
+    raise InvalidJson(f"{name} is no JSON")
 
 
 def _int(digits: str) -> int:
     if len(digits) > MAX_DIGITS:
-        raise NoJson(f"a number of {len(digits)} digits")
+        raise InvalidJson(f"a number of {len(digits)} digits")
     return int(digits)
 
 
 def _float(text: str) -> float:
     value = float(text)
     if not isfinite(value):
-        raise NoJson(f"{text[:40]} is beyond what a float holds")
+        raise InvalidJson(f"{text[:40]} is beyond what a float holds")
     return value

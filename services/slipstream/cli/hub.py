@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from slipstream.cli.errors import UsageError
-from slipstream.cli.launch.rundir import LATEST
+from slipstream.cli.launch.run_directory import LATEST
 from slipstream.config import RunConfig
 from slipstream.config.hub import is_hub_id
 from slipstream.config.sections.model import ModelConfig

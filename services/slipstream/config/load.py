@@ -1,7 +1,6 @@
 """From a YAML file, --set overrides and the environment to one frozen RunConfig, or one readable error."""
 
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,12 +8,10 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from slipstream.algorithms.resolve import nearest
-from slipstream.config.place import place
+from slipstream.config.explain import explain
+from slipstream.config.paths import located
 from slipstream.config.schema import RunConfig
-from slipstream.config.suggest import unknown_key
 from slipstream.config.unique_keys import DuplicateKey, UniqueKeys
-from slipstream.config.wrong_type import wrong_type
 
 # Environment variables that a pod reads, and the key that each one sets.
 ENVIRONMENT = {
@@ -72,7 +69,7 @@ def parse_config(
     try:
         return RunConfig.model_validate(merged)
     except ValidationError as error:
-        lines = "\n".join(f"  {line}" for problem in error.errors() for line in _explain(problem))
+        lines = "\n".join(f"  {line}" for problem in error.errors() for line in explain(problem))
         raise ConfigError(f"{source}: the configuration is not valid\n{lines}") from error
 
 
@@ -110,7 +107,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         tree = yaml.load(path.read_text(encoding="utf-8"), Loader=UniqueKeys)
     except FileNotFoundError as error:
-        raise ConfigError(f"{place(path)}: no such file") from error
+        raise ConfigError(f"{located(path)}: no such file") from error
     except IsADirectoryError as error:
         raise ConfigError(f"{path}: is a directory; name the YAML file") from error
     except UnicodeDecodeError as error:
@@ -153,35 +150,3 @@ def _with(below: Any, keys: Sequence[str], value: Any) -> Any:
             raise ConfigError(f"{keys[0]} is no place in a list of {len(below)}, which counts from 0")
         return [*below[:place], _with(below[place], keys[1:], value), *below[place + 1 :]]
     return set_key(below if isinstance(below, dict) else {}, keys, value)
-
-
-def _explain(problem: Mapping[str, Any]) -> list[str]:
-    """What is wrong, a line each."""
-    where = [str(part) for part in problem["loc"] if not _names_a_type(part)]
-    key = ".".join(where) or "(top level)"
-    if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        return unknown_key(problem["loc"], problem.get("input"))
-    if problem["type"] in ("union_tag_not_found", "union_tag_invalid"):
-        return [f"{key}: {_kind_needed(problem.get('ctx', {}))}"]
-    if problem["type"] == "value_error":  # raised by the schema, which says what it got
-        reason = problem["msg"].removeprefix("Value error, ")
-        return [f"{key}: {reason}" if where else reason]
-    reason = wrong_type(problem["type"], problem["loc"], problem.get("input"))
-    if reason:
-        return [f"{key}: {reason}"]
-    got = f" (got {problem['input']!r})" if not isinstance(problem.get("input"), dict) else ""
-    return [f"{key}: {problem['msg']}{got}"]
-
-
-def _names_a_type(part: str | int) -> bool:
-    """Whether a part of a place is pydantic's name of an alternative, such as `tuple[str, ...]`."""
-    return isinstance(part, str) and "[" in part
-
-
-def _kind_needed(context: Mapping[str, Any]) -> str:
-    """What a section with alternatives lacks: any kind, or one that there is."""
-    choices, tag = context.get("expected_tags", ""), context.get("tag")
-    if not choices:
-        return "needs `kind` to say which one it is"
-    hint = nearest(tag, re.findall(r"\w+", choices))
-    return f"got the kind {tag!r}, needs `kind`, one of {choices}{hint}"

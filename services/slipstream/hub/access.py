@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from slipstream.config.hub import HubAccess
-from slipstream.config.place import place
+from slipstream.config.paths import located
 
 Result = TypeVar("Result")
 
@@ -44,7 +44,7 @@ def token_of(access: HubAccess) -> str | None:
     try:
         token = access.token_file.read_text(encoding="utf-8").strip()
     except OSError as error:
-        raise HubError(f"token_file {place(access.token_file)} cannot be read: {error.strerror}") from error
+        raise HubError(f"token_file {located(access.token_file)} cannot be read: {error.strerror}") from error
     if not token:
         raise HubError(f"token_file {access.token_file} is empty; write an access token of the hub into it")
     return token

@@ -16,7 +16,6 @@ from slipstream.hub.model import with_local_model
 from slipstream.learner.broadcast.publisher import Publisher, catch_up
 from slipstream.learner.broadcast.snapshot import Snapshot
 from slipstream.learner.checkpoints.checkpoint import CheckpointWriter, latest_checkpoint, read_state
-from slipstream.learner.circle import Circle, circle, run_directory
 from slipstream.learner.lockstep import Lockstep, follow
 from slipstream.learner.loop import Loop
 from slipstream.learner.memory_guard import check_memory
@@ -28,7 +27,8 @@ from slipstream.learner.ranks.ranks import Alone, TorchRanks, local_rank, own_ra
 from slipstream.learner.ranks.sharding import checkpoint_activations
 from slipstream.learner.run_gauges import show_peak, show_run
 from slipstream.learner.saving import Saver
-from slipstream.learner.teacher import TeacherClient, teaching
+from slipstream.learner.service import LearnerService, open_learner_service, run_directory
+from slipstream.learner.teacher import TeacherClient, open_teacher_client
 from slipstream.learner.training.critic import load_critic
 from slipstream.learner.training.state import restore
 from slipstream.learner.training.step import TrainingStep
@@ -61,46 +61,48 @@ async def main(pod: Pod) -> None:
     show_run(config, pod.metrics)
     device = pick_device(config.learner.device, local_rank())
     async with (
-        teaching(config, log=pod.log) as teacher,
-        circle(pod, served=config.model.directory(), device=device, goodbye="the learner stopped") as here,
+        open_teacher_client(config, log=pod.log) as teacher,
+        open_learner_service(
+            pod, served=config.model.directory(), device=device, goodbye="the learner stopped"
+        ) as service,
     ):
         ranks = await asyncio.to_thread(form_ranks, config, device)
-        here.ending.callback(ranks.close)
+        service.ending.callback(ranks.close)
         show_peak(config, device, pod.metrics, ranks=ranks.size)
-        loaded = await asyncio.to_thread(load, config, here.run_dir, here.fingerprint, device, ranks)
+        loaded = await asyncio.to_thread(load, config, service.run_dir, service.fingerprint, device, ranks)
         lockstep = Lockstep(ranks, loaded.training, loaded.snapshot, loaded.writer)
         await lockstep.take_snapshot()
-        here.fleet.version = loaded.version
-        publisher = here.publisher(loaded.snapshot.tensors, dtype=loaded.training.policy.dtype)
-        loop = make_loop(here, loaded, lockstep, publisher, teacher)
-        await here.begin(loaded.version, loaded.cursor)
-        beside = (catch_up(publisher, here.fleet, here.weights), lockstep.beat())
-        await train(loop, beside, pod.stop, stay=config.learner.stay)
+        service.fleet.version = loaded.version
+        publisher = service.publisher(loaded.snapshot.tensors, dtype=loaded.training.policy.dtype)
+        loop = make_loop(service, loaded, lockstep, publisher, teacher)
+        await service.begin(loaded.version, loaded.cursor)
+        background = (catch_up(publisher, service.fleet, service.weights), lockstep.beat())
+        await train(loop, background, pod.stop, stay=config.learner.stay)
         await lockstep.finish()
 
 
 def make_loop(
-    here: Circle,
+    service: LearnerService,
     loaded: Loaded,
     lockstep: Lockstep,
     publisher: Publisher,
     teacher: TeacherClient | None = None,
 ) -> Loop:
     """The loop, from where what was loaded left off."""
-    config, metrics, log = here.pod.config, here.pod.metrics, here.pod.log
+    config, metrics, log = service.pod.config, service.pod.metrics, service.pod.log
     publishing = Publishing(
         lockstep=lockstep,
         publisher=publisher,
-        replay=here.replay,
-        weights=here.weights,
-        overlap=overlaps(config, here.device),
+        replay=service.replay,
+        weights=service.weights,
+        overlap=overlaps(config, service.device),
     )
     saver = Saver(
-        root=here.run_dir / "checkpoints",
+        root=service.run_dir / "checkpoints",
         config=config.learner.checkpoint,
         lockstep=lockstep,
-        replay=here.replay,
-        model_fingerprint=here.fingerprint,
+        replay=service.replay,
+        model_fingerprint=service.fingerprint,
         durable=loaded.version or None,
         metrics=metrics,
         log=log,
@@ -108,14 +110,14 @@ def make_loop(
     saver.warn_of_size()
     return Loop(
         config=config,
-        run_dir=here.run_dir,
+        run_dir=service.run_dir,
         lockstep=lockstep,
         publishing=publishing,
         saver=saver,
-        evaluator=here.evaluator,
-        replay=here.replay,
+        evaluator=service.evaluator,
+        replay=service.replay,
         teacher=teacher,
-        report=here.report,
+        report=service.report,
         version=loaded.version,
         cursor=loaded.cursor,
         unvaried_share=loaded.unvaried_share,
@@ -195,14 +197,14 @@ def follow_main(argv: Sequence[str] | None = None) -> int:
 
 
 async def train(
-    loop: Loop, beside: Sequence[Coroutine[Any, Any, None]], stop: asyncio.Event, *, stay: bool
+    loop: Loop, background: Sequence[Coroutine[Any, Any, None]], stop: asyncio.Event, *, stay: bool
 ) -> None:
-    """Run the loop to its end, and with `stay` until the stop, with what goes on beside it.
+    """Run the loop to its end, and with `stay` until the stop, with what goes on background it.
 
     Errors: those of either.
     """
     async with asyncio.TaskGroup() as tasks:
-        running = [tasks.create_task(other) for other in beside]
+        running = [tasks.create_task(other) for other in background]
         await loop.run(stop)
         if stay:
             await stop.wait()

@@ -24,15 +24,14 @@ from slipstream.learner.clients import ReplayClient
 from slipstream.learner.evaluation import Evaluator
 from slipstream.learner.export import export
 from slipstream.learner.lockstep import Lockstep
-from slipstream.learner.patience import Patience
 from slipstream.learner.prefetch import Prefetch
 from slipstream.learner.publishing import Publishing
 from slipstream.learner.report import Report, Timing
 from slipstream.learner.saving import Saver
-from slipstream.learner.starvation import Hunger, Starved
+from slipstream.learner.starvation import SampleDeadline, StarvationReport, Starved
 from slipstream.learner.teacher import TeacherClient, UnfitTeacher
+from slipstream.learner.training.gradients import Abandoned
 from slipstream.learner.training.record import StepResult
-from slipstream.learner.training.step import Abandoned
 from slipstream.records import Cursor, Generated, Group
 from slipstream.rpc.errors import SlipstreamError, Unreachable
 from slipstream.telemetry.logs import Log
@@ -86,7 +85,7 @@ class Loop:
         teach = None if teacher is None else teacher.teach
         self._prefetch = Prefetch(replay, steps=config.learner.steps, teach=teach)
         self._taught = teacher is not None
-        self._patience = Patience(config)
+        self._deadline = SampleDeadline(config)
         self._clock = Clock()
         self._cursor = cursor
         self._unvaried_share = unvaried_share
@@ -119,7 +118,7 @@ class Loop:
                 await self._saver.save(self.version, self._cursor, self._unvaried_share)
             raise
         finally:
-            await self._put_back()
+            await self._release_prefetched()
         seconds = time.monotonic() - self._clock.started
         await self._saver.save(self.version, self._cursor, self._unvaried_share)
         await self._publishing.settle()
@@ -134,7 +133,7 @@ class Loop:
             idle_seconds=self._clock.idle,
         )
 
-    async def _put_back(self) -> None:
+    async def _release_prefetched(self) -> None:
         """Return a batch that will not be trained on; replay does it, too, when a learner attaches."""
         try:
             failure = await self._prefetch.drop()
@@ -209,27 +208,27 @@ class Loop:
         """The next batch; None when the run is being stopped. Errors: Starved, Unreachable, UnfitTeacher, and
         those of a publication that goes on beside."""
         await self._sampled(stop)
-        self._patience.came()
-        patience = self._patience.seconds
+        self._deadline.groups_came()
+        seconds = self._deadline.seconds
         with self._metrics.waiting("teacher") if self._taught else nullcontext():
-            taking = self._prefetch.take(self.version, stop, patience_seconds=patience)
-            return await self._publishing.unless_it_fails(taking)
+            taking = self._prefetch.take(self.version, stop, patience_seconds=seconds)
+            return await self._publishing.race_with_publication(taking)
 
     async def _sampled(self, stop: asyncio.Event) -> None:
         """Wait until replay has given a batch, or the run is being stopped. Errors: Starved, and those of a
         publication that goes on beside."""
-        patience = self._patience.seconds
-        hunger = Hunger(self._replay, self._log)
-        watching = asyncio.create_task(hunger.watch())
+        seconds = self._deadline.seconds
+        starvation = StarvationReport(self._replay, self._log)
+        watching = asyncio.create_task(starvation.watch())
         self._metrics.set("learner_waiting", 1)
         try:
             with self._metrics.waiting("batch"):
-                sampling = self._prefetch.sampled(self.version, stop, patience_seconds=patience)
-                await self._publishing.unless_it_fails(sampling)
+                sampling = self._prefetch.sampled(self.version, stop, patience_seconds=seconds)
+                await self._publishing.race_with_publication(sampling)
         except TimeoutError as error:
             raise Starved(
-                f"no batch of {self._config.learner.groups_per_step} groups within {patience:g} s "
-                f"({self._patience.keys}): {await hunger.explain()}"
+                f"no batch of {self._config.learner.groups_per_step} groups within {seconds:g} s "
+                f"({self._deadline.keys}): {await starvation.explain()}"
             ) from error
         finally:
             watching.cancel()

@@ -56,7 +56,7 @@ class Publishing:
             await self.settle()
         return self._last
 
-    async def unless_it_fails(self, other: Coroutine[Any, Any, T]) -> T:
+    async def race_with_publication(self, other: Coroutine[Any, Any, T]) -> T:
         """Await something else; what a publication beside it raises ends that, too, and is raised here."""
         task = asyncio.create_task(other)
         while self._running is not None and not self._running.done() and not task.done():

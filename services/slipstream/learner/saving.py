@@ -2,13 +2,17 @@
 
 import asyncio
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from typing import Final
+
+import torch
 
 from slipstream.config import CheckpointConfig
 from slipstream.learner.checkpoints.checkpoint import State, prune
-from slipstream.learner.checkpoints.grace import expected_bytes, too_large, too_slow
+from slipstream.learner.checkpoints.shards import whole_bytes
 from slipstream.learner.clients import ReplayClient
 from slipstream.learner.lockstep import Lockstep
 from slipstream.learner.training.state import collect
@@ -17,6 +21,12 @@ from slipstream.rpc.errors import Unreachable
 from slipstream.telemetry.background import log_failure
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
+
+ASSUMED_BYTES_PER_SECOND: Final = 100e6
+"""Of a slow volume; until a checkpoint was written nothing better is known."""
+WRITTEN_SHARE: Final = 0.5
+"""Share of the grace period that writing may take: the step has to end, too, and a volume may be busy."""
+MOMENTS: Final = 2
 
 
 class Saver:
@@ -121,3 +131,31 @@ class Saver:
     def _say(self, version: int, error: OSError) -> None:
         self._metrics.count("checkpoint_failures_total")
         self._log.error("checkpoint not written; the last one stays", step=version, error=str(error))
+
+
+def expected_bytes(tensors: Mapping[str, torch.Tensor]) -> int:
+    """Size of a checkpoint after the first step, given those of one now, which may lack moments."""
+    size = whole_bytes(tensors)
+    if any("optimizer/" in name for name in tensors):
+        return size
+    trained = {n: t for n, t in tensors.items() if n.startswith(("model/", "critic/module/"))}
+    return size + MOMENTS * whole_bytes(trained)
+
+
+def too_large(size: int, *, stop_seconds: float | None) -> str | None:
+    """What is wrong with a grace period before the first checkpoint was written; None when nothing is."""
+    seconds = size / ASSUMED_BYTES_PER_SECOND
+    if stop_seconds is None or seconds <= WRITTEN_SHARE * stop_seconds:
+        return None
+    return (
+        f"a checkpoint is about {size / 1e9:.1f} GB, which takes {seconds:.0f} s at "
+        f"{ASSUMED_BYTES_PER_SECOND / 1e6:.0f} MB/s, and the learner is killed {stop_seconds:g} s after "
+        "SIGTERM"
+    )
+
+
+def too_slow(seconds: float, *, stop_seconds: float | None) -> str | None:
+    """The same, for a checkpoint that was written in `seconds`."""
+    if stop_seconds is None or seconds <= WRITTEN_SHARE * stop_seconds:
+        return None
+    return f"the checkpoint took {seconds:.0f} s, and the learner is killed {stop_seconds:g} s after SIGTERM"

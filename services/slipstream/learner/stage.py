@@ -20,12 +20,12 @@ from slipstream.config.stages import (
 )
 from slipstream.learner.broadcast.publisher import catch_up
 from slipstream.learner.broadcast.snapshot import Snapshot
-from slipstream.learner.circle import circle
 from slipstream.learner.policy.loading import load_policy, pick_device, without_progress_bars
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.ranks.ranks import Alone
-from slipstream.learner.stages.delivery import Apart, Served, Unchanged
-from slipstream.learner.stages.mixed import Mixed
+from slipstream.learner.service import open_learner_service
+from slipstream.learner.stages.delivery import MeasuredLocally, NothingTrained, ServedByWorkers
+from slipstream.learner.stages.demonstrations import DemonstrationSampler
 from slipstream.learner.stages.preference import PreferenceTraining
 from slipstream.learner.stages.rounds import Delivery, Rounds, Training, number_of, rounds_of
 from slipstream.learner.stages.step_labels import StepLabelling
@@ -41,42 +41,42 @@ async def main(pod: Pod) -> None:
     config, stage = pod.config, sampled_stage(pod.config)
     teacher = stage.teacher if isinstance(stage, DistillationStage) else None
     device = pick_device(config.learner.device)
-    async with circle(
+    async with open_learner_service(
         pod, served=teacher or config.model.directory(), device=device, goodbye="the stage is over"
-    ) as here:
-        policy, version = await asyncio.to_thread(load, config, here.run_dir, device)
+    ) as service:
+        policy, version = await asyncio.to_thread(load, config, service.run_dir, device)
         served = policy
         if teacher is None:
-            here.fleet.version = version
+            service.fleet.version = version
         else:
             served = await asyncio.to_thread(_load_served, teacher, device, policy.dtype)
         snapshot = Snapshot(served, Alone())
         await asyncio.to_thread(snapshot.take)
-        publisher = here.publisher(snapshot.tensors, dtype=served.dtype)
+        publisher = service.publisher(snapshot.tensors, dtype=served.dtype)
         delivery: Delivery
         if isinstance(stage, StepLabelsStage):
-            delivery = Unchanged(here.fleet)
+            delivery = NothingTrained(service.fleet)
         elif teacher is None:
-            delivery = Served(snapshot, publisher, here.evaluator)
+            delivery = ServedByWorkers(snapshot, publisher, service.evaluator)
         else:
-            delivery = Apart(policy, config, fleet=here.fleet, report=here.report)
+            delivery = MeasuredLocally(policy, config, fleet=service.fleet, report=service.report)
         rounds = Rounds(
             config=config,
-            run_dir=here.run_dir,
+            run_dir=service.run_dir,
             policy=policy,
             training=training_of(policy, config, stage),
             delivery=delivery,
-            replay=here.replay,
-            report=here.report,
-            weights=here.weights,
+            replay=service.replay,
+            report=service.report,
+            weights=service.weights,
             version=version,
             log=pod.log,
         )
-        await here.begin(version, START)
+        await service.begin(version, START)
         async with asyncio.TaskGroup() as tasks:
-            beside = tasks.create_task(catch_up(publisher, here.fleet, here.weights))
+            catching_up = tasks.create_task(catch_up(publisher, service.fleet, service.weights))
             await rounds.run(pod.stop)
-            beside.cancel()
+            catching_up.cancel()
 
 
 def sampled_stage(config: RunConfig) -> SampledStage:
@@ -116,11 +116,11 @@ def training_of(policy: Policy, config: RunConfig, stage: SampledStage) -> Train
     return VerifiedTraining(policy, config, stage, mixed=mixed)
 
 
-def _mixed(config: RunConfig, stage: VerifiedStage, tokens: Tokens) -> Mixed | None:
+def _mixed(config: RunConfig, stage: VerifiedStage, tokens: Tokens) -> DemonstrationSampler | None:
     """What draws the demonstrations of a stage that mixes some in."""
     if stage.mix is None:
         return None
-    return Mixed(
+    return DemonstrationSampler(
         stage.mix,
         source=make_source(stage.mix.data, seed=config.seed),
         tokens=tokens,

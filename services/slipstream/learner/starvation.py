@@ -6,6 +6,7 @@ from typing import Protocol
 
 import grpc
 
+from slipstream.config import RunConfig
 from slipstream.records import Activity, Ledger, WorkerActivity
 from slipstream.rpc.errors import SlipstreamError
 from slipstream.telemetry.logs import Log
@@ -21,6 +22,29 @@ class Starved(SlipstreamError):
     """No full batch came within the deadline."""
 
 
+class SampleDeadline:
+    """The bound of a wait. Invariant: until groups have come, it includes the start of an engine."""
+
+    def __init__(self, config: RunConfig) -> None:
+        self._wait = config.learner.sample_timeout_seconds
+        self._start = config.rollout.start_timeout_seconds
+        self._served = False
+
+    @property
+    def seconds(self) -> float:
+        """Longest wait from now on."""
+        return self._wait if self._served else self._wait + self._start
+
+    @property
+    def keys(self) -> str:
+        """The keys that the bound comes from, for messages."""
+        return "learner.sample_timeout_seconds" + ("" if self._served else " + rollout.start_timeout_seconds")
+
+    def groups_came(self) -> None:
+        """Groups have come, so that an engine serves."""
+        self._served = True
+
+
 class Observed(Protocol):
     """What can be asked of replay."""
 
@@ -28,7 +52,7 @@ class Observed(Protocol):
         """The ledger, and what the workers are doing. Errors: SlipstreamError, AioRpcError."""
 
 
-class Hunger:
+class StarvationReport:
     """Watches one wait for a batch, and explains it when it fails."""
 
     def __init__(self, replay: Observed, log: Log) -> None:

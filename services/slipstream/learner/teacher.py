@@ -26,7 +26,7 @@ class UnfitTeacher(SlipstreamError):
 
 
 @asynccontextmanager
-async def teaching(config: RunConfig, *, log: Log) -> "AsyncIterator[TeacherClient | None]":
+async def open_teacher_client(config: RunConfig, *, log: Log) -> "AsyncIterator[TeacherClient | None]":
     """The teacher of a run, until the context ends; None for a run that does not distill.
 
     Errors: ValueError for a policy whose vocabulary cannot be read.

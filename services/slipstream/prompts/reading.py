@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from slipstream.config.place import place
+from slipstream.config.paths import located
 
 Row = Mapping[str, Any]
 
@@ -18,7 +18,7 @@ def read_rows(path: Path) -> Iterator[tuple[int, Row]]:
     if path.suffix not in READERS:
         raise ValueError(f"{path}: the name must end in {' or '.join(READERS)}")
     if not path.is_file():
-        raise ValueError(f"{place(path)}: no such file")
+        raise ValueError(f"{located(path)}: no such file")
     return READERS[path.suffix](path)
 
 

@@ -5,13 +5,13 @@ from importlib import resources
 from typing import Any, cast
 
 from redis import exceptions
-from redis.asyncio import Redis
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from slipstream.replay.access import Access
 from slipstream.replay.redis_errors import translated_errors
-from slipstream.replay.redis_pool import LoggedInConnectionPool
 
 SCRIPTS = (
     "lease",
@@ -78,6 +78,23 @@ class Scripts:
     async def close(self) -> None:
         """Close the connections."""
         await self._redis.aclose()
+
+
+class LoggedInConnectionPool(BlockingConnectionPool):
+    """A blocking pool that closes a connection whose login did not end.
+
+    redis-py 8 keeps a connection open if its caller is cancelled between the TCP connect and AUTH, while the
+    password is read. The next caller would send commands on a connection that is not logged in, and Redis
+    would refuse them («unauthenticated multibulk length», NOAUTH).
+    """
+
+    async def ensure_connection(self, connection: AbstractConnection) -> None:
+        """Connect and log in; on any exception, cancellation included, close the connection."""
+        try:
+            await super().ensure_connection(connection)
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
 
 
 def connect(access: Access) -> Redis:

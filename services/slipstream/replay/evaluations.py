@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from slipstream.records import Evaluation
-from slipstream.replay.chosen import Chosen
 from slipstream.replay.connection import Scripts
+from slipstream.replay.selection import Selection
 from slipstream.replay.store import Inserted, inserted_from
 from slipstream.replay.summary import Summary
 from slipstream.rpc.errors import NotFound
@@ -36,7 +36,7 @@ class EvaluationStore:
         return str(found.decode())
 
     async def insert(
-        self, group_id: str, epoch: int, summary: Summary, chosen: Mapping[str, Chosen]
+        self, group_id: str, epoch: int, summary: Summary, chosen: Mapping[str, Selection]
     ) -> Inserted:
         """Count a finished group, and what was `chosen` of it by reward. Idempotent by (group id, epoch).
 
@@ -79,7 +79,7 @@ class EvaluationStore:
         )
 
 
-def _numbers(chosen: Chosen) -> tuple[str, str]:
+def _numbers(chosen: Selection) -> tuple[str, str]:
     """As the script takes them: empty for what there is not."""
     best, majority = ("" if value is None else repr(value) for value in (chosen.best, chosen.majority))
     return best, majority

@@ -16,9 +16,9 @@ from slipstream.replay.checks import (
     check_named,
     check_wait,
 )
-from slipstream.replay.chosen import choose
 from slipstream.replay.curriculum import Curriculum
 from slipstream.replay.evaluations import EvaluationStore
+from slipstream.replay.selection import choose
 from slipstream.replay.store import Inserted, LeaseRequest, ReplayStore, Slot, purpose_of
 from slipstream.replay.summary import Summary, summarise
 from slipstream.replay.waiting import finish_or_undo, poll
@@ -74,7 +74,7 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
 
         async def attempt() -> tuple[Slot, ...]:
             step = self._with.curriculum.lease(wanted)
-            return await finish_or_undo(step, lambda slots: self._give_back(request.worker_id, slots))
+            return await finish_or_undo(step, lambda slots: self._return_slots(request.worker_id, slots))
 
         with self._with.metrics.waiting("admission"):
             slots = await poll(attempt, seconds=check_wait(request.wait_seconds), stop=self._with.stop)
@@ -98,7 +98,7 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
         check_group_ids(ref.group_id for ref in request.leases)
         leases = [(ref.group_id, ref.lease_epoch) for ref in request.leases]
         fault = check_fault(request.fault)
-        returned = await self._store.give_back(request.worker_id, leases, fault=fault)
+        returned = await self._store.return_leases(request.worker_id, leases, fault=fault)
         return pb.ReturnPromptsResponse(returned=returned)
 
     async def InsertGroup(self, request: pb.InsertGroupRequest, context: Any) -> pb.InsertGroupResponse:
@@ -244,8 +244,8 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
             purpose=slot.purpose,
         )
 
-    async def _give_back(self, worker: str, slots: Sequence[Slot]) -> int:
-        return await self._store.give_back(worker, [(slot.group_id, slot.epoch) for slot in slots])
+    async def _return_slots(self, worker: str, slots: Sequence[Slot]) -> int:
+        return await self._store.return_leases(worker, [(slot.group_id, slot.epoch) for slot in slots])
 
     async def _insert(self, group: PackedGroup, payload: bytes) -> Inserted:
         try:

@@ -187,7 +187,7 @@ class ReplayStore:
         )
         return tuple((group_id.decode(), int(epoch)) for group_id, epoch in lost)
 
-    async def give_back(self, worker: str, leases: Sequence[tuple[str, int]], *, fault: str = "") -> int:
+    async def return_leases(self, worker: str, leases: Sequence[tuple[str, int]], *, fault: str = "") -> int:
         """Return leases, as (group id, epoch), unworked; how many were still this worker's.
 
         A fault counts against the prompts: the third retires them.

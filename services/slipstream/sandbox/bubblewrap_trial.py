@@ -34,15 +34,15 @@ print(json.dumps([os.getpid(), os.path.exists(sys.argv[3]), namespaces]))
 """What a server does in the view, and what it must not find there."""
 
 
-class Refused(Exception):
+class BubblewrapUnavailable(Exception):
     """This machine has no bubblewrap, or it does not work here; the message says why."""
 
 
 async def find() -> Bubblewrap:
-    """The bubblewrap of this machine, tried. Errors: Refused."""
+    """The bubblewrap of this machine, tried. Errors: BubblewrapUnavailable."""
     program = shutil.which("bwrap")
     if program is None:
-        raise Refused("no `bwrap` on the PATH (Debian's package is `bubblewrap`)")
+        raise BubblewrapUnavailable("no `bwrap` on the PATH (Debian's package is `bubblewrap`)")
     needed = json.loads(await _said([sys.executable, *INTERPRETER_FLAGS, "-c", NEEDED]))
     found = around(program, needed)
     await _try(found)
@@ -50,21 +50,23 @@ async def find() -> Bubblewrap:
 
 
 async def _try(wall: Bubblewrap) -> None:
-    """Have a server's imports in the view. Errors: Refused when that fails, or the wall has a hole."""
+    """Run the trial program in bubblewrap. Errors: BubblewrapUnavailable when it fails, or sees outside."""
     with tempfile.TemporaryDirectory() as home, tempfile.NamedTemporaryFile() as outside:
         start = [wall.interpreter, *INTERPRETER_FLAGS, "-c", TRIAL, str(SOURCE_ROOT), home, outside.name]
         said = await _said([*wall.command(home, scratch_mib=1), *start])
     try:
         pid, seen, namespaces = json.loads(said)
     except ValueError as error:
-        raise Refused(f"a trial said {said[:80]!r}") from error
+        raise BubblewrapUnavailable(f"a trial said {said[:80]!r}") from error
     shared = [name for name in NAMESPACES if namespaces[name] == os.readlink(f"/proc/self/ns/{name}")]
     if pid != 1 or seen or shared:
-        raise Refused(f"a trial saw through it: process {pid}, files {seen}, namespaces {shared}")
+        raise BubblewrapUnavailable(
+            f"a trial saw through it: process {pid}, files {seen}, namespaces {shared}"
+        )
 
 
 async def _said(command: Sequence[str]) -> str:
-    """Standard output of a command. Errors: Refused, with the last line of what it complained of."""
+    """Return the command's stdout. Errors: BubblewrapUnavailable with the last line of its stderr."""
     process = await asyncio.create_subprocess_exec(
         *command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, env=ENVIRONMENT, start_new_session=True
     )
@@ -72,12 +74,12 @@ async def _said(command: Sequence[str]) -> str:
         async with asyncio.timeout(TRIAL_SECONDS):
             said, complaint = await process.communicate()
     except TimeoutError as error:
-        raise Refused(f"a trial took more than {TRIAL_SECONDS:g} s") from error
+        raise BubblewrapUnavailable(f"a trial took more than {TRIAL_SECONDS:g} s") from error
     finally:
         with suppress(ProcessLookupError):
             process.kill()
         await process.wait()
     if process.returncode:
         last = complaint.decode(errors="replace").strip().rsplit("\n", 1)[-1]
-        raise Refused(last or f"a trial ended with status {process.returncode}")
+        raise BubblewrapUnavailable(last or f"a trial ended with status {process.returncode}")
     return said.decode(errors="replace")

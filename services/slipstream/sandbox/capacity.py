@@ -21,12 +21,12 @@ OTHER_PROCESSES = 4
 """Of a server beside its program: it itself, bubblewrap's, and its warden."""
 
 
-class TooLittleRoom(ValueError):
+class TooLittleCapacity(ValueError):
     """Programs that run at the same time would fail for want of room; the message says what to change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class Capacity:
     """What there is for programs."""
 
     memory_mib: int
@@ -39,7 +39,7 @@ class Room:
     """Limit of one process that this one was started with; None without one."""
 
     @classmethod
-    def here(cls, own: Cgroups) -> "Room":
+    def of_this_process(cls, own: Cgroups) -> "Capacity":
         """That of this process, which is in some cgroups."""
         machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         disk = os.statvfs(tempfile.gettempdir())
@@ -79,17 +79,17 @@ class Need:
         return self.memory_mib + (self.scratch_mib if self.disk_in_memory else 0)
 
 
-def servers_for(room: Room, need: Need, *, wanted: int | None) -> int:
-    """How many servers to start: as wanted, or as many as cores and as fit. Errors: TooLittleRoom."""
+def servers_for(room: Capacity, need: Need, *, wanted: int | None) -> int:
+    """How many servers to start: as wanted, or as many as cores and as fit. Errors: TooLittleCapacity."""
     servers = wanted or usable_cores()
     while wanted is None and servers > 1 and shortage(room, need, servers=servers):
         servers -= 1
     if why := shortage(room, need, servers=servers):
-        raise TooLittleRoom(why)
+        raise TooLittleCapacity(why)
     return servers
 
 
-def shortage(room: Room, need: Need, *, servers: int) -> str:
+def shortage(room: Capacity, need: Need, *, servers: int) -> str:
     """What there is too little of for as many programs at a time, or nothing."""
     where = f"verifier.workers: {servers} programs at a time"
     memory, scratch = servers * need.all_memory_mib, servers * need.scratch_mib
@@ -116,7 +116,7 @@ def shortage(room: Room, need: Need, *, servers: int) -> str:
     return ""
 
 
-def threads_each(room: Room, bounds: Bounds, *, servers: int) -> int:
+def threads_each(room: Capacity, bounds: Bounds, *, servers: int) -> int:
     """Threads that each of some programs may have, so that none takes those of another."""
     if room.processes is None:
         return bounds.threads

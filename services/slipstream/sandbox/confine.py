@@ -35,7 +35,7 @@ DEVICES = ("/dev/null", "/dev/urandom", "/dev/zero")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Walls:
+class Confinement:
     """What a server builds around every program."""
 
     bounds: Bounds
@@ -60,7 +60,7 @@ def library_folders(packages: str = "") -> list[str]:
     return sorted({os.path.realpath(path) for path in candidates if os.path.exists(path)})
 
 
-def confine(walls: Walls, folder: str, *, seconds: float, memory_mib: int) -> None:
+def confine(walls: Confinement, folder: str, *, seconds: float, memory_mib: int) -> None:
     """Bound this process and lock it into a folder. Errors: OSError, ValueError."""
     os.setsid()
     die_with_parent()
@@ -82,7 +82,7 @@ def confine(walls: Walls, folder: str, *, seconds: float, memory_mib: int) -> No
     gc.enable()
 
 
-def _limit(walls: Walls, seconds: float, memory_mib: int) -> None:
+def _limit(walls: Confinement, seconds: float, memory_mib: int) -> None:
     cpu = cpu_seconds(seconds)
     if walls.filter is None:  # seccomp forbids processes; the kernel counts those of all of a user
         _bound(resource.RLIMIT_NPROC, PROCESSES)

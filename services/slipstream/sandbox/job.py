@@ -46,7 +46,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
+class RunResult:
     """What became of a run, as its warden saw it."""
 
     end: str
@@ -64,9 +64,9 @@ class Ran:
     """Why the machine, and not the program, may be at fault for a wrong outcome; mostly nothing."""
 
 
-def ran_from_json(message: dict[str, Any]) -> Ran:
-    """JSON → Ran. Errors: KeyError."""
-    return Ran(**{field.name: message[field.name] for field in fields(Ran)})
+def result_from_json(message: dict[str, Any]) -> RunResult:
+    """JSON → RunResult. Errors: KeyError."""
+    return RunResult(**{field.name: message[field.name] for field in fields(RunResult)})
 
 
 def bounds_to_json(bounds: Bounds) -> str:

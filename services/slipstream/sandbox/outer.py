@@ -7,7 +7,7 @@ from typing import Literal
 
 from slipstream.sandbox import bubblewrap_trial, cgroup
 from slipstream.sandbox.bubblewrap import Bubblewrap
-from slipstream.sandbox.bubblewrap_trial import Refused
+from slipstream.sandbox.bubblewrap_trial import BubblewrapUnavailable
 from slipstream.sandbox.cgroup import Cgroups
 
 Use = Literal["auto", "off"]
@@ -32,9 +32,9 @@ async def find(use: Use) -> Outer:
     bubblewrap = None
     try:
         if use == "off":
-            raise Refused("verifier.isolation.bubblewrap is off")
+            raise BubblewrapUnavailable("verifier.isolation.bubblewrap is off")
         bubblewrap = await bubblewrap_trial.find()
-    except (Refused, OSError) as error:
+    except (BubblewrapUnavailable, OSError) as error:
         missing["bubblewrap"] = str(error)
     return Outer(bubblewrap=bubblewrap, missing={name: why for name, why in missing.items() if why})
 

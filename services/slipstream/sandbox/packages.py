@@ -14,7 +14,7 @@ REQUIREMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 OPTIONAL = re.compile(r";.*\bextra\b")
 
 
-class NoPackage(ValueError):
+class PackageMissing(ValueError):
     """A package for programs is not installed where the verifier runs, or cannot be imported."""
 
 
@@ -35,7 +35,7 @@ class Packages:
 
 
 def find(names: Sequence[str]) -> Packages:
-    """Installed distributions, and those that they require and that are installed. Errors: NoPackage."""
+    """Installed distributions, and those that they require and that are installed. Errors: PackageMissing."""
     wanted = list(names)
     entries: dict[str, Path] = {}
     modules: list[str] = []
@@ -49,7 +49,7 @@ def find(names: Sequence[str]) -> Packages:
             installed = distribution(name)
         except PackageNotFoundError as error:
             if name in names:
-                raise NoPackage(
+                raise PackageMissing(
                     f"verifier.isolation.packages: {name} is not installed where the verifier runs; "
                     "install it, or leave it out"
                 ) from error

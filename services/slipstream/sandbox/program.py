@@ -19,7 +19,7 @@ from io import TextIOWrapper
 from types import ModuleType
 from typing import NoReturn
 
-from slipstream.sandbox.confine import Walls, confine
+from slipstream.sandbox.confine import Confinement, confine
 from slipstream.sandbox.job import Run, compact
 from slipstream.sandbox.values import to_plain
 
@@ -32,7 +32,7 @@ PROGRAM_FILE = "program.py"
 VALUE_DESCRIPTOR = 3
 
 
-def become(run: Run, walls: Walls, folder: str, *, descriptors: Mapping[int, int]) -> NoReturn:
+def become(run: Run, walls: Confinement, folder: str, *, descriptors: Mapping[int, int]) -> NoReturn:
     """Make this process the program. `descriptors`: 0 to 3 → what it reads, says, throws away, returns."""
     try:
         atexit._clear()  # of the server's own

@@ -4,7 +4,7 @@ import asyncio
 import json
 from dataclasses import asdict
 
-from slipstream.sandbox.capacity import Room
+from slipstream.sandbox.capacity import Capacity
 from slipstream.sandbox.cgroup import own
 from slipstream.sandbox.job import Bounds
 from slipstream.sandbox.layers import Report
@@ -21,4 +21,4 @@ async def report() -> Report:
 
 
 if __name__ == "__main__":
-    print(json.dumps({**asdict(asyncio.run(report())), "room": asdict(Room.here(own()))}))
+    print(json.dumps({**asdict(asyncio.run(report())), "room": asdict(Capacity.of_this_process(own()))}))

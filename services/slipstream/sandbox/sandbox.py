@@ -13,15 +13,15 @@ from slipstream.processes.turns import Turns
 from slipstream.sandbox import cgroup, homes, packages
 from slipstream.sandbox.capacity import (
     LEAST_THREADS,
+    Capacity,
     Need,
-    Room,
-    TooLittleRoom,
+    TooLittleCapacity,
     servers_for,
     threads_each,
 )
 from slipstream.sandbox.cgroup import Cgroups
 from slipstream.sandbox.homes import Home
-from slipstream.sandbox.job import Bounds, Ran, Run
+from slipstream.sandbox.job import Bounds, Run, RunResult
 from slipstream.sandbox.layers import LAYERS, Report
 from slipstream.sandbox.outer import Outer, Use, find
 from slipstream.sandbox.server_process import SandboxLost, ServerProcess
@@ -62,20 +62,20 @@ class Sandbox:
         self._packages = allowed_packages
         self._linked: Home | None = None
         self._places: Turns[ServerProcess | None] = Turns()
-        self._runs: set[asyncio.Task[Ran]] = set()
+        self._runs: set[asyncio.Task[RunResult]] = set()
 
     def prepare(self, *, memory_mib: int) -> None:
         """Ask for servers of programs that may have so much memory; before `start`."""
         self._memory_mib = max(self._memory_mib, memory_mib)
 
     async def start(self) -> None:
-        """Start the servers. Errors: SandboxLost when one cannot start, TooFewLayers, TooLittleRoom."""
+        """Start the servers. Errors: SandboxLost when one cannot start, TooFewLayers, TooLittleCapacity."""
         if not self._memory_mib:
             return
         self._metrics.count("sandbox_servers_lost_total", 0)
         if swept := await asyncio.to_thread(homes.sweep):
             self._log.info("folders of ended verifiers removed", folders=swept)
-        room = Room.here(self._cgroups)
+        room = Capacity.of_this_process(self._cgroups)
         most = self._number or usable_cores()
         threads = max(LEAST_THREADS, threads_each(room, self._bounds, servers=most))
         self._bounds = replace(self._bounds, threads=threads)
@@ -87,7 +87,7 @@ class Sandbox:
         try:
             need = Need.of(self._memory_mib, self._bounds, first.report)
             number = servers_for(room, need, wanted=self._number)
-        except TooLittleRoom:
+        except TooLittleCapacity:
             await self.close()
             raise
         if number < most:
@@ -95,7 +95,7 @@ class Sandbox:
         for server in await asyncio.gather(*(self._begin() for _ in range(number - 1))):
             self._places.put(server)
 
-    async def run(self, run: Run, *, group: str = "") -> Ran:
+    async def run(self, run: Run, *, group: str = "") -> RunResult:
         """What became of a run, which goes on when the caller is cancelled; groups take turns.
 
         Errors: SandboxLost.
@@ -118,21 +118,21 @@ class Sandbox:
             self._linked = None
 
     def _link_packages(self) -> None:
-        """Make the folder of packages that programs may import. Errors: NoPackage."""
+        """Make the folder of packages that programs may import. Errors: PackageMissing."""
         if self._packages:
             found = packages.find(self._packages)
             self._linked = Home.make()
             found.link_into(self._linked.path)
             self._bounds = replace(self._bounds, packages=self._linked.path, modules=tuple(found.modules))
 
-    async def _run(self, run: Run, group: str) -> Ran:
+    async def _run(self, run: Run, group: str) -> RunResult:
         place = await self._free_place(group)
         server = place
         try:
             if server is None:
                 server = await self._begin()
             events = self._cgroups.events()
-            ran = await server.have(run)
+            ran = await server.run(run)
             if self._cgroups.events() > events:
                 ran = replace(ran, doubt=ran.doubt or MACHINE_AT_FAULT)
         except BaseException:

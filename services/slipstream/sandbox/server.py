@@ -17,7 +17,7 @@ import socket
 import sys
 from collections.abc import Sequence
 
-BUBBLEWRAP, NO_OUTER_WALL = "bubblewrap", "none"
+BUBBLEWRAP, WITHOUT_BUBBLEWRAP = "bubblewrap", "none"
 ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 """A server that is forked has no threads."""
 USED_BY_PROGRAMS = [
@@ -62,7 +62,7 @@ def main(argv: Sequence[str]) -> None:
     from slipstream.sandbox.job import bounds_from_json
     from slipstream.sandbox.kernel import die_with_parent
     from slipstream.sandbox.namespaces import PROCESSES, enter
-    from slipstream.sandbox.trial import find_walls
+    from slipstream.sandbox.trial import find_confinement
 
     descriptor, home, bounds = int(argv[0]), argv[1], bounds_from_json(argv[2])
     os.environ.clear()
@@ -79,13 +79,13 @@ def main(argv: Sequence[str]) -> None:
         if unusable:
             connection.sendall(to_frame({"unusable": unusable}))
             return
-        walls, report = find_walls(home, missing, bounds)
+        walls, report = find_confinement(home, missing, bounds)
         connection.sendall(to_frame({"active": list(report.active), "missing": dict(report.missing)}))
         gc.collect()
         gc.freeze()
         gc.disable()
         while _next_waits(connection):
-            _fork_warden(connection, walls, home)
+            _fork_supervisor(connection, walls, home)
 
 
 def _import_packages(bounds: "Bounds") -> str:
@@ -123,10 +123,10 @@ def _next_waits(connection: socket.socket) -> bool:
     return bool(connection.recv(1, socket.MSG_PEEK))
 
 
-def _fork_warden(connection: socket.socket, walls: "Walls", home: str) -> None:
+def _fork_supervisor(connection: socket.socket, walls: "Confinement", home: str) -> None:
     """Have one run; without an answer the server ends, so that its parent learns of it."""
     from slipstream.sandbox.kernel import die_with_parent
-    from slipstream.sandbox.warden import serve_one
+    from slipstream.sandbox.supervisor import serve_one
 
     warden = os.fork()
     if warden == 0:
@@ -144,7 +144,7 @@ def _fork_warden(connection: socket.socket, walls: "Walls", home: str) -> None:
 
 if __name__ == "__main__":
     sys.path.insert(0, sys.argv[1])
-    from slipstream.sandbox.confine import Walls
+    from slipstream.sandbox.confine import Confinement
     from slipstream.sandbox.job import Bounds
 
     main(sys.argv[2:])

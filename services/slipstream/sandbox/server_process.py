@@ -12,12 +12,12 @@ from typing import Any
 from slipstream.processes.frames import LENGTH, BadFrame, body_length, from_body, to_frame
 from slipstream.sandbox.homes import Home
 from slipstream.sandbox.interpreter import ENVIRONMENT, INTERPRETER_FLAGS, SCRIPT, SOURCE_ROOT
-from slipstream.sandbox.job import Bounds, Ran, Run, bounds_to_json, ran_from_json
+from slipstream.sandbox.job import Bounds, Run, RunResult, bounds_to_json, result_from_json
 from slipstream.sandbox.layers import Report
 from slipstream.sandbox.outer import Outer
-from slipstream.sandbox.packages import NoPackage
-from slipstream.sandbox.server import BUBBLEWRAP, NO_OUTER_WALL
-from slipstream.sandbox.warden import PATIENCE
+from slipstream.sandbox.packages import PackageMissing
+from slipstream.sandbox.server import BUBBLEWRAP, WITHOUT_BUBBLEWRAP
+from slipstream.sandbox.supervisor import PATIENCE
 
 START_SECONDS = 60.0
 MARGIN_SECONDS = 20.0
@@ -56,19 +56,19 @@ class ServerProcess:
             async with asyncio.timeout(START_SECONDS):
                 ready = await server._receive()
             if "unusable" in ready:
-                raise NoPackage(f"verifier.isolation.packages: {ready['unusable']}")
+                raise PackageMissing(f"verifier.isolation.packages: {ready['unusable']}")
             inner = Report(active=ready["active"], missing=ready["missing"])
             server.report = inner.within(outer.missing)
         except BaseException as error:
             await server.kill()
-            if isinstance(error, NoPackage):
+            if isinstance(error, PackageMissing):
                 raise
             if isinstance(error, EOFError | OSError | TimeoutError | ValueError | KeyError):
                 raise SandboxLost(f"a sandbox did not start: {type(error).__name__}: {error}") from error
             raise
         return server
 
-    async def have(self, run: Run) -> Ran:
+    async def run(self, run: Run) -> RunResult:
         """What became of a run. Errors: SandboxLost."""
         nonce = secrets.token_hex(16)
         try:
@@ -80,7 +80,7 @@ class ServerProcess:
                 raise BadFrame("an answer with another nonce")
             if "failed" in reply:
                 raise BadFrame(reply["failed"])
-            return ran_from_json(reply)
+            return result_from_json(reply)
         except (EOFError, OSError, TimeoutError, ValueError, KeyError) as error:
             raise SandboxLost(f"a run was not had: {type(error).__name__}: {error}") from error
 
@@ -112,7 +112,7 @@ async def _start(descriptor: int, home: str, bounds: Bounds, outer: Outer) -> as
         str(descriptor),
         home,
         bounds_to_json(bounds),
-        BUBBLEWRAP if wall else NO_OUTER_WALL,
+        BUBBLEWRAP if wall else WITHOUT_BUBBLEWRAP,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
         pass_fds=[descriptor],

@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from slipstream.sandbox import landlock, seccomp
-from slipstream.sandbox.confine import Walls, library_folders
+from slipstream.sandbox.confine import Confinement, library_folders
 from slipstream.sandbox.job import Bounds, Run
 from slipstream.sandbox.layers import INNER, Report
 from slipstream.sandbox.namespaces import PROCESSES, SCRATCH, SCRATCH_DISKS
-from slipstream.sandbox.warden import Unjudged, have
+from slipstream.sandbox.supervisor import RunFailed, run_program
 
 TRIAL_SECONDS = 10.0
 TRIAL_MEMORY_MIB = 512
@@ -37,10 +37,10 @@ HINTS: Mapping[str, str] = {
 }
 
 
-def find_walls(home: str, missing: Mapping[str, str], bounds: Bounds) -> tuple[Walls, Report]:
+def find_confinement(home: str, missing: Mapping[str, str], bounds: Bounds) -> tuple[Confinement, Report]:
     """The strongest inner walls that stand, and which they are. `missing`: namespaces that are not there."""
     lacking = dict(missing)
-    walls = Walls(
+    walls = Confinement(
         bounds=bounds,
         library=library_folders(bounds.packages),
         landlock_version=None,
@@ -49,7 +49,7 @@ def find_walls(home: str, missing: Mapping[str, str], bounds: Bounds) -> tuple[W
         own_processes=PROCESSES not in missing,
         own_disk=False,
     )
-    additions: Mapping[str, Callable[[Walls], Walls]] = {
+    additions: Mapping[str, Callable[[Confinement], Confinement]] = {
         "rlimits": lambda walls: walls,
         "user": _as_nobody(home),
         SCRATCH: lambda walls: replace(walls, own_disk=True),
@@ -71,8 +71,8 @@ def find_walls(home: str, missing: Mapping[str, str], bounds: Bounds) -> tuple[W
     return walls, Report(active=[name for name in INNER if name not in lacking], missing=lacking)
 
 
-def _as_nobody(home: str) -> Callable[[Walls], Walls]:
-    def add(walls: Walls) -> Walls:
+def _as_nobody(home: str) -> Callable[[Confinement], Confinement]:
+    def add(walls: Confinement) -> Confinement:
         if os.geteuid() != 0:
             return walls
         os.chmod(home, 0o711)
@@ -81,7 +81,7 @@ def _as_nobody(home: str) -> Callable[[Walls], Walls]:
     return add
 
 
-def _refuted(name: str, walls: Walls, home: str) -> str:
+def _refuted(name: str, walls: Confinement, home: str) -> str:
     """Why a wall does not stand, or nothing."""
     probe = PROBES[name].format(
         memory_bytes=TRIAL_MEMORY_MIB * MIB,
@@ -89,10 +89,10 @@ def _refuted(name: str, walls: Walls, home: str) -> str:
         source=os.path.abspath(__file__),
     )
     try:
-        ran = have(
+        ran = run_program(
             Run(code=WORKS, call=probe, seconds=TRIAL_SECONDS, memory_mib=TRIAL_MEMORY_MIB), walls, home
         )
-    except Unjudged as error:
+    except RunFailed as error:
         return str(error)
     if ran.value == "true":
         return ""

@@ -12,24 +12,24 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
 from slipstream.answers.cpu_limit import TooSlow, cpu_limit
-from slipstream.answers.mathematics import Refused, readable
+from slipstream.answers.latex_input import UnsupportedExpression, readable
 from slipstream.config import RunConfig, VerifierConfig
 from slipstream.config.load import parse_config
 from slipstream.config.rewards import CodeTestsConfig
 from slipstream.records import Prompt
 from slipstream.sandbox import cgroup, packages
-from slipstream.sandbox.capacity import Need, Room, TooLittleRoom, servers_for
+from slipstream.sandbox.capacity import Capacity, Need, TooLittleCapacity, servers_for
 from slipstream.sandbox.job import Bounds
 from slipstream.sandbox.layers import Report, TooFewLayers
-from slipstream.sandbox.packages import NoPackage
+from slipstream.sandbox.packages import PackageMissing
 from slipstream.sandbox.report import report
 from slipstream.sandbox.server_process import SandboxLost
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.verifier.code.cases import cases_of
-from slipstream.verifier.reward import NotHere, UnusableGroundTruth
+from slipstream.verifier.resources import Resources
+from slipstream.verifier.reward import MissingResource, UnusableGroundTruth
 from slipstream.verifier.rewards.table import REWARDS
-from slipstream.verifier.surroundings import Surroundings
 
 ELSEWHERE = frozenset({"custom", "format"})
 """Kinds that validation looks at by itself."""
@@ -48,17 +48,17 @@ def refusals(
     config: RunConfig, layers: Callable[[], Coroutine[Any, Any, Report]] = report
 ) -> Iterator[Refusal]:
     """Each reward that cannot be made, and why; `here` says that another machine may have what it needs."""
-    surroundings = Surroundings.make(config.verifier, metrics=Metrics(), log=Log(pod="check", level="error"))
+    resources = Resources.make(config.verifier, metrics=Metrics(), log=Log(pod="check", level="error"))
     for position, reward in enumerate(config.rewards):
         if reward.judged_by_policy or reward.kind in ELSEWHERE:
             continue
         try:
-            REWARDS[reward.kind](reward, surroundings)
+            REWARDS[reward.kind](reward, resources)
         except ValueError as error:
             key, _, reason = str(error).partition(": ")
             named = key in type(reward).model_fields
             where = f"rewards.{position}.{key}" if named else f"rewards.{position}"
-            yield _refusal(where, reason if named else str(error), here=isinstance(error, NotHere))
+            yield _refusal(where, reason if named else str(error), here=isinstance(error, MissingResource))
     programs = [reward.memory_mib for reward in config.rewards if isinstance(reward, CodeTestsConfig)]
     if programs:
         yield from _of_sandbox(config.verifier, max(programs), layers)
@@ -75,8 +75,12 @@ def _of_sandbox(
         found = asyncio.run(layers())
         found.demand(config.isolation.require)
         key = "verifier.workers"
-        servers_for(Room.here(cgroup.own()), Need.of(memory_mib, Bounds(), found), wanted=config.workers)
-    except (NoPackage, TooFewLayers, TooLittleRoom, SandboxLost) as error:
+        servers_for(
+            Capacity.of_this_process(cgroup.own()),
+            Need.of(memory_mib, Bounds(), found),
+            wanted=config.workers,
+        )
+    except (PackageMissing, TooFewLayers, TooLittleCapacity, SandboxLost) as error:
         yield _refusal(key, str(error).removeprefix(f"{key}: "), here=True)
 
 
@@ -105,7 +109,7 @@ def _why_unread(read: Read, name: str, answer: str, fields: dict[str, str]) -> s
     try:
         with cpu_limit(ONE_SECONDS):
             read(Prompt(prompt_id=name, task="check", text="?", answer=answer, fields=fields))
-    except (Refused, TooSlow) as error:
+    except (UnsupportedExpression, TooSlow) as error:
         return f"has the answer {answer[:40]!r}, which is not read: {error}"
     except UnusableGroundTruth as error:
         return f"has tests that cannot be had: {str(error).removeprefix(f'prompt {name}: ')}"

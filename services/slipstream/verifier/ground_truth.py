@@ -4,8 +4,8 @@ import re
 from fractions import Fraction
 from functools import lru_cache
 
-from slipstream.answers.mathematics import Refused, readable
-from slipstream.answers.number import NoNumber, read_number
+from slipstream.answers.latex_input import UnsupportedExpression, readable
+from slipstream.answers.number import NotANumber, read_number
 from slipstream.records import Prompt
 from slipstream.verifier.reward import UnusableGroundTruth
 
@@ -25,7 +25,7 @@ def expected_number(prompt: Prompt) -> tuple[Fraction, bool]:
     """The ground truth as a number, and whether it is in percent. Errors: UnusableGroundTruth."""
     try:
         return _number(expected_answer(prompt))
-    except NoNumber as error:
+    except NotANumber as error:
         raise UnusableGroundTruth(f"prompt {prompt.prompt_id}: `answer`: {error}") from error
 
 
@@ -33,7 +33,7 @@ def expected_expression(prompt: Prompt) -> str:
     """The ground truth as an expression that may be computed with. Errors: UnusableGroundTruth."""
     try:
         return _expression(expected_answer(prompt))
-    except Refused as error:
+    except UnsupportedExpression as error:
         raise UnusableGroundTruth(f"prompt {prompt.prompt_id}: `answer`: {error}") from error
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from slipstream.config import VerifierConfig
 from slipstream.config.rewards import CodeTestsConfig
-from slipstream.sandbox.job import Ran, Run
+from slipstream.sandbox.job import Run, RunResult
 from verifier.escapes import interpreter
 from verifier.scoring import Bench
 
@@ -36,14 +36,14 @@ def ends(code: str, *, seconds: float, number: int) -> list[str]:
     return [ran.end for ran in runs(code, seconds=seconds, number=number)]
 
 
-def runs(code: str, *, seconds: float, number: int, load: int = 1) -> list[Ran]:
+def runs(code: str, *, seconds: float, number: int, load: int = 1) -> list[RunResult]:
     """What becomes of runs of a program on a busy machine."""
 
-    async def play() -> list[Ran]:
+    async def play() -> list[RunResult]:
         async with Bench([CodeTestsConfig(name="code_tests")], config=VerifierConfig(workers=1)) as bench:
             run = Run(code=code, call="answer", arguments="[]", seconds=seconds, memory_mib=512)
             with busy(load):
-                return [await bench.surroundings.sandbox.run(run) for _ in range(number)]
+                return [await bench.resources.sandbox.run(run) for _ in range(number)]
 
     return asyncio.run(play())
 

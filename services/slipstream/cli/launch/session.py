@@ -13,15 +13,15 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from slipstream.cli.errors import RunFailed
-from slipstream.cli.launch.attention import Attention
 from slipstream.cli.launch.display import Display
+from slipstream.cli.launch.history import History, Tail
 from slipstream.cli.launch.interrupt import Interrupt
 from slipstream.cli.launch.leash import Leash
 from slipstream.cli.launch.ledger import read_ledger
 from slipstream.cli.launch.pods import LEARNER, REPLAY, PodSpec, address_environment
 from slipstream.cli.launch.process import PodFailed, Process, ended_how
-from slipstream.cli.launch.rows import History, Tail
-from slipstream.cli.launch.rundir import RunDirectory
+from slipstream.cli.launch.run_directory import RunDirectory
+from slipstream.cli.launch.run_warnings import RunWarnings
 from slipstream.cli.launch.summary import describe, summarize, write_summary
 from slipstream.cli.launch.supervisor import Supervisor
 from slipstream.cli.launch.writing import Writing, read_writing
@@ -52,7 +52,7 @@ class Session:
             pods, run, environment=leash.environment, say=display.say, started=leash.started
         )
         names = [pod.name for pod in pods]
-        self._attention = Attention(config, run, names, say=display.say, history=self._history)
+        self._warnings = RunWarnings(config, run, names, say=display.say, history=self._history)
 
     async def live(self, interrupt: Interrupt) -> dict[str, Any]:
         """From the first pod to the plots; returns the summary. Errors: RunFailed when all has stopped."""
@@ -112,7 +112,7 @@ class Session:
             self._history.add(row)
         if show:
             self._leash.reap()
-            self._attention.look(rows, replay=self._supervisor.addresses.get(REPLAY))
+            self._warnings.look(rows, replay=self._supervisor.addresses.get(REPLAY))
         if show and rows:
             self._display.rows(rows, self._history)
         return bool(rows)

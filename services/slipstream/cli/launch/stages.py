@@ -11,17 +11,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from slipstream.cli import warmup
 from slipstream.cli.checks.context import with_context
 from slipstream.cli.checks.model import read_model
 from slipstream.cli.errors import RunFailed, UsageError
+from slipstream.cli.launch import cold_start
 from slipstream.cli.launch.display import Display, open_display
+from slipstream.cli.launch.history import Row, Tail
 from slipstream.cli.launch.interrupt import Interrupt
 from slipstream.cli.launch.leash import Leash
 from slipstream.cli.launch.pods import PodSpec
 from slipstream.cli.launch.process import PodFailed
-from slipstream.cli.launch.rows import Row, Tail
-from slipstream.cli.launch.rundir import RunDirectory
+from slipstream.cli.launch.run_directory import RunDirectory
 from slipstream.cli.launch.session import Session
 from slipstream.cli.launch.summary import write_summary
 from slipstream.config import RunConfig
@@ -100,7 +100,7 @@ class Stages:
     async def _supervised(self, config: RunConfig, directory: RunDirectory, name: str) -> Summary | None:
         output = directory.path / "model"
         try:
-            made = await warmup.cold_start(
+            made = await cold_start.cold_start(
                 config,
                 output,
                 environment=self._leash.environment,

@@ -11,8 +11,8 @@ import torch
 
 from slipstream.algorithms import Layout, lay_out, token_versions
 from slipstream.learner.batches.batch import TrainingSequence
-from slipstream.learner.batches.lessons import Lesson, lesson_of_row, no_lesson
-from slipstream.learner.batches.replayed import Origin, experts_of_row
+from slipstream.learner.batches.routed_experts import Origin, experts_of_row
+from slipstream.learner.batches.teacher_logprobs import RowTeacher, empty_teacher, teacher_of_row
 from slipstream.learner.batches.top_logprobs import RolloutTop, no_top_logprobs, top_of_row
 from slipstream.records import Completion, FinishReason, VersionSpan
 
@@ -43,7 +43,7 @@ class Row:
     0 for the prompt itself."""
     experts_RLK: torch.Tensor | None = None
     """What the rollouts brought with them, see `experts_of_row`."""
-    lesson: Lesson | None = None
+    teacher: RowTeacher | None = None
     """What a teacher says of the sampled tokens."""
     rollout_top: RolloutTop | None = None
     """The rollout's likeliest tokens, where the objective reads them."""
@@ -109,7 +109,7 @@ def make_row(
         layout=lay_out(mask_T, sequence_ids_T),
         members_2R=torch.tensor([made.bundles, made.members], device=device) if share_prompts else None,
         experts_RLK=experts_of_row(made.origins, device),
-        lesson=lesson_of_row([sequence.completion for sequence in sequences], device),
+        teacher=teacher_of_row([sequence.completion for sequence in sequences], device),
         rollout_top=top_of_row([sequence.completion for sequence in sequences], device)
         if rollout_top
         else None,
@@ -130,7 +130,7 @@ def empty_row(device: torch.device, *, top_k: int | None = None, rollout_top_k: 
             mask=(1,),
             spans=(VersionSpan(version=0, start=0, end=1),),
             finish_reason=FinishReason.STOP,
-            teacher=None if top_k is None else no_lesson(1, top_k),
+            teacher=None if top_k is None else empty_teacher(1, top_k),
             top_logprobs=no_top_logprobs(1, rollout_top_k) if rollout_top_k else None,
         ),
         place=0,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from slipstream.learner.batches.lessons import matrix
+from slipstream.learner.batches.teacher_logprobs import matrix
 from slipstream.records import Completion, Group, TopLogprobs
 
 

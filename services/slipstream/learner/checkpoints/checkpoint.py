@@ -4,8 +4,9 @@
 
 Each rank writes its part of every tensor as one safetensors file, and any number of ranks can read them
 (torch.distributed.checkpoint). `model/` is what a Hugging Face directory needs beside weights. The tensors
-are written from where they are while training goes on; those that are not written when training is about to
-change them are copied first (`leave`). So a checkpoint takes no memory of its own when nothing trains.
+are written from where they are while training goes on; those not yet written when training
+is about to change them are copied first (`copy_unwritten`). So a checkpoint takes no memory of its own while
+nothing trains.
 """
 
 import json
@@ -94,17 +95,17 @@ class CheckpointWriter:
     def begin(self, version: int, tensors: Mapping[str, torch.Tensor]) -> None:
         """On every rank: begin to write the tensors in the background. The last one must be settled.
 
-        `leave` must be called before any of them changes.
+        `copy_unwritten` must be called before any of them changes.
         """
         assert self._writing is None, "settle comes between two checkpoints"
         live = LiveShards(shards_of(tensors, rank=self._ranks.rank))
         path = self._partial(version) / TENSORS / f"rank_{self._ranks.rank:05d}.safetensors"
         self._writing = _Writing(version, live, self._thread.submit(self._write, live, path))
 
-    def leave(self) -> None:
+    def copy_unwritten(self) -> None:
         """Copy what is not written yet: from now on the tensors may change."""
         if self._writing is not None:
-            self._writing.live.leave()
+            self._writing.live.copy_unwritten()
 
     def wait(self) -> None:
         """Wait until the parts of all ranks are written, or could not be."""

@@ -49,7 +49,7 @@ def whole_bytes(tensors: Mapping[str, torch.Tensor]) -> int:
 
 class LiveShards:
     """Shards that are written while their owner computes with them. Invariant: what is written is what they
-    held when this was made, provided that the owner calls `leave` before it changes them."""
+    held when this was made, provided that the owner calls `copy_unwritten` before it changes them."""
 
     def __init__(self, shards: Mapping[str, Shard]) -> None:
         self._lock = Lock()
@@ -59,7 +59,7 @@ class LiveShards:
         self._offsets = {name: {OFFSET_KEY: list(shard.offsets)} for name, shard in shards.items()}
         self._left = False
 
-    def leave(self) -> None:
+    def copy_unwritten(self) -> None:
         """Copy what is not written yet, to the memory of the processor: from now on the owner may change the
         originals."""
         with self._lock:

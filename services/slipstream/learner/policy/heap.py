@@ -13,7 +13,7 @@ LARGE_BYTES: Final = 32 * 2**20
 
 
 @contextmanager
-def freed_at_once() -> Iterator[None]:
+def returning_freed_memory() -> Iterator[None]:
     """Return blocks above 64 KiB to the system as soon as they are freed (glibc; elsewhere: nothing).
 
     glibc would keep them, to use them again: training on a CPU is faster that way. While a model is loaded

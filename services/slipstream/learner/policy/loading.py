@@ -14,15 +14,15 @@ from torch.distributed.fsdp import register_fsdp_forward_method
 from slipstream.config.architecture import caps_attention, logits_of, why_unusable
 from slipstream.cuda import require_cuda
 from slipstream.learner.policy.first_rows import first_rows_only, vocabulary_modules
-from slipstream.learner.policy.heap import freed_at_once
+from slipstream.learner.policy.heap import returning_freed_memory
 from slipstream.learner.policy.model import Policy, packed_by_mask
-from slipstream.learner.policy.parts import (
-    hand_over,
+from slipstream.learner.policy.sharded_loading import (
     make_empty,
+    move_tensors,
     read_parts,
     tensors_by_target,
     why_not_in_parts,
-    with_stand_ins,
+    with_placeholder_tensors,
 )
 from slipstream.learner.policy.tying import check_tied, check_tied_parts
 from slipstream.learner.ranks.sharding import layers, shard
@@ -163,15 +163,15 @@ def _load_parts(origin: _Origin, mesh: DeviceMesh, around: Callable[[Policy], Po
     vocabulary = vocabulary_modules(checked.model)
     shard(checked.packed, mesh, dtype=torch.float32, outside=torch.float32, apart=vocabulary)
     register_fsdp_forward_method(checked.packed, "own_logits")
-    with freed_at_once():
+    with returning_freed_memory():
         missing = read_parts(checked.model, origin.weights, device=origin.device, dtype=origin.stored)
         origin.check_complete(checked.model, missing)
         with first_rows_only(checked.model, _empty(origin), mesh):
             _check_logprobs(checked)
     model = _empty(origin)
-    policy = with_stand_ins(model, lambda: around(origin.policy(model)))
+    policy = with_placeholder_tensors(model, lambda: around(origin.policy(model)))
     shard(policy.packed, mesh, dtype=origin.dtype)
-    hand_over(checked.model, model, renamed=lambda name: name.replace(ADAPTED_LAYER, "."))
+    move_tensors(checked.model, model, renamed=lambda name: name.replace(ADAPTED_LAYER, "."))
     return policy
 
 

@@ -13,7 +13,7 @@ from torch.distributed.tensor import DTensor
 
 from slipstream.config.architecture import PACKED_BY_MASK, logits_of
 from slipstream.learner.policy.checkpoint_form import in_checkpoint_form
-from slipstream.learner.policy.chosen import logprobs_beside
+from slipstream.learner.policy.further_logprobs import logprobs_beside
 from slipstream.learner.policy.logprobs import Selected, selected_logprobs
 from slipstream.learner.policy.routing import Routers, Watch
 from slipstream.learner.policy.writing import write_config, write_weights

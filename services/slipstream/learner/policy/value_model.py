@@ -14,9 +14,9 @@ from torch.distributed.fsdp import register_fsdp_forward_method
 
 from slipstream.config import CriticConfig, RunConfig
 from slipstream.learner.policy.first_rows import first_rows_only, vocabulary_modules
-from slipstream.learner.policy.heap import freed_at_once
+from slipstream.learner.policy.heap import returning_freed_memory
 from slipstream.learner.policy.model import Policy, attends_fully, hidden_states
-from slipstream.learner.policy.parts import hand_over, make_empty, read_parts, why_not_in_parts
+from slipstream.learner.policy.sharded_loading import make_empty, move_tensors, read_parts, why_not_in_parts
 from slipstream.learner.ranks.sharding import shard
 
 ATTENTION: Final = "sdpa"
@@ -119,12 +119,12 @@ def _load_parts(path: Path, described: Any, policy: Policy, mesh: DeviceMesh) ->
     vocabulary = vocabulary_modules(checked.backbone)
     shard(checked, mesh, dtype=torch.float32, outside=torch.float32, apart=vocabulary)
     register_fsdp_forward_method(checked, "hidden_states")
-    with freed_at_once():
+    with returning_freed_memory():
         _check_complete(path, read_parts(checked.backbone, path, device=policy.device, dtype=torch.float32))
         with first_rows_only(checked.backbone, _empty_backbone(described), mesh):
             _check_packing(checked, path, policy.device)
     shard(module, mesh, dtype=policy.dtype)
-    hand_over(checked, module, renamed=lambda name: name)
+    move_tensors(checked, module, renamed=lambda name: name)
     return module
 
 

@@ -21,12 +21,12 @@ def answer_logprobs(policy: Policy, pairs: Sequence[Pair], *, max_tokens: int) -
     totals, found = prompt_tokens(sequences), [0.0] * len(pairs)
     for packed in pack(sequences, max_tokens=max_tokens):
         row = make_row(packed, totals, policy.device)
-        for place, logprob in zip(row.places_B.tolist(), summed(policy, row).tolist(), strict=True):
+        for place, logprob in zip(row.places_B.tolist(), sum_by_sequence(policy, row).tolist(), strict=True):
             found[place] = logprob
     return found
 
 
-def summed(policy: Policy, row: Row) -> torch.Tensor:
+def sum_by_sequence(policy: Policy, row: Row) -> torch.Tensor:
     """The sums [B] over each sequence of the row, with their gradient."""
     logprobs_T = policy.selected(
         row.tokens_R, row.positions_R, row.predictors_T, row.targets_T, temperature=1.0

@@ -14,7 +14,7 @@ from slipstream.prompts import make_source
 from slipstream.tokens import load_tokens
 
 
-class Served:
+class ServedByWorkers:
     """The workers serve the policy, and answer the held-out prompts with it."""
 
     def __init__(self, snapshot: Snapshot, publisher: Publisher, evaluator: Evaluator) -> None:
@@ -33,7 +33,7 @@ class Served:
         await self._evaluator.evaluate(version, stop)
 
 
-class Unchanged:
+class NothingTrained:
     """A stage that trains nothing: the workers go on with what they serve, and nothing is measured."""
 
     def __init__(self, fleet: Fleet) -> None:
@@ -47,7 +47,7 @@ class Unchanged:
         """Nothing: the answers that were labelled say how good the policy is."""
 
 
-class Apart:
+class MeasuredLocally:
     """The workers serve another model, the teacher, and go on with that; the policy is measured here."""
 
     def __init__(self, policy: Policy, config: RunConfig, *, fleet: Fleet, report: Report) -> None:

@@ -11,8 +11,8 @@ import torch
 
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.stages.answer_logprobs import answer_logprobs
-from slipstream.learner.stages.supervised import Pair, written
-from slipstream.prompts.judging import judgement
+from slipstream.learner.stages.supervised import Pair, unsampled_answer
+from slipstream.prompts.judge_question import judge_question
 from slipstream.records import Completion, Group
 from slipstream.tokens import PromptTooLong, Tokens
 
@@ -49,7 +49,7 @@ class Judge:
         if answer.withheld or not any(answer.mask):
             return None
         try:
-            return self._tokens.encode(judgement(self._template, group.prompt, answer=answer.text))
+            return self._tokens.encode(judge_question(self._template, group.prompt, answer=answer.text))
         except PromptTooLong:
             return None
 
@@ -65,4 +65,4 @@ class Judge:
     def _verdict_pairs(self, questions: Sequence[tuple[int, ...]]) -> Iterator[Pair]:
         for ids in questions:
             for verdict in self._verdicts:
-                yield Pair(prompt_token_ids=ids, answer=written(verdict))
+                yield Pair(prompt_token_ids=ids, answer=unsampled_answer(verdict))

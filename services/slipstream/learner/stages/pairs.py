@@ -11,9 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from slipstream.learner.stages.distance import distance, shingles
 from slipstream.learner.stages.verified import score_of
 from slipstream.records import Completion, Group, Prompt
+
+SHINGLE = 3
+"""Tokens of a shingle."""
+
+Shingles = frozenset[tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,3 +156,24 @@ def _farthest(
         return None
     _, _, chosen, rejected = max(found, key=lambda pair: pair[:2])
     return chosen, rejected
+
+
+def shingles(answer: Completion) -> Shingles:
+    """Each run of three consecutive tokens that the policy wrote, once; a shorter answer is one run."""
+    ids = [token for token, own in zip(answer.token_ids, answer.mask, strict=True) if own]
+    return runs(ids)
+
+
+def runs(token_ids: Sequence[int]) -> Shingles:
+    """The runs of three of a sequence of tokens; of a shorter one the whole; none where there is no token."""
+    last = max(1, len(token_ids) - SHINGLE + 1)
+    return frozenset(tuple(token_ids[start : start + SHINGLE]) for start in range(last) if token_ids)
+
+
+def distance(one: Shingles, other: Shingles) -> float:
+    """1 - |A ∩ B| / |A ∪ B|: 0 for answers with the same runs, 1 for answers without a common one.
+
+    It is symmetric and keeps the triangle inequality. Two answers without tokens have the distance 0.
+    """
+    union = len(one | other)
+    return 1.0 - len(one & other) / union if union else 0.0

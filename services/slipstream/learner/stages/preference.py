@@ -15,9 +15,9 @@ from slipstream.config.stages import PreferenceStage
 from slipstream.learner.batches.batch import TrainingSequence, prompt_tokens
 from slipstream.learner.batches.rows import make_row
 from slipstream.learner.policy.model import Policy
-from slipstream.learner.stages.answer_logprobs import answer_logprobs, summed
+from slipstream.learner.stages.answer_logprobs import answer_logprobs, sum_by_sequence
+from slipstream.learner.stages.demonstrations import prompt_text
 from slipstream.learner.stages.judge import Judge
-from slipstream.learner.stages.mixed import prompt_text
 from slipstream.learner.stages.pairs import (
     Pairs,
     PreferencePair,
@@ -26,8 +26,15 @@ from slipstream.learner.stages.pairs import (
     pairs_with_demonstrations,
     verified_scores,
 )
-from slipstream.learner.stages.supervised import Pair, Progress, descend, epochs_of, steps_of, written
-from slipstream.learner.stages.verified import Learned, NothingKept
+from slipstream.learner.stages.supervised import (
+    Pair,
+    Progress,
+    descend,
+    epochs_of,
+    steps_of,
+    unsampled_answer,
+)
+from slipstream.learner.stages.verified import NothingKept, RoundResult
 from slipstream.prompts import PromptSource
 from slipstream.records import Completion, Group
 from slipstream.tokens import Tokens
@@ -73,7 +80,7 @@ class PreferenceTraining:
         version: int,
         report: Progress,
         stopped: Callable[[], bool],
-    ) -> Learned:
+    ) -> RoundResult:
         """Train on one round.
 
         Errors: NothingKept, Interrupted, NotFinite.
@@ -96,7 +103,7 @@ class PreferenceTraining:
             stopped=stopped,
         )
         tokens = sum(sum(half.answer.mask) for pair in pairs for half in (pair.chosen, pair.rejected))
-        return Learned(
+        return RoundResult(
             rows=[_row(pair) for pair in ranked.pairs],
             counts={"completions": sum(len(group.completions) for group in groups), **ranked.counts},
             steps=steps,
@@ -133,7 +140,7 @@ class PreferenceTraining:
     def _demonstration(self, group: Group) -> Completion:
         prompt, text = self._source.demonstration(group.dispatch_index)
         check_same_prompt(group, prompt)
-        return replace(written(self._tokens.encode_answer(text, prompt=group.prompt)), text=text)
+        return replace(unsampled_answer(self._tokens.encode_answer(text, prompt=group.prompt)), text=text)
 
 
 def with_reference(
@@ -160,7 +167,7 @@ def backward(policy: Policy, batch: Sequence[ReferencedPair], *, beta: float, ma
     for pairs in rows_of(batch, max_tokens=max_tokens):
         sequences = list(_sequences(pairs))
         row = make_row(sequences, prompt_tokens(sequences), policy.device)
-        chosen_P, rejected_P = summed(policy, row).view(-1, 2).unbind(dim=1)
+        chosen_P, rejected_P = sum_by_sequence(policy, row).view(-1, 2).unbind(dim=1)
         found = preference_loss(
             chosen_P=chosen_P,
             rejected_P=rejected_P,

@@ -24,12 +24,11 @@ import torch
 from slipstream.config import RunConfig
 from slipstream.learner.checkpoints.checkpoint import write_whole
 from slipstream.learner.clients import ReplayClient
-from slipstream.learner.patience import Patience
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.report import Report
 from slipstream.learner.stages.supervised import Interrupted, Progress
-from slipstream.learner.stages.verified import Learned
-from slipstream.learner.starvation import Hunger, Starved
+from slipstream.learner.stages.verified import RoundResult
+from slipstream.learner.starvation import SampleDeadline, StarvationReport, Starved
 from slipstream.records import Group
 from slipstream.telemetry.logs import Log
 
@@ -47,7 +46,7 @@ class Training(Protocol):
         version: int,
         report: Progress,
         stopped: Callable[[], bool],
-    ) -> Learned:
+    ) -> RoundResult:
         """Change the weights; blocks. Errors: NothingKept, Interrupted, NotFinite."""
         ...
 
@@ -99,7 +98,7 @@ class Rounds:
         self._report = report
         self._weights = weights
         self._log = log
-        self._patience = Patience(config)
+        self._deadline = SampleDeadline(config)
         self._next_line = 0.0
         self._started = time.monotonic()
         self._waited = 0.0
@@ -159,24 +158,24 @@ class Rounds:
         return groups
 
     async def _next(self, count: int, stop: asyncio.Event) -> list[Group]:
-        patience = self._patience.seconds
-        deadline = time.monotonic() + patience
-        hunger = Hunger(self._replay, self._log)
-        watching = asyncio.create_task(hunger.watch())
+        seconds = self._deadline.seconds
+        deadline = time.monotonic() + seconds
+        starvation = StarvationReport(self._replay, self._log)
+        watching = asyncio.create_task(starvation.watch())
         try:
             while time.monotonic() < deadline:
                 if stop.is_set():
                     raise Interrupted
                 if groups := await self._replay.sample(self.version, groups=count):
-                    self._patience.came()
+                    self._deadline.groups_came()
                     return groups
         finally:
             watching.cancel()
         raise Starved(
-            f"no {count} groups within {patience:g} s ({self._patience.keys}): {await hunger.explain()}"
+            f"no {count} groups within {seconds:g} s ({self._deadline.keys}): {await starvation.explain()}"
         )
 
-    async def _learn(self, groups: Sequence[Group], stop: asyncio.Event) -> Learned:
+    async def _learn(self, groups: Sequence[Group], stop: asyncio.Event) -> RoundResult:
         loop, number = asyncio.get_running_loop(), self.version + 1
 
         def report(step: int, steps: int, loss: float) -> None:
@@ -187,7 +186,7 @@ class Rounds:
             self._training.learn, groups, version=self.version, report=report, stopped=stop.is_set
         )
 
-    def _keep(self, learned: Learned) -> None:
+    def _keep(self, learned: RoundResult) -> None:
         """Write what was trained on, then the model as it is trained; from here on the round is done."""
         rows, done = round_rows(self._run_dir, self.version + 1), rounds_of(self._run_dir)
         rows.parent.mkdir(exist_ok=True)
@@ -199,7 +198,7 @@ class Rounds:
             shutil.rmtree(path, ignore_errors=True)
 
     def _row(
-        self, groups: Sequence[Group], learned: Learned, seconds: Seconds, workers: int
+        self, groups: Sequence[Group], learned: RoundResult, seconds: Seconds, workers: int
     ) -> dict[str, object]:
         answers = [answer for group in groups for answer in group.completions if not answer.withheld]
         weights: dict[str, float] = {reward.name: reward.weight for reward in self._config.rewards}

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from slipstream.config.stages import StepLabelsStage
-from slipstream.learner.stages.mixed import prompt_text
+from slipstream.learner.stages.demonstrations import prompt_text
 from slipstream.learner.stages.supervised import Interrupted, Progress
-from slipstream.learner.stages.verified import Learned, NothingKept
+from slipstream.learner.stages.verified import NothingKept, RoundResult
 from slipstream.prompts.steps import split_steps
 from slipstream.records import Completion, Group, Reward
 
@@ -32,7 +32,7 @@ class StepLabelling:
         version: int,
         report: Progress,
         stopped: Callable[[], bool],
-    ) -> Learned:
+    ) -> RoundResult:
         """The rows of a round, in the order of dispatch, one an answer. Errors: NothingKept, Interrupted."""
         if stopped():
             raise Interrupted
@@ -55,7 +55,7 @@ class StepLabelling:
                 f"have no step, more than {self._stage.max_steps} (max_steps), or one that could not be "
                 "judged; look at `separator`, and at the verifier's log"
             )
-        return Learned(rows=rows, counts=found, steps=0, loss=math.nan, tokens=0)
+        return RoundResult(rows=rows, counts=found, steps=0, loss=math.nan, tokens=0)
 
 
 def shares_of(answer: Completion, *, reward: str) -> list[float]:

@@ -139,7 +139,7 @@ def steps_of(items: int, *, batch_size: int, epochs: int) -> int:
     return epochs * -(-items // batch_size)
 
 
-def written(token_ids: tuple[int, ...]) -> Completion:
+def unsampled_answer(token_ids: tuple[int, ...]) -> Completion:
     """An answer that nobody sampled, end of sequence included; its logprobs mean nothing."""
     return Completion(
         token_ids=token_ids,

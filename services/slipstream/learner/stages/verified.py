@@ -15,8 +15,16 @@ from dataclasses import dataclass
 from slipstream.config import RunConfig
 from slipstream.config.stages import VerifiedStage
 from slipstream.learner.policy.model import Policy
-from slipstream.learner.stages.mixed import Demonstrations, Mixed, prompt_text
-from slipstream.learner.stages.supervised import Fitting, Pair, Progress, epochs_of, fit, steps_of, written
+from slipstream.learner.stages.demonstrations import Demonstrations, DemonstrationSampler, prompt_text
+from slipstream.learner.stages.supervised import (
+    Fitting,
+    Pair,
+    Progress,
+    epochs_of,
+    fit,
+    steps_of,
+    unsampled_answer,
+)
 from slipstream.learner.training.rewards import task_reward
 from slipstream.records import Completion, FinishReason, Group
 from slipstream.rpc.errors import SlipstreamError
@@ -28,7 +36,7 @@ class NothingKept(SlipstreamError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Learned:
+class RoundResult:
     """What a round came to: its training set as rows for people, its counts, its last loss."""
 
     rows: Sequence[Mapping[str, object]]
@@ -48,7 +56,7 @@ class VerifiedTraining:
         stage: VerifiedStage,
         *,
         translate: Callable[[Group, Completion], Pair | None] | None = None,
-        mixed: Mixed | None = None,
+        mixed: DemonstrationSampler | None = None,
     ) -> None:
         """`translate` brings another model's answer to this policy; None where it does not fit. `mixed` draws
         the demonstrations of a stage that has a mix."""
@@ -65,7 +73,7 @@ class VerifiedTraining:
         version: int,
         report: Progress,
         stopped: Callable[[], bool],
-    ) -> Learned:
+    ) -> RoundResult:
         """Train on one round.
 
         Errors: NothingKept, Interrupted, NotFinite.
@@ -97,7 +105,7 @@ class VerifiedTraining:
             max_tokens_per_row=self._config.learner.max_tokens_per_row,
         )
         loss = fit(self._policy, batches, settings, report=report, stopped=stopped)
-        return Learned(
+        return RoundResult(
             rows=[*(_row(group, answer) for group, answer in kept), *others.rows],
             counts=counts,
             steps=steps,
@@ -174,7 +182,11 @@ def translation(student: Tokens, *, same_tokens: bool) -> Callable[[Group, Compl
             prompt_token_ids = student.encode(group.prompt)
         except PromptTooLong:
             return None
-        own = answer if same_tokens else written(student.encode_answer(answer.text, prompt=group.prompt))
+        own = (
+            answer
+            if same_tokens
+            else unsampled_answer(student.encode_answer(answer.text, prompt=group.prompt))
+        )
         return Pair(prompt_token_ids=prompt_token_ids, answer=own)
 
     return translate

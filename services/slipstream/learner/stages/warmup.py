@@ -16,15 +16,13 @@ from pathlib import Path
 
 import torch
 
-from slipstream.answers.countdown import check_countdown
-from slipstream.answers.expression import InvalidExpression
+from slipstream.answers.arithmetic import InvalidExpression, check_countdown
 from slipstream.config import ConfigError, RunConfig, WarmupConfig, load_config
 from slipstream.config.data import demonstrates
 from slipstream.learner.policy.loading import load_policy, pick_device, without_progress_bars
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.policy.tiny import make_tiny_model
-from slipstream.learner.stages.end_of_turn import stop_at_end_of_turn, write_stops
-from slipstream.learner.stages.supervised import Fitting, Pair, fit, written
+from slipstream.learner.stages.supervised import Fitting, Pair, fit, unsampled_answer
 from slipstream.processes.parent import die_with_parent
 from slipstream.prompts import PromptSource, make_source
 from slipstream.records import Prompt
@@ -34,6 +32,7 @@ REPORTS = 20
 REPORT_SECONDS = 5.0
 """Longest time between two reports, beside the time of a step."""
 TEST_PROMPTS = 200
+GENERATION_CONFIG = "generation_config.json"
 
 
 def warm_up(config: RunConfig, output: Path) -> float | None:
@@ -112,7 +111,7 @@ def _demonstrations(
         yield [
             Pair(
                 prompt_token_ids=tokens.encode(prompt),
-                answer=written(tokens.encode_answer(text, prompt=prompt)),
+                answer=unsampled_answer(tokens.encode_answer(text, prompt=prompt)),
             )
             for prompt, text in map(source.demonstration, range(first, first + batch_size))
         ]
@@ -135,6 +134,31 @@ def sampled_accuracy(
         right += _is_right(prompt, _sample(policy, tokens, prompt, config).strip())
         report(index + 1, count)
     return right / count, count
+
+
+def stop_at_end_of_turn(policy: Policy, tokens: Tokens) -> list[int]:
+    """Have the model stop at the chat template's end of turn too; returns every token that it stops at.
+
+    The list is empty where nothing changes.
+    """
+    end = tokens.end_of_turn
+    given = policy.model.generation_config.eos_token_id
+    stops = list(given) if isinstance(given, list) else [given] if given is not None else []
+    if end is None or end in stops:
+        return []
+    ends = (*tokens.encode_answer(""), end)  # a text without messages ends as it did
+    stops += [number for number in ends if number not in stops]
+    policy.model.generation_config.eos_token_id = stops
+    return stops
+
+
+def write_stops(directory: Path, stops: list[int]) -> None:
+    """Have engines that load the directory stop there: vLLM reads the tokens from generation_config.json."""
+    if not stops:
+        return
+    file = directory / GENERATION_CONFIG
+    settings = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    file.write_text(json.dumps({**settings, "eos_token_id": stops}, indent=2) + "\n", encoding="utf-8")
 
 
 def _say_measured(done: int, of: int) -> None:

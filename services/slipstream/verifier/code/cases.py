@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from slipstream.records import Prompt
-from slipstream.sandbox.job import Ran, compact
+from slipstream.sandbox.job import RunResult, compact
 from slipstream.verifier.code.assertions import assertions
 from slipstream.verifier.code.compare import equals_json
 from slipstream.verifier.code.fault import fault_of
@@ -40,11 +40,11 @@ class Case:
     output: str | None = None
     check: Check | None = None
 
-    def fault(self, ran: Ran) -> str:
+    def fault(self, ran: RunResult) -> str:
         """Why a run did not pass; nothing when it ended of itself and well, and said what it should."""
         return fault_of(ran) or self._wrong(ran)
 
-    def _wrong(self, ran: Ran) -> str:
+    def _wrong(self, ran: RunResult) -> str:
         if self.check is None:
             return "" if _lines(ran.stdout) == _lines(self.output or "") else "wrong: another output"
         if ran.value is None:

@@ -6,7 +6,7 @@ The words go into logs and files: of what the program itself says there is only 
 import re
 import signal
 
-from slipstream.sandbox.job import Ran
+from slipstream.sandbox.job import RunResult
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
 LIMITS = {
@@ -19,7 +19,7 @@ LIMITS = {
 OUT_OF_MEMORY = "MemoryError"
 
 
-def fault_of(ran: Ran) -> str:
+def fault_of(ran: RunResult) -> str:
     """Why a run did not end of itself and well, or nothing."""
     if ran.end in LIMITS:
         return LIMITS[ran.end]

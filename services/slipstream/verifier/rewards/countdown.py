@@ -1,7 +1,6 @@
 """Does an arithmetic expression reach the target with the given numbers?"""
 
-from slipstream.answers.countdown import check_countdown
-from slipstream.answers.expression import InvalidExpression
+from slipstream.answers.arithmetic import InvalidExpression, check_countdown
 from slipstream.records import Prompt
 from slipstream.verifier.ground_truth import countdown_puzzle
 from slipstream.verifier.reward import Answer, Verdict, invalid

@@ -12,12 +12,12 @@ from jsonschema.validators import extend, validator_for
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
-from slipstream.answers.strict_json import NoJson, check_schema, only_block, read_json
+from slipstream.answers.strict_json import InvalidJson, check_schema, only_block, read_json
 from slipstream.records import Prompt
 from slipstream.verifier.reward import Answer, UnusableGroundTruth, Verdict, invalid
 
 
-def judge(
+def score(
     prompt: Prompt, answer: Answer, *, schema: dict[str, Any] | None, field: str | None, fenced: bool
 ) -> Verdict:
     """1 when the schema accepts the answer. Errors: UnusableGroundTruth for a field without one."""
@@ -28,7 +28,7 @@ def judge(
         raise UnusableGroundTruth(f"prompt {prompt.prompt_id}: field `{field}`: {error}") from error
     try:
         value = read_json(only_block(answer.text) if fenced else answer.text)
-    except NoJson as error:
+    except InvalidJson as error:
         return invalid(str(error))
     try:
         return Verdict(value=float(validator.is_valid(value)))

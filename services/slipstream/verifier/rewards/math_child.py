@@ -3,12 +3,12 @@
 from slipstream.answers.cpu_limit import cpu_limit
 from slipstream.answers.equality import equal, warm_up
 from slipstream.answers.latex import parsed
-from slipstream.answers.mathematics import Refused
+from slipstream.answers.latex_input import UnsupportedExpression
 from slipstream.records import Prompt
 from slipstream.verifier.reward import Answer, UnusableGroundTruth, Verdict, invalid
 
 
-def judge(prompt: Prompt, answer: Answer, *, digits: int, computed: bool, seconds: float) -> Verdict:
+def score(prompt: Prompt, answer: Answer, *, digits: int, computed: bool, seconds: float) -> Verdict:
     """1 when the readable answer is equal to the readable ground truth.
 
     Errors: UnusableGroundTruth; TooSlow after `seconds` of a core.
@@ -16,11 +16,11 @@ def judge(prompt: Prompt, answer: Answer, *, digits: int, computed: bool, second
     with cpu_limit(seconds):
         try:
             parsed(prompt.answer)
-        except Refused as error:
+        except UnsupportedExpression as error:
             raise UnusableGroundTruth(f"prompt {prompt.prompt_id}: `answer`: {error}") from error
         try:
             return Verdict(value=float(equal(prompt.answer, answer.text, digits=digits, computed=computed)))
-        except Refused as error:
+        except UnsupportedExpression as error:
             return invalid(str(error))
 
 

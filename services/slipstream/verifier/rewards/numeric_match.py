@@ -2,7 +2,7 @@
 
 from fractions import Fraction
 
-from slipstream.answers.number import NoNumber, read_number
+from slipstream.answers.number import NotANumber, read_number
 from slipstream.config.rewards.answers import NumericMatchConfig
 from slipstream.records import Prompt
 from slipstream.verifier.adapters import EachAnswer
@@ -15,11 +15,11 @@ def numeric_match(config: NumericMatchConfig) -> Reward:
     """1 when both are the same number within the tolerances, compared as fractions; no number is invalid."""
     absolute, relative = Fraction(config.absolute_tolerance), Fraction(config.relative_tolerance)
 
-    def judge(prompt: Prompt, answer: Answer) -> Verdict:
+    def score(prompt: Prompt, answer: Answer) -> Verdict:
         expected, of_hundred = expected_number(prompt)
         try:
             given, percent = read_number(answer.text)
-        except NoNumber as error:
+        except NotANumber as error:
             return invalid(str(error))
         allowed = max(absolute, relative * abs(expected))
         near = abs(given - expected) <= allowed
@@ -27,4 +27,4 @@ def numeric_match(config: NumericMatchConfig) -> Reward:
             near = near or abs(given * (100 if percent else Fraction(1, 100)) - expected) <= allowed
         return Verdict(value=float(near))
 
-    return extracting(config, EachAnswer(judge), truth=expected_number)
+    return extracting(config, EachAnswer(score), truth=expected_number)

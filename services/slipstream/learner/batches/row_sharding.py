@@ -1,0 +1,65 @@
+"""From the sequences of a minibatch to this rank's rows; every rank has equally many."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import torch
+
+from slipstream.config import LearnerConfig
+from slipstream.learner.batches.batch import TrainingSequence, prompt_tokens
+from slipstream.learner.batches.packing import pack
+from slipstream.learner.batches.rows import Row, empty_row, make_row
+from slipstream.learner.ranks.ranks import Ranks
+
+ENOUGH_TOKENS: Final = 512
+"""Of a row on a CPU, whose attention computes every pair of tokens of a row and masks those that do not
+belong together; longer rows make nothing else faster there."""
+
+
+class RowSharding:
+    """Packs the same sequences in the same way on every rank, and takes the rows of its own rank.
+
+    Invariant: no sequence is on two ranks, and all ranks have the same number of rows; a rank that has
+    fewer gets empty ones, because each forward and backward pass is a collective.
+    """
+
+    def __init__(
+        self,
+        config: LearnerConfig,
+        device: torch.device,
+        ranks: Ranks,
+        *,
+        top_k: int | None = None,
+        rollout_top_k: int = 0,
+    ) -> None:
+        """`top_k`: likeliest tokens that a teacher says of each; None without a teacher. `rollout_top_k`:
+        those that rollouts bring with them and the objective reads."""
+        self._config = config
+        self._device = device
+        self._ranks = ranks
+        self._top_k = top_k
+        self._rollout_top_k = rollout_top_k
+
+    def rows(self, sequences: Sequence[TrainingSequence]) -> list[Row]:
+        """The rows of this rank; no sequence may be longer than a row."""
+        totals = prompt_tokens(sequences)
+        packed = pack(
+            sequences,
+            max_tokens=self._config.max_tokens_per_row,
+            share_prompts=self._config.share_prompts,
+            ranks=self._ranks.size,
+            enough=ENOUGH_TOKENS if self._device.type == "cpu" else None,
+        )
+        own = packed[self._ranks.rank :: self._ranks.size]
+        return [
+            make_row(
+                row,
+                totals,
+                self._device,
+                share_prompts=self._config.share_prompts,
+                rollout_top=self._rollout_top_k > 0,
+            )
+            if row
+            else empty_row(self._device, top_k=self._top_k, rollout_top_k=self._rollout_top_k)
+            for row in own
+        ]

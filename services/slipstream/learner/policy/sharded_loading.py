@@ -1,0 +1,188 @@
+"""A Hugging Face model loaded straight into the parts of several ranks: no rank ever holds the whole model.
+
+    make_empty    the model without data (torch's meta device)
+    shard         its parameters cut by the rows of their first axis (slipstream.learner.ranks.sharding)
+    read_parts    this rank's rows, read from the safetensors files
+
+transformers knows what the names and shapes of a checkpoint become in the model, and which rows a part of a
+parameter needs. Experts that are one tensor each in a checkpoint, and one tensor in the model, are read by
+the rank that keeps them.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch.distributed.tensor import DTensor
+
+from slipstream.hub.safetensors_header import weight_files
+from slipstream.learner.policy.safetensors_rows import TensorOnDisk, tensors_on_disk
+
+T = TypeVar("T")
+
+
+def make_empty(kind: Any, config: Any, *, dtype: torch.dtype, attention: str) -> Any:
+    """A model whose tensors have shapes and no data. `kind`: an Auto class of transformers."""
+    from transformers.initialization import meta_device_safe_creation_ops
+
+    with torch.device("meta"), meta_device_safe_creation_ops():
+        model = kind.from_config(config, dtype=dtype, attn_implementation=attention)
+    model.tie_weights()
+    return model.eval()
+
+
+def why_not_in_parts(directory: Path, model: Any) -> str | None:
+    """Why the weights of a model cannot be read in parts, or None where they can."""
+    if not weight_files(directory):
+        return "it has no safetensors files"
+    mixing = [each for each in _conversions(model) if not _keeps_rows(each)]
+    for name in tensors_on_disk(directory) if mixing else ():
+        for each in mixing:
+            if each.rename_source_key(name)[1] is not None:
+                return f"the rows of {name} are not those of a parameter ({each.operations})"
+    return None
+
+
+def read_parts(model: Any, directory: Path, *, device: torch.device, dtype: torch.dtype) -> list[str]:
+    """Fill a sharded model without data: this rank's rows of every parameter, and all buffers.
+
+    Returns the names of what the model needs and the directory does not have. Errors: ValueError for tensors
+    of other shapes than the model's, OSError.
+    """
+    from transformers.core_model_loading import convert_and_load_state_dict_in_model
+    from transformers.modeling_utils import LoadStateDictConfig
+
+    how = LoadStateDictConfig(
+        pretrained_model_name_or_path=str(directory),
+        device_map={"": device},
+        dtype=dtype,
+        weight_mapping=_mapping(model),
+    )
+    tensors, nothing = tensors_on_disk(directory), _rows_of_others(model, device)
+    wanted = {name: tensors[name] for name, target in _targets(model, tensors) if target not in nothing}
+    found, _ = convert_and_load_state_dict_in_model(model, wanted, how)
+    if found.mismatched_keys:
+        name, theirs, ours = min(found.mismatched_keys)
+        raise ValueError(
+            f"{directory}: this rank's rows of {name} have the shape {tuple(theirs)}, and config.json asks "
+            f"for {tuple(ours)}; weights and config.json are not of one model"
+        )
+    found.missing_keys -= nothing
+    found = model._finalize_model_loading(model, how, found)  # makes buffers, ties weights
+    return sorted(found.missing_keys)
+
+
+def tensors_by_target(model: Any, directory: Path) -> dict[str, TensorOnDisk]:
+    """The tensors of a directory by the parameter that each is, or is a part of.
+
+    Errors: OSError, ValueError for a damaged file.
+    """
+    tensors = tensors_on_disk(directory)
+    return {target: tensors[name] for name, target in _targets(model, tensors)}
+
+
+def with_placeholder_tensors(model: Any, prepare: Callable[[], T]) -> T:
+    """Have `prepare` put what trains beside a model without data, such as adapters, and return its result.
+
+    Meanwhile each parameter has the data of one element, on the processor: so what is put beside it is drawn
+    on the processor, as beside a real one.
+    """
+    stand_ins = _replace(model, lambda old: torch.zeros((), dtype=old.dtype, device="cpu").expand(old.shape))
+    prepared = prepare()
+    _replace(model, lambda old: torch.empty_like(old, device="meta") if old in stand_ins else None)
+    return prepared
+
+
+def move_tensors(source: Any, target: Any, *, renamed: Callable[[str], str]) -> None:
+    """Give the tensors of one sharded model to another without data, sharded in the same way, without a copy.
+
+    `renamed`: what the source calls that which has a name in the target.
+    """
+    parameters = dict(source.named_parameters(remove_duplicate=False))
+    buffers = dict(source.named_buffers(remove_duplicate=False))
+    for path, module in target.named_modules():
+        for name, old in module.named_parameters(recurse=False, remove_duplicate=False):
+            new = parameters.get(renamed(f"{path}.{name}".lstrip(".")))
+            if new is not None:
+                setattr(module, name, new.requires_grad_(old.requires_grad))
+        for name, _ in module.named_buffers(recurse=False, remove_duplicate=False):
+            setattr(module, name, buffers[renamed(f"{path}.{name}".lstrip("."))])
+
+
+def _replace(
+    model: torch.nn.Module, make: Callable[[torch.nn.Parameter], torch.Tensor | None]
+) -> set[torch.nn.Parameter]:
+    """Put other data in the place of parameters, where `make` makes some; tied ones stay tied.
+
+    Returns the new parameters.
+    """
+    made: dict[torch.nn.Parameter, torch.nn.Parameter] = {}
+    for module in model.modules():
+        for name, old in list(module.named_parameters(recurse=False, remove_duplicate=False)):
+            data = None if old in made else make(old)
+            if data is not None:
+                made[old] = torch.nn.Parameter(data, requires_grad=old.requires_grad)
+            if old in made:
+                setattr(module, name, made[old])
+    return set(made.values())
+
+
+def _rows_of_others(model: Any, device: torch.device) -> set[str]:
+    """Fill the parameters of which this rank has no row, as where there are more ranks than experts.
+
+    Returns their names.
+    """
+    found = set()
+    for path, module in model.named_modules():
+        for name, old in list(module.named_parameters(recurse=False, remove_duplicate=False)):
+            local = old.to_local()
+            if local.numel():
+                continue
+            empty = DTensor.from_local(
+                torch.empty_like(local, device=device),
+                old.device_mesh,
+                old.placements,
+                run_check=False,
+                shape=old.shape,
+                stride=old.stride(),
+            )
+            new = torch.nn.Parameter(empty, requires_grad=old.requires_grad)
+            new._is_hf_initialized = True  # type: ignore[attr-defined]
+            setattr(module, name, new)
+            found.add(f"{path}.{name}")
+    return found
+
+
+def _targets(model: Any, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """For each tensor of a checkpoint, the parameter that it is a part of."""
+    from transformers.core_model_loading import WeightRenaming, rename_source_key
+
+    conversions = list(_conversions(model))
+    renamings = [each for each in _mapping(model) if isinstance(each, WeightRenaming)]
+    tensors = model.state_dict()
+    for name in names:
+        yield name, rename_source_key(name, renamings, conversions, model.base_model_prefix, tensors)[0]
+
+
+def _mapping(model: Any) -> list[Any]:
+    """How transformers turns names and tensors of a checkpoint into those of the model."""
+    from transformers.conversion_mapping import get_model_conversion_mapping
+
+    return list(get_model_conversion_mapping(model))
+
+
+def _conversions(model: Any) -> Iterator[Any]:
+    from transformers.core_model_loading import WeightConverter
+
+    yield from (each for each in _mapping(model) if isinstance(each, WeightConverter))
+
+
+def _keeps_rows(conversion: Any) -> bool:
+    """Whether a row of a parameter comes from one row of the checkpoint, or from the tensors of an expert."""
+    from transformers.core_model_loading import Concatenate, MergeModulelist
+
+    first, *rest = conversion.operations
+    stacked = isinstance(first, MergeModulelist) and first.dim == 0
+    others = rest if stacked else conversion.operations
+    return all(isinstance(each, Concatenate) and each.dim > 0 for each in others)

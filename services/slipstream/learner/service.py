@@ -1,0 +1,127 @@
+"""The learner's place in the circle: the fleet that it serves, and the replay that it asks."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from slipstream.config import RunConfig
+from slipstream.learner.broadcast.fleet import Fleet
+from slipstream.learner.broadcast.publisher import Publisher
+from slipstream.learner.clients import ReplayClient
+from slipstream.learner.evaluation import Evaluator
+from slipstream.learner.report import Report
+from slipstream.records import Cursor
+from slipstream.rpc.channel import open_channel
+from slipstream.rpc.pod import Pod
+from slipstream.rpc.server import Server, start_server
+from slipstream.v1.learner_pb2_grpc import add_FleetServicer_to_server
+from slipstream.weights.group import backend_of, nccl_version
+from slipstream.weights.manifest import model_fingerprint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnerService:
+    """What a program in the learner's place works with, from its start to its end."""
+
+    pod: Pod
+    run_dir: Path
+    fingerprint: str
+    device: torch.device
+    fleet: Fleet
+    server: Server
+    replay: ReplayClient
+    report: Report
+    evaluator: Evaluator
+    weights: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by whoever sends weights."""
+    ending: ExitStack = field(default_factory=ExitStack)
+    """What is closed once the fleet knows that it is over."""
+
+    def publisher(self, tensors: Mapping[str, torch.Tensor], *, dtype: torch.dtype) -> Publisher:
+        """Who sends these weights to the fleet."""
+        publisher = Publisher(
+            weights=tensors,
+            dtype=dtype,
+            device=self.device,
+            fleet=self.fleet,
+            config=self.pod.config.weights,
+            model_fingerprint=self.fingerprint,
+            metrics=self.pod.metrics,
+            log=self.pod.log,
+        )
+        self.ending.callback(publisher.close)
+        return publisher
+
+    async def begin(self, version: int, cursor: Cursor) -> None:
+        """Attach to replay at a version and a position in the data, and let workers join."""
+        attached = await self.replay.attach(version, cursor)
+        self.pod.log.info("attached", version=version, released=attached.released, restored=attached.restored)
+        if self.report.continues:
+            self.report.event("resumed", step=version)
+        self.pod.announce(self.server.address)
+        await self.server.set_serving(True)
+
+
+@asynccontextmanager
+async def open_learner_service(
+    pod: Pod, *, served: Path, device: torch.device, goodbye: str
+) -> AsyncIterator[LearnerService]:
+    """Serve the fleet of a model directory, not yet joined by anybody, until the context ends.
+
+    `goodbye` is what its workers are told then. Errors: ValueError without a run directory.
+    """
+    config, run_dir = pod.config, run_directory(pod.config)
+    fingerprint = model_fingerprint(served)
+    fleet = Fleet(
+        model_fingerprint=fingerprint,
+        backend=backend_of(device),
+        nccl_version=nccl_version(device),
+        metrics=pod.metrics,
+        log=pod.log,
+    )
+    server = await start_server(
+        config.learner.address,
+        lambda s: add_FleetServicer_to_server(fleet, s),
+        config=config.rpc,
+        log=pod.log,
+    )
+    channel = open_channel(config.replay.address, config.rpc, log=pod.log)
+    replay, report = ReplayClient(channel, config, log=pod.log), Report(run_dir, pod.metrics)
+    evaluator = Evaluator(
+        config=config.evaluation,
+        replay=replay,
+        report=report,
+        metrics=pod.metrics,
+        log=pod.log,
+        start_seconds=config.rollout.start_timeout_seconds,
+    )
+    service = LearnerService(
+        pod=pod,
+        run_dir=run_dir,
+        fingerprint=fingerprint,
+        device=device,
+        fleet=fleet,
+        server=server,
+        replay=replay,
+        report=report,
+        evaluator=evaluator,
+    )
+    try:
+        yield service
+    finally:
+        fleet.finish(goodbye)
+        service.ending.close()
+        report.close()
+        await channel.close(None)
+        await server.stop(grace=1)
+
+
+def run_directory(config: RunConfig) -> Path:
+    """Where this run writes. Errors: ValueError when the configuration names none."""
+    if config.run_dir is None:
+        raise ValueError("run_dir is not set: give --set run_dir=DIR or SLIPSTREAM_RUN_DIR")
+    return config.run_dir
