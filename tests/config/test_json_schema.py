@@ -88,6 +88,9 @@ ACCEPTED = [
     {"algorithm": {"telescope": {"algorithm": "gspo", "group_size": 4}}},
     {"algorithm": {"shaping": {"buckets": {"thresholds": [0.5], "weights": [1, 2]}}}},
     {"algorithm": {"objective": {"kind": "cispo", "clip_high": None}}},
+    {"algorithm": {"objective": {"function": "my.module:loss", "arguments": {"clip": 0.2}}}},
+    {"algorithm": {"objective": {"kind": "custom", "function": "my.module:loss"}}},
+    {"algorithm": {"advantage": {"function": "my.module:advantage"}}},
     {"rollout": {"group_size": None}},
     {"rollout": {"environment": "single_turn"}},
     {"verifier": {"isolation": {"bubblewrap": False}}},  # PyYAML reads `off` so

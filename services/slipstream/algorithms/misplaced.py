@@ -36,7 +36,7 @@ def why_misplaced(kind: str, key: str) -> str | None:
     if key == "anchor" and not _takes(spec, "anchor"):
         return (
             f"{kind} has none"
-            if spec.anchor is None
+            if getattr(spec, "anchor", None) is None
             else f"the anchor of {kind} is always the rollout policy"
         )
     return _FOREIGN.get(key)

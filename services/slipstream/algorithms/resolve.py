@@ -53,7 +53,8 @@ def resolve_advantage(spec: Mapping[str, Any] | Advantage) -> Advantage:
     if isinstance(spec, Mapping) and "preset" in spec:
         _require_known("advantage", spec, ("preset",))
         return preset_named(spec["preset"]).advantage
-    return _of_kind("advantage", with_kind(spec), every_kind(Advantage))
+    advantage: Advantage = _of_kind("advantage", with_kind(spec), every_kind(Advantage))
+    return advantage
 
 
 def resolve_loss(spec: Mapping[str, Any] | LossSpec) -> LossSpec:
@@ -107,7 +108,8 @@ def nearest(name: object, names: Iterable[str]) -> str:
 
 def _objective(spec: Mapping[str, Any], preset: Preset | None) -> Objective:
     if "objective" in spec:
-        return _of_kind("objective", with_kind(spec["objective"]), every_kind(Objective))
+        objective: Objective = _of_kind("objective", with_kind(spec["objective"]), every_kind(Objective))
+        return objective
     if preset is None:
         raise ValueError(f"loss: got the keys {sorted(spec)}, needs preset or objective")
     return preset.objective
@@ -166,7 +168,8 @@ def _build(what: str, spec: object, cls: type[Spec], *, kind: str = "") -> Spec:
     known = fields(cls)  # type: ignore[arg-type]
     _require_known(what, spec, (field.name for field in known), kind=kind)
     for field in known:
-        if field.default is MISSING and field.name not in spec:
+        needed = field.default is MISSING and field.default_factory is MISSING
+        if needed and field.name not in spec:
             raise ValueError(f"{what}.{field.name}: got nothing, needs a value")
     return cls(**spec)
 

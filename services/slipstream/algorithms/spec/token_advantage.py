@@ -19,7 +19,7 @@ class OptimalToken(AdvantageKind):
     See The Optimal Token Baseline: Variance Reduction for Long-Horizon LLM-RL, arXiv:2602.07078.
     """
 
-    implementation: ClassVar[str] = "slipstream.algorithms.token_baseline:token_baseline"
+    implementation: ClassVar[str] = "slipstream.algorithms.token_baseline:token_baselines"
     by_token: ClassVar[bool] = True
 
     kind: Literal["optimal_token"] = "optimal_token"

@@ -102,7 +102,7 @@ class Pg(ObjectiveKind):
     """
 
     implementation: ClassVar[str] = "slipstream.algorithms.objectives.token:pg"
-    anchor: ClassVar[None] = None  # type: ignore[assignment]
+    anchor: ClassVar[None] = None
     instead_of_a_band: ClassVar[str] = "pg has no ratio to bound; use ppo_clip or cispo"
 
     kind: Literal["pg"] = "pg"
