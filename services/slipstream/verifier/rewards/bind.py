@@ -20,7 +20,7 @@ HOW_TO_INSTALL_TORCH: Final = (
 def make_reward(config: RewardSection, resources: Resources) -> Reward:
     """Return the reward of one configured component. It starts no process yet: `resources.start` does.
 
-    Errors: ValueError for wrong arguments; MissingResource if this machine lacks a library, a file or a model.
+    Errors: ValueError for wrong arguments; MissingResource if a library, a file or a model is missing.
     """
     _require_libraries(config.facts)
     assert config.facts.scorer is not None, f"{config.kind}: the policy scores the answers, in a rollout"
