@@ -23,10 +23,11 @@ from rollout.fakes import (
 from slipstream.learner.policy.tiny import make_tokenizer
 from slipstream.records import Completion, Lease, Outcome, Purpose
 from slipstream.rollout.actor import DRAINED, LOST, Actor
-from slipstream.rollout.clients import ReplayClient, VerifierClient
 from slipstream.rollout.engine import EngineDied, Sampling
 from slipstream.rollout.environment import SingleTurn
-from slipstream.rollout.fleet import ServedVersion
+from slipstream.rollout.replay_client import ReplayClient
+from slipstream.rollout.served_version import ServedVersion
+from slipstream.rollout.verifier_client import VerifierClient
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import Tokens

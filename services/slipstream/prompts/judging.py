@@ -4,11 +4,11 @@ The "evaluation fine-tuning" data of Self-Rewarding Language Models, arXiv:2401.
 whose right answers are known: half of the answers shown are right, and half have one digit changed.
 """
 
-import re
 from random import Random
 
+from slipstream.prompts.judge_question import fill_template
 from slipstream.prompts.source import PromptSource
-from slipstream.records import ChatMessage, Prompt
+from slipstream.records import Prompt
 
 DIGITS = "0123456789"
 
@@ -43,38 +43,16 @@ class JudgingSource:
     def _ask(self, prompt: Prompt, index: int) -> Prompt:
         random = Random(f"{self._seed}/judging/{prompt.prompt_id}/{index}")
         right = random.random() < 0.5
-        given = prompt.answer if right else changed(prompt.answer, random)
+        given = prompt.answer if right else change_one_digit(prompt.answer, random)
         return Prompt(
             prompt_id=f"judging/{prompt.prompt_id}/{given}",
             task="judging",
-            text=filled(self._prompt, prompt=prompt.text, answer=given),
+            text=fill_template(self._prompt, prompt=prompt.text, answer=given),
             answer=self._answers[0] if right else self._answers[1],
         )
 
 
-def judgement(template: str, prompt: Prompt, *, answer: str) -> Prompt:
-    """The question about an answer, in the form of its prompt: plain text, or one message of a user."""
-    text = filled(template, prompt=shown(prompt), answer=answer, reference=prompt.answer)
-    if not prompt.messages:
-        return Prompt(prompt_id=prompt.prompt_id, task=prompt.task, answer=prompt.answer, text=text)
-    message = ChatMessage(role="user", content=text)
-    return Prompt(prompt_id=prompt.prompt_id, task=prompt.task, answer=prompt.answer, messages=(message,))
-
-
-def shown(prompt: Prompt) -> str:
-    """A prompt as text for who judges its answers: what one user said, or who said what."""
-    if len(prompt.messages) == 1:
-        return prompt.messages[0].content
-    return prompt.text or "\n\n".join(f"{turn.role}: {turn.content}" for turn in prompt.messages)
-
-
-def filled(template: str, **contents: str) -> str:
-    """The template with contents in their {places}; nothing in them is read as a place."""
-    places = re.compile("|".join(rf"\{{{name}\}}" for name in contents))
-    return places.sub(lambda place: contents[place[0][1:-1]], template)
-
-
-def changed(answer: str, random: Random) -> str:
+def change_one_digit(answer: str, random: Random) -> str:
     """The answer with one of its digits replaced by another one."""
     places = [place for place, character in enumerate(answer) if character in DIGITS]
     place = random.choice(places)

@@ -19,16 +19,16 @@ from functools import partial
 import grpc
 
 from slipstream.records import Completion, Group, Lease, Outcome, Purpose
-from slipstream.rollout.ahead import Ahead
-from slipstream.rollout.clients import LeaseName, ReplayClient
 from slipstream.rollout.engine import Engine, EngineDied, Sampling, Turn
 from slipstream.rollout.environment import Environment, Sample
-from slipstream.rollout.fleet import ServedVersion
 from slipstream.rollout.heartbeat import Heartbeat
-from slipstream.rollout.self_judge import Scores
+from slipstream.rollout.lease_prefetch import LeasePrefetch
+from slipstream.rollout.replay_client import LeaseName, ReplayClient
+from slipstream.rollout.sampling_modes import PlainSampling, SamplingMode
+from slipstream.rollout.served_version import ServedVersion
 from slipstream.rollout.step_labels import stable_seed
 from slipstream.rollout.steps import with_token_ends
-from slipstream.rollout.verbalized import Client, Plain
+from slipstream.rollout.verifier_client import Scorer
 from slipstream.rpc.errors import SlipstreamError, Unreachable
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
@@ -38,7 +38,7 @@ LEASE_WAIT_SECONDS = 1.0
 PAUSE_AFTER_FAILURE_SECONDS = 0.5
 ANSWER_SECONDS = 1.0
 """Longest that a stop waits for leases whose answer may be under way, beyond the wait for admission."""
-PLAIN = Plain()
+PLAIN = PlainSampling()
 LOST = ("lease_lost", "group_timeout", "unreachable")
 DRAINED = ("finished", "returned")
 
@@ -67,7 +67,7 @@ class Actor:
         environment: Environment,
         tokens: Tokens,
         replay: ReplayClient,
-        verifier: Scores,
+        verifier: Scorer,
         served: ServedVersion,
         sampling: Sampling,
         max_groups: int,
@@ -75,8 +75,8 @@ class Actor:
         heartbeat_seconds: float,
         metrics: Metrics,
         log: Log,
-        training: Client = PLAIN,
-        evaluating: Client = PLAIN,
+        training: SamplingMode = PLAIN,
+        evaluating: SamplingMode = PLAIN,
         seed: int | None = None,
     ) -> None:
         """`seed`: makes what is sampled for a prompt a function of it and of the prompt's place; None does
@@ -98,7 +98,7 @@ class Actor:
         self._works: dict[asyncio.Task[None], Work] = {}
         self._places = asyncio.Semaphore(max_groups)
         self._progress = asyncio.Event()
-        self._ahead = Ahead(most=max_groups)
+        self._ahead = LeasePrefetch(most=max_groups)
         self._heartbeat = Heartbeat(
             replay=replay,
             served=served,
@@ -247,7 +247,7 @@ class Actor:
         completions: list[Completion] = []
         prompt_token_ids: tuple[int, ...] = ()
         try:
-            prompt_token_ids = self._tokens.encode(client.behind(lease.prompt))
+            prompt_token_ids = self._tokens.encode(client.trained_prompt(lease.prompt))
             completions = await self._generate(lease, client)
         except PromptTooLong as error:
             self._log.error("prompt skipped", group=lease.group_id, error=str(error))
@@ -261,12 +261,12 @@ class Actor:
             worker_id=self._worker_id,
         )
 
-    async def _generate(self, lease: Lease, client: Client) -> list[Completion]:
+    async def _generate(self, lease: Lease, client: SamplingMode) -> list[Completion]:
         """All completions of a group, scored. They share the prompt's prefill through the prefix cache.
 
         Errors: PromptTooLong.
         """
-        asked = self._tokens.encode(client.ask(lease.prompt))
+        asked = self._tokens.encode(client.sampled_prompt(lease.prompt))
         try:
             async with asyncio.TaskGroup() as members:
                 runs = [
@@ -276,7 +276,7 @@ class Actor:
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from failures
         generations = [self._with_text(run.result()) for run in runs]
-        answers = [answer for one in generations for answer in client.answers(lease.prompt, one)]
+        answers = [answer for one in generations for answer in client.completions(lease.prompt, one)]
         completions = answers[: lease.group_size]
         if lease.purpose is Purpose.TRAINING:
             for completion in completions:
@@ -326,7 +326,7 @@ class Actor:
         """Return the lease as a fault of the prompt or of this worker: another worker gets it at once."""
         self._count_lost(lease, fault, detail)
         try:
-            await self._replay.give_back([lease], fault=fault)
+            await self._replay.return_leases([lease], fault=fault)
         except (SlipstreamError, grpc.aio.AioRpcError) as error:
             self._log.warning("lease not returned; it expires", group=lease.group_id, error=_said(error))
 
@@ -353,7 +353,7 @@ class Actor:
         if not leases:
             return
         try:
-            returned = await self._replay.give_back(leases, fault=fault)
+            returned = await self._replay.return_leases(leases, fault=fault)
         except (SlipstreamError, grpc.aio.AioRpcError) as error:
             self._log.warning("leases not returned; they expire", leases=len(leases), error=_said(error))
         else:

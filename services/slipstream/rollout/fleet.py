@@ -18,6 +18,7 @@ from typing import Any
 import grpc
 
 from slipstream.rollout.engine import Engine
+from slipstream.rollout.served_version import NO_VERSION, ServedVersion
 from slipstream.rpc.errors import SlipstreamError
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
@@ -29,38 +30,11 @@ from slipstream.weights.manifest import Manifest, manifest_from_proto
 REJOIN_SECONDS = 1.0
 LEAVE_SECONDS = 0.5
 LOST_AGAIN_SECONDS = 60.0
-NO_VERSION = -1
 NO_EPOCH = 0
 
 
 class Refused(SlipstreamError):
     """The learner does not take this worker, and will not take it later either."""
-
-
-class ServedVersion:
-    """The version that the engine serves; waiting ends when there is one."""
-
-    def __init__(self) -> None:
-        self.version = NO_VERSION
-        self._serving = asyncio.Event()
-
-    @property
-    def serving(self) -> bool:
-        """Whether a verified version is being served now."""
-        return self._serving.is_set()
-
-    async def wait(self) -> None:
-        """Return once a verified version is being served."""
-        await self._serving.wait()
-
-    def serve(self, version: int) -> None:
-        """A version is being served from now on."""
-        self.version = version
-        self._serving.set()
-
-    def suspend(self) -> None:
-        """Nothing is served until the next `serve`."""
-        self._serving.clear()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

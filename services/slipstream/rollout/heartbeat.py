@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from slipstream.records import Lease
-from slipstream.rollout.clients import LeaseName, ReplayClient
-from slipstream.rollout.fleet import NO_VERSION, ServedVersion
+from slipstream.rollout.replay_client import LeaseName, ReplayClient
+from slipstream.rollout.served_version import NO_VERSION, ServedVersion
 from slipstream.rpc.errors import SlipstreamError
 from slipstream.telemetry.logs import Log
 

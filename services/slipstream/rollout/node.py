@@ -20,7 +20,7 @@ from typing import Any
 
 from slipstream.config import RunConfig
 from slipstream.rollout.engine import EngineDied
-from slipstream.rollout.place import Place, parse_place
+from slipstream.rollout.node_rank import NodeRank, parse_node_rank
 from slipstream.rpc.errors import Unreachable
 from slipstream.rpc.pod import USAGE_ERROR, Pod, run_pod
 
@@ -32,32 +32,32 @@ HEAD_SECONDS = 3600.0  # the head may wait for a machine of its own; the pod's s
 KEEPALIVE = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3))
 
 
-async def main(pod: Pod, *, place: Place) -> None:
+async def main(pod: Pod, *, node: NodeRank) -> None:
     """Start the ranks of this node, and hold them until the pod is stopped or the engine ends."""
-    connection = await reach_head(pod, place)
+    connection = await reach_head(pod, node)
     if connection is None:
         return
     with pod.unstoppable(), _bounded(pod):
-        executor = start_ranks(pod.config, place)
+        executor = start_ranks(pod.config, node)
     try:
         head = asyncio.create_task(_until_gone(*connection))
-        pod.announce(f"node {place.rank} of {pod.config.rollout.nodes}")
+        pod.announce(f"node {node.rank} of {pod.config.rollout.nodes}")
         await hold(pod, head, executor)
     finally:
         executor.shutdown()
 
 
-async def reach_head(pod: Pod, place: Place) -> Connection | None:
+async def reach_head(pod: Pod, node: NodeRank) -> Connection | None:
     """A connection to the head, which may come up long after this node; None once stopped.
 
     Errors: Unreachable after HEAD_SECONDS.
     """
-    pod.log.info("waiting for the head", address=f"{place.master_addr}:{place.master_port}")
+    pod.log.info("waiting for the head", address=f"{node.master_addr}:{node.master_port}")
     deadline = time.monotonic() + HEAD_SECONDS
     while not pod.stop.is_set():
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                return await asyncio.open_connection(place.master_addr, place.master_port)
+                return await asyncio.open_connection(node.master_addr, node.master_port)
         except OSError as error:
             if time.monotonic() > deadline:
                 raise Unreachable(f"the head of the engine was not there in {HEAD_SECONDS:g} s") from error
@@ -66,11 +66,11 @@ async def reach_head(pod: Pod, place: Place) -> Connection | None:
     return None
 
 
-def start_ranks(config: RunConfig, place: Place) -> Any:
+def start_ranks(config: RunConfig, node: NodeRank) -> Any:
     """vLLM's executor with this node's ranks. Blocks until all nodes have met. Errors: those of vLLM."""
     from slipstream.rollout.vllm_arguments import prepare_arguments
 
-    arguments = prepare_arguments(config, config.model.directory(), place=place)
+    arguments = prepare_arguments(config, config.model.directory(), node=node)
     from vllm.v1.executor.multiproc_executor import MultiprocExecutor
 
     return MultiprocExecutor(arguments.create_engine_config(headless=True), monitor_workers=False)
@@ -130,11 +130,11 @@ def _bounded(pod: Pod) -> Iterator[None]:
 
 def run(argv: list[str]) -> int:
     """The process from its arguments to its exit status."""
-    place, rest = parse_place("rollout.node", argv)
-    if place is None or place.rank == 0:
+    node, rest = parse_node_rank("rollout.node", argv)
+    if node is None or node.rank == 0:
         print("slipstream.rollout.node: give --node-rank K from 1 on, and --master-addr", file=sys.stderr)
         return USAGE_ERROR
-    return run_pod("rollout", partial(main, place=place), rest)
+    return run_pod("rollout", partial(main, node=node), rest)
 
 
 if __name__ == "__main__":

@@ -9,22 +9,15 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from math import isfinite
-from typing import Protocol
 
 from slipstream.config import ConfigError, RunConfig
 from slipstream.config.rewards import SelfJudgeConfig
-from slipstream.prompts.judging import judgement
+from slipstream.prompts.judge_question import judge_question
 from slipstream.records import Completion, Outcome, Prompt, Reward
 from slipstream.rollout.engine import Engine
+from slipstream.rollout.verifier_client import Scorer
 from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import PromptTooLong, Tokens
-
-
-class Scores(Protocol):
-    """Who gives completions their reward vectors."""
-
-    async def score(self, prompt: Prompt, completions: Sequence[Completion]) -> list[Completion]:
-        """The completions with their vectors, in order; what has none is withheld."""
 
 
 class SelfJudge:
@@ -45,7 +38,7 @@ class SelfJudge:
     async def judge(self, prompt: Prompt, text: str) -> Reward:
         """How sure the policy is of an answer; one too long to ask about is invalid, and weights that say
         no number are an error. Errors: EngineDied."""
-        asked = judgement(self._config.question, prompt, answer=self._tokens.harmless(text))
+        asked = judge_question(self._config.question, prompt, answer=self._tokens.harmless(text))
         try:
             token_ids = self._tokens.encode(asked)
         except PromptTooLong:
@@ -67,7 +60,7 @@ class WithSelfJudges:
     """The verifier's vectors, and in their places in the configuration what the policy says itself."""
 
     def __init__(
-        self, verifier: Scores, judges: Sequence[tuple[int, SelfJudge]], *, metrics: Metrics
+        self, verifier: Scorer, judges: Sequence[tuple[int, SelfJudge]], *, metrics: Metrics
     ) -> None:
         """`judges`: by position in the vector, ascending."""
         self._verifier = verifier
@@ -90,8 +83,8 @@ class WithSelfJudges:
 
 
 def with_self_judges(
-    verifier: Scores, config: RunConfig, *, engine: Engine, tokens: Tokens, metrics: Metrics
-) -> Scores:
+    verifier: Scorer, config: RunConfig, *, engine: Engine, tokens: Tokens, metrics: Metrics
+) -> Scorer:
     """The verifier, and the rewards of a run that the policy gives itself. Errors: ConfigError."""
     judges = [
         (

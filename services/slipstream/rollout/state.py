@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Literal, get_args
 
-from slipstream.rollout.fleet import NO_VERSION, ServedVersion
+from slipstream.rollout.served_version import NO_VERSION, ServedVersion
 from slipstream.telemetry.metrics import Metrics
 
 State = Literal[

@@ -20,8 +20,8 @@ from slipstream.prompts.steps import steps_with_ends
 from slipstream.records import Completion, Prompt, Reward, StepReward
 from slipstream.rollout.engine import Engine, Sampling, Turn
 from slipstream.rollout.environment import Episode
-from slipstream.rollout.self_judge import Scores
 from slipstream.rollout.steps import with_token_ends
+from slipstream.rollout.verifier_client import Scorer
 from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import PromptTooLong, Tokens
 
@@ -35,7 +35,7 @@ class StepLabels:
 
     def __init__(
         self,
-        scores: Scores,
+        scores: Scorer,
         stage: StepLabelsStage,
         *,
         reward: str,
@@ -129,14 +129,14 @@ def stable_seed(*parts: int) -> int:
 
 
 def with_step_labels(
-    scores: Scores,
+    scores: Scorer,
     config: RunConfig,
     *,
     engine: Engine,
     tokens: Tokens,
     sampling: Sampling,
     metrics: Metrics,
-) -> Scores:
+) -> Scorer:
     """The scores, and those of steps where the run is a stage that labels them."""
     stage = label_stage(config)
     if stage is None:

@@ -1,4 +1,4 @@
-"""What vLLM is started with: the same on every node of an engine, but for the node's place."""
+"""What vLLM is started with: the same on every node of an engine, but for the node's node."""
 
 import os
 from math import ceil
@@ -8,7 +8,7 @@ from typing import Any
 from slipstream.config import RunConfig
 from slipstream.cuda import require_cuda
 from slipstream.rollout.adapter import ServedAdapter
-from slipstream.rollout.place import Place, check_place
+from slipstream.rollout.node_rank import NodeRank, check_node_rank
 from slipstream.rollout.plugin import TRANSFER_BACKEND, register
 from slipstream.tokens import served_context
 
@@ -20,13 +20,13 @@ CPU_BLOCK_SIZE = 32  # the CPU kernels want multiples of 32; smaller blocks shar
 
 
 def prepare_arguments(
-    config: RunConfig, model_dir: Path, *, adapter: ServedAdapter | None = None, place: Place | None = None
+    config: RunConfig, model_dir: Path, *, adapter: ServedAdapter | None = None, node: NodeRank | None = None
 ) -> Any:
     """Set up this process for vLLM and return its AsyncEngineArgs.
 
     Errors: ValueError where this vLLM or this place cannot do what the configuration asks for.
     """
-    check_place(place, nodes=config.rollout.nodes)
+    check_node_rank(node, nodes=config.rollout.nodes)
     on_gpu = set_environment(config)
     register()
     if config.learner.replay_experts:
@@ -51,7 +51,7 @@ def prepare_arguments(
         tensor_parallel_size=rollout.tensor_parallel,
         **_memory(config, on_gpu=on_gpu),
         **({} if adapter is None else adapter.engine_arguments()),
-        **({} if place is None else _span(place, nodes=rollout.nodes)),
+        **({} if node is None else _span(node, nodes=rollout.nodes)),
         **{**_replaceable(config, on_gpu=on_gpu), **rollout.vllm.model_dump()},
     )
 
@@ -92,13 +92,13 @@ def _replaceable(config: RunConfig, *, on_gpu: bool) -> dict[str, Any]:
     return shared if on_gpu else {**shared, "enforce_eager": True, "block_size": CPU_BLOCK_SIZE}
 
 
-def _span(place: Place, *, nodes: int) -> dict[str, Any]:
+def _span(node: NodeRank, *, nodes: int) -> dict[str, Any]:
     """vLLM's own processes on several nodes, without Ray."""
     return {
         "nnodes": nodes,
-        "node_rank": place.rank,
-        "master_addr": place.master_addr,
-        "master_port": place.master_port,
+        "node_rank": node.rank,
+        "master_addr": node.master_addr,
+        "master_port": node.master_port,
         "distributed_executor_backend": "mp",
     }
 

@@ -13,9 +13,8 @@ from slipstream.config import RunConfig
 from slipstream.records import FinishReason, RoutedExperts, TopLogprobs, VersionSpan
 from slipstream.rollout.adapter import ServedAdapter
 from slipstream.rollout.engine import EngineDied, Sampling, Turn
-from slipstream.rollout.place import Place
+from slipstream.rollout.node_rank import NodeRank
 from slipstream.rollout.vllm_arguments import prepare_arguments
-from slipstream.rollout.vllm_stats import CacheUse
 from slipstream.telemetry.metrics import Metrics
 from slipstream.weights.group import Rendezvous, TransferError
 from slipstream.weights.manifest import Manifest, manifest_to_proto
@@ -156,7 +155,7 @@ class VllmEngine:
 
 
 def start_vllm(
-    config: RunConfig, model_dir: Path, metrics: Metrics | None = None, *, place: Place | None = None
+    config: RunConfig, model_dir: Path, metrics: Metrics | None = None, *, node: NodeRank | None = None
 ) -> VllmEngine:
     """Start the engine on a model directory, and show how full its cache is where `metrics` are given.
 
@@ -165,16 +164,34 @@ def start_vllm(
     """
     lora = config.learner.lora
     adapter = ServedAdapter(lora) if lora is not None and lora.serve == "adapter" else None
-    arguments = prepare_arguments(config, model_dir, adapter=adapter, place=place)
+    arguments = prepare_arguments(config, model_dir, adapter=adapter, node=node)
     from vllm.v1.engine.async_llm import AsyncLLM
 
-    loggers = [] if metrics is None else [lambda _config, _engine: CacheUse(metrics)]
+    loggers = [] if metrics is None else [lambda _config, _engine: CacheUseLogger(metrics)]
     return VllmEngine(
         # No local: some import of vLLM fails and keeps this frame, and with it what would have to end.
         AsyncLLM.from_engine_args(arguments, stat_loggers=loggers),
         recompute_kv=config.rollout.recompute_kv,
         adapter=adapter,
     )
+
+
+class CacheUseLogger:
+    """A stat logger as vLLM calls it after every engine step (its StatLoggerBase, which is not imported)."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def record(self, scheduler_stats: Any | None, *_: Any, **__: Any) -> None:
+        """Show how full the key-value cache is; a step that scheduled nothing has no statistics."""
+        if scheduler_stats is not None:
+            self._metrics.set("kv_cache_usage", scheduler_stats.kv_cache_usage)
+
+    def log_engine_initialized(self) -> None:
+        """Nothing to say."""
+
+    def log(self) -> None:
+        """Nothing to say."""
 
 
 def _turn(output: Any, *, top_k: int = 0) -> Turn:

@@ -17,7 +17,7 @@ from slipstream.config.rewards import SelfJudgeConfig
 from slipstream.config.stages import DistillationStage, SampledStage
 from slipstream.prompts import PromptSource, make_source
 from slipstream.prompts.file import RowSource
-from slipstream.prompts.judging import judgement
+from slipstream.prompts.judge_question import judge_question
 from slipstream.prompts.verbalized import ask
 from slipstream.records import Prompt
 from slipstream.tokens import added_texts, engine_context
@@ -188,7 +188,7 @@ def _asked(config: RunConfig, source: PromptSource) -> Iterable[tuple[Prompt, in
     for prompt in looked_at(config, source):
         yield prompt, 0
         for judge in judges:
-            yield judgement(judge.question, prompt, answer=""), config.rollout.max_new_tokens
+            yield judge_question(judge.question, prompt, answer=""), config.rollout.max_new_tokens
         for section in (config.evaluation, config.rollout):
             if section.sampling == "verbalized":
                 yield ask(prompt, section.candidates), 0

@@ -1,4 +1,4 @@
-"""Room for answers: how many may be in work or wait, and what those beyond are told."""
+"""AdmissionQueue for answers: how many may be in work or wait, and what those beyond are told."""
 
 import asyncio
 from typing import Any
@@ -12,7 +12,7 @@ RETRY_SECONDS = (0.05, 5.0)
 """Bounds of the hint."""
 
 
-class Room:
+class AdmissionQueue:
     """The queue of a verifier.
 
     Invariant: a group comes in when with it at most `places` are taken, or alone. An answer has one place
@@ -28,7 +28,7 @@ class Room:
         self._left_behind: set[asyncio.Task[Any]] = set()
         metrics.count("answers_refused_total", 0)
 
-    def enter(self, answers: int) -> None:
+    def admit(self, answers: int) -> None:
         """Take places for a group. Errors: Busy when there are not as many."""
         if self._taken and self._taken + answers > self._places:
             self._metrics.count("answers_refused_total", answers)
@@ -39,13 +39,13 @@ class Room:
             )
         self._take(answers)
 
-    def leave(self, answers: int, *, seconds: float) -> None:
+    def release(self, answers: int, *, seconds: float) -> None:
         """Give the places of a group back, which it had for so long."""
         self._take(-answers)
         self._metrics.observe("score_seconds", seconds)
         self._mean_seconds += SMOOTHING * (seconds - self._mean_seconds)
 
-    def leave_behind(self, verdict: asyncio.Task[Any]) -> None:
+    def hold_until_done(self, verdict: asyncio.Task[Any]) -> None:
         """One place until a verdict is there that nobody waits for any more."""
         if verdict.done() or verdict in self._left_behind:
             return

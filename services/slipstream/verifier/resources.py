@@ -1,4 +1,4 @@
-"""What the rewards of one verifier share: its children, its memory, its room, its metrics and its log."""
+"""What the rewards of one verifier share: its children, its memory, its queue, its metrics and its log."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -8,19 +8,19 @@ from slipstream.config.rewards import RewardSection
 from slipstream.sandbox.sandbox import Sandbox
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
-from slipstream.verifier.cache import Memory, Reads, VerdictCache
-from slipstream.verifier.room import Room
+from slipstream.verifier.admission import AdmissionQueue
+from slipstream.verifier.cache import Reads, RewardCache, VerdictCache
 from slipstream.verifier.workers.pool import Workers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class Resources:
     """Collaborators of rewards. To make it starts nothing: `start` does, and only what a reward asked for."""
 
     config: VerifierConfig
     metrics: Metrics
     log: Log
-    room: Room
+    queue: AdmissionQueue
     workers: Workers
     cache: VerdictCache
     sandbox: Sandbox
@@ -28,8 +28,8 @@ class Surroundings:
     """What else begins with `start`; a reward adds to it when it is made, and ends what it began."""
 
     @classmethod
-    def make(cls, config: VerifierConfig, *, metrics: Metrics, log: Log) -> "Surroundings":
-        """The surroundings that a configuration asks for."""
+    def make(cls, config: VerifierConfig, *, metrics: Metrics, log: Log) -> "Resources":
+        """The resources that a configuration asks for."""
         workers = Workers(
             number=config.workers, memory_mib=config.worker_memory_mib, metrics=metrics, log=log
         )
@@ -46,17 +46,17 @@ class Surroundings:
             config=config,
             metrics=metrics,
             log=log,
-            room=Room(config.queue, metrics=metrics),
+            queue=AdmissionQueue(config.queue, metrics=metrics),
             workers=workers,
             cache=cache,
             sandbox=sandbox,
         )
 
-    def memory(self, config: RewardSection, *, reads: Reads) -> Memory | None:
+    def reward_cache(self, config: RewardSection, *, reads: Reads) -> RewardCache | None:
         """What a costly reward remembers its verdicts in; None when the configuration wants no memory."""
         if not self.config.cache_entries:
             return None
-        return Memory(self.cache, config, reads=reads, room=self.room)
+        return RewardCache(self.cache, config, reads=reads, queue=self.queue)
 
     async def start(self) -> None:
         """Start what the rewards need. Errors: WorkerLost or SandboxLost when a child process

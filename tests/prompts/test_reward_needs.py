@@ -2,14 +2,14 @@
 
 import pytest
 from slipstream.config import parse_config
-from slipstream.prompts.judgeable import why_not
+from slipstream.prompts.reward_needs import unmet_need
 from slipstream.records import Prompt
 
 
 def said(kind: str, answer: str, **arguments: object) -> str:
     (reward,) = parse_config({"rewards": [{"name": kind, **arguments}]}).rewards
     fields = {"schema": '{"type": 7}', "good": '{"type": "object"}'}
-    return why_not(reward, Prompt(prompt_id="p", task="t", text="?", answer=answer, fields=fields))
+    return unmet_need(reward, Prompt(prompt_id="p", task="t", text="?", answer=answer, fields=fields))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from slipstream.records import Completion, Outcome, Prompt, Reward
-from slipstream.rollout.self_judge import Scores
+from slipstream.rollout.verifier_client import Scorer
 from slipstream.telemetry.logs import Log
 
 QUIET_SECONDS = 10.0
@@ -15,12 +15,12 @@ QUIET_SECONDS = 10.0
 SHOWN_CHARACTERS = 200
 
 
-class Remarks:
+class RewardLog:
     """Scores as `scores` does, and logs failed rewards and groups whose answers are all rewarded alike."""
 
     def __init__(
         self,
-        scores: Scores,
+        scores: Scorer,
         weights: Mapping[str, float],
         *,
         log: Log,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 REMEMBERED = 32
 
 
-class Ahead:
+class LeasePrefetch:
     """As many groups as are finished, at the pace of late, while a question to replay is under way."""
 
     def __init__(self, *, most: int, clock: Callable[[], float] = time.monotonic) -> None:

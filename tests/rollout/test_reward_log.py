@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from slipstream.records import Completion, FinishReason, Outcome, Prompt, Reward
-from slipstream.rollout.remarks import QUIET_SECONDS, Remarks
+from slipstream.rollout.reward_log import QUIET_SECONDS, RewardLog
 from slipstream.telemetry.logs import Event, Log, read_event
 
 PROMPT = Prompt(prompt_id="p", task="t", text="1+2=", answer="3")
@@ -39,7 +39,7 @@ def logged(*vectors: tuple[Reward, ...], at: Sequence[float] = (0.0,)) -> list[E
     """The events of one group with these vectors, scored at these moments."""
     stream, moments = io.StringIO(), list(at)
     log = Log(pod="rollout-0", stream=stream)
-    remarks = Remarks(Given(*vectors), {"right": 1.0, "shape": 0.0}, log=log, clock=lambda: moments[0])
+    remarks = RewardLog(Given(*vectors), {"right": 1.0, "shape": 0.0}, log=log, clock=lambda: moments[0])
     while moments:
         scored = asyncio.run(remarks.score(PROMPT, [PLAIN] * len(vectors)))
         assert [each.rewards for each in scored] == list(vectors)

@@ -14,7 +14,7 @@ _NUMBERS = re.compile(r"[\[\],\s]*[0-9]{1,18}([,\s]+[0-9]{1,18}){0,63}[\[\],\s]*
 _WHOLE = re.compile(r"[0-9]{1,18}")
 
 
-def why_not(reward: RewardSection, prompt: Prompt) -> str:
+def unmet_need(reward: RewardSection, prompt: Prompt) -> str:
     """What the prompt lacks for a reward, or nothing.
 
     Errors: none; what costs a computation (is the ground truth an expression?) the verifier says of its first

@@ -35,13 +35,19 @@ from slipstream.records import (
     Purpose,
     VersionSpan,
 )
-from slipstream.rollout.__main__ import training_client
+from slipstream.rollout.__main__ import training_mode
 from slipstream.rollout.actor import PLAIN, Actor
-from slipstream.rollout.clients import ReplayClient, VerifierClient
 from slipstream.rollout.engine import Sampling, Turn
 from slipstream.rollout.environment import Episode, SingleTurn
-from slipstream.rollout.fleet import ServedVersion
-from slipstream.rollout.verbalized import Candidates, Client, Plain, Verbalized
+from slipstream.rollout.replay_client import ReplayClient
+from slipstream.rollout.sampling_modes import (
+    CandidateSampling,
+    PlainSampling,
+    SamplingMode,
+    VerbalizedSampling,
+)
+from slipstream.rollout.served_version import ServedVersion
+from slipstream.rollout.verifier_client import VerifierClient
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import Tokens
@@ -149,24 +155,24 @@ def generation(text: str, *, finish: FinishReason = FinishReason.STOP, version: 
 
 def test_answers_are_drawn_as_often_as_they_are_stated() -> None:
     draws = iter([step / 100 for step in range(100)])
-    client = Verbalized(candidates=2, draw=lambda: next(draws))
+    mode = VerbalizedSampling(candidates=2, draw=lambda: next(draws))
     made = generation('<answer probability="0.3">4</answer><answer probability="0.7">5</answer>')
-    drawn = [answer for _ in range(100) for answer in client.answers(prompt(1), made)]
+    drawn = [answer for _ in range(100) for answer in mode.completions(prompt(1), made)]
     assert Counter(answer.text for answer in drawn) == {"4": 30, "5": 70}
     assert {replace(answer, text=made.text) for answer in drawn} == {made}
 
 
-def test_a_plain_client_changes_nothing() -> None:
-    made, plain = generation(" <answer>4</answer>"), Plain()
-    assert plain.ask(prompt(1)) == plain.behind(prompt(1)) == prompt(1)
-    assert plain.answers(prompt(1), made) == (made,)
+def test_plain_sampling_changes_nothing() -> None:
+    made, plain = generation(" <answer>4</answer>"), PlainSampling()
+    assert plain.sampled_prompt(prompt(1)) == plain.trained_prompt(prompt(1)) == prompt(1)
+    assert plain.completions(prompt(1), made) == (made,)
     assert plain.generations(7) == 7
 
 
 def test_each_candidate_is_an_answer_to_the_prompt_with_the_tokens_of_a_demonstration() -> None:
-    client = Candidates(candidates=2, tokens=TOKENS)
+    mode = CandidateSampling(candidates=2, tokens=TOKENS)
     made = generation('Well: <answer probability="0">46</answer><answer probability="1"> 7 </answer>')
-    answers = client.answers(prompt(1), made)
+    answers = mode.completions(prompt(1), made)
     assert [answer.text for answer in answers] == ["46", "7"]
     assert [answer.token_ids for answer in answers] == [TOKENS.encode_answer("46"), TOKENS.encode_answer("7")]
     assert [answer.spans for answer in answers] == [
@@ -175,13 +181,13 @@ def test_each_candidate_is_an_answer_to_the_prompt_with_the_tokens_of_a_demonstr
     ]
     assert {logprob for answer in answers for logprob in answer.logprobs} == {0.0}
     assert {own for answer in answers for own in answer.mask} == {1}
-    assert client.behind(prompt(1)) == prompt(1)
-    assert client.ask(prompt(1)) == ask(prompt(1), 2)
+    assert mode.trained_prompt(prompt(1)) == prompt(1)
+    assert mode.sampled_prompt(prompt(1)) == ask(prompt(1), 2)
 
 
 @pytest.mark.parametrize(("completions", "generations"), [(1, 1), (4, 1), (5, 2), (8, 2), (9, 3)])
 def test_a_group_takes_as_many_generations_as_its_answers_need(completions: int, generations: int) -> None:
-    assert Candidates(candidates=4, tokens=TOKENS).generations(completions) == generations
+    assert CandidateSampling(candidates=4, tokens=TOKENS).generations(completions) == generations
 
 
 @pytest.mark.parametrize(
@@ -196,10 +202,10 @@ def test_a_group_takes_as_many_generations_as_its_answers_need(completions: int,
     ],
 )
 def test_of_a_generation_that_was_cut_off_only_the_open_candidate_is(text: str, ends: list[str]) -> None:
-    client = Candidates(candidates=2, tokens=TOKENS)
-    answers = client.answers(prompt(1), generation(text, finish=FinishReason.LENGTH))
+    mode = CandidateSampling(candidates=2, tokens=TOKENS)
+    answers = mode.completions(prompt(1), generation(text, finish=FinishReason.LENGTH))
     assert [answer.finish_reason.value for answer in answers] == ends
-    ended = client.answers(prompt(1), generation(text))
+    ended = mode.completions(prompt(1), generation(text))
     assert {answer.finish_reason for answer in ended} == {FinishReason.STOP}
 
 
@@ -223,7 +229,7 @@ class Made:
     judged: dict[str, list[str]]
 
 
-async def make(*leases: Lease, training: Client = PLAIN, evaluating: Client = PLAIN) -> Made:
+async def make(*leases: Lease, training: SamplingMode = PLAIN, evaluating: SamplingMode = PLAIN) -> Made:
     """An actor with real services beside it, until all leases are handed in."""
     replay, verifier, engine = FakeReplay(leases=deque(leases)), FakeVerifier(), Stating()
 
@@ -262,9 +268,9 @@ async def make(*leases: Lease, training: Client = PLAIN, evaluating: Client = PL
 
 @scenario
 async def test_only_evaluations_are_asked_for_candidates_and_judged_by_one_of_them() -> None:
-    client = Verbalized(candidates=2, draw=lambda: 0.5)
+    mode = VerbalizedSampling(candidates=2, draw=lambda: 0.5)
     training, evaluation = lease(0, group_size=1), replace(lease(1), purpose=Purpose.EVALUATION)
-    made = await make(training, evaluation, evaluating=client)
+    made = await make(training, evaluation, evaluating=mode)
     trained, evaluated = made.groups["g0"], made.groups["g1"]
     assert [c.text for c in trained.completions] == [Stating.STATED]
     assert trained.prompt_token_ids == TOKENS.encode(training.prompt)
@@ -277,7 +283,7 @@ async def test_only_evaluations_are_asked_for_candidates_and_judged_by_one_of_th
 @scenario
 async def test_reinforcement_learning_trains_the_generations_as_they_were_sampled() -> None:
     training, evaluation = lease(0, group_size=3), replace(lease(1), purpose=Purpose.EVALUATION)
-    made = await make(training, evaluation, training=Verbalized(candidates=2, draw=lambda: 0.5))
+    made = await make(training, evaluation, training=VerbalizedSampling(candidates=2, draw=lambda: 0.5))
     trained, asked = made.groups["g0"], TOKENS.encode(ask(training.prompt, 2))
     sampled = TOKENS.encode_answer(Stating.STATED)
     assert made.engine.requests.count(asked) == 3
@@ -292,7 +298,7 @@ async def test_reinforcement_learning_trains_the_generations_as_they_were_sample
 @scenario
 async def test_a_stage_that_samples_takes_every_candidate_as_an_answer_to_the_prompt() -> None:
     training = lease(0, group_size=5)
-    made = await make(training, training=Candidates(candidates=2, tokens=TOKENS))
+    made = await make(training, training=CandidateSampling(candidates=2, tokens=TOKENS))
     group = made.groups["g0"]
     assert made.engine.requests == [TOKENS.encode(ask(training.prompt, 2))] * 3
     assert group.prompt_token_ids == TOKENS.encode(training.prompt)
@@ -304,27 +310,31 @@ async def test_a_stage_that_samples_takes_every_candidate_as_an_answer_to_the_pr
     assert made.judged == {"0+0=": ["4", "5", "4", "5", "4"]}
 
 
-def client_of(*stages: dict[str, str], sampling: str = "verbalized") -> Client:
+def mode_of(*stages: dict[str, str], sampling: str = "verbalized") -> SamplingMode:
     config = parse_config(
         {"rollout": {"sampling": sampling, "candidates": 3}, "stages": [{"name": "s", **s} for s in stages]}
     )
-    return training_client(config, TOKENS, worker="w")
+    return training_mode(config, TOKENS, worker="w")
 
 
 def test_how_a_run_asks_follows_from_what_it_trains_with() -> None:
-    assert isinstance(client_of(), Verbalized)
-    assert isinstance(client_of({"kind": "rejection_sampling"}), Candidates)
-    assert isinstance(client_of({"kind": "preference"}), Candidates)
-    assert isinstance(client_of({"kind": "distillation", "teacher": "/t"}), Candidates)
-    assert isinstance(client_of({"kind": "preference"}, sampling="plain"), Plain)
-    assert isinstance(client_of(sampling="plain"), Plain)
-    assert client_of().ask(prompt(1)) == client_of({"kind": "preference"}).ask(prompt(1)) == ask(prompt(1), 3)
+    assert isinstance(mode_of(), VerbalizedSampling)
+    assert isinstance(mode_of({"kind": "rejection_sampling"}), CandidateSampling)
+    assert isinstance(mode_of({"kind": "preference"}), CandidateSampling)
+    assert isinstance(mode_of({"kind": "distillation", "teacher": "/t"}), CandidateSampling)
+    assert isinstance(mode_of({"kind": "preference"}, sampling="plain"), PlainSampling)
+    assert isinstance(mode_of(sampling="plain"), PlainSampling)
+    assert (
+        mode_of().sampled_prompt(prompt(1))
+        == mode_of({"kind": "preference"}).sampled_prompt(prompt(1))
+        == ask(prompt(1), 3)
+    )
 
 
 def test_one_candidate_is_refused() -> None:
     for make_one in (
-        lambda: Verbalized(candidates=1, draw=lambda: 0.0),
-        lambda: Candidates(candidates=1, tokens=TOKENS),
+        lambda: VerbalizedSampling(candidates=1, draw=lambda: 0.0),
+        lambda: CandidateSampling(candidates=1, tokens=TOKENS),
     ):
         with pytest.raises(ValueError, match="candidates: got 1, needs at least 2"):
             make_one()

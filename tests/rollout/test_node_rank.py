@@ -2,18 +2,18 @@
 
 import pytest
 from slipstream.rollout import node
-from slipstream.rollout.place import Place, check_place, parse_place
+from slipstream.rollout.node_rank import NodeRank, check_node_rank, parse_node_rank
 
-SECOND = Place(rank=1, master_addr="head", master_port=29600)
+SECOND = NodeRank(rank=1, master_addr="head", master_port=29600)
 
 
-def test_the_place_is_taken_out_of_the_arguments() -> None:
+def test_the_node_rank_is_taken_out_of_the_arguments() -> None:
     given = ["--config", "a", "--node-rank", "1", "--set", "b=1", "--master-addr=head", "--name=c"]
-    assert parse_place("rollout", given) == (SECOND, ["--config", "a", "--set", "b=1", "--name=c"])
+    assert parse_node_rank("rollout", given) == (SECOND, ["--config", "a", "--set", "b=1", "--name=c"])
 
 
-def test_without_a_place_the_arguments_stay_as_they_are() -> None:
-    assert parse_place("rollout", ["--config", "a"]) == (None, ["--config", "a"])
+def test_without_a_node_rank_the_arguments_stay_as_they_are() -> None:
+    assert parse_node_rank("rollout", ["--config", "a"]) == (None, ["--config", "a"])
 
 
 @pytest.mark.parametrize(
@@ -26,9 +26,9 @@ def test_without_a_place_the_arguments_stay_as_they_are() -> None:
         ["--node-rank=1", "--master-addr=head", "--master-port=65536"],
     ],
 )
-def test_an_impossible_place_is_a_wrong_use(given: list[str]) -> None:
+def test_an_impossible_node_rank_is_a_wrong_use(given: list[str]) -> None:
     with pytest.raises(SystemExit) as raised:
-        parse_place("rollout", given)
+        parse_node_rank("rollout", given)
     assert raised.value.code == 2
 
 
@@ -38,10 +38,10 @@ def test_the_head_is_not_started_as_another(given: list[str], capsys: pytest.Cap
     assert "--node-rank K from 1 on" in capsys.readouterr().err
 
 
-def test_place_and_number_of_nodes_fit_together() -> None:
-    check_place(None, nodes=1)
-    check_place(SECOND, nodes=2)
+def test_node_rank_and_number_of_nodes_fit_together() -> None:
+    check_node_rank(None, nodes=1)
+    check_node_rank(SECOND, nodes=2)
     with pytest.raises(ValueError, match=r"rollout.nodes is 2, and this process was not told"):
-        check_place(None, nodes=2)
+        check_node_rank(None, nodes=2)
     with pytest.raises(ValueError, match="ranks go to 0"):
-        check_place(SECOND, nodes=1)
+        check_node_rank(SECOND, nodes=1)

@@ -1,4 +1,4 @@
-"""Room for answers that nobody waits for any more: they are work, and keep their places."""
+"""AdmissionQueue for answers that nobody waits for any more: they are work, and keep their places."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -12,9 +12,9 @@ from slipstream.rpc.errors import Busy
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.verifier.adapters import Concurrently, EachAnswer
+from slipstream.verifier.resources import Resources
 from slipstream.verifier.reward import Answer, UnusableGroundTruth, Verdict
 from slipstream.verifier.scorer import Scorer, Vectors
-from slipstream.verifier.surroundings import Surroundings
 from verifier.scoring import answer
 
 PROMPT = Prompt(prompt_id="p1", task="t", text="?", answer="2")
@@ -27,10 +27,10 @@ class Slow:
         self.metrics, log = Metrics(), Log(pod="verifier", level="error")
         self.released = asyncio.Event()
         self.asked: list[str] = []
-        made = Surroundings.make(VerifierConfig(queue=queue), metrics=self.metrics, log=log)
-        memory = made.memory(FormatConfig(name="slow", pattern="x"), reads=lambda _: ())
-        rewards = {"strict": EachAnswer(_strict), "slow": Concurrently(self._judge, memory=memory)}
-        self.scorer = Scorer(rewards, room=made.room, metrics=self.metrics, log=log)
+        made = Resources.make(VerifierConfig(queue=queue), metrics=self.metrics, log=log)
+        cache = made.reward_cache(FormatConfig(name="slow", pattern="x"), reads=lambda _: ())
+        rewards = {"strict": EachAnswer(_strict), "slow": Concurrently(self._judge, cache=cache)}
+        self.scorer = Scorer(rewards, queue=made.queue, metrics=self.metrics, log=log)
 
     def score(self, *texts: str, prompt: Prompt = PROMPT) -> Coroutine[None, None, Vectors]:
         return self.scorer.score(prompt, [answer(text) for text in texts])
