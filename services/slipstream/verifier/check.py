@@ -29,6 +29,7 @@ from slipstream.telemetry.metrics import Metrics
 from slipstream.verifier.code.cases import cases_of
 from slipstream.verifier.reward import NotHere, UnusableGroundTruth
 from slipstream.verifier.rewards.table import REWARDS
+from slipstream.verifier.setting_names import SETTING_NAMES
 from slipstream.verifier.surroundings import Surroundings
 
 ELSEWHERE = frozenset({"custom", "format"})
@@ -79,9 +80,10 @@ def _of_sandbox(
             Capacity.of_this_process(cgroup.own()),
             Need.of(memory_mib, Bounds(), found),
             wanted=config.workers,
+            settings=SETTING_NAMES,
         )
     except (PackageMissing, TooFewLayers, TooLittleCapacity, SandboxLost) as error:
-        yield _refusal(key, str(error).removeprefix(f"{key}: "), here=True)
+        yield _refusal(key, str(error), here=True)
 
 
 def unread(kind: str, truths: Sequence[Truth], *, seconds: float = TRUTHS_SECONDS) -> tuple[list[Bad], int]:
