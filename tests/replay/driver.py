@@ -18,7 +18,8 @@ from slipstream.replay.connection import Scripts
 from slipstream.replay.curriculum import Curriculum
 from slipstream.replay.evaluations import EvaluationStore
 from slipstream.replay.servicer import Collaborators, ReplayServicer
-from slipstream.replay.store import LeaseRequest, ReplayStore
+from slipstream.replay.store import ReplayStore
+from slipstream.replay.values import LeaseRequest
 from slipstream.rpc import codec
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.server import start_server

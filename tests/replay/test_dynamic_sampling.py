@@ -21,8 +21,9 @@ from replay.driver import (
 from slipstream.algorithms.spec import DynamicSampling, Shaping
 from slipstream.records import Completion, Group, HandOut, Outcome, Reward
 from slipstream.replay.__main__ import connected, limits_of
-from slipstream.replay.store import ReplayStore, Slot
+from slipstream.replay.store import ReplayStore
 from slipstream.replay.summary import summarise
+from slipstream.replay.values import Slot
 
 ON = Shaping(dynamic_sampling=DynamicSampling(max_refills=1))
 

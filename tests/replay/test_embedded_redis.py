@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from replay.driver import ACCEPTED, run_config, serving, until
 from slipstream.replay.__main__ import keep_running
-from slipstream.replay.redis_executable import RedisExecutable, asked, wheel_executable
+from slipstream.replay.redis_executable import RedisExecutable, probe, wheel_executable
 from slipstream.replay.redis_server import RedisServer
 from slipstream.rpc.channel import call_again
 from slipstream.rpc.errors import Unreachable
@@ -33,7 +33,7 @@ def executable(request: pytest.FixtureRequest) -> RedisExecutable:
     path = shutil.which(request.param)
     if path is None:
         pytest.skip(f"this machine has no {request.param}")
-    on_path = asked(Path(path))
+    on_path = probe(Path(path))
     assert on_path is not None
     return on_path
 

@@ -7,7 +7,7 @@ import grpc
 import pytest
 from replay.driver import ACCEPTED, DUPLICATE, FENCED, Driver, completion, failure, group, scenario
 from slipstream.records import Completion, Ledger, Outcome, Reward
-from slipstream.replay.selection import choose
+from slipstream.replay.selection import select
 from slipstream.rpc import codec
 from slipstream.v1 import replay_pb2 as pb
 from slipstream.v1 import types_pb2
@@ -63,7 +63,7 @@ def chosen(*answers: Completion) -> tuple[float | None, float | None]:
     lease = pb.Lease(group_id="e", lease_epoch=1, prompt=types_pb2.Prompt(prompt_id="p", text="2 + 2 ="))
     message = codec.group_to_proto(group(lease, answers))
     packed = PackedGroup.FromString(message.SerializeToString())
-    found = choose(packed, {"exact_match": 1.0, "style": 0.5})["exact_match"]
+    found = select(packed, {"exact_match": 1.0, "style": 0.5})["exact_match"]
     return found.best, found.majority
 
 

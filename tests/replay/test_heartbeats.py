@@ -8,7 +8,7 @@ import grpc
 import pytest
 from replay.driver import ACCEPTED, FENCED, Driver, MadeUpPrompts, asking, failure, scenario
 from slipstream.replay.gauges import sweep
-from slipstream.replay.store import LeaseRequest, Slot
+from slipstream.replay.values import LeaseRequest, Slot
 from slipstream.replay.waiting import finish_or_undo
 from slipstream.telemetry.logs import Log
 

@@ -6,7 +6,7 @@ import time
 import grpc
 import pytest
 from replay.driver import ACCEPTED, FENCED, FILTERED, Driver, asking, failure, scenario
-from slipstream.replay.store import Slot
+from slipstream.replay.values import Slot
 from slipstream.replay.waiting import finish_or_undo
 from slipstream.v1 import replay_pb2 as pb
 

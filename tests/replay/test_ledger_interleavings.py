@@ -17,9 +17,10 @@ from slipstream.replay.__main__ import connected, limits_of
 from slipstream.replay.connection import Scripts
 from slipstream.replay.curriculum import Curriculum
 from slipstream.replay.evaluations import EvaluationStore
-from slipstream.replay.selection import choose
-from slipstream.replay.store import Attached, ReplayStore, Slot
+from slipstream.replay.selection import select
+from slipstream.replay.store import ReplayStore
 from slipstream.replay.summary import Summary, summarise
+from slipstream.replay.values import Attached, Slot
 from slipstream.rpc import codec
 from slipstream.rpc.errors import Superseded
 from slipstream.v1.packed_pb2 import PackedGroup
@@ -121,7 +122,7 @@ class World:
         summary, payload = _finished(slot, answers)
         self.used.append(slot)
         if slot.purpose is Purpose.EVALUATION:
-            chosen = choose(PackedGroup.FromString(payload), {"exact_match": 1.0})
+            chosen = select(PackedGroup.FromString(payload), {"exact_match": 1.0})
             await self.evaluations.insert(slot.group_id, slot.epoch, summary, chosen)
             return
         found = await self.store.insert(slot.group_id, slot.epoch, summary, payload)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from slipstream.cli.doctor import versions
 from slipstream.replay.__main__ import log_server
-from slipstream.replay.redis_executable import RedisExecutable, asked, find_redis, wheel_executable
+from slipstream.replay.redis_executable import RedisExecutable, find_redis, probe, wheel_executable
 from slipstream.replay.redis_server import RedisServer
 from slipstream.telemetry.logs import Log
 
@@ -72,7 +72,7 @@ def test_valkey_is_used_where_redis_is_too_old(path: Path, tmp_path: Path) -> No
 
 @pytest.mark.skipif(shutil.which("redis-server") is None, reason="this machine has no redis-server")
 def test_a_maintained_server_of_the_machine_goes_before_the_wheel() -> None:
-    installed = asked(Path(shutil.which("redis-server") or ""))
+    installed = probe(Path(shutil.which("redis-server") or ""))
     assert installed is not None
     assert (find_redis() == installed) == installed.maintained
 
@@ -88,7 +88,7 @@ def test_state_of_a_newer_server_is_not_taken_for_an_empty_one(tmp_path: Path) -
 
 @pytest.mark.skipif(shutil.which("redis-server") is None, reason="this machine has no redis-server")
 def test_state_of_the_wheel_is_read_by_a_newer_server_and_then_kept_from_the_wheel(tmp_path: Path) -> None:
-    newer = asked(Path(shutil.which("redis-server") or ""))
+    newer = probe(Path(shutil.which("redis-server") or ""))
     assert newer is not None
 
     async def value(executable: RedisExecutable, *, store: bool) -> bytes | None:
@@ -117,7 +117,7 @@ def test_replay_logs_which_server_it_embeds(capfd: pytest.CaptureFixture[str]) -
     log_server(Log(pod="replay", level="info"), new)
     out, error = capfd.readouterr()
     first, second = (out + error).splitlines()
-    assert " warning replay: embedded redis of a line that is no longer maintained" in first
+    assert " warning replay: embedded redis of a version that is no longer maintained" in first
     assert f"server=Redis version={wheel().version}" in first
     assert " info    replay: embedded redis server=Valkey version=8.1.4" in second
 
