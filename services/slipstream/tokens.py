@@ -9,7 +9,7 @@ from slipstream.config import RunConfig
 from slipstream.config.architecture import context_of
 from slipstream.config.rewards import SelfJudgeConfig
 from slipstream.config.stages import DistillationStage, SampledStage
-from slipstream.prompts.judging import filled
+from slipstream.prompts.judge_question import fill_template
 from slipstream.prompts.verbalized import INSTRUCTION
 from slipstream.records import Prompt
 
@@ -116,7 +116,7 @@ def engine_context(config: RunConfig, limit: int | None, *, around: int = 0) -> 
 def added_texts(config: RunConfig) -> list[str]:
     """What the run puts around prompts, and answers to them, to ask for more than it trains on."""
     judges = (reward for reward in config.rewards if isinstance(reward, SelfJudgeConfig))
-    questions = [filled(judge.question, prompt="", answer="", reference="") for judge in judges]
+    questions = [fill_template(judge.question, prompt="", answer="", reference="") for judge in judges]
     sampled = any(isinstance(stage, SampledStage) for stage in config.stages)
     asked = (config.evaluation, config.rollout) if sampled else (config.evaluation,)
     instructions = [

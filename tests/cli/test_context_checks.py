@@ -10,8 +10,7 @@ import pytest
 from cli.test_validate import CHATTY, make_model, make_rows
 from slipstream.cli.checks import context
 from slipstream.cli.checks.context import check_context, context_lines, needed_context, with_context
-from slipstream.cli.checks.known_models import causal_model_types
-from slipstream.cli.checks.model import read_model
+from slipstream.cli.checks.model import causal_model_types, read_model
 from slipstream.cli.validate import find_problems
 from slipstream.config import RunConfig, parse_config
 from slipstream.config.architecture import cache_shape, context_of, why_unusable

@@ -9,8 +9,8 @@ from matplotlib import image
 from rich.console import Console
 from slipstream.cli.launch.columns import columns, duration, evaluation_line, step_line
 from slipstream.cli.launch.display import LiveDisplay, PlainDisplay, panel
+from slipstream.cli.launch.history import History
 from slipstream.cli.launch.plots import draw_all, smooth
-from slipstream.cli.launch.rows import History
 
 ROW = {
     "event": "step",

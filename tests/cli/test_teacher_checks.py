@@ -10,10 +10,10 @@ from slipstream.cli.__main__ import main
 from slipstream.cli.axes import axis_rows
 from slipstream.cli.checks.model import read_model
 from slipstream.cli.checks.teacher import check_teacher
-from slipstream.cli.launch.attention import Attention
+from slipstream.cli.launch.history import History
 from slipstream.cli.launch.pods import LEARNER, TEACHER, address_environment, local_pods
-from slipstream.cli.launch.rows import History
-from slipstream.cli.launch.rundir import RunDirectory
+from slipstream.cli.launch.run_directory import RunDirectory
+from slipstream.cli.launch.run_warnings import RunWarnings
 from slipstream.cli.validate import find_problems
 from slipstream.config import RunConfig, parse_config
 from slipstream.config.load import given_tree
@@ -172,7 +172,7 @@ def test_equal_rewards_are_warned_of_only_where_rewards_train(
 ) -> None:
     said: list[str] = []
     config = distilled(model, teacher, f"algorithm.distillation={{reward_weight: {weight}}}")
-    attention = Attention(config, RunDirectory(tmp_path), [], say=said.append, history=History())
+    attention = RunWarnings(config, RunDirectory(tmp_path), [], say=said.append, history=History())
     rows = [{"event": "step", "step": step, "unvaried_share": 1.0} for step in range(1, 60)]
     attention.look(rows, replay=None)
     assert any("nothing is learned from those" in line for line in said) == warned

@@ -4,9 +4,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from slipstream.cli.cold import warmup_command, warmup_config
 from slipstream.cli.errors import RunFailed, UsageError
-from slipstream.cli.warmup import Progress, cached_model, needs_cold_start, warmed
+from slipstream.cli.launch.cold_start import Progress, cached_model, needs_cold_start, warmed
+from slipstream.cli.warmup import warmup_command, warmup_config
 from slipstream.config import parse_config
 
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_pod.py")), "warmup")

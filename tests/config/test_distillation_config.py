@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from slipstream.algorithms.spec import Distillation
 from slipstream.config import ConfigError, RunConfig, apply_environment, parse_config
-from slipstream.config.checks import Problem, check_config, fixed_ports
+from slipstream.config.address_checks import fixed_ports
+from slipstream.config.checks import Problem, check_config
 from slipstream.config.distillation_checks import answer_bytes, question_bytes
 from slipstream.config.load import dump_config
 from slipstream.config.stage_runs import stage_runs

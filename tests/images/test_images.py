@@ -105,7 +105,7 @@ def test_the_rollout_image_adds_the_pod_to_the_vllm_of_its_base(tmp_path):
         "rollout",
         [
             {"arguments": ["slipstream.rollout", "--help"]},
-            {"command": ["python", "-c", "import slipstream.learner.stages.warmup, slipstream.cli.cold"]},
+            {"command": ["python", "-c", "import slipstream.learner.stages.warmup, slipstream.cli.warmup"]},
             {"command": ["python", "-c", RDMA]},
             {"command": ["python", "-c", "import vllm; print(vllm.__file__)"]},
             {"command": ["python", "-c", PLUGIN]},

@@ -35,7 +35,7 @@ class SmallActor:
                     held.pop(0)
         finally:
             with suppress(Killed):
-                await self._replay.give_back(held)
+                await self._replay.return_leases(held)
 
     @torch.no_grad()
     def _answer(self, lease: Lease) -> Group:

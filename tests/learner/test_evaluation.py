@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from learner.fakes import FakeEvaluations, said, silent_log
-from slipstream.cli.launch.rows import History, read_history
+from slipstream.cli.launch.history import History, read_history
 from slipstream.config import EvaluationConfig
 from slipstream.learner.evaluation import Evaluator
 from slipstream.learner.report import Report

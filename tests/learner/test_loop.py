@@ -19,7 +19,7 @@ from learner.fakes import (
     step_result,
     with_teacher_logprobs,
 )
-from slipstream.cli.launch.rows import read_history
+from slipstream.cli.launch.history import read_history
 from slipstream.learner.broadcast.snapshot import Snapshot
 from slipstream.learner.checkpoints.checkpoint import CheckpointWriter, latest_checkpoint, read_state
 from slipstream.learner.lockstep import Lockstep
@@ -31,8 +31,9 @@ from slipstream.learner.report import Report
 from slipstream.learner.saving import Saver
 from slipstream.learner.starvation import Starved
 from slipstream.learner.teacher import UnfitTeacher
+from slipstream.learner.training.gradients import Abandoned
 from slipstream.learner.training.record import StepResult
-from slipstream.learner.training.step import Abandoned, TrainingStep
+from slipstream.learner.training.step import TrainingStep
 from slipstream.records import START, Group
 from slipstream.rpc.errors import Unreachable
 from slipstream.telemetry.metrics import Metrics

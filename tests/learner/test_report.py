@@ -10,7 +10,7 @@ import pytest
 from learner.fakes import completion, contrast, group, read_text, step_result
 from prometheus_client import generate_latest
 from slipstream.cli.launch.columns import columns
-from slipstream.cli.launch.rows import read_history
+from slipstream.cli.launch.history import read_history
 from slipstream.cli.launch.summary import summarize
 from slipstream.learner.broadcast.publisher import Published
 from slipstream.learner.report import Report, Timing

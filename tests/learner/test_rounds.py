@@ -10,7 +10,7 @@ import pytest
 import torch
 from learner.fakes import Events, config_with, contrast, names, silent_log
 from safetensors.torch import load_file
-from slipstream.cli.launch.rows import read_history
+from slipstream.cli.launch.history import read_history
 from slipstream.learner.policy.loading import load_policy
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.report import Report

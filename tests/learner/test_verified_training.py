@@ -36,7 +36,7 @@ from slipstream.learner.stages.verified import (
 )
 from slipstream.prompts import make_source
 from slipstream.records import Completion, FinishReason
-from slipstream.rollout.verbalized import Candidates
+from slipstream.rollout.sampling_modes import CandidateSampling
 from slipstream.tokens import load_tokens
 
 RIGHT, ALSO, WRONG = completion((5, 6)), completion((7,)), completion((8,), reward=0.0)
@@ -200,13 +200,13 @@ def test_candidates_of_one_generation_are_kept_and_trained_on_behind_the_prompt_
     policy: Policy, tiny_dir: Path
 ) -> None:
     tokens = load_tokens(tiny_dir, max_new_tokens=8)
-    client, asked = Candidates(candidates=3, tokens=tokens), group(name="g0").prompt
+    client, asked = CandidateSampling(candidates=3, tokens=tokens), group(name="g0").prompt
     stated = replace(completion((5, 6, 7)), text="<answer>4</answer><answer>22</answer><answer>4</answer>")
     answers = [
         replace(answer, rewards=completion((5,), reward=float(answer.text == "4")).rewards)
-        for answer in client.answers(asked, stated)
+        for answer in client.completions(asked, stated)
     ]
-    made = replace(group(*answers, name="g0"), prompt_token_ids=tokens.encode(client.behind(asked)))
+    made = replace(group(*answers, name="g0"), prompt_token_ids=tokens.encode(client.trained_prompt(asked)))
     pair = Pair(prompt_token_ids=tokens.encode(asked), answer=unsampled_answer(tokens.encode_answer("4")))
     before = answer_logprobs(policy, [pair], max_tokens=64)
     learned = training(policy, epochs=4).learn(

@@ -7,7 +7,8 @@ from slipstream.config import ConfigError, parse_config
 from slipstream.config.checks import check_config
 from slipstream.config.data import JudgingData, MixtureData
 from slipstream.prompts import make_source
-from slipstream.prompts.judging import changed, filled
+from slipstream.prompts.judge_question import fill_template
+from slipstream.prompts.judging import change_one_digit
 
 ADDITION = {"kind": "addition", "digits": 1}
 SORTING = {"kind": "sort_digits", "length": 3}
@@ -81,11 +82,14 @@ def test_judging_asks_about_held_out_prompts_only_in_evaluation() -> None:
 
 def test_a_changed_answer_differs_in_one_digit() -> None:
     for seed in range(50):
-        other = changed("10 + 25", Random(seed))
+        other = change_one_digit("10 + 25", Random(seed))
         assert sum(a != b for a, b in zip(other, "10 + 25", strict=True)) == 1
         assert other.replace("0", "").count("+") == 1
 
 
 def test_what_a_prompt_or_an_answer_says_is_not_read_as_a_place() -> None:
-    assert filled("{prompt}|{answer}", prompt="a {answer}", answer="b {prompt}") == "a {answer}|b {prompt}"
-    assert filled("{answer}|{prompt}", prompt="p", answer="a") == "a|p"
+    assert (
+        fill_template("{prompt}|{answer}", prompt="a {answer}", answer="b {prompt}")
+        == "a {answer}|b {prompt}"
+    )
+    assert fill_template("{answer}|{prompt}", prompt="p", answer="a") == "a|p"

@@ -18,7 +18,7 @@ from slipstream.learner.policy.model import UNWATCHED, Policy
 from slipstream.learner.policy.routing import Watch
 from slipstream.learner.policy.tiny import make_tiny_model
 from slipstream.rollout.engine import Sampling, Turn
-from slipstream.rollout.place import Place
+from slipstream.rollout.node_rank import NodeRank
 from slipstream.rollout.vllm_engine import VllmEngine, start_vllm
 from slipstream.telemetry.metrics import Metrics
 from slipstream.weights.manifest import Manifest, plan
@@ -98,14 +98,14 @@ class Live:
         return await self.engine.sample(prompt, sampling)
 
 
-def start_live(directory: Path, *overrides: str, experts: int = 0, place: Place | None = None) -> Live:
+def start_live(directory: Path, *overrides: str, experts: int = 0, node: NodeRank | None = None) -> Live:
     """Start the engine in a loop of its own thread, at version 1 of the model in the directory."""
     config = tiny_config(directory, *overrides, experts=experts)
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, daemon=True).start()
 
     async def start() -> VllmEngine:
-        return start_vllm(config, directory, metrics, place=place)
+        return start_vllm(config, directory, metrics, node=node)
 
     metrics = Metrics()
     engine = asyncio.run_coroutine_threadsafe(start(), loop).result(LIMIT_SECONDS)

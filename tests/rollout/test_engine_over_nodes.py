@@ -15,7 +15,7 @@ import pytest
 import yaml
 from rollout.live_engine import Live, difference, perturbed, start_live
 from slipstream.rollout.engine import EngineDied
-from slipstream.rollout.place import Place
+from slipstream.rollout.node_rank import NodeRank
 
 pytestmark = [pytest.mark.vllm, pytest.mark.long]
 CLOSE = 2e-4
@@ -60,8 +60,8 @@ def start_node(directory: Path, *, port: int, metrics_port: int) -> subprocess.P
     }
     run.write_text(yaml.safe_dump(sections), encoding="utf-8")
     settings = [f"--set={setting}" for setting in (*SPAN, f"telemetry.port={metrics_port}")]
-    place = ["--node-rank=1", "--master-addr=127.0.0.1", f"--master-port={port}"]
-    command = [sys.executable, "-m", "slipstream.rollout.node", f"--config={run}", *settings, *place]
+    node_arguments = ["--node-rank=1", "--master-addr=127.0.0.1", f"--master-port={port}"]
+    command = [sys.executable, "-m", "slipstream.rollout.node", f"--config={run}", *settings, *node_arguments]
     return subprocess.Popen([*command, f"--parent={os.getpid()}"])
 
 
@@ -73,8 +73,8 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
     (tmp_path / "model").mkdir()
     node = start_node(tmp_path, port=port, metrics_port=metrics_port)
     try:
-        place = Place(rank=0, master_addr="127.0.0.1", master_port=port)
-        live = start_live(tmp_path / "model", *SPAN, place=place)
+        node_rank = NodeRank(rank=0, master_addr="127.0.0.1", master_port=port)
+        live = start_live(tmp_path / "model", *SPAN, node=node_rank)
         started = Engine(live=live, node=node, metrics_port=metrics_port)
         yield started
         started.end()

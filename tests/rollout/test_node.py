@@ -13,7 +13,7 @@ import pytest
 from slipstream.config import parse_config
 from slipstream.rollout import node
 from slipstream.rollout.engine import EngineDied
-from slipstream.rollout.place import Place
+from slipstream.rollout.node_rank import NodeRank
 from slipstream.rpc.errors import Unreachable
 from slipstream.rpc.pod import Pod
 from slipstream.telemetry.health import Health
@@ -58,9 +58,9 @@ class Head:
     met: asyncio.Event
 
     @property
-    def place(self) -> Place:
+    def node(self) -> NodeRank:
         port = self.server.sockets[0].getsockname()[1]
-        return Place(rank=1, master_addr="127.0.0.1", master_port=port)
+        return NodeRank(rank=1, master_addr="127.0.0.1", master_port=port)
 
     def go(self) -> None:
         self.server.close()
@@ -95,8 +95,8 @@ def pod_of(*overrides: str) -> Pod:
 
 def started(monkeypatch: pytest.MonkeyPatch, pod: Pod, head: Head) -> tuple[Ranks, asyncio.Task[None]]:
     ranks = Ranks()
-    monkeypatch.setattr(node, "start_ranks", lambda _config, _place: ranks)
-    return ranks, asyncio.create_task(node.main(pod, place=head.place))
+    monkeypatch.setattr(node, "start_ranks", lambda _config, _node: ranks)
+    return ranks, asyncio.create_task(node.main(pod, node=head.node))
 
 
 def test_a_node_ends_with_an_error_when_its_head_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +107,7 @@ def test_a_node_ends_with_an_error_when_its_head_has_gone(monkeypatch: pytest.Mo
         assert pod.health.ready
         assert not running.done()
         head.go()
-        with pytest.raises(EngineDied, match="head of the engine has gone"):
+        with pytest.raises(EngineDied, match="head of the engine has ended"):
             await asyncio.wait_for(running, SECONDS)
         assert ranks.ended
 
@@ -157,21 +157,21 @@ def test_a_stopped_node_does_not_wait_longer_than_the_head_may_take(monkeypatch:
     asyncio.run(play())
 
 
-def nowhere() -> Place:
+def nowhere() -> NodeRank:
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        return Place(rank=1, master_addr="127.0.0.1", master_port=listening.getsockname()[1])
+        return NodeRank(rank=1, master_addr="127.0.0.1", master_port=listening.getsockname()[1])
 
 
 def test_a_head_that_never_comes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node, "HEAD_SECONDS", 0.1)
-    with pytest.raises(Unreachable, match=r"was not there in 0\.1 s"):
-        asyncio.run(node.main(pod_of(), place=nowhere()))
+    with pytest.raises(Unreachable, match=r"no head of the engine at .* in 0\.1 s"):
+        asyncio.run(node.main(pod_of(), node=nowhere()))
 
 
 def test_a_node_that_waits_for_its_head_can_be_stopped() -> None:
     async def play() -> None:
         pod = pod_of()
-        running = asyncio.create_task(node.main(pod, place=nowhere()))
+        running = asyncio.create_task(node.main(pod, node=nowhere()))
         await asyncio.sleep(0.1)
         assert not pod.health.started
         pod.stop.set()
@@ -186,4 +186,4 @@ def test_a_start_that_hangs_ends_the_process(tmp_path: Path) -> None:
     program.write_text(HANGS, encoding="utf-8")
     ended = subprocess.run([sys.executable, program], timeout=60, capture_output=True, text=True, check=False)
     assert ended.returncode == 1
-    assert "the engine's nodes did not meet within 0.2 s" in ended.stdout + ended.stderr
+    assert "the nodes of the engine did not connect in 0.2 s" in ended.stdout + ended.stderr

@@ -12,7 +12,7 @@ from slipstream.learner.policy.tiny import make_tokenizer
 from slipstream.records import ChatMessage, Completion, Outcome, Prompt, Reward
 from slipstream.rollout.engine import EngineDied
 from slipstream.rollout.environment import Episode
-from slipstream.rollout.self_judge import Scores, with_self_judges
+from slipstream.rollout.self_judge import Scorer, with_self_judges
 from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import Tokens
 
@@ -45,7 +45,7 @@ def completion(text: str) -> Completion:
     return replace(episode.completion(), text=text)
 
 
-def judging(config: RunConfig, engine: FakeEngine, *, metrics: Metrics, **verifier: Any) -> Scores:
+def judging(config: RunConfig, engine: FakeEngine, *, metrics: Metrics, **verifier: Any) -> Scorer:
     return with_self_judges(Verifier(**verifier), config, engine=engine, tokens=TOKENS, metrics=metrics)
 
 

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 from dashboards.boards import script
-from slipstream.rollout.fleet import ServedVersion
+from slipstream.rollout.served_version import ServedVersion
 from slipstream.rollout.state import STATES, State, show_state, state_of
-from slipstream.rollout.vllm_stats import CacheUse
+from slipstream.rollout.vllm_engine import CacheUseLogger
 from slipstream.telemetry.metrics import Metrics
 
 
@@ -55,7 +55,7 @@ def test_the_page_has_every_state_and_one_of_them_is_true(state: State) -> None:
 
 def test_the_cache_use_is_that_of_the_last_step_that_scheduled_anything() -> None:
     metrics = Metrics()
-    use = CacheUse(metrics)
+    use = CacheUseLogger(metrics)
     use.record(SimpleNamespace(kv_cache_usage=0.25), object(), mm_cache_stats=None, engine_idx=0)
     use.record(None, object(), mm_cache_stats=None, engine_idx=0)
     assert metrics.registry.get_sample_value("slipstream_kv_cache_usage") == 0.25

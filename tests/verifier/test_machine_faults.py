@@ -40,7 +40,7 @@ class Runs:
 
 def judged(ran: RunResult) -> Verdict:
     reward: Any = CodeTests(CONFIG, Runs(ran), overran=lambda: None)  # type: ignore[arg-type]
-    return asyncio.run(reward.judge(PROMPT, answer(fenced("print(42)"))))
+    return asyncio.run(reward.score_one(PROMPT, answer(fenced("print(42)"))))
 
 
 def test_a_failure_that_may_be_the_machines_is_an_error_and_a_success_is_a_score() -> None:

@@ -31,7 +31,7 @@ from slipstream.cli.clusters.probe import add_probe
 from slipstream.cli.doctor import add_doctor
 from slipstream.cli.errors import CommandError, UsageError
 from slipstream.cli.score import add_score
-from slipstream.cli.sentence import sentence
+from slipstream.cli.subcommand import Subcommands, add_subcommand
 
 USAGE_ERROR, FAILED, KILLED = 2, 1, 130
 
@@ -101,7 +101,7 @@ def _validate_release(arguments: argparse.Namespace) -> int:
 
 def _warmup(arguments: argparse.Namespace) -> int:
     from slipstream.cli import hub
-    from slipstream.cli.cold import warmup_command, warmup_config
+    from slipstream.cli.warmup import warmup_command, warmup_config
 
     config = warmup_config(
         arguments.config, arguments.set, model=arguments.model, data=arguments.data, steps=arguments.steps
@@ -159,20 +159,14 @@ def _parser() -> argparse.ArgumentParser:
     warmup.add_argument("--data", type=Path, metavar="FILE", help="JSONL rows of prompt and answer")
     warmup.add_argument("--output", type=Path, metavar="DIR", help="where the model goes; default: the cache")
     warmup.add_argument("--steps", type=int, help="optimizer steps")
-    text = "list the algorithms, or explain one"
-    algorithms = commands.add_parser("algorithms", help=text, description=sentence(text))
+    algorithms = add_subcommand(commands, "algorithms", _algorithms, "list the algorithms, or explain one")
     algorithms.add_argument("preset", nargs="?", metavar="NAME", help="a preset, or the kind of a part")
-    algorithms.set_defaults(command=_algorithms)
-    text = "print the JSON schema of a run's YAML, for editors"
-    schema = commands.add_parser("schema", help=text, description=sentence(text))
-    schema.set_defaults(command=_schema)
-    text = "write a checkpoint as a Hugging Face directory"
-    export = commands.add_parser("export", help=text, description=sentence(text))
+    add_subcommand(commands, "schema", _schema, "print the JSON schema of a run's YAML, for editors")
+    export = add_subcommand(commands, "export", _export, "write a checkpoint as a Hugging Face directory")
     export.add_argument("checkpoint", type=Path, help="a checkpoint, or a run: its newest one")
     export.add_argument("output", type=Path, help="directory to make")
     of = "of the weights; default: that of the run (learner.checkpoint.model_dtype, else model.dtype)"
     export.add_argument("--dtype", choices=("float32", "bfloat16"), help=of)
-    export.set_defaults(command=_export)
     add_cluster(commands)
     add_probe(commands)
     add_doctor(commands)
@@ -181,9 +175,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_certs(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_certs(commands: Subcommands) -> None:
     text = "make or renew certificates for development: an authority, and one certificate for each role"
-    certs = commands.add_parser("certs", help=text, description=sentence(text))
+    certs = add_subcommand(commands, "certs", _certs, text)
     certs.add_argument("directory", type=Path, metavar="DIR", help="where they are, or will be")
     certs.add_argument("--roles", nargs="+", action="extend", default=[], metavar="ROLE", help="default: all")
     certs.add_argument(
@@ -196,7 +190,6 @@ def _add_certs(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     certs.add_argument("--trust-domain", metavar="NAME", help="of all identities; default: slipstream")
     certs.add_argument("--days", type=int, default=90, help="validity; default: 90")
-    certs.set_defaults(command=_certs)
 
 
 def _add_release(validate: argparse.ArgumentParser) -> None:
@@ -221,17 +214,17 @@ def _add_release(validate: argparse.ArgumentParser) -> None:
 
 
 def _command(
-    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    commands: Subcommands,
     name: str,
     function: Callable[[argparse.Namespace], int],
     help: str,
 ) -> argparse.ArgumentParser:
-    parser = commands.add_parser(name, help=help, description=sentence(help))
+    parser = add_subcommand(commands, name, function, help)
     parser.add_argument("config", nargs="?", type=Path, metavar="CONFIG", help="YAML file of the run")
     parser.add_argument(
         "--set", action="extend", nargs="+", default=[], metavar="KEY=VALUE", help="replace one key, dotted"
     )
-    parser.set_defaults(command=function, name=name, parser=parser)
+    parser.set_defaults(name=name, parser=parser)
     return parser
 
 

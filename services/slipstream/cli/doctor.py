@@ -13,7 +13,7 @@ from typing import Any
 
 from slipstream import __version__
 from slipstream.cli.errors import CommandError
-from slipstream.cli.sentence import sentence
+from slipstream.cli.subcommand import Subcommands, add_subcommand
 
 REPORT = "slipstream.sandbox.report"
 REPORT_SECONDS = 90.0
@@ -40,11 +40,10 @@ def doctor_command(arguments: argparse.Namespace) -> int:
     return int(bool(lacking(layers)))
 
 
-def add_doctor(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_doctor(commands: Subcommands) -> None:
     """The command's place in the parser."""
     text = "say what this machine has: versions, GPUs, and the layers of isolation for programs"
-    doctor = commands.add_parser("doctor", help=text, description=sentence(text))
-    doctor.set_defaults(command=doctor_command)
+    add_subcommand(commands, "doctor", doctor_command, text)
 
 
 def isolation() -> dict[str, Any]:

@@ -7,19 +7,18 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from slipstream.cli import warmup
 from slipstream.cli.checks.context import with_context
 from slipstream.cli.checks.model import read_model
 from slipstream.cli.errors import RunFailed, UsageError
 from slipstream.cli.hub import write_revisions
+from slipstream.cli.launch import cold_start
 from slipstream.cli.launch.display import Display, open_display
 from slipstream.cli.launch.interrupt import Interrupt
-from slipstream.cli.launch.leash import Leash
 from slipstream.cli.launch.pods import PodSpec, local_pods
 from slipstream.cli.launch.process import PodFailed
-from slipstream.cli.launch.rundir import (
-    Held,
+from slipstream.cli.launch.run_directory import (
     RunDirectory,
+    RunLock,
     find_run_directory,
     make_run_directory,
     stored_config,
@@ -27,6 +26,8 @@ from slipstream.cli.launch.rundir import (
 from slipstream.cli.launch.session import Session
 from slipstream.cli.launch.stages import Stages, changed_stages
 from slipstream.config import RunConfig
+from slipstream.config.load import ENVIRONMENT
+from slipstream.processes.lifetime.cleanup import ProcessCleanup
 
 INTERRUPTED = 130
 
@@ -38,7 +39,7 @@ def run_command(
     resume: str | None = None,
     plain: bool = False,
     pods: Callable[[RunConfig], tuple[PodSpec, ...]] = local_pods,
-    cold_start_command: tuple[str, ...] = warmup.COMMAND,
+    cold_start_command: tuple[str, ...] = cold_start.COMMAND,
 ) -> int:
     """Run a valid configuration to its end; returns the exit status.
 
@@ -67,15 +68,15 @@ async def _run(
 ) -> int:
     interrupt = Interrupt()
     found = None if resume is None else _resumable(given, resume)
-    with Leash() as leash:
+    with ProcessCleanup(without=ENVIRONMENT) as cleanup:
         display = open_display(config.name, config.learner.steps, plain=plain or bool(config.stages))
         try:
-            model = await _model(config, found, interrupt, leash, display, command)
+            model = await _model(config, found, interrupt, cleanup, display, command)
             if model is None:
                 display.say("interrupted during the cold start: nothing was started")
                 return 0
             run = found or make_run_directory(config)
-            with Held(run):
+            with RunLock(run):
                 resolved = _resolve(config, run, model)
                 run.write_config(resolved, source=given)
                 write_revisions(run.path, given, config)
@@ -85,14 +86,14 @@ async def _run(
                         config,
                         run,
                         interrupt,
-                        leash,
+                        cleanup,
                         display,
                         pods=pods,
                         supervised_command=command,
                         plain=plain,
                     ).live(model)
                 else:
-                    await Session(resolved, run, pods(resolved), leash, display).live(interrupt)
+                    await Session(resolved, run, pods(resolved), cleanup, display).live(interrupt)
             return 0
         finally:
             display.close()
@@ -126,24 +127,24 @@ async def _model(
     config: RunConfig,
     found: RunDirectory | None,
     interrupt: Interrupt,
-    leash: Leash,
+    cleanup: ProcessCleanup,
     display: Display,
     command: tuple[str, ...],
 ) -> Path | None:
     """The directory of the initial model, made if need be; None when interrupted."""
     before = stored_config(found).model.path if found else None
-    if not warmup.needs_cold_start(config):
+    if not cold_start.needs_cold_start(config):
         assert config.model.path is not None
         return config.model.path.absolute()
-    output = before or warmup.cached_model(config)
+    output = before or cold_start.cached_model(config)
     try:
-        made = await warmup.cold_start(
+        made = await cold_start.cold_start(
             config,
             output,
-            environment=leash.environment,
+            environment=cleanup.environment,
             interrupted=interrupt.requested,
             say=display.say,
-            started=leash.started,
+            started=cleanup.started,
             command=command,
         )
     except PodFailed as error:
@@ -154,7 +155,7 @@ async def _model(
 def _resolve(config: RunConfig, run: RunDirectory, model: Path) -> RunConfig:
     """The configuration that the pods read: nothing in it depends on where they are started."""
     paths = {"run_dir": run.path, "runs_dir": config.runs_dir.absolute()}
-    resolved = warmup.warmed(config, model).model_copy(update=paths)
+    resolved = cold_start.warmed(config, model).model_copy(update=paths)
     return with_context(resolved, read_model(resolved))
 
 

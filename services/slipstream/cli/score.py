@@ -6,13 +6,12 @@ import os
 import sys
 from pathlib import Path
 
-from slipstream.cli.sentence import sentence
+from slipstream.cli.subcommand import Subcommands, add_subcommand
 
 
-def add_score(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_score(commands: Subcommands) -> None:
     """The command and its options."""
-    text = "score completions in a file of your own"
-    score = commands.add_parser("score", help=text, description=sentence(text))
+    score = add_subcommand(commands, "score", _score, "score completions in a file of your own")
     score.add_argument(
         "file",
         type=Path,
@@ -45,7 +44,6 @@ def add_score(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         help="name of the column for prompt, answer (the ground truth), completion, tokens or id",
     )
     score.add_argument("--output", type=Path, metavar="FILE", help="where the scores go; default: stdout")
-    score.set_defaults(command=_score)
 
 
 def _score(arguments: argparse.Namespace) -> int:

@@ -22,7 +22,7 @@ from slipstream.cli.errors import UsageError
 from slipstream.config import RunConfig
 from slipstream.config.checks import EXPERT_KEYS, DerivedNumbers, Problem, check_config, derived_numbers
 from slipstream.config.distillation_checks import beyond_teaching
-from slipstream.config.place import place
+from slipstream.config.paths import located
 from slipstream.config.stage_runs import stage_runs
 from slipstream.config.top_logprobs_checks import MIB, TOP_BYTES, beyond_vocabulary
 from slipstream.prompts import make_source
@@ -141,7 +141,7 @@ def _reference(config: RunConfig) -> Iterator[Problem]:
     if path is not None and not (path / "config.json").is_file():
         yield Problem(
             key="algorithm.reference.path",
-            reason=f"{place(path)} has no config.json",
+            reason=f"{located(path)} has no config.json",
             remedy="name a Hugging Face model directory, or leave it out for the model that the run starts "
             "from",
         )
@@ -152,7 +152,7 @@ def _critic(config: RunConfig) -> Iterator[Problem]:
     if path is not None and not (path / "config.json").is_file():
         yield Problem(
             key="learner.critic.path",
-            reason=f"{place(path)} has no config.json",
+            reason=f"{located(path)} has no config.json",
             remedy="name a Hugging Face model directory, or leave it out for the policy's",
         )
 

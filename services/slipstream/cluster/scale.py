@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from slipstream.cluster.api import SCALED_OBJECT, Api
 from slipstream.cluster.autoscalers import HELD, Autoscaler, autoscalers_of
 from slipstream.cluster.errors import ClusterUsageError
-from slipstream.cluster.paused import read_paused
+from slipstream.cluster.pause import read_paused
 from slipstream.cluster.release import Release, Workload
 
 NOT_SCALED: Mapping[str, str] = {

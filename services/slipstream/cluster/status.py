@@ -9,7 +9,7 @@ from operator import add
 from slipstream.cluster.api import Api
 from slipstream.cluster.autoscalers import Autoscaler, autoscalers_of
 from slipstream.cluster.forward import Answer, Target, read_pages
-from slipstream.cluster.paused import read_paused
+from slipstream.cluster.pause import read_paused
 from slipstream.cluster.pods import Pod, pods_of
 from slipstream.cluster.release import Release
 from slipstream.telemetry.readings import Buckets, Page

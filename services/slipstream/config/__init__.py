@@ -9,10 +9,9 @@ from slipstream.config.sections.model import ModelConfig, TinyModel, WarmupConfi
 from slipstream.config.sections.replay import ReplayConfig
 from slipstream.config.sections.rollout import RolloutConfig
 from slipstream.config.sections.run import EvaluationConfig, StalenessConfig
-from slipstream.config.sections.services import RpcConfig, TelemetryConfig, WeightsConfig
+from slipstream.config.sections.services import RpcConfig, TelemetryConfig, TlsConfig, WeightsConfig
 from slipstream.config.sections.teacher import TeacherConfig
 from slipstream.config.sections.verifier import VerifierConfig
-from slipstream.config.tls import TlsConfig
 
 __all__ = [
     "CheckpointConfig",

@@ -4,36 +4,27 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from slipstream.algorithms.spec import band
-from slipstream.config.addresses import split_address
+from slipstream.config.address_checks import ADDRESS_CHECKS
 from slipstream.config.algorithm_checks import ALGORITHM_CHECKS
 from slipstream.config.distillation_checks import DISTILLATION_CHECKS
-from slipstream.config.loopback import plaintext_beyond_loopback
+from slipstream.config.engine_checks import ENGINE_CHECKS
 from slipstream.config.lora_checks import LORA_CHECKS
-from slipstream.config.node_checks import nodes
 from slipstream.config.precision_checks import narrow_band
 from slipstream.config.problem import Problem
-from slipstream.config.redis_checks import redis_access
 from slipstream.config.reward_checks import REWARD_CHECKS
 from slipstream.config.schema import RunConfig
 from slipstream.config.shaping_checks import SHAPING_CHECKS
 from slipstream.config.top_logprobs_checks import TOP_LOGPROBS_CHECKS, group_bytes
 from slipstream.config.verbalized_checks import verbalized
-from slipstream.config.vllm_checks import VLLM_CHECKS
 
 __all__ = [
     "EXPERT_KEYS",
-    "LARGEST_PORT",
-    "REDIS_SCHEMES",
     "DerivedNumbers",
     "Problem",
     "check_config",
     "derived_numbers",
-    "fixed_ports",
 ]
 
-LARGEST_PORT = 65535
-WILDCARDS = ("", "*", "0.0.0.0", "::", "[::]")
-REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
 EXPERT_KEYS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 """Where a model's config.json may say how many experts a layer has."""
 
@@ -84,22 +75,6 @@ def derived_numbers(config: RunConfig, *, held_out_size: int | None) -> DerivedN
         completions_in_flight=rollout.workers * rollout.max_groups * rollout.group_size,
         evaluation_completions=evaluated * config.evaluation.samples_per_prompt,
     )
-
-
-def fixed_ports(config: RunConfig) -> list[tuple[str, str, int]]:
-    """(key, host, port) of every port that the configuration fixes for pods on this machine."""
-    addresses = (("replay", config.replay), ("verifier", config.verifier), ("learner", config.learner))
-    found = [(f"{name}.address", *split_address(section.address)) for name, section in addresses]
-    if config.algorithm.resolved_distillation() is not None:
-        found.append(("teacher.address", *split_address(config.teacher.address)))
-    if config.rollout.workers:
-        found.append(("rollout.address", *split_address(config.rollout.address)))
-    found.append(("weights.port", config.weights.host, config.weights.port))
-    if config.telemetry.port:
-        services = len(addresses) + (config.algorithm.resolved_distillation() is not None)
-        pods = range(services + config.rollout.workers)
-        found += [("telemetry.port", config.telemetry.host, config.telemetry.port + pod) for pod in pods]
-    return [row for row in found if row[2]]
 
 
 def _patience(config: RunConfig) -> Iterator[Problem]:
@@ -218,50 +193,10 @@ def _replayed_experts(config: RunConfig) -> Iterator[Problem]:
         )
 
 
-def _redis(config: RunConfig) -> Iterator[Problem]:
-    url = config.replay.redis_url
-    if url is not None and not url.startswith(REDIS_SCHEMES):
-        yield Problem(
-            key="replay.redis_url",
-            reason=f"does not start with one of {', '.join(REDIS_SCHEMES)}",
-            remedy="write it as redis://host:port/database or unix:///path",
-        )
-    if url is not None and config.replay.redis_dir is not None:
-        reason = "has no effect, because replay.redis_url names a Redis"
-        remedy = "leave one of the two out"
-        yield Problem(key="replay.redis_dir", reason=reason, remedy=remedy, severity="note")
-
-
-def _weights_host(config: RunConfig) -> Iterator[Problem]:
-    if config.weights.host in WILDCARDS:
-        yield Problem(
-            key="weights.host",
-            reason=f"is {config.weights.host!r}, which stands for all addresses; workers need one to go to",
-            remedy="set SLIPSTREAM_WEIGHTS_HOST to the address of the learner's pod",
-        )
-
-
-def _ports(config: RunConfig) -> Iterator[Problem]:
-    workers, port = config.rollout.workers, split_address(config.rollout.address)[1]
-    if port and workers > 1:
-        reason = f"port {port} is fixed, and {workers} workers here cannot share it"
-        yield Problem(key="rollout.address", reason=reason, remedy="set its port to 0")
-    owner: dict[int, str] = {}
-    for key, _, port in fixed_ports(config):
-        if port > LARGEST_PORT:
-            reason = f"port {port} is beyond {LARGEST_PORT}"
-            yield Problem(key=key, reason=reason, remedy="choose another, or 0 for a free one")
-        elif port in owner:
-            reason = f"port {port} is also that of {owner[port]}"
-            yield Problem(key=key, reason=reason, remedy="choose another, or 0 for a free one")
-        owner.setdefault(port, key)
-
-
 CHECKS: tuple[Callable[[RunConfig], Iterator[Problem]], ...] = (
     _sampling,
     verbalized,
-    nodes,
-    *VLLM_CHECKS,
+    *ENGINE_CHECKS,
     _minibatches,
     _staleness,
     _patience,
@@ -275,9 +210,5 @@ CHECKS: tuple[Callable[[RunConfig], Iterator[Problem]], ...] = (
     *REWARD_CHECKS,
     _context,
     _replayed_experts,
-    _redis,
-    redis_access,
-    _weights_host,
-    _ports,
-    plaintext_beyond_loopback,
+    *ADDRESS_CHECKS,
 )

@@ -1,7 +1,6 @@
-"""From a YAML file, --set overrides and the environment to one frozen RunConfig, or one readable error."""
+"""Reads a YAML file, `--set` overrides and environment variables into one frozen RunConfig."""
 
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,14 +8,12 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from slipstream.algorithms.resolve import nearest
-from slipstream.config.place import place
-from slipstream.config.schema import RunConfig
-from slipstream.config.suggest import unknown_key
+from slipstream.config.explain import explain
+from slipstream.config.paths import located
+from slipstream.config.problem import Invalid, Problem
+from slipstream.config.schema import RunConfig, RunFile, resolve
 from slipstream.config.unique_keys import DuplicateKey, UniqueKeys
-from slipstream.config.wrong_type import wrong_type
 
-# Environment variables that a pod reads, and the key that each one sets.
 ENVIRONMENT = {
     "SLIPSTREAM_REPLAY_ADDRESS": "replay.address",
     "SLIPSTREAM_VERIFIER_ADDRESS": "verifier.address",
@@ -29,17 +26,25 @@ ENVIRONMENT = {
     "SLIPSTREAM_METRICS_PORT": "telemetry.port",
     "SLIPSTREAM_RUN_DIR": "run_dir",
 }
+"""Environment variable → the key that it sets in a pod."""
 
 
 class ConfigError(ValueError):
-    """The configuration is wrong; the message names every key at fault and what to do."""
+    """The configuration is wrong; the message names every key at fault and what to do.
+
+    `problems` has the same faults as fields; it is empty where there was no tree of keys to validate.
+    """
+
+    def __init__(self, message: str, problems: Sequence[Problem] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)
 
 
 def load_config(files: Path | Sequence[Path], overrides: Iterable[str] = ()) -> RunConfig:
-    """Read YAML files, each laid over the one before, apply `key=value` overrides (dotted keys), validate.
+    """Read YAML files, apply `key=value` overrides with dotted keys, and validate the result.
 
-    Where two files have the same section its keys are merged; any other value replaces the earlier one.
-    Relative paths in a file stay relative to the working directory. Errors: ConfigError.
+    A later file wins: it adds keys to sections that an earlier file has, and replaces any other value.
+    Relative paths in a file are relative to the working directory. Errors: ConfigError.
     """
     paths = [files] if isinstance(files, Path) else list(files)
     tree: dict[str, Any] = {}
@@ -49,12 +54,12 @@ def load_config(files: Path | Sequence[Path], overrides: Iterable[str] = ()) -> 
 
 
 def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Two trees of keys as one; what stands above wins, a section at a time."""
+    """Merge two trees of keys: `above` adds keys to the sections of `below`, and replaces other values."""
     merged = dict(below)
     for key, value in above.items():
-        under = below.get(key)
-        both = isinstance(under, dict) and isinstance(value, dict)
-        merged[key] = laid_over(under, value) if both else value  # type: ignore[arg-type]
+        replaced = below.get(key)
+        sections = isinstance(replaced, dict) and isinstance(value, dict)
+        merged[key] = laid_over(replaced, value) if sections else value  # type: ignore[arg-type]
     return merged
 
 
@@ -70,38 +75,47 @@ def parse_config(
         except ConfigError as error:
             raise ConfigError(f"--set {override}: {error}") from error
     try:
-        return RunConfig.model_validate(merged)
+        return resolve(RunFile.model_validate(merged))
     except ValidationError as error:
-        lines = "\n".join(f"  {line}" for problem in error.errors() for line in _explain(problem))
-        raise ConfigError(f"{source}: the configuration is not valid\n{lines}") from error
+        problems = [problem for entry in error.errors() for problem in explain(entry)]
+        raise _not_valid(source, problems) from error
+    except Invalid as error:
+        problem = Problem(key=error.key, reason=error.reason, remedy=error.remedy)
+        raise _not_valid(source, [problem]) from error
+
+
+def _not_valid(source: str, problems: Sequence[Problem]) -> ConfigError:
+    lines = "\n".join(f"  {problem}" for problem in problems)
+    return ConfigError(f"{source}: the configuration is not valid\n{lines}", problems)
 
 
 def apply_environment(config: RunConfig, environment: Mapping[str, str] | None = None) -> RunConfig:
-    """The configuration with the addresses that the environment names (see ENVIRONMENT).
+    """Return the configuration with the keys that environment variables set (see ENVIRONMENT).
 
-    A variable is text and not YAML, in which `[::]` would be a list and an IPv6 address may be a number.
+    A variable is not parsed as YAML, which reads `[::]` as a list and some IPv6 addresses as numbers.
+    `environment`: the variables; None reads those of this process. Errors: ConfigError.
     """
-    given = os.environ if environment is None else environment
+    variables = os.environ if environment is None else environment
     tree = given_tree(config)
     for name, key in ENVIRONMENT.items():
-        if given.get(name):
-            tree = set_key(tree, key.split("."), given[name])
+        if variables.get(name):
+            tree = set_key(tree, key.split("."), variables[name])
     return parse_config(tree, source="environment")
 
 
 def given_tree(config: RunConfig) -> dict[str, Any]:
-    """The keys that the configuration was given, without those that it filled in itself."""
+    """Return the keys that the user set, without defaults and without keys that `resolve` filled in."""
     return config.model_dump(mode="json", exclude_unset=True)
 
 
 def dump_config(config: RunConfig) -> str:
-    """The resolved configuration as YAML that `load_config` reads back to an equal value."""
+    """Return all keys as YAML; `load_config` reads it back to an equal configuration."""
     text: str = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
     return text
 
 
 def dump_given(config: RunConfig) -> str:
-    """The keys that the configuration was given, as YAML that `load_config` reads back to an equal value."""
+    """Return the keys that the user set as YAML; `load_config` reads it back to an equal configuration."""
     text: str = yaml.safe_dump(given_tree(config), sort_keys=False)
     return text
 
@@ -110,7 +124,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         tree = yaml.load(path.read_text(encoding="utf-8"), Loader=UniqueKeys)
     except FileNotFoundError as error:
-        raise ConfigError(f"{place(path)}: no such file") from error
+        raise ConfigError(f"{located(path)}: no such file") from error
     except IsADirectoryError as error:
         raise ConfigError(f"{path}: is a directory; name the YAML file") from error
     except UnicodeDecodeError as error:
@@ -139,49 +153,20 @@ def _split(override: str) -> tuple[list[str], Any]:
 
 
 def set_key(tree: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict[str, Any]:
-    """A copy of `tree` with one dotted key set; missing sections are made, and a number finds its place in a
-    list (`rewards.0.weight`). Errors: ConfigError for a place that the list does not have."""
-    return {**tree, keys[0]: _with(tree.get(keys[0]), keys[1:], value)}
+    """Return a copy of `tree` with one dotted key set; `keys` are its parts.
+
+    Missing sections are added. In a list, a part of the key is an index (`rewards.0.weight`).
+    Errors: ConfigError for an index that the list does not have.
+    """
+    return {**tree, keys[0]: _with_value(tree.get(keys[0]), keys[1:], value)}
 
 
-def _with(below: Any, keys: Sequence[str], value: Any) -> Any:
+def _with_value(node: Any, keys: Sequence[str], value: Any) -> Any:
     if not keys:
         return value
-    if isinstance(below, list):
-        place = int(keys[0]) if keys[0].isdecimal() else len(below)
-        if place >= len(below):
-            raise ConfigError(f"{keys[0]} is no place in a list of {len(below)}, which counts from 0")
-        return [*below[:place], _with(below[place], keys[1:], value), *below[place + 1 :]]
-    return set_key(below if isinstance(below, dict) else {}, keys, value)
-
-
-def _explain(problem: Mapping[str, Any]) -> list[str]:
-    """What is wrong, a line each."""
-    where = [str(part) for part in problem["loc"] if not _names_a_type(part)]
-    key = ".".join(where) or "(top level)"
-    if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        return unknown_key(problem["loc"], problem.get("input"))
-    if problem["type"] in ("union_tag_not_found", "union_tag_invalid"):
-        return [f"{key}: {_kind_needed(problem.get('ctx', {}))}"]
-    if problem["type"] == "value_error":  # raised by the schema, which says what it got
-        reason = problem["msg"].removeprefix("Value error, ")
-        return [f"{key}: {reason}" if where else reason]
-    reason = wrong_type(problem["type"], problem["loc"], problem.get("input"))
-    if reason:
-        return [f"{key}: {reason}"]
-    got = f" (got {problem['input']!r})" if not isinstance(problem.get("input"), dict) else ""
-    return [f"{key}: {problem['msg']}{got}"]
-
-
-def _names_a_type(part: str | int) -> bool:
-    """Whether a part of a place is pydantic's name of an alternative, such as `tuple[str, ...]`."""
-    return isinstance(part, str) and "[" in part
-
-
-def _kind_needed(context: Mapping[str, Any]) -> str:
-    """What a section with alternatives lacks: any kind, or one that there is."""
-    choices, tag = context.get("expected_tags", ""), context.get("tag")
-    if not choices:
-        return "needs `kind` to say which one it is"
-    hint = nearest(tag, re.findall(r"\w+", choices))
-    return f"got the kind {tag!r}, needs `kind`, one of {choices}{hint}"
+    if isinstance(node, list):
+        index = int(keys[0]) if keys[0].isdecimal() else len(node)
+        if index >= len(node):
+            raise ConfigError(f"{keys[0]} is no place in a list of {len(node)}, which counts from 0")
+        return [*node[:index], _with_value(node[index], keys[1:], value), *node[index + 1 :]]
+    return set_key(node if isinstance(node, dict) else {}, keys, value)

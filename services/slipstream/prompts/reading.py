@@ -5,25 +5,25 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from slipstream.config.place import place
+from slipstream.config.paths import located
 
 Row = Mapping[str, Any]
 
 
 def read_rows(path: Path) -> Iterator[tuple[int, Row]]:
-    """Line and row, for every row of the file; blank lines of JSONL are passed over.
+    """Yield number and row of every row of the file; blank lines of JSONL are skipped.
 
-    Errors: ValueError naming the file, the line where there is one, and what is needed.
+    Errors: ValueError naming the file, the line if there is one, and what is needed.
     """
     if path.suffix not in READERS:
         raise ValueError(f"{path}: the name must end in {' or '.join(READERS)}")
     if not path.is_file():
-        raise ValueError(f"{place(path)}: no such file")
+        raise ValueError(f"{located(path)}: no such file")
     return READERS[path.suffix](path)
 
 
 def kind_of(value: Any) -> str:
-    """What a JSON value is, for messages."""
+    """Return the kind of a JSON value, for messages."""
     names = {"NoneType": "null", "dict": "an object", "list": "a list", "str": "text"}
     return names.get(type(value).__name__, f"a {type(value).__name__}")
 

@@ -12,17 +12,25 @@ from random import Random
 from slipstream.config import RunConfig
 from slipstream.config.stages import SampledStage
 from slipstream.rollout.actor import Actor
-from slipstream.rollout.clients import ReplayClient, VerifierClient
 from slipstream.rollout.emulated_engine import EmulatedEngine
 from slipstream.rollout.engine import Engine, Sampling
 from slipstream.rollout.environment import ENVIRONMENTS
-from slipstream.rollout.fleet import FleetMember, Identity, ServedVersion
-from slipstream.rollout.place import Place, parse_place
-from slipstream.rollout.remarks import Remarks
+from slipstream.rollout.fleet import FleetMember, Identity
+from slipstream.rollout.group_sampler import GroupSampler
+from slipstream.rollout.node_rank import NodeRank, parse_node_rank
+from slipstream.rollout.replay_client import ReplayClient
+from slipstream.rollout.reward_log import RewardLog
+from slipstream.rollout.sampling_modes import (
+    CandidateSampling,
+    PlainSampling,
+    SamplingMode,
+    VerbalizedSampling,
+)
 from slipstream.rollout.self_judge import with_self_judges
+from slipstream.rollout.served_version import ServedVersion
 from slipstream.rollout.state import show_state, state_of
 from slipstream.rollout.step_labels import label_stage, with_step_labels
-from slipstream.rollout.verbalized import Candidates, Client, Plain, Verbalized
+from slipstream.rollout.verifier_client import VerifierClient
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.pod import Pod, run_pod
 from slipstream.rpc.server import Server, start_server
@@ -32,15 +40,15 @@ from slipstream.weights.group import backend_of, nccl_version
 from slipstream.weights.manifest import model_fingerprint
 
 LEARNER_GONE_SECONDS = 5.0
-"""More patience than for a call that can be made again: a lost stream costs a new process group."""
+"""Longer than for calls that can be retried: a lost stream costs a new process group."""
 
 
-async def main(pod: Pod, *, place: Place | None = None) -> None:
+async def main(pod: Pod, *, node: NodeRank | None = None) -> None:
     """Start the engine, join the fleet, and work until the pod is stopped."""
     config = pod.config
     show_state(pod.metrics, lambda: "starting")
     with pod.unstoppable():
-        engine = start_engine(config, pod.metrics, place=place)
+        engine = start_engine(config, pod.metrics, node=node)
     served = ServedVersion()
     server = await start_server(config.rollout.address, lambda _: None, config=config.rpc, log=pod.log)
     replay, verifier = (
@@ -57,7 +65,7 @@ async def main(pod: Pod, *, place: Place | None = None) -> None:
         log=pod.log,
     )
     tokens = load_engine_tokens(config, config.model.directory())
-    scores = with_self_judges(
+    scorer = with_self_judges(
         VerifierClient(verifier, config), config, engine=engine, tokens=tokens, metrics=pod.metrics
     )
     sampling = Sampling(
@@ -65,31 +73,36 @@ async def main(pod: Pod, *, place: Place | None = None) -> None:
         max_tokens=config.rollout.max_new_tokens,
         top_logprobs=config.algorithm.resolved_top_logprobs(),
     )
-    labels = with_step_labels(
-        scores,
+    scorer = with_step_labels(
+        scorer,
         config,
         engine=engine,
         tokens=tokens,
         sampling=replace(sampling, top_logprobs=0),
         metrics=pod.metrics,
     )
-    actor = Actor(
+    sampler = GroupSampler(
         worker_id=pod.name,
         engine=engine,
         environment=ENVIRONMENTS[config.rollout.environment](),
         tokens=tokens,
-        replay=ReplayClient(replay, config, worker_id=pod.name),
-        verifier=Remarks(labels, {reward.name: reward.weight for reward in config.rewards}, log=pod.log),
-        served=served,
+        scorer=RewardLog(scorer, {reward.name: reward.weight for reward in config.rewards}, log=pod.log),
         sampling=sampling,
+        metrics=pod.metrics,
+        log=pod.log,
+        training=training_mode(config, tokens, worker=pod.name),
+        evaluating=evaluation_mode(config, worker=pod.name),
+        seed=None if label_stage(config) is None else config.seed,
+    )
+    actor = Actor(
+        sampler=sampler,
+        replay=ReplayClient(replay, config, worker_id=pod.name),
+        served=served,
         max_groups=config.rollout.max_groups,
         group_timeout_seconds=config.rollout.group_timeout_seconds,
         heartbeat_seconds=config.replay.heartbeat_seconds,
         metrics=pod.metrics,
         log=pod.log,
-        training=training_client(config, tokens, worker=pod.name),
-        evaluating=evaluation_client(config, worker=pod.name),
-        seed=None if label_stage(config) is None else config.seed,
     )
     show_state(
         pod.metrics,
@@ -99,12 +112,12 @@ async def main(pod: Pod, *, place: Place | None = None) -> None:
     pod.announce(server.address)
     try:
         async with asyncio.TaskGroup() as tasks:
-            beside = [
+            background = [
                 tasks.create_task(member.run(learner)),
-                tasks.create_task(_tell_health(server, served)),
+                tasks.create_task(_serve_health(server, served)),
             ]
             await actor.run(pod.stop, drain_seconds=config.rollout.drain_seconds)
-            for task in beside:
+            for task in background:
                 task.cancel()
     finally:
         await server.stop(grace=1)
@@ -113,37 +126,37 @@ async def main(pod: Pod, *, place: Place | None = None) -> None:
         await engine.close()
 
 
-def start_engine(config: RunConfig, metrics: Metrics, *, place: Place | None = None) -> Engine:
-    """The configured engine, started. Blocks while a real one loads."""
+def start_engine(config: RunConfig, metrics: Metrics, *, node: NodeRank | None = None) -> Engine:
+    """Start the configured engine. Blocks while vLLM loads the model."""
     if config.rollout.engine == "emulated":
         return EmulatedEngine(config)
     from slipstream.rollout.vllm_engine import start_vllm
 
-    return start_vllm(config, config.model.directory(), metrics, place=place)
+    return start_vllm(config, config.model.directory(), metrics, node=node)
 
 
-def training_client(config: RunConfig, tokens: Tokens, *, worker: str) -> Client:
-    """How a worker asks prompts to train on: what trains without logprobs takes every candidate."""
+def training_mode(config: RunConfig, tokens: Tokens, *, worker: str) -> SamplingMode:
+    """Return the sampling mode of training prompts: stages without rollout logprobs take every candidate."""
     rollout = config.rollout
     if rollout.sampling == "plain":
-        return Plain()
+        return PlainSampling()
     if any(isinstance(stage, SampledStage) for stage in config.stages):
-        return Candidates(candidates=rollout.candidates, tokens=tokens)
+        return CandidateSampling(candidates=rollout.candidates, tokens=tokens)
     draw = Random(f"{config.seed}/{worker}/verbalized training").random
-    return Verbalized(candidates=rollout.candidates, draw=draw)
+    return VerbalizedSampling(candidates=rollout.candidates, draw=draw)
 
 
-def evaluation_client(config: RunConfig, *, worker: str) -> Client:
-    """How a worker asks held-out prompts."""
+def evaluation_mode(config: RunConfig, *, worker: str) -> SamplingMode:
+    """Return the sampling mode of held-out prompts."""
     evaluation = config.evaluation
     if evaluation.sampling == "plain":
-        return Plain()
+        return PlainSampling()
     draw = Random(f"{config.seed}/{worker}/verbalized").random
-    return Verbalized(candidates=evaluation.candidates, draw=draw)
+    return VerbalizedSampling(candidates=evaluation.candidates, draw=draw)
 
 
 def make_identity(pod: Pod) -> Identity:
-    """How this worker introduces itself to the learner."""
+    """Return the facts with which this worker joins the fleet of the learner."""
     import torch
 
     on_gpu = pod.config.rollout.engine == "vllm" and torch.cuda.is_available()
@@ -157,12 +170,12 @@ def make_identity(pod: Pod) -> Identity:
     )
 
 
-async def _tell_health(server: Server, served: ServedVersion) -> None:
-    """A rollout is ready for probes once it holds a verified version."""
+async def _serve_health(server: Server, served: ServedVersion) -> None:
+    """Report this rollout as healthy over gRPC once it serves a verified version."""
     await served.wait()
     await server.set_serving(True)
 
 
 if __name__ == "__main__":
-    own_place, arguments = parse_place("rollout", sys.argv[1:])
-    sys.exit(run_pod("rollout", partial(main, place=own_place), arguments))
+    own_node, arguments = parse_node_rank("rollout", sys.argv[1:])
+    sys.exit(run_pod("rollout", partial(main, node=own_node), arguments))

@@ -61,8 +61,8 @@ USED_BY_PROGRAMS = [
 def main(argv: Sequence[str]) -> None:
     """Serve runs until the parent process closes the socket."""
     from slipstream.processes.frames import to_frame
+    from slipstream.processes.lifetime.parent_death import die_with_parent
     from slipstream.sandbox.job import bounds_from_json
-    from slipstream.sandbox.kernel import die_with_parent
     from slipstream.sandbox.namespaces import PROCESSES, enter
     from slipstream.sandbox.trial import find_confinement
 
@@ -110,7 +110,7 @@ def _import_packages(bounds: "Bounds") -> str:
 def _continue_as_first_process() -> None:
     """Fork, and go on in the child, which is process 1 of the namespace: when it ends, the kernel kills the
     others."""
-    from slipstream.sandbox.kernel import die_with_parent
+    from slipstream.processes.lifetime.parent_death import die_with_parent
 
     child = os.fork()
     if child:
@@ -128,7 +128,7 @@ def _wait_for_run(connection: socket.socket) -> bool:
 
 def _fork_supervisor(connection: socket.socket, confinement: "Confinement", home: str) -> None:
     """Execute one run in a supervisor. If it fails, exit: the closed socket tells the parent."""
-    from slipstream.sandbox.kernel import die_with_parent
+    from slipstream.processes.lifetime.parent_death import die_with_parent
     from slipstream.sandbox.supervisor import serve_one
 
     supervisor = os.fork()

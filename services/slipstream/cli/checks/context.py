@@ -12,12 +12,12 @@ from slipstream.cli.checks.prompts import looked_at, prompt_text, trained_on
 from slipstream.config import RunConfig
 from slipstream.config.architecture import CacheShape, cache_shape
 from slipstream.config.checks import Problem
+from slipstream.config.engine_checks import CACHE_BYTES, beyond_context, cache_type
 from slipstream.config.rewards import SelfJudgeConfig
 from slipstream.config.stages import DistillationStage, SampledStage
-from slipstream.config.vllm_checks import CACHE_BYTES, beyond_context, cache_type
 from slipstream.prompts import PromptSource, make_source
 from slipstream.prompts.file import RowSource
-from slipstream.prompts.judging import judgement
+from slipstream.prompts.judge_question import judge_question
 from slipstream.prompts.verbalized import ask
 from slipstream.records import Prompt
 from slipstream.tokens import added_texts, engine_context
@@ -188,7 +188,7 @@ def _asked(config: RunConfig, source: PromptSource) -> Iterable[tuple[Prompt, in
     for prompt in looked_at(config, source):
         yield prompt, 0
         for judge in judges:
-            yield judgement(judge.question, prompt, answer=""), config.rollout.max_new_tokens
+            yield judge_question(judge.question, prompt, answer=""), config.rollout.max_new_tokens
         for section in (config.evaluation, config.rollout):
             if section.sampling == "verbalized":
                 yield ask(prompt, section.candidates), 0

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from slipstream.cli.warmup import needs_cold_start
+from slipstream.cli.launch.cold_start import needs_cold_start
 from slipstream.config import RunConfig
-from slipstream.config.checks import LARGEST_PORT, REDIS_SCHEMES, Problem, fixed_ports
-from slipstream.config.place import place
+from slipstream.config.address_checks import LARGEST_PORT, REDIS_SCHEMES, fixed_ports
+from slipstream.config.checks import Problem
+from slipstream.config.paths import located
 from slipstream.config.rewards.models import ScoringModel
 
 CONNECT_SECONDS = 2.0
@@ -32,7 +33,7 @@ def _folders(config: RunConfig) -> Iterator[Problem]:
         if folder is not None and (reason := _why_not_writable(folder)):
             yield Problem(
                 key=key,
-                reason=f"{place(folder)} cannot be written to: {reason}",
+                reason=f"{located(folder)} cannot be written to: {reason}",
                 remedy="name a folder that you may write to",
             )
 

@@ -1,18 +1,20 @@
 """Is the model directory complete, and does its tokenizer fit it? Reads small files only, without torch."""
 
+import ast
 import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slipstream.cli.checks.known_models import causal_model_types
 from slipstream.config import RunConfig
 from slipstream.config.architecture import context_of, text_settings, why_unusable
 from slipstream.config.checks import Problem
 from slipstream.config.hub import is_commit
-from slipstream.config.place import place
+from slipstream.config.paths import located
 from slipstream.hub.safetensors_header import PREFIX_BYTES, read_header, weight_files
 
 if TYPE_CHECKING:
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 KEY = "model.path"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
+TABLE = "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES"
+"""What AutoModelForCausalLM, with which the learner loads a policy, looks a `model_type` up in."""
 SPECIAL_IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 
@@ -82,6 +86,29 @@ def shapes_in(file: Path) -> dict[str, tuple[int, ...]]:
         return {}
 
 
+@lru_cache(maxsize=1)
+def causal_model_types() -> frozenset[str] | None:
+    """Every `model_type` with a causal language model; None where transformers is not installed, or keeps its
+    table in another form."""
+    spec = find_spec("transformers")
+    if spec is None or spec.origin is None:
+        return None
+    source = Path(spec.origin).parent / "models" / "auto" / "modeling_auto.py"
+    try:
+        return frozenset(_table_keys(ast.parse(source.read_text(encoding="utf-8"))))
+    except (OSError, SyntaxError, LookupError, TypeError, ValueError):
+        return None
+
+
+def _table_keys(module: ast.Module) -> list[str]:
+    """The keys of `TABLE = OrderedDict([("key", value), …])`."""
+    for statement in module.body:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == TABLE:
+            assert isinstance(statement.value, ast.Call)
+            return [str(key) for key, _ in ast.literal_eval(statement.value.args[0])]
+    raise LookupError(TABLE)
+
+
 def _unknown(settings: Mapping[str, Any]) -> str | None:
     kind, known = settings.get("model_type"), causal_model_types()
     if known is None or not isinstance(kind, str) or kind in known:
@@ -100,7 +127,7 @@ def _missing(path: Path, *, to_be_loaded: bool) -> Iterator[Problem]:
     if not path.is_dir():
         what = "is not a directory" if path.exists() else "does not exist"
         remedy = "name a Hugging Face model directory on this machine"
-        yield Problem(key=KEY, reason=f"{place(path)} {what}", remedy=remedy)
+        yield Problem(key=KEY, reason=f"{located(path)} {what}", remedy=remedy)
         return
     if not (path / "config.json").is_file():
         yield Problem(

@@ -13,7 +13,7 @@ from slipstream.config.data import Columns, demonstrates, parts
 from slipstream.config.sections.model import TINY_CHARACTERS
 from slipstream.prompts import PromptSource, make_source
 from slipstream.prompts.file import RowSource
-from slipstream.prompts.judgeable import why_not
+from slipstream.prompts.reward_needs import unmet_need
 from slipstream.records import Prompt
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def _unjudgeable(config: RunConfig, prompts: Iterable[Prompt]) -> Iterator[Probl
         return
     rows = list(prompts)
     for reward in config.rewards:
-        bad = [(prompt, reason) for prompt in rows if (reason := why_not(reward, prompt))]
+        bad = [(prompt, reason) for prompt in rows if (reason := unmet_need(reward, prompt))]
         if bad:
             named = ", ".join(f"prompt {prompt.prompt_id} {reason}" for prompt, reason in bad[:SHOWN])
             more = f", and {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""

@@ -10,7 +10,7 @@ from slipstream.config import RunConfig
 from slipstream.config.checks import Problem
 from slipstream.config.rewards import SelfJudgeConfig
 from slipstream.prompts import make_source
-from slipstream.prompts.judging import judgement
+from slipstream.prompts.judge_question import judge_question
 
 PROMPTS = 100
 
@@ -60,7 +60,7 @@ def _room(config: RunConfig, reward: SelfJudgeConfig, reading: Reading, key: str
     if reading.context is None:
         return
     template = None if config.model.path is None else read_chat_template(config.model.path)
-    asked = (prompt_text(judgement(reward.question, prompt, answer=""), template) for prompt in prompts)
+    asked = (prompt_text(judge_question(reward.question, prompt, answer=""), template) for prompt in prompts)
     longest = max(len(reading.tokens(text)) for text in asked)
     room = reading.context - config.rollout.max_new_tokens - longest
     if room < 1:

@@ -12,7 +12,7 @@ from slipstream.config import RunConfig
 from slipstream.config.architecture import context_of, text_settings
 from slipstream.config.checks import Problem
 from slipstream.config.distillation_checks import beyond_teaching
-from slipstream.config.place import place
+from slipstream.config.paths import located
 from slipstream.hub.safetensors_header import PREFIX_BYTES
 from slipstream.rpc.vocabulary import vocabulary_of, vocabulary_of_tiny
 
@@ -26,7 +26,7 @@ def check_teacher(config: RunConfig, model: ModelFiles | None) -> Iterator[Probl
     if path is None or config.algorithm.resolved_distillation() is None:
         return
     if not (path / "config.json").is_file():
-        reason = f"{place(path)} has no config.json"
+        reason = f"{located(path)} has no config.json"
         yield Problem(key=KEY, reason=reason, remedy="name a Hugging Face model directory")
         return
     yield from _weights(path)
@@ -49,7 +49,7 @@ def check_teacher(config: RunConfig, model: ModelFiles | None) -> Iterator[Probl
             own = vocabulary_of(config.model.path)
         except ValueError:
             return  # the model's own checks say it
-        yield from _unlike(vocabulary, own, path, place(config.model.path))
+        yield from _unlike(vocabulary, own, path, located(config.model.path))
 
 
 def _settings(path: Path) -> Mapping[str, Any] | None:
@@ -70,10 +70,10 @@ def _weights(path: Path) -> Iterator[Problem]:
     lacking = sorted(name for name in named if not (path / name).is_file())
     weights = sorted(path.glob("*.safetensors")) or sorted(path.glob("pytorch_model*.bin"))
     if lacking:
-        reason = f"{place(path)} lacks {lacking[0]}, which {INDEX} names"
+        reason = f"{located(path)} lacks {lacking[0]}, which {INDEX} names"
         yield Problem(key=KEY, reason=reason, remedy="copy the model again")
     elif not weights:
-        reason = f"{place(path)} has no .safetensors file"
+        reason = f"{located(path)} has no .safetensors file"
         remedy = "save the weights with save_pretrained, or name the directory that has them"
         yield Problem(key=KEY, reason=reason, remedy=remedy)
     for file in weights:
@@ -85,8 +85,8 @@ def _unlike(vocabulary: str, own: str, path: Path, policy: str) -> Iterator[Prob
     if own != vocabulary:
         yield Problem(
             key=KEY,
-            reason=f"{place(path)} has another vocabulary than {policy}: the same token ids stand for other "
-            "tokens",
+            reason=f"{located(path)} has another vocabulary than {policy}: the same token ids stand for "
+            "other tokens",
             remedy="name a teacher with the policy's tokenizer",
         )
 

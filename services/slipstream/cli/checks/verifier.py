@@ -13,7 +13,7 @@ from slipstream.config.checks import Problem
 from slipstream.config.load import given_tree
 from slipstream.config.rewards import RewardSection
 from slipstream.prompts import make_source
-from slipstream.prompts.judgeable import why_not
+from slipstream.prompts.reward_needs import unmet_need
 from slipstream.records import Prompt
 
 Severity = Literal["error", "note"]
@@ -79,7 +79,7 @@ def _truths(config: RunConfig) -> dict[str, list[Truth]]:
 def _to_read(reward: RewardSection, prompts: Sequence[Prompt]) -> Iterator[Truth]:
     """What the reward reads of each prompt that is not refused at a glance."""
     for prompt in prompts:
-        if not why_not(reward, prompt):
+        if not unmet_need(reward, prompt):
             answer = prompt.answer.strip() if reward.kind == "math" else ""
             fields = {name: prompt.fields[name] for name in READ[reward.kind] if name in prompt.fields}
             yield prompt.prompt_id, answer, fields

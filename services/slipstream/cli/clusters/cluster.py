@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slipstream.cli.errors import CommandError, UsageError
-from slipstream.cli.sentence import sentence
+from slipstream.cli.subcommand import Subcommands, add_subcommand
 
 if TYPE_CHECKING:
     from slipstream.cluster.api import Api
@@ -20,10 +20,9 @@ TAIL = 100
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
-def add_cluster(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def add_cluster(commands: Subcommands) -> None:
     """Add the command `cluster` with its own commands. Imports nothing heavy."""
-    text = "look after a run on Kubernetes"
-    cluster = commands.add_parser("cluster", help=text, description=sentence(text))
+    cluster = add_subcommand(commands, "cluster", None, "look after a run on Kubernetes")
     own = cluster.add_subparsers(required=True, metavar="COMMAND")
     status = _add(own, "status", _status, "pods, versions, staleness, ledger and autoscalers")
     status.add_argument("--json", action="store_true", help="everything, as one JSON object")
@@ -53,17 +52,15 @@ def add_cluster(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     _add(own, "resume", _resume, "start again what `pause` has stopped")
 
 
-def _add(
-    commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, command: Command, help: str
-) -> argparse.ArgumentParser:
-    parser = commands.add_parser(name, help=help, description=sentence(help))
+def _add(commands: Subcommands, name: str, command: Command, help: str) -> argparse.ArgumentParser:
+    parser = add_subcommand(commands, name, _run, help)
     parser.add_argument("--release", metavar="NAME", help="Helm release; default: the only one there is")
     parser.add_argument("-n", "--namespace", metavar="NAME", help="default: that of the context")
     parser.add_argument("--context", metavar="NAME", help="of the kubeconfig; default: its current one")
     parser.add_argument(
         "--kubeconfig", type=Path, metavar="FILE", help="default: as kubectl finds it, or the pod's"
     )
-    parser.set_defaults(command=_run, cluster_command=command)
+    parser.set_defaults(cluster_command=command)
     return parser
 
 
@@ -136,14 +133,14 @@ def _logs(api: "Api", release: "Release", arguments: argparse.Namespace) -> int:
 
 
 def _pause(api: "Api", release: "Release", arguments: argparse.Namespace) -> int:
-    from slipstream.cluster.paused import pause
+    from slipstream.cluster.pause import pause
 
     pause(api, release, say=_say, wait_seconds=arguments.wait)
     return 0
 
 
 def _resume(api: "Api", release: "Release", arguments: argparse.Namespace) -> int:
-    from slipstream.cluster.paused import resume
+    from slipstream.cluster.pause import resume
 
     resume(api, release, say=_say)
     return 0

@@ -4,10 +4,9 @@ import argparse
 import asyncio
 import importlib.util
 from pathlib import Path
-from typing import TypeAlias
 
 from slipstream.cli.errors import UsageError
-from slipstream.cli.sentence import sentence
+from slipstream.cli.subcommand import Subcommands, add_subcommand
 
 TARGETS = {
     "replay": "replay is healthy, and Redis behind it answers with a ledger that closes",
@@ -20,23 +19,17 @@ DEADLINE_SECONDS = 60.0
 MIB = 512
 ROUNDS = 5
 
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
-
-def add_probe(commands: Commands) -> None:
+def add_probe(commands: Subcommands) -> None:
     """Add the command `probe`. Imports nothing heavy."""
     text = "ask running services whether they work, or measure the bandwidth between two pods"
-    probe = commands.add_parser(
-        "probe",
-        help=text,
-        description=sentence(f"{text}; one line a check. Exit status 1 when one fails"),
-    )
+    details = "; one line a check. Exit status 1 when one fails"
+    probe = add_subcommand(commands, "probe", None, text, details=details)
     targets = probe.add_subparsers(required=True, metavar="TARGET", dest="target")
     for target, meaning in TARGETS.items():
-        service = targets.add_parser(target, help=meaning, description=sentence(meaning))
+        service = add_subcommand(targets, target, probe_command, meaning)
         _add_config(service)
         _add_deadline(service, "for all checks; until then what fails is tried again")
-        service.set_defaults(command=probe_command)
     _add_send_weights(targets)
     _add_receive_weights(targets)
 
@@ -76,13 +69,10 @@ def receive_weights_command(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _add_send_weights(targets: Commands) -> None:
+def _add_send_weights(targets: Subcommands) -> None:
     text = "measure the bandwidth to another pod, as the learner that sends weights"
-    send = targets.add_parser(
-        "send-weights",
-        help=text,
-        description=sentence(f"{text}. It prints the command for the other pod, and waits for it"),
-    )
+    details = ". It prints the command for the other pod, and waits for it"
+    send = add_subcommand(targets, "send-weights", send_weights_command, text, details=details)
     _add_config(send)
     _add_deadline(send, "for the other pod to come; weights.timeout_seconds bounds each wait after that")
     send.add_argument(
@@ -98,14 +88,12 @@ def _add_send_weights(targets: Commands) -> None:
     send.add_argument(
         "--cpu", action="store_true", help="gloo from the hosts' memory, also where there is a GPU"
     )
-    send.set_defaults(command=send_weights_command)
 
 
-def _add_receive_weights(targets: Commands) -> None:
+def _add_receive_weights(targets: Subcommands) -> None:
     text = "the other end of that, in a rollout's pod"
-    receive = targets.add_parser("receive-weights", help=text, description=sentence(text))
+    receive = add_subcommand(targets, "receive-weights", receive_weights_command, text)
     receive.add_argument("ticket", metavar="TICKET", help="what `slipstream probe send-weights` has printed")
-    receive.set_defaults(command=receive_weights_command)
 
 
 def _add_config(parser: argparse.ArgumentParser) -> None:

@@ -1,6 +1,6 @@
 """One step of a run as short texts: the same columns in the live panel and in the plain lines."""
 
-from slipstream.cli.launch.rows import History, Row
+from slipstream.cli.launch.history import History, Row
 
 NOTHING = "–"
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from slipstream.cli.launch.columns import columns, evaluation_line, step_line
-from slipstream.cli.launch.rows import History, Row
+from slipstream.cli.launch.history import History, Row
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

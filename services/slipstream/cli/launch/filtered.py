@@ -3,7 +3,7 @@
 from collections import Counter, deque
 from collections.abc import Mapping
 
-from slipstream.cli.launch.rows import Row
+from slipstream.cli.launch.history import Row
 from slipstream.records import Ledger
 
 WINDOW_STEPS = 3

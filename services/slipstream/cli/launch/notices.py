@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from slipstream.cli.launch.rows import Tail
+from slipstream.cli.launch.history import Tail
 from slipstream.telemetry.logs import Event, read_event
 
 REWARD_FAILED = "reward failed"

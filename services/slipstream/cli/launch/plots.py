@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from slipstream.cli.launch.rows import History, read_history
+from slipstream.cli.launch.history import History, read_history
 from slipstream.cli.launch.summary import staleness_counts, staleness_mean
 
 BLUE, ORANGE, GREEN = "#2563eb", "#ea580c", "#059669"

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from slipstream.cli.launch.rows import History, Row, number
+from slipstream.cli.launch.history import History, Row, number
 from slipstream.records import Ledger
 
 

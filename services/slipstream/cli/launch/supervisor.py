@@ -21,7 +21,7 @@ from slipstream.cli.launch.process import (
     stop_processes,
     stop_while_it_progresses,
 )
-from slipstream.cli.launch.rundir import RunDirectory
+from slipstream.cli.launch.run_directory import RunDirectory
 
 CHECK_SECONDS = 0.1
 

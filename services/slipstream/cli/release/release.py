@@ -13,7 +13,7 @@ from slipstream.cli.release.overlay import Names, cluster_tree
 from slipstream.config import RunConfig
 from slipstream.config.data import FileData, HubData, ReasoningGymData, parts
 from slipstream.config.load import laid_over, parse_config
-from slipstream.config.place import place
+from slipstream.config.paths import located
 from slipstream.config.unique_keys import DuplicateKey, UniqueKeys
 
 MODELS = PurePosixPath("/models")
@@ -120,7 +120,7 @@ def _moved(tree: dict[str, Any], values: Mapping[str, Any], here: Here) -> dict[
 def _mover(mount: str, folder: Path | None) -> Move:
     if folder is not None and not folder.is_dir():
         raise UsageError(
-            f"{place(folder)} is not a directory; name the one whose copy the cluster mounts at {mount}"
+            f"{located(folder)} is not a directory; name the one whose copy the cluster mounts at {mount}"
         )
     return lambda path: (
         str(folder / PurePosixPath(path).relative_to(mount)) if folder and below(path, mount) else path

@@ -24,7 +24,7 @@ from slipstream.cli.release.release import Here, Release, make_release
 from slipstream.cli.release.values import NO_SCHEMA, read_values, schema_is_checked
 from slipstream.cli.validate import model_problems, number_lines, prompt_problems, require_no_error
 from slipstream.config.checks import Problem, check_config, derived_numbers
-from slipstream.config.place import place
+from slipstream.config.paths import located
 from slipstream.config.rewards import CustomConfig
 from slipstream.prompts import make_source
 
@@ -151,4 +151,4 @@ def _run_text(run: Path | None, in_values: str) -> str:
     try:
         return run.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{place(run)}: cannot be read: {error}") from error
+        raise UsageError(f"{located(run)}: cannot be read: {error}") from error

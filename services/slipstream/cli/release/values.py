@@ -1,7 +1,7 @@
 """The values of a release, merged as helm does: the chart's own, then files, then --set, then --set-file.
 
-Copies of the chart's values.yaml and values.schema.json are in the package, and `make charts` writes them.
-So a program that was installed without charts/ knows them too.
+chart/ has symbolic links to the chart's values.yaml and values.schema.json. A wheel holds the files
+themselves, so a program that was installed without charts/ has them too.
 """
 
 import importlib.util
@@ -18,7 +18,7 @@ from slipstream.cli.errors import UsageError
 from slipstream.cli.release.nulls import Section
 from slipstream.cli.release.set_syntax import with_set, with_text
 from slipstream.config.load import laid_over
-from slipstream.config.place import place
+from slipstream.config.paths import located
 from slipstream.config.unique_keys import DuplicateKey, UniqueKeys
 
 CHART = Path(__file__).parent / "chart"
@@ -112,4 +112,4 @@ def _text(file: Path) -> str:
     except UnicodeDecodeError as error:
         raise UsageError(f"{file}: is not UTF-8 text: {error}") from error
     except OSError as error:
-        raise UsageError(f"{place(file)}: {error.strerror}") from error
+        raise UsageError(f"{located(file)}: {error.strerror}") from error

@@ -4,8 +4,9 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from slipstream.config.paths import HomePath
+from slipstream.config.problem import Invalid
 from slipstream.config.sections.section import Section
-from slipstream.config.tls import TlsConfig
 
 
 class WeightsConfig(Section):
@@ -36,6 +37,22 @@ class TelemetryConfig(Section):
     """A longer wait writes a line to the log."""
 
 
+class TlsConfig(Section):
+    """This pod's certificate, and who signs those of the others. The files may be renewed at any time.
+
+    The certificate names its pod by one URI, `spiffe://<trust_domain>/<role>`; see docs/security.md.
+    """
+
+    certificate: HomePath
+    """PEM file with the pod's certificate, and after it the intermediate certificates."""
+    key: HomePath
+    """PEM file with the certificate's private key, not encrypted."""
+    authority: HomePath
+    """PEM file with the certificates of the authorities that may sign; two during a change of authority."""
+    trust_domain: str = Field(pattern=r"^[a-z0-9]([a-z0-9._-]*[a-z0-9])?$", max_length=255)
+    """First part of every identity; a certificate of another trust domain is refused."""
+
+
 class RpcConfig(Section):
     """Settings of every gRPC connection."""
 
@@ -54,5 +71,5 @@ class RpcConfig(Section):
     @model_validator(mode="after")
     def either_tls_or_plaintext(self) -> "RpcConfig":
         if self.plaintext and self.tls is not None:
-            raise ValueError("plaintext is true, and tls is set: leave one of the two out")
+            raise Invalid("plaintext is true, and tls is set", remedy="leave one of the two out")
         return self

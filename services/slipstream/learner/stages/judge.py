@@ -12,7 +12,7 @@ import torch
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.stages.answer_logprobs import answer_logprobs
 from slipstream.learner.stages.supervised import Pair, unsampled_answer
-from slipstream.prompts.judging import judgement
+from slipstream.prompts.judge_question import judge_question
 from slipstream.records import Completion, Group
 from slipstream.tokens import PromptTooLong, Tokens
 
@@ -49,7 +49,7 @@ class Judge:
         if answer.withheld or not any(answer.mask):
             return None
         try:
-            return self._tokens.encode(judgement(self._template, group.prompt, answer=answer.text))
+            return self._tokens.encode(judge_question(self._template, group.prompt, answer=answer.text))
         except PromptTooLong:
             return None
 

@@ -1,8 +1,8 @@
 """Plaintext stays on this machine unless a flag says otherwise."""
 
 from slipstream.config import ConfigError, RpcConfig
+from slipstream.config.address_checks import REASON, REMEDY
 from slipstream.config.addresses import is_loopback
-from slipstream.config.loopback import REASON, REMEDY
 from slipstream.telemetry.logs import Log
 
 WARNING = "PLAINTEXT: rpc.plaintext is true, so gRPC is neither encrypted nor authenticated"

@@ -10,7 +10,7 @@ from sys import float_info
 from typing import Any
 
 from slipstream.config.rewards import JudgeConfig
-from slipstream.prompts.judging import filled, shown
+from slipstream.prompts.judge_question import fill_template, prompt_as_text
 from slipstream.records import Prompt
 
 RULES = """\
@@ -57,7 +57,9 @@ def turns(
 
     Nothing in prompt or answer is read as a place of the rubric.
     """
-    asked = filled(config.rubric, prompt=shown(prompt), answer=marked, reference=prompt.answer)
+    asked = fill_template(
+        config.rubric, prompt=prompt_as_text(prompt), answer=marked, reference=prompt.answer
+    )
     return [
         {"role": "system", "content": RULES.format(marker=marker, form=form)},
         {"role": "user", "content": asked},

@@ -1,0 +1,151 @@
+"""The learner's metrics.jsonl as it grows: each row is read once; the later row of a repeated step counts."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+Row = Mapping[str, Any]
+PACE_STEPS = 20
+"""Steps that the pace of a run is taken from."""
+
+
+class Tail:
+    """Reads the complete lines that were added to a file since the last look.
+
+    Invariant: a line is given once, and only when its newline is there.
+    """
+
+    def __init__(self, path: Path, *, only_new: bool = False) -> None:
+        """`only_new`: what the file has already is passed over."""
+        self._path = path
+        self._offset = path.stat().st_size if only_new and path.exists() else 0
+
+    def rows(self) -> list[Row]:
+        """The JSON objects among the new lines; lines that are something else are passed over."""
+        return [row for line in self.lines() if (row := _parse(line)) is not None]
+
+    def lines(self) -> list[bytes]:
+        """The new lines."""
+        try:
+            with self._path.open("rb") as stream:
+                stream.seek(self._offset)
+                complete, newline, _ = stream.read().rpartition(b"\n")
+        except FileNotFoundError:
+            return []
+        self._offset += len(complete) + len(newline)
+        return complete.split(b"\n") if newline else []
+
+
+@dataclass(slots=True)
+class LearnerSession:
+    """One life of the learner: a run that was resumed has several."""
+
+    loop_seconds: float = 0.0
+    idle_seconds: float = 0.0
+    """Of its own rows while it runs, those that are lost later too; its last word when it has ended."""
+
+
+@dataclass(slots=True)
+class History:
+    """All rows of a run, folded. A step that was repeated after a resume counts once, with its last row."""
+
+    steps: dict[int, Row] = field(default_factory=dict)
+    evaluations: dict[int, Row] = field(default_factory=dict)
+    sessions: list[LearnerSession] = field(default_factory=lambda: [LearnerSession()])
+    finished: int | None = None
+    """Step at which the learner said that it was done: evaluated, with its checkpoint and its model."""
+    filtered_share: float | None = None
+    """Share of filtered groups among the newest ones; None where it is not known."""
+
+    def add(self, row: Row) -> None:
+        """Take one row in; an event that is not known is passed over."""
+        event, step = row.get("event"), row.get("step")
+        if event == "step" and isinstance(step, int):
+            self.steps[step] = row
+            self.sessions[-1].loop_seconds = number(row, "elapsed_seconds")
+            self.sessions[-1].idle_seconds += number(row, "wait_seconds")
+        elif event == "evaluation" and isinstance(step, int):
+            self.evaluations[step] = row
+        elif event == "resumed":
+            self._resume(step)
+        elif event in ("finished", "interrupted"):
+            self.sessions[-1] = LearnerSession(number(row, "loop_seconds"), number(row, "idle_seconds"))
+            if event == "finished" and isinstance(step, int):
+                self.finished = step
+
+    @property
+    def last_step(self) -> Row:
+        """The row of the newest step; empty before the first."""
+        return self.steps[max(self.steps)] if self.steps else {}
+
+    @property
+    def last_accuracy(self) -> tuple[int, float] | None:
+        """Step and held-out accuracy of the newest evaluation that measured one."""
+        measured = [(step, _accuracy(row)) for step, row in sorted(self.evaluations.items())]
+        return next(((step, value) for step, value in reversed(measured) if value is not None), None)
+
+    def accuracy_of(self, step: int) -> float | None:
+        """Held-out accuracy at one step; None when it was not measured there."""
+        return _accuracy(self.evaluations.get(step, {}))
+
+    def seconds_left(self, steps: int) -> float | None:
+        """Time to the last step at the pace of the newest ones; None before the second step of a session."""
+        newest = sorted(self.steps)[-PACE_STEPS:]
+        clock = [number(self.steps[step], "elapsed_seconds") for step in newest]
+        while len(clock) > 1 and clock[0] >= clock[-1]:  # it begins anew with each session
+            newest, clock = newest[1:], clock[1:]
+        if len(clock) < 2:
+            return None
+        pace = (clock[-1] - clock[0]) / (newest[-1] - newest[0])
+        return max(0.0, pace * (steps - newest[-1]))
+
+    def has_finished(self, steps: int) -> bool:
+        """Whether the learner said that it had done this many steps, and all that follows them."""
+        return self.finished is not None and self.finished >= steps
+
+    def column(self, key: str) -> list[tuple[int, float]]:
+        """(step, value) of one key, in order of the steps, without those that lack it."""
+        pairs = ((step, row.get(key)) for step, row in sorted(self.steps.items()))
+        return [(step, float(value)) for step, value in pairs if isinstance(value, int | float)]
+
+    def total(self, key: str) -> float:
+        """Sum of one key over the steps."""
+        return sum(value for _, value in self.column(key))
+
+    def _resume(self, step: object) -> None:
+        """Steps beyond the checkpoint were lost with the learner, and are done again."""
+        self.sessions.append(LearnerSession())
+        if isinstance(step, int):
+            self.steps = {done: row for done, row in self.steps.items() if done <= step}
+            self.evaluations = {done: row for done, row in self.evaluations.items() if done <= step}
+            if self.finished is not None and self.finished > step:
+                self.finished = None
+
+
+def read_history(path: Path) -> History:
+    """The history of a run directory's metrics.jsonl; empty when there is none."""
+    history = History()
+    for row in Tail(path).rows():
+        history.add(row)
+    return history
+
+
+def number(row: Row, key: str) -> float:
+    """A value as a number; 0 when it is not there or is none."""
+    value = row.get(key)
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _accuracy(row: Row) -> float | None:
+    value = row.get("accuracy")
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _parse(line: bytes) -> Row | None:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    return row if isinstance(row, dict) else None

@@ -1,0 +1,27 @@
+"""One subcommand of the command line."""
+
+import argparse
+from collections.abc import Callable
+from typing import TypeAlias
+
+Subcommands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+"""The subcommands of a parser; argparse has no public name for the type."""
+
+
+def add_subcommand(
+    commands: Subcommands,
+    name: str,
+    function: Callable[[argparse.Namespace], int] | None,
+    help: str,
+    *,
+    details: str = "",
+) -> argparse.ArgumentParser:
+    """Return a new parser below `commands`, which calls `function`.
+
+    `help` is its line in the list of commands. As a sentence, with `details` appended, it is the description.
+    `function`: None for a command that has subcommands of its own.
+    """
+    parser = commands.add_parser(name, help=help, description=f"{help[:1].upper()}{help[1:]}{details}.")
+    if function is not None:
+        parser.set_defaults(command=function)
+    return parser

@@ -1,0 +1,81 @@
+"""The fields of a prompt that each kind of reward needs, as far as they are cheap to check."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from slipstream.answers.latex_input import readable
+from slipstream.answers.number import read_number
+from slipstream.answers.strict_json import check_schema, read_json
+from slipstream.config.rewards import RewardSection
+from slipstream.records import Prompt
+
+_NUMBERS = re.compile(r"[\[\],\s]*[0-9]{1,18}([,\s]+[0-9]{1,18}){0,63}[\[\],\s]*")
+_WHOLE = re.compile(r"[0-9]{1,18}")
+
+
+def unmet_need(reward: RewardSection, prompt: Prompt) -> str:
+    """Return what the prompt lacks for a reward; empty if it lacks nothing.
+
+    Expensive checks (is the ground truth a valid expression?) are left to the verifier, at the first answer.
+    """
+    try:
+        NEEDS.get(reward.kind, _nothing)(reward, prompt)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _nothing(reward: Any, prompt: Prompt) -> None:
+    """Needs no ground truth."""
+
+
+def _answer(reward: Any, prompt: Prompt) -> str:
+    answer = prompt.answer.strip()
+    if not answer:
+        raise ValueError("has no `answer`, and the ground truth is needed")
+    return answer
+
+
+def _number(reward: Any, prompt: Prompt) -> None:
+    answer = _answer(reward, prompt)
+    try:
+        read_number(answer)
+    except ValueError as error:
+        raise ValueError(f"has the answer {answer[:40]!r}, which is not read: {error}") from error
+
+
+def _expression(reward: Any, prompt: Prompt) -> None:
+    answer = _answer(reward, prompt)
+    try:
+        readable(answer)
+    except ValueError as error:
+        raise ValueError(f"has the answer {answer[:40]!r}, which is not read: {error}") from error
+
+
+def _puzzle(reward: Any, prompt: Prompt) -> None:
+    numbers, answer = prompt.fields.get("numbers", ""), prompt.answer.strip()
+    if not _NUMBERS.fullmatch(numbers):
+        raise ValueError(f"has the numbers {numbers[:40]!r}, and needs whole numbers")
+    if not _WHOLE.fullmatch(answer):
+        raise ValueError(f"has the answer {answer[:40]!r}, and needs a whole number")
+
+
+def _schema(reward: Any, prompt: Prompt) -> None:
+    if reward.schema_field is None:
+        return
+    try:
+        check_schema(read_json(prompt.fields.get(reward.schema_field, "")))
+    except ImportError:  # jsonschema is installed in the verifier
+        return
+    except ValueError as error:
+        raise ValueError(f"has in field `{reward.schema_field}`: {error}") from error
+
+
+NEEDS: Final[Mapping[str, Callable[[Any, Prompt], object]]] = {
+    "exact_match": _answer,
+    "numeric_match": _number,
+    "math": _expression,
+    "countdown": _puzzle,
+    "json_schema": _schema,
+}

@@ -1,0 +1,125 @@
+"""Calls of a rollout to replay: leases, heartbeats, returned leases and inserted groups."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+from uuid import uuid4
+
+import grpc
+
+from slipstream.config import RunConfig
+from slipstream.records import Group, InsertOutcome, Lease
+from slipstream.rpc import codec
+from slipstream.rpc.channel import ask_again
+from slipstream.v1 import replay_pb2
+from slipstream.v1.replay_pb2_grpc import ReplayStub
+
+T = TypeVar("T")
+LeaseName = tuple[str, int]
+"""Group id and epoch of a lease."""
+PATIENCE_SECONDS = 120.0
+"""How long the insert of a finished group is retried while replay does not answer."""
+
+
+class ReplayClient:
+    """Leases, heartbeats, returns and inserts. Every call is idempotent, and retried after a lost answer.
+
+    Errors of every method: Unreachable when no attempt was answered; any other AioRpcError at once.
+    """
+
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        config: RunConfig,
+        *,
+        worker_id: str,
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
+        self._stub = ReplayStub(channel)
+        self._answer_seconds = config.rpc.answer_seconds
+        self._timeout = config.rpc.timeout_seconds
+        self._patience = patience_seconds
+        self._worker_id = worker_id
+        self._request_id = ""
+        self._attempts = 0
+
+    async def lease(self, *, max_prompts: int, wait_seconds: float, serving_version: int) -> list[Lease]:
+        """Return up to `max_prompts` leases; none when replay admits none within `wait_seconds`.
+
+        Leases that replay granted to an earlier call, whose answer was lost, are returned by the next call.
+        Only one call may run at a time.
+        """
+        self._request_id = self._request_id or uuid4().hex
+
+        def ask(seconds: float) -> Awaitable[replay_pb2.LeasePromptsResponse]:
+            self._attempts += 1
+            request = replay_pb2.LeasePromptsRequest(
+                worker_id=self._worker_id,
+                max_prompts=max_prompts,
+                wait_seconds=wait_seconds,
+                serving_version=serving_version,
+                request_id=self._request_id,
+                attempt=self._attempts,
+            )
+            answer: Awaitable[replay_pb2.LeasePromptsResponse] = self._stub.LeasePrompts(
+                request, timeout=wait_seconds + seconds
+            )
+            return answer
+
+        response = await self._ask("lease", ask, give_up_after=self._timeout)
+        self._request_id, self._attempts = "", 0
+        return [codec.lease_from_proto(lease) for lease in response.leases]
+
+    async def renew(
+        self, leases: Sequence[Lease], *, serving_version: int, scoring_failure: str, give_up_after: float
+    ) -> list[LeaseName]:
+        """Renew leases; return the names of those that this rollout has lost."""
+        request = replay_pb2.RenewLeasesRequest(
+            worker_id=self._worker_id,
+            leases=_refs(leases),
+            serving_version=serving_version,
+            scoring_failure=scoring_failure,
+        )
+        response = await self._ask(
+            "heartbeat",
+            lambda seconds: self._stub.RenewLeases(request, timeout=seconds),
+            give_up_after=give_up_after,
+        )
+        return [(ref.group_id, ref.lease_epoch) for ref in response.lost]
+
+    async def return_leases(self, leases: Sequence[Lease], *, fault: str = "") -> int:
+        """Return leases without a group; return how many of them this rollout still held.
+
+        A `fault` counts against the prompts. Takes rpc.timeout_seconds at most.
+        """
+        request = replay_pb2.ReturnPromptsRequest(
+            worker_id=self._worker_id, leases=_refs(leases), fault=fault
+        )
+        response = await self._ask(
+            f"return of {len(leases)} leases",
+            lambda seconds: self._stub.ReturnPrompts(request, timeout=seconds),
+            give_up_after=self._timeout / 2,
+        )
+        return int(response.returned)
+
+    async def insert(self, group: Group) -> InsertOutcome:
+        """Insert a group."""
+        request = replay_pb2.InsertGroupRequest(group=codec.group_to_proto(group).SerializeToString())
+        response = await self._ask(
+            f"insert of {group.group_id}",
+            lambda seconds: self._stub.InsertGroup(request, timeout=seconds),
+            give_up_after=self._patience,
+        )
+        return codec.insert_outcome_from_proto(response.outcome)
+
+    async def _ask(self, what: str, ask: Callable[[float], Awaitable[T]], *, give_up_after: float) -> T:
+        return await ask_again(
+            what,
+            ask,
+            answer_seconds=min(self._answer_seconds, give_up_after / 2),
+            longest_seconds=min(self._timeout, give_up_after / 2),
+            give_up_after=give_up_after,
+        )
+
+
+def _refs(leases: Sequence[Lease]) -> list[replay_pb2.LeaseRef]:
+    return [replay_pb2.LeaseRef(group_id=x.group_id, lease_epoch=x.lease_epoch) for x in leases]

@@ -1,0 +1,31 @@
+"""The policy version that the engine of this rollout serves."""
+
+import asyncio
+
+NO_VERSION = -1
+
+
+class ServedVersion:
+    """The version that the engine serves, if it serves one."""
+
+    def __init__(self) -> None:
+        self.version = NO_VERSION
+        self._serving = asyncio.Event()
+
+    @property
+    def serving(self) -> bool:
+        """Whether a verified version is being served now."""
+        return self._serving.is_set()
+
+    async def wait(self) -> None:
+        """Wait until a verified version is being served."""
+        await self._serving.wait()
+
+    def serve(self, version: int) -> None:
+        """Record that the engine serves `version` from now on."""
+        self.version = version
+        self._serving.set()
+
+    def suspend(self) -> None:
+        """Record that the engine serves nothing until the next `serve`."""
+        self._serving.clear()

@@ -1,0 +1,94 @@
+"""Scores completions through the verifier, with retries; completions without a score are withheld."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import grpc
+
+from slipstream.config import RunConfig
+from slipstream.records import Completion, Outcome, Prompt, Reward
+from slipstream.rpc import codec
+from slipstream.rpc.channel import call_again
+from slipstream.rpc.errors import Unreachable
+from slipstream.v1 import verifier_pb2
+from slipstream.v1.verifier_pb2_grpc import VerifierStub
+
+WITHHELD = "verifier"
+
+
+class Scorer(Protocol):
+    """Adds reward vectors to completions."""
+
+    async def score(self, prompt: Prompt, completions: Sequence[Completion]) -> list[Completion]:
+        """Return the completions with their reward vectors, in order; those without a score are withheld."""
+
+
+class VerifierClient:
+    """Retries answers whose score is an error. Those that still fail are withheld, and never rewarded with 0.
+
+    Invariant: a reward that compares the answers of a group sees the whole group, also when only some of the
+    answers are retried. The cache of the verifier keeps that cheap.
+    """
+
+    def __init__(self, channel: grpc.aio.Channel, config: RunConfig) -> None:
+        self._stub = VerifierStub(channel)
+        self._timeout = config.verifier.timeout_seconds
+        self._tries = config.verifier.retries + 1
+        self._whole_groups = any(reward.sees_group() for reward in config.rewards)
+
+    async def score(self, prompt: Prompt, completions: Sequence[Completion]) -> list[Completion]:
+        """Return the completions with their reward vectors, all withheld if the verifier refuses the prompt.
+
+        Errors: grpc.aio.AioRpcError for a status that no later call will change.
+        """
+        scored = list(completions)
+        for attempt in range(self._tries):
+            unscored = [index for index, c in enumerate(scored) if not c.rewards or c.withheld]
+            if not unscored:
+                break
+            if attempt:
+                await asyncio.sleep(0.1 * 2**attempt)
+            try:
+                vectors = await self._vectors(prompt, scored, unscored)
+            except grpc.aio.AioRpcError as error:
+                if error.code() is not grpc.StatusCode.INVALID_ARGUMENT:
+                    raise
+                return [replace(c, rewards=_withheld(error.details() or "")) for c in scored]
+            for index, rewards in zip(unscored, vectors, strict=True):
+                scored[index] = replace(scored[index], rewards=rewards)
+        return scored
+
+    async def _vectors(
+        self, prompt: Prompt, completions: Sequence[Completion], indices: Sequence[int]
+    ) -> list[tuple[Reward, ...]]:
+        """Return the reward vectors of the completions at `indices` of a group."""
+        if not self._whole_groups:
+            return await self._try(prompt, [completions[index] for index in indices])
+        vectors = await self._try(prompt, completions)
+        return [vectors[index] for index in indices]
+
+    async def _try(self, prompt: Prompt, completions: Sequence[Completion]) -> list[tuple[Reward, ...]]:
+        request = verifier_pb2.ScoreRequest(
+            prompt=codec.prompt_to_proto(prompt),
+            answers=[
+                verifier_pb2.Answer(
+                    text=c.text, tokens=len(c.token_ids), finish_reason=codec.FINISH_REASONS[c.finish_reason]
+                )
+                for c in completions
+            ],
+        )
+        try:
+            response = await call_again(
+                "score",
+                lambda: self._stub.Score(request, timeout=self._timeout),
+                give_up_after=self._timeout,
+            )
+        except Unreachable as error:
+            return [_withheld(str(error)) for _ in completions]
+        return [tuple(codec.reward_from_proto(r) for r in vector.rewards) for vector in response.vectors]
+
+
+def _withheld(detail: str) -> tuple[Reward, ...]:
+    return (Reward(name=WITHHELD, value=0.0, outcome=Outcome.ERROR, detail=detail),)

@@ -1,0 +1,83 @@
+"""What a rollout logs of rewards for the person who watches."""
+
+import asyncio
+import io
+from collections.abc import Sequence
+from dataclasses import replace
+
+from slipstream.records import Completion, FinishReason, Outcome, Prompt, Reward
+from slipstream.rollout.reward_log import QUIET_SECONDS, RewardLog
+from slipstream.telemetry.logs import Event, Log, read_event
+
+PROMPT = Prompt(prompt_id="p", task="t", text="1+2=", answer="3")
+PLAIN = Completion(token_ids=(), logprobs=(), mask=(), spans=(), finish_reason=FinishReason.STOP, text="4")
+
+
+class Given:
+    """Gives these reward vectors."""
+
+    def __init__(self, *vectors: tuple[Reward, ...]) -> None:
+        self._vectors = vectors
+
+    async def score(self, prompt: Prompt, completions: Sequence[Completion]) -> list[Completion]:
+        return [replace(each, rewards=v) for each, v in zip(completions, self._vectors, strict=True)]
+
+
+def right(value: float) -> Reward:
+    return Reward(name="right", value=value, outcome=Outcome.SCORE)
+
+
+def shape(value: float) -> Reward:
+    return Reward(name="shape", value=value, outcome=Outcome.SCORE)
+
+
+def failed(name: str) -> Reward:
+    return Reward(name=name, value=0.0, outcome=Outcome.ERROR, detail="KeyError")
+
+
+def logged(*vectors: tuple[Reward, ...], at: Sequence[float] = (0.0,)) -> list[Event]:
+    """The events of one group with these vectors, scored at these moments."""
+    stream, moments = io.StringIO(), list(at)
+    log = Log(pod="rollout-0", stream=stream)
+    remarks = RewardLog(Given(*vectors), {"right": 1.0, "shape": 0.0}, log=log, clock=lambda: moments[0])
+    while moments:
+        scored = asyncio.run(remarks.score(PROMPT, [PLAIN] * len(vectors)))
+        assert [each.rewards for each in scored] == list(vectors)
+        moments.pop(0)
+    return [event for line in stream.getvalue().splitlines() if (event := read_event(line))]
+
+
+def test_each_failed_reward_is_logged_once_in_a_while() -> None:
+    vectors = ((right(1), failed("shape")), (failed("right"), failed("shape")))
+    events = logged(*vectors, at=(0.0, 1.0, QUIET_SECONDS + 1))
+
+    assert [(e.event, e.values["reward"]) for e in events] == 2 * [
+        ("reward failed", "shape"),
+        ("reward failed", "right"),
+    ]
+    assert events[0].values["detail"] == "KeyError"
+
+
+def test_a_group_that_is_rewarded_alike_is_logged_with_a_sample() -> None:
+    (event,) = logged((right(0), shape(1)), (right(0), shape(0)))
+
+    assert event.event == "group without variance"
+    assert event.values == {
+        "prompt": "p",
+        "truth": "3",
+        "answers": "2",
+        "answer": "4",
+        "rewards": "right 0, shape 1",
+    }
+
+
+def test_a_group_with_two_rewards_or_with_one_score_is_not() -> None:
+    assert logged((right(0),), (right(1),)) == []
+    assert [event.event for event in logged((right(0),), (failed("right"),))] == ["reward failed"]
+
+
+def test_the_sample_of_a_group_is_one_that_was_judged() -> None:
+    failure, event = logged((failed("right"), shape(1)), (right(0), shape(1)), (right(0), shape(1)))
+
+    assert failure.event == "reward failed"
+    assert (event.values["answers"], event.values["rewards"]) == ("2", "right 0, shape 1")
