@@ -181,7 +181,7 @@ def test_a_changed_password_is_found_at_the_next_connection_and_the_data_are_sti
 
 def test_an_empty_password_file_stops_the_server_at_its_start(tmp_path: Path) -> None:
     server = SecuredRedis(tmp_path, password="")
-    with pytest.raises(AssertionError, match="put the password of Redis' user replay there"):
+    with pytest.raises(AssertionError, match="write the password of the Redis user replay to it"):
         server.start()
 
 

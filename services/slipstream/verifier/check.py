@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
 from slipstream.answers.cpu_limit import TooSlow, cpu_limit
-from slipstream.answers.latex_input import UnsupportedExpression, readable
+from slipstream.answers.latex_input import UnsupportedExpression, normalize
 from slipstream.config import RunConfig, VerifierConfig
 from slipstream.config.load import parse_config
 from slipstream.config.rewards import CodeTestsConfig
@@ -119,9 +119,9 @@ def _why_unread(read: Read, name: str, answer: str, fields: dict[str, str]) -> s
 
 
 def _expressions() -> Read:
-    from slipstream.answers.latex import parsed  # half a second that few need
+    from slipstream.answers.latex import parse_answer  # half a second that few need
 
-    return lambda prompt: parsed(readable(prompt.answer))
+    return lambda prompt: parse_answer(normalize(prompt.answer))
 
 
 READERS: Mapping[str, Callable[[], Read]] = {"math": _expressions, "code_tests": lambda: cases_of}
