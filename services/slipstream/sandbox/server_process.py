@@ -1,15 +1,11 @@
 """The parent's side of one fork server."""
 
 import asyncio
-import os
 import secrets
-import signal
-import socket
 import sys
-from contextlib import suppress
-from typing import Any
 
-from slipstream.processes.frames import LENGTH, BadFrame, body_length, from_body, to_frame
+from slipstream.processes.child import Child
+from slipstream.processes.frames import BadFrame, to_frame
 from slipstream.sandbox.homes import Home
 from slipstream.sandbox.interpreter import ENVIRONMENT, INTERPRETER_FLAGS, SCRIPT, SOURCE_ROOT
 from slipstream.sandbox.job import Bounds, Run, RunResult, bounds_to_json, result_from_json
@@ -30,16 +26,8 @@ class SandboxLost(OSError):
 class ServerProcess:
     """A fork server that executes one run at a time. After SandboxLost it can only be killed."""
 
-    def __init__(
-        self,
-        process: asyncio.subprocess.Process,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        home: Home,
-    ) -> None:
-        self._process = process
-        self._reader = reader
-        self._writer = writer
+    def __init__(self, child: Child, home: Home) -> None:
+        self._child = child
         self._home = home
         self.report = Report(active=())
 
@@ -47,14 +35,13 @@ class ServerProcess:
     async def start(cls, bounds: Bounds, outer: Outer) -> "ServerProcess":
         """Start a server, and wait until it is ready. Errors: SandboxLost, PackageMissing."""
         home = Home.make()
-        ours, theirs = socket.socketpair()
-        reader, writer = await asyncio.open_connection(sock=ours)
-        with theirs:
-            process = await _start(theirs.fileno(), home.path, bounds, outer)
-        server = cls(process, reader, writer, home)
+        child = await Child.start(
+            lambda descriptor: _command(descriptor, home.path, bounds, outer), environment=ENVIRONMENT
+        )
+        server = cls(child, home)
         try:
             async with asyncio.timeout(START_SECONDS):
-                ready = await server._receive()
+                ready = await child.receive()
             if "unusable" in ready:
                 raise PackageMissing(ready["unusable"])
             inner = Report(active=ready["active"], missing=ready["missing"])
@@ -73,9 +60,7 @@ class ServerProcess:
         nonce = secrets.token_hex(16)
         try:
             async with asyncio.timeout(MAX_DEADLINES * run.seconds + MARGIN_SECONDS):
-                self._writer.write(to_frame(run.to_json()) + to_frame({"nonce": nonce}))
-                await self._writer.drain()
-                reply = await self._receive()
+                reply = await self._child.exchange(to_frame(run.to_json()) + to_frame({"nonce": nonce}))
             if reply.get("nonce") != nonce:
                 raise BadFrame("the reply has another nonce")
             if "failed" in reply:
@@ -86,25 +71,18 @@ class ServerProcess:
 
     async def kill(self) -> None:
         """Kill the server with all its descendants, and remove its folder."""
-        self._writer.close()
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        await self._process.wait()
+        await self._child.kill()
         await asyncio.to_thread(self._home.remove)
 
-    async def _receive(self) -> dict[str, Any]:
-        length = body_length(await self._reader.readexactly(LENGTH.size))
-        return from_body(await self._reader.readexactly(length))
 
-
-async def _start(descriptor: int, home: str, bounds: Bounds, outer: Outer) -> asyncio.subprocess.Process:
+def _command(descriptor: int, home: str, bounds: Bounds, outer: Outer) -> list[str]:
     bubblewrap = outer.bubblewrap
     if bubblewrap and bounds.packages:
         bubblewrap = bubblewrap.with_packages(bounds.packages)
     interpreter = [sys.executable]
     if bubblewrap:
         interpreter = [*bubblewrap.command(home, scratch_mib=bounds.scratch_mib), bubblewrap.interpreter]
-    return await asyncio.create_subprocess_exec(
+    return [
         *interpreter,
         *INTERPRETER_FLAGS,
         str(SCRIPT),
@@ -113,9 +91,4 @@ async def _start(descriptor: int, home: str, bounds: Bounds, outer: Outer) -> as
         home,
         bounds_to_json(bounds),
         BUBBLEWRAP if bubblewrap else WITHOUT_BUBBLEWRAP,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        pass_fds=[descriptor],
-        start_new_session=True,
-        env=ENVIRONMENT,
-    )
+    ]
