@@ -1,4 +1,4 @@
-"""The embedded Redis: durable, alone in its directory, and never orphaned."""
+"""The embedded Redis: it is durable, locks its directory, and never outlives its parent."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ SERVERS = ("redis-server", "valkey-server", "wheel")
 
 @pytest.fixture(params=SERVERS)
 def executable(request: pytest.FixtureRequest) -> RedisExecutable:
-    """Each server that this machine has; the wheel's is always there."""
+    """Return each server of this machine; the server of the wheel is always there."""
     if request.param == "wheel":
         wheel = wheel_executable()
         assert wheel is not None
@@ -148,7 +148,7 @@ def test_two_servers_never_share_a_directory(tmp_path: Path, monkeypatch: pytest
     asyncio.run(scenario())
 
 
-def test_a_server_that_cannot_start_says_what_its_log_says(
+def test_the_error_of_a_server_that_cannot_start_has_the_end_of_its_log(
     tmp_path: Path, executable: RedisExecutable
 ) -> None:
     (tmp_path / "appendonly.aof").write_text("this is not an append-only file\n")
@@ -225,7 +225,7 @@ async def _start_and_stop(directory: Path) -> None:
 
 
 def _runs(pid: int) -> bool:
-    """True while the process exists and is not a zombie that nobody has waited for."""
+    """Return whether the process exists and is no zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
