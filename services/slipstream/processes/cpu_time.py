@@ -3,7 +3,7 @@
 import time
 
 
-def core_seconds(pid: int) -> float:
+def cpu_seconds_of(pid: int) -> float:
     """Return the CPU seconds of all threads of a process; 0 once it has ended (Linux).
 
     The clock id is that of clock_getcpuclockid(3).

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 Item = TypeVar("Item")
 
 
-class Turns(Generic[Item]):
+class FairPool(Generic[Item]):
     """The free items, and the callers that wait for one.
 
     Invariants: while a caller waits no item is free. The groups with waiting callers take turns, and each

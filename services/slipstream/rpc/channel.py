@@ -74,7 +74,7 @@ def open_channel(
     return TlsChannel(address, certificates=Certificates(config.tls, log), options=options, log=log)
 
 
-async def call_again(what: str, call: Callable[[], Awaitable[T]], *, give_up_after: float) -> T:
+async def call_with_retries(what: str, call: Callable[[], Awaitable[T]], *, give_up_after: float) -> T:
     """Repeat a call with jittered exponential backoff, for at most `give_up_after` seconds.
 
     Only for idempotent calls. It repeats them after a transient status: unavailable, deadline exceeded or
@@ -107,7 +107,7 @@ async def call_again(what: str, call: Callable[[], Awaitable[T]], *, give_up_aft
         pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
 
-async def ask_again(
+async def call_with_growing_deadline(
     what: str,
     ask: Callable[[float], Awaitable[T]],
     *,
@@ -119,7 +119,7 @@ async def ask_again(
 
     A lost answer so costs `answer_seconds`, and a slow server is still waited for. `ask` gets the deadline of
     its attempt in seconds: `answer_seconds`, doubled after every two attempts that exceeded their deadline,
-    up to `longest_seconds`. The rest is as in `call_again`.
+    up to `longest_seconds`. The rest is as in `call_with_retries`.
     """
     unanswered = 0
 
@@ -133,10 +133,10 @@ async def ask_again(
                 unanswered += 1
             raise
 
-    return await call_again(what, attempt, give_up_after=give_up_after)
+    return await call_with_retries(what, attempt, give_up_after=give_up_after)
 
 
-async def unbroken(call: Any, *, silence_seconds: float) -> AsyncIterator[Any]:
+async def with_idle_timeout(call: Any, *, silence_seconds: float) -> AsyncIterator[Any]:
     """Yield the messages of a streaming call, with a deadline of `silence_seconds` for each message.
 
     A deadline for the whole call would have to allow for the largest stream, so this one detects a lost

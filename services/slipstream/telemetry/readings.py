@@ -27,7 +27,7 @@ class Buckets:
         return self.sum / self.count if self.count else 0.0
 
     def quantile(self, share: float) -> float:
-        """Return the least bound that a `share` of the observations does not exceed; NaN if there are none."""
+        """Return the least bound that a `share` of the observations does not exceed; NaN without any."""
         wanted = share * self.count
         return next((bound for bound, count in self.cumulative if count >= wanted and count), math.nan)
 
