@@ -7,7 +7,7 @@ from typing import Any, Final
 from slipstream.answers.latex_input import readable
 from slipstream.answers.number import read_number
 from slipstream.answers.strict_json import check_schema, read_json
-from slipstream.config.rewards import RewardSection
+from slipstream.config.rewards import GroundTruth, RewardSection
 from slipstream.records import Prompt
 
 _NUMBERS = re.compile(r"[\[\],\s]*[0-9]{1,18}([,\s]+[0-9]{1,18}){0,63}[\[\],\s]*")
@@ -20,7 +20,7 @@ def unmet_need(reward: RewardSection, prompt: Prompt) -> str:
     Expensive checks (is the ground truth a valid expression?) are left to the verifier, at the first answer.
     """
     try:
-        NEEDS.get(reward.kind, _nothing)(reward, prompt)
+        NEEDS[reward.facts.ground_truth](reward, prompt)
     except ValueError as error:
         return str(error)
     return ""
@@ -72,10 +72,13 @@ def _schema(reward: Any, prompt: Prompt) -> None:
         raise ValueError(f"has in field `{reward.schema_field}`: {error}") from error
 
 
-NEEDS: Final[Mapping[str, Callable[[Any, Prompt], object]]] = {
-    "exact_match": _answer,
-    "numeric_match": _number,
-    "math": _expression,
+NEEDS: Final[Mapping[GroundTruth, Callable[[Any, Prompt], object]]] = {
+    "none": _nothing,
+    "answer": _answer,
+    "number": _number,
+    "expression": _expression,
     "countdown": _puzzle,
-    "json_schema": _schema,
+    "schema": _schema,
+    "tests": _nothing,
 }
+"""Ground truth → what raises ValueError for a prompt without it. Tests are read by the verifier."""
