@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
-from slipstream.processes.core_time import core_seconds
+from slipstream.processes.cpu_time import cpu_seconds_of
 from slipstream.processes.frames import receive_frame, to_frame
 from slipstream.sandbox import process_statistics, scratch
 from slipstream.sandbox.confine import NOBODY, Confinement, cpu_seconds
@@ -134,7 +134,7 @@ def _late(pid: int, elapsed: float, seconds: float) -> str:
     Errors: RunFailed if the program is over its deadline because it got no core.
     """
     late = elapsed - seconds
-    if late > 0 and (late > process_statistics.waited_for_core() or core_seconds(pid) >= seconds):
+    if late > 0 and (late > process_statistics.waited_for_core() or cpu_seconds_of(pid) >= seconds):
         return "late"
     if late > max((MAX_DEADLINES - 1) * seconds, LEAST_OVERTIME_SECONDS):
         raise RunFailed(f"no end within {elapsed:.1f} s on a busy machine")
@@ -144,7 +144,7 @@ def _late(pid: int, elapsed: float, seconds: float) -> str:
 def _time_on_core(pid: int, elapsed: float) -> float:
     """Return the wall time without the time spent waiting for a core, at least the CPU time of all
     threads."""
-    return min(elapsed, max(elapsed - process_statistics.waited_for_core(), core_seconds(pid)))
+    return min(elapsed, max(elapsed - process_statistics.waited_for_core(), cpu_seconds_of(pid)))
 
 
 def _end(pid: int, confinement: Confinement) -> tuple[int, float]:
