@@ -20,7 +20,8 @@ import torch
 
 from slipstream.config import WeightsConfig
 from slipstream.learner.broadcast.fleet import Fleet, Member, MemberLost, UpdateFailed
-from slipstream.rpc.errors import Stuck
+from slipstream.learner.parallel import both
+from slipstream.rpc.errors import SlipstreamError, Stuck
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.v1 import learner_pb2 as pb
@@ -34,6 +35,10 @@ T = TypeVar("T")
 MIB = 1024 * 1024
 TRIES = 3
 FORMING = 1.25  # timeouts until Ready: a member that waits in vain for another says so after one
+
+
+class TornSnapshot(SlipstreamError):
+    """The weights to send are of no single version, because copying them failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,14 +90,18 @@ class Publisher:
         self._group: WeightGroup | None = None
         self._grouped: list[Member] = []
         self._failing = False
+        self._refusal = ""
         for name in ("publish_failures_total", "publish_bytes_total"):
             metrics.count(name, 0)  # so that a rate sees the first one
 
     async def publish(self, version: int) -> Published:
         """Bring every member of the fleet to `version`; returns once those that live serve it.
 
-        Errors: Stuck when a collective outlasts its last deadline; only a new process helps.
+        Errors: Stuck when a collective outlasts its last deadline, which only a new process ends;
+        TornSnapshot after `refuse`.
         """
+        if self._refusal:
+            raise TornSnapshot(self._refusal)
         started = time.monotonic()
         self._fleet.version = version
         updated: set[Member] = set()
@@ -107,6 +116,10 @@ class Publisher:
             pause_seconds=max((m.pause_seconds for m in updated), default=0.0),
             transfer_seconds=max((m.receive_seconds for m in updated), default=0.0),
         )
+
+    def refuse(self, reason: str) -> None:
+        """Send no weights from now on, for this reason."""
+        self._refusal = reason
 
     @contextmanager
     def _shown_as_running(self) -> Iterator[None]:
@@ -162,13 +175,8 @@ class Publisher:
             member.tell(prepare=self._prepare_message(version, rank, world_size, nonce))
             rank += member.ranks
         seconds = self._timeout * (FORMING if forming else 1)
-        asking = asyncio.create_task(self._ask(members, "ready", version, timeout_seconds=seconds))
-        try:
-            fault = await self._form(members) if forming else None
-            answers = await asking
-        except BaseException:
-            asking.cancel()
-            raise
+        asking = self._ask(members, "ready", version, timeout_seconds=seconds)
+        fault, answers = await both(self._form(members), asking) if forming else (None, await asking)
         if fault is None and all(answers):
             return list(members)
         self._fail(version, members, fault or "another member was not ready")
