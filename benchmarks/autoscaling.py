@@ -3,7 +3,7 @@
     python benchmarks/autoscaling.py [--seeds N] [--scenarios NAME ...] [--rules NAME ...]
 
 Each scenario is a learner, an admission gate, rollouts that take minutes to start, KEDA and an HPA. The rules
-of deploy/prometheus/pressure.yaml are evaluated as they stand on what the simulated pods export.
+of charts/slipstream/files/rules/pressure.yaml are evaluated as they stand on what the simulated pods export.
 """
 
 import argparse

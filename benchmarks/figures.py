@@ -216,7 +216,7 @@ FIGURES = (
                 f"benchmarks/{name}.py"
                 for name in ("autoscaler", "autoscaling_simulation", "fleet", "promql")
             ),
-            "deploy/prometheus/pressure.yaml",
+            "charts/slipstream/files/rules/pressure.yaml",
         ),
         bounds=(
             Bound(ratio="pressure, largest share of the time waited", most=0.02, quick_most=0.02),

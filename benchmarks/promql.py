@@ -1,4 +1,4 @@
-"""As much of PromQL as deploy/prometheus/pressure.yaml uses, so that simulations evaluate the rule itself.
+"""The part of PromQL that the chart's rules/pressure.yaml uses, so that simulations evaluate the rule itself.
 
     text ─ promql-parser ─▶ tree ─ compiled ─▶ function of (series, time) ─▶ vector or number
 

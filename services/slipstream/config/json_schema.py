@@ -14,7 +14,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from slipstream.algorithms.spec.notes import field_notes
-from slipstream.config.schema import RunConfig
+from slipstream.config.schema import RunFile
 from slipstream.config.schema_keys import fields_of, kind_of
 
 DRAFT: Final = "http://json-schema.org/draft-07/schema#"
@@ -25,7 +25,7 @@ NULLABLE: Final = frozenset({"RolloutConfig.group_size"})
 
 def run_schema() -> dict[str, Any]:
     """The JSON schema of a run's YAML."""
-    schema = RunConfig.model_json_schema(
+    schema = RunFile.model_json_schema(
         ref_template="#/definitions/{model}", schema_generator=_RunSchema, mode="validation"
     )
     definitions = schema.pop("$defs")
