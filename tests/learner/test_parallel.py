@@ -48,12 +48,15 @@ def test_a_coroutine_beside_a_block_ends_with_the_block() -> None:
         async def forever() -> None:
             await after(60, 1, ended)
 
-        async with beside(forever()):
-            await asyncio.sleep(0)
-        with pytest.raises(TimeoutError):
+        async def late() -> None:
             async with beside(forever()):
                 await asyncio.sleep(0)
                 raise TimeoutError
+
+        async with beside(forever()):
+            await asyncio.sleep(0)
+        with pytest.raises(TimeoutError):
+            await late()
         assert ended == [1, 1]
 
     asyncio.run(asyncio.wait_for(run(), 5))

@@ -39,7 +39,7 @@ def test_a_batch_that_is_wanted_raises_what_its_fetch_raised() -> None:
 
 def test_a_batch_that_is_dropped_returns_it() -> None:
     async def run() -> Exception | None:
-        return await (await failed()).drop()
+        return await (await failed()).release()
 
     assert repr(asyncio.run(run())) == "ValueError('group 7 has no tokens')"
 
