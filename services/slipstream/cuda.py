@@ -29,7 +29,7 @@ def require_cuda(key: str) -> None:
 
 
 def why_not(build: str, *, cuda: str | None, start: Callable[[], None]) -> str:
-    """Return why a build of torch for `cuda` finds no GPU. `start` initializes CUDA, and raises the reason."""
+    """Return why torch built for `cuda` finds no GPU. `start` initializes CUDA and raises the reason."""
     if cuda is None:
         return f"{build} is a build without CUDA"
     try:

@@ -107,7 +107,7 @@ def test_a_receiver_that_leaves_before_the_group_is_formed_is_an_error_of_the_se
 def test_a_sender_that_leaves_before_it_invites_is_an_error_of_the_receiver() -> None:
     near, far = socket.socketpair()
     near.close()
-    with far, pytest.raises(TransferError, match="ended the connection before it invited"):
+    with far, pytest.raises(TransferError, match="closed the connection before it sent its invitation"):
         invitation(far)
 
 
