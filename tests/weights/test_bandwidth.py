@@ -14,7 +14,7 @@ from slipstream.weights.bandwidth import (
     End,
     Kind,
     Load,
-    Measured,
+    Measurement,
     answer_as_receiver,
     invitation,
     measure_as_sender,
@@ -33,7 +33,7 @@ LATE = 0.3
 Receiver = Callable[[End], None]
 
 
-def measured(kind: Kind, receiver: Receiver) -> Measured:
+def measured(kind: Kind, receiver: Receiver) -> Measurement:
     """What the sender measures while this receiver, in a thread, does its part."""
     near, far = socket.socketpair()
 
@@ -93,7 +93,7 @@ def test_a_round_ends_when_the_receiver_has_confirmed_it() -> None:
 
 
 def test_a_receiver_that_leaves_is_an_error_of_the_sender() -> None:
-    with pytest.raises(TransferError, match=r"the receiver has left|a round of kind tcp broke"):
+    with pytest.raises(TransferError, match=r"the receiver closed the connection|a round of kind tcp broke"):
         measured("tcp", lambda end: read(end, LOAD.nbytes))
 
 
@@ -107,12 +107,12 @@ def test_a_receiver_that_leaves_before_the_group_is_formed_is_an_error_of_the_se
 def test_a_sender_that_leaves_before_it_invites_is_an_error_of_the_receiver() -> None:
     near, far = socket.socketpair()
     near.close()
-    with far, pytest.raises(TransferError, match="ended the connection before it invited"):
+    with far, pytest.raises(TransferError, match="closed the connection before it sent its invitation"):
         invitation(far)
 
 
 def test_the_speed_is_bytes_by_seconds_of_the_median_round() -> None:
-    found = Measured(kind="tcp", nbytes=3_000_000_000, seconds=(1.0, 3.0, 2.0))
+    found = Measurement(kind="tcp", nbytes=3_000_000_000, seconds=(1.0, 3.0, 2.0))
     assert (found.slowest, found.gigabytes_per_second, found.fastest) == (1.0, 1.5, 3.0)
 
 
