@@ -4,7 +4,7 @@ instead; all lines are shown at once. guards.yaml calls this, and nothing else d
 */}}
 {{- define "slipstream.guards" -}}
 {{- $found := list -}}
-{{- range $subject := list "names" "run" "ranks" "model" "data" "images" "tls" "redis" "learner" "pools" "autoscaling" "verifier" "rewards" "teacher" "network" "monitoring" "accounts" "extras" "containers" "hosts" -}}
+{{- range $subject := list "names" "run" "ranks" "model" "images" "tls" "redis" "learner" "pools" "autoscaling" "verifier" "rewards" "teacher" "network" "monitoring" "accounts" "extras" "containers" "hosts" -}}
 {{- range splitList "\n" (include (printf "slipstream.guards.%s" $subject) $) -}}
 {{- with trim . -}}
 {{- $found = append $found (printf "  - %s" .) -}}

@@ -51,7 +51,7 @@
 {{- $values := .Values -}}
 {{- $pools := list -}}
 {{- range (include "slipstream.rollout.pools" . | fromJson).pools -}}
-{{- $pools = append $pools (pick . "name" "gpu" "resources") -}}
+{{- $pools = append $pools (pick . "name" "nodes" "gpu" "resources") -}}
 {{- end -}}
 {{- dict
   "run" (pick $values.run "name")
@@ -63,7 +63,7 @@
   "rollout" (dict "drainSeconds" $values.rollout.drainSeconds "pools" $pools)
   "verifier" (pick $values.verifier "gpu" "resources")
   "teacher" (pick $values.teacher "gpu")
-  "replay" (pick $values.replay "image")
+  "replay" (pick $values.replay "image" "extraVolumeMounts")
   "redis" (pick $values.redis "mode" "maxMemoryMiB" "external")
   "network" (pick $values.network "policies")
   | toYaml -}}

@@ -7,7 +7,7 @@ is here.
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from slipstream.cli.release.guards import GUARDS
+from slipstream.cli.release.guards import RUN_GUARDS, VALUE_GUARDS
 from slipstream.cli.release.overlay import pools
 from slipstream.cli.release.quantity import size_of
 from slipstream.cli.release.release import MODELS, Release, below
@@ -26,7 +26,8 @@ OUR_IMAGES: Final = ("", "slipstream/services", "slipstream/cpu", "slipstream/ve
 
 def disagreements(release: Release) -> list[Problem]:
     """Every problem between the run and its values."""
-    checks = CHECKS if release.here.installed else (*GUARDS, *CHECKS)
+    guards = RUN_GUARDS if release.here.installed else (*RUN_GUARDS, *VALUE_GUARDS)
+    checks = (*guards, *CHECKS)
     return [problem for check in checks for problem in check(release)]
 
 

@@ -32,7 +32,7 @@ class Here:
     data: Path | None = None
     """What is at `data.mountPath` in replay's pod."""
     installed: bool = False
-    """Whether this is a pod of the release: helm's guards let it pass, and a part of its values is here."""
+    """Whether this is a pod of the release: helm has checked the values, and only some of them are here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,8 +33,7 @@ def owned_keys(release: Release) -> Iterator[Problem]:
 
 def model(release: Release) -> Iterator[Problem]:
     """The model of the run comes from where `model.mode` says."""
-    run, values = release.run, release.values["model"]
-    mode = values["mode"]
+    run, mode = release.run, release.values["model"]["mode"]
     if mode == "warmup":
         if value_of(run, "model.path") is not None:
             yield Problem(
@@ -55,8 +54,13 @@ def model(release: Release) -> Iterator[Problem]:
             reason="is in the run, and the values' model.mode is download",
             remedy="leave it out of the run, or set the values' model.mode to warmup",
         )
-    yield from {"volume": _volume, "download": _download}.get(mode, _nothing)(release.values)
-    yield from () if mode == "volume" else _cache(values)
+
+
+def source_of_model(release: Release) -> Iterator[Problem]:
+    """The values say where the model is, and where its copy is kept."""
+    values = release.values["model"]
+    yield from {"volume": _volume, "download": _download}.get(values["mode"], _nothing)(release.values)
+    yield from () if values["mode"] == "volume" else _cache(values)
 
 
 def _nothing(_: Mapping[str, Any]) -> Iterator[Problem]:
