@@ -1,6 +1,6 @@
 {{/*
-What cannot work, said before anything is installed: every guard writes one line for each problem, with what to set
-instead; all lines are shown at once. guards.yaml calls this, and nothing else does.
+Refuses values that cannot work, before anything is installed. Every guard writes one line per problem, with what to set
+instead, and all lines are shown together. Only guards.yaml calls this template.
 */}}
 {{- define "slipstream.guards" -}}
 {{- $found := list -}}

@@ -40,8 +40,8 @@ model.cache.kind is hostPath, without one: set model.cache.hostPath
 {{- end -}}
 
 {{/*
-The block of network.egress.except that holds the mirror, where the mirror is named by an address and nothing else lets it
-through; of the blocks, the private ones are known here.
+The block of network.egress.except that contains the mirror, if the mirror is given by an address and no other rule allows
+it. Only the private blocks can be compared here.
 */}}
 {{- define "slipstream.guards.closedEndpoint" -}}
 {{- $egress := .Values.network.egress -}}
