@@ -5,7 +5,6 @@ from dataclasses import fields
 from typing import Final
 
 from slipstream.algorithms.spec import (
-    ONE_ADVANTAGE_PER_SEQUENCE,
     Difficulty,
     Entropy,
     Gae,
@@ -16,26 +15,15 @@ from slipstream.algorithms.spec import (
     GspoToken,
     M2po,
     MaxRl,
-    OptimalToken,
     Pg,
     Rspo,
     Sapo,
-    anchor_of,
-    needs_groups,
-    scale_of_groups,
-    undefined_by_step,
 )
-from slipstream.algorithms.spec.loss import WEIGHTING
-from slipstream.config.precision_checks import CLIPPED
 from slipstream.config.problem import Problem
 from slipstream.config.schema import RunConfig
 
 WIDEST_SEQUENCE_CLIP: Final = 0.05
 """A geometric mean over a sequence hardly ever leaves a band wider than this."""
-BINARY_REWARDS: Final = ("exact_match", "format", "countdown", "numeric_match", "math", "json_schema")
-SCORES_STEPS: Final = ("process_reward", "custom")
-"""Kinds of rewards that give the scores of steps, or may."""
-PUNISHMENTS: Final = ("length", "repetition")
 KEYS: Final = {"max_staleness": "algorithm.objective", "token_weight": "algorithm.token_weight"}
 
 
@@ -83,9 +71,9 @@ def _anchor(config: RunConfig) -> Iterator[Problem]:
     """What the anchor batch does not do: correct stale tokens, and bound anything in a single update."""
     algorithm = config.algorithm
     corrections = algorithm.resolved_corrections()
-    weighted = any(isinstance(correction, WEIGHTING) for correction in corrections)
+    weighted = any(correction.weighs for correction in corrections)
     objective = algorithm.resolved_objective()
-    if anchor_of(objective) != "batch":
+    if objective.anchor != "batch":
         return
     once = _updates_once(config)
     if not weighted and config.staleness.max_staleness > 0:
@@ -97,7 +85,7 @@ def _anchor(config: RunConfig) -> Iterator[Problem]:
             remedy="set a correction such as `tis`, or the anchor to `rollout`",
             severity="note",
         )
-    elif once and isinstance(objective, CLIPPED):
+    elif once and objective.drops_outside_band:
         yield Problem(
             key="algorithm.objective",
             reason=f"{objective.kind} has the anchor batch, and with one update a batch (learner.minibatches "
@@ -133,7 +121,7 @@ def _group_size(config: RunConfig) -> Iterator[Problem]:
     wanted = config.algorithm.group_size
     distillation = config.algorithm.resolved_distillation()
     by_rewards = distillation is None or distillation.reward_weight > 0
-    if size == 1 and needs_groups(advantage) and by_rewards:
+    if size == 1 and advantage.needs_groups and by_rewards:
         yield Problem(
             key="rollout.group_size",
             reason=f"is 1, and the baseline of advantage `{advantage.kind}` is the mean of the group, so "
@@ -196,7 +184,7 @@ def _soft_gate(config: RunConfig) -> Iterator[Problem]:
 def _rewards(config: RunConfig) -> Iterator[Problem]:
     advantage = config.algorithm.resolved_advantage()
     rewards = [reward for reward in config.rewards if reward.weight]
-    if isinstance(advantage, Gopo) and all(reward.kind in BINARY_REWARDS for reward in rewards):
+    if isinstance(advantage, Gopo) and all(reward.facts.scores == "binary" for reward in rewards):
         names = ", ".join(reward.name for reward in rewards)
         yield Problem(
             key="algorithm.advantage",
@@ -207,7 +195,7 @@ def _rewards(config: RunConfig) -> Iterator[Problem]:
         )
     punished = config.algorithm.declared_shaping().soft_overlong is not None
     if isinstance(advantage, MaxRl) and (
-        punished or any(reward.weight < 0 or reward.kind in PUNISHMENTS for reward in rewards)
+        punished or any(reward.weight < 0 or reward.facts.scores == "penalty" for reward in rewards)
     ):
         yield Problem(
             key="algorithm.advantage",
@@ -233,8 +221,7 @@ def _critic(config: RunConfig) -> Iterator[Problem]:
             reason=f"is {critic.warmup_steps} with learner.steps {steps}: the policy would never train",
             remedy="set it below learner.steps",
         )
-    by_token = isinstance(advantage, Gae | OptimalToken)
-    if by_token and isinstance(objective, ONE_ADVANTAGE_PER_SEQUENCE):
+    if advantage.by_token and objective.one_advantage_per_sequence:
         yield Problem(
             key="algorithm.objective",
             reason=f"{objective.kind} has one ratio a sequence, and {advantage.kind} one advantage a token",
@@ -247,20 +234,20 @@ def _supervision(config: RunConfig) -> Iterator[Problem]:
     if config.algorithm.supervision == "outcome":
         return
     advantage, objective = config.algorithm.resolved_advantage(), config.algorithm.resolved_objective()
-    undefined = undefined_by_step(advantage)
+    undefined = advantage.undefined_by_step
     if undefined is not None:
         yield Problem(
             key="algorithm.supervision",
             reason=f"is process, and the advantage is {advantage.kind}: {undefined.reason}",
             remedy=undefined.remedy,
         )
-    elif not isinstance(advantage, Gae) and isinstance(objective, ONE_ADVANTAGE_PER_SEQUENCE):
+    elif not isinstance(advantage, Gae) and objective.one_advantage_per_sequence:
         yield Problem(
             key="algorithm.objective",
             reason=f"{objective.kind} has one ratio a sequence, and rewards by step one advantage a step",
             remedy="use ppo_clip, cispo or gspo_token",
         )
-    if not any(reward.weight and reward.kind in SCORES_STEPS for reward in config.rewards):
+    if not any(reward.weight and reward.facts.scores_steps for reward in config.rewards):
         yield Problem(
             key="algorithm.supervision",
             reason="is process, and no reward with a weight scores steps",
@@ -278,7 +265,7 @@ def _penalty_in_the_reward(config: RunConfig) -> Iterator[Problem]:
             reason="is reward, and gdpo normalises each component, so the coefficient would not count",
             remedy="set placement: loss",
         )
-    scale = scale_of_groups(advantage)
+    scale = advantage.scale_of_groups
     if scale is None:
         return
     cancels = f"{advantage.kind} {scale}: where the other rewards of a group are equal,"
@@ -300,7 +287,7 @@ def _punishments(config: RunConfig, cancels: str) -> Iterator[Problem]:
             reason=f"is on without dynamic_sampling, and {cancels} the factor cancels",
             remedy="add dynamic_sampling: {}, or set an advantage that keeps the scale, such as dr_grpo",
         )
-    names = [reward.name for reward in config.rewards if reward.weight and reward.kind in PUNISHMENTS]
+    names = [reward.name for reward in config.rewards if reward.weight and reward.facts.scores == "penalty"]
     if names:
         yield Problem(
             key="algorithm.advantage",
@@ -322,7 +309,7 @@ def _without_effect(config: RunConfig) -> Iterator[Problem]:
         unread = "pass rates are remembered for goldilocks, buckets and adaptive_group, and none is on"
         yield _unread("shaping.difficulty", unread, "switch one of them on")
     held = config.algorithm.resolved_kl_cov() is not None
-    if held and anchor_of(config.algorithm.resolved_objective()) == "batch" and _updates_once(config):
+    if held and config.algorithm.resolved_objective().anchor == "batch" and _updates_once(config):
         unread = "with one update a batch every ratio is 1, and there is nothing to hold tokens back from"
         yield _unread("kl_cov", unread, "set learner.minibatches above 1, or the anchor to rollout")
     for correction in config.algorithm.resolved_corrections():
