@@ -103,13 +103,13 @@ def load_policy(
 def _load_whole(origin: _Origin) -> Policy:
     from transformers import AutoModelForCausalLM
 
-    model, found = AutoModelForCausalLM.from_pretrained(
+    model, loading = AutoModelForCausalLM.from_pretrained(
         origin.weights,
         dtype=origin.stored,
         attn_implementation=_plain_attention(origin.config),
         output_loading_info=True,
     )
-    origin.check_complete(model, found["missing_keys"])
+    origin.check_complete(model, loading["missing_keys"])
     check_tied(model, origin.weights)
     model.to(origin.device).eval()  # eval keeps gradients; dropout would put noise into every ratio
     # in float32, because rounding to bfloat16 may route a token to other experts

@@ -85,8 +85,8 @@ class LoraPolicy(Policy):
             if ".lora_A." in name or ".lora_B." in name:
                 continue
             layer = adapted.get(name)
-            whole = tensor.float() if layer is None else tensor.float() + layer.get_delta_weight(ADAPTER)
-            yield name.replace(ADAPTED_LAYER, "."), whole
+            weight = tensor.float() if layer is None else tensor.float() + layer.get_delta_weight(ADAPTER)
+            yield name.replace(ADAPTED_LAYER, "."), weight
 
     def save(self, directory: Path, *, dtype: torch.dtype | None = None) -> None:
         """Write the merged model as a Hugging Face directory. Errors: OSError."""

@@ -56,19 +56,19 @@ class Routers:
 
     def __init__(self, model: Any) -> None:
         """Find the routers and hook them. Errors: UnsupportedRouting."""
-        found = list(_routers(model))
-        if not found:
+        routers = list(_routers(model))
+        if not routers:
             raise UnsupportedRouting(_without_routers(model))
-        shapes = {(router.num_experts, router.top_k) for _, router in found}
+        shapes = {(router.num_experts, router.top_k) for _, router in routers}
         if len(shapes) != 1 or max(shapes)[0] > LARGEST_ID:
             raise UnsupportedRouting(f"{type(model).__name__}: layers of (experts, top_k) {sorted(shapes)}")
         self.experts, self.top_k = shapes.pop()
-        self.layers = [_layer_of(name) for name, _ in found]
-        self._renormalises = [_renormalises(router, model.config) for _, router in found]
+        self.layers = [_layer_of(name) for name, _ in routers]
+        self._renormalises = [_renormalises(router, model.config) for _, router in routers]
         self._watch, self._predictors_T = Watch(), torch.zeros(0, dtype=torch.int64)
         self._experts: dict[int, torch.Tensor] = {}
         self._logprobs: dict[int, torch.Tensor] = {}
-        for place, (_, router) in enumerate(found):
+        for place, (_, router) in enumerate(routers):
             router.register_forward_hook(partial(self._route, place))
 
     def begin(self, watch: Watch, predictors_T: torch.Tensor) -> None:

@@ -61,16 +61,16 @@ def read_parts(model: Any, directory: Path, *, device: torch.device, dtype: torc
     )
     tensors, nothing = tensors_on_disk(directory), _rows_of_others(model, device)
     wanted = {name: tensors[name] for name, target in _targets(model, tensors) if target not in nothing}
-    found, _ = convert_and_load_state_dict_in_model(model, wanted, how)
-    if found.mismatched_keys:
-        name, theirs, ours = min(found.mismatched_keys)
+    loading, _ = convert_and_load_state_dict_in_model(model, wanted, how)
+    if loading.mismatched_keys:
+        name, theirs, ours = min(loading.mismatched_keys)
         raise ValueError(
             f"{directory}: this rank's rows of {name} have the shape {tuple(theirs)}, and config.json asks "
             f"for {tuple(ours)}; weights and config.json are not of one model"
         )
-    found.missing_keys -= nothing
-    found = model._finalize_model_loading(model, how, found)  # makes buffers, ties weights
-    return sorted(found.missing_keys)
+    loading.missing_keys -= nothing
+    loading = model._finalize_model_loading(model, how, loading)  # makes buffers, ties weights
+    return sorted(loading.missing_keys)
 
 
 def tensors_by_target(model: Any, directory: Path) -> dict[str, TensorOnDisk]:
@@ -135,7 +135,7 @@ def _rows_of_others(model: Any, device: torch.device) -> set[str]:
 
     Return their names.
     """
-    found = set()
+    names = set()
     for path, module in model.named_modules():
         for name, old in list(module.named_parameters(recurse=False, remove_duplicate=False)):
             local = old.to_local()
@@ -152,8 +152,8 @@ def _rows_of_others(model: Any, device: torch.device) -> set[str]:
             new = torch.nn.Parameter(empty, requires_grad=old.requires_grad)
             new._is_hf_initialized = True  # type: ignore[attr-defined]
             setattr(module, name, new)
-            found.add(f"{path}.{name}")
-    return found
+            names.add(f"{path}.{name}")
+    return names
 
 
 def _targets(model: Any, names: Iterable[str]) -> Iterator[tuple[str, str]]:

@@ -102,10 +102,10 @@ def load_value_model(
 def _load_whole(path: Path, policy: Policy) -> ValueModel:
     from transformers import AutoModel
 
-    backbone, found = AutoModel.from_pretrained(
+    backbone, loading = AutoModel.from_pretrained(
         path, dtype=torch.float32, attn_implementation=ATTENTION, output_loading_info=True
     )
-    _check_complete(path, found["missing_keys"])
+    _check_complete(path, loading["missing_keys"])
     backbone.eval()  # eval keeps gradients; dropout would add noise
     module = _around(backbone).to(policy.device)
     _check_packing(module, path, policy.device)
