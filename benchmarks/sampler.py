@@ -16,10 +16,10 @@ from slipstream.records import Completion, FinishReason, Group, Prompt, VersionS
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import Tokens
+from slipstream.verifier.resources import Resources
 from slipstream.verifier.reward import Answer
 from slipstream.verifier.rewards.table import bind_rewards
 from slipstream.verifier.scorer import Scorer
-from slipstream.verifier.surroundings import Surroundings
 
 PROMPTS_AT_ONCE = 64
 
@@ -35,9 +35,9 @@ class Sampler:
         self._tokens = tokens
         self._rollout = config.rollout
         metrics, log = Metrics(), Log(pod="sampler")
-        surroundings = Surroundings.make(config.verifier, metrics=metrics, log=log)
-        rewards = bind_rewards(config.rewards, surroundings)
-        self._scorer = Scorer(rewards, room=surroundings.room, metrics=metrics, log=log)
+        resources = Resources.make(config.verifier, metrics=metrics, log=log)
+        rewards = bind_rewards(config.rewards, resources)
+        self._scorer = Scorer(rewards, queue=resources.queue, metrics=metrics, log=log)
 
     def groups(self, prompts: Sequence[Prompt], *, version: int, size: int, seed: int) -> list[Group]:
         """`size` scored completions of each prompt. Errors: ValueError for prompts of several lengths."""
@@ -84,8 +84,8 @@ class Sampler:
         return made
 
     def _hidden(self, tokens_PL: torch.Tensor, cache: Any) -> torch.Tensor:
-        found = self._policy.model.base_model(input_ids=tokens_PL, past_key_values=cache, use_cache=True)
-        last_AH: torch.Tensor = found.last_hidden_state[:, -1]
+        output = self._policy.model.base_model(input_ids=tokens_PL, past_key_values=cache, use_cache=True)
+        last_AH: torch.Tensor = output.last_hidden_state[:, -1]
         return last_AH
 
     def _completion(self, ids: list[int], logprobs: list[float], version: int) -> Completion:

@@ -24,9 +24,9 @@ from slipstream.telemetry.metrics import Metrics
 from slipstream.v1 import learner_pb2, learner_pb2_grpc, replay_pb2, replay_pb2_grpc
 from slipstream.v1.verifier_pb2_grpc import add_VerifierServicer_to_server
 from slipstream.verifier.adapters import EachAnswer
+from slipstream.verifier.admission import AdmissionQueue
 from slipstream.verifier.reward import Answer, Reward, RewardFunction, Verdict
 from slipstream.verifier.rewards.exact_match import exact_match
-from slipstream.verifier.room import Room
 from slipstream.verifier.scorer import Scorer
 from slipstream.verifier.servicer import VerifierServicer
 
@@ -72,7 +72,9 @@ def verifier(
     """A verifier with these reward functions, or that of the configuration."""
     rewards: dict[str, Reward] = {name: EachAnswer(f) for name, f in (functions or {}).items()}
     rewards = rewards or {"exact_match": exact_match(ExactMatchConfig(name="exact_match"))}
-    scorer = Scorer(rewards, room=Room(64, metrics=Metrics()), metrics=Metrics(), log=Log(pod="verifier"))
+    scorer = Scorer(
+        rewards, queue=AdmissionQueue(64, metrics=Metrics()), metrics=Metrics(), log=Log(pod="verifier")
+    )
     return server(partial(add_VerifierServicer_to_server, VerifierServicer(scorer)))
 
 

@@ -18,8 +18,8 @@ from slipstream.rollout.vllm_arguments import set_environment
 from slipstream.teacher.model import load_teacher
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
+from slipstream.verifier.resources import Resources
 from slipstream.verifier.rewards.models import reward_model
-from slipstream.verifier.surroundings import Surroundings
 from slipstream.verifier.workers.worker import Unprepared
 
 without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has what is to be missing")
@@ -104,13 +104,13 @@ def test_a_verifier_that_is_told_to_use_cuda_does_not_start_on_a_cpu(
 ) -> None:
     make_tiny_model(TinyModel(layers=1, width=32, heads=1), tmp_path, seed=0)
     config = run(f"verifier.device={of_the_verifier}").verifier
-    surroundings = Surroundings.make(config, metrics=Metrics(), log=Log(pod="v", level="error"))
+    resources = Resources.make(config, metrics=Metrics(), log=Log(pod="v", level="error"))
     reward = RewardModelConfig(name="r", path=tmp_path, device=of_the_reward)
 
     async def start() -> None:
-        made = reward_model(reward, surroundings)
+        made = reward_model(reward, resources)
         try:
-            for begin in surroundings.starting:
+            for begin in resources.starting:
                 await begin()
         finally:
             await made.close()

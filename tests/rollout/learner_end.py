@@ -65,7 +65,7 @@ class LearnerEnd:
 
     def admit(self, *, connections: int) -> None:
         """Let so many members into the group of this epoch."""
-        self._nonce = self._store.gate.issue(connections=connections)
+        self._nonce = self._store.server.issue_nonce(connections=connections)
 
     async def join(self, *, rank: int, world_size: int) -> WeightGroup:
         """The end of one rank that lives in this process."""
@@ -94,4 +94,4 @@ class LearnerEnd:
         for group in self.groups:
             group.close()
         self.groups = []
-        self._store.gate.retire()
+        self._store.server.end_epoch()

@@ -10,14 +10,14 @@ from slipstream.records import FinishReason, Prompt
 from slipstream.records import Reward as Component
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
+from slipstream.verifier.resources import Resources
 from slipstream.verifier.reward import Answer, Reward
 from slipstream.verifier.rewards.table import bind_rewards
 from slipstream.verifier.scorer import Scorer
-from slipstream.verifier.surroundings import Surroundings
 
 
 class Bench:
-    """Rewards with their surroundings; `lines` is the log."""
+    """Rewards with their resources; `lines` is the log."""
 
     def __init__(
         self,
@@ -30,17 +30,17 @@ class Bench:
         self.metrics = Metrics()
         self.lines = io.StringIO()
         log = Log(pod="verifier", stream=self.lines)
-        self.surroundings = Surroundings.make(self.config, metrics=self.metrics, log=log)
-        bound = bind_rewards(configs, self.surroundings) if rewards is None else rewards
-        self.scorer = Scorer(bound, room=self.surroundings.room, metrics=self.metrics, log=log)
+        self.resources = Resources.make(self.config, metrics=self.metrics, log=log)
+        bound = bind_rewards(configs, self.resources) if rewards is None else rewards
+        self.scorer = Scorer(bound, queue=self.resources.queue, metrics=self.metrics, log=log)
 
     async def __aenter__(self) -> "Bench":
-        await self.surroundings.start()
+        await self.resources.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.scorer.close()
-        await self.surroundings.close()
+        await self.resources.close()
 
     def sample(self, name: str, **labels: str) -> float | None:
         """The value of a metric, without the prefix of its name."""

@@ -9,9 +9,9 @@ from slipstream.config.rewards import FormatConfig, RewardSection
 from slipstream.records import Outcome, Prompt
 from slipstream.telemetry.metrics import Metrics
 from slipstream.verifier.adapters import Concurrently
-from slipstream.verifier.cache import Memory, VerdictCache
+from slipstream.verifier.admission import AdmissionQueue
+from slipstream.verifier.cache import RewardCache, VerdictCache
 from slipstream.verifier.reward import Answer, UnusableGroundTruth, Verdict, failed, invalid
-from slipstream.verifier.room import Room
 from verifier.scoring import answer
 
 CONFIG = FormatConfig(name="tags", pattern="x")
@@ -51,14 +51,14 @@ class Bench:
         self.metrics = Metrics()
         self.cache = VerdictCache(entries, metrics=self.metrics)
         self.costly = Costly(hold=hold)
-        self.reward = Concurrently(self.costly, memory=self.memory())
+        self.reward = Concurrently(self.costly, cache=self.reward_cache())
 
-    def memory(self, config: RewardSection = CONFIG) -> Memory:
-        return Memory(
+    def reward_cache(self, config: RewardSection = CONFIG) -> RewardCache:
+        return RewardCache(
             self.cache,
             config,
             reads=lambda prompt: (prompt.answer, prompt.fields.get("unit", "")),
-            room=Room(1024, metrics=self.metrics),
+            queue=AdmissionQueue(1024, metrics=self.metrics),
         )
 
     async def score(self, given: Prompt, *texts: str) -> list[Verdict]:
@@ -119,7 +119,9 @@ def test_the_least_recently_used_verdict_is_forgotten_first() -> None:
 )
 def test_a_key_tells_apart_all_that_a_verdict_depends_on(other: tuple[Prompt, RewardSection, str]) -> None:
     bench, (given, config, text) = Bench(), other
-    assert bench.memory().key(prompt(), answer("a")) != bench.memory(config).key(given, answer(text))
+    assert bench.reward_cache().key(prompt(), answer("a")) != bench.reward_cache(config).key(
+        given, answer(text)
+    )
 
 
 @pytest.mark.parametrize(
@@ -132,7 +134,9 @@ def test_a_key_tells_apart_all_that_a_verdict_depends_on(other: tuple[Prompt, Re
 )
 def test_a_key_ignores_what_a_verdict_does_not_depend_on(given: Prompt, config: RewardSection) -> None:
     bench = Bench()
-    assert bench.memory().key(prompt(), answer("a")) == bench.memory(config).key(given, answer("a"))
+    assert bench.reward_cache().key(prompt(), answer("a")) == bench.reward_cache(config).key(
+        given, answer("a")
+    )
 
 
 def test_a_verdict_under_way_is_remembered_for_a_caller_that_gave_up() -> None:

@@ -49,7 +49,7 @@ def test_a_program_that_the_kernel_kills_is_not_judged() -> None:
 
     async def once() -> None:
         async with Bench([CONFIG], config=VerifierConfig(workers=1)) as bench:
-            sandbox = bench.surroundings.sandbox
+            sandbox = bench.resources.sandbox
             before = await steady()
             running = asyncio.create_task(
                 sandbox.run(Run(code="while True: pass", seconds=30.0, memory_mib=256))
@@ -147,7 +147,7 @@ class Runs:
 
 def judged(ran: RunResult) -> Verdict:
     reward: Any = CodeTests(CONFIG, Runs(ran), overran=lambda: None)  # type: ignore[arg-type]
-    return asyncio.run(reward.judge(PROMPT, answer(fenced("print(42)"))))
+    return asyncio.run(reward.score_one(PROMPT, answer(fenced("print(42)"))))
 
 
 def test_a_failure_that_may_be_the_machines_is_an_error_and_a_success_is_a_score() -> None:

@@ -25,9 +25,7 @@ NUMPY = VerifierConfig(workers=1, isolation=IsolationConfig(packages=("numpy",))
 def ran(code: str, call: str | None = None, *, config: VerifierConfig = NUMPY) -> RunResult:
     async def once() -> RunResult:
         async with Bench([REWARD], config=config) as bench:
-            return await bench.surroundings.sandbox.run(
-                Run(code=code, call=call, seconds=5.0, memory_mib=512)
-            )
+            return await bench.resources.sandbox.run(Run(code=code, call=call, seconds=5.0, memory_mib=512))
 
     return asyncio.run(once())
 

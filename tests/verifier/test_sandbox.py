@@ -91,7 +91,7 @@ def test_a_lost_server_costs_one_run_and_is_replaced() -> None:
     async def once() -> None:
         of_others = children()
         async with Bench([REWARD], config=VerifierConfig(workers=1)) as bench:
-            sandbox = bench.surroundings.sandbox
+            sandbox = bench.resources.sandbox
             hangs = asyncio.create_task(sandbox.run(run("while True: pass", seconds=60.0)))
             await asyncio.sleep(0.2)
             for child in children() - of_others:
@@ -107,7 +107,7 @@ def test_a_lost_server_costs_one_run_and_is_replaced() -> None:
 def test_programs_have_nothing_of_each_other() -> None:
     async def once() -> None:
         async with Bench([REWARD], config=VerifierConfig(workers=1)) as bench:
-            sandbox = bench.surroundings.sandbox
+            sandbox = bench.resources.sandbox
             await sandbox.run(run("open('left', 'w').write('x'); import math; math.pi = 3"))
             said = await sandbox.run(
                 run("import os, math; print(os.listdir('.'), math.pi > 3, dict(os.environ))")

@@ -19,7 +19,7 @@ from slipstream.config.rewards import (
 )
 from slipstream.records import FinishReason, Outcome, Prompt, Reward
 from slipstream.verifier.reward import Answer, UnusableGroundTruth
-from slipstream.verifier.rewards.language_consistency import judge as judge_language
+from slipstream.verifier.rewards.language_consistency import score as score_language
 from verifier.scoring import Bench, answer, scores
 
 SCORE, INVALID = Outcome.SCORE, Outcome.INVALID_ANSWER
@@ -85,7 +85,7 @@ LATIN, HAN = ("Latin",), ("Han",)
 
 
 def shares(scripts: Sequence[str], *texts: str) -> list[float]:
-    return [round(given.value, 6) for given in judge_language(PROMPT, [*map(answer, texts)], scripts=scripts)]
+    return [round(given.value, 6) for given in score_language(PROMPT, [*map(answer, texts)], scripts=scripts)]
 
 
 def test_language_consistency_is_the_share_of_letters_outside_of_code_and_latex() -> None:

@@ -17,7 +17,7 @@ from slipstream.config.rewards import (
 )
 from slipstream.records import FinishReason, Outcome, Prompt
 from slipstream.verifier.reward import Answer, UnusableGroundTruth, Verdict
-from slipstream.verifier.rewards.json_schema_child import judge
+from slipstream.verifier.rewards.json_schema_child import score
 from verifier.scoring import Bench, answer, scores
 
 PROMPT = Prompt(prompt_id="row-7", task="t", text="?", answer="caf\u00e9")
@@ -25,7 +25,7 @@ NODE = {"type": "object", "properties": {"next": {"$ref": "#"}}, "additionalProp
 
 
 def by_schema(schema: dict[str, Any], text: str) -> Verdict:
-    return judge(PROMPT, answer(text), schema=schema, field=None, fenced=False)
+    return score(PROMPT, answer(text), schema=schema, field=None, fenced=False)
 
 
 @pytest.mark.parametrize(

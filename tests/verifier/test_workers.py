@@ -9,11 +9,11 @@ import pytest
 from slipstream.config import VerifierConfig
 from slipstream.config.rewards import CustomConfig
 from slipstream.processes.cores import usable_cores
-from slipstream.processes.parent import children
+from slipstream.processes.lifetime.process_tree import children
 from slipstream.records import Outcome, Prompt
 from slipstream.records import Reward as Component
 from slipstream.verifier.reward import UnusableGroundTruth
-from slipstream.verifier.workers.judge import InWorkers
+from slipstream.verifier.workers.scorer import PoolScorer
 from slipstream.verifier.workers.worker import WorkerLost
 from verifier.scoring import Bench, answer
 
@@ -130,9 +130,7 @@ def test_an_answer_that_computes_for_ever_ends_with_all_that_it_started(tmp_path
 def test_an_overrun_is_an_invalid_answer_unless_the_reward_says_otherwise() -> None:
     async def play() -> Component:
         made = bench(custom("length"))
-        own = InWorkers(
-            f"{MODULE}:misbehaves", name="own", seconds=0.3, surroundings=made.surroundings
-        ).each()
+        own = PoolScorer(f"{MODULE}:misbehaves", name="own", seconds=0.3, resources=made.resources).each()
         async with Bench(rewards={"own": own}) as scoring, made:
             return (await judged(scoring, "spin"))[0]
 

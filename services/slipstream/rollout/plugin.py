@@ -2,7 +2,7 @@
 
 import multiprocessing
 
-from slipstream.processes.parent import die_with_parent
+from slipstream.processes.lifetime.parent_death import die_with_parent
 
 TRANSFER_BACKEND = "slipstream"
 

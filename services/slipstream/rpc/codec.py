@@ -1,4 +1,4 @@
-"""The one place that knows both the values of records.py and the messages of proto/."""
+"""The one place that knows both the values of slipstream.records and the messages of proto/."""
 
 from collections.abc import Mapping
 from typing import TypeVar

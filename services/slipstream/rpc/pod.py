@@ -21,7 +21,7 @@ from slipstream.config.checks import check_config
 from slipstream.config.hub import is_hub_id
 from slipstream.hub.model import with_local_model
 from slipstream.hub.revisions import unpinned
-from slipstream.processes.parent import die_with_parent
+from slipstream.processes.lifetime.parent_death import die_with_parent
 from slipstream.rpc.errors import SlipstreamError, Stuck
 from slipstream.rpc.security.pod import check_certificate, secure_log
 from slipstream.telemetry.health import Health

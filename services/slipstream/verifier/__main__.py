@@ -9,10 +9,10 @@ from slipstream.config import ConfigError
 from slipstream.rpc.pod import Pod, run_pod
 from slipstream.rpc.server import start_server
 from slipstream.v1.verifier_pb2_grpc import add_VerifierServicer_to_server
+from slipstream.verifier.resources import Resources
 from slipstream.verifier.rewards.table import bind_rewards
 from slipstream.verifier.scorer import Scorer
 from slipstream.verifier.servicer import VerifierServicer
-from slipstream.verifier.surroundings import Surroundings
 
 if TYPE_CHECKING:
     from slipstream.verifier.http.listener import HttpServer
@@ -26,15 +26,15 @@ async def main(pod: Pod) -> None:
     """Serve until SIGTERM. Errors: ConfigError for a reward that cannot be made of its arguments,
     or whose function or model cannot be had, TooFewLayers where code cannot be run as safely as demanded."""
     config = pod.config.verifier
-    surroundings = Surroundings.make(config, metrics=pod.metrics, log=pod.log)
-    rewards = bind_rewards(pod.config.rewards, surroundings)
-    scorer = Scorer(rewards, room=surroundings.room, metrics=pod.metrics, log=pod.log)
-    await surroundings.start()
+    resources = Resources.make(config, metrics=pod.metrics, log=pod.log)
+    rewards = bind_rewards(pod.config.rewards, resources)
+    scorer = Scorer(rewards, queue=resources.queue, metrics=pod.metrics, log=pod.log)
+    await resources.start()
     try:
         await _serve(pod, scorer)
     finally:
         await scorer.close()
-        await surroundings.close()
+        await resources.close()
 
 
 async def _serve(pod: Pod, scorer: Scorer) -> None:

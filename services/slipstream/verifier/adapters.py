@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from slipstream.records import Outcome, Prompt
-from slipstream.verifier.cache import Memory
-from slipstream.verifier.reward import Answer, RewardFunction, UnusableGroundTruth, Verdict, failed, said
+from slipstream.verifier.cache import RewardCache
+from slipstream.verifier.reward import Answer, RewardFunction, UnusableGroundTruth, Verdict, describe, failed
 
-Judge = Callable[[Prompt, Answer], Awaitable[Verdict]]
+ScoreOne = Callable[[Prompt, Answer], Awaitable[Verdict]]
 """A judge of one answer by itself that has to wait: for a child process, for a service."""
 
 
@@ -30,7 +30,7 @@ class EachAnswer:
         except UnusableGroundTruth:
             raise
         except Exception as error:
-            return failed(said(error))
+            return failed(describe(error))
 
 
 class Concurrently:
@@ -40,14 +40,14 @@ class Concurrently:
     under way when the caller gave up is remembered for its next try.
     """
 
-    def __init__(self, judge: Judge, *, memory: Memory | None = None) -> None:
-        self._judge = judge
-        self._memory = memory
+    def __init__(self, score_one: ScoreOne, *, cache: RewardCache | None = None) -> None:
+        self._score_one = score_one
+        self._cache = cache
         self._running: dict[bytes, asyncio.Task[Verdict]] = {}
 
     async def score(self, prompt: Prompt, answers: Sequence[Answer]) -> list[Verdict]:
         """The verdicts, in order. Errors: UnusableGroundTruth."""
-        one = self._guarded if self._memory is None else self._remembered
+        one = self._guarded if self._cache is None else self._remembered
         return list(await asyncio.gather(*(one(prompt, answer) for answer in answers)))
 
     async def close(self) -> None:
@@ -57,9 +57,9 @@ class Concurrently:
         await asyncio.gather(*self._running.values(), return_exceptions=True)
 
     async def _remembered(self, prompt: Prompt, answer: Answer) -> Verdict:
-        assert self._memory is not None
-        key = self._memory.key(prompt, answer)
-        known = self._memory.get(key)
+        assert self._cache is not None
+        key = self._cache.key(prompt, answer)
+        known = self._cache.get(key)
         if known is not None:
             return known
         task = self._running.get(key)
@@ -68,31 +68,31 @@ class Concurrently:
                 return await self._awaited(task)
             except UnusableGroundTruth:  # which names the prompt of another, that has the same truth
                 return await self._guarded(prompt, answer)
-        task = asyncio.create_task(self._judged(key, prompt, answer))
+        task = asyncio.create_task(self._scored_and_cached(key, prompt, answer))
         self._running[key] = task
         task.add_done_callback(lambda _: self._running.pop(key, None))
         return await self._awaited(task)
 
     async def _awaited(self, task: asyncio.Task[Verdict]) -> Verdict:
         """A verdict that is under way, and goes on when the caller gives up."""
-        assert self._memory is not None
+        assert self._cache is not None
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            self._memory.leave_behind(task)
+            self._cache.hold_until_done(task)
             raise
 
-    async def _judged(self, key: bytes, prompt: Prompt, answer: Answer) -> Verdict:
-        assert self._memory is not None
+    async def _scored_and_cached(self, key: bytes, prompt: Prompt, answer: Answer) -> Verdict:
+        assert self._cache is not None
         verdict = await self._guarded(prompt, answer)
         if verdict.outcome is not Outcome.ERROR:
-            self._memory.put(key, verdict)
+            self._cache.put(key, verdict)
         return verdict
 
     async def _guarded(self, prompt: Prompt, answer: Answer) -> Verdict:
         try:
-            return await self._judge(prompt, answer)
+            return await self._score_one(prompt, answer)
         except UnusableGroundTruth:
             raise
         except Exception as error:
-            return failed(said(error))
+            return failed(describe(error))

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from slipstream.config.rewards import RewardSection
 from slipstream.records import Outcome, Prompt
 from slipstream.telemetry.metrics import Metrics
+from slipstream.verifier.admission import AdmissionQueue
 from slipstream.verifier.reward import Answer, Verdict
-from slipstream.verifier.room import Room
 
 DIGEST_BYTES = 16
 Reads = Callable[[Prompt], Iterable[str]]
@@ -48,15 +48,17 @@ class VerdictCache:
             self._known.popitem(last=False)
 
 
-class Memory:
+class RewardCache:
     """What one reward remembers: by its configuration, what it reads of the prompt, and the answer's text.
 
     Only for a reward whose verdict depends on nothing else.
     """
 
-    def __init__(self, cache: VerdictCache, config: RewardSection, *, reads: Reads, room: Room) -> None:
+    def __init__(
+        self, cache: VerdictCache, config: RewardSection, *, reads: Reads, queue: AdmissionQueue
+    ) -> None:
         self._cache = cache
-        self._room = room
+        self._queue = queue
         self._reward = config.name
         cache.expect(config.name)
         self._reads = reads
@@ -79,6 +81,6 @@ class Memory:
         """Remember a verdict that is not an error."""
         self._cache.put(key, verdict)
 
-    def leave_behind(self, verdict: asyncio.Task[Verdict]) -> None:
+    def hold_until_done(self, verdict: asyncio.Task[Verdict]) -> None:
         """A verdict is still to come, and who asked for it has given up."""
-        self._room.leave_behind(verdict)
+        self._queue.hold_until_done(verdict)

@@ -27,9 +27,9 @@ from slipstream.sandbox.server_process import SandboxLost
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.verifier.code.cases import cases_of
-from slipstream.verifier.reward import NotHere, UnusableGroundTruth
+from slipstream.verifier.resources import Resources
+from slipstream.verifier.reward import MissingResource, UnusableGroundTruth
 from slipstream.verifier.rewards.table import REWARDS
-from slipstream.verifier.surroundings import Surroundings
 
 ELSEWHERE = frozenset({"custom", "format"})
 """Kinds that validation looks at by itself."""
@@ -48,17 +48,17 @@ def refusals(
     config: RunConfig, layers: Callable[[], Coroutine[Any, Any, Report]] = report
 ) -> Iterator[Refusal]:
     """Each reward that cannot be made, and why; `here` says that another machine may have what it needs."""
-    surroundings = Surroundings.make(config.verifier, metrics=Metrics(), log=Log(pod="check", level="error"))
+    resources = Resources.make(config.verifier, metrics=Metrics(), log=Log(pod="check", level="error"))
     for position, reward in enumerate(config.rewards):
         if reward.judged_by_policy or reward.kind in ELSEWHERE:
             continue
         try:
-            REWARDS[reward.kind](reward, surroundings)
+            REWARDS[reward.kind](reward, resources)
         except ValueError as error:
             key, _, reason = str(error).partition(": ")
             named = key in type(reward).model_fields
             where = f"rewards.{position}.{key}" if named else f"rewards.{position}"
-            yield _refusal(where, reason if named else str(error), here=isinstance(error, NotHere))
+            yield _refusal(where, reason if named else str(error), here=isinstance(error, MissingResource))
     programs = [reward.memory_mib for reward in config.rewards if isinstance(reward, CodeTestsConfig)]
     if programs:
         yield from _of_sandbox(config.verifier, max(programs), layers)

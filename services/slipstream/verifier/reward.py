@@ -43,7 +43,7 @@ def failed(detail: str) -> Verdict:
     return Verdict(value=0.0, outcome=Outcome.ERROR, detail=detail)
 
 
-def said(error: BaseException) -> str:
+def describe(error: BaseException) -> str:
     """An exception in words: its type as well, unless its message says all (`says_all`)."""
     return str(error) if getattr(error, "says_all", False) else f"{type(error).__name__}: {error}"
 
@@ -55,7 +55,7 @@ class UnusableGroundTruth(ValueError):
     """
 
 
-class NotHere(ValueError):
+class MissingResource(ValueError):
     """This machine lacks what a reward needs: a library, a file, a model. Another machine may have it."""
 
 

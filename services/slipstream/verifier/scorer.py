@@ -18,8 +18,8 @@ from slipstream.records import Reward as Component
 from slipstream.rpc.errors import InvalidRequest
 from slipstream.telemetry.logs import Log, printable
 from slipstream.telemetry.metrics import Metrics
-from slipstream.verifier.reward import Answer, Reward, UnusableGroundTruth, Verdict, failed, said
-from slipstream.verifier.room import Room
+from slipstream.verifier.admission import AdmissionQueue
+from slipstream.verifier.reward import Answer, Reward, UnusableGroundTruth, Verdict, describe, failed
 
 MAX_DETAIL = 300
 MAX_ANSWER = 200
@@ -33,12 +33,14 @@ class Scorer:
     """Judges groups.
 
     Invariants: each answer gets one entry a reward, in order; whatever fails is an Outcome.ERROR, never a
-    score of 0 (invariant 11); no answer is judged without a place in the room.
+    score of 0 (invariant 11); no answer is judged without a place in the queue.
     """
 
-    def __init__(self, rewards: Mapping[str, Reward], *, room: Room, metrics: Metrics, log: Log) -> None:
+    def __init__(
+        self, rewards: Mapping[str, Reward], *, queue: AdmissionQueue, metrics: Metrics, log: Log
+    ) -> None:
         self._rewards = rewards
-        self._room = room
+        self._queue = queue
         self._metrics = metrics
         self._log = log
         self._unusable: dict[str, None] = {}
@@ -53,7 +55,7 @@ class Scorer:
         """
         if not answers:
             raise InvalidRequest("Score: no answers; at least one is needed")
-        self._room.enter(len(answers))
+        self._queue.admit(len(answers))
         started = time.monotonic()
         try:
             columns = await self._columns(prompt, answers)
@@ -61,7 +63,7 @@ class Scorer:
             self._report_unusable(prompt, error)
             raise
         finally:
-            self._room.leave(len(answers), seconds=time.monotonic() - started)
+            self._queue.release(len(answers), seconds=time.monotonic() - started)
         vectors = [list(vector) for vector in zip(*columns, strict=True)]
         self._report(prompt, columns)
         return vectors
@@ -153,5 +155,5 @@ async def _verdicts(reward: Reward, prompt: Prompt, answers: Sequence[Answer]) -
     except UnusableGroundTruth:
         raise
     except Exception as error:
-        return [failed(said(error))] * len(answers)
+        return [failed(describe(error))] * len(answers)
     return verdicts

@@ -23,9 +23,9 @@ from slipstream.records import FinishReason, Outcome, Prompt
 from slipstream.rpc.errors import SlipstreamError
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
-from slipstream.verifier.reward import Answer, UnusableGroundTruth, Verdict, said
+from slipstream.verifier.resources import Resources
+from slipstream.verifier.reward import Answer, UnusableGroundTruth, Verdict, describe
 from slipstream.verifier.rewards.table import REWARDS
-from slipstream.verifier.surroundings import Surroundings
 
 TRL_PARAMETER = "completions"
 Row = tuple[Prompt, str]
@@ -51,7 +51,7 @@ def why_not_callable(reward: CustomConfig) -> str:
         name = named_function(reward.function, entry_point=reward.entry_point)
         function = load_function(name)
     except Exception as error:  # the module is the user's, and may raise anything
-        return f"cannot be imported: {error if isinstance(error, ValueError) else said(error)}"
+        return f"cannot be imported: {error if isinstance(error, ValueError) else describe(error)}"
     if inspect.iscoroutinefunction(function):
         return f"{name} is a coroutine function, and a reward is a plain one"
     try:
@@ -92,19 +92,19 @@ async def _called(
     Errors: WorkerLost, UnusableGroundTruth.
     """
     settings = config.verifier.model_copy(update={"workers": 1})
-    surroundings = Surroundings.make(settings, metrics=Metrics(), log=Log(pod="try", level="error"))
-    made = REWARDS[reward.kind](reward, surroundings)
+    resources = Resources.make(settings, metrics=Metrics(), log=Log(pod="try", level="error"))
+    made = REWARDS[reward.kind](reward, resources)
     answers = [Answer(text=t, tokens=len(t.split()), finish_reason=FinishReason.STOP) for t in texts]
-    await surroundings.start()
+    await resources.start()
     try:
         return await made.score(prompt, answers)
     except UnusableGroundTruth:
         raise
     except Exception as error:  # as the scorer does
-        return [Verdict(value=0.0, outcome=Outcome.ERROR, detail=said(error))] * len(answers)
+        return [Verdict(value=0.0, outcome=Outcome.ERROR, detail=describe(error))] * len(answers)
     finally:
         await made.close()
-        await surroundings.close()
+        await resources.close()
 
 
 def _excluded(config: RunConfig, rows: Sequence[Row]) -> Iterator[str]:

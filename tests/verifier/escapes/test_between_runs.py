@@ -73,7 +73,7 @@ def answer(_):
 def test_the_next_run_finds_everything_as_it_was() -> None:
     async def states() -> list[str]:
         async with Bench([REWARD], config=ONE_SERVER) as bench:
-            run = bench.surroundings.sandbox.run
+            run = bench.resources.sandbox.run
             state = Run(code=STATE, seconds=5, memory_mib=256)
             said = [(await run(state)).stdout]
             dirty = await run(Run(code=DIRTY, seconds=5, memory_mib=256))
@@ -100,7 +100,7 @@ def test_no_memory_holds_a_nonce_or_what_is_expected_or_another_run() -> None:
             scan = Run(code=SCAN, call="answer", arguments='["its-own-argument"]', seconds=20, memory_mib=256)
             later = Run(code="import sys", stdin="a-later-input", seconds=5, memory_mib=256)
             ran, _ = await asyncio.gather(
-                bench.surroundings.sandbox.run(scan), bench.surroundings.sandbox.run(later)
+                bench.resources.sandbox.run(scan), bench.resources.sandbox.run(later)
             )
             return ran.value
 

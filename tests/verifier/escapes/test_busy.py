@@ -43,7 +43,7 @@ def runs(code: str, *, seconds: float, number: int, load: int = 1) -> list[RunRe
         async with Bench([CodeTestsConfig(name="code_tests")], config=VerifierConfig(workers=1)) as bench:
             run = Run(code=code, call="answer", arguments="[]", seconds=seconds, memory_mib=512)
             with busy(load):
-                return [await bench.surroundings.sandbox.run(run) for _ in range(number)]
+                return [await bench.resources.sandbox.run(run) for _ in range(number)]
 
     return asyncio.run(play())
 

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from slipstream.config.addresses import is_loopback
 from slipstream.telemetry.logs import Log
-from slipstream.verifier.reward import said
+from slipstream.verifier.reward import describe
 
 Scope = dict[str, Any]
 Message = dict[str, Any]
@@ -54,7 +54,7 @@ class Guard:
         except _Refused as refused:
             await _refuse(send, refused.status, str(refused))
         except Exception as error:  # the caller has been told so
-            self._log.error("http request failed", reason=said(error))
+            self._log.error("http request failed", reason=describe(error))
         finally:
             self._held_bytes -= len(body)
 

@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from slipstream.config.rewards import JudgeConfig
-from slipstream.verifier.reward import NotHere
+from slipstream.verifier.reward import MissingResource
 
 if TYPE_CHECKING:
     import httpx
@@ -46,9 +46,9 @@ class ChatEndpoint:
     """One model behind one endpoint."""
 
     def __init__(self, config: JudgeConfig) -> None:
-        """Errors: NotHere for lack of httpx, or of a file that is named; ValueError for an empty key."""
+        """Errors: MissingResource if httpx or a named file is missing; ValueError if the key is empty."""
         if find_spec("httpx") is None:
-            raise NotHere("needs httpx: pip install '.[verifier]' in a clone of Slipstream")
+            raise MissingResource("needs httpx: pip install '.[verifier]' in a clone of Slipstream")
         self._config = config
         self._trust = _trust(config)
         self._places = asyncio.Semaphore(config.concurrency)
@@ -175,21 +175,21 @@ def _content(body: bytes) -> str:
 
 
 def _bearer(config: JudgeConfig) -> dict[str, str]:
-    """The header with the key. Errors: NotHere when the file cannot be read; ValueError when it is empty."""
+    """Return the header with the key. Errors: MissingResource if unreadable; ValueError if empty."""
     if config.api_key_file is None:
         return {}
     try:
         key = config.api_key_file.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise NotHere(f"api_key_file: {config.api_key_file} cannot be read: {error}") from error
+        raise MissingResource(f"api_key_file: {config.api_key_file} cannot be read: {error}") from error
     if not key or not key.isprintable():
         raise ValueError(f"api_key_file: {config.api_key_file} holds no key on one line")
     return {"authorization": f"Bearer {key}"}
 
 
 def _trust(config: JudgeConfig) -> ssl.SSLContext:
-    """Errors: NotHere when the authority cannot be read."""
+    """Errors: MissingResource when the authority cannot be read."""
     try:
         return ssl.create_default_context(cafile=config.authority)
     except OSError as error:
-        raise NotHere(f"authority: {config.authority} cannot be read: {error}") from error
+        raise MissingResource(f"authority: {config.authority} cannot be read: {error}") from error

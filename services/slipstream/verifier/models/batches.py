@@ -125,7 +125,7 @@ class Batches:
             await self._wake.wait()
             self._wake.clear()
             while batch := self._next():
-                verdicts = await self._judged([pair for pair, _ in batch])
+                verdicts = await self._scored([pair for pair, _ in batch])
                 for (_, future), verdict in zip(batch, verdicts, strict=True):
                     if not future.done():
                         future.set_result(verdict)
@@ -139,7 +139,7 @@ class Batches:
                 batch.append(entry)
         return batch
 
-    async def _judged(self, pairs: Sequence[list[Any]]) -> list[Verdict]:
+    async def _scored(self, pairs: Sequence[list[Any]]) -> list[Verdict]:
         try:
             if self._process is None:
                 self._process = await ModelProcess.start(self._config)

@@ -13,12 +13,12 @@ from pydantic import TypeAdapter
 
 from slipstream.config.rewards import ProcessRewardConfig, RewardConfig, RewardModelConfig
 from slipstream.processes.frames import receive_frame, to_frame
-from slipstream.processes.parent import die_with_parent
+from slipstream.processes.lifetime.parent_death import die_with_parent
 from slipstream.prompts.prompt_json import prompt_from_json
 from slipstream.records import Prompt
 from slipstream.verifier.models.classifier import Classifier
 from slipstream.verifier.models.process import StepScorer
-from slipstream.verifier.reward import Verdict, failed, said
+from slipstream.verifier.reward import Verdict, describe, failed
 from slipstream.verifier.workers.messages import verdict_to_json
 
 Model = Classifier | StepScorer
@@ -31,7 +31,7 @@ def main(argv: Sequence[str]) -> None:
         try:
             model = make_model(argv[2])
         except Exception as error:
-            connection.sendall(to_frame({"unprepared": said(error)}))
+            connection.sendall(to_frame({"unprepared": describe(error)}))
             return
         connection.sendall(to_frame({"ready": True}))
         while (job := receive_frame(connection)) is not None:
@@ -58,7 +58,7 @@ def verdicts_of(model: Model, pairs: Sequence[tuple[Prompt, str]]) -> list[Verdi
         return model.score(pairs)
     except Exception as error:
         if len(pairs) == 1:
-            return [failed(said(error))]
+            return [failed(describe(error))]
     return [verdict for pair in pairs for verdict in verdicts_of(model, [pair])]
 
 

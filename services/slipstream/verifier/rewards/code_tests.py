@@ -11,8 +11,8 @@ from slipstream.sandbox.server_process import SandboxLost
 from slipstream.verifier.adapters import Concurrently
 from slipstream.verifier.code.cases import Case, cases_of
 from slipstream.verifier.code.extract import behind, last_block
+from slipstream.verifier.resources import Resources
 from slipstream.verifier.reward import Answer, Reward, Verdict, invalid
-from slipstream.verifier.surroundings import Surroundings
 
 MAX_CHARACTERS = 65_536
 READ_FIELDS = ("tests", "setup", "entry_point")
@@ -20,13 +20,13 @@ OVERRUNS = frozenset({"late", "output", "disk", "threads"})
 """Ends of a run that took more than it may."""
 
 
-def code_tests(config: CodeTestsConfig, surroundings: Surroundings) -> Reward:
+def code_tests(config: CodeTestsConfig, resources: Resources) -> Reward:
     """The reward of a configured component; the sandbox starts with the verifier."""
-    surroundings.sandbox.prepare(memory_mib=config.memory_mib)
-    overran = partial(surroundings.metrics.count, "reward_overruns_total", reward=config.name)
+    resources.sandbox.prepare(memory_mib=config.memory_mib)
+    overran = partial(resources.metrics.count, "reward_overruns_total", reward=config.name)
     overran(0)
-    judge = CodeTests(config, surroundings.sandbox, overran=overran)
-    return Concurrently(judge.judge, memory=surroundings.memory(config, reads=_reads))
+    scorer = CodeTests(config, resources.sandbox, overran=overran)
+    return Concurrently(scorer.score_one, cache=resources.reward_cache(config, reads=_reads))
 
 
 class CodeTests:
@@ -38,7 +38,7 @@ class CodeTests:
         self._sandbox = sandbox
         self._overran = overran
 
-    async def judge(self, prompt: Prompt, answer: Answer) -> Verdict:
+    async def score_one(self, prompt: Prompt, answer: Answer) -> Verdict:
         """The verdict on one answer. Errors: UnusableGroundTruth, SandboxLost."""
         cases = cases_of(prompt)
         program = self._program(answer)

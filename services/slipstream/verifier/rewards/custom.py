@@ -2,18 +2,18 @@
 
 from slipstream.config.rewards import CustomConfig
 from slipstream.functions import named_function
+from slipstream.verifier.resources import Resources
 from slipstream.verifier.reward import Reward
-from slipstream.verifier.surroundings import Surroundings
-from slipstream.verifier.workers.judge import InWorkers
+from slipstream.verifier.workers.scorer import PoolScorer
 
 
-def custom(config: CustomConfig, surroundings: Surroundings) -> Reward:
+def custom(config: CustomConfig, resources: Resources) -> Reward:
     """The reward that calls it in a child. Errors: ValueError for an entry point that is not installed."""
-    function = InWorkers(
+    function = PoolScorer(
         named_function(config.function, entry_point=config.entry_point),
         name=config.name,
         seconds=config.timeout_seconds,
-        surroundings=surroundings,
+        resources=resources,
         arguments=config.arguments,
         overrun="error",
     )

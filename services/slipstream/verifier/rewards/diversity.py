@@ -8,7 +8,7 @@ from slipstream.verifier.reward import Answer, Verdict, invalid
 from slipstream.verifier.rewards.ngrams import MAX_CHARACTERS, ngrams
 
 
-def judge(prompt: Prompt, answers: Sequence[Answer], *, ngram: int) -> list[Verdict]:
+def score(prompt: Prompt, answers: Sequence[Answer], *, ngram: int) -> list[Verdict]:
     """The share of n-grams of its own. An answer shorter than one n-gram, or too long, is invalid."""
     grams = [
         set(ngrams(answer.text, ngram)) if len(answer.text) <= MAX_CHARACTERS else set() for answer in answers

@@ -15,9 +15,9 @@ import regex  # type: ignore[import-untyped, unused-ignore]
 from slipstream.config.rewards import FormatConfig
 from slipstream.records import Outcome, Prompt
 from slipstream.verifier.adapters import Concurrently
+from slipstream.verifier.resources import Resources
 from slipstream.verifier.reward import Answer, Reward, Verdict, failed, invalid
 from slipstream.verifier.rewards.form import Form
-from slipstream.verifier.surroundings import Surroundings
 
 MAX_CHARACTERS = 65_536
 MOMENT_SECONDS = 0.002
@@ -28,9 +28,9 @@ OWN_SHARE = 0.5
 """A match that has had this share of its seconds as time of a core is slow by its own fault."""
 
 
-def format_match(config: FormatConfig, surroundings: Surroundings) -> Reward:
+def format_match(config: FormatConfig, resources: Resources) -> Reward:
     """The reward of a configured pattern. Errors: ValueError when it is not a regular expression."""
-    overran = partial(surroundings.metrics.count, "reward_overruns_total", reward=config.name)
+    overran = partial(resources.metrics.count, "reward_overruns_total", reward=config.name)
     overran(0)
     form = Form(tags=config.tags, boxed=config.boxed)
     return Format(config.pattern or "(?s).*", form=form, overran=overran)

@@ -4,26 +4,26 @@ from importlib.util import find_spec
 
 from slipstream.answers.strict_json import check_schema
 from slipstream.config.rewards.shapes import JsonSchemaConfig
-from slipstream.verifier.reward import NotHere, Reward
-from slipstream.verifier.surroundings import Surroundings
-from slipstream.verifier.workers.judge import InWorkers
+from slipstream.verifier.resources import Resources
+from slipstream.verifier.reward import MissingResource, Reward
+from slipstream.verifier.workers.scorer import PoolScorer
 
 
-def json_schema(config: JsonSchemaConfig, surroundings: Surroundings) -> Reward:
-    """The reward of a schema. Errors: ValueError for no schema, NotHere when jsonschema is not installed."""
+def json_schema(config: JsonSchemaConfig, resources: Resources) -> Reward:
+    """Make the reward. Errors: ValueError for a bad schema, MissingResource without jsonschema."""
     if find_spec("jsonschema") is None:
-        raise NotHere("needs jsonschema: pip install '.[verifier]' in a clone of Slipstream")
+        raise MissingResource("needs jsonschema: pip install '.[verifier]' in a clone of Slipstream")
     if config.json_schema is not None:
         check_schema(config.json_schema)
     field = config.schema_field
-    workers = InWorkers(
-        "slipstream.verifier.rewards.json_schema_child:judge",
+    workers = PoolScorer(
+        "slipstream.verifier.rewards.json_schema_child:score",
         name=config.name,
         seconds=config.timeout_seconds,
-        surroundings=surroundings,
+        resources=resources,
         arguments={"schema": config.json_schema, "field": field, "fenced": config.fenced},
     )
-    memory = surroundings.memory(
+    cache = resources.reward_cache(
         config, reads=lambda prompt: (prompt.fields.get(field, "") if field else "",)
     )
-    return workers.each(memory=memory)
+    return workers.each(cache=cache)

@@ -17,7 +17,7 @@ from slipstream.records import Prompt
 from slipstream.verifier.reward import Answer, UnusableGroundTruth, Verdict, invalid
 
 
-def judge(
+def score(
     prompt: Prompt, answer: Answer, *, schema: dict[str, Any] | None, field: str | None, fenced: bool
 ) -> Verdict:
     """1 when the schema accepts the answer. Errors: UnusableGroundTruth for a field without one."""

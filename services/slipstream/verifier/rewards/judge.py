@@ -9,30 +9,30 @@ from functools import partial
 from slipstream.config.rewards import JudgeConfig
 from slipstream.records import Prompt
 from slipstream.verifier.adapters import Concurrently
-from slipstream.verifier.cache import Memory
+from slipstream.verifier.cache import RewardCache
 from slipstream.verifier.judge import question, ranking
 from slipstream.verifier.judge.endpoint import ChatEndpoint, JudgeFailed
+from slipstream.verifier.resources import Resources
 from slipstream.verifier.reward import Answer, Reward, Verdict, failed, invalid
-from slipstream.verifier.surroundings import Surroundings
 
 MARKER_BYTES = 12
 
 
-def judge(config: JudgeConfig, surroundings: Surroundings) -> Reward:
+def judge(config: JudgeConfig, resources: Resources) -> Reward:
     """The reward. Errors: ValueError when httpx is missing, or a file that is named cannot be read."""
     endpoint = ChatEndpoint(config)
     if config.ranks:
-        return Ranked(config, endpoint)
-    return Judged(config, endpoint, memory=surroundings.memory(config, reads=_reads))
+        return RankingJudge(config, endpoint)
+    return ScoringJudge(config, endpoint, cache=resources.reward_cache(config, reads=_reads))
 
 
-class Judged:
+class ScoringJudge:
     """Asks about each answer by itself. Whatever keeps the judge from a score is an error, never a 0."""
 
-    def __init__(self, config: JudgeConfig, endpoint: ChatEndpoint, *, memory: Memory | None) -> None:
+    def __init__(self, config: JudgeConfig, endpoint: ChatEndpoint, *, cache: RewardCache | None) -> None:
         self._config = config
         self._endpoint = endpoint
-        self._each = Concurrently(self._one, memory=memory)
+        self._each = Concurrently(self._one, cache=cache)
 
     async def score(self, prompt: Prompt, answers: Sequence[Answer]) -> list[Verdict]:
         """The verdicts, in order."""
@@ -53,7 +53,7 @@ class Judged:
             return failed(str(error))
 
 
-class Ranked:
+class RankingJudge:
     """Asks about the answers of a group together; no ranking is an error of all of them."""
 
     def __init__(self, config: JudgeConfig, endpoint: ChatEndpoint) -> None:

@@ -22,7 +22,7 @@ PROSE = regex.compile(r"(?:\\?[A-Za-z][A-Za-z']*+[,;:.!?]?[ \t]++){7,}+\\?[A-Za-
 """Eight words in a row, which are prose wherever they are."""
 
 
-def judge(prompt: Prompt, answers: Sequence[Answer], *, scripts: Sequence[str]) -> list[Verdict]:
+def score(prompt: Prompt, answers: Sequence[Answer], *, scripts: Sequence[str]) -> list[Verdict]:
     """Letters of the target scripts over all letters; without a letter outside of code it is invalid.
 
     Of code, formulas, links and tags count only the letters that no code needs, and eight words in a row.

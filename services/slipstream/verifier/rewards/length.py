@@ -13,8 +13,8 @@ def length(config: LengthConfig) -> Reward:
     """
     span = config.max_tokens - config.safe_tokens
 
-    def judge(prompt: Prompt, answer: Answer) -> Verdict:
+    def score(prompt: Prompt, answer: Answer) -> Verdict:
         excess = max(0.0, (answer.tokens - config.safe_tokens) / span)
         return Verdict(value=-(excess if config.shape == "linear" else min(1.0, excess)) or 0.0)
 
-    return EachAnswer(judge)
+    return EachAnswer(score)

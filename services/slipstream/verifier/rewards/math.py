@@ -9,25 +9,25 @@ from slipstream.config.rewards.answers import MathConfig
 from slipstream.records import Prompt
 from slipstream.verifier.adapters import Concurrently
 from slipstream.verifier.ground_truth import expected_expression
-from slipstream.verifier.reward import Answer, NotHere, Reward, Verdict, invalid
+from slipstream.verifier.resources import Resources
+from slipstream.verifier.reward import Answer, MissingResource, Reward, Verdict, invalid
 from slipstream.verifier.rewards.extracting import extracting
-from slipstream.verifier.surroundings import Surroundings
-from slipstream.verifier.workers.judge import InWorkers
+from slipstream.verifier.workers.scorer import PoolScorer
 
-FUNCTION = "slipstream.verifier.rewards.math_child:judge"
+FUNCTION = "slipstream.verifier.rewards.math_child:score"
 CLOCK = 2.0
 """Seconds of a clock to a second of a core, after which a child is killed that did not give up by itself."""
 
 
-def math(config: MathConfig, surroundings: Surroundings) -> Reward:
-    """The reward by SymPy. Errors: NotHere when it is not installed."""
+def math(config: MathConfig, resources: Resources) -> Reward:
+    """The reward by SymPy. Errors: MissingResource when it is not installed."""
     if find_spec("sympy") is None:
-        raise NotHere("needs sympy: pip install '.[verifier]' in a clone of Slipstream")
-    workers = InWorkers(
+        raise MissingResource("needs sympy: pip install '.[verifier]' in a clone of Slipstream")
+    workers = PoolScorer(
         FUNCTION,
         name=config.name,
         seconds=CLOCK * config.timeout_seconds,
-        surroundings=surroundings,
+        resources=resources,
         arguments={
             "digits": config.digits,
             "computed": config.computed,
@@ -35,7 +35,7 @@ def math(config: MathConfig, surroundings: Surroundings) -> Reward:
         },
     )
 
-    async def judge(prompt: Prompt, answer: Answer) -> Verdict:
+    async def score(prompt: Prompt, answer: Answer) -> Verdict:
         """Refuse what could take for ever, and compare what needs no algebra, without asking a child."""
         expected = expected_expression(prompt)
         try:
@@ -49,5 +49,5 @@ def math(config: MathConfig, surroundings: Surroundings) -> Reward:
             return Verdict(value=float(same))
         return await workers.one(replace(prompt, answer=expected), replace(answer, text=given))
 
-    memory = surroundings.memory(config, reads=lambda prompt: (prompt.answer,))
-    return extracting(config, Concurrently(judge, memory=memory), truth=expected_expression)
+    cache = resources.reward_cache(config, reads=lambda prompt: (prompt.answer,))
+    return extracting(config, Concurrently(score, cache=cache), truth=expected_expression)

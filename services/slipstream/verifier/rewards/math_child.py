@@ -8,7 +8,7 @@ from slipstream.records import Prompt
 from slipstream.verifier.reward import Answer, UnusableGroundTruth, Verdict, invalid
 
 
-def judge(prompt: Prompt, answer: Answer, *, digits: int, computed: bool, seconds: float) -> Verdict:
+def score(prompt: Prompt, answer: Answer, *, digits: int, computed: bool, seconds: float) -> Verdict:
     """1 when the readable answer is equal to the readable ground truth.
 
     Errors: UnusableGroundTruth; TooSlow after `seconds` of a core.

@@ -8,40 +8,40 @@ from slipstream.config.rewards.models import ProcessRewardConfig, RewardModelCon
 from slipstream.records import Prompt
 from slipstream.verifier.adapters import Concurrently
 from slipstream.verifier.models.batches import Batches
-from slipstream.verifier.reward import Answer, NotHere, Verdict
-from slipstream.verifier.surroundings import Surroundings
+from slipstream.verifier.resources import Resources
+from slipstream.verifier.reward import Answer, MissingResource, Verdict
 
 NEEDED = ("torch", "transformers")
 
 
-def reward_model(config: RewardModelConfig, surroundings: Surroundings) -> "Modelled":
-    """The reward of a sequence classifier. Errors: NotHere for a missing model or library."""
-    return Modelled(config, surroundings)
+def reward_model(config: RewardModelConfig, resources: Resources) -> "Modelled":
+    """The reward of a sequence classifier. Errors: MissingResource for a missing model or library."""
+    return Modelled(config, resources)
 
 
-def process_reward(config: ProcessRewardConfig, surroundings: Surroundings) -> "Modelled":
-    """The reward of a process reward model. Errors: NotHere for a missing model or library."""
-    return Modelled(config, surroundings)
+def process_reward(config: ProcessRewardConfig, resources: Resources) -> "Modelled":
+    """The reward of a process reward model. Errors: MissingResource for a missing model or library."""
+    return Modelled(config, resources)
 
 
 class Modelled:
     """Every answer by itself, several of them in one forward pass."""
 
-    def __init__(self, config: ScoringModel, surroundings: Surroundings) -> None:
+    def __init__(self, config: ScoringModel, resources: Resources) -> None:
         missing = [name for name in NEEDED if find_spec(name) is None]
         if missing:
-            raise NotHere(
+            raise MissingResource(
                 f"needs {' and '.join(missing)}: pip install '.[reward-model]' in a clone of Slipstream, "
                 "or in a pod the image of docker/verifier.Dockerfile (verifier.image of the chart)"
             )
         if not (config.path / "config.json").is_file():
-            raise NotHere(
+            raise MissingResource(
                 f"path: {located(config.path)} has no config.json; name a Hugging Face model directory"
             )
-        device = surroundings.config.device if config.device == "auto" else config.device
-        self._batches = Batches(config.model_copy(update={"device": device}), log=surroundings.log)
-        self._each = Concurrently(self._one, memory=surroundings.memory(config, reads=_reads))
-        surroundings.starting.append(self._batches.start)
+        device = resources.config.device if config.device == "auto" else config.device
+        self._batches = Batches(config.model_copy(update={"device": device}), log=resources.log)
+        self._each = Concurrently(self._one, cache=resources.reward_cache(config, reads=_reads))
+        resources.starting.append(self._batches.start)
 
     async def score(self, prompt: Prompt, answers: Sequence[Answer]) -> list[Verdict]:
         """The verdicts, in order."""

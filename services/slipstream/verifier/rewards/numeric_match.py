@@ -15,7 +15,7 @@ def numeric_match(config: NumericMatchConfig) -> Reward:
     """1 when both are the same number within the tolerances, compared as fractions; no number is invalid."""
     absolute, relative = Fraction(config.absolute_tolerance), Fraction(config.relative_tolerance)
 
-    def judge(prompt: Prompt, answer: Answer) -> Verdict:
+    def score(prompt: Prompt, answer: Answer) -> Verdict:
         expected, of_hundred = expected_number(prompt)
         try:
             given, percent = read_number(answer.text)
@@ -27,4 +27,4 @@ def numeric_match(config: NumericMatchConfig) -> Reward:
             near = near or abs(given * (100 if percent else Fraction(1, 100)) - expected) <= allowed
         return Verdict(value=float(near))
 
-    return extracting(config, EachAnswer(judge), truth=expected_number)
+    return extracting(config, EachAnswer(score), truth=expected_number)

@@ -7,7 +7,7 @@ from slipstream.verifier.reward import Answer, Verdict, invalid
 from slipstream.verifier.rewards.ngrams import MAX_CHARACTERS, ngrams
 
 
-def judge(prompt: Prompt, answers: Sequence[Answer], *, ngram: int) -> list[Verdict]:
+def score(prompt: Prompt, answers: Sequence[Answer], *, ngram: int) -> list[Verdict]:
     """distinct n-grams / all n-grams - 1 of each answer; 0 for a text shorter than one.
 
     See Demystifying Long Chain-of-Thought Reasoning, arXiv:2502.03373, appendix on the repetition penalty.

@@ -6,6 +6,7 @@ from typing import Any
 from slipstream.config import ConfigError
 from slipstream.config.rewards import RewardSection
 from slipstream.verifier.adapters import EachAnswer
+from slipstream.verifier.resources import Resources
 from slipstream.verifier.reward import Reward
 from slipstream.verifier.rewards.code_tests import code_tests
 from slipstream.verifier.rewards.countdown import countdown
@@ -20,11 +21,10 @@ from slipstream.verifier.rewards.models import process_reward, reward_model
 from slipstream.verifier.rewards.no_repeat import NoRepeat
 from slipstream.verifier.rewards.numeric_match import numeric_match
 from slipstream.verifier.rewards.texts import of_texts
-from slipstream.verifier.surroundings import Surroundings
 
 # kind → the reward of one configured component. A factory starts nothing and imports nothing heavy.
 # Errors of a factory: ValueError, `key: what is wrong` for one key or what is wrong.
-REWARDS: Mapping[str, Callable[[Any, Surroundings], Reward]] = {
+REWARDS: Mapping[str, Callable[[Any, Resources], Reward]] = {
     "exact_match": lambda config, with_: exact_match(config),
     "countdown": lambda config, with_: EachAnswer(countdown),
     "format": format_match,
@@ -46,7 +46,7 @@ REWARDS: Mapping[str, Callable[[Any, Surroundings], Reward]] = {
 }
 
 
-def bind_rewards(configs: Sequence[RewardSection], surroundings: Surroundings) -> dict[str, Reward]:
+def bind_rewards(configs: Sequence[RewardSection], resources: Resources) -> dict[str, Reward]:
     """The configured rewards by name, in order, those aside that the policy gives itself in a rollout.
 
     Errors: ConfigError naming the reward at fault.
@@ -59,7 +59,7 @@ def bind_rewards(configs: Sequence[RewardSection], surroundings: Surroundings) -
         if config.name in bound:
             raise ConfigError(f"{key}.name: `{config.name}` is configured twice")
         try:
-            bound[config.name] = REWARDS[config.kind](config, surroundings)
+            bound[config.name] = REWARDS[config.kind](config, resources)
         except ValueError as error:
             raise ConfigError(f"{key}: {config.name}: {error}") from error
     return bound

@@ -3,21 +3,21 @@
 from typing import Any
 
 from slipstream.config.rewards import RewardSection
+from slipstream.verifier.resources import Resources
 from slipstream.verifier.reward import Reward
-from slipstream.verifier.surroundings import Surroundings
-from slipstream.verifier.workers.judge import InWorkers
+from slipstream.verifier.workers.scorer import PoolScorer
 
 SECONDS = 10.0
 """Deadline of a group; they take milliseconds an answer, so one that is late is no fault of the answers."""
 
 
-def of_texts(function: str, config: RewardSection, surroundings: Surroundings, **arguments: Any) -> Reward:
-    """slipstream.verifier.rewards.`function`:judge(prompt, answers, **arguments) as a reward."""
-    return InWorkers(
-        f"slipstream.verifier.rewards.{function}:judge",
+def of_texts(function: str, config: RewardSection, resources: Resources, **arguments: Any) -> Reward:
+    """slipstream.verifier.rewards.`function`:score(prompt, answers, **arguments) as a reward."""
+    return PoolScorer(
+        f"slipstream.verifier.rewards.{function}:score",
         name=config.name,
         seconds=SECONDS,
-        surroundings=surroundings,
+        resources=resources,
         arguments=arguments,
         overrun="error",
     )

@@ -25,14 +25,14 @@ from slipstream.records import Outcome, Reward
 from slipstream.rpc.errors import SlipstreamError
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
+from slipstream.verifier.admission import AdmissionQueue
+from slipstream.verifier.resources import Resources
 from slipstream.verifier.reward import UnusableGroundTruth
 from slipstream.verifier.rewards.table import bind_rewards
-from slipstream.verifier.room import Room
 from slipstream.verifier.score.progress import Progress
 from slipstream.verifier.score.rows import BadRow, Row, column_names, read_rows
 from slipstream.verifier.score.summary import Tally
 from slipstream.verifier.scorer import Scorer, Vectors
-from slipstream.verifier.surroundings import Surroundings
 
 GROUPS = 32
 SHOWN = 20
@@ -116,20 +116,20 @@ async def _score(config: RunConfig, options: dict[str, Any]) -> int:
     columns, file = column_names(options["columns"], config.data), Path(options["file"])
     lengths = any(reward.kind in READ_LENGTHS for reward in config.rewards)
     metrics, log = Metrics(), Log(pod="score", level="error")
-    surroundings = Surroundings.make(config.verifier, metrics=metrics, log=log)
+    resources = Resources.make(config.verifier, metrics=metrics, log=log)
     tally = Tally({reward.name: reward.weight for reward in config.rewards})
     output = Path(options["output"]) if options["output"] else None
-    rewards = bind_rewards(config.rewards, surroundings)
-    room = Room(sys.maxsize, metrics=metrics)
-    scorer = Scorer(rewards, room=room, metrics=metrics, log=Log(pod="score", stream=_Nowhere()))
+    rewards = bind_rewards(config.rewards, resources)
+    queue = AdmissionQueue(sys.maxsize, metrics=metrics)
+    scorer = Scorer(rewards, queue=queue, metrics=metrics, log=Log(pod="score", stream=_Nowhere()))
     try:
-        await surroundings.start()
+        await resources.start()
         with _interruptible() as stopped, _written_to(output, file) as scores:
             rows = _until_stopped(read_rows(file, columns, lengths=lengths), stopped)
             await _write(scorer, rows, tally, scores)
     finally:
         await scorer.close()
-        await surroundings.close()
+        await resources.close()
     return 0 if tally.whole else FAILED
 
 

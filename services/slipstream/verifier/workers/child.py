@@ -16,9 +16,9 @@ from typing import Any
 from slipstream.answers.cpu_limit import TooSlow
 from slipstream.functions import load_function
 from slipstream.processes.frames import receive_frame, to_frame
-from slipstream.processes.parent import die_with_parent
+from slipstream.processes.lifetime.parent_death import die_with_parent
 from slipstream.prompts.prompt_json import prompt_from_json
-from slipstream.verifier.reward import UnusableGroundTruth, Verdict, said
+from slipstream.verifier.reward import UnusableGroundTruth, Verdict, describe
 from slipstream.verifier.workers.messages import answer_from_json, verdict_to_json
 
 MIB = 1024 * 1024
@@ -47,9 +47,9 @@ def run_job(job: dict[str, Any]) -> dict[str, Any]:
     except MemoryError:
         return {"overrun": "MemoryError: it needs more than verifier.worker_memory_mib gives"}
     except (RecursionError, TooSlow) as error:
-        return {"overrun": said(error)}
+        return {"overrun": describe(error)}
     except (Exception, SystemExit) as error:
-        return {"failed": said(error)}
+        return {"failed": describe(error)}
 
 
 def as_verdict(result: object) -> Verdict:
@@ -89,7 +89,7 @@ def _prepared(functions: Sequence[str]) -> dict[str, Any]:
         try:
             load_function(name)
         except Exception as error:
-            reason = str(error) if isinstance(error, ValueError) else said(error)
+            reason = str(error) if isinstance(error, ValueError) else describe(error)
             return {"unprepared": reason if reason.startswith(name) else f"{name}: {reason}"}
     return {"ready": True}
 

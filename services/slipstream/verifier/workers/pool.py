@@ -73,7 +73,7 @@ class Workers:
         for slot in self._slots:
             log_failure(slot, "keeping of a child", self._log)
 
-    async def judge(
+    async def call(
         self,
         function: str,
         arguments: dict[str, Any],

@@ -1,0 +1,109 @@
+"""AdmissionQueue for answers that nobody waits for any more: they are work, and keep their places."""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import replace
+
+import pytest
+from slipstream.config import VerifierConfig
+from slipstream.config.rewards import FormatConfig
+from slipstream.records import Prompt
+from slipstream.rpc.errors import Busy
+from slipstream.telemetry.logs import Log
+from slipstream.telemetry.metrics import Metrics
+from slipstream.verifier.adapters import Concurrently, EachAnswer
+from slipstream.verifier.resources import Resources
+from slipstream.verifier.reward import Answer, UnusableGroundTruth, Verdict
+from slipstream.verifier.scorer import Scorer, Vectors
+from verifier.scoring import answer
+
+PROMPT = Prompt(prompt_id="p1", task="t", text="?", answer="2")
+
+
+class Slow:
+    """A verifier with a reward that remembers its verdicts, and gives none before it is let go."""
+
+    def __init__(self, *, queue: int) -> None:
+        self.metrics, log = Metrics(), Log(pod="verifier", level="error")
+        self.released = asyncio.Event()
+        self.asked: list[str] = []
+        made = Resources.make(VerifierConfig(queue=queue), metrics=self.metrics, log=log)
+        cache = made.reward_cache(FormatConfig(name="slow", pattern="x"), reads=lambda _: ())
+        rewards = {"strict": EachAnswer(_strict), "slow": Concurrently(self._judge, cache=cache)}
+        self.scorer = Scorer(rewards, queue=made.queue, metrics=self.metrics, log=log)
+
+    def score(self, *texts: str, prompt: Prompt = PROMPT) -> Coroutine[None, None, Vectors]:
+        return self.scorer.score(prompt, [answer(text) for text in texts])
+
+    async def give_up(self, *texts: str) -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(self.score(*texts), 0.02)
+
+    def waiting(self) -> float | None:
+        return self.metrics.registry.get_sample_value("slipstream_answers_waiting")
+
+    async def _judge(self, prompt: Prompt, given: Answer) -> Verdict:
+        self.asked.append(given.text)
+        await self.released.wait()
+        return Verdict(value=1.0)
+
+
+def _strict(prompt: Prompt, given: Answer) -> Verdict:
+    if not prompt.answer:
+        raise UnusableGroundTruth("no answer")
+    return Verdict(value=1.0)
+
+
+def test_what_a_caller_that_gave_up_left_behind_keeps_its_places_until_it_is_judged() -> None:
+    async def play() -> None:
+        slow = Slow(queue=4)
+        await slow.give_up("a", "b", "c")
+        assert slow.waiting() == 3
+        with pytest.raises(Busy, match="3 answers are in work or wait"):
+            await slow.score("d", "e")
+        slow.released.set()
+        await asyncio.sleep(0.01)
+        assert slow.waiting() == 0
+        await slow.score("a", "b", "d", "e")
+        assert slow.asked == ["a", "b", "c", "d", "e"]
+
+    asyncio.run(play())
+
+
+def test_callers_that_give_up_one_after_the_other_leave_no_more_than_the_queue() -> None:
+    async def play() -> None:
+        slow, refused = Slow(queue=16), 0
+        for number in range(40):
+            try:
+                await slow.give_up(*(f"{number} {place}" for place in range(8)))
+            except Busy:
+                refused += 1
+        assert (len(slow.asked), slow.waiting(), refused) == (16, 16, 38)
+        slow.released.set()
+        await asyncio.sleep(0.01)
+        assert slow.waiting() == 0
+
+    asyncio.run(play())
+
+
+def test_one_answer_that_two_callers_left_behind_has_one_place() -> None:
+    async def play() -> None:
+        slow = Slow(queue=16)
+        await asyncio.gather(slow.give_up("a"), slow.give_up("a"))
+        assert slow.waiting() == 1
+
+    asyncio.run(play())
+
+
+def test_what_other_rewards_make_of_a_prompt_that_one_refuses_keeps_its_places() -> None:
+    async def play() -> None:
+        slow = Slow(queue=2)
+        for text in "ab":
+            with pytest.raises(UnusableGroundTruth):
+                await slow.score(text, prompt=replace(PROMPT, answer=""))
+        await asyncio.sleep(0.01)
+        assert (slow.waiting(), slow.asked) == (2, ["a", "b"])
+        with pytest.raises(Busy):
+            await slow.score("c")
+
+    asyncio.run(play())
