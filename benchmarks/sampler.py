@@ -18,7 +18,7 @@ from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import Tokens
 from slipstream.verifier.resources import Resources
 from slipstream.verifier.reward import Answer
-from slipstream.verifier.rewards.table import bind_rewards
+from slipstream.verifier.rewards.bind import bind_rewards
 from slipstream.verifier.scorer import Scorer
 
 PROMPTS_AT_ONCE = 64

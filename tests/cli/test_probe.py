@@ -26,7 +26,7 @@ from slipstream.v1.verifier_pb2_grpc import add_VerifierServicer_to_server
 from slipstream.verifier.adapters import EachAnswer
 from slipstream.verifier.admission import AdmissionQueue
 from slipstream.verifier.reward import Answer, Reward, RewardFunction, Verdict
-from slipstream.verifier.rewards.exact_match import exact_match
+from slipstream.verifier.rewards.exact_match import ExactMatch
 from slipstream.verifier.scorer import Scorer
 from slipstream.verifier.servicer import VerifierServicer
 
@@ -71,7 +71,7 @@ def verifier(
 ) -> contextlib.AbstractAsyncContextManager[str]:
     """A verifier with these reward functions, or that of the configuration."""
     rewards: dict[str, Reward] = {name: EachAnswer(f) for name, f in (functions or {}).items()}
-    rewards = rewards or {"exact_match": exact_match(ExactMatchConfig(name="exact_match"))}
+    rewards = rewards or {"exact_match": ExactMatch(ExactMatchConfig(name="exact_match"))}
     scorer = Scorer(
         rewards, queue=AdmissionQueue(64, metrics=Metrics()), metrics=Metrics(), log=Log(pod="verifier")
     )

@@ -145,7 +145,7 @@ def test_a_pinned_run_stays_at_its_commit_when_main_moves(hub: Hub, tmp_path: Pa
 def test_a_private_model_needs_a_token_from_a_file_or_the_environment(hub: Hub, tmp_path: Path) -> None:
     hub.token = "secret"
     error = fetched(hub, tmp_path / "home")["error"]
-    assert "neither a directory here nor on the hub, or it is private" in error
+    assert "neither a local directory nor on the hub, or it is private" in error
     assert "HF_TOKEN or token_file" in error
     (tmp_path / "token").write_text("secret\n")
     assert "commit" in fetched(hub, tmp_path / "home", token_file=str(tmp_path / "token"))

@@ -83,7 +83,7 @@ def test_validate_says_what_is_wrong_with_the_model_as_for_a_directory(hub: Hub,
     assert "tokenizer.json is no tokenizer" in error
     status, _, error = run(hub, tmp_path, *CLI, "validate", "run.yaml", "--set", "model.path=org/none")
     assert status == 2
-    assert error.startswith("slipstream: model.path org/none is neither a directory here nor on the hub")
+    assert error.startswith("slipstream: model.path org/none is neither a local directory nor on the hub")
     assert error.count("\n") == 1
 
 

@@ -67,9 +67,9 @@ def test_a_task_with_many_right_answers_is_judged_by_more_than_its_own_one() -> 
 def test_what_is_not_a_task_or_not_a_parameter_is_said() -> None:
     with pytest.raises(ValueError, match=r"no task 'leg_count'; did you mean `leg_counting`"):
         make_source(ReasoningGymData(task="leg_count"), seed=0)
-    with pytest.raises(ValueError, match=r"leg_counting: parameters are refused: .*'legs'"):
+    with pytest.raises(ValueError, match=r"leg_counting: bad parameters: .*'legs'"):
         make_source(ReasoningGymData(task="leg_counting", parameters={"legs": 3}), seed=0)
-    with pytest.raises(ValueError, match=r"parameters are refused: max_animals must be"):
+    with pytest.raises(ValueError, match=r"bad parameters: max_animals must be"):
         make_source(ReasoningGymData(task="leg_counting", parameters={"max_animals": 1}), seed=0)
 
 

@@ -25,6 +25,7 @@ from slipstream.records import Completion, Lease, Outcome, Purpose
 from slipstream.rollout.actor import DRAINED, LOST, Actor
 from slipstream.rollout.engine import EngineDied, Sampling
 from slipstream.rollout.environment import SingleTurn
+from slipstream.rollout.group_sampler import GroupSampler
 from slipstream.rollout.replay_client import ReplayClient
 from slipstream.rollout.served_version import ServedVersion
 from slipstream.rollout.verifier_client import VerifierClient
@@ -88,14 +89,18 @@ async def room(
 
     async with served_by(register, config) as channel:
         actor = Actor(
-            worker_id="w",
-            engine=engine,
-            environment=SingleTurn(),
-            tokens=TOKENS,
+            sampler=GroupSampler(
+                worker_id="w",
+                engine=engine,
+                environment=SingleTurn(),
+                tokens=TOKENS,
+                scorer=VerifierClient(channel, config),
+                sampling=Sampling(temperature=1.0, max_tokens=8, top_logprobs=top_logprobs),
+                metrics=metrics,
+                log=Log(pod="w"),
+            ),
             replay=ReplayClient(channel, config, worker_id="w", patience_seconds=patience_seconds),
-            verifier=VerifierClient(channel, config),
             served=served,
-            sampling=Sampling(temperature=1.0, max_tokens=8, top_logprobs=top_logprobs),
             max_groups=max_groups,
             group_timeout_seconds=config.rollout.group_timeout_seconds,
             heartbeat_seconds=config.replay.heartbeat_seconds,
@@ -470,7 +475,7 @@ async def test_what_a_group_raises_after_the_stop_is_logged(capsys: pytest.Captu
         def broken(*_: object) -> Completion:
             raise LookupError("no such token")
 
-        here.actor._with_text = broken  # type: ignore[method-assign]
+        here.actor._sampler._with_text = broken  # type: ignore[method-assign]
         here.stop_event.set()
         await asyncio.sleep(0.05)
         gate.set()

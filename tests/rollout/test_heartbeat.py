@@ -27,7 +27,7 @@ def test_a_cancellation_that_comes_with_news_ends_the_heartbeat() -> None:
         await beaten.wait()
         for _ in range(5):  # it waits for news now
             await asyncio.sleep(0)
-        heart.soon()
+        heart.beat_soon()
         await asyncio.sleep(0)  # the wait is over, and the heartbeat has not gone on yet
         beating.cancel()
         await asyncio.wait((beating,), timeout=5)

@@ -107,7 +107,7 @@ def test_a_node_ends_with_an_error_when_its_head_has_gone(monkeypatch: pytest.Mo
         assert pod.health.ready
         assert not running.done()
         head.go()
-        with pytest.raises(EngineDied, match="head of the engine has gone"):
+        with pytest.raises(EngineDied, match="head of the engine has ended"):
             await asyncio.wait_for(running, SECONDS)
         assert ranks.ended
 
@@ -164,7 +164,7 @@ def nowhere() -> NodeRank:
 
 def test_a_head_that_never_comes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node, "HEAD_SECONDS", 0.1)
-    with pytest.raises(Unreachable, match=r"was not there in 0\.1 s"):
+    with pytest.raises(Unreachable, match=r"no head of the engine at .* in 0\.1 s"):
         asyncio.run(node.main(pod_of(), node=nowhere()))
 
 
@@ -186,4 +186,4 @@ def test_a_start_that_hangs_ends_the_process(tmp_path: Path) -> None:
     program.write_text(HANGS, encoding="utf-8")
     ended = subprocess.run([sys.executable, program], timeout=60, capture_output=True, text=True, check=False)
     assert ended.returncode == 1
-    assert "the engine's nodes did not meet within 0.2 s" in ended.stdout + ended.stderr
+    assert "the nodes of the engine did not connect in 0.2 s" in ended.stdout + ended.stderr

@@ -26,6 +26,7 @@ from slipstream.rollout.actor import Actor
 from slipstream.rollout.emulated_engine import EmulatedEngine
 from slipstream.rollout.engine import Sampling
 from slipstream.rollout.environment import SingleTurn
+from slipstream.rollout.group_sampler import GroupSampler
 from slipstream.rollout.replay_client import ReplayClient
 from slipstream.rollout.served_version import ServedVersion
 from slipstream.rollout.verifier_client import VerifierClient
@@ -166,14 +167,18 @@ async def keep_sweeping(replay: Driver) -> None:
 
 def actor_of(name: str, channel: Any, scoring: Any, member: Served, config: RunConfig) -> Actor:
     return Actor(
-        worker_id=name,
-        engine=member.engine,
-        environment=SingleTurn(),
-        tokens=TOKENS,
+        sampler=GroupSampler(
+            worker_id=name,
+            engine=member.engine,
+            environment=SingleTurn(),
+            tokens=TOKENS,
+            scorer=VerifierClient(scoring, config),
+            sampling=Sampling(temperature=1.0, max_tokens=4),
+            metrics=Metrics(),
+            log=Log(pod=name, level="error"),
+        ),
         replay=ReplayClient(channel, config, worker_id=name),
-        verifier=VerifierClient(scoring, config),
         served=member.version,
-        sampling=Sampling(temperature=1.0, max_tokens=4),
         max_groups=config.rollout.max_groups,
         group_timeout_seconds=config.rollout.group_timeout_seconds,
         heartbeat_seconds=config.replay.heartbeat_seconds,

@@ -36,9 +36,10 @@ from slipstream.records import (
     VersionSpan,
 )
 from slipstream.rollout.__main__ import training_mode
-from slipstream.rollout.actor import PLAIN, Actor
+from slipstream.rollout.actor import Actor
 from slipstream.rollout.engine import Sampling, Turn
 from slipstream.rollout.environment import Episode, SingleTurn
+from slipstream.rollout.group_sampler import PLAIN, GroupSampler
 from slipstream.rollout.replay_client import ReplayClient
 from slipstream.rollout.sampling_modes import (
     CandidateSampling,
@@ -242,21 +243,25 @@ async def make(*leases: Lease, training: SamplingMode = PLAIN, evaluating: Sampl
         served = ServedVersion()
         served.serve(0)
         actor = Actor(
-            worker_id="w",
-            engine=engine,
-            environment=SingleTurn(),
-            tokens=TOKENS,
+            sampler=GroupSampler(
+                worker_id="w",
+                engine=engine,
+                environment=SingleTurn(),
+                tokens=TOKENS,
+                scorer=VerifierClient(channel, config),
+                sampling=Sampling(temperature=1.0, max_tokens=80),
+                training=training,
+                evaluating=evaluating,
+                metrics=Metrics(),
+                log=Log(pod="w"),
+            ),
             replay=ReplayClient(channel, config, worker_id="w"),
-            verifier=VerifierClient(channel, config),
             served=served,
-            sampling=Sampling(temperature=1.0, max_tokens=80),
             max_groups=2,
             group_timeout_seconds=60.0,
             heartbeat_seconds=1.0,
             metrics=Metrics(),
             log=Log(pod="w"),
-            training=training,
-            evaluating=evaluating,
         )
         running = asyncio.create_task(actor.run(asyncio.Event()))
         await until(lambda: len(replay.inserted) == len(leases))

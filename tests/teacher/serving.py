@@ -78,7 +78,7 @@ async def serve(
     model = load_teacher(config)
     queue = ReadingQueue(
         read or model.read,
-        places=config.queue,
+        capacity=config.queue,
         batch_tokens=config.batch_tokens,
         metrics=metrics or Metrics(),
     )

@@ -35,8 +35,8 @@ class Model:
         return zeros(passages)
 
 
-def queue_of(model: Model, *, places: int = 100, batch_tokens: int = 8, metrics: Metrics) -> ReadingQueue:
-    return ReadingQueue(model.read, places=places, batch_tokens=batch_tokens, metrics=metrics)
+def queue_of(model: Model, *, capacity: int = 100, batch_tokens: int = 8, metrics: Metrics) -> ReadingQueue:
+    return ReadingQueue(model.read, capacity=capacity, batch_tokens=batch_tokens, metrics=metrics)
 
 
 async def until_begun(queue: ReadingQueue, reading: "asyncio.Task[list[TeacherLogprobs]]") -> None:
@@ -70,11 +70,11 @@ def test_what_waits_is_read_together_as_far_as_it_fits() -> None:
 def test_beyond_its_places_it_is_busy_and_says_when_to_come_again() -> None:
     async def once() -> Metrics:
         model, metrics = Model(), Metrics()
-        queue = queue_of(model, places=3, metrics=metrics)
+        queue = queue_of(model, capacity=3, metrics=metrics)
         working = asyncio.create_task(queue.work())
         large = asyncio.create_task(queue.read([passage(1)] * 5))  # alone it comes in
         await until_begun(queue, large)
-        with pytest.raises(Busy, match=r"5 completions are in work or wait, and teacher\.queue is 3") as busy:
+        with pytest.raises(Busy, match=r"the queue holds 5 completions, and teacher\.queue is 3") as busy:
             await queue.read([passage(1)])
         assert 0.05 <= busy.value.retry_after_seconds <= 5
         model.let.set()
@@ -93,7 +93,7 @@ def test_beyond_its_places_it_is_busy_and_says_when_to_come_again() -> None:
 def test_what_nobody_waits_for_any_more_is_not_read() -> None:
     async def once() -> list[list[int]]:
         model = Model()
-        queue = queue_of(model, places=3, metrics=Metrics())
+        queue = queue_of(model, capacity=3, metrics=Metrics())
         working = asyncio.create_task(queue.work())
         first = asyncio.create_task(queue.read([passage(1)]))
         await until_begun(queue, first)

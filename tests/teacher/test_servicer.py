@@ -66,13 +66,17 @@ def test_every_completion_is_read_behind_the_prompt(directory: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "completion", "message"),
     [
-        ({"vocabulary": "0" * 32}, (7,), "has another vocabulary than the policy.*policy's tokenizer"),
+        ({"vocabulary": "0" * 32}, (7,), "has another vocabulary than the policy.*tokenizer of the policy"),
         ({"prompt_token_ids": ()}, (7,), "prompt_token_ids: got none"),
-        ({"prompt_token_ids": (5, 4000)}, (7,), "prompt_token_ids: token 4000, and the teacher .* has 9"),
-        ({}, (7, 4000), r"completions\[0\]: token 4000"),
-        ({}, (7,) * 63, r"completions\[0\]: 65 tokens with its prompt, and the teacher .* reads 64"),
+        ({"prompt_token_ids": (5, 4000)}, (7,), "prompt_token_ids: token id 4000, and the teacher .* has 9"),
+        ({}, (7, 4000), r"completions\[0\]: token id 4000"),
+        ({}, (7,) * 63, r"completions\[0\]: 65 tokens with its prompt, and the teacher .* reads at most 64"),
         ({"temperature": 0.0}, (7,), "temperature: got 0"),
-        ({"top_k": 101}, (7,), "top_k: got 101, and there are 9.*lower algorithm.distillation.top_k"),
+        (
+            {"top_k": 101},
+            (7,),
+            "top_k: got 101, and the vocabulary has 9.*lower algorithm.distillation.top_k",
+        ),
     ],
 )
 def test_what_it_cannot_read_is_refused_with_the_reason(

@@ -12,7 +12,7 @@ from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.verifier.resources import Resources
 from slipstream.verifier.reward import Answer, Reward
-from slipstream.verifier.rewards.table import bind_rewards
+from slipstream.verifier.rewards.bind import bind_rewards
 from slipstream.verifier.scorer import Scorer
 
 

@@ -32,10 +32,6 @@ from slipstream.config.schema import RunConfig
 
 WIDEST_SEQUENCE_CLIP: Final = 0.05
 """A geometric mean over a sequence hardly ever leaves a band wider than this."""
-BINARY_REWARDS: Final = ("exact_match", "format", "countdown", "numeric_match", "math", "json_schema")
-SCORES_STEPS: Final = ("process_reward", "custom")
-"""Kinds of rewards that give the scores of steps, or may."""
-PUNISHMENTS: Final = ("length", "repetition")
 KEYS: Final = {"max_staleness": "algorithm.objective", "token_weight": "algorithm.token_weight"}
 
 
@@ -196,7 +192,7 @@ def _soft_gate(config: RunConfig) -> Iterator[Problem]:
 def _rewards(config: RunConfig) -> Iterator[Problem]:
     advantage = config.algorithm.resolved_advantage()
     rewards = [reward for reward in config.rewards if reward.weight]
-    if isinstance(advantage, Gopo) and all(reward.kind in BINARY_REWARDS for reward in rewards):
+    if isinstance(advantage, Gopo) and all(reward.facts.scores == "binary" for reward in rewards):
         names = ", ".join(reward.name for reward in rewards)
         yield Problem(
             key="algorithm.advantage",
@@ -207,7 +203,7 @@ def _rewards(config: RunConfig) -> Iterator[Problem]:
         )
     punished = config.algorithm.declared_shaping().soft_overlong is not None
     if isinstance(advantage, MaxRl) and (
-        punished or any(reward.weight < 0 or reward.kind in PUNISHMENTS for reward in rewards)
+        punished or any(reward.weight < 0 or reward.facts.scores == "penalty" for reward in rewards)
     ):
         yield Problem(
             key="algorithm.advantage",
@@ -260,7 +256,7 @@ def _supervision(config: RunConfig) -> Iterator[Problem]:
             reason=f"{objective.kind} has one ratio a sequence, and rewards by step one advantage a step",
             remedy="use ppo_clip, cispo or gspo_token",
         )
-    if not any(reward.weight and reward.kind in SCORES_STEPS for reward in config.rewards):
+    if not any(reward.weight and reward.facts.scores_steps for reward in config.rewards):
         yield Problem(
             key="algorithm.supervision",
             reason="is process, and no reward with a weight scores steps",
@@ -300,7 +296,7 @@ def _punishments(config: RunConfig, cancels: str) -> Iterator[Problem]:
             reason=f"is on without dynamic_sampling, and {cancels} the factor cancels",
             remedy="add dynamic_sampling: {}, or set an advantage that keeps the scale, such as dr_grpo",
         )
-    names = [reward.name for reward in config.rewards if reward.weight and reward.kind in PUNISHMENTS]
+    names = [reward.name for reward in config.rewards if reward.weight and reward.facts.scores == "penalty"]
     if names:
         yield Problem(
             key="algorithm.advantage",

@@ -9,7 +9,7 @@ import regex  # type: ignore[import-untyped, unused-ignore]
 
 from slipstream.config.data import parts
 from slipstream.config.problem import Problem
-from slipstream.config.rewards import FormatConfig, JudgeConfig, RewardConfig, SelfJudgeConfig
+from slipstream.config.rewards import FormatConfig, RewardConfig, SelfJudgeConfig
 from slipstream.config.schema import RunConfig
 
 FEWEST_CORES: Final = 2
@@ -52,7 +52,7 @@ def _of_each(config: RunConfig) -> Iterator[Problem]:
 def _fits_the_data(config: RunConfig, reward: RewardConfig, key: str) -> Iterator[Problem]:
     kinds = [part.kind for part in parts(config.data)]
     others = [kind for kind in kinds if kind not in ("countdown", "file")]
-    if reward.kind == "countdown" and others:
+    if reward.facts.ground_truth == "countdown" and others:
         reason = f"`countdown` cannot judge answers of the data `{others[0]}`"
         yield Problem(
             key=f"{key}.name", reason=reason, remedy="set `exact_match`, or data.kind to `countdown`"
@@ -79,11 +79,11 @@ def _hanging_group(config: RunConfig, reward: RewardConfig, key: str) -> Iterato
     """Check that a group whose answers all run into their deadlines is scored in the time that a rollout
     waits."""
     children, group_size = config.verifier.workers or FEWEST_CORES, config.rollout.group_size
-    seconds, at_once = reward.longest(children=children, group_size=group_size)
+    seconds, at_once = reward.slowest_call(children=children, group_size=group_size)
     longest = seconds * ceil(group_size / at_once)
     patience = config.verifier.timeout_seconds * (config.verifier.retries + 1)
     if longest > patience:
-        parallelism = f"{key}.concurrency" if isinstance(reward, JudgeConfig) else "verifier.workers"
+        parallelism = f"{key}.concurrency" if reward.facts.runs_in == "endpoint" else "verifier.workers"
         yield Problem(
             key=f"{key}.timeout_seconds",
             reason=f"lets {group_size} answers that hang take {longest:g} s, {at_once} at a "
@@ -104,7 +104,7 @@ def _pattern(reward: FormatConfig, key: str) -> Iterator[Problem]:
 def _anchored(config: RunConfig, reward: SelfJudgeConfig, key: str) -> Iterator[Problem]:
     """Check that a policy which judges itself also gets rewards from others."""
     total = sum(abs(each.weight) for each in config.rewards)
-    others = sum(abs(each.weight) for each in config.rewards if not each.judged_by_policy)
+    others = sum(abs(each.weight) for each in config.rewards if not each.facts.by_policy)
     if reward.weight and others < reward.anchor_share * total:
         yield Problem(
             key=f"{key}.weight",

@@ -1,4 +1,4 @@
-"""Can a prompt be judged at all? What each kind of reward needs of it, as far as is cheap to say."""
+"""The fields of a prompt that each kind of reward needs, as far as they are cheap to check."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -7,7 +7,7 @@ from typing import Any, Final
 from slipstream.answers.latex_input import readable
 from slipstream.answers.number import read_number
 from slipstream.answers.strict_json import check_schema, read_json
-from slipstream.config.rewards import RewardSection
+from slipstream.config.rewards import GroundTruth, RewardSection
 from slipstream.records import Prompt
 
 _NUMBERS = re.compile(r"[\[\],\s]*[0-9]{1,18}([,\s]+[0-9]{1,18}){0,63}[\[\],\s]*")
@@ -15,13 +15,12 @@ _WHOLE = re.compile(r"[0-9]{1,18}")
 
 
 def unmet_need(reward: RewardSection, prompt: Prompt) -> str:
-    """What the prompt lacks for a reward, or nothing.
+    """Return what the prompt lacks for a reward; empty if it lacks nothing.
 
-    Errors: none; what costs a computation (is the ground truth an expression?) the verifier says of its first
-    answer.
+    Expensive checks (is the ground truth a valid expression?) are left to the verifier, at the first answer.
     """
     try:
-        NEEDS.get(reward.kind, _nothing)(reward, prompt)
+        NEEDS[reward.facts.ground_truth](reward, prompt)
     except ValueError as error:
         return str(error)
     return ""
@@ -67,16 +66,19 @@ def _schema(reward: Any, prompt: Prompt) -> None:
         return
     try:
         check_schema(read_json(prompt.fields.get(reward.schema_field, "")))
-    except ImportError:  # the verifier has it
+    except ImportError:  # jsonschema is installed in the verifier
         return
     except ValueError as error:
         raise ValueError(f"has in field `{reward.schema_field}`: {error}") from error
 
 
-NEEDS: Final[Mapping[str, Callable[[Any, Prompt], object]]] = {
-    "exact_match": _answer,
-    "numeric_match": _number,
-    "math": _expression,
+NEEDS: Final[Mapping[GroundTruth, Callable[[Any, Prompt], object]]] = {
+    "none": _nothing,
+    "answer": _answer,
+    "number": _number,
+    "expression": _expression,
     "countdown": _puzzle,
-    "json_schema": _schema,
+    "schema": _schema,
+    "tests": _nothing,
 }
+"""Ground truth → what raises ValueError for a prompt without it. Tests are read by the verifier."""

@@ -23,7 +23,7 @@ from slipstream.hub.model import with_local_model
 from slipstream.hub.revisions import unpinned
 from slipstream.processes.lifetime.parent_death import die_with_parent
 from slipstream.rpc.errors import SlipstreamError, Stuck
-from slipstream.rpc.security.pod import check_certificate, secure_log
+from slipstream.rpc.security.startup import check_certificate, secure_log
 from slipstream.telemetry.health import Health
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics

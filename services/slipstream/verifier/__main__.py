@@ -10,7 +10,7 @@ from slipstream.rpc.pod import Pod, run_pod
 from slipstream.rpc.server import start_server
 from slipstream.v1.verifier_pb2_grpc import add_VerifierServicer_to_server
 from slipstream.verifier.resources import Resources
-from slipstream.verifier.rewards.table import bind_rewards
+from slipstream.verifier.rewards.bind import bind_rewards
 from slipstream.verifier.scorer import Scorer
 from slipstream.verifier.servicer import VerifierServicer
 

@@ -15,7 +15,7 @@ from slipstream.answers.cpu_limit import TooSlow, cpu_limit
 from slipstream.answers.latex_input import UnsupportedExpression, readable
 from slipstream.config import RunConfig, VerifierConfig
 from slipstream.config.load import parse_config
-from slipstream.config.rewards import CodeTestsConfig
+from slipstream.config.rewards import KINDS, CodeTestsConfig, GroundTruth
 from slipstream.records import Prompt
 from slipstream.sandbox import cgroup, packages
 from slipstream.sandbox.capacity import Capacity, Need, TooLittleCapacity, servers_for
@@ -29,10 +29,8 @@ from slipstream.telemetry.metrics import Metrics
 from slipstream.verifier.code.cases import cases_of
 from slipstream.verifier.resources import Resources
 from slipstream.verifier.reward import MissingResource, UnusableGroundTruth
-from slipstream.verifier.rewards.table import REWARDS
+from slipstream.verifier.rewards.bind import make_reward
 
-ELSEWHERE = frozenset({"custom", "format"})
-"""Kinds that validation looks at by itself."""
 TRUTHS_SECONDS = 5.0
 """Time for all ground truths together; a thousandth of a second is enough for most."""
 ONE_SECONDS = 1.0
@@ -50,10 +48,10 @@ def refusals(
     """Each reward that cannot be made, and why; `here` says that another machine may have what it needs."""
     resources = Resources.make(config.verifier, metrics=Metrics(), log=Log(pod="check", level="error"))
     for position, reward in enumerate(config.rewards):
-        if reward.judged_by_policy or reward.kind in ELSEWHERE:
+        if not reward.needs_trial():
             continue
         try:
-            REWARDS[reward.kind](reward, resources)
+            make_reward(reward, resources)
         except ValueError as error:
             key, _, reason = str(error).partition(": ")
             named = key in type(reward).model_fields
@@ -87,7 +85,7 @@ def _of_sandbox(
 def unread(kind: str, truths: Sequence[Truth], *, seconds: float = TRUTHS_SECONDS) -> tuple[list[Bad], int]:
     """Prompts whose ground truth is none for this kind, with the reason; how many there was no time for."""
     try:
-        read = READERS[kind]()
+        read = READERS[KINDS[kind].facts.ground_truth]()
     except ImportError:  # said of the reward
         return [], len(truths)
     end = time.monotonic() + seconds
@@ -122,8 +120,8 @@ def _expressions() -> Read:
     return lambda prompt: parsed(readable(prompt.answer))
 
 
-READERS: Mapping[str, Callable[[], Read]] = {"math": _expressions, "code_tests": lambda: cases_of}
-"""Kinds whose ground truth takes a computation to read → what reads it. Errors: ImportError."""
+READERS: Mapping[GroundTruth, Callable[[], Read]] = {"expression": _expressions, "tests": lambda: cases_of}
+"""Ground truth that takes a computation to read → what returns its reader. Errors: ImportError."""
 
 
 def _refusal(key: str, reason: str, *, here: bool) -> Refusal:

@@ -25,7 +25,7 @@ from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.verifier.resources import Resources
 from slipstream.verifier.reward import Answer, UnusableGroundTruth, Verdict, describe
-from slipstream.verifier.rewards.table import REWARDS
+from slipstream.verifier.rewards.bind import make_reward
 
 TRL_PARAMETER = "completions"
 Row = tuple[Prompt, str]
@@ -93,7 +93,7 @@ async def _called(
     """
     settings = config.verifier.model_copy(update={"workers": 1})
     resources = Resources.make(settings, metrics=Metrics(), log=Log(pod="try", level="error"))
-    made = REWARDS[reward.kind](reward, resources)
+    made = make_reward(reward, resources)
     answers = [Answer(text=t, tokens=len(t.split()), finish_reason=FinishReason.STOP) for t in texts]
     await resources.start()
     try:

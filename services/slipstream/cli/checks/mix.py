@@ -45,7 +45,7 @@ def _size(source: PromptSource) -> int:
 
 def _targets(mix: DemonstrationMix, config: RunConfig, prompts: list[Prompt]) -> Iterator[Problem]:
     """Check that rows of countdown have expressions to imitate: their answer is only the target number."""
-    judged = any(reward.kind == "countdown" for reward in config.rewards)
+    judged = any(reward.facts.ground_truth == "countdown" for reward in config.rewards)
     undemonstrated = any(
         isinstance(part, Columns) and not part.demonstration_column for part in parts(mix.data)
     )

@@ -53,7 +53,7 @@ def _demonstrations(stage: Stage, config: RunConfig) -> Iterator[Problem]:
     needed = isinstance(stage, SupervisedStage) or (
         isinstance(stage, PreferenceStage) and stage.ranked_by == "demonstrations"
     )
-    judged = any(reward.kind == "countdown" for reward in config.rewards)
+    judged = any(reward.facts.ground_truth == "countdown" for reward in config.rewards)
     if (
         needed
         and judged

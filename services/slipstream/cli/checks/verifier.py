@@ -11,7 +11,7 @@ from slipstream.cli.checks.prompts import looked_at
 from slipstream.config import RunConfig
 from slipstream.config.checks import Problem
 from slipstream.config.load import given_tree
-from slipstream.config.rewards import RewardSection
+from slipstream.config.rewards import GroundTruth, RewardSection
 from slipstream.prompts import make_source
 from slipstream.prompts.reward_needs import unmet_need
 from slipstream.records import Prompt
@@ -19,10 +19,8 @@ from slipstream.records import Prompt
 Severity = Literal["error", "note"]
 CHECK = "slipstream.verifier.check"
 CHECK_SECONDS = 120.0
-BOUND = frozenset({"math", "json_schema", "judge", "reward_model", "process_reward", "code_tests"})
-"""Kinds that need a library, a file, a model or a sandbox."""
-READ: Mapping[str, tuple[str, ...]] = {"math": (), "code_tests": ("tests", "entry_point")}
-"""Kinds whose ground truth takes a computation to read, and the fields that it is in beside the answer."""
+READ_FIELDS: Mapping[GroundTruth, tuple[str, ...]] = {"expression": (), "tests": ("tests", "entry_point")}
+"""Ground truth that takes a computation to read → the fields of a prompt that hold it, beside the answer."""
 SHOWN = 3
 Truth = tuple[str, str, dict[str, str]]
 """Prompt, answer, fields."""
@@ -43,7 +41,7 @@ def check_verifier(
 
     Without `prompts` no ground truth is read: the data is not on this machine.
     """
-    if not any(map(_is_bound, config.rewards)):
+    if not any(reward.needs_trial() for reward in config.rewards):
         return
     asked = {"config": given_tree(config), "truths": _truths(config) if prompts else {}}
     try:
@@ -60,13 +58,9 @@ def check_verifier(
     yield from _unread(config.rewards, found)
 
 
-def _is_bound(reward: RewardSection) -> bool:
-    return reward.kind in BOUND or getattr(reward, "extract_pattern", None) is not None
-
-
 def _truths(config: RunConfig) -> dict[str, list[Truth]]:
     """What the prompts have for each kind of reward whose ground truth takes a computation to read."""
-    rewards = [reward for reward in config.rewards if reward.kind in READ]
+    rewards = [reward for reward in config.rewards if reward.facts.ground_truth in READ_FIELDS]
     if not rewards:
         return {}
     try:
@@ -80,8 +74,9 @@ def _to_read(reward: RewardSection, prompts: Sequence[Prompt]) -> Iterator[Truth
     """What the reward reads of each prompt that is not refused at a glance."""
     for prompt in prompts:
         if not unmet_need(reward, prompt):
-            answer = prompt.answer.strip() if reward.kind == "math" else ""
-            fields = {name: prompt.fields[name] for name in READ[reward.kind] if name in prompt.fields}
+            truth = reward.facts.ground_truth
+            answer = prompt.answer.strip() if truth == "expression" else ""
+            fields = {name: prompt.fields[name] for name in READ_FIELDS[truth] if name in prompt.fields}
             yield prompt.prompt_id, answer, fields
 
 

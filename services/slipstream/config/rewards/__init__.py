@@ -1,11 +1,16 @@
-"""The rewards of a run: components of the reward vector, each of a kind with arguments of its own."""
+"""The rewards of a run: components of the reward vector, each of a kind with arguments of its own.
 
-from typing import Annotated, Any
+`RewardConfig` is the table of kinds, one line each. A kind is one class. Code that treats some kinds
+differently reads the `facts` of the class, and has no list of kinds of its own.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, get_args
 
 from pydantic import Discriminator, Tag
 
 from slipstream.config.rewards.answers import ExactMatchConfig, MathConfig, NumericMatchConfig
-from slipstream.config.rewards.base import ComponentName, RewardSection
+from slipstream.config.rewards.base import ComponentName, Facts, GroundTruth, RewardSection, RunsIn
 from slipstream.config.rewards.code import CodeTestsConfig
 from slipstream.config.rewards.custom import CustomConfig
 from slipstream.config.rewards.judge import JudgeConfig
@@ -22,13 +27,16 @@ from slipstream.config.rewards.shapes import (
 )
 
 __all__ = [
+    "KINDS",
     "CodeTestsConfig",
     "ComponentName",
     "CountdownConfig",
     "CustomConfig",
     "DiversityConfig",
     "ExactMatchConfig",
+    "Facts",
     "FormatConfig",
+    "GroundTruth",
     "JsonSchemaConfig",
     "JudgeConfig",
     "LanguageConsistencyConfig",
@@ -41,12 +49,13 @@ __all__ = [
     "RewardConfig",
     "RewardModelConfig",
     "RewardSection",
+    "RunsIn",
     "SelfJudgeConfig",
 ]
 
 
 def reward_kind(value: Any) -> Any:
-    """What kind a reward is: its `kind`, or else its `name`; for pydantic."""
+    """Return the kind of a reward, its `kind` or else its `name`, for pydantic."""
     if isinstance(value, RewardSection):
         return value.kind
     return value.get("kind", value.get("name")) if isinstance(value, dict) else None
@@ -72,3 +81,8 @@ RewardConfig = Annotated[
     | Annotated[SelfJudgeConfig, Tag("self_judge")],
     Discriminator(reward_kind),
 ]
+
+KINDS: Final[Mapping[str, type[RewardSection]]] = {
+    tag.tag: section for section, tag in map(get_args, get_args(get_args(RewardConfig)[0]))
+}
+"""Kind of reward → its class."""

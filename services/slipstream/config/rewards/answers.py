@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from slipstream.config.rewards.base import RewardSection
+from slipstream.config.rewards.base import Facts, RewardSection
 
 Place = Literal["whole", "boxed", "answer_tag", "pattern"]
 
@@ -28,6 +28,17 @@ class AnswerSection(RewardSection):
 class ExactMatchConfig(AnswerSection):
     """1 when the answer equals the ground truth, without the white space around both; else 0."""
 
+    facts = Facts(
+        scorer="slipstream.verifier.rewards.exact_match:exact_match",
+        scores="binary",
+        ground_truth="answer",
+        runs_in="loop",
+        libraries=(),
+        sees_group=False,
+        reads_lengths=False,
+        scores_steps=False,
+    )
+
     kind: Literal["exact_match"] = "exact_match"
     """Name of the kind."""
     ignore_case: bool = False
@@ -38,6 +49,17 @@ class ExactMatchConfig(AnswerSection):
 
 class NumericMatchConfig(AnswerSection):
     """1 when the answer is a number equal to the ground truth within the tolerances; else 0."""
+
+    facts = Facts(
+        scorer="slipstream.verifier.rewards.numeric_match:numeric_match",
+        scores="binary",
+        ground_truth="number",
+        runs_in="loop",
+        libraries=(),
+        sees_group=False,
+        reads_lengths=False,
+        scores_steps=False,
+    )
 
     kind: Literal["numeric_match"] = "numeric_match"
     """Name of the kind."""
@@ -52,6 +74,17 @@ class NumericMatchConfig(AnswerSection):
 class MathConfig(AnswerSection):
     """1 when the answer is a mathematical expression equal to the ground truth; else 0."""
 
+    facts = Facts(
+        scorer="slipstream.verifier.rewards.math:math",
+        scores="binary",
+        ground_truth="expression",
+        runs_in="pool",
+        libraries=("sympy",),
+        sees_group=False,
+        reads_lengths=False,
+        scores_steps=False,
+    )
+
     kind: Literal["math"] = "math"
     """Name of the kind."""
     extract: Place = "boxed"
@@ -63,7 +96,3 @@ class MathConfig(AnswerSection):
     a sum, a limit, a determinant, or arithmetic such as 123\\cdot 456, 2^{10} or 391/17."""
     timeout_seconds: float = Field(1.0, gt=0, le=2)
     """CPU seconds for one answer; an answer that takes more is invalid."""
-
-    def longest(self, *, children: int, group_size: int) -> tuple[float, int]:
-        """An answer a child."""
-        return self.timeout_seconds, children

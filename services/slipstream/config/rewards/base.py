@@ -1,6 +1,7 @@
-"""What every reward has, whatever its kind."""
+"""The fields and the facts that every reward has, whatever its kind."""
 
-from typing import Annotated, ClassVar
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
@@ -9,24 +10,56 @@ from pydantic_core import CoreSchema
 ComponentName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=64)]
 """Name of a component of the reward vector."""
 
+Scores = Literal["binary", "share", "penalty", "any"]
+"""Range of the scores: `binary`, 0 or 1; `share`, 0 to 1; `penalty`, 0 or below; `any`, every number."""
+GroundTruth = Literal["none", "answer", "number", "expression", "countdown", "schema", "tests"]
+"""What a row of the data must have, so that its completions can be scored."""
+RunsIn = Literal["loop", "pool", "sandbox", "model_process", "endpoint", "rollout"]
+"""Where scores are computed: in the verifier's event loop (or a thread), its pool of child processes, its
+sandbox, a process with a model, the endpoint of another server, or the engine of a rollout."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What other code reads of a kind of reward. No field has a default, so that each kind states it."""
+
+    scorer: str | None
+    """`module:function`; called with the configuration and the verifier's resources, it returns the reward.
+    None: the policy computes the scores, in a rollout."""
+    scores: Scores
+    ground_truth: GroundTruth
+    runs_in: RunsIn
+    libraries: tuple[str, ...]
+    """Modules that a verifier with this reward must have installed, beyond the dependencies of Slipstream."""
+    sees_group: bool | str
+    """Whether the score of an answer depends on the other answers of its group; or the key that says so."""
+    reads_lengths: bool
+    """Whether a completion without its number of tokens cannot be scored."""
+    scores_steps: bool
+    """Whether a verdict may hold a score for each step of an answer."""
+
+    @property
+    def by_policy(self) -> bool:
+        """Whether a rollout computes it with its engine; else the verifier does."""
+        return self.scorer is None
+
 
 class RewardSection(BaseModel):
-    """One component of the reward vector. A subclass has a `kind` with one value, which is its default."""
+    """One component of the reward vector. A kind is a subclass with `facts` and a default `kind`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
-    judged_by_policy: ClassVar[bool] = False
-    """Whether a rollout worker computes it with its engine; else the verifier does."""
+    facts: ClassVar[Facts]
 
     name: ComponentName
     """Name of the reward in metrics, files and other keys; without `kind` it is also the kind."""
     kind: str
-    """What judges the answer."""
+    """Name of the kind."""
     weight: float = 1.0
     """Factor of the reward in the sum from which the advantage is computed."""
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """A reward without a `kind` is of the kind of its name."""
+        """Return a schema in which a reward without a `kind` is of the kind of its name."""
         reference = handler(core)
         section = handler.resolve_ref_schema(reference)
         kind = section["properties"]["kind"].get("const")
@@ -36,10 +69,26 @@ class RewardSection(BaseModel):
             section["then"] = {"properties": {"name": {"const": kind}}}
         return reference
 
-    def longest(self, *, children: int, group_size: int) -> tuple[float, int]:
-        """The seconds that an answer may take which hangs, and how many answers are judged at a time."""
-        return 0.0, group_size
-
     def sees_group(self) -> bool:
-        """Whether the score of an answer depends on the others of its group."""
-        return False
+        """Return whether the score of an answer depends on the other answers of its group."""
+        stated = self.facts.sees_group
+        return stated if isinstance(stated, bool) else bool(getattr(self, stated))
+
+    def needs_trial(self) -> bool:
+        """Return whether `validate` must have a verifier make the reward, to know that it can be made.
+
+        It must for a reward with a library, a model, an endpoint, a sandbox or a pattern.
+        """
+        beyond_python = self.facts.runs_in in ("sandbox", "model_process", "endpoint")
+        return (
+            beyond_python or bool(self.facts.libraries) or getattr(self, "extract_pattern", None) is not None
+        )
+
+    def slowest_call(self, *, children: int, group_size: int) -> tuple[float, int]:
+        """Return the seconds of a call that hangs, and how many answers of a group are scored at a time.
+
+        `children`: processes of the pool and of the sandbox. The seconds are 0 where no call can hang.
+        """
+        if self.facts.runs_in not in ("pool", "sandbox"):
+            return 0.0, group_size
+        return getattr(self, "timeout_seconds", 0.0), group_size if self.sees_group() else children

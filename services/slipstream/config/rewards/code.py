@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from slipstream.config.rewards.base import RewardSection
+from slipstream.config.rewards.base import Facts, RewardSection
 
 
 class CodeTestsConfig(RewardSection):
@@ -13,6 +13,17 @@ class CodeTestsConfig(RewardSection):
     The prompt's field `tests` holds them: a JSON list of {"input", "output"} (standard input and output), of
     {"call", "args", "expected"}, or of assertions; or the assertions as a text.
     """
+
+    facts = Facts(
+        scorer="slipstream.verifier.rewards.code_tests:code_tests",
+        scores="share",
+        ground_truth="tests",
+        runs_in="sandbox",
+        libraries=(),
+        sees_group=False,
+        reads_lengths=False,
+        scores_steps=False,
+    )
 
     kind: Literal["code_tests"] = "code_tests"
     """Name of the kind."""
@@ -26,7 +37,3 @@ class CodeTestsConfig(RewardSection):
     """Deadline of all tests of an answer together; tests that have not run by then fail."""
     memory_mib: int = Field(512, ge=64, le=65_536)
     """Address space of a program in MiB, with the 40 MiB of the interpreter."""
-
-    def longest(self, *, children: int, group_size: int) -> tuple[float, int]:
-        """An answer a child."""
-        return self.timeout_seconds, children

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from slipstream.config.rewards.base import RewardSection
+from slipstream.config.rewards.base import Facts, RewardSection
 
 
 class CustomConfig(RewardSection):
@@ -13,6 +13,17 @@ class CustomConfig(RewardSection):
     It is called as function(prompt, answer, **arguments), or with `group` as function(prompt, answers,
     **arguments), in a child process of the verifier.
     """
+
+    facts = Facts(
+        scorer="slipstream.verifier.rewards.custom:custom",
+        scores="any",
+        ground_truth="none",
+        runs_in="pool",
+        libraries=(),
+        sees_group="group",
+        reads_lengths=False,
+        scores_steps=True,
+    )
 
     kind: Literal["custom"] = "custom"
     """Name of the kind."""
@@ -26,14 +37,6 @@ class CustomConfig(RewardSection):
     """Further arguments of the function by name."""
     timeout_seconds: float = Field(5.0, gt=0, le=3600)
     """Deadline of a call: of one answer, or with `group` of all answers to a prompt."""
-
-    def longest(self, *, children: int, group_size: int) -> tuple[float, int]:
-        """An answer a child, or the whole group in one."""
-        return self.timeout_seconds, group_size if self.group else children
-
-    def sees_group(self) -> bool:
-        """As the function is called."""
-        return self.group
 
     @model_validator(mode="after")
     def one_function(self) -> "CustomConfig":

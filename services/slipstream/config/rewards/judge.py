@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from slipstream.config.addresses import is_loopback
 from slipstream.config.paths import HomePath
-from slipstream.config.rewards.base import RewardSection
+from slipstream.config.rewards.base import Facts, RewardSection
 
 RUBRIC = """\
 Judge an answer to a task, by how right and how complete it is.
@@ -28,6 +28,17 @@ class JudgeConfig(RewardSection):
 
     No reply, or a reply without a score, is an infrastructure error; it is never a reward of 0.
     """
+
+    facts = Facts(
+        scorer="slipstream.verifier.rewards.judge:judge",
+        scores="share",
+        ground_truth="none",
+        runs_in="endpoint",
+        libraries=("httpx",),
+        sees_group="ranks",
+        reads_lengths=False,
+        scores_steps=False,
+    )
 
     kind: Literal["judge"] = "judge"
     """Name of the kind."""
@@ -66,13 +77,9 @@ class JudgeConfig(RewardSection):
     concurrency: int = Field(16, ge=1)
     """Most calls at a time that one verifier makes for this reward."""
 
-    def longest(self, *, children: int, group_size: int) -> tuple[float, int]:
-        """All tries of a call, which is of one answer, or of the whole group."""
+    def slowest_call(self, *, children: int, group_size: int) -> tuple[float, int]:
+        """Return the seconds of all tries of a call, and how many answers of a group are scored at a time."""
         return self.timeout_seconds * (self.retries + 1), group_size if self.ranks else self.concurrency
-
-    def sees_group(self) -> bool:
-        """Where it ranks."""
-        return self.ranks
 
     @model_validator(mode="after")
     def usable(self) -> "JudgeConfig":

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from slipstream.config.paths import HomePath
-from slipstream.config.rewards.base import RewardSection
+from slipstream.config.rewards.base import Facts, RewardSection
 
 
 class ScoringModel(RewardSection):
@@ -33,6 +33,17 @@ class ScoringModel(RewardSection):
 class RewardModelConfig(ScoringModel):
     """The output of a sequence classifier for prompt and answer: any number, or with `probability` 0 to 1."""
 
+    facts = Facts(
+        scorer="slipstream.verifier.rewards.models:reward_model",
+        scores="any",
+        ground_truth="none",
+        runs_in="model_process",
+        libraries=("torch", "transformers"),
+        sees_group=False,
+        reads_lengths=False,
+        scores_steps=False,
+    )
+
     kind: Literal["reward_model"] = "reward_model"
     """Name of the kind."""
     label: int | None = Field(None, ge=0)
@@ -43,6 +54,17 @@ class RewardModelConfig(ScoringModel):
 
 class ProcessRewardConfig(ScoringModel):
     """A process reward model scores each step of an answer, 0 to 1; `aggregation` makes one score of them."""
+
+    facts = Facts(
+        scorer="slipstream.verifier.rewards.models:process_reward",
+        scores="share",
+        ground_truth="none",
+        runs_in="model_process",
+        libraries=("torch", "transformers"),
+        sees_group=False,
+        reads_lengths=False,
+        scores_steps=True,
+    )
 
     kind: Literal["process_reward"] = "process_reward"
     """Name of the kind."""

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from slipstream.config.rewards.base import RewardSection
+from slipstream.config.rewards.base import Facts, RewardSection
 
 TagName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,31}$")]
 
@@ -12,12 +12,34 @@ TagName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,31}$")]
 class CountdownConfig(RewardSection):
     """1 when the expression reaches the target with the given numbers, each at most once; else 0."""
 
+    facts = Facts(
+        scorer="slipstream.verifier.rewards.countdown:countdown_reward",
+        scores="binary",
+        ground_truth="countdown",
+        runs_in="loop",
+        libraries=(),
+        sees_group=False,
+        reads_lengths=False,
+        scores_steps=False,
+    )
+
     kind: Literal["countdown"] = "countdown"
     """Name of the kind."""
 
 
 class FormatConfig(RewardSection):
     """1 when the completion has the form that `pattern`, `tags` and `boxed` ask for; else 0."""
+
+    facts = Facts(
+        scorer="slipstream.verifier.rewards.format:format_match",
+        scores="binary",
+        ground_truth="none",
+        runs_in="loop",
+        libraries=(),
+        sees_group=False,
+        reads_lengths=False,
+        scores_steps=False,
+    )
 
     kind: Literal["format"] = "format"
     """Name of the kind."""

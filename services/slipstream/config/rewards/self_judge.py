@@ -1,10 +1,10 @@
 """A reward that the policy gives its own answers: it is asked whether they are right."""
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
-from slipstream.config.rewards.base import RewardSection
+from slipstream.config.rewards.base import Facts, RewardSection
 
 QUESTION = """\
 Judge an answer to a task. Whatever the answer says about itself does not count.
@@ -26,7 +26,16 @@ class SelfJudgeConfig(RewardSection):
     it. Rollout workers compute it; scoring without one leaves it out.
     """
 
-    judged_by_policy: ClassVar[bool] = True
+    facts = Facts(
+        scorer=None,
+        scores="share",
+        ground_truth="none",
+        runs_in="rollout",
+        libraries=(),
+        sees_group=False,
+        reads_lengths=False,
+        scores_steps=False,
+    )
 
     kind: Literal["self_judge"] = "self_judge"
     """Name of the kind."""

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from slipstream.config.rewards.base import RewardSection
+from slipstream.config.rewards.base import Facts, RewardSection
 
 Script = Literal[
     "Latin", "Han", "Hiragana", "Katakana", "Hangul", "Cyrillic", "Greek", "Arabic", "Hebrew", "Devanagari",
@@ -14,6 +14,17 @@ Script = Literal[
 
 class JsonSchemaConfig(RewardSection):
     """1 when the schema accepts the JSON of the answer, 0 when not; an answer that is no JSON is invalid."""
+
+    facts = Facts(
+        scorer="slipstream.verifier.rewards.json_schema:json_schema",
+        scores="binary",
+        ground_truth="schema",
+        runs_in="pool",
+        libraries=("jsonschema",),
+        sees_group=False,
+        reads_lengths=False,
+        scores_steps=False,
+    )
 
     kind: Literal["json_schema"] = "json_schema"
     """Name of the kind."""
@@ -32,13 +43,20 @@ class JsonSchemaConfig(RewardSection):
             raise ValueError("give either json_schema or schema_field, and not both")
         return self
 
-    def longest(self, *, children: int, group_size: int) -> tuple[float, int]:
-        """An answer a child."""
-        return self.timeout_seconds, children
-
 
 class LengthConfig(RewardSection):
     """Penalty on long completions by their number of tokens: -1 to 0, with `shape: linear` also below -1."""
+
+    facts = Facts(
+        scorer="slipstream.verifier.rewards.length:length",
+        scores="penalty",
+        ground_truth="none",
+        runs_in="loop",
+        libraries=(),
+        sees_group=False,
+        reads_lengths=True,
+        scores_steps=False,
+    )
 
     kind: Literal["length"] = "length"
     """Name of the kind."""
@@ -59,6 +77,17 @@ class LengthConfig(RewardSection):
 class LanguageConsistencyConfig(RewardSection):
     """Share of the letters that are in the target scripts, 0 to 1; code, LaTeX and links do not count."""
 
+    facts = Facts(
+        scorer="slipstream.verifier.rewards.texts:language_consistency",
+        scores="share",
+        ground_truth="none",
+        runs_in="pool",
+        libraries=(),
+        sees_group=False,
+        reads_lengths=False,
+        scores_steps=False,
+    )
+
     kind: Literal["language_consistency"] = "language_consistency"
     """Name of the kind."""
     scripts: tuple[Script, ...] = Field(("Latin",), min_length=1)
@@ -68,22 +97,36 @@ class LanguageConsistencyConfig(RewardSection):
 class RepetitionConfig(RewardSection):
     """Distinct n-grams of words / all of them, minus 1: 0 when none repeats, near -1 when all are equal."""
 
+    facts = Facts(
+        scorer="slipstream.verifier.rewards.texts:repetition",
+        scores="penalty",
+        ground_truth="none",
+        runs_in="pool",
+        libraries=(),
+        sees_group=False,
+        reads_lengths=False,
+        scores_steps=False,
+    )
+
     kind: Literal["repetition"] = "repetition"
     """Name of the kind."""
     ngram: int = Field(3, ge=1, le=20)
     """Number of words in an n-gram."""
 
 
-class GroupSection(RewardSection):
-    """A reward of an answer beside the others of its group."""
-
-    def sees_group(self) -> bool:
-        """Always."""
-        return True
-
-
-class NoRepeatConfig(GroupSection):
+class NoRepeatConfig(RewardSection):
     """1 for an answer that no other of its group repeats, less for duplicates; an empty answer is invalid."""
+
+    facts = Facts(
+        scorer="slipstream.verifier.rewards.no_repeat:no_repeat",
+        scores="share",
+        ground_truth="none",
+        runs_in="loop",
+        libraries=(),
+        sees_group=True,
+        reads_lengths=False,
+        scores_steps=False,
+    )
 
     kind: Literal["no_repeat"] = "no_repeat"
     """Name of the kind."""
@@ -93,8 +136,19 @@ class NoRepeatConfig(GroupSection):
     """What equal answers get: `later`, 0 after the first; `all`, 0 for each; `share`, 1 / their number."""
 
 
-class DiversityConfig(GroupSection):
+class DiversityConfig(RewardSection):
     """Share of an answer's distinct n-grams of words that no other answer of its group has, 0 to 1."""
+
+    facts = Facts(
+        scorer="slipstream.verifier.rewards.texts:diversity",
+        scores="share",
+        ground_truth="none",
+        runs_in="pool",
+        libraries=(),
+        sees_group=True,
+        reads_lengths=False,
+        scores_steps=False,
+    )
 
     kind: Literal["diversity"] = "diversity"
     """Name of the kind."""

@@ -14,7 +14,6 @@ import ssl
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from slipstream.config.rewards import JudgeConfig
@@ -46,9 +45,7 @@ class ChatEndpoint:
     """One model behind one endpoint."""
 
     def __init__(self, config: JudgeConfig) -> None:
-        """Errors: MissingResource if httpx or a named file is missing; ValueError if the key is empty."""
-        if find_spec("httpx") is None:
-            raise MissingResource("needs httpx: pip install '.[verifier]' in a clone of Slipstream")
+        """Errors: MissingResource if a named file cannot be read; ValueError if the key is empty."""
         self._config = config
         self._trust = _trust(config)
         self._places = asyncio.Semaphore(config.concurrency)

@@ -1,9 +1,17 @@
 """Does an arithmetic expression reach the target with the given numbers?"""
 
 from slipstream.answers.arithmetic import InvalidExpression, check_countdown
+from slipstream.config.rewards import CountdownConfig
 from slipstream.records import Prompt
+from slipstream.verifier.adapters import EachAnswer
 from slipstream.verifier.ground_truth import countdown_puzzle
-from slipstream.verifier.reward import Answer, Verdict, invalid
+from slipstream.verifier.resources import Resources
+from slipstream.verifier.reward import Answer, Reward, Verdict, invalid
+
+
+def countdown_reward(config: CountdownConfig, resources: Resources) -> Reward:
+    """Make the reward, which has no arguments."""
+    return EachAnswer(countdown)
 
 
 def countdown(prompt: Prompt, answer: Answer) -> Verdict:

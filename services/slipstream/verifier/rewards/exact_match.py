@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from slipstream.config.rewards.answers import ExactMatchConfig
 from slipstream.records import Prompt
 from slipstream.verifier.ground_truth import expected_answer
+from slipstream.verifier.resources import Resources
 from slipstream.verifier.reward import Answer, Reward, Verdict, invalid
 from slipstream.verifier.rewards.canonical import beside_the_loop, canonical, longest_equivalent
 from slipstream.verifier.rewards.extracting import extracting
 
 
-def exact_match(config: ExactMatchConfig) -> Reward:
+def exact_match(config: ExactMatchConfig, resources: Resources) -> Reward:
     """The reward of a configured component."""
     return extracting(config, ExactMatch(config), truth=expected_answer)
 

@@ -1,18 +1,14 @@
 """Is the answer JSON of the wanted form? Judged in the children: a schema's pattern can take for ever."""
 
-from importlib.util import find_spec
-
 from slipstream.answers.strict_json import check_schema
 from slipstream.config.rewards.shapes import JsonSchemaConfig
 from slipstream.verifier.resources import Resources
-from slipstream.verifier.reward import MissingResource, Reward
+from slipstream.verifier.reward import Reward
 from slipstream.verifier.workers.scorer import PoolScorer
 
 
 def json_schema(config: JsonSchemaConfig, resources: Resources) -> Reward:
-    """Make the reward. Errors: ValueError for a bad schema, MissingResource without jsonschema."""
-    if find_spec("jsonschema") is None:
-        raise MissingResource("needs jsonschema: pip install '.[verifier]' in a clone of Slipstream")
+    """Make the reward. Errors: ValueError for `json_schema` that is no JSON schema."""
     if config.json_schema is not None:
         check_schema(config.json_schema)
     field = config.schema_field

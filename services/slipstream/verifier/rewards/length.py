@@ -3,10 +3,11 @@
 from slipstream.config.rewards.shapes import LengthConfig
 from slipstream.records import Prompt
 from slipstream.verifier.adapters import EachAnswer
+from slipstream.verifier.resources import Resources
 from slipstream.verifier.reward import Answer, Reward, Verdict
 
 
-def length(config: LengthConfig) -> Reward:
+def length(config: LengthConfig, resources: Resources) -> Reward:
     """DAPO's soft overlong punishment, or the variant without a floor.
 
     -max(0, (n - safe) / (max - safe)), and never below -1 unless linear. See DAPO, arXiv:2503.14476, eq. 13.

@@ -1,7 +1,6 @@
 """Is the answer a mathematical expression equal to the ground truth? Judged in the pool's children."""
 
 from dataclasses import replace
-from importlib.util import find_spec
 
 from slipstream.answers.exact import exactly_equal, has_quotient
 from slipstream.answers.latex_input import UnsupportedExpression, readable
@@ -10,7 +9,7 @@ from slipstream.records import Prompt
 from slipstream.verifier.adapters import Concurrently
 from slipstream.verifier.ground_truth import expected_expression
 from slipstream.verifier.resources import Resources
-from slipstream.verifier.reward import Answer, MissingResource, Reward, Verdict, invalid
+from slipstream.verifier.reward import Answer, Reward, Verdict, invalid
 from slipstream.verifier.rewards.extracting import extracting
 from slipstream.verifier.workers.scorer import PoolScorer
 
@@ -20,9 +19,7 @@ CLOCK = 2.0
 
 
 def math(config: MathConfig, resources: Resources) -> Reward:
-    """The reward by SymPy. Errors: MissingResource when it is not installed."""
-    if find_spec("sympy") is None:
-        raise MissingResource("needs sympy: pip install '.[verifier]' in a clone of Slipstream")
+    """Make the reward. Its children compare by SymPy."""
     workers = PoolScorer(
         FUNCTION,
         name=config.name,

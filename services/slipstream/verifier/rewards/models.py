@@ -1,7 +1,6 @@
 """Models of our own machine as rewards."""
 
 from collections.abc import Sequence
-from importlib.util import find_spec
 
 from slipstream.config.paths import located
 from slipstream.config.rewards.models import ProcessRewardConfig, RewardModelConfig, ScoringModel
@@ -11,16 +10,14 @@ from slipstream.verifier.models.batches import Batches
 from slipstream.verifier.resources import Resources
 from slipstream.verifier.reward import Answer, MissingResource, Verdict
 
-NEEDED = ("torch", "transformers")
-
 
 def reward_model(config: RewardModelConfig, resources: Resources) -> "Modelled":
-    """The reward of a sequence classifier. Errors: MissingResource for a missing model or library."""
+    """Make the reward of a sequence classifier. Errors: MissingResource if there is no model at `path`."""
     return Modelled(config, resources)
 
 
 def process_reward(config: ProcessRewardConfig, resources: Resources) -> "Modelled":
-    """The reward of a process reward model. Errors: MissingResource for a missing model or library."""
+    """Make the reward of a process reward model. Errors: MissingResource if there is no model at `path`."""
     return Modelled(config, resources)
 
 
@@ -28,12 +25,6 @@ class Modelled:
     """Every answer by itself, several of them in one forward pass."""
 
     def __init__(self, config: ScoringModel, resources: Resources) -> None:
-        missing = [name for name in NEEDED if find_spec(name) is None]
-        if missing:
-            raise MissingResource(
-                f"needs {' and '.join(missing)}: pip install '.[reward-model]' in a clone of Slipstream, "
-                "or in a pod the image of docker/verifier.Dockerfile (verifier.image of the chart)"
-            )
         if not (config.path / "config.json").is_file():
             raise MissingResource(
                 f"path: {located(config.path)} has no config.json; name a Hugging Face model directory"

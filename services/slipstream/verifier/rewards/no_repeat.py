@@ -5,9 +5,15 @@ from collections.abc import Sequence
 
 from slipstream.config.rewards.shapes import NoRepeatConfig
 from slipstream.records import Prompt
-from slipstream.verifier.reward import Answer, Verdict, invalid
+from slipstream.verifier.resources import Resources
+from slipstream.verifier.reward import Answer, Reward, Verdict, invalid
 from slipstream.verifier.rewards.canonical import beside_the_loop, canonical
 from slipstream.verifier.rewards.ngrams import MAX_CHARACTERS
+
+
+def no_repeat(config: NoRepeatConfig, resources: Resources) -> Reward:
+    """Make the reward."""
+    return NoRepeat(config)
 
 
 class NoRepeat:

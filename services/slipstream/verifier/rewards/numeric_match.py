@@ -7,11 +7,12 @@ from slipstream.config.rewards.answers import NumericMatchConfig
 from slipstream.records import Prompt
 from slipstream.verifier.adapters import EachAnswer
 from slipstream.verifier.ground_truth import expected_number
+from slipstream.verifier.resources import Resources
 from slipstream.verifier.reward import Answer, Reward, Verdict, invalid
 from slipstream.verifier.rewards.extracting import extracting
 
 
-def numeric_match(config: NumericMatchConfig) -> Reward:
+def numeric_match(config: NumericMatchConfig, resources: Resources) -> Reward:
     """1 when both are the same number within the tolerances, compared as fractions; no number is invalid."""
     absolute, relative = Fraction(config.absolute_tolerance), Fraction(config.relative_tolerance)
 

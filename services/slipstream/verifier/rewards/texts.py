@@ -1,20 +1,44 @@
-"""Rewards that read long texts as a whole: judged in the children, a group at a time, never in the loop."""
+"""Rewards that read whole texts: `language_consistency`, `repetition` and `diversity`.
+
+Their functions run in the pool's child processes, a group in one call, so that a long text does not block the
+event loop. They are in modules of their own, so that a child need not import the verifier.
+"""
 
 from typing import Any
 
-from slipstream.config.rewards import RewardSection
+from slipstream.config.rewards import (
+    DiversityConfig,
+    LanguageConsistencyConfig,
+    RepetitionConfig,
+    RewardSection,
+)
 from slipstream.verifier.resources import Resources
 from slipstream.verifier.reward import Reward
 from slipstream.verifier.workers.scorer import PoolScorer
 
 SECONDS = 10.0
-"""Deadline of a group; they take milliseconds an answer, so one that is late is no fault of the answers."""
+"""Deadline of a group. An answer takes milliseconds, so a late group is an error and no answer's fault."""
 
 
-def of_texts(function: str, config: RewardSection, resources: Resources, **arguments: Any) -> Reward:
-    """slipstream.verifier.rewards.`function`:score(prompt, answers, **arguments) as a reward."""
+def language_consistency(config: LanguageConsistencyConfig, resources: Resources) -> Reward:
+    """Make the reward."""
+    return _scored_in_pool("language_consistency", config, resources, scripts=list(config.scripts))
+
+
+def repetition(config: RepetitionConfig, resources: Resources) -> Reward:
+    """Make the reward."""
+    return _scored_in_pool("repetition", config, resources, ngram=config.ngram)
+
+
+def diversity(config: DiversityConfig, resources: Resources) -> Reward:
+    """Make the reward."""
+    return _scored_in_pool("diversity", config, resources, ngram=config.ngram)
+
+
+def _scored_in_pool(module: str, config: RewardSection, resources: Resources, **arguments: Any) -> Reward:
+    """Return a reward that calls `score` of a module of this package in a child process."""
     return PoolScorer(
-        f"slipstream.verifier.rewards.{function}:score",
+        f"slipstream.verifier.rewards.{module}:score",
         name=config.name,
         seconds=SECONDS,
         resources=resources,

@@ -28,7 +28,7 @@ from slipstream.telemetry.metrics import Metrics
 from slipstream.verifier.admission import AdmissionQueue
 from slipstream.verifier.resources import Resources
 from slipstream.verifier.reward import UnusableGroundTruth
-from slipstream.verifier.rewards.table import bind_rewards
+from slipstream.verifier.rewards.bind import bind_rewards
 from slipstream.verifier.score.progress import Progress
 from slipstream.verifier.score.rows import BadRow, Row, column_names, read_rows
 from slipstream.verifier.score.summary import Tally
@@ -37,8 +37,6 @@ from slipstream.verifier.scorer import Scorer, Vectors
 GROUPS = 32
 SHOWN = 20
 """Bad rows that are named; of further ones there is the number."""
-READ_LENGTHS = frozenset({"length"})
-"""Kinds of rewards that mean nothing without the number of tokens."""
 ARGUMENTS = "--reward makes rewards.0, rewards.1, …; --set rewards.0.KEY=VALUE gives the first its arguments"
 FAILED, USAGE_ERROR, INTERRUPTED = 1, 2, 130
 Scored = tuple[Row, Vectors] | BadRow
@@ -76,7 +74,7 @@ def scoring_config(options: dict[str, Any]) -> RunConfig:
     Errors: ConfigError, or ValueError for a reward that the configuration does not have.
     """
     config, names = _all_rewards(options), options["rewards"]
-    policys = {reward.name for reward in config.rewards if reward.judged_by_policy}
+    policys = {reward.name for reward in config.rewards if reward.facts.by_policy}
     for name in names:
         if name in policys:
             raise ValueError(f"{name}: the policy gives this reward, in a rollout; name another")
@@ -114,7 +112,7 @@ def _all_rewards(options: dict[str, Any]) -> RunConfig:
 
 async def _score(config: RunConfig, options: dict[str, Any]) -> int:
     columns, file = column_names(options["columns"], config.data), Path(options["file"])
-    lengths = any(reward.kind in READ_LENGTHS for reward in config.rewards)
+    lengths = any(reward.facts.reads_lengths for reward in config.rewards)
     metrics, log = Metrics(), Log(pod="score", level="error")
     resources = Resources.make(config.verifier, metrics=metrics, log=log)
     tally = Tally({reward.name: reward.weight for reward in config.rewards})

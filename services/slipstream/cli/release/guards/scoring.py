@@ -8,6 +8,7 @@ from slipstream.cli.release.guards.compute import device_problem
 from slipstream.cli.release.release import Release, below
 from slipstream.cli.release.run_tree import rewards_of, value_of
 from slipstream.config.checks import Problem
+from slipstream.config.rewards import KINDS, RunsIn
 
 OUR_VERIFIERS: Final = ("", "slipstream/verifier", "slipstream/cpu")
 """Images without reward code of the user's."""
@@ -17,7 +18,7 @@ JUDGE_SECRETS: Final = "/run/secrets/judge"
 def verifier(release: Release) -> Iterator[Problem]:
     """The verifier has GPUs where a reward is a model, and there alone."""
     values = release.values["verifier"]
-    gpus, models = values["gpu"]["count"], rewards_of(release.run, "reward_model", "process_reward")
+    gpus, models = values["gpu"]["count"], _rewards_in(release, "model_process")
     if value_of(release.run, "verifier.device") == "cuda":
         yield from device_problem(release, "verifier")
     if gpus > 0 and not models:
@@ -34,19 +35,24 @@ def verifier(release: Release) -> Iterator[Problem]:
 
 def rewards(release: Release) -> Iterator[Problem]:
     """Judges need a way out, functions their module, and programs their walls."""
-    for reward in rewards_of(release.run, "judge"):
+    for reward in _rewards_in(release, "endpoint"):
         yield from _judge(release, reward)
     for reward in rewards_of(release.run, "custom"):
         yield from _custom(release.values, reward)
     runtime = release.values["verifier"]["runtimeClassName"]
     required = value_of(release.run, "verifier.isolation.require", ["landlock"])
     sandboxed = re.search("gvisor|runsc", runtime) is not None
-    if rewards_of(release.run, "code_tests") and sandboxed and "landlock" in required:
+    if _rewards_in(release, "sandbox") and sandboxed and "landlock" in required:
         yield Problem(
             key="values verifier.runtimeClassName",
             reason=f"is {runtime}, which has no Landlock, and the run demands Landlock for code_tests",
             remedy="set the run's verifier.isolation.require to [rlimits, seccomp, gvisor]",
         )
+
+
+def _rewards_in(release: Release, place: RunsIn) -> list[Mapping[str, Any]]:
+    """Return the rewards of the run whose scores are computed in this place."""
+    return rewards_of(release.run, *(kind for kind, reward in KINDS.items() if reward.facts.runs_in == place))
 
 
 def _both(room: str) -> Problem:

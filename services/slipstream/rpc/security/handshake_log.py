@@ -1,13 +1,13 @@
-"""What gRPC's C core writes to stderr about refused connections, in the pod's own log lines.
+"""Translates the lines that gRPC's C core writes to stderr about failed handshakes into log lines of the pod.
 
-A handshake that fails on a server never reaches Python: all that there is of it is a line which the core
-writes to file descriptor 2. While `told_in_words` is active, that descriptor leads to a small process,
+Python does not learn of a handshake that fails on a server: the C core only writes a line to file descriptor
+2. While `translating_stderr` is active, that descriptor leads to a small process:
 
-    pod (Python) ──────────────────────────────▶ stderr
-    pod (native code) ─▶ this program ─line by line─▶ stderr
+    pod (Python) ─────────────────────────────────▶ stderr
+    pod (native code) ─▶ this program ─ line by line ─▶ stderr
 
-which says such a line as a warning with the reason in words, and passes every other one on as it is. It is a
-process and not a thread, so that the last words of a pod that crashes are not lost with it.
+The program writes a warning with the reason for such a line, and passes every other line on unchanged. It is
+a process and not a thread, so that the last lines of a pod that crashes are not lost with it.
 """
 
 import os
@@ -17,19 +17,19 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from slipstream.rpc.security.reasons import reason_of
+from slipstream.rpc.security.failures import failure_of
 from slipstream.telemetry.logs import LEVELS, Level, Log
 
-FAILED = re.compile(rb"ssl_transport_security\S*\] Handshake failed with error (?P<said>.*)")
+FAILED = re.compile(rb"ssl_transport_security\S*\] Handshake failed with error (?P<message>.*)")
 MISNAMED = re.compile(rb"ssl_transport_security\S*\] No match found for server name: (?P<name>.*)")
 PREAMBLE = b"absl::InitializeLog() is called"
 DRAIN_SECONDS = 2.0
 
 
 @contextmanager
-def told_in_words(name: str, level: Level) -> Iterator[None]:
-    """Inside, refused handshakes are warnings of the pod `name`. `sys.stderr` goes where it went."""
-    command = [sys.executable, "-m", "slipstream.rpc.security.native_stderr", name, level]
+def translating_stderr(name: str, level: Level) -> Iterator[None]:
+    """Log refused handshakes as warnings of the pod `name`. `sys.stderr` keeps its destination."""
+    command = [sys.executable, "-m", "slipstream.rpc.security.handshake_log", name, level]
     python, direct = sys.stderr, os.dup(2)
     reader = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
     assert reader.stdin is not None
@@ -48,7 +48,7 @@ def told_in_words(name: str, level: Level) -> Iterator[None]:
 
 
 def translate(line: bytes, log: Log) -> bool:
-    """Say a line about a refused connection in words; False for a line that is to be passed on."""
+    """Log a line about a refused connection; return False for a line that is to be passed on."""
     reason = _reason(line)
     if reason is not None:
         log.warning("connection refused", reason=reason)
@@ -57,7 +57,7 @@ def translate(line: bytes, log: Log) -> bool:
 
 def _reason(line: bytes) -> str | None:
     if failed := FAILED.search(line):
-        return reason_of(failed["said"].decode(errors="replace"))
+        return str(failure_of(failed["message"].decode(errors="replace")))
     if misnamed := MISNAMED.search(line):
         name = misnamed["name"].decode(errors="replace").strip()
         return f"it calls us {name}, which is not a name of our certificate"
@@ -65,9 +65,9 @@ def _reason(line: bytes) -> str | None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Read lines from stdin until nobody can write any more."""
+    """Read lines from stdin until all writers have closed it."""
     name, level = arguments
-    log = Log(pod=name, level=next(known for known in LEVELS if known == level))
+    log = Log(pod=name, level=next(each for each in LEVELS if each == level))
     for line in sys.stdin.buffer:
         if not translate(line, log):
             sys.stderr.buffer.write(line)
@@ -75,11 +75,11 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _wait(reader: "subprocess.Popen[bytes]") -> None:
-    """A process that native code has left behind may hold the pipe open: then it is read on without us."""
+    """Wait for the reader, unless a process that native code has started still holds the pipe open."""
     try:
         reader.wait(DRAIN_SECONDS)
     except subprocess.TimeoutExpired:
-        reader.returncode = 0  # ours to leave: it ends with the last writer
+        reader.returncode = 0  # no ResourceWarning: the reader ends by itself, with the last writer
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from rpc.mutual_tls import Written
-from slipstream.rpc.security.native_stderr import translate
+from slipstream.rpc.security.handshake_log import translate
 
 FAILED = (
     b"I1121 22:42:54.273286 31338 ssl_transport_security.cc:2563] Handshake failed with error SSL_ERROR_SSL: "
@@ -46,8 +46,8 @@ def test_other_lines_are_left_alone() -> None:
 
 PROGRAM = """
 import os, sys
-from slipstream.rpc.security.native_stderr import told_in_words
-with told_in_words("it", "info"):
+from slipstream.rpc.security.handshake_log import translating_stderr
+with translating_stderr("it", "info"):
     os.write(2, b"before " + bytes([0xff]) + b"\\n")
     print("from python", file=sys.stderr)
     os.write(2, HANDSHAKE)
