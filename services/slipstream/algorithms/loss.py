@@ -321,7 +321,10 @@ def _value_and_slope(
         weight_T = weight_T * inputs.trained_T
     policy_T = weight_T if correction_T is None else weight_T * correction_T
     value_T = -policy_T * objective.value_T
-    slope_T = -policy_T * objective.weight_T * inputs.tokens.advantages_T
+    if objective.slope_T is None:
+        slope_T = -policy_T * objective.weight_T * inputs.tokens.advantages_T
+    else:
+        slope_T = -policy_T * objective.slope_T
     term = add_terms(_terms(loss, inputs))
     if term is not None:
         value_T, slope_T = value_T + weight_T * term.value_T, slope_T + weight_T * term.slope_T

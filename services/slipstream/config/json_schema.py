@@ -25,6 +25,10 @@ NULLABLE: Final = frozenset({"RolloutConfig.group_size"})
 null."""
 
 
+INFERRED: Final = frozenset({"CustomObjective", "CustomAdvantage"})
+"""Sections whose kind follows from the key `function`."""
+
+
 def run_schema() -> dict[str, Any]:
     """Return the JSON schema of a run's YAML."""
     schema = RunFile.model_json_schema(
@@ -58,7 +62,8 @@ def _described(section: JsonSchemaValue, cls: type[Any]) -> JsonSchemaValue:
     for name, key in section["properties"].items():
         if name == "kind" and "const" in key:
             key["description"] = KIND_NOTE
-            section["required"] = sorted({*section.get("required", ()), name})
+            if cls.__name__ not in INFERRED:
+                section["required"] = sorted({*section.get("required", ()), name})
         elif name in notes:
             key["description"] = notes[name]
         if f"{cls.__name__}.{name}" in NULLABLE:

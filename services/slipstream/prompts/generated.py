@@ -41,7 +41,7 @@ class Task(Protocol):
 
     @property
     def space(self) -> int:
-        """How many numbers there are."""
+        """Number of puzzle numbers."""
         ...
 
     def at(self, number: int) -> Puzzle:

@@ -42,7 +42,7 @@ def _number(reward: Any, prompt: Prompt) -> None:
     try:
         read_number(answer)
     except ValueError as error:
-        raise ValueError(f"has the answer {answer[:40]!r}, which is not read: {error}") from error
+        raise ValueError(f"has the answer {answer[:40]!r}, which cannot be read: {error}") from error
 
 
 def _expression(reward: Any, prompt: Prompt) -> None:
@@ -50,7 +50,7 @@ def _expression(reward: Any, prompt: Prompt) -> None:
     try:
         readable(answer)
     except ValueError as error:
-        raise ValueError(f"has the answer {answer[:40]!r}, which is not read: {error}") from error
+        raise ValueError(f"has the answer {answer[:40]!r}, which cannot be read: {error}") from error
 
 
 def _puzzle(reward: Any, prompt: Prompt) -> None:

@@ -14,7 +14,7 @@ ROLES = ("system", "user", "assistant")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where rows come from."""
+    """The source of rows, as it is named in errors and prompt ids."""
 
     name: str
     """Name in errors: a path, or a data set with its split."""

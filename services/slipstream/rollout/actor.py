@@ -5,8 +5,8 @@
         └─────────── fewer groups in work than slots and prefetched leases ◀──────┘
     heartbeat ──▶ replay, every few seconds: renews all leases, and cancels the tasks of lost leases
 
-The lease loop waits for a served version, then for a reason to lease, then for admission by replay (bounded).
-A task waits for a slot, then for the engine and the verifier (together at most
+The lease loop waits for a served version, then for room for more groups, then for admission by replay
+(bounded). A task waits for a slot, then for the engine and the verifier (together at most
 rollout.group_timeout_seconds), then for replay. No group waits for another. After a stop the actor leases no
 more, and its tasks may finish for `drain_seconds`. Then it cancels the rest, which aborts their requests, and
 returns their leases.

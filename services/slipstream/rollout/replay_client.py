@@ -9,7 +9,7 @@ import grpc
 from slipstream.config import RunConfig
 from slipstream.records import Group, InsertOutcome, Lease
 from slipstream.rpc import codec
-from slipstream.rpc.channel import ask_again
+from slipstream.rpc.channel import call_with_growing_deadline
 from slipstream.v1 import replay_pb2
 from slipstream.v1.replay_pb2_grpc import ReplayStub
 
@@ -112,7 +112,7 @@ class ReplayClient:
         return codec.insert_outcome_from_proto(response.outcome)
 
     async def _ask(self, what: str, ask: Callable[[float], Awaitable[T]], *, give_up_after: float) -> T:
-        return await ask_again(
+        return await call_with_growing_deadline(
             what,
             ask,
             answer_seconds=min(self._answer_seconds, give_up_after / 2),

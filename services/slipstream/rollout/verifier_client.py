@@ -10,7 +10,7 @@ import grpc
 from slipstream.config import RunConfig
 from slipstream.records import Completion, Outcome, Prompt, Reward
 from slipstream.rpc import codec
-from slipstream.rpc.channel import call_again
+from slipstream.rpc.channel import call_with_retries
 from slipstream.rpc.errors import Unreachable
 from slipstream.v1 import verifier_pb2
 from slipstream.v1.verifier_pb2_grpc import VerifierStub
@@ -80,7 +80,7 @@ class VerifierClient:
             ],
         )
         try:
-            response = await call_again(
+            response = await call_with_retries(
                 "score",
                 lambda: self._stub.Score(request, timeout=self._timeout),
                 give_up_after=self._timeout,

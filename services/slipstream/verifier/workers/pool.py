@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from slipstream.processes.cores import usable_cores
+from slipstream.processes.fair_pool import FairPool
 from slipstream.processes.frames import to_frame
-from slipstream.processes.turns import Turns
 from slipstream.prompts.prompt_json import prompt_to_json
 from slipstream.records import Prompt
 from slipstream.telemetry.background import BackgroundTask
@@ -46,7 +46,7 @@ class Workers:
         self._metrics = metrics
         self._log = log
         self._functions: dict[str, None] = {}
-        self._idle: Turns[Worker] = Turns()
+        self._idle: FairPool[Worker] = FairPool()
         self._ended: dict[Worker, asyncio.Event] = {}
         self._slots: list[BackgroundTask[None]] = []
         self._jobs: set[asyncio.Task[list[Verdict]]] = set()

@@ -10,7 +10,7 @@ from typing import Any
 
 from slipstream.config import ConfigError
 from slipstream.processes.child import Child
-from slipstream.processes.core_time import core_seconds
+from slipstream.processes.cpu_time import cpu_seconds_of
 from slipstream.processes.frames import BadFrame
 from slipstream.rpc.errors import SlipstreamError
 
@@ -107,7 +107,7 @@ class Worker:
         return WorkerLost(f"the child ended with status {status}")
 
     def _cpu_seconds(self) -> float:
-        return core_seconds(self._child.pid)
+        return cpu_seconds_of(self._child.pid)
 
 
 def _command(descriptor: int, functions: Sequence[str], memory_mib: int) -> list[str]:

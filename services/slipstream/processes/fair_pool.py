@@ -1,4 +1,4 @@
-"""Children that are free, and who waits for one: groups take turns, so that none waits for all of another."""
+"""A pool of free items with a fair queue: groups of callers take turns."""
 
 import asyncio
 from collections import OrderedDict, deque
@@ -7,11 +7,12 @@ from typing import Generic, TypeVar
 Item = TypeVar("Item")
 
 
-class Turns(Generic[Item]):
-    """What is free, and who waits.
+class FairPool(Generic[Item]):
+    """The free items, and the callers that wait for one.
 
-    Invariant: while any wait nothing is free; of those who wait the groups take turns, and within one the
-    first that came is the first; what is handed to a caller that has given up goes to the next.
+    Invariants: while a caller waits no item is free. The groups with waiting callers take turns, and each
+    group is first in, first out, so no group waits for all callers of another. An item that is given to a
+    cancelled caller goes to the next one.
     """
 
     def __init__(self) -> None:
@@ -19,7 +20,7 @@ class Turns(Generic[Item]):
         self._waiting: OrderedDict[str, deque[asyncio.Future[Item]]] = OrderedDict()
 
     def put(self, item: Item) -> None:
-        """Hand it to the group whose turn it is, or keep it."""
+        """Give the item to the next group in turn, or keep it if no caller waits."""
         while self._waiting:
             group, callers = self._waiting.popitem(last=False)
             caller = callers.popleft()
@@ -31,7 +32,7 @@ class Turns(Generic[Item]):
         self._free.append(item)
 
     async def take(self, group: str) -> Item:
-        """One that is free, when it is the turn of the group."""
+        """Return a free item, or wait for the group's turn."""
         if self._free:
             return self._free.popleft()
         caller: asyncio.Future[Item] = asyncio.get_running_loop().create_future()
@@ -44,6 +45,6 @@ class Turns(Generic[Item]):
             raise
 
     def take_free(self) -> list[Item]:
-        """All that are free; nobody waits then."""
+        """Take and return all free items."""
         free, self._free = list(self._free), deque()
         return free

@@ -29,5 +29,5 @@ def test_whoever_follows_later_takes_the_place_of_the_earlier() -> None:
 def test_only_a_gauge_with_one_label_can_be_followed() -> None:
     with pytest.raises(AssertionError, match="wait_seconds is a histogram"):
         Metrics().follow("wait_seconds", dict)
-    with pytest.raises(AssertionError, match="policy_version: a followed gauge has one label"):
+    with pytest.raises(AssertionError, match="policy_version: a callback gauge has one label"):
         Metrics().follow("policy_version", dict)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from slipstream.config import VerifierConfig
 from slipstream.config.rewards import CustomConfig
-from slipstream.processes.turns import Turns
+from slipstream.processes.fair_pool import FairPool
 from slipstream.records import Prompt
 from verifier.scoring import Bench, answer
 
@@ -16,7 +16,7 @@ PROMPT = Prompt(prompt_id="hostile", task="t", text="?", answer="1")
 
 def test_groups_take_turns_and_within_one_the_first_is_the_first() -> None:
     async def play() -> list[str]:
-        turns: Turns[int] = Turns()
+        turns: FairPool[int] = FairPool()
         order: list[str] = []
 
         async def wait(group: str, name: str) -> None:
@@ -36,7 +36,7 @@ def test_groups_take_turns_and_within_one_the_first_is_the_first() -> None:
 
 def test_what_was_handed_to_a_caller_that_gave_up_goes_to_the_next() -> None:
     async def play() -> list[int]:
-        turns: Turns[int] = Turns()
+        turns: FairPool[int] = FairPool()
         gone, late, patient = (asyncio.create_task(turns.take(name)) for name in ("gone", "late", "patient"))
         await asyncio.sleep(0)
         gone.cancel()
