@@ -81,13 +81,13 @@ def test_a_step_leaves_the_checkpoint_that_is_being_written_its_own_weights(
     training = TrainingStep(policy, config_with())
     writer = CheckpointWriter(tmp_path, Alone())
     done: list[str] = []
-    leave = writer.leave
+    copy_unwritten = writer.copy_unwritten
 
     def noted() -> None:
         done.append("left with a gradient" if any(p.grad is not None for p in parameters) else "left early")
-        leave()
+        copy_unwritten()
 
-    writer.leave = noted  # type: ignore[method-assign]
+    writer.copy_unwritten = noted  # type: ignore[method-assign]
     parameters = list(policy.model.parameters())
     lockstep = Lockstep(Alone(), training, None, writer)  # type: ignore[arg-type]
 

@@ -15,7 +15,7 @@ from learner.fakes import said
 from learner.worker import TIMEOUT, Learner, Worker, play, until
 from slipstream.config import RpcConfig
 from slipstream.learner.broadcast import publisher
-from slipstream.learner.broadcast.publisher import catch_up
+from slipstream.learner.broadcast.publisher import TornSnapshot, catch_up
 from slipstream.learner.policy.model import Policy
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.errors import Stuck
@@ -398,5 +398,15 @@ def test_the_policy_can_be_asked_for(policy: Policy) -> None:
             answer = await FleetStub(channel).GetPolicy(pb.GetPolicyRequest(), timeout=5)
         assert (answer.version, answer.epoch) == (2, 1)
         assert [(m.worker_id, m.version) for m in answer.members] == [("new", -1), ("w", 2)]
+
+    play(policy, scene)
+
+
+def test_weights_whose_copy_failed_are_sent_to_nobody(policy: Policy) -> None:
+    async def scene(learner: Learner) -> None:
+        learner.publisher.refuse("the snapshot of version 4 is incomplete")
+        with pytest.raises(TornSnapshot, match="the snapshot of version 4 is incomplete"):
+            await learner.publisher.publish(4)
+        assert learner.fleet.version == 0
 
     play(policy, scene)

@@ -20,6 +20,7 @@ from slipstream.config.stages import (
 )
 from slipstream.learner.broadcast.publisher import catch_up
 from slipstream.learner.broadcast.snapshot import Snapshot
+from slipstream.learner.parallel import beside
 from slipstream.learner.policy.loading import load_policy, pick_device, without_progress_bars
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.ranks.ranks import Alone
@@ -73,10 +74,8 @@ async def main(pod: Pod) -> None:
             log=pod.log,
         )
         await service.begin(version, START)
-        async with asyncio.TaskGroup() as tasks:
-            catching_up = tasks.create_task(catch_up(publisher, service.fleet, service.weights))
+        async with beside(catch_up(publisher, service.fleet, service.weights)):
             await rounds.run(pod.stop)
-            catching_up.cancel()
 
 
 def sampled_stage(config: RunConfig) -> SampledStage:

@@ -24,7 +24,7 @@ from slipstream.weights.bandwidth import (
     End,
     Kind,
     Load,
-    Measured,
+    Measurement,
     answer_as_receiver,
     invitation,
     measure_as_sender,
@@ -241,7 +241,7 @@ def _say_path(end: End, network: str, log_file: Path | None) -> None:
     _say("ok", "transport", f"{', '.join(names)}: {nccl_log.meaning(names)} (NCCL's log: {log_file})")
 
 
-def _say_measured(measured: Measured, load: Load) -> Measured:
+def _say_measured(measured: Measurement, load: Load) -> Measurement:
     _say(
         "ok",
         measured.kind,
@@ -251,7 +251,7 @@ def _say_measured(measured: Measured, load: Load) -> Measured:
     return measured
 
 
-def _say_ratio(results: list[Measured]) -> None:
+def _say_ratio(results: list[Measurement]) -> None:
     speeds = {result.kind: result.gigabytes_per_second for result in results}
     _say("ok", "ratio", f"a broadcast has {speeds['broadcast'] / speeds['tcp']:.2g} times the speed of TCP")
 

@@ -24,6 +24,7 @@ import torch
 from slipstream.config import RunConfig
 from slipstream.learner.checkpoints.checkpoint import write_whole
 from slipstream.learner.clients import ReplayClient
+from slipstream.learner.parallel import beside
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.report import Report
 from slipstream.learner.stages.supervised import Interrupted, Progress
@@ -161,16 +162,13 @@ class Rounds:
         seconds = self._deadline.seconds
         deadline = time.monotonic() + seconds
         starvation = StarvationReport(self._replay, self._log)
-        watching = asyncio.create_task(starvation.watch())
-        try:
+        async with beside(starvation.watch()):
             while time.monotonic() < deadline:
                 if stop.is_set():
                     raise Interrupted
                 if groups := await self._replay.sample(self.version, groups=count):
                     self._deadline.groups_came()
                     return groups
-        finally:
-            watching.cancel()
         raise Starved(
             f"no {count} groups within {seconds:g} s ({self._deadline.keys}): {await starvation.explain()}"
         )
