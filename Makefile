@@ -82,10 +82,10 @@ format: $(READY)  ## Fix lint and format.
 proto: $(READY)  ## Generate services/slipstream/v1 from proto/.
 	$(BIN)/python proto/generate.py
 
-dashboards: $(READY)  ## Build deploy/grafana/dashboards from deploy/grafana/*.py.
+dashboards: $(READY)  ## Build charts/slipstream/files/dashboards from deploy/grafana/*.py.
 	$(BIN)/python deploy/grafana/build.py
 
-charts: $(READY)  ## Write what the chart carries: its README, copies of rules and dashboards, rendered examples.
+charts: $(READY)  ## Write the generated files of the chart: its README, the copies for Redis, the rendered examples.
 	$(BIN)/python charts/generate.py
 
 docs: $(READY)  ## Write docs/configuration.md from the schema of a run.

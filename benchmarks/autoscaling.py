@@ -3,7 +3,7 @@
     python benchmarks/autoscaling.py [--seeds N] [--scenarios NAME ...] [--rules NAME ...]
 
 Each scenario is a learner, an admission gate, rollouts that take minutes to start, KEDA and an HPA. The rules
-of deploy/prometheus/pressure.yaml are evaluated as they stand on what the simulated pods export.
+of charts/slipstream/files/rules/pressure.yaml are evaluated as they stand on what the simulated pods export.
 """
 
 import argparse
@@ -92,7 +92,7 @@ class Measured:
 def measure(scenario: Scenario, rule: str, *, seed: int) -> Measured:
     """Play a scenario under one of the rules."""
     signal, behavior = RULES[rule]
-    found = Simulation(
+    simulation = Simulation(
         signals={"spot": signal},
         shape=scenario.shape,
         events=scenario.events,
@@ -101,9 +101,9 @@ def measure(scenario: Scenario, rule: str, *, seed: int) -> Measured:
     ).run(scenario.end)
     span = (scenario.start, scenario.end)
     return Measured(
-        wait=found.wait_share(*span),
-        workers=found.workers(*span),
-        changes=found.changes(*span) / (scenario.end - scenario.start),
+        wait=simulation.wait_share(*span),
+        workers=simulation.workers(*span),
+        changes=simulation.changes(*span) / (scenario.end - scenario.start),
     )
 
 
@@ -117,12 +117,12 @@ def measured(
     scenarios: Sequence[str], rules: Sequence[str], *, seeds: int
 ) -> dict[tuple[str, str], Measured]:
     """Every scenario under every rule."""
-    found = {}
+    outcomes = {}
     for name in scenarios:
         for rule in rules:
-            found[name, rule] = mean(SCENARIOS[name], rule, seeds=seeds)
-            print(f"{name}, {rule}: {found[name, rule]}", file=sys.stderr, flush=True)
-    return found
+            outcomes[name, rule] = mean(SCENARIOS[name], rule, seeds=seeds)
+            print(f"{name}, {rule}: {outcomes[name, rule]}", file=sys.stderr, flush=True)
+    return outcomes
 
 
 def table(rows: Mapping[tuple[str, str], Measured], scenarios: Sequence[str], rules: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ from fleet_pages import SCRAPE_SECONDS, scrape
 from promql import Rules, compile_text
 from promql_series import Store
 
-RULES = Path(__file__).resolve().parents[1] / "deploy" / "prometheus" / "pressure.yaml"
+RULES = Path(__file__).resolve().parents[1] / "charts/slipstream/files/rules/pressure.yaml"
 EVALUATION_DELAY = 7.0
 SYNC_DELAY = 11.0
 QUERY = (

@@ -164,7 +164,7 @@ def main() -> None:
         _warm_up("addition.yaml", "--steps=600", "--set=warmup.label_smoothing=0", f"--output={teacher}")
     if not (model / "config.json").exists():
         _warm_up(EXAMPLE.name)
-    found: dict[str, list[float]] = {}
+    accuracies: dict[str, list[float]] = {}
     with teacher_process() as address:
         before = accuracy(cold_started(model, example)[1], example)
         best = accuracy(cold_started(teacher, example)[1], example)
@@ -174,17 +174,17 @@ def main() -> None:
         for name in arguments.ways:
             way = WAYS[name]
             config = way.config(samples=arguments.samples, address=address, model=model)
-            found[name] = [run(config, model, seed=seed) for seed in arguments.seeds]
-            by_seed = ", ".join(f"{value:.3f}" for value in found[name])
+            accuracies[name] = [run(config, model, seed=seed) for seed in arguments.seeds]
+            by_seed = ", ".join(f"{value:.3f}" for value in accuracies[name])
             groups = f"{config.learner.groups_per_step} x {way.group_size}"
             kind = "rewards alone" if way.distillation is None else f"`{name}`"
-            mean = statistics.fmean(found[name])
+            mean = statistics.fmean(accuracies[name])
             print(
                 f"| {kind} | {config.learner.steps} | {groups} | {way.rate:g} | {mean:.3f} | {by_seed} |",
                 flush=True,
             )
     print()
-    _print_ratios({name: statistics.fmean(values) for name, values in found.items()}, before)
+    _print_ratios({name: statistics.fmean(values) for name, values in accuracies.items()}, before)
 
 
 def _warm_up(example: str, *options: str) -> None:
@@ -193,10 +193,10 @@ def _warm_up(example: str, *options: str) -> None:
     subprocess.run(command, check=True, stdout=sys.stderr)
 
 
-def _print_ratios(found: Mapping[str, float], before: float) -> None:
+def _print_ratios(accuracies: Mapping[str, float], before: float) -> None:
     """Of each way with a teacher to the policy before, and to the best of rewards alone."""
-    by_rewards = [value for name, value in found.items() if WAYS[name].distillation is None]
-    for name, value in found.items():
+    by_rewards = [value for name, value in accuracies.items() if WAYS[name].distillation is None]
+    for name, value in accuracies.items():
         if WAYS[name].distillation is not None:
             print_ratio(f"accuracy by {name} / before", value / before)
             if by_rewards:

@@ -216,7 +216,7 @@ FIGURES = (
                 f"benchmarks/{name}.py"
                 for name in ("autoscaler", "autoscaling_simulation", "fleet", "promql")
             ),
-            "deploy/prometheus/pressure.yaml",
+            "charts/slipstream/files/rules/pressure.yaml",
         ),
         bounds=(
             Bound(ratio="pressure, largest share of the time waited", most=0.02, quick_most=0.02),
@@ -323,14 +323,14 @@ def with_table(page: str, figure: Figure, output: str, *, commit: str, where: st
 
 def commit_of(page: str, figure: Figure) -> str:
     """The commit of the figure's table. Errors: ValueError without one."""
-    found = re.search(
+    table = re.search(
         rf"{figure.markers[0]}\nAt commit `([0-9a-f]{{7,40}})`.*?{figure.markers[1]}",
         page,
         re.DOTALL,
     )
-    if found is None:
+    if table is None:
         raise ValueError(f"{figure.page}: needs `{figure.markers[0]}`, then «At commit `…`»")
-    return found[1]
+    return table[1]
 
 
 def commits_behind(commit: str, code: Sequence[str], root: Path = ROOT) -> int:

@@ -73,12 +73,12 @@ def _learner_page(fleet: Fleet) -> Samples:
 
 def _worker_page(fleet: Fleet, worker: Worker) -> Samples:
     serving, running = worker.serves_at <= fleet.time, len(worker.groups)
-    here = _labels("rollout", worker.name, pool=worker.pool)
+    labels = _labels("rollout", worker.name, pool=worker.pool)
     return {
-        "up": {here: 1.0},
-        "slipstream_places": {here: float(fleet.shape.places if serving else 0)},
-        "slipstream_places_waiting": {here: float(fleet.shape.places - running if serving else 0)},
-        "slipstream_groups_running": {here: float(running)},
+        "up": {labels: 1.0},
+        "slipstream_places": {labels: float(fleet.shape.places if serving else 0)},
+        "slipstream_places_waiting": {labels: float(fleet.shape.places - running if serving else 0)},
+        "slipstream_groups_running": {labels: float(running)},
     }
 
 

@@ -88,13 +88,13 @@ def configured(*, row_tokens: int, share_prompts: bool = False) -> RunConfig:
 
 def learner_gradient(policy: Policy, config: RunConfig, groups: Sequence[Group]) -> torch.Tensor:
     """The flat gradient of one training step whose change of the weights is left out."""
-    found: list[torch.Tensor] = []
+    gradients: list[torch.Tensor] = []
 
     def instead(change: Callable[[], None]) -> None:
-        found.append(torch.cat([p.grad.flatten() for p in policy.model.parameters()]))
+        gradients.append(torch.cat([p.grad.flatten() for p in policy.model.parameters()]))
 
     TrainingStep(policy, config).train(groups, version=0, update=instead)
-    (gradient,) = found
+    (gradient,) = gradients
     return gradient
 
 
@@ -116,11 +116,11 @@ def ways(weights: Path, groups: Sequence[Group], *, row_tokens: int) -> dict[str
             positions=sum(batch.positions for batch in batches),
         )
 
-    found = {PLAIN: plainly(cut), SORTED: plainly(ordered)}
-    found |= {
+    ways = {PLAIN: plainly(cut), SORTED: plainly(ordered)}
+    ways |= {
         name: packed(policy, groups, row_tokens=row_tokens, share=name == SHARED) for name in (OURS, SHARED)
     }
-    return found | (_trl_ways(weights, cut) if has_trl() else {})
+    return ways | (_trl_ways(weights, cut) if has_trl() else {})
 
 
 def packed(policy: Policy, groups: Sequence[Group], *, row_tokens: int, share: bool) -> Way:
@@ -135,7 +135,7 @@ def packed(policy: Policy, groups: Sequence[Group], *, row_tokens: int, share: b
 
 def _trl_ways(weights: Path, cut: Sequence[Padded]) -> dict[str, Way]:
     trl = Trl(weights, micro_batch=MICRO_BATCH, accumulation=len(cut), group_size=GROUP_SIZE)
-    whole = one_batch(cut)
+    batch = one_batch(cut)
 
     def over(batches: Sequence[Padded], times: int = 1) -> Way:
         return Way(
@@ -144,7 +144,7 @@ def _trl_ways(weights: Path, cut: Sequence[Padded]) -> dict[str, Way]:
             times=times,
         )
 
-    return {TRL_CUT: over(cut), TRL: over(whole[:TRL_PARTS], len(cut) // TRL_PARTS)}
+    return {TRL_CUT: over(cut), TRL: over(batch[:TRL_PARTS], len(cut) // TRL_PARTS)}
 
 
 def speeds(
@@ -156,8 +156,8 @@ def speeds(
         weights = tiny_weights(Path(directory))
         vocabulary = int(tiny_policy(weights).model.config.vocab_size)
         batch = lognormal_groups(groups, GROUP_SIZE, vocabulary=vocabulary)
-        found = timed(ways(weights, batch, row_tokens=row_tokens), PLAIN, rounds=rounds, clock=clock)
-    return found, sum(group.tokens for group in batch)
+        speeds = timed(ways(weights, batch, row_tokens=row_tokens), PLAIN, rounds=rounds, clock=clock)
+    return speeds, sum(group.tokens for group in batch)
 
 
 def short_answers(groups: int, *, rounds: int, threads: int, clock: str) -> tuple[dict[str, Speed], int]:
@@ -174,13 +174,13 @@ def short_answers(groups: int, *, rounds: int, threads: int, clock: str) -> tupl
     return timed(ours, OURS, rounds=rounds, clock=clock), sum(group.tokens for group in batch)
 
 
-def timed(found: Mapping[str, Way], unit: str, *, rounds: int, clock: str) -> dict[str, Speed]:
+def timed(ways: Mapping[str, Way], unit: str, *, rounds: int, clock: str) -> dict[str, Speed]:
     """Every way in every round, one after the other, after a first round that is not counted; distances are
     those from the gradient of `unit`."""
-    gradients = {name: way.gradient() for name, way in found.items()}
-    seconds: dict[str, list[float]] = {name: [] for name in found}
+    gradients = {name: way.gradient() for name, way in ways.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds):
-        for name, way in found.items():
+        for name, way in ways.items():
             began = CLOCKS[clock]()
             way.gradient()
             seconds[name].append((CLOCKS[clock]() - began) * way.times)
@@ -191,13 +191,13 @@ def timed(found: Mapping[str, Way], unit: str, *, rounds: int, clock: str) -> di
             positions=way.positions,
             distance=float((gradients[name] - right).norm() / right.norm()) if way.times == 1 else math.nan,
         )
-        for name, way in found.items()
+        for name, way in ways.items()
     }
 
 
-def times_faster(found: Mapping[str, Speed], name: str, other: str) -> float:
+def times_faster(speeds: Mapping[str, Speed], name: str, other: str) -> float:
     """Median over the rounds of the ratio inside a round."""
-    return median(b / a for a, b in zip(found[name].seconds, found[other].seconds, strict=True))
+    return median(b / a for a, b in zip(speeds[name].seconds, speeds[other].seconds, strict=True))
 
 
 def growth(
@@ -227,9 +227,9 @@ def step_cost(tokens: int, rounds: int, threads: int, row_tokens: int, clock: st
 def _groups_of(tokens: int, vocabulary: int, *, longest: int) -> list[Group]:
     """The first groups of one stream that have so many tokens together; no answer fills more than a row."""
     several = 2 * math.ceil(tokens / (GROUP_SIZE * MEAN_TOKENS)) + 4
-    found, total = [], 0
+    groups, total = [], 0
     for group in lognormal_groups(several, GROUP_SIZE, vocabulary=vocabulary, longest=longest):
         if total < tokens:
-            found.append(group)
+            groups.append(group)
             total += group.tokens
-    return found
+    return groups

@@ -73,12 +73,12 @@ def _pass(variant: Variant, shape: Shape, device: torch.device) -> Callable[[], 
         states_TH.grad = head_VH.grad = None
         if variant.chunked:
             with_entropy = variant.entropy_gradient
-            found = selected_logprobs(states_TH, head_VH, targets_T, entropy_gradient=with_entropy)
+            outputs = selected_logprobs(states_TH, head_VH, targets_T, entropy_gradient=with_entropy)
         else:
-            found = materialised(states_TH, head_VH, targets_T)
-        loss = (found.logprobs_T * weight_T).sum()
+            outputs = materialised(states_TH, head_VH, targets_T)
+        loss = (outputs.logprobs_T * weight_T).sum()
         if variant.entropy_gradient:
-            loss = loss - 1e-3 * found.entropy_T.sum()
+            loss = loss - 1e-3 * outputs.entropy_T.sum()
         loss.backward()
 
     return call
@@ -95,8 +95,8 @@ def compare(
             print(f"{name}: {costs[name][-1]}", file=sys.stderr, flush=True)
     return {
         name: Cost(
-            seconds=median(one.seconds for one in found),
-            peak_bytes=int(median(one.peak_bytes for one in found)),
+            seconds=median(one.seconds for one in rounds),
+            peak_bytes=int(median(one.peak_bytes for one in rounds)),
         )
-        for name, found in costs.items()
+        for name, rounds in costs.items()
     }

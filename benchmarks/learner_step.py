@@ -54,27 +54,27 @@ def _timing(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _gradient(arguments: argparse.Namespace) -> tuple[str, dict[str, float]]:
-    found, tokens = speeds(arguments.groups, row_tokens=arguments.row_tokens, **_timing(arguments))
+    speeds_by_way, tokens = speeds(arguments.groups, row_tokens=arguments.row_tokens, **_timing(arguments))
     head = f"{arguments.groups} groups, {tokens:,} trained tokens, rows of {arguments.row_tokens:,}."
-    return f"{head}\n\n{speed_table(found, tokens)}", speed_ratios(found, PLAIN)
+    return f"{head}\n\n{speed_table(speeds_by_way, tokens)}", speed_ratios(speeds_by_way, PLAIN)
 
 
 def _prompts(arguments: argparse.Namespace) -> tuple[str, dict[str, float]]:
-    found, tokens = short_answers(SHORT_GROUPS, **_timing(arguments))
+    speeds_by_way, tokens = short_answers(SHORT_GROUPS, **_timing(arguments))
     head = f"{SHORT_GROUPS} groups, {tokens:,} trained tokens."
-    return f"{head}\n\n{speed_table(found, tokens)}", prompts_ratios(found)
+    return f"{head}\n\n{speed_table(speeds_by_way, tokens)}", prompts_ratios(speeds_by_way)
 
 
 def _head(arguments: argparse.Namespace) -> tuple[str, dict[str, float]]:
     shape = Shape(tokens=arguments.head_tokens, hidden=arguments.head_width, vocabulary=arguments.vocabulary)
     device = torch.device(arguments.device)
-    found = compare(shape, variants=arguments.variants, device=device, **_timing(arguments))
-    return head_table(found, shape), head_ratios(found)
+    costs = compare(shape, variants=arguments.variants, device=device, **_timing(arguments))
+    return head_table(costs, shape), head_ratios(costs)
 
 
 def _growth(arguments: argparse.Namespace) -> tuple[str, dict[str, float]]:
-    found = growth(arguments.sizes, row_tokens=ENOUGH_TOKENS, **_timing(arguments))
-    return growth_table(found, FULL), growth_ratios(found, FULL)
+    costs = growth(arguments.sizes, row_tokens=ENOUGH_TOKENS, **_timing(arguments))
+    return growth_table(costs, FULL), growth_ratios(costs, FULL)
 
 
 TABLES = {"gradient": _gradient, "prompts": _prompts, "head": _head, "growth": _growth}

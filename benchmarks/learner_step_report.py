@@ -12,16 +12,16 @@ BATCH_BYTES = 300
 """What a token of the batch takes all the time: ids, logprobs, versions, places, what is known of it."""
 
 
-def speed_table(found: Mapping[str, Speed], tokens: int) -> str:
+def speed_table(speeds: Mapping[str, Speed], tokens: int) -> str:
     """A line for each way to the gradient."""
-    names = [OURS, *(name for name in found if name != OURS)]
+    names = [OURS, *(name for name in speeds if name != OURS)]
     rows = [
         [
             name,
-            f"{tokens / median(found[name].seconds):,.0f}",
-            f"{times_faster(found, OURS, name):.2f}",
-            f"{found[name].positions / tokens:.2f}",
-            "–" if math.isnan(found[name].distance) else f"{found[name].distance:.0e}",
+            f"{tokens / median(speeds[name].seconds):,.0f}",
+            f"{times_faster(speeds, OURS, name):.2f}",
+            f"{speeds[name].positions / tokens:.2f}",
+            "–" if math.isnan(speeds[name].distance) else f"{speeds[name].distance:.0e}",
         ]
         for name in names
     ]
@@ -29,54 +29,54 @@ def speed_table(found: Mapping[str, Speed], tokens: int) -> str:
     return _table(titles, rows)
 
 
-def speed_ratios(found: Mapping[str, Speed], plain: str) -> dict[str, float]:
+def speed_ratios(speeds: Mapping[str, Speed], plain: str) -> dict[str, float]:
     """Speed against TRL where that is installed, else against the plain implementation; and the gradients."""
-    other = TRL_CUT if TRL_CUT in found else plain
+    other = TRL_CUT if TRL_CUT in speeds else plain
     return {
-        "gradient, trained tokens/s of Slipstream / padded": times_faster(found, OURS, other),
+        "gradient, trained tokens/s of Slipstream / padded": times_faster(speeds, OURS, other),
         "gradient, largest distance / norm": max(
-            speed.distance for speed in found.values() if not math.isnan(speed.distance)
+            speed.distance for speed in speeds.values() if not math.isnan(speed.distance)
         ),
     }
 
 
-def prompts_ratios(found: Mapping[str, Speed]) -> dict[str, float]:
+def prompts_ratios(speeds: Mapping[str, Speed]) -> dict[str, float]:
     """What it is worth to compute the prompt of a group once."""
     return {
-        "short answers, time with share_prompts / without": times_faster(found, OURS, SHARED),
-        "short answers, distance of the gradients / norm": found[SHARED].distance,
+        "short answers, time with share_prompts / without": times_faster(speeds, OURS, SHARED),
+        "short answers, distance of the gradients / norm": speeds[SHARED].distance,
     }
 
 
-def head_table(found: Mapping[str, Cost], shape: Shape) -> str:
+def head_table(costs: Mapping[str, Cost], shape: Shape) -> str:
     """A line for each variant."""
-    whole = found[WHOLE]
+    full_logits = costs[WHOLE]
     rows = [
         [
             name,
             f"{cost.seconds:.1f}",
-            f"{cost.seconds / whole.seconds:.2f}",
+            f"{cost.seconds / full_logits.seconds:.2f}",
             f"{cost.peak_bytes / 2**20:,.0f}",
-            f"{cost.peak_bytes / whole.peak_bytes:.3f}",
+            f"{cost.peak_bytes / full_logits.peak_bytes:.3f}",
         ]
-        for name, cost in found.items()
+        for name, cost in costs.items()
     ]
     head = f"{shape.tokens:,} tokens, hidden {shape.hidden}, vocabulary {shape.vocabulary:,}."
     return f"{head}\n\n{_table(['variant', 'seconds', 'time', 'peak MiB', 'peak'], rows)}"
 
 
-def head_ratios(found: Mapping[str, Cost]) -> dict[str, float]:
+def head_ratios(costs: Mapping[str, Cost]) -> dict[str, float]:
     """Memory and time of the chunks."""
-    whole, chunked = found[WHOLE], found[CHUNKED]
+    full_logits, chunked = costs[WHOLE], costs[CHUNKED]
     return {
-        "head, memory in chunks / of all logits": chunked.peak_bytes / whole.peak_bytes,
-        "head, time in chunks / with all logits": chunked.seconds / whole.seconds,
+        "head, memory in chunks / of all logits": chunked.peak_bytes / full_logits.peak_bytes,
+        "head, time in chunks / with all logits": chunked.seconds / full_logits.seconds,
     }
 
 
-def growth_table(found: Mapping[int, Cost], full: int) -> str:
+def growth_table(costs: Mapping[int, Cost], full: int) -> str:
     """A line for each size of a step."""
-    unit = found[full]
+    unit = costs[full]
     rows = [
         [
             f"{tokens:,}",
@@ -85,7 +85,7 @@ def growth_table(found: Mapping[int, Cost], full: int) -> str:
             f"{cost.peak_bytes / 2**20:,.0f}",
             f"{cost.peak_bytes / unit.peak_bytes:.2f}",
         ]
-        for tokens, cost in found.items()
+        for tokens, cost in costs.items()
     ]
     return _table(["tokens of a step", "µs a token", "time", "peak MiB", "peak"], rows)
 
@@ -95,10 +95,10 @@ def beyond_batch(tokens: int, cost: Cost) -> float:
     return cost.peak_bytes - BATCH_BYTES * tokens
 
 
-def growth_ratios(found: Mapping[int, Cost], full: int) -> dict[str, float]:
+def growth_ratios(costs: Mapping[int, Cost], full: int) -> dict[str, float]:
     """The worst of the steps that are larger than the smallest with full rows."""
-    unit = found[full]
-    larger = {tokens: cost for tokens, cost in found.items() if tokens > full}
+    unit = costs[full]
+    larger = {tokens: cost for tokens, cost in costs.items() if tokens > full}
     above = f"above {full:,} tokens / at {full:,}"
     return {
         f"growth, time of a token {above}": max(cost.seconds / unit.seconds for cost in larger.values()),

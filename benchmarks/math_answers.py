@@ -61,12 +61,12 @@ def cases(seed: int, *, seeds_per_kind: int = 30, crossed: int = 12) -> Iterator
 def ours(truth: str, answer: str, *, computed: bool = True) -> bool:
     """As the reward `math` judges, without its pool of children."""
     try:
-        expected, given = readable(truth), readable(answer)
-        if computed and has_quotient(given) and not has_quotient(expected):
+        expected, value = readable(truth), readable(answer)
+        if computed and has_quotient(value) and not has_quotient(expected):
             return False
-        known = exactly_equal(expected, given, digits=DIGITS)
+        exact = exactly_equal(expected, value, digits=DIGITS)
         with cpu_limit(SECONDS):
-            return equal(expected, given, digits=DIGITS, computed=computed) if known is None else known
+            return equal(expected, value, digits=DIGITS, computed=computed) if exact is None else exact
     except (UnsupportedExpression, TooSlow):
         return False
 

@@ -83,12 +83,12 @@ def losses() -> dict[str, LossSpec]:
         ("outlier_tokens", OutlierTokens()),
     ]
     anchor = PpoClip(anchor="batch")
-    found = {name: LossSpec(objective=spec, aggregation=mean) for name, spec in objectives.items()}
+    specs = {name: LossSpec(objective=spec, aggregation=mean) for name, spec in objectives.items()}
     for name, correction in corrections:
-        found[f"ppo_clip + {name}"] = LossSpec(objective=anchor, aggregation=mean, corrections=(correction,))
-    found["cispo + kl"] = LossSpec(objective=Cispo(), aggregation=mean, kl=Kl(coefficient=0.001))
-    found["cispo + drift"] = LossSpec(objective=Cispo(), aggregation=mean, drift_penalty=DriftPenalty())
-    found["ppo_clip + tis + opsm + kl + drift"] = LossSpec(
+        specs[f"ppo_clip + {name}"] = LossSpec(objective=anchor, aggregation=mean, corrections=(correction,))
+    specs["cispo + kl"] = LossSpec(objective=Cispo(), aggregation=mean, kl=Kl(coefficient=0.001))
+    specs["cispo + drift"] = LossSpec(objective=Cispo(), aggregation=mean, drift_penalty=DriftPenalty())
+    specs["ppo_clip + tis + opsm + kl + drift"] = LossSpec(
         objective=anchor,
         aggregation=mean,
         corrections=(Tis(), Opsm()),
@@ -97,8 +97,8 @@ def losses() -> dict[str, LossSpec]:
         max_staleness=4,
     )
     by_prompt = Aggregation(kind="prompt_mean")
-    found["cispo, prompt_mean"] = LossSpec(objective=Cispo(), aggregation=by_prompt)
-    return found
+    specs["cispo, prompt_mean"] = LossSpec(objective=Cispo(), aggregation=by_prompt)
+    return specs
 
 
 def ragged(tokens: int, sequences: int, seed: int = 0) -> Inputs:
@@ -141,7 +141,7 @@ def top_k_of(mu_T: Tensor, source: torch.Generator) -> TopK:
     )
 
 
-def given(spec: LossSpec, inputs: Inputs) -> Inputs:
+def inputs_for(spec: LossSpec, inputs: Inputs) -> Inputs:
     """Return what the loss needs: an input that it does not would only make pg slower."""
     unneeded = {
         "old_logprobs": not spec.needs_old_logprobs,
@@ -156,7 +156,7 @@ def given(spec: LossSpec, inputs: Inputs) -> Inputs:
 def step(spec: LossSpec, inputs: Inputs) -> None:
     """Forward, backward, and the last step's gradient thrown away."""
     inputs["logprobs"].grad = None
-    policy_loss(spec, **given(spec, inputs)).loss.backward()
+    policy_loss(spec, **inputs_for(spec, inputs)).loss.backward()
 
 
 def seconds(call: Callable[[], object], clock: str) -> float:
@@ -264,18 +264,19 @@ def as_learner(inputs: Inputs) -> Inputs:
 def print_counts() -> None:
     """Print operations and waits of one call, and the most waits of a call of any loss."""
     batches = [ragged(tokens, sequences) for tokens, sequences in COUNTED.items()]
-    found = {
-        name: [counted(spec, given(spec, inputs)) for inputs in batches] for name, spec in losses().items()
+    counts = {
+        name: [counted(spec, inputs_for(spec, inputs)) for inputs in batches]
+        for name, spec in losses().items()
     }
     pg = losses()["pg"]
-    shown = {f"`{name}`": found[name] for name in SHOWN}
-    shown["`pg` as the learner calls it"] = [counted(pg, as_learner(given(pg, i))) for i in batches]
+    shown = {f"`{name}`": counts[name] for name in SHOWN}
+    shown["`pg` as the learner calls it"] = [counted(pg, as_learner(inputs_for(pg, i))) for i in batches]
     print("Operations of one call, and how often the host waits:\n")
     print(f"| loss | {' | '.join(f'{tokens:,} tokens' for tokens in COUNTED)} |\n| --- | --- | --- |")
     for name, ours in shown.items():
         print(f"| {name} | {' | '.join(f'{one.operations}, {one.synchronisations}' for one in ours)} |")
     print()
-    most = max(one.synchronisations for ours in found.values() for one in ours)
+    most = max(one.synchronisations for ours in counts.values() for one in ours)
     print_ratio("most waits of the host in a call", most)
 
 

@@ -27,15 +27,15 @@ class Sample:
 
 def samples_of(groups: Sequence[Group]) -> list[Sample]:
     """All completions in order, with GRPO's advantages."""
-    found = []
+    batches = []
     for group in groups:
         rewards = torch.tensor([c.rewards[0].value for c in group.completions], dtype=torch.float64)
         advantages = (rewards - rewards.mean()) / (rewards.std() + 1e-6)
-        found += [
+        batches += [
             Sample(prompt=group.prompt_token_ids, completion=completion, advantage=advantage)
             for completion, advantage in zip(group.completions, advantages.tolist(), strict=True)
         ]
-    return found
+    return batches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""As much of PromQL as deploy/prometheus/pressure.yaml uses, so that simulations evaluate the rule itself.
+"""The part of PromQL that the chart's rules/pressure.yaml uses, so that simulations evaluate the rule itself.
 
     text ─ promql-parser ─▶ tree ─ compiled ─▶ function of (series, time) ─▶ vector or number
 
@@ -104,8 +104,8 @@ def _instant(node: Any) -> Compiled:
     name, matches, offset = _selector(node)
 
     def evaluate(store: Store, time: float) -> Vector:
-        found = ((labels, series.at(time - offset)) for labels, series in store.select(name, matches))
-        return {labels: value for labels, value in found if value is not None}
+        samples = ((labels, series.at(time - offset)) for labels, series in store.select(name, matches))
+        return {labels: value for labels, value in samples if value is not None}
 
     return evaluate
 
@@ -125,12 +125,12 @@ def _call(node: Any) -> Compiled:
 
     def evaluate(store: Store, time: float) -> Vector:
         end = time - offset
-        found: Vector = {}
+        values: Vector = {}
         for labels, series in store.select(selected, matches):
             value = function(series.between(end - seconds, end), end - seconds, end)
             if value is not None:
-                found[labels] = value
-        return found
+                values[labels] = value
+        return values
 
     return evaluate
 
@@ -190,8 +190,8 @@ def _joined(a: Value, b: Value, key: Callable[[Labels], Labels], combine: Any) -
     return _present((k, combine(v, partners[key(k)])) for k, v in a.items() if key(k) in partners)
 
 
-def _present(found: Iterable[tuple[Labels, float | None]]) -> Vector:
-    return {labels: value for labels, value in found if value is not None}
+def _present(samples: Iterable[tuple[Labels, float | None]]) -> Vector:
+    return {labels: value for labels, value in samples if value is not None}
 
 
 def _set(name: str, a: Vector, b: Vector, key: Callable[[Labels], Labels]) -> Vector:

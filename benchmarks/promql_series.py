@@ -22,10 +22,10 @@ class Series:
 
     def at(self, time: float) -> float | None:
         """The newest value that is not older than the lookback."""
-        found = bisect_right(self.times, time) - 1
-        if found < 0 or self.times[found] < time - LOOKBACK_SECONDS:
+        index = bisect_right(self.times, time) - 1
+        if index < 0 or self.times[index] < time - LOOKBACK_SECONDS:
             return None
-        return self.values[found]
+        return self.values[index]
 
     def between(self, start: float, end: float) -> list[tuple[float, float]]:
         """Samples from start to end, both included, as in Prometheus before version 3."""
@@ -47,15 +47,15 @@ class Store:
         series.times.append(time)
         series.values.append(value)
 
-    def replace(self, name: str, time: float, found: Mapping[Labels, float], *, source: str) -> None:
+    def replace(self, name: str, time: float, values: Mapping[Labels, float], *, source: str) -> None:
         """What a source, a rule or a target, has now: samples, and the end of what it has no longer."""
-        for labels in self._open.get((name, source), set()) - found.keys():
+        for labels in self._open.get((name, source), set()) - values.keys():
             series = self._series[name][labels]
             series.times.append(time)
             series.values.append(None)
-        for labels, value in found.items():
+        for labels, value in values.items():
             self.add(name, labels, time, value)
-        self._open[name, source] = set(found)
+        self._open[name, source] = set(values)
 
     def select(self, name: str, matches: Matches) -> Iterator[tuple[Labels, Series]]:
         """The series of a name whose labels match."""
@@ -65,8 +65,8 @@ class Store:
 
     def names(self) -> Iterator[tuple[str, Labels, Series]]:
         """Everything."""
-        for name, found in self._series.items():
-            for labels, series in found.items():
+        for name, by_labels in self._series.items():
+            for labels, series in by_labels.items():
                 yield name, labels, series
 
 

@@ -73,13 +73,13 @@ def shown(lines: Sequence[str], folder: Path) -> list[str]:
     """The lines without the progress of the cold start, paths, and all steps but the first and the last."""
     steps = [line for line in lines if line.startswith("step ")]
     kept = {*steps[:SHOWN_STEPS], *steps[-1:]}
-    found: list[str] = []
+    shown: list[str] = []
     for line in lines:
         if line.startswith("step "):
-            found += [wrapped(line)] if line in kept else ["..."] if found[-1] != "..." else []
+            shown += [wrapped(line)] if line in kept else ["..."] if shown[-1] != "..." else []
         elif not line.startswith(("logs ", "cold start: ")) or line.startswith("cold start: done"):
-            found.append(re.sub(r"\d{8}-\d+\S*", "…", line.replace(f"{folder}/", "")))
-    return found
+            shown.append(re.sub(r"\d{8}-\d+\S*", "…", line.replace(f"{folder}/", "")))
+    return shown
 
 
 def wrapped(line: str) -> str:

@@ -12,4 +12,4 @@ def print_ratio(name: str, value: float) -> None:
 
 def ratios_of(output: str) -> dict[str, float]:
     """The ratios that a benchmark printed, by name."""
-    return {found["name"]: float(found["value"].replace(",", "")) for found in _LINE.finditer(output)}
+    return {match["name"]: float(match["value"].replace(",", "")) for match in _LINE.finditer(output)}

@@ -157,9 +157,9 @@ def main() -> None:
     print(f"group            kB  groups/s     MB/s  CPU ms  {limit}   p50 ms   p99 ms")
     measured: dict[int, Measured] = {}
     for tokens in arguments.tokens:
-        found = asyncio.run(measure(tokens, seconds=arguments.seconds, clients=arguments.clients))
-        print(found.line(tokens), flush=True)
-        measured[tokens] = found
+        measurement = asyncio.run(measure(tokens, seconds=arguments.seconds, clients=arguments.clients))
+        print(measurement.line(tokens), flush=True)
+        measured[tokens] = measurement
     print(
         f"targets, groups of 8 x 1,000: at least {LEAST_RATE} groups/s and {LEAST_MEGABYTES} MB/s, "
         f"p99 of an insert at half that load at most {MOST_P99_MS} ms"
@@ -172,9 +172,10 @@ def main() -> None:
         else []
     )
     print()
-    for tokens, found in measured.items():
-        print_ratio(f"groups/s of 8 x {tokens:,}, replay / echo", found.rate / found.limit)
-        print_ratio(f"CPU time of 8 x {tokens:,}, replay / echo", found.cpu_ms / found.limit_cpu_ms)
+    for tokens, measurement in measured.items():
+        print_ratio(f"groups/s of 8 x {tokens:,}, replay / echo", measurement.rate / measurement.limit)
+        cpu_times = measurement.cpu_ms / measurement.limit_cpu_ms
+        print_ratio(f"CPU time of 8 x {tokens:,}, replay / echo", cpu_times)
     if sizes:
         print_ratio("memory of replay, after the last groups / after the first", sizes[-1] / sizes[0])
 

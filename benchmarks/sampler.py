@@ -84,8 +84,8 @@ class Sampler:
         return made
 
     def _hidden(self, tokens_PL: torch.Tensor, cache: Any) -> torch.Tensor:
-        found = self._policy.model.base_model(input_ids=tokens_PL, past_key_values=cache, use_cache=True)
-        last_AH: torch.Tensor = found.last_hidden_state[:, -1]
+        output = self._policy.model.base_model(input_ids=tokens_PL, past_key_values=cache, use_cache=True)
+        last_AH: torch.Tensor = output.last_hidden_state[:, -1]
         return last_AH
 
     def _completion(self, ids: list[int], logprobs: list[float], version: int) -> Completion:

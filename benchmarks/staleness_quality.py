@@ -137,9 +137,9 @@ def run(setting: Setting, model: Path) -> dict[str, Any]:
     """One run, from the cold-started model to its row of the results."""
     began, config = time.monotonic(), setting.config()
     policy, sampler = cold_started(model, config)
-    found = train(TrainingStep(policy, config), sampler, config, depth=setting.depth, seed=setting.seed)
+    trained = train(TrainingStep(policy, config), sampler, config, depth=setting.depth, seed=setting.seed)
     after = accuracy(sampler, config)
-    return {**asdict(setting), "after": after, **found, "seconds": round(time.monotonic() - began, 1)}
+    return {**asdict(setting), "after": after, **trained, "seconds": round(time.monotonic() - began, 1)}
 
 
 def read(results: Path) -> list[dict[str, Any]]:
@@ -161,13 +161,13 @@ def missing(settings: Sequence[Setting], rows: Sequence[Mapping[str, Any]]) -> l
     return [setting for setting in settings if setting not in done]
 
 
-def complete(asked: Sequence[Setting], results: Path, model: Path) -> None:
+def complete(settings: Sequence[Setting], results: Path, model: Path) -> None:
     """Do the runs that are missing, and append each to the results file when it has ended."""
-    if not missing(asked, read(results)):
+    if not missing(settings, read(results)):
         return
     results.parent.mkdir(parents=True, exist_ok=True)
-    before = accuracy(cold_started(model, asked[0].config())[1], asked[0].config())
-    while left := missing(asked, read(results)):
+    before = accuracy(cold_started(model, settings[0].config())[1], settings[0].config())
+    while left := missing(settings, read(results)):
         row = {**run(left[0], model), "before": before}
         with results.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(row) + "\n")
@@ -225,13 +225,13 @@ def main() -> None:
     without_progress_bars()
     model = warmed_up(JOB)
     shared = {"steps": arguments.steps, "groups": arguments.groups, "learning_rate": arguments.learning_rate}
-    asked = [
+    settings = [
         Setting(objective=objective, depth=depth, seed=seed, **shared)
         for seed, depth, objective in product(arguments.seeds, arguments.depths, arguments.objectives)
     ]
     with tempfile.TemporaryDirectory() as folder:
         results = arguments.results or Path(folder) / "results.jsonl"
-        complete(asked, results, model)
+        complete(settings, results, model)
         rows = read(results)
     print(f"{report(rows, list(OBJECTIVES))}\n")
     print_ratios(rows)

@@ -86,8 +86,8 @@ def addition(number: int) -> tuple[pb.ScoreRequest, list[float]]:
 def puzzle(number: int) -> tuple[pb.ScoreRequest, list[float]]:
     """A countdown puzzle, and expressions of which every second one is right."""
     texts = [f"({number}{'+' if shift % 2 else '*'}1)+0*{shift + 2}" for shift in range(GROUP_SIZE)]
-    given = " ".join(map(str, (number, *range(GROUP_SIZE + 2))))
-    return _request("?", str(number), texts, numbers=given), [1.0, 0.0] * (GROUP_SIZE // 2)
+    numbers = " ".join(map(str, (number, *range(GROUP_SIZE + 2))))
+    return _request("?", str(number), texts, numbers=numbers), [1.0, 0.0] * (GROUP_SIZE // 2)
 
 
 def tagged(number: int) -> tuple[pb.ScoreRequest, list[float]]:
@@ -127,7 +127,7 @@ def _forms(form: Form, size: int) -> tuple[pb.ScoreRequest, list[float]]:
 def _request(text: str, answer: str, texts: list[str], **fields: str) -> pb.ScoreRequest:
     return pb.ScoreRequest(
         prompt=types.Prompt(prompt_id="p", task="load", text=text, answer=answer, fields=fields),
-        answers=[pb.Answer(text=given, tokens=8, finish_reason=types.FINISH_REASON_STOP) for given in texts],
+        answers=[pb.Answer(text=text, tokens=8, finish_reason=types.FINISH_REASON_STOP) for text in texts],
     )
 
 
@@ -167,22 +167,22 @@ def main() -> None:
     print(f"{'reward':<14} {'completions/s':>14} {'target':>8} {'p50 ms':>8} {'p99 ms':>8} {'target':>8}")
     rates: dict[str, float] = {}
     for kind in arguments.kinds or LOADS:
-        found = asyncio.run(measure(kind, seconds=arguments.seconds, clients=arguments.clients))
-        print(line(kind, found), flush=True)
-        rates[kind] = found.rate
+        measurement = asyncio.run(measure(kind, seconds=arguments.seconds, clients=arguments.clients))
+        print(line(kind, measurement), flush=True)
+        rates[kind] = measurement.rate
     print()
     for kind, rate in rates.items():
         if kind != UNIT:
             print_ratio(f"completions/s, {kind} / {UNIT}", rate / rates[UNIT])
 
 
-def line(kind: str, found: Measured) -> str:
+def line(kind: str, measurement: Measured) -> str:
     """A row of the table."""
     load = LOADS[kind]
     rate = "" if load.least_rate is None else f"≥ {load.least_rate:,.0f}"
     p99 = "" if load.most_p99_ms is None else f"≤ {load.most_p99_ms:g}"
-    p50_ms, p99_ms = found.percentile_ms(50), found.percentile_ms(99)
-    return f"{kind:<14} {found.rate:>14,.0f} {rate:>8} {p50_ms:>8.1f} {p99_ms:>8.1f} {p99:>8}"
+    p50_ms, p99_ms = measurement.percentile_ms(50), measurement.percentile_ms(99)
+    return f"{kind:<14} {measurement.rate:>14,.0f} {rate:>8} {p50_ms:>8.1f} {p99_ms:>8.1f} {p99:>8}"
 
 
 async def measure(kind: str, *, seconds: float, clients: int) -> Measured:
@@ -240,8 +240,8 @@ async def checked(load: Load, score: Score, number: int) -> None:
     """Score one group, and see that the scores are right."""
     request, right = load.request(number)
     response = await score(request)
-    given = [vector.rewards[0].value for vector in response.vectors]
-    assert given == right, f"{response}"
+    values = [vector.rewards[0].value for vector in response.vectors]
+    assert values == right, f"{response}"
 
 
 @asynccontextmanager

@@ -27,16 +27,16 @@ def entries(text: str) -> list[Entry]:
     Errors: ValueError for a key that is not described, does not lie in a described one, and has none in it.
     """
     described = dict(_described(text))
-    found: list[Entry] = []
+    entries: list[Entry] = []
     for path, value in _keys(yaml.safe_load(text), ()):
         inner = [other for other in described if other[: len(path)] == path and len(other) > len(path)]
         covered = any(path[:length] in described for length in range(1, len(path)))
         if path in described:
             default = None if inner else json.dumps(value, ensure_ascii=False)
-            found.append(Entry(key=".".join(path), text=described[path], default=default))
+            entries.append(Entry(key=".".join(path), text=described[path], default=default))
         elif not inner and not covered:
             raise ValueError(f"values.yaml: {'.'.join(path)} needs a comment `# -- …` above it")
-    return found
+    return entries
 
 
 def tables(text: str) -> str:
@@ -72,9 +72,9 @@ def _described(text: str) -> Iterator[tuple[tuple[str, ...], str]]:
     path: list[tuple[int, str]] = []
     comment: list[str] = []
     for line in text.splitlines():
-        said, key = COMMENT.match(line), KEY.match(line)
-        if said:
-            comment = [said["text"]] if said["first"] else [*comment, said["text"]] if comment else []
+        remark, key = COMMENT.match(line), KEY.match(line)
+        if remark:
+            comment = [remark["text"]] if remark["first"] else [*comment, remark["text"]] if comment else []
         elif key:
             indent = len(key["indent"])
             path = [*[step for step in path if step[0] < indent], (indent, key["name"])]

@@ -1,24 +1,31 @@
-"""Writes what the chart carries but does not own: `make charts`; with --check only says what is out of date.
+"""Write the generated files of the chart: `make charts`. With --check, only name those that are out of date.
 
-slipstream/README.md          from README.template.md, the comments of values.yaml, and ci/
-slipstream/files/             copies of rules, dashboards and Redis' start: Helm reads its own folder only
-slipstream/ci/rendered/       what each file of values in ci/ renders
-slipstream.cli.release.chart  copies of the chart's values and schema, for `slipstream validate --values`
+slipstream/README.md             from README.template.md, the comments of values.yaml, and ci/
+slipstream/files/redis/          copies of deploy/redis, because Helm reads files of the chart's folder only
+slipstream/ci/rendered/gpu.yaml  the objects that ci/gpu-values.yaml renders
+slipstream/ci/rendered/*.diff    how the objects of another example differ from gpu.yaml; see differences.py
 """
 
 import argparse
+import re
 import sys
+from functools import cache
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 import yaml
+from differences import changes, difference
 from documentation import tables
-from render import CHART, ROOT, examples, read_release, render_text
+from render import CHART, ROOT, examples, read_release, render_objects, render_text
 
-DEPLOY = ROOT / "deploy"
-PROGRAM = ROOT / "services/slipstream/cli/release/chart"
+REDIS = ROOT / "deploy/redis"
 REDIS_FILES = ("start.sh", "users.acl.template")
-OWNED = ("files/rules/*.yaml", "files/dashboards/*.json", "ci/rendered/*.yaml")
+BASE = "gpu"
+"""The example whose objects are written in full."""
+
+CHECKSUM = re.compile(r"\b[0-9a-f]{64}\b")
+OWNED = ("ci/rendered/*",)
 
 
 def readme() -> str:
@@ -31,28 +38,67 @@ def readme() -> str:
 
 
 def copies() -> dict[Path, bytes]:
-    """Files of deploy/ that the chart installs, and of the chart that the program reads, byte for byte."""
-    rules = [file for file in sorted((DEPLOY / "prometheus").glob("*.yaml")) if _is_rules(file)]
-    boards = sorted((DEPLOY / "grafana" / "dashboards").glob("*.json"))
-    redis = [DEPLOY / "redis" / name for name in REDIS_FILES]
-    folders = (("rules", rules), ("dashboards", boards), ("redis", redis))
-    installed = {
-        CHART / "files" / folder / file.name: file.read_bytes() for folder, files in folders for file in files
-    }
-    values = {PROGRAM / name: (CHART / name).read_bytes() for name in ("values.yaml", "values.schema.json")}
-    return {**installed, **values}
+    """Files of deploy/redis that the chart installs, byte for byte."""
+    return {CHART / "files/redis" / name: (REDIS / name).read_bytes() for name in REDIS_FILES}
 
 
 def renderings() -> dict[Path, bytes]:
-    """What each file of values renders, with the chart as it is on disk."""
-    return {
-        CHART / "ci" / "rendered" / file.name.replace("-values", ""): render_text(read_release(file)).encode()
-        for file in examples()
+    """One example in full, and the differences of the others, with the chart as it is on disk."""
+    folder = CHART / "ci/rendered"
+    objects = {file.stem.removesuffix("-values"): comparable_objects(file) for file in examples()}
+    full = CHECKSUM.sub("(checksum)", render_text(read_release(CHART / f"ci/{BASE}-values.yaml")))
+    texts = {
+        folder / f"{name}.diff": f"# ci/{name}-values.yaml in comparison with {BASE}.yaml\n\n"
+        + difference(objects[BASE], documents)
+        for name, documents in objects.items()
+        if name != BASE
     }
+    return {path: text.encode() for path, text in {folder / f"{BASE}.yaml": full, **texts}.items()}
+
+
+def comparable_objects(file: Path) -> list[dict[str, Any]]:
+    """The objects of an example, without checksums, without texts that are files, and under one name.
+
+    A release may choose the name of its objects (`nameOverride`); they are called demo-slipstream here.
+    """
+    release = read_release(file)
+    name = f"{release.name}-{release.values.get('nameOverride') or 'slipstream'}"
+    objects = [_comparable(document, name) for document in render_objects(release)]
+    for document in objects:
+        if document["kind"] == "PrometheusRule":
+            document["spec"] = _compared_with_its_file(document)
+    return objects
+
+
+def _comparable(value: Any, name: str) -> Any:
+    match value:
+        case dict():
+            return {key: _comparable(item, name) for key, item in value.items()}
+        case list():
+            return [_comparable(item, name) for item in value]
+        case str():
+            shown = f"(the text of {file})" if (file := _chart_files().get(value.strip())) else value
+            return CHECKSUM.sub("(checksum)", shown).replace(name, f"demo-{CHART.name}")
+        case _:
+            return value
+
+
+@cache
+def _chart_files() -> dict[str, str]:
+    """The path of each file that templates read, by its text."""
+    files = [path for path in (CHART / "files").rglob("*") if path.is_file()]
+    return {path.read_text(encoding="utf-8").strip(): str(path.relative_to(CHART)) for path in sorted(files)}
+
+
+def _compared_with_its_file(document: dict[str, Any]) -> dict[str, list[str]]:
+    """The groups of rules of an object, as the changes to those of the file that it is made of."""
+    path = f"files/rules/{document['metadata']['name'].partition('-rules-')[2]}.yaml"
+    groups = yaml.safe_load((CHART / path).read_text(encoding="utf-8"))
+    return {f"({path})": list(changes(groups, document["spec"]))}
 
 
 def bring_up_to_date(wanted: dict[Path, bytes], *, write: bool) -> list[Path]:
-    """The files that differ from what is wanted, now written if asked."""
+    """Return the files whose content is not the wanted one; write them if `write`."""
     changed = [path for path, content in wanted.items() if not path.exists() or path.read_bytes() != content]
     for path in changed if write else ():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -61,12 +107,12 @@ def bring_up_to_date(wanted: dict[Path, bytes], *, write: bool) -> list[Path]:
 
 
 def leftovers(wanted: dict[Path, bytes]) -> list[Path]:
-    """Files in the folders that are written here, which nothing makes any more."""
+    """Return the files in folders of generated files that are not generated any more."""
     return [path for pattern in OWNED for path in sorted(CHART.glob(pattern)) if path not in wanted]
 
 
 def generate(*, write: bool) -> list[Path]:
-    """What is out of date; brought up to date if asked. Copies come first: renderings contain them."""
+    """Return the files that are out of date; write them if `write`. Copies first: templates read them."""
     first = copies()
     changed = bring_up_to_date({CHART / "README.md": readme().encode(), **first}, write=write)
     rendered = renderings()
@@ -77,17 +123,13 @@ def generate(*, write: bool) -> list[Path]:
     return [*changed, *gone]
 
 
-def _is_rules(file: Path) -> bool:
-    return "groups" in (yaml.safe_load(file.read_text(encoding="utf-8")) or {})
-
-
 def _first_comment(file: Path) -> str:
     lines = takewhile(lambda line: line.startswith("# "), file.read_text(encoding="utf-8").splitlines())
     return " ".join(line.removeprefix("# ") for line in lines)
 
 
 def main() -> int:
-    """Exit status: 1 with --check when something is out of date."""
+    """Return the exit status: 1 if --check finds a file that is out of date."""
     parser = argparse.ArgumentParser(description="Write the chart's generated files.")
     parser.add_argument(
         "--check", action="store_true", help="write nothing, and fail if that would change a file"

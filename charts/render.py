@@ -55,7 +55,7 @@ def render_objects(release: Release, *, chart: Path = CHART) -> list[dict[str, A
     """Every object of a release, hooks included. Errors: RenderError."""
     files = render_files(release, chart=chart)
     texts = [text for path, text in files.items() if path.endswith(".yaml")]
-    return [found for text in texts for found in yaml.load_all(text, yaml.CSafeLoader) if found]
+    return [document for text in texts for document in yaml.load_all(text, yaml.CSafeLoader) if document]
 
 
 def render_text(release: Release, *, chart: Path = CHART) -> str:

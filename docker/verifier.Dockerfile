@@ -14,6 +14,7 @@ WORKDIR /src
 COPY docker/constraints/build.txt docker/constraints/build.txt
 RUN python -m pip install --no-cache-dir --requirement docker/constraints/build.txt
 COPY pyproject.toml README.md LICENSE ./
+COPY charts/slipstream/values.yaml charts/slipstream/values.schema.json charts/slipstream/
 COPY services services
 RUN python -m pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels .
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from compact import compact
 from grafana_foundation_sdk.builders import dashboard as builders
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import dashboard
@@ -61,7 +62,7 @@ def render(board: Board) -> str:
     built.panels = _lay_out(board.rows)
     for shown in (*built.links, *built.annotations.list_val):
         shown.placement = None  # above the panels; the SDK would put them into a menu
-    return json.dumps(built, cls=JSONEncoder, indent=2, sort_keys=True) + "\n"
+    return compact(json.loads(json.dumps(built, cls=JSONEncoder, sort_keys=True))) + "\n"
 
 
 def _lay_out(rows: Sequence[Row]) -> list[Any]:

@@ -13,7 +13,7 @@ import staleness
 import verifier
 from board import render
 
-FOLDER = Path(__file__).with_name("dashboards")
+FOLDER = Path(__file__).parents[2] / "charts/slipstream/files/dashboards"
 MODULES = (overview, staleness, losses, fleet, replay, verifier, hardware)
 BOARDS = tuple(module.BOARD for module in MODULES)
 

@@ -1,4 +1,4 @@
-"""The limits of the alerts in deploy/prometheus, for the colours of panels: one number for both."""
+"""The limits that the alerts compare with, for the colours of panels: one number for both."""
 
 import re
 from functools import cache
@@ -8,7 +8,7 @@ import yaml
 from panels import Query
 from queries import SCOPE, largest
 
-RULES = Path(__file__).parents[1] / "prometheus"
+RULES = Path(__file__).parents[2] / "charts/slipstream/files/rules"
 BOUND = largest("bound", 'what="max_staleness"')
 MAX_STALENESS = Query(expr=f"{BOUND} > 0", legend="max_staleness")
 """The bound of a token's age; nothing in a run that trains on fresh tokens only, where every age is at it."""

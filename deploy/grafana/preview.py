@@ -16,7 +16,7 @@ from ask import ask, fill_in
 from drawing import INK, draw
 from PIL import Image
 
-FOLDER = Path(__file__).with_name("dashboards")
+FOLDER = Path(__file__).parents[2] / "charts/slipstream/files/dashboards"
 WIDTH_INCHES, INCHES_A_UNIT, DOTS_AN_INCH = 16.0, 0.27, 80
 POINTS = 240
 INTERVAL_SECONDS = 15.0

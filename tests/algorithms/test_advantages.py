@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from slipstream.algorithms import group_advantages, resolve_advantage
-from slipstream.algorithms.spec import ADVANTAGES, scale_of_groups
+from slipstream.algorithms.spec import ADVANTAGES
 
 NAN = math.nan
 BY_COMPLETION = tuple(kind for kind in ADVANTAGES if kind not in ("gae", "optimal_token"))
@@ -258,7 +258,7 @@ def test_the_coefficient_of_a_penalty_cancels_where_the_estimator_takes_out_the_
         for coefficient in (0.1, 0.001)
     ]
     largest = [float(advantage_B.abs().max()) for advantage_B in found]
-    if scale_of_groups(resolve_advantage(advantage)) is not None:
+    if resolve_advantage(advantage).scale_of_groups is not None:
         assert found[0].tolist() == pytest.approx(found[1].tolist(), rel=2e-3)
     else:
         assert largest[1] < largest[0] / 10

@@ -32,7 +32,6 @@ from slipstream.algorithms.spec import (
     Opo,
     ReinforcePp,
     Rloo,
-    needs_groups,
 )
 from torch import Tensor
 
@@ -55,7 +54,7 @@ def group_sums(values: Tensor, case: Case) -> Tensor:
 
 def test_every_estimator_is_among_the_cases() -> None:
     assert {spec.kind for spec in ALL} == set(ADVANTAGES) - {"gae", "optimal_token"}  # of tokens
-    assert all(needs_groups(spec) for spec in WITH_GROUPS)
+    assert all(spec.needs_groups for spec in WITH_GROUPS)
 
 
 @pytest.mark.parametrize("spec", ALL, ids=repr)
@@ -85,7 +84,7 @@ def test_a_withheld_completion_has_zero_and_is_absent_from_every_statistic(
     alone = {group for group in case.groups if sum(case.groups[int(i)] == group for i in known) == 1}
     result = estimate(spec, case)
     assert bool((result[~torch.isin(torch.arange(len(result)), known)] == 0).all())
-    if needs_groups(spec):  # one that is alone when the withheld are gone would be refused
+    if spec.needs_groups:  # one that is alone when the withheld are gone would be refused
         known = torch.tensor([int(i) for i in known if case.groups[int(i)] not in alone], dtype=torch.long)
         assert all(result[i] == 0 for i, group in enumerate(case.groups) if group in alone)
     close(estimate(spec, case, order=known), result[known])

@@ -33,8 +33,6 @@ from slipstream.algorithms.spec import (
     Rloo,
     Sapo,
     Tis,
-    band,
-    top_logprobs_of,
 )
 
 ADVANTAGE: TypeAdapter[Advantage] = TypeAdapter(Annotated[Advantage, Field(discriminator="kind")])
@@ -200,10 +198,10 @@ def test_an_unknown_advantage_names_the_nearest() -> None:
 
 
 def test_the_band_is_one_minus_low_to_one_plus_high_and_open_where_none() -> None:
-    assert band(PpoClip(clip_low=0.25, clip_high=0.5)) == (0.75, 1.5)
-    assert band(Cispo()) == (0.0, 5.0)
-    assert band(Cispo(mask_low=0.2, mask_high=0.2)) == (0.0, 5.0)
-    assert band(PpoClip(clip_high=None, clip_low=None)) == band(Is()) == band(Pg()) == (0.0, math.inf)
+    assert PpoClip(clip_low=0.25, clip_high=0.5).band == (0.75, 1.5)
+    assert Cispo().band == (0.0, 5.0)
+    assert Cispo(mask_low=0.2, mask_high=0.2).band == (0.0, 5.0)
+    assert PpoClip(clip_high=None, clip_low=None).band == Is().band == Pg().band == (0.0, math.inf)
 
 
 def test_tables_are_keyed_by_the_kind_of_what_they_hold() -> None:
@@ -227,7 +225,7 @@ def test_top_k_belongs_to_the_divergences_over_top_tokens() -> None:
     assert [Dppo(divergence=name).resolved_top_k for name in ("binary_tv", "binary_kl")] == [0, 0]
     assert [Dppo(divergence=name).resolved_top_k for name in ("topk_tv", "topk_kl")] == [20, 20]
     assert Dppo(divergence="topk_kl", top_k=7).resolved_top_k == 7
-    assert [top_logprobs_of(objective) for objective in (Cispo(), Dppo(divergence="topk_tv"))] == [0, 20]
+    assert [objective.top_logprobs for objective in (Cispo(), Dppo(divergence="topk_tv"))] == [0, 20]
     with pytest.raises(ValueError, match=r"dppo\.top_k: got 7, and binary_tv looks at the sampled"):
         Dppo(top_k=7)
     with pytest.raises(ValueError, match=r"dppo\.top_k"):

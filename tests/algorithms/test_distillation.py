@@ -9,7 +9,6 @@ from algorithms.loss_batches import spec_of
 from slipstream.algorithms import LossSpec, PolicyLoss, Taught, TeacherTop, policy_loss, resolve_loss
 from slipstream.algorithms.distillation import divergence_term
 from slipstream.algorithms.spec import (
-    ONE_ADVANTAGE_PER_SEQUENCE,
     Cispo,
     Distillation,
     Gmpo,
@@ -387,7 +386,7 @@ def test_the_metrics_have_the_divergence_to_the_teacher() -> None:
 
 @pytest.mark.parametrize("objective", [Gspo(), Gmpo(), Rspo(), Vespo()], ids=repr)
 def test_an_advantage_of_tokens_is_refused_where_one_of_sequences_is_needed(objective: Objective) -> None:
-    assert isinstance(objective, ONE_ADVANTAGE_PER_SEQUENCE)
+    assert objective.one_advantage_per_sequence
     with pytest.raises(ValueError, match=r"distillation\.kind: got advantage.*use reverse"):
         spec_of(objective, distillation=Distillation())
     assert spec_of(objective, distillation=Distillation(kind="reverse")).distillation is not None

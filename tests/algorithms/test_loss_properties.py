@@ -28,7 +28,6 @@ from hypothesis import strategies as st
 from slipstream.algorithms import TopK, finalize, merge, token_weights
 from slipstream.algorithms.spec import (
     AGGREGATIONS,
-    ONE_ADVANTAGE_PER_SEQUENCE,
     Aggregation,
     Cispo,
     DriftPenalty,
@@ -96,9 +95,7 @@ def test_the_bounds_of_the_batches_are_crossed_by_every_objective_that_has_some(
             assert len(factors) > 1 or flat, objective
 
 
-@pytest.mark.parametrize(
-    "objective", [o for o in OBJECTIVES if not isinstance(o, ONE_ADVANTAGE_PER_SEQUENCE)], ids=repr
-)
+@pytest.mark.parametrize("objective", [o for o in OBJECTIVES if not o.one_advantage_per_sequence], ids=repr)
 @QUICK
 @given(st.data())
 def test_advantages_by_token_follow_the_reference(objective: Objective, data: st.DataObject) -> None:
@@ -113,7 +110,7 @@ def test_advantages_by_token_that_are_equal_in_a_sequence_equal_those_by_sequenc
     objective: Objective,
 ) -> None:
     batch = make_batch(9)
-    if isinstance(objective, ONE_ADVANTAGE_PER_SEQUENCE):
+    if objective.one_advantage_per_sequence:
         with pytest.raises(ValueError, match="advantages"):
             run(spec_of(objective), batch, by_token=True)
     else:
@@ -219,7 +216,7 @@ def test_junk_outside_the_mask_leaks_nowhere(objective: Objective, junk: float) 
         name: tensors[name].masked_fill(out, junk)
         for name in ("logprobs", "rollout_logprobs", "old_logprobs", "ref_logprobs", "router_shift")
     }
-    if not isinstance(objective, ONE_ADVANTAGE_PER_SEQUENCE):
+    if not objective.one_advantage_per_sequence:
         dirty["advantages"] = tensors["advantages"][tensors["sequence_ids"]].masked_fill(out, junk)
     top_k = top_k_of(batch)
     dirty["top_k"] = TopK(

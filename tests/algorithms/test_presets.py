@@ -21,8 +21,6 @@ from slipstream.algorithms.spec import (
     Shaping,
     SoftOverlong,
     Tis,
-    anchor_of,
-    band,
 )
 
 INF = float("inf")
@@ -83,7 +81,7 @@ def test_a_preset_is_what_its_source_says(name: str) -> None:
         objective,
         aggregation,
     )
-    assert band(preset.objective) == pytest.approx(ends)
+    assert preset.objective.band == pytest.approx(ends)
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -105,7 +103,7 @@ def test_every_preset_is_a_valid_loss_of_exactly_its_parts(name: str) -> None:
 
 
 def test_only_four_presets_take_the_ratio_to_the_learner() -> None:
-    anchored = {name for name, preset in PRESETS.items() if anchor_of(preset.objective) == "batch"}
+    anchored = {name for name, preset in PRESETS.items() if preset.objective.anchor == "batch"}
     assert anchored == {"rspo", "decoupled_gspo", "decoupled_ppo", "icepop"}
 
 

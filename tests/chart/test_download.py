@@ -158,7 +158,7 @@ def test_a_mirror_of_another_authority_is_refused(mirror: tuple[Hub, bytes], tmp
     hub, _ = mirror
     done = downloaded(released(endpoint=hub.address), tmp_path, an_authority().pair.certificate)
     assert done.returncode == 1
-    assert "is signed by nobody who is trusted here" in done.stderr
+    assert "is signed by no authority that this machine trusts" in done.stderr
     assert "model.download.authority" in done.stderr
 
 

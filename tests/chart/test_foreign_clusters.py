@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from chart.kubelet.image import DOCKER
 from chart.kubelet.machine import Machine
 from chart.kubelet.network import IPV4, IPV6, Family
@@ -17,7 +16,7 @@ from chart.metrics_page import gauge
 from chart.release_small import NAMESPACE, given_secrets, small_release
 from chart.rendering import render
 from chart.test_circle import START_SECONDS, eventually, learner
-from render import EXAMPLES
+from render import EXAMPLES, read_release, render_objects
 
 pytestmark = pytest.mark.chart
 UNSET = {"runAsUser": None, "runAsGroup": None, "fsGroup": None}
@@ -81,8 +80,7 @@ def test_the_circle_trains(machine: Machine, cluster: Cluster) -> None:
 
 
 def test_the_example_for_openshift_asks_for_no_user_and_no_group() -> None:
-    documents = list(yaml.safe_load_all((EXAMPLES / "rendered/openshift.yaml").read_text(encoding="utf-8")))
-    assert assigned([document for document in documents if document])
+    assert assigned(render_objects(read_release(EXAMPLES / "openshift-values.yaml")))
 
 
 @pytest.mark.parametrize("where", ["learner", "replay", "verifier", "tests"])

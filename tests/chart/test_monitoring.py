@@ -11,7 +11,7 @@ import yaml
 from chart.manifests import of_kind
 from chart.release_small import small_release
 from chart.rendering import render
-from prometheus.promtool import DEPLOY, promtool, write_yaml
+from prometheus.promtool import DEPLOY, RULES, promtool, write_yaml
 
 
 def alerts(**rules: Any) -> list[dict[str, Any]]:
@@ -52,7 +52,7 @@ def test_prometheus_takes_the_rules_with_links_and_labels(tmp_path: Path) -> Non
 def test_the_documented_command_gives_plain_rules_their_links(tmp_path: Path) -> None:
     """deploy/prometheus/README.md, without the chart."""
     (command,) = re.findall(r"^sed .*alerts-\*\.yaml$", (DEPLOY / "README.md").read_text(), flags=re.M)
-    shutil.copytree(DEPLOY, tmp_path / "prometheus")
+    shutil.copytree(RULES, tmp_path / "prometheus")
     subprocess.run(["bash", "-c", command], cwd=tmp_path / "prometheus", check=True)
     texts = [file.read_text() for file in sorted((tmp_path / "prometheus").glob("alerts-*.yaml"))]
     found = [url for text in texts for url in re.findall(r"runbook_url: (.*)", text)]
@@ -63,8 +63,8 @@ def test_the_documented_command_gives_plain_rules_their_links(tmp_path: Path) ->
 
 
 def plain_alerts() -> list[dict[str, Any]]:
-    """The alerts of deploy/prometheus."""
-    files = [yaml.safe_load(file.read_text()) for file in sorted(DEPLOY.glob("alerts-*.yaml"))]
+    """The alerts in the chart's files."""
+    files = [yaml.safe_load(file.read_text()) for file in sorted(RULES.glob("alerts-*.yaml"))]
     return [rule for file in files for group in file["groups"] for rule in group["rules"]]
 
 

@@ -127,6 +127,47 @@ def test_the_list_imports_no_torch() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.parametrize("name", ["gspo", "algorithms.own_functions:ppo"])
+def test_check_prints_that_every_identity_holds(
+    name: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT / "tests")
+    assert main(["algorithms", "check", name]) == 0
+
+    lines = capfd.readouterr().out.splitlines()
+    assert lines[0] == name
+    assert len(lines) == 6
+    assert all(line.startswith("  holds  ") for line in lines[1:])
+
+
+def test_check_ends_with_1_and_the_slopes_that_differ(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT / "tests")
+    assert main(["algorithms", "check", "algorithms.own_functions:mean_of_the_row"]) == 1
+
+    out = capfd.readouterr().out
+    assert "  fails  masked tokens have no gradient, and change nothing\n         the slope of token" in out
+    assert "  holds  loss and gradient are finite" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["check"], "needs package.module:function"),
+        (["check", "gsop"], "did you mean 'gspo'"),
+        (["gspo", "cispo"], "takes one NAME"),
+        (["check", "a:b", "--argument", "clip"], "write it as NAME=VALUE"),
+    ],
+)
+def test_wrong_usage_of_check_is_exit_status_2(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["algorithms", *arguments]) == 2
+
+    assert message in capsys.readouterr().err
+
+
 def test_the_documentation_has_the_table_of_presets_as_they_are() -> None:
     assert preset_table() in DOCUMENTATION
 

@@ -28,7 +28,7 @@ class Blind:
 
 def test_a_display_that_fails_says_so_once_and_the_run_goes_on(tmp_path: Path) -> None:
     display: Any = Blind()
-    leash: Any = SimpleNamespace(environment={}, started=lambda pid: None, reap=lambda: 0)
+    cleanup: Any = SimpleNamespace(environment={}, started=lambda pid: None, reap=lambda: 0)
     config = parse_config({"model": {"tiny": {}}})
 
     class Trains:
@@ -41,7 +41,7 @@ def test_a_display_that_fails_says_so_once_and_the_run_goes_on(tmp_path: Path) -
             await asyncio.sleep(0.1)
 
     async def run() -> object:
-        session = Session(config, RunDirectory(tmp_path), (), leash, display)
+        session = Session(config, RunDirectory(tmp_path), (), cleanup, display)
         session._supervisor = Trains()  # type: ignore[assignment]
         interrupt: Any = SimpleNamespace(requested=asyncio.Event())
         return await session._train(interrupt)

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 from slipstream.algorithms import PRESETS
-from slipstream.algorithms.spec.checks import ranges_of
+from slipstream.algorithms.spec.checks import checked_fields
 from slipstream.cli.__main__ import main
 from slipstream.cli.algorithms import PARTS
 from slipstream.config import ConfigError, parse_config
@@ -88,6 +88,9 @@ ACCEPTED = [
     {"algorithm": {"telescope": {"algorithm": "gspo", "group_size": 4}}},
     {"algorithm": {"shaping": {"buckets": {"thresholds": [0.5], "weights": [1, 2]}}}},
     {"algorithm": {"objective": {"kind": "cispo", "clip_high": None}}},
+    {"algorithm": {"objective": {"function": "my.module:loss", "arguments": {"clip": 0.2}}}},
+    {"algorithm": {"objective": {"kind": "custom", "function": "my.module:loss"}}},
+    {"algorithm": {"advantage": {"function": "my.module:advantage"}}},
     {"rollout": {"group_size": None}},
     {"rollout": {"environment": "single_turn"}},
     {"verifier": {"isolation": {"bubblewrap": False}}},  # PyYAML reads `off` so
@@ -177,18 +180,17 @@ def test_it_has_every_key_of_a_run() -> None:
 def test_a_number_outside_of_its_stated_range_is_refused_by_the_part_itself(name: str) -> None:
     spec = SPECS[name]
     needed = {field.name: 0.01 for field in fields(spec) if field.name == "coefficient"}
-    for field, (kind, allowed, _) in ranges_of(spec).items():
+    for field, values in checked_fields(spec).items():
+        allowed = values.number
+        if allowed is None:
+            continue
         lower = allowed.above if allowed.above is not None else allowed.at_least
         outside = [] if lower is None else [lower - 1, lower] if allowed.at_least is None else [lower - 1]
         upper = allowed.below if allowed.below is not None else allowed.at_most
         outside += [] if upper is None else [upper + 1, upper] if allowed.at_most is None else [upper + 1]
-        for value in (*map(kind_of_number(kind), outside), True, float("nan"), "1"):
+        for value in (*map(int if values.integer else float, outside), True, float("nan"), "1"):
             with pytest.raises(ValueError, match=rf"{field}: got {value!r}, needs"):
                 spec(**{**needed, field: value})
-
-
-def kind_of_number(kind: Any) -> type[int] | type[float]:
-    return int if kind is int else float
 
 
 def test_every_number_of_a_part_has_a_range() -> None:
@@ -196,7 +198,9 @@ def test_every_number_of_a_part_has_a_range() -> None:
         f"{name}.{field}"
         for name, spec in SPECS.items()
         for field, annotation in get_type_hints(spec).items()
-        if {int, float} & {annotation, *get_args(annotation)} and field not in ranges_of(spec)
+        if field in {f.name for f in fields(spec)}
+        and {int, float} & {annotation, *get_args(annotation)}
+        and field not in checked_fields(spec)
     }
     assert unbounded == {
         "difficulty.correct_above",  # a reward

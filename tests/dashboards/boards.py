@@ -15,7 +15,8 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy" / "grafana"
-RULES = ROOT / "deploy" / "prometheus"
+RULES = ROOT / "charts/slipstream/files/rules"
+DASHBOARDS = ROOT / "charts/slipstream/files/dashboards"
 NAMES = ("fleet", "hardware", "losses", "overview", "replay", "staleness", "verifier")
 
 
@@ -32,7 +33,7 @@ def script(name: str) -> ModuleType:
 
 ask = script("ask")
 BOARDS: dict[str, dict[str, Any]] = {
-    name: json.loads((FOLDER / "dashboards" / f"{name}.json").read_text()) for name in NAMES
+    name: json.loads((DASHBOARDS / f"{name}.json").read_text()) for name in NAMES
 }
 FILLED = {
     "namespace": "rl",

@@ -6,7 +6,7 @@ import sys
 from itertools import combinations
 
 import pytest
-from dashboards.boards import BOARDS, FOLDER, NAMES, ROOT, expressions, panels
+from dashboards.boards import BOARDS, DASHBOARDS, FOLDER, NAMES, ROOT, expressions, panels
 
 KINDS = {"heatmap", "stat", "state-timeline", "timeseries"}
 """What a panel may be; Grafana has taken out graph, singlestat and table-old, and goes on without Angular."""
@@ -26,7 +26,7 @@ def test_the_files_are_byte_for_byte_what_is_built() -> None:
 
 
 def test_there_are_the_seven_dashboards_and_no_other_file() -> None:
-    assert sorted(file.name for file in (FOLDER / "dashboards").iterdir()) == [f"{n}.json" for n in NAMES]
+    assert sorted(file.name for file in DASHBOARDS.iterdir()) == [f"{n}.json" for n in NAMES]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,7 +1,6 @@
 """A process with the proxies of one pod: proxies.py SEED (FAULT_FILE TARGET)… prints their addresses."""
 
 import asyncio
-import ctypes
 import json
 import os
 import signal
@@ -13,8 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from faults.fault import FaultFile
 from faults.relay import Relay
 from faults.tcp_proxy import TcpProxy
-
-PR_SET_PDEATHSIG = 1
+from slipstream.processes.lifetime.parent_death import die_with_parent
 
 
 async def main(seed: int, files: list[str], targets: list[str]) -> None:
@@ -35,6 +33,6 @@ async def main(seed: int, files: list[str], targets: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     asyncio.run(main(int(sys.argv[1]), sys.argv[2::2], sys.argv[3::2]))

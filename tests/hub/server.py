@@ -1,4 +1,4 @@
-"""A server on loopback that speaks the hub's protocol, with a fault on demand.
+"""A server on loopback with the protocol of the hub, and faults on demand.
 
 Repositories are folders; each has one commit. Large files are redirected to another host, as to a CDN, and
 can be cut in the middle; Range and ETag are those of the real one.
@@ -24,34 +24,34 @@ LARGE = (".safetensors", ".parquet")
 
 @dataclass
 class Hub:
-    """What is on the hub, what it does wrong, and what it was asked."""
+    """The repositories of a hub, its faults, and the requests that it received."""
 
     folder: Path
-    """`models/organisation/name` and `datasets/organisation/name`."""
+    """Repositories by `models/organisation/name` and `datasets/organisation/name`."""
     commit: str = "a" * 40
-    """What main is now."""
+    """The commit of `main`."""
     older: tuple[str, ...] = ()
-    """Commits that it was before."""
+    """Earlier commits of `main`."""
     token: str | None = None
-    """Without it repositories do not exist for a caller."""
+    """The access token; for callers without it repositories do not exist."""
     cuts: int = 0
-    """So many downloads of large files are cut in the middle."""
+    """Number of downloads of large files that are cut in the middle."""
     how: str = "reset"
-    """`reset` or `closed`: how the connection of a cut ends."""
+    """`reset` or `closed`: how a cut ends the connection."""
     stall: bool = False
-    """Downloads of large files begin and never end."""
+    """If true, downloads of large files begin and never end."""
     busy: int = 0
-    """So many requests are answered with 503."""
+    """Number of requests that are answered with 503."""
     gated: bool = False
     asked: list[str] = field(default_factory=list)
     ranges: list[str] = field(default_factory=list)
-    """Ranges that were asked for."""
+    """Requested ranges."""
     sent: int = 0
-    """Bytes of large files that were sent."""
+    """Bytes of large files sent so far."""
     address: str = ""
 
     def environment(self, home: Path) -> dict[str, str]:
-        """What points a process at it, with a cache of its own."""
+        """Return environment variables that point a process at this hub, with its own cache."""
         return {"HF_ENDPOINT": self.address, "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1"}
 
 
@@ -81,7 +81,7 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing; `hub.asked` has them."""
+        """Log nothing; `hub.asked` records the requests."""
 
     def do_HEAD(self) -> None:
         self._answer()
@@ -187,7 +187,7 @@ class Handler(BaseHTTPRequestHandler):
             return self._bytes(content, facts)
         linked = {"X-Linked-Size": str(len(content)), "X-Linked-ETag": f'"{etag}"'}
         self.send_response(302)
-        elsewhere = self.hub.address.replace("127.0.0.1", "localhost")  # another host, as a CDN is
+        elsewhere = self.hub.address.replace("127.0.0.1", "localhost")  # another host, like a CDN
         self.send_header("Location", f"{elsewhere}/cdn/{file.relative_to(self.hub.folder)}")
         self.send_header("Content-Length", "0")
         for name, value in (facts | linked).items():
@@ -195,7 +195,7 @@ class Handler(BaseHTTPRequestHandler):
         return self.end_headers()
 
     def _large(self, file: Path) -> None:
-        """A large file from where the caller wants it, perhaps cut by a reset in the middle."""
+        """Send a large file from the requested offset, cut in the middle if a fault is due."""
         content = (self.hub.folder / file).read_bytes()
         start = int((self.headers.get("Range") or "bytes=0-").removeprefix("bytes=").partition("-")[0])
         rest = content[start:]
@@ -226,7 +226,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
         self.hub.sent += len(part)
         self.close_connection = True
-        threading.Event().wait(0.2)  # what was sent arrives before the reset
+        threading.Event().wait(0.2)  # the part arrives before the reset
         if self.hub.how == "closed":
             return
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

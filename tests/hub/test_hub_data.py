@@ -1,4 +1,4 @@
-"""A data set by its id: rows of a local server that speaks the hub's protocol."""
+"""A data set by its id: rows from a local server with the protocol of the hub."""
 
 import json
 import os
@@ -59,7 +59,7 @@ COLUMNS = {"prompt_column": "question", "answer_column": "result", "demonstratio
 
 
 def read(hub: Hub, home: Path, **options: Any) -> dict[str, Any]:
-    """What a process of its own finds in the data set."""
+    """Return the prompts that another process reads from the data set."""
     hub.asked.clear()
     hub.sent = 0
     environment = {**os.environ, **hub.environment(home), "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -101,7 +101,7 @@ def test_a_download_that_is_reset_is_tried_again(hub: Hub, tmp_path: Path) -> No
 
 
 @pytest.mark.long
-def test_what_is_not_there_is_said_with_what_to_do(hub: Hub, tmp_path: Path) -> None:
+def test_a_missing_data_set_is_an_error_with_a_remedy(hub: Hub, tmp_path: Path) -> None:
     assert "easy" in read(hub, tmp_path / "home", subset="hard")["error"]
     assert "train" in read(hub, tmp_path / "home", split="nope")["error"]
     error = read(hub, tmp_path / "home", answer_column="label")["error"]

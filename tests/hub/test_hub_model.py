@@ -1,4 +1,4 @@
-"""A model by its id: from a local server that speaks the hub's protocol, with faults."""
+"""A model by its id: from a local server with the protocol of the hub, and with faults."""
 
 import json
 import os
@@ -31,7 +31,7 @@ except access.HubError as error:
 
 @pytest.fixture
 def hub(tmp_path: Path) -> Iterator[Hub]:
-    """A hub with one model of two shards, and a folder that nobody needs."""
+    """A hub with one model of two shards, and a folder that no run needs."""
     model = tmp_path / "hub/models/org/tiny"
     (model / "original").mkdir(parents=True)
     for file, name in (("model-1.safetensors", "a"), ("model-2.safetensors", "b")):
@@ -46,7 +46,7 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
 
 
 def fetched(hub: Hub, home: Path, *, weights: bool = True, **options: Any) -> dict[str, str]:
-    """What a process of its own finds; `environment` goes to it."""
+    """Return the output of another process that loads the model, with `environment`."""
     hub.asked.clear()
     hub.sent = 0
     environment = {**os.environ, **hub.environment(home), **options.pop("environment", {})}
@@ -87,7 +87,7 @@ def test_downloads_that_are_reset_in_the_middle_are_tried_again(hub: Hub, tmp_pa
 
 @pytest.mark.long
 def test_a_download_that_is_closed_in_the_middle_goes_on_where_it_stopped(hub: Hub, tmp_path: Path) -> None:
-    """The library writes ten million bytes at a time, and goes on behind the last of these."""
+    """The library writes blocks of ten million bytes, and resumes after the last complete block."""
     large = hub.folder / "models/org/tiny/model-2.safetensors"
     save_file({"b": numpy.arange(6_000_000, dtype=numpy.float32)}, large)
     hub.cuts, hub.how = 2, "closed"
@@ -103,7 +103,7 @@ def assert_same(hub: Hub, found: dict[str, str]) -> None:
 
 
 @pytest.mark.long
-def test_what_was_not_loaded_whole_is_never_taken_for_a_model(hub: Hub, tmp_path: Path) -> None:
+def test_an_incomplete_download_is_never_used_as_a_model(hub: Hub, tmp_path: Path) -> None:
     hub.cuts = 1_000
     error = fetched(hub, tmp_path / "home")["error"]
     assert "the hub did not answer for model.path org/tiny after 5 attempts" in error
@@ -123,7 +123,7 @@ def test_a_cached_file_that_was_cut_off_is_an_error_that_names_it(hub: Hub, tmp_
     assert "remove that file and load it again" in error
 
 
-def test_offline_the_cache_is_enough_and_nobody_is_called(hub: Hub, tmp_path: Path) -> None:
+def test_offline_the_cache_is_enough_and_no_call_is_made(hub: Hub, tmp_path: Path) -> None:
     whole = fetched(hub, tmp_path / "home")
     assert fetched(hub, tmp_path / "home", offline=True) == whole
     assert fetched(hub, tmp_path / "home", environment={"HF_HUB_OFFLINE": "1"}) == whole
@@ -145,7 +145,7 @@ def test_a_pinned_run_stays_at_its_commit_when_main_moves(hub: Hub, tmp_path: Pa
 def test_a_private_model_needs_a_token_from_a_file_or_the_environment(hub: Hub, tmp_path: Path) -> None:
     hub.token = "secret"
     error = fetched(hub, tmp_path / "home")["error"]
-    assert "neither a directory here nor on the hub, or it is private" in error
+    assert "neither a local directory nor on the hub, or it is private" in error
     assert "HF_TOKEN or token_file" in error
     (tmp_path / "token").write_text("secret\n")
     assert "commit" in fetched(hub, tmp_path / "home", token_file=str(tmp_path / "token"))
@@ -159,7 +159,7 @@ def test_a_private_model_needs_a_token_from_a_file_or_the_environment(hub: Hub, 
 
 
 @pytest.mark.long
-def test_what_the_hub_refuses_says_what_to_do(hub: Hub, tmp_path: Path) -> None:
+def test_refusals_of_the_hub_are_errors_with_a_remedy(hub: Hub, tmp_path: Path) -> None:
     assert (
         "has no revision 'nope'; correct `revision`" in fetched(hub, tmp_path / "a", revision="nope")["error"]
     )
@@ -172,7 +172,7 @@ def test_what_the_hub_refuses_says_what_to_do(hub: Hub, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_hub_that_is_busy_for_a_moment_is_asked_again(hub: Hub, tmp_path: Path) -> None:
+def test_a_busy_hub_is_retried(hub: Hub, tmp_path: Path) -> None:
     hub.busy = 3
     assert "commit" in fetched(hub, tmp_path / "home", weights=False)
     assert hub.busy == 0

@@ -1,4 +1,4 @@
-"""The commands and the pods with a model of the hub: what is loaded when, and at which commit."""
+"""The commands and the pods with a model of the hub: which files they load, and at which commit."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
 
 
 def start(hub: Hub, folder: Path, *command: str, **environment: str) -> "subprocess.Popen[str]":
-    """A process in `folder`, with a cache of the hub in it."""
+    """Run a process in `folder`, with a cache of the hub in it."""
     paths = os.pathsep.join([str(ROOT / "services"), str(ROOT / "tests")])
     marks = {
         "FAKE_MARKS": str(folder),
@@ -62,7 +62,7 @@ def run(hub: Hub, folder: Path, *command: str, **environment: str) -> tuple[int,
 
 
 def resolved(folder: Path) -> dict[str, str]:
-    """The model of the newest run, as its pods read it."""
+    """Return the `model` section of the newest run, as its pods read it."""
     model: dict[str, str] = yaml.safe_load((folder / "runs/latest/config.yaml").read_text())["model"]
     return model
 
@@ -76,14 +76,14 @@ def test_validate_reads_small_files_only_and_prints_the_commit(hub: Hub, tmp_pat
 
 
 @pytest.mark.long
-def test_validate_says_what_is_wrong_with_the_model_as_for_a_directory(hub: Hub, tmp_path: Path) -> None:
+def test_validate_reports_the_faults_of_a_hub_model_as_of_a_directory(hub: Hub, tmp_path: Path) -> None:
     (hub.folder / "models/org/tiny/tokenizer.json").write_text("{}")
     status, _, error = run(hub, tmp_path, *CLI, "validate", "run.yaml")
     assert status == 2
     assert "tokenizer.json is no tokenizer" in error
     status, _, error = run(hub, tmp_path, *CLI, "validate", "run.yaml", "--set", "model.path=org/none")
     assert status == 2
-    assert error.startswith("slipstream: model.path org/none is neither a directory here nor on the hub")
+    assert error.startswith("slipstream: model.path org/none is neither a local directory nor on the hub")
     assert error.count("\n") == 1
 
 
@@ -133,7 +133,7 @@ def environment_of(process: Path) -> str:
 
 
 @pytest.mark.parametrize("pod", ["replay", "rollout"])
-def test_a_pod_that_starts_by_itself_wants_commits(hub: Hub, tmp_path: Path, pod: str) -> None:
+def test_a_pod_that_starts_by_itself_needs_commits(hub: Hub, tmp_path: Path, pod: str) -> None:
     data = ["--set", "data={kind: hub, id: org/sums}"]
     status, _, error = run(hub, tmp_path, "-m", f"slipstream.{pod}", "--config", "run.yaml", *data)
     assert status == 2

@@ -1,4 +1,4 @@
-"""Commits of what a run and its stages read, without a hub: those that are known are not asked for."""
+"""Commits of the models and data sets of a run and its stages; pinned ones cause no call."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from slipstream.hub.access import HubError, token_of
 from slipstream.hub.revisions import commits, unpinned, with_commits
 
 SUMS, CHAINS = "a" * 40, "b" * 40
-KNOWN = {"dataset org/sums@main": SUMS, "dataset org/chains@v1": CHAINS}
+PINNED = {"dataset org/sums@main": SUMS, "dataset org/chains@v1": CHAINS}
 
 
 def staged() -> RunConfig:
@@ -32,32 +32,32 @@ def staged() -> RunConfig:
 
 def test_the_data_of_each_stage_stays_at_one_commit_too() -> None:
     given = staged()
-    found = with_commits(given, KNOWN)
-    parsed = parse_config(given_tree(found))
+    resolved = with_commits(given, PINNED)
+    parsed = parse_config(given_tree(resolved))
     datas = [stage_run.config.data for stage_run in stage_runs(parsed)]
 
     assert [data.revision for data in datas if isinstance(data, HubData)] == [CHAINS, SUMS, SUMS]
     assert [getattr(data, "split", "") for data in datas] == ["train", "train", "hard"]
     assert stage_runs(parsed)[0].config.seed == 3
     assert not any(unpinned(stage_run.config) for stage_run in stage_runs(parsed))
-    assert commits(given, found) == KNOWN
-    assert with_commits(found, {}) == found
+    assert commits(given, resolved) == PINNED
+    assert with_commits(resolved, {}) == resolved
 
 
 def test_the_demonstrations_that_a_stage_mixes_in_stay_at_one_commit() -> None:
     chains = {"kind": "hub", "id": "org/chains", "revision": "v1"}
     stage = {"name": "select", "kind": "rejection_sampling", "mix": {"data": chains, "share": 0.2}}
     given = parse_config({"stages": [stage]})
-    found = with_commits(given, KNOWN)
-    (stage_run,) = stage_runs(parse_config(given_tree(found)))
+    resolved = with_commits(given, PINNED)
+    (stage_run,) = stage_runs(parse_config(given_tree(resolved)))
 
     assert unpinned(stage_runs(given)[0].config) == ["mix.data.revision (of org/chains)"]
     assert unpinned(stage_run.config) == []
-    assert commits(given, found) == {"dataset org/chains@v1": CHAINS}
-    assert with_commits(found, {}) == found
+    assert commits(given, resolved) == {"dataset org/chains@v1": CHAINS}
+    assert with_commits(resolved, {}) == resolved
 
 
-def test_a_missing_package_is_said_before_the_hub_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported_before_the_hub_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("slipstream.cli.hub.find_spec", lambda name: None)
     data = {"kind": "hub", "id": "org/sums"}
     for config in (parse_config({"data": data}), staged()):
@@ -68,7 +68,7 @@ def test_a_missing_package_is_said_before_the_hub_is_asked(monkeypatch: pytest.M
             pinned(config)
 
 
-def test_without_a_network_the_first_question_is_answered_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_network_the_first_call_fails_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
     monkeypatch.setattr("slipstream.hub.access.time.sleep", pauses.append)
 

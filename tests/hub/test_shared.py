@@ -22,7 +22,7 @@ FILES = ("config.json", "model.safetensors", "tokenizer.json")
 
 @pytest.fixture
 def hub(tmp_path: Path) -> Iterator[Hub]:
-    """A hub with one model, and files of it that nobody needs."""
+    """A hub with one model, some of whose files no run needs."""
     model = tmp_path / "hub/models/org/tiny"
     (model / "original").mkdir(parents=True)
     save_file({"a": numpy.arange(300_000, dtype=numpy.float32)}, model / "model.safetensors")
@@ -35,7 +35,7 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
 
 
 def pod(hub: Hub, directory: Path, home: Path, *, revision: str = "a" * 40) -> "subprocess.Popen[str]":
-    """The process of an init container, with a home of its own."""
+    """Return the process of an init container, with its own home."""
     environment = {**os.environ, **hub.environment(home), "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-m", "slipstream.cli.download", "org/tiny", revision, str(directory)]
     return subprocess.Popen(
@@ -44,7 +44,7 @@ def pod(hub: Hub, directory: Path, home: Path, *, revision: str = "a" * 40) -> "
 
 
 def loads(hub: Hub) -> Counter[str]:
-    """How often the content of each file was asked for."""
+    """Return the number of requests for the content of each file."""
     asked = [path for verb, _, path in (line.partition(" ") for line in hub.asked) if verb == "GET"]
     return Counter(path.rpartition("/")[2] for path in asked if path.startswith(("/cdn/", "/org/")))
 
@@ -92,7 +92,7 @@ def test_a_directory_that_is_complete_needs_no_hub(hub: Hub, tmp_path: Path) -> 
     assert hub.asked == []
 
 
-def test_what_the_hub_does_not_have_is_said_and_not_marked_as_complete(hub: Hub, tmp_path: Path) -> None:
+def test_a_missing_repository_is_an_error_and_not_marked_as_complete(hub: Hub, tmp_path: Path) -> None:
     directory = tmp_path / "claim/tiny"
     each = pod(hub, directory, tmp_path / "home", revision="nope")
     log, _ = each.communicate(timeout=SECONDS)

@@ -54,7 +54,7 @@ class Builder:
         self._context = work / "context"
         for path in context_files(file.parent.parent):
             (self._context / path).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(file.parent.parent / path, self._context / path)
+            shutil.copy2(file.parent.parent / path, self._context / path, follow_symlinks=False)
 
     def build(self) -> Image:
         """The last stage. Errors: CalledProcessError of a RUN, ValueError for a form that is not known."""

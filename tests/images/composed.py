@@ -116,6 +116,7 @@ class Machine:
         (root / "etc/hosts").write_text(f"127.0.0.1 localhost\n{hosts}")
         self._bind(Path(sys.prefix), root / "opt/environment", "ro")
         self._bind(self.repository / "services", root / "opt/services", "ro")
+        self._bind(self.repository / "charts", root / "opt/charts", "ro")  # services/ has links to it
         for volume in service.get("volumes", []):
             source, target, *flags = volume.split(":")
             self._bind((self.deploy / source).resolve(), root / target.lstrip("/"), *flags)

@@ -190,7 +190,7 @@ def test_promtool_accepts_the_scrape_configuration(tmp_path):
     text = (
         (DEPLOY / "compose/prometheus.yaml")
         .read_text()
-        .replace("/etc/prometheus/rules", str(DEPLOY / "prometheus"))
+        .replace("/etc/prometheus/rules", str(ROOT / "charts/slipstream/files/rules"))
     )
     (tmp_path / "prometheus.yaml").write_text(text)
     done = subprocess.run(

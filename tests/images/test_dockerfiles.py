@@ -2,6 +2,7 @@
 
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -142,6 +143,7 @@ def test_the_builder_gets_the_package_and_nothing_that_was_built_or_learned():
     assert {path.split("/")[0] for path in sent} == {
         "LICENSE",
         "README.md",
+        "charts",
         "docker",
         "pyproject.toml",
         "services",
@@ -179,7 +181,7 @@ def test_the_wheel_holds_every_file_of_the_package(tmp_path):
     build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir"]
     for path in context_files(ROOT):
         (tmp_path / "src" / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "src" / path).write_bytes((ROOT / path).read_bytes())
+        shutil.copy2(ROOT / path, tmp_path / "src" / path, follow_symlinks=False)
     subprocess.run([*build, str(tmp_path), str(tmp_path / "src")], check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
     held = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("slipstream/")}

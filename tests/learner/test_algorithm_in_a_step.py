@@ -21,11 +21,11 @@ from slipstream.learner.policy.loading import load_policy
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.policy.reference import Reference, load_reference
 from slipstream.learner.ranks.ranks import Alone
-from slipstream.learner.training.advantages import Minibatch
 from slipstream.learner.training.covariance_tokens import choose
+from slipstream.learner.training.minibatch import Minibatch, RowConstants, RowTargets, with_advantages
 from slipstream.learner.training.record import StepResult
 from slipstream.learner.training.rewards import batch_rewards, diversity_of
-from slipstream.learner.training.row_constants import RowConstants, least_of_largest
+from slipstream.learner.training.row_constants import least_of_largest
 from slipstream.learner.training.state import restore
 from slipstream.learner.training.step import TrainingStep
 from slipstream.records import FinishReason, Group
@@ -224,18 +224,18 @@ def test_kl_cov_and_clip_cov_choose_over_the_whole_batch_whatever_the_rows(
         assert found[0].metrics["dropped_fraction"] == found[1].metrics["dropped_fraction"]
 
 
-def chosen(loss: LossSpec, logprobs: list[float], advantages: list[float], *, seed: int = 0) -> RowConstants:
-    """What is decided of a minibatch of two completions of three tokens each, in one row."""
+def chosen(loss: LossSpec, logprobs: list[float], advantages: list[float], *, seed: int = 0) -> RowTargets:
+    """The choice for a minibatch of two completions of three tokens each, in one row."""
     sequences = make_sequences([group(completion((5, 6, 7)), completion((8, 9, 10)))], Shaping())
     totals = prompt_tokens(sequences)
     row = make_row(sequences, totals, torch.device("cpu"))
     minibatch = Minibatch(
         rows=[row],
         counts=Counts(tokens=6, sequences=2, prompts=1),
-        known=[RowConstants(old_T=torch.tensor(logprobs))],
-        advantages=[torch.tensor(advantages)],
+        constants=[RowConstants(old_T=torch.tensor(logprobs))],
     )
-    return choose(loss, minibatch, Alone(), seed=seed).known[0]
+    weighted = with_advantages(minibatch, [torch.tensor(advantages)])
+    return choose(loss, weighted, Alone(), seed=seed).targets[0]
 
 
 def test_kl_cov_holds_the_tokens_of_the_largest_covariance() -> None:
@@ -411,7 +411,7 @@ def test_kl_in_the_reward_counts_for_answers_that_do_not_train_just_as_well(
 
     def rewards(shaping: dict[str, Any]) -> torch.Tensor:
         config = configured(kl={"coefficient": 0.5, "placement": "reward"}, shaping=shaping)
-        return TrainingStep(new_policy(), config, reference=reference).assignment.rewards([answers]).total_B
+        return TrainingStep(new_policy(), config, reference=reference).advantages.rewards([answers]).total_B
 
     plain = rewards({})
     assert bool(plain[4].isnan())

@@ -138,7 +138,7 @@ def test_a_value_is_read_at_the_token_before_and_at_the_last_one_alone_or_packed
     sequences = make_sequences(GROUPS, Shaping())
     (packed,) = pack(sequences, max_tokens=1024, share_prompts=shared)
     row = make_row(packed, prompt_tokens(sequences), policy.device, share_prompts=shared)
-    found = critic.look(row, training.forward(policy, row).hidden_NH)
+    found = critic.values_without_gradient(row, training.forward(policy, row).hidden_NH)
     backbone = policy.model.base_model if kind == "head" else critic.module.backbone
     before, after = [], []
     for sequence in packed:

@@ -21,9 +21,9 @@ from slipstream.rpc.channel import open_channel
 from slipstream.rpc.errors import Stuck
 from slipstream.v1 import learner_pb2 as pb
 from slipstream.v1.learner_pb2_grpc import FleetStub
-from slipstream.weights.entrance import NotAdmitted, enter
 from slipstream.weights.group import Rendezvous, WeightGroup, form_group
 from slipstream.weights.last_deadline import LAST
+from slipstream.weights.rendezvous.client import NonceRefused, open_tunnel
 
 LATE = 60.0
 
@@ -85,9 +85,9 @@ def test_a_nonce_that_nobody_used_opens_nothing_once_its_epoch_is_over(policy: P
         await learner.join(Worker("other"), mortal)
         assert (await learner.publish(1)).workers == 1
         unused = mortal.prepare
-        gate = {"host": unused.store_host, "port": unused.store_port, "timeout_seconds": TIMEOUT}
-        with pytest.raises(NotAdmitted):
-            await asyncio.to_thread(partial(enter, nonce=unused.rendezvous_nonce, **gate))
+        server = {"host": unused.store_host, "port": unused.store_port, "timeout_seconds": TIMEOUT}
+        with pytest.raises(NonceRefused):
+            await asyncio.to_thread(partial(open_tunnel, nonce=unused.rendezvous_nonce, **server))
         assert "rendezvous refused a connection peer=127.0.0.1:" in said(learner.log)
 
     play(policy, scene)

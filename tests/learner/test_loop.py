@@ -31,8 +31,9 @@ from slipstream.learner.report import Report
 from slipstream.learner.saving import Saver
 from slipstream.learner.starvation import Starved
 from slipstream.learner.teacher import UnfitTeacher
+from slipstream.learner.training.gradients import Abandoned
 from slipstream.learner.training.record import StepResult
-from slipstream.learner.training.step import Abandoned, TrainingStep
+from slipstream.learner.training.step import TrainingStep
 from slipstream.records import START, Group
 from slipstream.rpc.errors import Unreachable
 from slipstream.telemetry.metrics import Metrics

@@ -12,8 +12,9 @@ from slipstream.config import RunConfig
 from slipstream.learner.batches.batch import TrainingSequence, prompt_tokens
 from slipstream.learner.batches.rows import make_row
 from slipstream.learner.policy.model import Policy
+from slipstream.learner.training.gradients import Abandoned
 from slipstream.learner.training.record import StepResult
-from slipstream.learner.training.step import Abandoned, TrainingStep
+from slipstream.learner.training.step import TrainingStep
 from slipstream.records import Completion, Group
 
 GROUPS = [

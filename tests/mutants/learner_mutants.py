@@ -27,11 +27,15 @@ def _rewards(name: str, old: str, new: str) -> Mutant:
     return _learner(name, "training/rewards.py", old, new)
 
 
-def _assignment(name: str, old: str, new: str) -> Mutant:
+def _gradients(name: str, old: str, new: str) -> Mutant:
+    return _learner(name, "training/gradients.py", old, new)
+
+
+def _advantages(name: str, old: str, new: str) -> Mutant:
     return _learner(name, "training/advantages.py", old, new)
 
 
-def _passes(name: str, old: str, new: str) -> Mutant:
+def _constants(name: str, old: str, new: str) -> Mutant:
     return _learner(name, "training/row_constants.py", old, new)
 
 
@@ -50,28 +54,32 @@ LEARNER_MUTANTS: Final = (
     ),
     _step("step: sequences for prompts", "prompts=len(totals)", "prompts=len(sequences)"),
     _step("step: one token more", "tokens=sum(totals.values())", "tokens=1 + sum(totals.values())"),
-    _step(
+    _gradients(
         "step: prompts of other rows",
         "prompt_tokens_B=row.prompt_tokens_B)",
         "prompt_tokens_B=minibatch.rows[0].prompt_tokens_B[:1].expand_as(row.prompt_tokens_B))",
     ),
     _step(
         "step: every minibatch is looked at after the update of the one before",
-        "split(sequences, self._config.learner.minibatches)]",
+        "split(sequences, self._learner.minibatches)]",
         "split(sequences, 1)]",
     ),
-    _step("step: the bound of m2po is of the start", "updated=record.updates > 0", "updated=False"),
-    _step(
+    _gradients(
+        "step: the bound of m2po is of the start",
+        "updated = self.models, record.updates > 0",
+        "updated = self.models, False",
+    ),
+    _gradients(
         "step: the ages of the version after",
         "row_staleness(row, version)",
         "row_staleness(row, version + 1)",
     ),
     _step(
         "step: the rate of the version before",
-        "_set_learning_rate(version + 1)",
-        "_set_learning_rate(version)",
+        "begin_step(version + 1)",
+        "begin_step(version)",
     ),
-    _step("step: corrections ignore the batch's bound", "m2po_limit=limit,", "m2po_limit=None,"),
+    _gradients("step: corrections ignore the batch's bound", "m2po_limit=limit,", "m2po_limit=None,"),
     _step(
         "step: the entropy coefficient is the start's",
         "coefficient = self.memory.active_entropy(self._loss.entropy)\n        for",
@@ -97,45 +105,48 @@ LEARNER_MUTANTS: Final = (
         "rewards: withheld answers are 0", "return [math.nan] * len(weights)", "return [0.0] * len(weights)"
     ),
     _rewards("rewards: one baseline for all tasks", "group.prompt.task for", '"all" for'),
-    _assignment(
-        "assignment: equal answers each count in full",
+    _advantages(
+        "advantages: equal answers each count in full",
         ".to(row.shares_B.device) * row.shares_B for",
         ".to(row.shares_B.device) for",
     ),
-    _assignment(
-        "assignment: the baseline after the batch",
+    _advantages(
+        "advantages: the baseline after the batch",
         "baselines.of(rewards.keys, total), dtype",
         "baselines.after(rewards.keys, total, self._advantage.decay).of(rewards.keys, total), dtype",
     ),
-    _assignment("assignment: the KL is a bonus", "-self._ranks.sum(penalty_B)", "self._ranks.sum(penalty_B)"),
-    _assignment("assignment: the KL without its coefficient", "weight=kl.coefficient)", "weight=1.0)"),
-    _assignment(
-        "assignment: the KL of training answers only",
+    _advantages("advantages: the KL is a bonus", "-self._ranks.sum(penalty_B)", "self._ranks.sum(penalty_B)"),
+    _advantages("advantages: the KL without its coefficient", "weight=kl.coefficient)", "weight=1.0)"),
+    _advantages(
+        "advantages: the KL of training answers only",
         "make_sequences(groups, Shaping())",
         "make_sequences(groups, self._shaping)",
     ),
-    _assignment(
-        "assignment: lengths are not passed on",
+    _advantages(
+        "advantages: lengths are not passed on",
         "lengths=rewards.lengths_B,",
         "lengths=torch.ones_like(rewards.lengths_B),",
     ),
-    _assignment("assignment: weights are not passed on", "weights=rewards.weights_N,", "weights=None,"),
-    _assignment(
-        "assignment: advantages in the order of the rows",
+    _advantages("advantages: weights are not passed on", "weights=rewards.weights_N,", "weights=None,"),
+    _advantages(
+        "advantages: advantages in the order of the rows",
         "advantages_B[row.places_B.cpu()]",
         "advantages_B[: row.places_B.shape[0]]",
     ),
-    _passes(
-        "passes: m2po by the logprobs of the start",
+    _constants(
+        "row constants: m2po by the logprobs of the start",
         'again = updated and spec.scope == "harmful"',
         "again = False",
     ),
-    _passes(
-        "passes: m2po by advantages of other tokens",
+    _learner(
+        "row constants: m2po by advantages of other tokens",
+        "training/minibatch.py",
         "advantages[row.sequence_ids_T]",
         "advantages[:1].expand(row.sequence_ids_T.shape)",
     ),
-    _passes("passes: the largest instead of the least of the largest", ".values[-1])", ".values[0])"),
+    _constants(
+        "row constants: the largest instead of the least of the largest", ".values[-1])", ".values[0])"
+    ),
     _batch(
         "batch: prompt tokens with the environment's",
         "totals.get(sequence.group, 0) + sequence.sampled",
@@ -151,21 +162,21 @@ LEARNER_MUTANTS: Final = (
     _batch("batch: minibatches overlap", "if part_of[s.group] == part]", "if part_of[s.group] <= part]"),
     _batch("batch: truncated answers train", "and not overlong", ""),
     _learner(
-        "credit: equal answers each count in full",
+        "critic advantages: equal answers each count in full",
         "training/critic_advantages.py",
-        "credit.advantages_T * row.shares_B[row.sequence_ids_T]",
-        "credit.advantages_T * 1.0",
+        "each.advantages_T * row.shares_B[row.sequence_ids_T]",
+        "each.advantages_T * 1.0",
         _CRITIC,
     ),
     _learner(
-        "credit: the KL is a bonus",
+        "critic advantages: the KL is a bonus",
         "training/critic_advantages.py",
         "reward_T - reward_penalty(",
         "reward_T + reward_penalty(",
         _CRITIC,
     ),
     _learner(
-        "credit: a truncated answer is never bootstrapped",
+        "critic advantages: a truncated answer is never bootstrapped",
         "training/critic_advantages.py",
         "cut_B[places_B].to(values.after_B)",
         "0 * cut_B[places_B].to(values.after_B)",
@@ -189,8 +200,8 @@ LEARNER_MUTANTS: Final = (
     _learner(
         "optimal_token: rho upside down",
         "training/token_baseline.py",
-        "look.old_T - row.rollout_logprobs_T",
-        "row.rollout_logprobs_T - look.old_T",
+        "constants.old_T - row.rollout_logprobs_T",
+        "row.rollout_logprobs_T - constants.old_T",
         _TOKEN_BASELINE,
     ),
     _learner(

@@ -110,7 +110,7 @@ LOSS_MUTANTS: Final = (
         _REGULARIZERS,
     ),
     _loss("entropy: a punishment", "factor = -coefficient", "factor = coefficient", _REGULARIZERS),
-    _loss("entropy: over sequences", "max(whole.tokens, 1)", "max(whole.sequences, 1)", _REGULARIZERS),
+    _loss("entropy: over sequences", "max(counts.tokens, 1)", "max(counts.sequences, 1)", _REGULARIZERS),
     _loss(
         "entropy: over-age tokens count",
         "(factor * found.trained_T).to(total)",

@@ -7,7 +7,9 @@ from typing import Any
 
 import yaml
 
-DEPLOY = Path(__file__).resolve().parents[2] / "deploy" / "prometheus"
+ROOT = Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy" / "prometheus"
+RULES = ROOT / "charts/slipstream/files/rules"
 
 
 def promtool(*arguments: str | Path) -> None:

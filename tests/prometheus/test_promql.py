@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import yaml
-from prometheus.promtool import DEPLOY, notation, promtool, selector, write_yaml
+from prometheus.promtool import RULES, notation, promtool, selector, write_yaml
 
 INTERVAL = 15.0
 SCALE = 10**6
-PRESSURE = DEPLOY / "pressure.yaml"
+PRESSURE = RULES / "pressure.yaml"
 
 
 def recorded() -> list[str]:

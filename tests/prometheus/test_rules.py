@@ -9,13 +9,13 @@ from typing import Any
 import promql_parser as promql
 import pytest
 import yaml
-from prometheus.promtool import DEPLOY, promtool
+from prometheus.promtool import DEPLOY, ROOT, RULES, promtool
 from slipstream.config import RunConfig
 from slipstream.telemetry.metrics import TABLE
 
-FILES = sorted(DEPLOY.glob("*.yaml"))
+FILES = sorted(RULES.glob("*.yaml"))
 TESTS = sorted((DEPLOY / "tests").glob("*.yaml"))
-RUNBOOKS = DEPLOY.parents[1] / "docs" / "alerts.md"
+RUNBOOKS = ROOT / "docs" / "alerts.md"
 SCRAPED = {"namespace", "release", "component", "pool", "pod"}
 OTHERS = {
     "up": set(),
@@ -188,7 +188,7 @@ def test_keys_that_an_alert_or_a_runbook_speaks_of_exist() -> None:
         r"\b(staleness|learner|weights|replay|verifier|teacher|rollout)\.([a-z_]+)\b(?!\.)", text
     )
     assert spoken
-    values = yaml.safe_load((DEPLOY.parents[1] / "charts/slipstream/values.yaml").read_text(encoding="utf-8"))
+    values = yaml.safe_load((ROOT / "charts/slipstream/values.yaml").read_text(encoding="utf-8"))
     for section, key in spoken:
         fields: Any = RunConfig.model_fields[section].annotation
         assert key in fields.model_fields or key in values[section], f"{section}.{key} is no key"

@@ -1,4 +1,4 @@
-"""Mixtures give each task its turn; judging asks about right and wrong answers and never mixes them up."""
+"""Mixtures take each task in turn; questions for a judge say truly which answers are right."""
 
 from random import Random
 
@@ -44,7 +44,7 @@ def test_no_held_out_prompt_of_a_mixture_is_trained_on() -> None:
     assert not held_out & {source.training(i).prompt_id for i in range(2000)}
 
 
-def test_a_mixture_with_a_task_that_a_reward_cannot_judge_is_refused() -> None:
+def test_a_mixture_with_a_task_that_a_reward_cannot_score_is_refused() -> None:
     data = {"kind": "mixture", "of": [{"kind": "countdown"}, ADDITION]}
     config = parse_config(
         {"data": data, "rewards": [{"name": "countdown"}], "evaluation": {"reward": "countdown"}}
@@ -61,15 +61,15 @@ def test_a_mixture_of_one_or_of_mixtures_is_refused(of: list[object]) -> None:
 def test_judging_shows_right_answers_and_wrong_ones_and_says_which_is_which() -> None:
     data = judging(prompt="is {prompt}{answer} right? ", answers=["y", "n"])
     source, task = make_source(data, seed=1), make_source(data.of, seed=1)
-    said = {"y": 0, "n": 0}
+    counts = {"y": 0, "n": 0}
     for index in range(400):
-        asked, answer = source.demonstration(index)
+        question, answer = source.demonstration(index)
         prompt = task.training(index)
-        right = asked.text == f"is {prompt.text}{prompt.answer} right? "
-        assert answer == asked.answer == ("y" if right else "n")
-        assert asked.text.startswith(f"is {prompt.text}")
-        said[answer] += 1
-    assert 150 < said["y"] < 250
+        right = question.text == f"is {prompt.text}{prompt.answer} right? "
+        assert answer == question.answer == ("y" if right else "n")
+        assert question.text.startswith(f"is {prompt.text}")
+        counts[answer] += 1
+    assert 150 < counts["y"] < 250
     assert source.training(7) == source.training(7)
 
 
@@ -87,7 +87,7 @@ def test_a_changed_answer_differs_in_one_digit() -> None:
         assert other.replace("0", "").count("+") == 1
 
 
-def test_what_a_prompt_or_an_answer_says_is_not_read_as_a_place() -> None:
+def test_names_in_braces_inside_of_a_prompt_or_answer_are_not_replaced() -> None:
     assert (
         fill_template("{prompt}|{answer}", prompt="a {answer}", answer="b {prompt}")
         == "a {answer}|b {prompt}"

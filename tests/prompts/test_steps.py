@@ -5,12 +5,12 @@ from itertools import pairwise
 from slipstream.prompts.steps import split_steps, steps_with_ends
 
 
-def test_steps_are_what_stands_between_separators() -> None:
+def test_steps_are_the_text_between_separators() -> None:
     assert split_steps(" a\n\nb b\n\n\n\n c ", "\n\n") == ["a", "b b", "c"]
     assert split_steps(" \n\n \n\n", "\n\n") == []
 
 
-def test_a_step_ends_behind_its_separators_and_the_last_one_with_the_text() -> None:
+def test_a_step_ends_after_its_separators_and_the_last_one_with_the_text() -> None:
     text = "\n\n a\n\nb b\n\n\n\n c "
     found = steps_with_ends(text, "\n\n")
     assert [step for step, _ in found] == ["a", "b b", "c"]

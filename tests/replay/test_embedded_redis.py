@@ -15,7 +15,7 @@ from replay.driver import ACCEPTED, run_config, serving, until
 from slipstream.replay.__main__ import keep_running
 from slipstream.replay.redis_executable import RedisExecutable, asked, wheel_executable
 from slipstream.replay.redis_server import RedisServer
-from slipstream.rpc.channel import call_again
+from slipstream.rpc.channel import call_with_retries
 from slipstream.rpc.errors import Unreachable
 from slipstream.telemetry.logs import Log
 from slipstream.v1 import replay_pb2 as pb
@@ -207,7 +207,7 @@ def test_a_redis_that_dies_is_started_again(tmp_path: Path, executable: RedisExe
             os.kill(first, signal.SIGKILL)
             async with serving(server.url, run_config()) as replay:
                 await until(lambda: server.pid != first)
-                leases = await call_again("lease", lambda: replay.lease(2), give_up_after=10)
+                leases = await call_with_retries("lease", lambda: replay.lease(2), give_up_after=10)
                 assert len(leases) == 2
             stop.set()
             await asyncio.wait_for(watch, 2)

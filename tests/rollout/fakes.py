@@ -1,4 +1,4 @@
-"""What stands around a rollout in its tests: an engine without a model, real gRPC services, made-up minds."""
+"""Fakes for tests of the rollout: an engine without a model, and real gRPC services with scripted answers."""
 
 import asyncio
 import functools
@@ -27,7 +27,7 @@ LIMIT_SECONDS = 30.0
 
 
 def scenario(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """Run an async test in a loop of its own, with a bound on its time."""
+    """Run an async test in its own event loop, with a time limit."""
 
     @functools.wraps(test)
     def run(*arguments: Any, **named: Any) -> None:
@@ -42,9 +42,9 @@ async def _within_limit(play: Awaitable[None]) -> None:
 
 
 async def until(condition: Callable[[], object], *, seconds: float = 10.0) -> None:
-    """Wait until something becomes true."""
+    """Wait until `condition` returns a true value."""
     async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - what is waited for lies in the code under test
+        while not condition():  # noqa: ASYNC110 - the code under test sets no event
             await asyncio.sleep(0.005)
 
 
@@ -54,25 +54,28 @@ def turn(
     finish: FinishReason = FinishReason.STOP,
     logprob: float = -0.5,
 ) -> Turn:
-    """A turn whose spans are given as (version, tokens)."""
+    """Return a turn with spans of (version, tokens)."""
     token_ids = tuple(tokens)
-    found, start = [], 0
+    version_spans, start = [], 0
     for version, length in spans:
-        found.append(VersionSpan(version=version, start=start, end=start + length))
+        version_spans.append(VersionSpan(version=version, start=start, end=start + length))
         start += length
     return Turn(
-        token_ids=token_ids, logprobs=(logprob,) * len(token_ids), spans=tuple(found), finish_reason=finish
+        token_ids=token_ids,
+        logprobs=(logprob,) * len(token_ids),
+        spans=tuple(version_spans),
+        finish_reason=finish,
     )
 
 
 def prompt(index: int = 0, *, text: str | None = None) -> Prompt:
-    """Prompt number 7 asks «7+7=»."""
-    asked = f"{index}+{index}=" if text is None else text
-    return Prompt(prompt_id=f"p{index}", task="made up", answer=str(2 * index), text=asked)
+    """Return a prompt; that of index 7 is "7+7="."""
+    question = f"{index}+{index}=" if text is None else text
+    return Prompt(prompt_id=f"p{index}", task="made up", answer=str(2 * index), text=question)
 
 
 def lease(index: int, *, group_size: int = 2, seconds: float = 60.0, text: str | None = None) -> Lease:
-    """The lease of one prompt."""
+    """Return the lease of one prompt."""
     return Lease(
         group_id=f"g{index}",
         lease_epoch=1,
@@ -84,7 +87,7 @@ def lease(index: int, *, group_size: int = 2, seconds: float = 60.0, text: str |
 
 
 class FakeEngine:
-    """Samples at once, or when `gates` of the prompt opens; notes what is asked of it, in order."""
+    """Samples at once, or once the event in `gates` of the prompt is set; records its calls in order."""
 
     def __init__(self) -> None:
         self.events: list[str] = []
@@ -100,11 +103,11 @@ class FakeEngine:
         self.version = 0
 
     def hold(self, prompt_token_ids: tuple[int, ...]) -> asyncio.Event:
-        """Requests of this prompt wait until the event is set."""
+        """Make requests of this prompt wait until the returned event is set."""
         return self.gates.setdefault(prompt_token_ids, asyncio.Event())
 
     def fail(self, call: str, error: BaseException) -> None:
-        """The next call of this name raises."""
+        """Make the next call of this name raise `error`."""
         self.errors.setdefault(call, []).append(error)
 
     async def sample(self, prompt_token_ids: tuple[int, ...], sampling: Sampling) -> Turn:
@@ -160,35 +163,35 @@ class FakeEngine:
 
 @dataclass(slots=True)
 class FakeReplay(ReplayServicer):
-    """Hands out `leases` in order; keeps what comes back. A status in `refusals` answers the next call."""
+    """Grants `leases` in order and records all calls. A status in `refusals` answers the next call."""
 
     leases: deque[Lease] = field(default_factory=deque)
     inserted: list[Group] = field(default_factory=list)
     returned: list[str] = field(default_factory=list)
     faults: dict[str, str] = field(default_factory=dict)
     beats: list[set[tuple[str, int]]] = field(default_factory=list)
-    """The leases of each heartbeat."""
+    """The leases that each heartbeat named."""
     failures: list[str] = field(default_factory=list)
     taken_away: set[str] = field(default_factory=set)
-    """Groups whose lease the next heartbeat is said to have lost."""
-    asked: list[replay_pb2.LeasePromptsRequest] = field(default_factory=list)
+    """Groups that the next heartbeat reports as lost."""
+    lease_requests: list[replay_pb2.LeasePromptsRequest] = field(default_factory=list)
     refusals: dict[str, list[grpc.StatusCode]] = field(default_factory=dict)
     outcome: int = replay_pb2.INSERT_OUTCOME_ACCEPTED
     late: asyncio.Event | None = None
-    """Leases that are asked for are given once this is set."""
+    """If not None, lease requests are answered once this is set."""
 
     async def LeasePrompts(
         self, request: replay_pb2.LeasePromptsRequest, context: Any
     ) -> replay_pb2.LeasePromptsResponse:
-        self.asked.append(request)
+        self.lease_requests.append(request)
         if self.late is not None:
             await self.late.wait()
         await self._refuse("lease", context)
         if not self.leases:
             await asyncio.sleep(min(request.wait_seconds, 0.02))
         count = min(request.max_prompts, len(self.leases))
-        given = [codec.lease_to_proto(self.leases.popleft()) for _ in range(count)]
-        return replay_pb2.LeasePromptsResponse(leases=given)
+        leases = [codec.lease_to_proto(self.leases.popleft()) for _ in range(count)]
+        return replay_pb2.LeasePromptsResponse(leases=leases)
 
     async def InsertGroup(
         self, request: replay_pb2.InsertGroupRequest, context: Any
@@ -227,7 +230,7 @@ class FakeVerifier(VerifierServicer):
     always: grpc.StatusCode | None = None
     errors_on_first_try: set[int] = field(default_factory=set)
     steps: list[types_pb2.StepReward] = field(default_factory=list)
-    """Of every answer."""
+    """Steps of the reward of every answer."""
 
     async def Score(self, request: verifier_pb2.ScoreRequest, context: Any) -> verifier_pb2.ScoreResponse:
         self.requests.append(request)
@@ -252,7 +255,7 @@ def _reward(*, error: bool, steps: list[types_pb2.StepReward]) -> types_pb2.Rewa
 
 
 class Stream:
-    """The learner's end of one worker's stream."""
+    """The learner's end of the stream of one worker."""
 
     def __init__(self, join: learner_pb2.JoinFleet) -> None:
         self.join = join
@@ -267,21 +270,21 @@ class Stream:
         self.outbox.put_nowait(None)
 
     async def answer(self) -> tuple[str, Any]:
-        """The worker's next message: its kind and its content."""
+        """Return the kind and the content of the worker's next message."""
         message = await asyncio.wait_for(self.inbox.get(), 10)
         kind = message.WhichOneof("message")
         return kind, getattr(message, kind)
 
 
 class FakeLearner(FleetServicer):
-    """Accepts every worker and lets the test lead the conversation; `refusal` refuses all."""
+    """Accepts every worker, and the test sends the messages; `refusal`, if set, refuses every worker."""
 
     def __init__(self) -> None:
         self.streams: asyncio.Queue[Stream] = asyncio.Queue()
         self.refusal: tuple[grpc.StatusCode, str] | None = None
 
     async def joined(self) -> Stream:
-        """The next stream that a worker opens."""
+        """Return the next stream that a worker opens."""
         return await asyncio.wait_for(self.streams.get(), 10)
 
     async def Join(
@@ -305,7 +308,7 @@ class FakeLearner(FleetServicer):
 
 
 def small_config(**sections: Any) -> RunConfig:
-    """A configuration whose waits are short enough for tests."""
+    """Return a configuration with waits that are short enough for tests."""
     return parse_config(
         {
             "verifier": {"timeout_seconds": 0.3, "retries": 1},
@@ -320,7 +323,7 @@ def small_config(**sections: Any) -> RunConfig:
 async def served_by(
     register: Callable[[grpc.aio.Server], None], config: RunConfig, address: str = "127.0.0.1:0"
 ) -> AsyncIterator[grpc.aio.Channel]:
-    """A channel to a real server with these services."""
+    """Yield a channel to a real server with these services."""
     server = await start_server(address, register, config=config.rpc)
     async with open_channel(server.address, config.rpc) as channel:
         yield channel
@@ -328,5 +331,5 @@ async def served_by(
 
 
 def metric(metrics: Metrics, name: str, **labels: str) -> float:
-    """The value of a counter, a gauge, or a histogram's sum or count."""
+    """Return the value of a counter, of a gauge, or of the sum or count of a histogram."""
     return metrics.registry.get_sample_value(f"slipstream_{name}", labels) or 0.0

@@ -1,4 +1,4 @@
-"""Rank 0 of a weight group in the test's process: what the learner's publisher does, one step at a time."""
+"""Rank 0 of a weight group in the process of the test: the steps of the learner's publisher, one by one."""
 
 import asyncio
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ Tensors = Mapping[str, torch.Tensor]
 
 
 class Damaging:
-    """A group that flips one bit of every bucket from the `first` on."""
+    """A group that flips one bit of every bucket from bucket `first` on."""
 
     def __init__(self, group: WeightGroup, *, first: int) -> None:
         self._group = group
@@ -29,7 +29,7 @@ class Damaging:
 
 
 class LearnerEnd:
-    """Forms groups with one worker (and made-up peers) and sends weights to it."""
+    """Forms groups with one worker (and fake peers) and sends weights to it."""
 
     def __init__(self, *, timeout_seconds: float = 20.0, ranks: int = 1) -> None:
         self._timeout = timeout_seconds
@@ -51,7 +51,7 @@ class LearnerEnd:
         )
 
     async def form(self, engine: Engine, *, peers: int = 0) -> None:
-        """A new epoch: the learner, the engine, and further workers that live in this process."""
+        """Form the group of a new epoch: the learner, the engine, and fake workers of this process."""
         self.close()
         self.epoch += 1
         world_size = 1 + self._ranks + peers
@@ -64,23 +64,23 @@ class LearnerEnd:
         await engine_joins
 
     def admit(self, *, connections: int) -> None:
-        """Let so many members into the group of this epoch."""
-        self._nonce = self._store.gate.issue(connections=connections)
+        """Admit `connections` members to the group of this epoch."""
+        self._nonce = self._store.server.issue_nonce(connections=connections)
 
     async def join(self, *, rank: int, world_size: int) -> WeightGroup:
-        """The end of one rank that lives in this process."""
+        """Return the end of one rank of this process."""
         return await asyncio.to_thread(form_group, self.rendezvous(rank, world_size), device=CPU)
 
     def send(
         self, manifest: Manifest, tensors: Tensors, *, version: int, damage_from_bucket: int | None = None
     ) -> None:
-        """Broadcast a version, damaged from one bucket on if so asked. Blocks."""
+        """Broadcast a version, damaged from one bucket on if given. Blocks."""
         group = self.groups[0]
         channel = group if damage_from_bucket is None else Damaging(group, first=damage_from_bucket)
         send(channel, manifest, tensors, version=version, device=CPU)  # type: ignore[arg-type]
 
     async def update(self, engine: Engine, manifest: Manifest, tensors: Tensors, *, version: int) -> None:
-        """Pause, transfer, commit, resume; forms a group when there is none."""
+        """Pause, transfer, commit and resume; form a group if there is none."""
         await engine.pause()
         if not self.groups:
             await self.form(engine)
@@ -94,4 +94,4 @@ class LearnerEnd:
         for group in self.groups:
             group.close()
         self.groups = []
-        self._store.gate.retire()
+        self._store.server.end_epoch()

@@ -1,4 +1,4 @@
-"""One real vLLM engine for all tests that need it, and the learner's arithmetic to compare it with."""
+"""One real vLLM engine for all tests that need it, and the logprobs of the learner to compare it with."""
 
 import asyncio
 import copy
@@ -33,7 +33,7 @@ PROMPT = tuple(3 + index % 90 for index in range(100))
 def tiny_config(
     directory: Path, *overrides: str, experts: int = 0, replay_experts: bool = False
 ) -> RunConfig:
-    """A two-layer model, written to the directory, and the configuration to run it."""
+    """Write a two-layer model to the directory; return a configuration to run it."""
     make_tiny_model(TinyModel(layers=2, max_tokens=CONTEXT, experts=experts), directory, seed=1)
     return parse_config(
         {
@@ -46,7 +46,7 @@ def tiny_config(
 
 
 class Recording:
-    """vLLM's engine, with the number of cached prompt tokens of each finished request kept."""
+    """vLLM's engine, which records the number of cached prompt tokens of each finished request."""
 
     def __init__(self, llm: Any) -> None:
         self._llm = llm
@@ -80,7 +80,7 @@ class Live:
         return asyncio.run_coroutine_threadsafe(bounded, self.loop).result(LIMIT_SECONDS + 10)
 
     async def serve(self, policy: Policy, *, engine: VllmEngine | None = None) -> int:
-        """Update to a policy's weights; returns their version."""
+        """Update the engine to the weights of a policy; return their version."""
         self.version += 1
         tensors = tensors_of(policy)
         await self.learner.update(engine or self.engine, manifest_of(tensors), tensors, version=self.version)
@@ -99,7 +99,7 @@ class Live:
 
 
 def start_live(directory: Path, *overrides: str, experts: int = 0, node: NodeRank | None = None) -> Live:
-    """Start the engine in a loop of its own thread, at version 1 of the model in the directory."""
+    """Start the engine in the event loop of another thread, at version 1 of the model in the directory."""
     config = tiny_config(directory, *overrides, experts=experts)
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, daemon=True).start()
@@ -130,7 +130,7 @@ def with_engine(test: Callable[[Live], Coroutine[Any, Any, None]]) -> Callable[[
 
 
 def perturbed(policy: Policy, *, seed: int, scale: float = 0.3) -> Policy:
-    """Another policy: every weight moved at random."""
+    """Return another policy, with every weight changed at random."""
     other = Policy(
         copy.deepcopy(policy.model), source=policy.source, device=policy.device, dtype=policy.dtype
     )
@@ -157,14 +157,14 @@ def manifest_of(tensors: Tensors, *, bucket_bytes: int = 1 << 26) -> Manifest:
 def difference(
     policy: Policy, turn: Turn, *, prompt: tuple[int, ...] = PROMPT, temperature: float = 1.0
 ) -> float:
-    """Largest difference between the engine's logprobs and the learner's own."""
+    """Return the largest difference between the logprobs of the engine and of the learner."""
     return max(differences(policy, turn, prompt=prompt, temperature=temperature))
 
 
 def differences(
     policy: Policy, turn: Turn, *, prompt: tuple[int, ...] = PROMPT, temperature: float = 1.0
 ) -> list[float]:
-    """The difference at every token of a turn."""
+    """Return the difference at every token of a turn."""
     own_T = learners(policy, turn, prompt=prompt, temperature=temperature).logprobs_T
     found: list[float] = (own_T - torch.tensor(turn.logprobs)).abs().tolist()
     return found
@@ -178,7 +178,7 @@ def learners(
     temperature: float = 1.0,
     watch: Watch = UNWATCHED,
 ) -> Selected:
-    """What the learner says of every token of a turn."""
+    """Return the learner's logprob of every token of a turn."""
     tokens = torch.tensor([*prompt, *turn.token_ids])
     with torch.no_grad():
         return policy.selected(
@@ -193,6 +193,6 @@ def learners(
 
 
 async def stays_silent(request: Awaitable[Turn], *, seconds: float = 0.5) -> bool:
-    """Whether a request gets no answer for a while; it goes on."""
+    """Return whether a request gets no answer for a while; the request continues."""
     done, _ = await asyncio.wait([asyncio.ensure_future(request)], timeout=seconds)
     return not done

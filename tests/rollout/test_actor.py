@@ -25,6 +25,7 @@ from slipstream.records import Completion, Lease, Outcome, Purpose
 from slipstream.rollout.actor import DRAINED, LOST, Actor
 from slipstream.rollout.engine import EngineDied, Sampling
 from slipstream.rollout.environment import SingleTurn
+from slipstream.rollout.group_sampler import GroupSampler
 from slipstream.rollout.replay_client import ReplayClient
 from slipstream.rollout.served_version import ServedVersion
 from slipstream.rollout.verifier_client import VerifierClient
@@ -40,8 +41,8 @@ TOKENS = Tokens(make_tokenizer(max_tokens=32), context_tokens=32, max_new_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
-    """A rollout's actor at work between a fake engine and real services."""
+class Rig:
+    """A running actor with a fake engine and real gRPC services."""
 
     actor: Actor
     engine: FakeEngine
@@ -61,12 +62,12 @@ class Room:
 
 
 def ids(index: int) -> tuple[int, ...]:
-    """The prompt of a lease, as the engine sees it."""
+    """Return the prompt tokens that the engine gets for a lease."""
     return TOKENS.encode(lease(index).prompt)
 
 
 @asynccontextmanager
-async def room(
+async def start_actor(
     leases: Iterable[Lease] = (),
     *,
     max_groups: int = 8,
@@ -75,7 +76,7 @@ async def room(
     patience_seconds: float = 2.0,
     top_logprobs: int = 0,
     **sections: Any,
-) -> AsyncIterator[Room]:
+) -> AsyncIterator[Rig]:
     config = small_config(**sections)
     engine, replay, verifier = FakeEngine(), FakeReplay(leases=deque(leases)), FakeVerifier()
     served, metrics, stop = ServedVersion(), Metrics(), asyncio.Event()
@@ -88,21 +89,25 @@ async def room(
 
     async with served_by(register, config) as channel:
         actor = Actor(
-            worker_id="w",
-            engine=engine,
-            environment=SingleTurn(),
-            tokens=TOKENS,
+            sampler=GroupSampler(
+                worker_id="w",
+                engine=engine,
+                environment=SingleTurn(),
+                tokens=TOKENS,
+                scorer=VerifierClient(channel, config),
+                sampling=Sampling(temperature=1.0, max_tokens=8, top_logprobs=top_logprobs),
+                metrics=metrics,
+                log=Log(pod="w"),
+            ),
             replay=ReplayClient(channel, config, worker_id="w", patience_seconds=patience_seconds),
-            verifier=VerifierClient(channel, config),
             served=served,
-            sampling=Sampling(temperature=1.0, max_tokens=8, top_logprobs=top_logprobs),
             max_groups=max_groups,
             group_timeout_seconds=config.rollout.group_timeout_seconds,
             heartbeat_seconds=config.replay.heartbeat_seconds,
             metrics=metrics,
             log=Log(pod="w"),
         )
-        here = Room(
+        rig = Rig(
             actor=actor,
             engine=engine,
             replay=replay,
@@ -113,19 +118,19 @@ async def room(
             running=asyncio.create_task(actor.run(stop, drain_seconds=drain_seconds)),
         )
         try:
-            yield here
+            yield rig
         finally:
-            await here.stop()
+            await rig.stop()
 
 
 @scenario
 async def test_a_lease_becomes_a_scored_group_with_the_engines_own_tokens() -> None:
-    async with room([lease(3, group_size=4)]) as here:
-        await until(lambda: here.replay.inserted)
-        (group,) = here.replay.inserted
+    async with start_actor([lease(3, group_size=4)]) as rig:
+        await until(lambda: rig.replay.inserted)
+        (group,) = rig.replay.inserted
         assert (group.group_id, group.lease_epoch, group.dispatch_index) == ("g3", 1, 3)
         assert (group.worker_id, group.prompt_token_ids) == ("w", ids(3))
-        assert here.engine.requests == [ids(3)] * 4
+        assert rig.engine.requests == [ids(3)] * 4
         assert len(group.completions) == 4
         for completion in group.completions:
             assert completion.token_ids == (5, 6, 7)
@@ -133,152 +138,152 @@ async def test_a_lease_becomes_a_scored_group_with_the_engines_own_tokens() -> N
             assert [(r.name, r.value, r.outcome) for r in completion.rewards] == [
                 ("exact_match", 1.0, Outcome.SCORE)
             ]
-        (request,) = here.verifier.requests
+        (request,) = rig.verifier.requests
         assert [(a.text, a.tokens) for a in request.answers] == [(TOKENS.decode((5, 6, 7)), 3)] * 4
-        assert metric(here.metrics, "tokens_generated_total") == 12
-        assert metric(here.metrics, "completions_total", finish_reason="stop") == 4
-        assert metric(here.metrics, "completion_tokens_sum", kind="generated") == 12
-        assert metric(here.metrics, "completion_tokens_count", kind="generated") == 4
+        assert metric(rig.metrics, "tokens_generated_total") == 12
+        assert metric(rig.metrics, "completions_total", finish_reason="stop") == 4
+        assert metric(rig.metrics, "completion_tokens_sum", kind="generated") == 12
+        assert metric(rig.metrics, "completion_tokens_count", kind="generated") == 4
 
 
 @scenario
-async def test_the_steps_of_a_group_that_is_handed_in_have_their_ends_among_the_tokens() -> None:
+async def test_the_steps_of_an_inserted_group_have_token_positions() -> None:
     first = len(TOKENS.decode((5, 6)))
-    async with room() as here:
-        here.verifier.steps = [
+    async with start_actor() as rig:
+        rig.verifier.steps = [
             types_pb2.StepReward(value=0.5, text_end=first),
             types_pb2.StepReward(value=1.0, text_end=len(TOKENS.decode((5, 6, 7)))),
         ]
-        here.replay.leases.append(lease(3))
-        await until(lambda: here.replay.inserted)
-        for completion in here.replay.inserted[0].completions:
+        rig.replay.leases.append(lease(3))
+        await until(lambda: rig.replay.inserted)
+        for completion in rig.replay.inserted[0].completions:
             assert [(s.value, s.token_end) for s in completion.rewards[0].steps] == [(0.5, 2), (1.0, 3)]
 
 
 @scenario
-async def test_answers_to_held_out_prompts_are_not_among_the_lengths_generated_for_training() -> None:
-    async with room([replace(lease(3), purpose=Purpose.EVALUATION)]) as here:
-        await until(lambda: here.replay.inserted)
-        assert metric(here.metrics, "tokens_generated_total") > 0
-        assert metric(here.metrics, "completion_tokens_count", kind="generated") == 0
+async def test_evaluations_do_not_count_in_the_lengths_of_training_completions() -> None:
+    async with start_actor([replace(lease(3), purpose=Purpose.EVALUATION)]) as rig:
+        await until(lambda: rig.replay.inserted)
+        assert metric(rig.metrics, "tokens_generated_total") > 0
+        assert metric(rig.metrics, "completion_tokens_count", kind="generated") == 0
 
 
 @scenario
-async def test_top_logprobs_reach_replay_with_what_trains_and_not_with_evaluations() -> None:
+async def test_only_training_groups_are_inserted_with_top_logprobs() -> None:
     leases = [lease(0), replace(lease(1), purpose=Purpose.EVALUATION)]
-    async with room(leases, top_logprobs=4) as here:
-        await until(lambda: len(here.replay.inserted) == 2)
-        found = {
+    async with start_actor(leases, top_logprobs=4) as rig:
+        await until(lambda: len(rig.replay.inserted) == 2)
+        top_logprobs = {
             group.group_id: [completion.top_logprobs for completion in group.completions]
-            for group in here.replay.inserted
+            for group in rig.replay.inserted
         }
-    assert [(top.tokens, top.top_k) for top in found["g0"] if top] == [(3, 4)] * 2
-    assert found["g1"] == [None, None]
+    assert [(top.tokens, top.top_k) for top in top_logprobs["g0"] if top] == [(3, 4)] * 2
+    assert top_logprobs["g1"] == [None, None]
 
 
 @scenario
-async def test_the_first_group_that_is_lost_or_drained_is_a_rise_of_its_counter() -> None:
-    async with room() as here:
-        read = here.metrics.registry.get_sample_value
+async def test_counters_of_lost_and_drained_groups_start_at_zero() -> None:
+    async with start_actor() as rig:
+        read = rig.metrics.registry.get_sample_value
         assert [read("slipstream_groups_lost_total", {"reason": reason}) for reason in LOST] == [0, 0, 0]
         assert [read("slipstream_drained_groups_total", {"outcome": end}) for end in DRAINED] == [0, 0]
 
 
 @scenario
-async def test_groups_in_the_making_are_counted_at_any_moment() -> None:
-    async with room([lease(0), lease(1)]) as here:
-        gates = [here.engine.hold(ids(index)) for index in (0, 1)]
-        await until(lambda: here.actor.groups_running == 2)
+async def test_groups_running_counts_unfinished_groups() -> None:
+    async with start_actor([lease(0), lease(1)]) as rig:
+        gates = [rig.engine.hold(ids(index)) for index in (0, 1)]
+        await until(lambda: rig.actor.groups_running == 2)
         for gate, left in zip(gates, (1, 0), strict=True):
             gate.set()
-            await until(lambda left=left: here.actor.groups_running == left)
+            await until(lambda left=left: rig.actor.groups_running == left)
 
 
 @scenario
 async def test_nothing_is_leased_before_a_version_is_served() -> None:
-    async with room([lease(0)], serving=False) as here:
+    async with start_actor([lease(0)], serving=False) as rig:
         await asyncio.sleep(0.1)
-        assert here.replay.asked == []
-        here.served.serve(5)
-        await until(lambda: here.replay.inserted)
-        assert here.replay.asked[0].serving_version == 5
+        assert rig.replay.lease_requests == []
+        rig.served.serve(5)
+        await until(lambda: rig.replay.inserted)
+        assert rig.replay.lease_requests[0].serving_version == 5
 
 
 @scenario
 async def test_nothing_is_leased_while_serving_is_suspended() -> None:
-    async with room() as here:
-        await until(lambda: here.replay.asked)
-        here.served.suspend()
+    async with start_actor() as rig:
+        await until(lambda: rig.replay.lease_requests)
+        rig.served.suspend()
         await asyncio.sleep(0.1)
-        asked = len(here.replay.asked)
+        requests = len(rig.replay.lease_requests)
         await asyncio.sleep(0.1)
-        assert len(here.replay.asked) == asked
-        here.served.serve(1)
-        await until(lambda: len(here.replay.asked) > asked)
+        assert len(rig.replay.lease_requests) == requests
+        rig.served.serve(1)
+        await until(lambda: len(rig.replay.lease_requests) > requests)
 
 
 @scenario
-async def test_a_slow_group_holds_nobody_up() -> None:
-    async with room([lease(index) for index in range(6)], max_groups=2) as here:
-        gate = here.engine.hold(ids(0))
-        await until(lambda: len(here.replay.inserted) == 5)
-        assert "g0" not in here.inserted()
+async def test_a_slow_group_delays_no_other_group() -> None:
+    async with start_actor([lease(index) for index in range(6)], max_groups=2) as rig:
+        gate = rig.engine.hold(ids(0))
+        await until(lambda: len(rig.replay.inserted) == 5)
+        assert "g0" not in rig.inserted()
         gate.set()
-        await until(lambda: "g0" in here.inserted())
+        await until(lambda: "g0" in rig.inserted())
 
 
 @scenario
 async def test_no_more_groups_are_in_flight_than_allowed() -> None:
-    async with room([lease(index) for index in range(9)], max_groups=3) as here:
-        gates = [here.engine.hold(ids(index)) for index in range(9)]
-        await until(lambda: len(here.engine.requests) == 6)
+    async with start_actor([lease(index) for index in range(9)], max_groups=3) as rig:
+        gates = [rig.engine.hold(ids(index)) for index in range(9)]
+        await until(lambda: len(rig.engine.requests) == 6)
         await asyncio.sleep(0.1)
-        assert sorted(here.engine.requests) == sorted([ids(0), ids(1), ids(2)] * 2)
-        assert [request.max_prompts for request in here.replay.asked] == [3]
+        assert sorted(rig.engine.requests) == sorted([ids(0), ids(1), ids(2)] * 2)
+        assert [request.max_prompts for request in rig.replay.lease_requests] == [3]
         gates[1].set()
-        await until(lambda: len(here.engine.requests) == 8)
-        assert [request.max_prompts for request in here.replay.asked] == [3, 1]
-        assert here.inserted() == ["g1"]
+        await until(lambda: len(rig.engine.requests) == 8)
+        assert [request.max_prompts for request in rig.replay.lease_requests] == [3, 1]
+        assert rig.inserted() == ["g1"]
 
 
 @scenario
 async def test_without_a_verifier_completions_are_withheld_and_never_score_zero() -> None:
-    async with room([lease(0)]) as here:
-        here.verifier.always = UNAVAILABLE
-        await until(lambda: here.replay.inserted)
-        (group,) = here.replay.inserted
+    async with start_actor([lease(0)]) as rig:
+        rig.verifier.always = UNAVAILABLE
+        await until(lambda: rig.replay.inserted)
+        (group,) = rig.replay.inserted
         assert [completion.withheld for completion in group.completions] == [True, True]
         (reward,) = group.completions[0].rewards
         assert reward.outcome is Outcome.ERROR
         assert "gave up" in reward.detail
-        assert len(here.verifier.requests) > 2
+        assert len(rig.verifier.requests) > 2
 
 
 @scenario
 async def test_a_verifier_that_comes_back_scores_everything() -> None:
-    async with room([lease(0)]) as here:
-        here.verifier.refusals += [UNAVAILABLE, UNAVAILABLE]
-        await until(lambda: here.replay.inserted)
-        assert not any(completion.withheld for completion in here.replay.inserted[0].completions)
+    async with start_actor([lease(0)]) as rig:
+        rig.verifier.refusals += [UNAVAILABLE, UNAVAILABLE]
+        await until(lambda: rig.replay.inserted)
+        assert not any(completion.withheld for completion in rig.replay.inserted[0].completions)
 
 
 @scenario
 async def test_only_completions_whose_score_was_an_error_are_scored_again() -> None:
-    async with room([lease(0, group_size=3)]) as here:
-        here.verifier.errors_on_first_try.add(1)
-        await until(lambda: here.replay.inserted)
-        assert [len(request.answers) for request in here.verifier.requests] == [3, 1]
-        assert not any(completion.withheld for completion in here.replay.inserted[0].completions)
+    async with start_actor([lease(0, group_size=3)]) as rig:
+        rig.verifier.errors_on_first_try.add(1)
+        await until(lambda: rig.replay.inserted)
+        assert [len(request.answers) for request in rig.verifier.requests] == [3, 1]
+        assert not any(completion.withheld for completion in rig.replay.inserted[0].completions)
 
 
 @scenario
-async def test_a_prompt_that_the_verifier_cannot_judge_is_handed_in_withheld_after_one_try() -> None:
-    async with room([lease(0), lease(1)], max_groups=1) as here:
-        here.verifier.refusals.append(INVALID)
-        await until(lambda: len(here.replay.inserted) == 2)
-        assert here.inserted() == ["g0", "g1"]
-        assert len(here.verifier.requests) == 2
-        first, second = here.replay.inserted
+async def test_a_prompt_that_the_verifier_refuses_is_inserted_withheld_after_one_try() -> None:
+    async with start_actor([lease(0), lease(1)], max_groups=1) as rig:
+        rig.verifier.refusals.append(INVALID)
+        await until(lambda: len(rig.replay.inserted) == 2)
+        assert rig.inserted() == ["g0", "g1"]
+        assert len(rig.verifier.requests) == 2
+        first, second = rig.replay.inserted
         assert all(completion.withheld for completion in first.completions)
         assert first.completions[0].rewards[0].detail == "score refused by the test"
         assert not any(completion.withheld for completion in second.completions)
@@ -286,117 +291,117 @@ async def test_a_prompt_that_the_verifier_cannot_judge_is_handed_in_withheld_aft
 
 @scenario
 async def test_a_verifier_that_refuses_the_caller_loses_the_group_and_nothing_else() -> None:
-    async with room([lease(0), lease(1)], max_groups=1) as here:
-        here.verifier.refusals.append(grpc.StatusCode.UNIMPLEMENTED)
-        await until(lambda: here.replay.inserted)
-        assert here.inserted() == ["g1"]
-        assert metric(here.metrics, "groups_lost_total", reason="unimplemented") == 1
+    async with start_actor([lease(0), lease(1)], max_groups=1) as rig:
+        rig.verifier.refusals.append(grpc.StatusCode.UNIMPLEMENTED)
+        await until(lambda: rig.replay.inserted)
+        assert rig.inserted() == ["g1"]
+        assert metric(rig.metrics, "groups_lost_total", reason="unimplemented") == 1
 
 
 @scenario
 async def test_an_insert_is_repeated_while_replay_is_away() -> None:
-    async with room([lease(0)]) as here:
-        here.replay.refusals["insert"] = [UNAVAILABLE, UNAVAILABLE]
-        await until(lambda: here.replay.inserted)
-        assert here.inserted() == ["g0"]
+    async with start_actor([lease(0)]) as rig:
+        rig.replay.refusals["insert"] = [UNAVAILABLE, UNAVAILABLE]
+        await until(lambda: rig.replay.inserted)
+        assert rig.inserted() == ["g0"]
 
 
 @scenario
 async def test_leasing_goes_on_after_replay_was_away() -> None:
-    async with room([lease(0)]) as here:
-        here.replay.refusals["lease"] = [UNAVAILABLE]
-        await until(lambda: here.replay.inserted)
+    async with start_actor([lease(0)]) as rig:
+        rig.replay.refusals["lease"] = [UNAVAILABLE]
+        await until(lambda: rig.replay.inserted)
 
 
 @scenario
 async def test_a_group_that_replay_never_takes_is_counted_as_lost() -> None:
-    async with room([lease(0)], max_groups=1, patience_seconds=0.3) as here:
-        here.replay.refusals["insert"] = [UNAVAILABLE] * 40
-        await until(lambda: metric(here.metrics, "groups_lost_total", reason="unreachable") == 1)
-        here.replay.refusals["insert"] = []
-        here.replay.leases.append(lease(1))
-        await until(lambda: here.replay.inserted)
-        assert here.inserted() == ["g1"]
+    async with start_actor([lease(0)], max_groups=1, patience_seconds=0.3) as rig:
+        rig.replay.refusals["insert"] = [UNAVAILABLE] * 40
+        await until(lambda: metric(rig.metrics, "groups_lost_total", reason="unreachable") == 1)
+        rig.replay.refusals["insert"] = []
+        rig.replay.leases.append(lease(1))
+        await until(lambda: rig.replay.inserted)
+        assert rig.inserted() == ["g1"]
 
 
 @scenario
-async def test_a_place_is_free_again_while_its_last_group_is_being_handed_in() -> None:
-    async with room([lease(0), lease(1)], max_groups=1, patience_seconds=5.0) as here:
-        here.replay.refusals["insert"] = [UNAVAILABLE] * 6
-        await until(lambda: ids(1) in here.engine.requests)
-        assert here.inserted() == []
-        await until(lambda: len(here.replay.inserted) == 2)
+async def test_a_slot_is_free_while_its_last_group_is_being_inserted() -> None:
+    async with start_actor([lease(0), lease(1)], max_groups=1, patience_seconds=5.0) as rig:
+        rig.replay.refusals["insert"] = [UNAVAILABLE] * 6
+        await until(lambda: ids(1) in rig.engine.requests)
+        assert rig.inserted() == []
+        await until(lambda: len(rig.replay.inserted) == 2)
 
 
 @scenario
 async def test_a_group_that_takes_longer_than_its_bound_is_returned_as_a_fault_and_cancelled() -> None:
     bound = {"group_timeout_seconds": 0.2}
-    async with room([lease(0), lease(1)], max_groups=1, rollout=bound) as here:
-        here.engine.hold(ids(0))
-        await until(lambda: here.replay.inserted and here.replay.faults)
-        assert here.inserted() == ["g1"]
-        assert here.engine.cancelled == [ids(0)] * 2
-        assert here.replay.faults == {"g0": "group_timeout"}
-        assert metric(here.metrics, "groups_lost_total", reason="group_timeout") == 1
+    async with start_actor([lease(0), lease(1)], max_groups=1, rollout=bound) as rig:
+        rig.engine.hold(ids(0))
+        await until(lambda: rig.replay.inserted and rig.replay.faults)
+        assert rig.inserted() == ["g1"]
+        assert rig.engine.cancelled == [ids(0)] * 2
+        assert rig.replay.faults == {"g0": "group_timeout"}
+        assert metric(rig.metrics, "groups_lost_total", reason="group_timeout") == 1
 
 
 @scenario
 async def test_a_group_may_take_many_times_as_long_as_a_lease_lasts_without_a_heartbeat() -> None:
-    async with room([lease(0)], replay={"lease_seconds": 0.2}) as here:
-        gate = here.engine.hold(ids(0))
-        await until(lambda: here.replay.beats.count({("g0", 1)}) > 12)
+    async with start_actor([lease(0)], replay={"lease_seconds": 0.2}) as rig:
+        gate = rig.engine.hold(ids(0))
+        await until(lambda: rig.replay.beats.count({("g0", 1)}) > 12)
         gate.set()
-        await until(lambda: here.replay.inserted)
-        assert here.inserted() == ["g0"]
+        await until(lambda: rig.replay.inserted)
+        assert rig.inserted() == ["g0"]
 
 
 @scenario
 async def test_one_heartbeat_names_all_leases_and_goes_out_as_soon_as_they_arrive() -> None:
-    async with room([lease(index) for index in range(3)], replay={"lease_seconds": 500.0}) as here:
+    async with start_actor([lease(index) for index in range(3)], replay={"lease_seconds": 500.0}) as rig:
         for index in range(3):
-            here.engine.hold(ids(index))
-        await until(lambda: here.replay.beats[-1:] == [{("g0", 1), ("g1", 1), ("g2", 1)}])
+            rig.engine.hold(ids(index))
+        await until(lambda: rig.replay.beats[-1:] == [{("g0", 1), ("g1", 1), ("g2", 1)}])
 
 
 @scenario
 async def test_work_on_a_lease_that_is_lost_ends_at_the_next_heartbeat_and_is_not_returned() -> None:
-    async with room([lease(0), lease(1)], max_groups=1, replay={"lease_seconds": 0.2}) as here:
-        here.engine.hold(ids(0))
-        await until(lambda: here.engine.requests)
-        here.replay.taken_away.add("g0")
-        await until(lambda: here.replay.inserted)
-        assert here.inserted() == ["g1"]
-        assert here.engine.cancelled == [ids(0)] * 2
-        assert here.replay.returned == []
-        assert metric(here.metrics, "groups_lost_total", reason="lease_lost") == 1
+    async with start_actor([lease(0), lease(1)], max_groups=1, replay={"lease_seconds": 0.2}) as rig:
+        rig.engine.hold(ids(0))
+        await until(lambda: rig.engine.requests)
+        rig.replay.taken_away.add("g0")
+        await until(lambda: rig.replay.inserted)
+        assert rig.inserted() == ["g1"]
+        assert rig.engine.cancelled == [ids(0)] * 2
+        assert rig.replay.returned == []
+        assert metric(rig.metrics, "groups_lost_total", reason="lease_lost") == 1
 
 
 @scenario
 async def test_heartbeats_go_on_during_a_drain() -> None:
-    async with room([lease(0)], drain_seconds=20, replay={"lease_seconds": 0.2}) as here:
-        gate = here.engine.hold(ids(0))
-        await until(lambda: here.engine.requests)
-        here.stop_event.set()
-        beats = len(here.replay.beats)
-        await until(lambda: len(here.replay.beats) > beats + 5)
+    async with start_actor([lease(0)], drain_seconds=20, replay={"lease_seconds": 0.2}) as rig:
+        gate = rig.engine.hold(ids(0))
+        await until(lambda: rig.engine.requests)
+        rig.stop_event.set()
+        beats = len(rig.replay.beats)
+        await until(lambda: len(rig.replay.beats) > beats + 5)
         gate.set()
-        await asyncio.wait_for(here.running, 5)
-        assert here.inserted() == ["g0"]
+        await asyncio.wait_for(rig.running, 5)
+        assert rig.inserted() == ["g0"]
 
 
 @scenario
-async def test_the_first_failure_of_a_reward_travels_with_the_heartbeat() -> None:
-    async with room([lease(0)]) as here:
-        here.verifier.refusals.append(INVALID)
-        await until(lambda: any("score refused by the test" in text for text in here.replay.failures))
+async def test_the_first_failure_of_a_reward_is_sent_with_the_heartbeat() -> None:
+    async with start_actor([lease(0)]) as rig:
+        rig.verifier.refusals.append(INVALID)
+        await until(lambda: any("score refused by the test" in text for text in rig.replay.failures))
 
 
 @scenario
-async def test_a_request_for_leases_is_made_again_under_its_name_until_it_is_answered() -> None:
-    async with room([lease(0)], rpc={"timeout_seconds": 0.4, "answer_seconds": 0.1}) as here:
-        here.replay.refusals["lease"] = [UNAVAILABLE] * 8
-        await until(lambda: here.replay.inserted)
-        named = [(request.request_id, request.attempt) for request in here.replay.asked]
+async def test_a_lease_request_is_retried_under_one_id_until_it_is_answered() -> None:
+    async with start_actor([lease(0)], rpc={"timeout_seconds": 0.4, "answer_seconds": 0.1}) as rig:
+        rig.replay.refusals["lease"] = [UNAVAILABLE] * 8
+        await until(lambda: rig.replay.inserted)
+        named = [(request.request_id, request.attempt) for request in rig.replay.lease_requests]
         first = [attempt for name, attempt in named if name == named[0][0]]
         assert first == list(range(1, 10))
         assert named[len(first)][1] == 1
@@ -404,103 +409,103 @@ async def test_a_request_for_leases_is_made_again_under_its_name_until_it_is_ans
 
 @scenario
 async def test_stopping_returns_unfinished_leases_and_aborts_their_requests() -> None:
-    async with room([lease(index) for index in range(3)]) as here:
-        here.engine.hold(ids(1))
-        here.engine.hold(ids(2))
-        await until(lambda: len(here.engine.requests) == 6 and here.actor.groups_running == 2)
-        await here.stop()
-        assert here.inserted() == ["g0"]
-        assert sorted(here.replay.returned) == ["g1", "g2"]
-        assert sorted(here.engine.cancelled) == sorted([ids(1), ids(2)] * 2)
-        assert here.running.cancelled()
+    async with start_actor([lease(index) for index in range(3)]) as rig:
+        rig.engine.hold(ids(1))
+        rig.engine.hold(ids(2))
+        await until(lambda: len(rig.engine.requests) == 6 and rig.actor.groups_running == 2)
+        await rig.stop()
+        assert rig.inserted() == ["g0"]
+        assert sorted(rig.replay.returned) == ["g1", "g2"]
+        assert sorted(rig.engine.cancelled) == sorted([ids(1), ids(2)] * 2)
+        assert rig.running.cancelled()
 
 
 @scenario
 async def test_a_stopped_worker_leases_no_more_and_finishes_what_it_holds() -> None:
-    async with room([lease(0), lease(1)], max_groups=1, drain_seconds=20) as here:
-        gate = here.engine.hold(ids(0))
-        await until(lambda: here.engine.requests)
-        here.stop_event.set()
+    async with start_actor([lease(0), lease(1)], max_groups=1, drain_seconds=20) as rig:
+        gate = rig.engine.hold(ids(0))
+        await until(lambda: rig.engine.requests)
+        rig.stop_event.set()
         await asyncio.sleep(0.05)
         gate.set()
-        await asyncio.wait_for(here.running, 5)
-        assert here.inserted() == ["g0"]
-        assert here.replay.returned == []
-        assert metric(here.metrics, "drained_groups_total", outcome="finished") == 1
-        assert ids(1) not in here.engine.requests
+        await asyncio.wait_for(rig.running, 5)
+        assert rig.inserted() == ["g0"]
+        assert rig.replay.returned == []
+        assert metric(rig.metrics, "drained_groups_total", outcome="finished") == 1
+        assert ids(1) not in rig.engine.requests
 
 
 @scenario
 async def test_leases_that_arrive_after_the_stop_are_returned() -> None:
-    async with room(drain_seconds=20) as here:
-        here.replay.late = asyncio.Event()
-        asked = len(here.replay.asked)
-        await until(lambda: len(here.replay.asked) > asked)
-        here.replay.leases.append(lease(7))
-        here.stop_event.set()
+    async with start_actor(drain_seconds=20) as rig:
+        rig.replay.late = asyncio.Event()
+        requests = len(rig.replay.lease_requests)
+        await until(lambda: len(rig.replay.lease_requests) > requests)
+        rig.replay.leases.append(lease(7))
+        rig.stop_event.set()
         await asyncio.sleep(0.05)
-        here.replay.late.set()
-        await asyncio.wait_for(here.running, 5)
-        assert here.replay.returned == ["g7"]
-        assert here.engine.requests == []
+        rig.replay.late.set()
+        await asyncio.wait_for(rig.running, 5)
+        assert rig.replay.returned == ["g7"]
+        assert rig.engine.requests == []
 
 
 @scenario
-async def test_what_a_drain_does_not_finish_in_time_is_returned() -> None:
-    async with room([lease(0), lease(1)], drain_seconds=1.0) as here:
-        slow = here.engine.hold(ids(0))
-        quick = here.engine.hold(ids(1))
-        await until(lambda: len(here.engine.requests) == 4)
-        here.stop_event.set()
+async def test_groups_that_a_drain_does_not_finish_in_time_are_returned() -> None:
+    async with start_actor([lease(0), lease(1)], drain_seconds=1.0) as rig:
+        slow = rig.engine.hold(ids(0))
+        quick = rig.engine.hold(ids(1))
+        await until(lambda: len(rig.engine.requests) == 4)
+        rig.stop_event.set()
         quick.set()
-        await asyncio.wait_for(here.running, 5)
-        assert here.inserted() == ["g1"]
-        assert here.replay.returned == ["g0"]
-        assert metric(here.metrics, "drained_groups_total", outcome="finished") == 1
-        assert metric(here.metrics, "drained_groups_total", outcome="returned") == 1
+        await asyncio.wait_for(rig.running, 5)
+        assert rig.inserted() == ["g1"]
+        assert rig.replay.returned == ["g0"]
+        assert metric(rig.metrics, "drained_groups_total", outcome="finished") == 1
+        assert metric(rig.metrics, "drained_groups_total", outcome="returned") == 1
         assert not slow.is_set()
 
 
 @scenario
-async def test_what_a_group_raises_after_the_stop_is_logged(capsys: pytest.CaptureFixture[str]) -> None:
-    async with room([lease(0)], drain_seconds=5.0) as here:
-        gate = here.engine.hold(ids(0))
-        await until(lambda: here.engine.requests)
+async def test_an_error_of_a_group_after_the_stop_is_logged(capsys: pytest.CaptureFixture[str]) -> None:
+    async with start_actor([lease(0)], drain_seconds=5.0) as rig:
+        gate = rig.engine.hold(ids(0))
+        await until(lambda: rig.engine.requests)
 
         def broken(*_: object) -> Completion:
             raise LookupError("no such token")
 
-        here.actor._with_text = broken  # type: ignore[method-assign]
-        here.stop_event.set()
+        rig.actor._sampler._with_text = broken  # type: ignore[method-assign]
+        rig.stop_event.set()
         await asyncio.sleep(0.05)
         gate.set()
-        await asyncio.wait_for(here.running, 5)
-        assert here.replay.returned == ["g0"]
+        await asyncio.wait_for(rig.running, 5)
+        assert rig.replay.returned == ["g0"]
     assert 'group failed group=g0 error="LookupError: no such token"' in capsys.readouterr().err
 
 
 @scenario
-async def test_stopping_while_replay_is_away_ends_all_the_same() -> None:
-    async with room([lease(0)], rpc={"timeout_seconds": 0.4}) as here:
-        here.engine.hold(ids(0))
-        await until(lambda: here.engine.requests)
-        here.replay.refusals["return"] = [UNAVAILABLE] * 20
-        await asyncio.wait_for(here.stop(), 5)
-        assert here.replay.returned == []
+async def test_the_actor_stops_also_while_replay_is_away() -> None:
+    async with start_actor([lease(0)], rpc={"timeout_seconds": 0.4}) as rig:
+        rig.engine.hold(ids(0))
+        await until(lambda: rig.engine.requests)
+        rig.replay.refusals["return"] = [UNAVAILABLE] * 20
+        await asyncio.wait_for(rig.stop(), 5)
+        assert rig.replay.returned == []
 
 
 @scenario
 async def test_leases_are_returned_to_a_replay_that_is_away_for_a_moment() -> None:
-    async with room([lease(0)]) as here:
-        here.engine.hold(ids(0))
-        await until(lambda: here.engine.requests)
-        here.replay.refusals["return"] = [UNAVAILABLE] * 2
-        await asyncio.wait_for(here.stop(), 5)
-        assert here.replay.returned == ["g0"]
+    async with start_actor([lease(0)]) as rig:
+        rig.engine.hold(ids(0))
+        await until(lambda: rig.engine.requests)
+        rig.replay.refusals["return"] = [UNAVAILABLE] * 2
+        await asyncio.wait_for(rig.stop(), 5)
+        assert rig.replay.returned == ["g0"]
 
 
 class Deadly(asyncio.Event):
-    """A gate behind which the engine is dead."""
+    """Return an event that, once set, lets requests fail because the engine died."""
 
     async def wait(self) -> Literal[True]:
         await super().wait()
@@ -509,36 +514,36 @@ class Deadly(asyncio.Event):
 
 @scenario
 async def test_leases_are_returned_when_the_engine_dies_during_a_drain() -> None:
-    async with room([lease(0), lease(1)], drain_seconds=20) as here:
-        gates = [here.engine.gates.setdefault(ids(index), Deadly()) for index in range(2)]
-        await until(lambda: len(here.engine.requests) == 4)
-        here.stop_event.set()
+    async with start_actor([lease(0), lease(1)], drain_seconds=20) as rig:
+        gates = [rig.engine.gates.setdefault(ids(index), Deadly()) for index in range(2)]
+        await until(lambda: len(rig.engine.requests) == 4)
+        rig.stop_event.set()
         await asyncio.sleep(0.05)
         for gate in gates:
             gate.set()
-        await asyncio.wait_for(here.running, 5)
-        assert sorted(here.replay.returned) == ["g0", "g1"]
+        await asyncio.wait_for(rig.running, 5)
+        assert sorted(rig.replay.returned) == ["g0", "g1"]
 
 
 @scenario
 async def test_an_engine_that_died_ends_the_actor_with_that_error_and_all_leases_are_returned() -> None:
-    async with room([lease(0), lease(1)], max_groups=2) as here:
-        here.engine.hold(ids(1))
-        here.engine.fail("sample", EngineDied("the engine is gone"))
+    async with start_actor([lease(0), lease(1)], max_groups=2) as rig:
+        rig.engine.hold(ids(1))
+        rig.engine.fail("sample", EngineDied("the engine is gone"))
         with pytest.raises(EngineDied, match="the engine is gone"):
-            await here.running
-        assert sorted(here.replay.returned) == ["g0", "g1"]
-        assert here.replay.faults == {"g0": "engine_died"}
+            await rig.running
+        assert sorted(rig.replay.returned) == ["g0", "g1"]
+        assert rig.replay.faults == {"g0": "engine_died"}
 
 
 @scenario
-async def test_a_prompt_that_does_not_fit_is_handed_in_empty() -> None:
-    async with room([lease(0, text="1" * 25), lease(1)], max_groups=1) as here:
-        await until(lambda: len(here.replay.inserted) == 2)
-        first, second = here.replay.inserted
+async def test_the_group_of_a_prompt_that_is_too_long_is_inserted_without_completions() -> None:
+    async with start_actor([lease(0, text="1" * 25), lease(1)], max_groups=1) as rig:
+        await until(lambda: len(rig.replay.inserted) == 2)
+        first, second = rig.replay.inserted
         assert (first.group_id, first.completions, first.prompt_token_ids) == ("g0", (), ())
         assert len(second.completions) == 2
-        assert here.engine.requests == [ids(1)] * 2
+        assert rig.engine.requests == [ids(1)] * 2
 
 
 @pytest.mark.parametrize(
@@ -551,30 +556,30 @@ async def test_a_prompt_that_does_not_fit_is_handed_in_empty() -> None:
 )
 @scenario
 async def test_any_outcome_of_an_insert_ends_the_group(outcome: int) -> None:
-    async with room([lease(0), lease(1)], max_groups=1) as here:
-        here.replay.outcome = outcome
-        await until(lambda: len(here.replay.inserted) == 2)
-        assert here.inserted() == ["g0", "g1"]
-        assert not here.running.done()
+    async with start_actor([lease(0), lease(1)], max_groups=1) as rig:
+        rig.replay.outcome = outcome
+        await until(lambda: len(rig.replay.inserted) == 2)
+        assert rig.inserted() == ["g0", "g1"]
+        assert not rig.running.done()
 
 
 @scenario
-async def test_places_are_offered_while_a_version_is_served_and_wait_where_nothing_is_admitted() -> None:
-    async with room([lease(0)], max_groups=3, serving=False) as here:
-        await until(lambda: here.metrics.registry.get_sample_value("slipstream_places") == 0)
-        here.engine.hold(ids(0))
-        here.served.serve(1)
-        await until(lambda: metric(here.metrics, "places_waiting") == 2)
-        assert metric(here.metrics, "places") == 3
-        assert metric(here.metrics, "groups_running") == 1
-        here.served.suspend()
-        await until(lambda: metric(here.metrics, "places") == 0)
-        assert metric(here.metrics, "places_waiting") == 0
+async def test_slots_are_offered_while_a_version_is_served_and_wait_while_nothing_is_admitted() -> None:
+    async with start_actor([lease(0)], max_groups=3, serving=False) as rig:
+        await until(lambda: rig.metrics.registry.get_sample_value("slipstream_places") == 0)
+        rig.engine.hold(ids(0))
+        rig.served.serve(1)
+        await until(lambda: metric(rig.metrics, "places_waiting") == 2)
+        assert metric(rig.metrics, "places") == 3
+        assert metric(rig.metrics, "groups_running") == 1
+        rig.served.suspend()
+        await until(lambda: metric(rig.metrics, "places") == 0)
+        assert metric(rig.metrics, "places_waiting") == 0
 
 
 @scenario
-async def test_an_actor_that_stops_offers_no_places() -> None:
-    async with room(max_groups=3) as here:
-        await until(lambda: metric(here.metrics, "places") == 3)
-        await here.stop()
-        assert metric(here.metrics, "places") == 0
+async def test_an_actor_that_stops_offers_no_slots() -> None:
+    async with start_actor(max_groups=3) as rig:
+        await until(lambda: metric(rig.metrics, "places") == 3)
+        await rig.stop()
+        assert metric(rig.metrics, "places") == 0

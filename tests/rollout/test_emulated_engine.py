@@ -1,4 +1,4 @@
-"""The emulated engine keeps the promises of Engine, with the real transfer and nothing behind it."""
+"""The emulated engine satisfies Engine, with the real transfer and without a model."""
 
 import asyncio
 import math
@@ -27,16 +27,16 @@ MANIFEST = plan(
 )
 
 
-def engine(*, median: float = 0.2) -> EmulatedEngine:
+def make_engine(*, median: float = 0.2) -> EmulatedEngine:
     return EmulatedEngine(small_config(rollout={"emulated": {"median_seconds": median, "sigma": 0.0}}))
 
 
-async def relabel(here: EmulatedEngine, version: int, *, paused_seconds: float = 0.0) -> None:
-    """An update without its transfer."""
-    await here.pause()
+async def relabel(engine: EmulatedEngine, version: int, *, paused_seconds: float = 0.0) -> None:
+    """Update the version without a transfer."""
+    await engine.pause()
     await asyncio.sleep(paused_seconds)
-    await here.commit(version)
-    await here.resume()
+    await engine.commit(version)
+    await engine.resume()
 
 
 def versions(turn: Turn) -> list[int]:
@@ -44,10 +44,10 @@ def versions(turn: Turn) -> list[int]:
 
 
 @scenario
-async def test_a_turn_is_as_long_as_asked_with_the_logprob_of_its_uniform_choice() -> None:
-    here = engine(median=0.01)
-    await here.commit(3)
-    turn = await here.sample((1, 2), SAMPLING)
+async def test_a_turn_has_the_requested_length_and_the_logprobs_of_a_uniform_distribution() -> None:
+    engine = make_engine(median=0.01)
+    await engine.commit(3)
+    turn = await engine.sample((1, 2), SAMPLING)
     assert len(turn.token_ids) == 10
     assert turn.finish_reason is FinishReason.LENGTH
     assert turn.logprobs == (-math.log(10),) * 10
@@ -55,11 +55,11 @@ async def test_a_turn_is_as_long_as_asked_with_the_logprob_of_its_uniform_choice
 
 
 @pytest.mark.parametrize("top_k", [1, 4, 10, 20])
-def test_top_logprobs_are_those_of_the_uniform_choice(top_k: int) -> None:
+def test_top_logprobs_are_those_of_the_uniform_distribution(top_k: int) -> None:
     async def play() -> Turn:
-        here = engine(median=0.01)
-        await here.commit(3)
-        return await here.sample((1, 2), replace(SAMPLING, top_logprobs=top_k))
+        engine = make_engine(median=0.01)
+        await engine.commit(3)
+        return await engine.sample((1, 2), replace(SAMPLING, top_logprobs=top_k))
 
     turn = asyncio.run(play())
     top = turn.top_logprobs
@@ -79,20 +79,20 @@ def test_top_logprobs_are_those_of_the_uniform_choice(top_k: int) -> None:
 
 
 @scenario
-async def test_top_logprobs_that_nobody_asked_for_are_not_made() -> None:
-    here = engine(median=0.01)
-    await here.commit(3)
-    assert (await here.sample((1, 2), SAMPLING)).top_logprobs is None
+async def test_top_logprobs_are_returned_only_on_request() -> None:
+    engine = make_engine(median=0.01)
+    await engine.commit(3)
+    assert (await engine.sample((1, 2), SAMPLING)).top_logprobs is None
 
 
 @scenario
 async def test_spans_tile_the_turn_and_name_every_version_that_was_served() -> None:
-    here = engine(median=1.0)
-    await here.commit(1)
-    sampling = asyncio.create_task(here.sample((1,), SAMPLING))
+    engine = make_engine(median=1.0)
+    await engine.commit(1)
+    sampling = asyncio.create_task(engine.sample((1,), SAMPLING))
     for version in (2, 3):
         await asyncio.sleep(0.3)
-        await relabel(here, version)
+        await relabel(engine, version)
     turn = await sampling
     assert versions(turn) == [1, 2, 3]
     assert [turn.spans[0].start, turn.spans[-1].end] == [0, 10]
@@ -101,11 +101,11 @@ async def test_spans_tile_the_turn_and_name_every_version_that_was_served() -> N
 
 @scenario
 async def test_nothing_is_sampled_while_paused() -> None:
-    here = engine(median=0.1)
-    await here.commit(1)
+    engine = make_engine(median=0.1)
+    await engine.commit(1)
     started = time.monotonic()
-    sampling = asyncio.create_task(here.sample((1,), SAMPLING))
-    await relabel(here, 2, paused_seconds=0.3)
+    sampling = asyncio.create_task(engine.sample((1,), SAMPLING))
+    await relabel(engine, 2, paused_seconds=0.3)
     turn = await sampling
     assert versions(turn) == [2]
     assert time.monotonic() - started >= 0.3 + 0.08
@@ -113,36 +113,36 @@ async def test_nothing_is_sampled_while_paused() -> None:
 
 @scenario
 async def test_a_request_that_arrives_in_a_pause_belongs_to_the_version_after_it() -> None:
-    here = engine(median=0.01)
-    await here.commit(1)
-    await here.pause()
-    sampling = asyncio.create_task(here.sample((1,), SAMPLING))
+    engine = make_engine(median=0.01)
+    await engine.commit(1)
+    await engine.pause()
+    sampling = asyncio.create_task(engine.sample((1,), SAMPLING))
     await asyncio.sleep(0.05)
     assert not sampling.done()
-    await here.commit(2)
-    await here.resume()
+    await engine.commit(2)
+    await engine.resume()
     assert versions(await sampling) == [2]
 
 
 @scenario
 async def test_weights_arrive_by_the_real_transfer_and_damage_is_an_error() -> None:
-    here, learner = engine(median=0.01), LearnerEnd(timeout_seconds=5)
-    await learner.update(here, MANIFEST, TENSORS, version=4)
-    assert versions(await here.sample((1,), SAMPLING)) == [4]
+    engine, learner = make_engine(median=0.01), LearnerEnd(timeout_seconds=5)
+    await learner.update(engine, MANIFEST, TENSORS, version=4)
+    assert versions(await engine.sample((1,), SAMPLING)) == [4]
     sending = asyncio.create_task(
         asyncio.to_thread(learner.send, MANIFEST, TENSORS, version=5, damage_from_bucket=1)
     )
     with pytest.raises(TransferError, match="bucket 1 of version 5 arrived damaged"):
-        await here.receive(MANIFEST, 5)
+        await engine.receive(MANIFEST, 5)
     await sending
-    await learner.form(here)
-    await learner.update(here, MANIFEST, TENSORS, version=6)
-    assert versions(await here.sample((1,), SAMPLING)) == [6]
-    await here.close()
+    await learner.form(engine)
+    await learner.update(engine, MANIFEST, TENSORS, version=6)
+    assert versions(await engine.sample((1,), SAMPLING)) == [6]
+    await engine.close()
     learner.close()
 
 
 @scenario
 async def test_weights_without_a_group_are_an_error() -> None:
     with pytest.raises(TransferError, match="before a group was formed"):
-        await engine().receive(MANIFEST, 1)
+        await make_engine().receive(MANIFEST, 1)

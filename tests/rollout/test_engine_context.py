@@ -42,7 +42,7 @@ def test_the_context_is_declared_or_follows_from_the_rows(
     assert engine_context(run(*overrides), limit, around=7) == expected
 
 
-def test_what_is_added_to_a_prompt_is_counted_by_the_models_tokenizer(tmp_path: Path) -> None:
+def test_the_tokens_added_to_a_prompt_are_counted_by_the_models_tokenizer(tmp_path: Path) -> None:
     make_tiny_model(TinyModel(layers=1, width=32, heads=1, max_tokens=131072), tmp_path, seed=0)
     judge = JUDGE.replace("{prompt} {answer}?", "1+{prompt}={answer}")  # a token a character
     assert served_context(run(judge, "rollout.max_new_tokens=24"), tmp_path) == 512 + len("1+=") + 24

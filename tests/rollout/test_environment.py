@@ -1,4 +1,4 @@
-"""Turns and observations become one completion whose tokens, logprobs, mask and spans run in parallel."""
+"""FairPool and observations become one completion whose tokens, logprobs, mask and spans run in parallel."""
 
 from dataclasses import replace
 

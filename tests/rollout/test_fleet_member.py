@@ -30,7 +30,7 @@ MANIFEST = manifest_to_proto(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Worker:
-    """A member in the fleet of a learner that the test leads."""
+    """A worker in the fleet of a fake learner whose messages the test sends."""
 
     engine: FakeEngine
     learner: FakeLearner
@@ -57,7 +57,7 @@ def member(
 
 
 @asynccontextmanager
-async def worker(learner: FakeLearner | None = None) -> AsyncIterator[Worker]:
+async def start_worker(learner: FakeLearner | None = None) -> AsyncIterator[Worker]:
     learner, engine, served, metrics = learner or FakeLearner(), FakeEngine(), ServedVersion(), Metrics()
     async with served_by(partial(add_FleetServicer_to_server, learner), small_config()) as channel:
         running = asyncio.create_task(member(engine, served, metrics).run(channel))
@@ -85,7 +85,7 @@ def prepare(stream: Stream, *, version: int, epoch: int = 1) -> None:
 
 
 async def update(stream: Stream, *, version: int, epoch: int = 1) -> pb.Serving:
-    """A whole update, as the publisher leads it."""
+    """Run a whole update with the messages of the publisher."""
     prepare(stream, version=version, epoch=epoch)
     assert await stream.answer() == ("ready", pb.Ready(epoch=epoch, version=version))
     stream.tell(begin=pb.Begin(epoch=epoch, version=version))
@@ -97,9 +97,9 @@ async def update(stream: Stream, *, version: int, epoch: int = 1) -> pb.Serving:
     return serving
 
 
-async def fail(here: Worker, stream: Stream, *, version: int, epoch: int = 1) -> pb.Failed:
-    """An update whose transfer breaks in the engine."""
-    here.engine.fail("receive", TransferError("bucket 0 arrived damaged"))
+async def fail(worker: Worker, stream: Stream, *, version: int, epoch: int = 1) -> pb.Failed:
+    """Run an update whose transfer fails in the engine."""
+    worker.engine.fail("receive", TransferError("bucket 0 arrived damaged"))
     prepare(stream, version=version, epoch=epoch)
     assert (await stream.answer())[0] == "ready"
     stream.tell(begin=pb.Begin(epoch=epoch, version=version))
@@ -109,179 +109,179 @@ async def fail(here: Worker, stream: Stream, *, version: int, epoch: int = 1) ->
 
 
 @scenario
-async def test_a_worker_introduces_itself_and_serves_what_it_was_given() -> None:
-    async with worker() as here:
-        stream = await here.learner.joined()
+async def test_a_worker_joins_with_its_identity_and_serves_the_version_it_received() -> None:
+    async with start_worker() as worker:
+        stream = await worker.learner.joined()
         assert stream.join == pb.JoinFleet(
             worker_id="w", model_fingerprint="print", backend="gloo", ranks=2, serving_version=-1
         )
-        assert here.serving == (False, -1)
+        assert worker.serving == (False, -1)
         await update(stream, version=7)
-        assert here.serving == (True, 7)
-        assert here.engine.events == ["form_group", "pause", "receive", "commit", "resume"]
-        (rendezvous,) = here.engine.rendezvous
+        assert worker.serving == (True, 7)
+        assert worker.engine.events == ["form_group", "pause", "receive", "commit", "resume"]
+        (rendezvous,) = worker.engine.rendezvous
         assert (rendezvous.rank, rendezvous.world_size, rendezvous.store_port) == (3, 5, 1234)
         assert rendezvous.nonce == b"n" * 32
-        assert metric(here.metrics, "version_served") == 7
+        assert metric(worker.metrics, "version_served") == 7
 
 
 @scenario
 async def test_prepare_is_answered_while_still_generating() -> None:
-    async with worker() as here:
-        stream = await here.learner.joined()
+    async with start_worker() as worker:
+        stream = await worker.learner.joined()
         await update(stream, version=0)
-        here.engine.events.clear()
+        worker.engine.events.clear()
         prepare(stream, version=1)
         assert (await stream.answer())[0] == "ready"
-        assert here.serving == (True, 0)
-        assert here.engine.events == []
+        assert worker.serving == (True, 0)
+        assert worker.engine.events == []
 
 
 @scenario
-async def test_a_group_is_formed_before_ready_and_nothing_pauses_for_it() -> None:
-    async with worker() as here:
-        stream = await here.learner.joined()
+async def test_a_group_is_formed_before_ready_without_a_pause() -> None:
+    async with start_worker() as worker:
+        stream = await worker.learner.joined()
         await update(stream, version=0)
-        here.engine.events.clear()
+        worker.engine.events.clear()
         prepare(stream, version=1, epoch=2)
         assert (await stream.answer())[0] == "ready"
-        assert here.serving == (True, 0)
-        assert here.engine.events == ["form_group"]
+        assert worker.serving == (True, 0)
+        assert worker.engine.events == ["form_group"]
 
 
 @scenario
 async def test_a_group_that_cannot_be_formed_is_a_failed_update_and_the_version_goes_on() -> None:
-    async with worker() as here:
-        stream = await here.learner.joined()
+    async with start_worker() as worker:
+        stream = await worker.learner.joined()
         await update(stream, version=0)
-        here.engine.events.clear()
-        here.engine.fail("form_group", TransferError("the gate refused this member's nonce"))
+        worker.engine.events.clear()
+        worker.engine.fail("form_group", TransferError("the gate refused this member's nonce"))
         prepare(stream, version=1, epoch=2)
         kind, failed = await stream.answer()
         assert (kind, failed.epoch, failed.version) == ("failed", 2, 1)
         assert "nonce" in failed.reason
-        assert here.serving == (True, 0)
+        assert worker.serving == (True, 0)
         stream.tell(begin=pb.Begin(epoch=2, version=1))
         assert (await stream.answer())[0] == "failed"
-        assert "pause" not in here.engine.events
+        assert "pause" not in worker.engine.events
         await update(stream, version=1, epoch=3)
-        assert here.serving == (True, 1)
+        assert worker.serving == (True, 1)
 
 
 @scenario
 async def test_nothing_is_served_between_begin_and_commit() -> None:
-    async with worker() as here:
-        stream = await here.learner.joined()
+    async with start_worker() as worker:
+        stream = await worker.learner.joined()
         await update(stream, version=0)
         prepare(stream, version=1)
         await stream.answer()
-        here.engine.receiving.clear()
+        worker.engine.receiving.clear()
         stream.tell(begin=pb.Begin(epoch=1, version=1))
-        await until(lambda: not here.served.serving)
-        assert here.engine.events[-1] == "pause"
-        here.engine.receiving.set()
+        await until(lambda: not worker.served.serving)
+        assert worker.engine.events[-1] == "pause"
+        worker.engine.receiving.set()
         assert (await stream.answer())[0] == "applied"
-        assert not here.served.serving
+        assert not worker.served.serving
         stream.tell(commit=pb.Commit(version=1))
         assert (await stream.answer())[0] == "serving"
-        assert here.serving == (True, 1)
+        assert worker.serving == (True, 1)
 
 
 @scenario
 async def test_one_group_serves_many_versions_of_an_epoch() -> None:
-    async with worker() as here:
-        stream = await here.learner.joined()
+    async with start_worker() as worker:
+        stream = await worker.learner.joined()
         for version in (0, 1, 2):
             await update(stream, version=version, epoch=4)
         await update(stream, version=3, epoch=5)
-        assert [r.epoch for r in here.engine.rendezvous] == [4, 5]
+        assert [r.epoch for r in worker.engine.rendezvous] == [4, 5]
 
 
 @scenario
 async def test_a_failed_update_leaves_the_worker_paused_until_a_whole_one_succeeds() -> None:
-    async with worker() as here:
-        stream = await here.learner.joined()
+    async with start_worker() as worker:
+        stream = await worker.learner.joined()
         await update(stream, version=0)
-        failed = await fail(here, stream, version=1)
+        failed = await fail(worker, stream, version=1)
         assert (failed.epoch, failed.version, failed.reason) == (1, 1, "bucket 0 arrived damaged")
-        assert not here.served.serving
-        assert here.engine.events[-1] == "receive"
+        assert not worker.served.serving
+        assert worker.engine.events[-1] == "receive"
         stream.tell(abort=pb.Abort(epoch=1, reason="the test says so"))
         await update(stream, version=2, epoch=2)
-        assert here.serving == (True, 2)
-        assert here.engine.events[-2:] == ["commit", "resume"]
+        assert worker.serving == (True, 2)
+        assert worker.engine.events[-2:] == ["commit", "resume"]
 
 
 @scenario
 async def test_a_group_is_formed_anew_after_a_failure_in_the_same_epoch() -> None:
-    async with worker() as here:
-        stream = await here.learner.joined()
+    async with start_worker() as worker:
+        stream = await worker.learner.joined()
         await update(stream, version=0)
-        await fail(here, stream, version=1)
+        await fail(worker, stream, version=1)
         await update(stream, version=2)
-        assert len(here.engine.rendezvous) == 2
+        assert len(worker.engine.rendezvous) == 2
 
 
 @scenario
 async def test_the_pause_is_counted_from_the_first_begin_over_a_failure() -> None:
-    async with worker() as here:
-        stream = await here.learner.joined()
+    async with start_worker() as worker:
+        stream = await worker.learner.joined()
         await update(stream, version=0)
-        await fail(here, stream, version=1)
+        await fail(worker, stream, version=1)
         await asyncio.sleep(0.5)
         serving = await update(stream, version=2, epoch=2)
         assert serving.pause_seconds >= 0.5
         undisturbed = await update(stream, version=3, epoch=2)
         assert 0 < undisturbed.pause_seconds < 0.5
-        assert metric(here.metrics, "update_pause_seconds_count") == 3
+        assert metric(worker.metrics, "update_pause_seconds_count") == 3
 
 
 @scenario
 async def test_a_begin_that_was_not_prepared_is_refused_and_nothing_pauses() -> None:
-    async with worker() as here:
-        stream = await here.learner.joined()
+    async with start_worker() as worker:
+        stream = await worker.learner.joined()
         await update(stream, version=0)
-        here.engine.events.clear()
+        worker.engine.events.clear()
         for epoch, version in ((1, 5), (2, 0)):
             stream.tell(begin=pb.Begin(epoch=epoch, version=version))
             kind, failed = await stream.answer()
             assert (kind, failed.reason) == ("failed", "Begin without its Prepare")
-        assert here.serving == (True, 0)
-        assert here.engine.events == []
+        assert worker.serving == (True, 0)
+        assert worker.engine.events == []
 
 
 @scenario
 async def test_a_begin_after_an_abort_is_refused() -> None:
-    async with worker() as here:
-        stream = await here.learner.joined()
+    async with start_worker() as worker:
+        stream = await worker.learner.joined()
         await update(stream, version=0)
         prepare(stream, version=1)
         await stream.answer()
         stream.tell(abort=pb.Abort(epoch=1, reason="another member was not ready"))
         stream.tell(begin=pb.Begin(epoch=1, version=1))
         assert (await stream.answer())[0] == "failed"
-        assert here.serving == (True, 0)
+        assert worker.serving == (True, 0)
         await update(stream, version=1)
-        assert len(here.engine.rendezvous) == 2
+        assert len(worker.engine.rendezvous) == 2
 
 
 @scenario
-async def test_only_what_was_received_as_a_whole_is_committed() -> None:
-    async with worker() as here:
-        stream = await here.learner.joined()
+async def test_only_a_completely_received_version_is_committed() -> None:
+    async with start_worker() as worker:
+        stream = await worker.learner.joined()
         await update(stream, version=0)
-        await fail(here, stream, version=1)
+        await fail(worker, stream, version=1)
         stream.tell(commit=pb.Commit(version=1))
         kind, failed = await stream.answer()
         assert (kind, failed.version) == ("failed", 1)
-        assert not here.served.serving
-        assert here.engine.events[-1] == "receive"
+        assert not worker.served.serving
+        assert worker.engine.events[-1] == "receive"
 
 
 @scenario
 async def test_an_applied_version_is_committed_even_when_others_made_the_learner_abort() -> None:
-    async with worker() as here:
-        stream = await here.learner.joined()
+    async with start_worker() as worker:
+        stream = await worker.learner.joined()
         prepare(stream, version=1)
         await stream.answer()
         stream.tell(begin=pb.Begin(epoch=1, version=1))
@@ -289,14 +289,14 @@ async def test_an_applied_version_is_committed_even_when_others_made_the_learner
         stream.tell(abort=pb.Abort(epoch=1, reason="another member failed"))
         stream.tell(commit=pb.Commit(version=1))
         assert (await stream.answer())[0] == "serving"
-        assert here.serving == (True, 1)
+        assert worker.serving == (True, 1)
 
 
 @scenario
 async def test_a_commit_that_breaks_in_the_engine_is_a_failed_update() -> None:
-    async with worker() as here:
-        stream = await here.learner.joined()
-        here.engine.fail("commit", TransferError("could not bring the tensors into form"))
+    async with start_worker() as worker:
+        stream = await worker.learner.joined()
+        worker.engine.fail("commit", TransferError("could not bring the tensors into form"))
         prepare(stream, version=1)
         await stream.answer()
         stream.tell(begin=pb.Begin(epoch=1, version=1))
@@ -304,74 +304,74 @@ async def test_a_commit_that_breaks_in_the_engine_is_a_failed_update() -> None:
         stream.tell(commit=pb.Commit(version=1))
         kind, failed = await stream.answer()
         assert (kind, failed.epoch, failed.version) == ("failed", 1, 1)
-        assert not here.served.serving
-        assert "resume" not in here.engine.events
+        assert not worker.served.serving
+        assert "resume" not in worker.engine.events
         await update(stream, version=2)
-        assert here.serving == (True, 2)
+        assert worker.serving == (True, 2)
 
 
 @scenario
 async def test_a_cut_stream_is_joined_again_with_the_version_served_and_a_new_group() -> None:
-    async with worker() as here:
-        stream = await here.learner.joined()
+    async with start_worker() as worker:
+        stream = await worker.learner.joined()
         await update(stream, version=4, epoch=1)
         stream.cut()
-        again = await here.learner.joined()
+        again = await worker.learner.joined()
         assert again.join.serving_version == 4
-        assert here.serving == (True, 4)
+        assert worker.serving == (True, 4)
         await update(again, version=5, epoch=1)
-        assert [r.epoch for r in here.engine.rendezvous] == [1, 1]
+        assert [r.epoch for r in worker.engine.rendezvous] == [1, 1]
 
 
 @scenario
 async def test_a_worker_whose_update_failed_joins_again_without_a_version() -> None:
-    async with worker() as here:
-        stream = await here.learner.joined()
+    async with start_worker() as worker:
+        stream = await worker.learner.joined()
         await update(stream, version=4)
-        await fail(here, stream, version=5)
+        await fail(worker, stream, version=5)
         stream.cut()
-        again = await here.learner.joined()
+        again = await worker.learner.joined()
         assert again.join.serving_version == -1
         await update(again, version=5)
-        assert here.serving == (True, 5)
+        assert worker.serving == (True, 5)
 
 
 @scenario
 async def test_a_stream_that_ends_during_the_transfer_is_joined_again() -> None:
-    async with worker() as here:
-        stream = await here.learner.joined()
+    async with start_worker() as worker:
+        stream = await worker.learner.joined()
         await update(stream, version=0)
-        here.engine.receiving.clear()
+        worker.engine.receiving.clear()
         prepare(stream, version=1)
         await stream.answer()
         stream.tell(begin=pb.Begin(epoch=1, version=1))
-        await until(lambda: not here.served.serving)
+        await until(lambda: not worker.served.serving)
         stream.cut()
         await asyncio.sleep(0.1)
-        here.engine.receiving.set()
-        again = await here.learner.joined()
+        worker.engine.receiving.set()
+        again = await worker.learner.joined()
         assert again.join.serving_version == -1
         await update(again, version=1)
-        assert here.serving == (True, 1)
+        assert worker.serving == (True, 1)
 
 
 @scenario
 async def test_a_version_that_arrived_on_an_old_stream_is_not_committed_on_a_new_one() -> None:
-    async with worker() as here:
-        stream = await here.learner.joined()
+    async with start_worker() as worker:
+        stream = await worker.learner.joined()
         prepare(stream, version=1)
         await stream.answer()
         stream.tell(begin=pb.Begin(epoch=1, version=1))
         assert (await stream.answer())[0] == "applied"
         stream.cut()
-        again = await here.learner.joined()
+        again = await worker.learner.joined()
         again.tell(commit=pb.Commit(version=1))
         assert (await again.answer())[0] == "failed"
-        assert not here.served.serving
+        assert not worker.served.serving
 
 
 @scenario
-async def test_a_learner_that_is_not_there_yet_is_waited_for() -> None:
+async def test_a_worker_waits_for_a_learner_that_has_not_started() -> None:
     config, learner = small_config(), FakeLearner()
     probe = await start_server("127.0.0.1:0", lambda _: None, config=config.rpc)
     await probe.stop(grace=0)
@@ -388,39 +388,39 @@ async def test_a_learner_that_is_not_there_yet_is_waited_for() -> None:
 
 
 @scenario
-async def test_a_refused_worker_ends_with_the_learners_words() -> None:
+async def test_a_refused_worker_ends_with_the_learners_reason() -> None:
     learner = FakeLearner()
     learner.refusal = (grpc.StatusCode.FAILED_PRECONDITION, "worker w has model a, the learner b")
-    async with worker(learner) as here:
+    async with start_worker(learner) as worker:
         with pytest.raises(Refused, match="worker w has model a, the learner b"):
-            await here.running
+            await worker.running
 
 
 @scenario
 async def test_an_engine_that_dies_in_an_update_ends_the_member() -> None:
-    async with worker() as here:
-        stream = await here.learner.joined()
-        here.engine.fail("receive", EngineDied("gone"))
+    async with start_worker() as worker:
+        stream = await worker.learner.joined()
+        worker.engine.fail("receive", EngineDied("gone"))
         prepare(stream, version=1)
         await stream.answer()
         stream.tell(begin=pb.Begin(epoch=1, version=1))
         with pytest.raises(EngineDied, match="gone"):
-            await here.running
+            await worker.running
 
 
 @scenario
 async def test_waiting_for_a_version_ends_with_the_first_commit() -> None:
-    async with worker() as here:
-        stream = await here.learner.joined()
-        waiting = asyncio.create_task(here.served.wait())
-        await fail(here, stream, version=0)
+    async with start_worker() as worker:
+        stream = await worker.learner.joined()
+        waiting = asyncio.create_task(worker.served.wait())
+        await fail(worker, stream, version=0)
         assert not waiting.done()
         await update(stream, version=0, epoch=2)
         await asyncio.wait_for(waiting, 1)
 
 
 @scenario
-async def test_a_learner_that_is_not_there_is_asked_for_again_and_spoken_of_once() -> None:
+async def test_a_missing_learner_is_retried_and_logged_once() -> None:
     lines, config = io.StringIO(), small_config()
     async with open_channel("127.0.0.1:1", config.rpc) as channel:
         alone = member(FakeEngine(), ServedVersion(), Metrics(), Log(pod="w", stream=lines))

@@ -1,4 +1,4 @@
-"""Rewards that look at a group see all of it, also when only some of its answers are tried again."""
+"""A reward that compares the answers of a group sees the whole group, also when only some are retried."""
 
 import asyncio
 from functools import partial
@@ -26,18 +26,18 @@ def completion(text: str) -> Completion:
 
 
 class FailsThirdTime:
-    """Fails at the third answer that it is asked about, and at no other."""
+    """Fails at the third call, and at no other."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.answers: list[str] = []
 
     async def __call__(self, prompt: Prompt, answer: Answer) -> Verdict:
-        self.asked.append(answer.text)
-        return failed("no luck") if len(self.asked) == 3 else Verdict(value=1)
+        self.answers.append(answer.text)
+        return failed("no luck") if len(self.answers) == 3 else Verdict(value=1)
 
 
 async def scored(*texts: str, rewards: object) -> tuple[list[list[float]], list[str]]:
-    """The vectors of a group whose third answer has no verdict at first, and who was judged."""
+    """Return the reward vectors of a group whose third answer fails at first, and all scored answers."""
     flaky = FailsThirdTime()
     bench = Bench(
         rewards={"flaky": Concurrently(flaky), "no_repeat": NoRepeat(NoRepeatConfig(name="no_repeat"))},
@@ -46,16 +46,18 @@ async def scored(*texts: str, rewards: object) -> tuple[list[list[float]], list[
     config = small_config(rewards=rewards, verifier={"timeout_seconds": 5, "retries": 2})
     register = partial(add_VerifierServicer_to_server, VerifierServicer(bench.scorer))
     async with served_by(register, config) as channel:
-        given = await VerifierClient(channel, config).score(PROMPT, [completion(text) for text in texts])
-    return [[reward.value for reward in one.rewards] for one in given], flaky.asked
+        completions = await VerifierClient(channel, config).score(
+            PROMPT, [completion(text) for text in texts]
+        )
+    return [[reward.value for reward in one.rewards] for one in completions], flaky.answers
 
 
 def test_a_duplicate_that_is_tried_again_alone_is_still_a_duplicate() -> None:
-    vectors, asked = asyncio.run(scored("a", "b", "a", rewards=REWARDS))
+    vectors, answers = asyncio.run(scored("a", "b", "a", rewards=REWARDS))
     assert vectors == [[1, 1], [1, 1], [1, 0]]
-    assert asked == ["a", "b", "a"] * 2
+    assert answers == ["a", "b", "a"] * 2
 
 
-def test_without_a_reward_of_groups_only_the_open_answer_is_sent_again() -> None:
-    _, asked = asyncio.run(scored("a", "b", "c", rewards=REWARDS[:1]))
-    assert asked == ["a", "b", "c", "c"]
+def test_without_a_reward_of_groups_only_the_unscored_answer_is_sent_again() -> None:
+    _, answers = asyncio.run(scored("a", "b", "c", rewards=REWARDS[:1]))
+    assert answers == ["a", "b", "c", "c"]

@@ -7,7 +7,7 @@ from typing import Any
 from slipstream.rollout.heartbeat import Heartbeat
 
 
-def test_a_cancellation_that_comes_with_news_ends_the_heartbeat() -> None:
+def test_a_cancellation_at_the_moment_of_a_due_beat_ends_the_heartbeat() -> None:
     async def scenario() -> None:
         beaten = asyncio.Event()
 
@@ -25,10 +25,10 @@ def test_a_cancellation_that_comes_with_news_ends_the_heartbeat() -> None:
         )
         beating = asyncio.create_task(heart.run())
         await beaten.wait()
-        for _ in range(5):  # it waits for news now
+        for _ in range(5):  # it waits for the next beat now
             await asyncio.sleep(0)
-        heart.soon()
-        await asyncio.sleep(0)  # the wait is over, and the heartbeat has not gone on yet
+        heart.beat_soon()
+        await asyncio.sleep(0)  # the event is set, and the heartbeat has not resumed yet
         beating.cancel()
         await asyncio.wait((beating,), timeout=5)
         assert beating.cancelled()

@@ -1,4 +1,4 @@
-"""The real vLLM engine with adapters: what it serves is what the learner has, merged or as an adapter."""
+"""The real vLLM engine serves the learner's policy with LoRA, merged or as an adapter."""
 
 import asyncio
 import os
@@ -40,7 +40,7 @@ def live(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def move(policy: Policy, *, seed: int) -> None:
-    """Give the adapters other numbers, as training would."""
+    """Change the weights of the adapters, as training would."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for _, parameter in policy.trained_parameters():
@@ -48,7 +48,7 @@ def move(policy: Policy, *, seed: int) -> None:
 
 
 async def served(live: Live) -> list[float]:
-    """The logprobs that the engine gives to the tokens of the fixed prompt, from the second on."""
+    """Return the engine's logprobs of the tokens of the fixed prompt, from the second on."""
     from vllm import SamplingParams
 
     adapter = live.engine._adapter
@@ -61,7 +61,7 @@ async def served(live: Live) -> list[float]:
 
 
 def computed(policy: Policy) -> list[float]:
-    """The learner's own of the same tokens."""
+    """Return the learner's logprobs of the same tokens."""
     tokens, places = torch.tensor(PROMPT), torch.arange(len(PROMPT))
     with torch.no_grad():
         found: list[float] = policy.selected(
@@ -71,7 +71,7 @@ def computed(policy: Policy) -> list[float]:
 
 
 @with_engine
-async def test_what_is_served_is_the_learner_s_policy_before_and_after_an_update(live: Live) -> None:
+async def test_the_served_policy_is_the_learners_before_and_after_an_update(live: Live) -> None:
     move(live.policy, seed=1)
     await live.serve(live.policy)
     first, own_first = await served(live), computed(live.policy)

@@ -1,4 +1,4 @@
-"""A further node of an engine, with made-up ranks: it lives as long as its head does."""
+"""A further node of an engine, with fake ranks: it lives as long as its head."""
 
 import asyncio
 import socket
@@ -36,7 +36,7 @@ with _bounded(SimpleNamespace(config=config, log=Log(pod="test"))):
 
 @dataclass
 class Ranks:
-    """What vLLM's executor shows of its processes."""
+    """The part of vLLM's executor that shows its processes."""
 
     alive: bool = True
     ended: bool = False
@@ -51,7 +51,7 @@ class Ranks:
 
 @dataclass
 class Head:
-    """A port that is open as long as the head lives."""
+    """The head of an engine: a port that is open while it lives."""
 
     server: asyncio.Server
     peers: list[asyncio.StreamWriter]
@@ -99,7 +99,7 @@ def started(monkeypatch: pytest.MonkeyPatch, pod: Pod, head: Head) -> tuple[Rank
     return ranks, asyncio.create_task(node.main(pod, node=head.node))
 
 
-def test_a_node_ends_with_an_error_when_its_head_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_ends_with_an_error_when_its_head_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     async def play() -> None:
         pod, head = pod_of(), await start_head()
         ranks, running = started(monkeypatch, pod, head)
@@ -107,7 +107,7 @@ def test_a_node_ends_with_an_error_when_its_head_has_gone(monkeypatch: pytest.Mo
         assert pod.health.ready
         assert not running.done()
         head.go()
-        with pytest.raises(EngineDied, match="head of the engine has gone"):
+        with pytest.raises(EngineDied, match="head of the engine has ended"):
             await asyncio.wait_for(running, SECONDS)
         assert ranks.ended
 
@@ -162,9 +162,9 @@ def nowhere() -> NodeRank:
         return NodeRank(rank=1, master_addr="127.0.0.1", master_port=listening.getsockname()[1])
 
 
-def test_a_head_that_never_comes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_head_that_never_starts_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node, "HEAD_SECONDS", 0.1)
-    with pytest.raises(Unreachable, match=r"was not there in 0\.1 s"):
+    with pytest.raises(Unreachable, match=r"no head of the engine at .* in 0\.1 s"):
         asyncio.run(node.main(pod_of(), node=nowhere()))
 
 
@@ -186,4 +186,4 @@ def test_a_start_that_hangs_ends_the_process(tmp_path: Path) -> None:
     program.write_text(HANGS, encoding="utf-8")
     ended = subprocess.run([sys.executable, program], timeout=60, capture_output=True, text=True, check=False)
     assert ended.returncode == 1
-    assert "the engine's nodes did not meet within 0.2 s" in ended.stdout + ended.stderr
+    assert "the nodes of the engine did not connect in 0.2 s" in ended.stdout + ended.stderr

@@ -1,4 +1,4 @@
-"""Where a process stands in an engine over several nodes: its arguments, and what cannot be."""
+"""Which node of an engine a process is: its arguments, and the impossible ones."""
 
 import pytest
 from slipstream.rollout import node
@@ -26,22 +26,24 @@ def test_without_a_node_rank_the_arguments_stay_as_they_are() -> None:
         ["--node-rank=1", "--master-addr=head", "--master-port=65536"],
     ],
 )
-def test_an_impossible_node_rank_is_a_wrong_use(given: list[str]) -> None:
+def test_impossible_arguments_are_a_usage_error(given: list[str]) -> None:
     with pytest.raises(SystemExit) as raised:
         parse_node_rank("rollout", given)
     assert raised.value.code == 2
 
 
 @pytest.mark.parametrize("given", [["--config=a"], ["--config=a", "--node-rank=0", "--master-addr=head"]])
-def test_the_head_is_not_started_as_another(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_head_is_not_started_as_a_further_node(
+    given: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert node.run(given) == 2
     assert "--node-rank K from 1 on" in capsys.readouterr().err
 
 
-def test_node_rank_and_number_of_nodes_fit_together() -> None:
+def test_the_node_rank_must_be_below_the_number_of_nodes() -> None:
     check_node_rank(None, nodes=1)
     check_node_rank(SECOND, nodes=2)
-    with pytest.raises(ValueError, match=r"rollout.nodes is 2, and this process was not told"):
+    with pytest.raises(ValueError, match=r"rollout.nodes is 2, and this process has no node rank"):
         check_node_rank(None, nodes=2)
-    with pytest.raises(ValueError, match="ranks go to 0"):
+    with pytest.raises(ValueError, match="ranks go from 0 to 0"):
         check_node_rank(SECOND, nodes=1)

@@ -26,6 +26,7 @@ from slipstream.rollout.actor import Actor
 from slipstream.rollout.emulated_engine import EmulatedEngine
 from slipstream.rollout.engine import Sampling
 from slipstream.rollout.environment import SingleTurn
+from slipstream.rollout.group_sampler import GroupSampler
 from slipstream.rollout.replay_client import ReplayClient
 from slipstream.rollout.served_version import ServedVersion
 from slipstream.rollout.verifier_client import VerifierClient
@@ -58,7 +59,7 @@ class Served:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
-    """What a run of STEPS steps came to."""
+    """The figures of a run of STEPS steps."""
 
     seconds: float
     trained: Counter[str]
@@ -135,7 +136,7 @@ async def play(
 
 
 async def learn(replay: LearnerReplayClient, fleet: Sequence[Served]) -> Counter[str]:
-    """Steps of no time of their own: the next batch is fetched beside the acknowledgement of the last."""
+    """Steps without computation: the next batch is fetched while the last one is acknowledged."""
     trained: Counter[str] = Counter()
     await replay.attach(0, Cursor())
     await serve(fleet, 0)
@@ -152,7 +153,7 @@ async def learn(replay: LearnerReplayClient, fleet: Sequence[Served]) -> Counter
 
 
 async def serve(fleet: Sequence[Served], version: int) -> None:
-    """Every worker has the version at once."""
+    """Gives every worker the version at once."""
     for member in fleet:
         await member.engine.commit(version)
         member.version.serve(version)
@@ -166,14 +167,18 @@ async def keep_sweeping(replay: Driver) -> None:
 
 def actor_of(name: str, channel: Any, scoring: Any, member: Served, config: RunConfig) -> Actor:
     return Actor(
-        worker_id=name,
-        engine=member.engine,
-        environment=SingleTurn(),
-        tokens=TOKENS,
+        sampler=GroupSampler(
+            worker_id=name,
+            engine=member.engine,
+            environment=SingleTurn(),
+            tokens=TOKENS,
+            scorer=VerifierClient(scoring, config),
+            sampling=Sampling(temperature=1.0, max_tokens=4),
+            metrics=Metrics(),
+            log=Log(pod=name, level="error"),
+        ),
         replay=ReplayClient(channel, config, worker_id=name),
-        verifier=VerifierClient(scoring, config),
         served=member.version,
-        sampling=Sampling(temperature=1.0, max_tokens=4),
         max_groups=config.rollout.max_groups,
         group_timeout_seconds=config.rollout.group_timeout_seconds,
         heartbeat_seconds=config.replay.heartbeat_seconds,
@@ -194,7 +199,7 @@ def assert_exact(played: Played) -> None:
 def test_connections_that_are_cut_at_an_answer_cost_next_to_no_time_and_no_group(
     redis_url: str, tmp_path: Path
 ) -> None:
-    """A quarter of all answers; one to a request for leases took the time of a lease."""
+    """A quarter of all answers is lost. A lost answer with leases must not cost the duration of a lease."""
     played = run(redis_url, tmp_path / "cut", Fault(cut_answers=0.25))
     assert_exact(played)
     assert played.lost_answers > 5
@@ -202,7 +207,7 @@ def test_connections_that_are_cut_at_an_answer_cost_next_to_no_time_and_no_group
 
 
 def test_half_open_connections_cost_seconds_and_no_group(redis_url: str, tmp_path: Path) -> None:
-    """Requests get through and answers never come: once nobody noticed for a minute."""
+    """Requests arrive and answers are lost, and the connection stays open."""
     played = run(redis_url, tmp_path / "half-open", Fault(swallowed_answers=0.05))
     assert_exact(played)
     assert played.lost_answers > 0

@@ -1,4 +1,4 @@
-"""What a rollout logs of rewards for the person who watches."""
+"""The events about rewards in the log of a rollout."""
 
 import asyncio
 import io
@@ -13,8 +13,8 @@ PROMPT = Prompt(prompt_id="p", task="t", text="1+2=", answer="3")
 PLAIN = Completion(token_ids=(), logprobs=(), mask=(), spans=(), finish_reason=FinishReason.STOP, text="4")
 
 
-class Given:
-    """Gives these reward vectors."""
+class FixedScorer:
+    """Returns these reward vectors."""
 
     def __init__(self, *vectors: tuple[Reward, ...]) -> None:
         self._vectors = vectors
@@ -36,12 +36,14 @@ def failed(name: str) -> Reward:
 
 
 def logged(*vectors: tuple[Reward, ...], at: Sequence[float] = (0.0,)) -> list[Event]:
-    """The events of one group with these vectors, scored at these moments."""
+    """Return the events of one group with these vectors, scored at these times."""
     stream, moments = io.StringIO(), list(at)
     log = Log(pod="rollout-0", stream=stream)
-    remarks = RewardLog(Given(*vectors), {"right": 1.0, "shape": 0.0}, log=log, clock=lambda: moments[0])
+    reward_log = RewardLog(
+        FixedScorer(*vectors), {"right": 1.0, "shape": 0.0}, log=log, clock=lambda: moments[0]
+    )
     while moments:
-        scored = asyncio.run(remarks.score(PROMPT, [PLAIN] * len(vectors)))
+        scored = asyncio.run(reward_log.score(PROMPT, [PLAIN] * len(vectors)))
         assert [each.rewards for each in scored] == list(vectors)
         moments.pop(0)
     return [event for line in stream.getvalue().splitlines() if (event := read_event(line))]
@@ -58,7 +60,7 @@ def test_each_failed_reward_is_logged_once_in_a_while() -> None:
     assert events[0].values["detail"] == "KeyError"
 
 
-def test_a_group_that_is_rewarded_alike_is_logged_with_a_sample() -> None:
+def test_a_group_with_equal_rewards_is_logged_with_a_sample() -> None:
     (event,) = logged((right(0), shape(1)), (right(0), shape(0)))
 
     assert event.event == "group without variance"
@@ -71,12 +73,12 @@ def test_a_group_that_is_rewarded_alike_is_logged_with_a_sample() -> None:
     }
 
 
-def test_a_group_with_two_rewards_or_with_one_score_is_not() -> None:
+def test_a_group_with_different_rewards_or_with_one_score_is_not_logged() -> None:
     assert logged((right(0),), (right(1),)) == []
     assert [event.event for event in logged((right(0),), (failed("right"),))] == ["reward failed"]
 
 
-def test_the_sample_of_a_group_is_one_that_was_judged() -> None:
+def test_the_sample_of_a_group_is_a_scored_answer() -> None:
     failure, event = logged((failed("right"), shape(1)), (right(0), shape(1)), (right(0), shape(1)))
 
     assert failure.event == "reward failed"

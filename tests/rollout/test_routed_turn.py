@@ -28,11 +28,11 @@ def test_experts_are_taken_over_in_their_order_and_width(kind: type[np.generic],
     assert found == [0, 20, 40, 60, 80, 100, 120, 140, 160, 180, 200, 220]
 
 
-def test_an_output_without_experts_is_a_turn_without() -> None:
+def test_an_output_without_experts_becomes_a_turn_without_experts() -> None:
     assert _turn(output(None)).routed_experts is None
 
 
-def test_the_likeliest_tokens_stand_behind_the_sampled_one() -> None:
+def test_the_likeliest_tokens_follow_the_sampled_one() -> None:
     # two tokens: 7, which is the second likeliest, and 9, which is not among the likeliest two
     flat = SimpleNamespace(
         token_ids=[7, 4, 7, 9, 7, 4],
@@ -55,5 +55,5 @@ def test_the_likeliest_tokens_stand_behind_the_sampled_one() -> None:
     assert np.frombuffer(top.logprobs, "<f4").tolist() == [-0.5, -1.5, -0.25, -2.5]
 
 
-def test_an_output_without_top_logprobs_is_a_turn_without() -> None:
+def test_an_output_without_top_logprobs_becomes_a_turn_without_them() -> None:
     assert _turn(output(None)).top_logprobs is None

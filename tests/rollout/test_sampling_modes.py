@@ -36,9 +36,10 @@ from slipstream.records import (
     VersionSpan,
 )
 from slipstream.rollout.__main__ import training_mode
-from slipstream.rollout.actor import PLAIN, Actor
+from slipstream.rollout.actor import Actor
 from slipstream.rollout.engine import Sampling, Turn
 from slipstream.rollout.environment import Episode, SingleTurn
+from slipstream.rollout.group_sampler import PLAIN, GroupSampler
 from slipstream.rollout.replay_client import ReplayClient
 from slipstream.rollout.sampling_modes import (
     CandidateSampling,
@@ -82,7 +83,7 @@ def test_the_policy_is_asked_for_candidates_after_the_prompt_and_nothing_else_ch
     assert (asked.prompt_id, asked.answer, asked.task) == ("p3", "6", "made up")
 
 
-def test_a_conversation_is_asked_in_its_last_message() -> None:
+def test_the_instruction_of_a_conversation_is_in_its_last_message() -> None:
     messages = (ChatMessage(role="system", content="Be short."), ChatMessage(role="user", content="2+2?"))
     asked = ask(Prompt(prompt_id="p", task="t", answer="4", messages=messages), 2)
     assert asked.messages[0] == messages[0]
@@ -96,7 +97,7 @@ def test_candidates_are_read_and_their_probabilities_normalised() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("just 4\n", stated(("just 4\n", 1.0))),
         ("", stated(("", 1.0))),
@@ -114,14 +115,14 @@ def test_candidates_are_read_and_their_probabilities_normalised() -> None:
         ("<answer probability=0.5", stated(("<answer probability=0.5", 1.0))),
     ],
 )
-def test_malformed_text_is_read_as_far_as_it_goes(text: str, found: tuple[Candidate, ...]) -> None:
-    assert parse(text) == found
+def test_malformed_text_is_read_as_far_as_it_goes(text: str, expected: tuple[Candidate, ...]) -> None:
+    assert parse(text) == expected
 
 
 @given(
     st.lists(st.sampled_from(PIECES), max_size=30).map("".join) | st.text(max_size=60), st.floats(0, 0.999999)
 )
-def test_whatever_the_text_there_is_an_answer_and_the_probabilities_sum_to_1(text: str, draw: float) -> None:
+def test_any_text_yields_an_answer_and_probabilities_that_sum_to_1(text: str, draw: float) -> None:
     candidates = parse(text)
     assert math.isclose(math.fsum(c.probability for c in candidates), 1.0, rel_tol=1e-9)
     assert all(c.probability >= 0 for c in candidates)
@@ -129,50 +130,50 @@ def test_whatever_the_text_there_is_an_answer_and_the_probabilities_sum_to_1(tex
 
 
 @pytest.mark.parametrize("piece", ["<answer", "<answer>", "<answer 1", "</answer>", "9.", "<answer p=1>x"])
-def test_long_hostile_text_is_read_in_no_time(piece: str) -> None:
+def test_long_hostile_text_is_parsed_quickly(piece: str) -> None:
     started = time.monotonic()
     parse(piece * 100_000)
     assert time.monotonic() - started < 5
 
 
-def test_a_draw_falls_on_the_shares_end_to_end_worked_by_hand() -> None:
+def test_a_candidate_is_drawn_by_cumulative_probability_worked_by_hand() -> None:
     candidates = stated(("a", 0.25), ("b", 0.0), ("c", 0.75))  # [0, 0.25) and [0.25, 1)
     assert [choose(candidates, draw).text for draw in (0.0, 0.24, 0.25, 0.99)] == ["a", "a", "c", "c"]
 
 
-def test_shares_that_rounding_leaves_short_of_1_still_give_an_answer() -> None:
+def test_probabilities_that_round_below_1_still_yield_an_answer() -> None:
     candidates = stated(("a", 0.5), ("b", 0.4999999), ("never", 0.0))
     assert choose(candidates, 0.99999999).text == "b"
 
 
 def generation(text: str, *, finish: FinishReason = FinishReason.STOP, version: int = 3) -> Completion:
-    """A generation with this text, as an actor has it before anybody reads candidates from it."""
+    """Return a generation with this text, before candidates are parsed from it."""
     ids = TOKENS.encode_answer(text)
-    made = Episode()
-    made.add(turn(ids, (version - 1, 1), (version, len(ids) - 1), finish=finish, logprob=-0.25))
-    return replace(made.completion(), text=text)
+    result = Episode()
+    result.add(turn(ids, (version - 1, 1), (version, len(ids) - 1), finish=finish, logprob=-0.25))
+    return replace(result.completion(), text=text)
 
 
 def test_answers_are_drawn_as_often_as_they_are_stated() -> None:
     draws = iter([step / 100 for step in range(100)])
     mode = VerbalizedSampling(candidates=2, draw=lambda: next(draws))
-    made = generation('<answer probability="0.3">4</answer><answer probability="0.7">5</answer>')
-    drawn = [answer for _ in range(100) for answer in mode.completions(prompt(1), made)]
+    result = generation('<answer probability="0.3">4</answer><answer probability="0.7">5</answer>')
+    drawn = [answer for _ in range(100) for answer in mode.completions(prompt(1), result)]
     assert Counter(answer.text for answer in drawn) == {"4": 30, "5": 70}
-    assert {replace(answer, text=made.text) for answer in drawn} == {made}
+    assert {replace(answer, text=result.text) for answer in drawn} == {result}
 
 
 def test_plain_sampling_changes_nothing() -> None:
-    made, plain = generation(" <answer>4</answer>"), PlainSampling()
+    result, plain = generation(" <answer>4</answer>"), PlainSampling()
     assert plain.sampled_prompt(prompt(1)) == plain.trained_prompt(prompt(1)) == prompt(1)
-    assert plain.completions(prompt(1), made) == (made,)
+    assert plain.completions(prompt(1), result) == (result,)
     assert plain.generations(7) == 7
 
 
 def test_each_candidate_is_an_answer_to_the_prompt_with_the_tokens_of_a_demonstration() -> None:
     mode = CandidateSampling(candidates=2, tokens=TOKENS)
-    made = generation('Well: <answer probability="0">46</answer><answer probability="1"> 7 </answer>')
-    answers = mode.completions(prompt(1), made)
+    result = generation('Well: <answer probability="0">46</answer><answer probability="1"> 7 </answer>')
+    answers = mode.completions(prompt(1), result)
     assert [answer.text for answer in answers] == ["46", "7"]
     assert [answer.token_ids for answer in answers] == [TOKENS.encode_answer("46"), TOKENS.encode_answer("7")]
     assert [answer.spans for answer in answers] == [
@@ -201,7 +202,7 @@ def test_a_group_takes_as_many_generations_as_its_answers_need(completions: int,
         ("<answer>4</answer><answer", ["stop"]),
     ],
 )
-def test_of_a_generation_that_was_cut_off_only_the_open_candidate_is(text: str, ends: list[str]) -> None:
+def test_only_the_open_candidate_of_a_truncated_generation_is_truncated(text: str, ends: list[str]) -> None:
     mode = CandidateSampling(candidates=2, tokens=TOKENS)
     answers = mode.completions(prompt(1), generation(text, finish=FinishReason.LENGTH))
     assert [answer.finish_reason.value for answer in answers] == ends
@@ -210,7 +211,7 @@ def test_of_a_generation_that_was_cut_off_only_the_open_candidate_is(text: str, 
 
 
 class Stating(FakeEngine):
-    """Answers every prompt with two candidates, of which the second is certain."""
+    """Answers every prompt with two candidates, the second with probability 1."""
 
     STATED = '<answer probability="0">4</answer>\n<answer probability="1">5</answer>'
 
@@ -221,16 +222,18 @@ class Stating(FakeEngine):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
-    """What an actor made of its leases, by group, and what it asked of engine and verifier."""
+class Result:
+    """The groups that an actor inserted, its engine, and the texts that the verifier scored, by prompt."""
 
     groups: dict[str, Group]
     engine: Stating
-    judged: dict[str, list[str]]
+    scored_texts: dict[str, list[str]]
 
 
-async def make(*leases: Lease, training: SamplingMode = PLAIN, evaluating: SamplingMode = PLAIN) -> Made:
-    """An actor with real services beside it, until all leases are handed in."""
+async def run_actor(
+    *leases: Lease, training: SamplingMode = PLAIN, evaluating: SamplingMode = PLAIN
+) -> Result:
+    """Run an actor with real services until it has inserted the groups of all leases."""
     replay, verifier, engine = FakeReplay(leases=deque(leases)), FakeVerifier(), Stating()
 
     def register(server: grpc.aio.Server) -> None:
@@ -242,72 +245,80 @@ async def make(*leases: Lease, training: SamplingMode = PLAIN, evaluating: Sampl
         served = ServedVersion()
         served.serve(0)
         actor = Actor(
-            worker_id="w",
-            engine=engine,
-            environment=SingleTurn(),
-            tokens=TOKENS,
+            sampler=GroupSampler(
+                worker_id="w",
+                engine=engine,
+                environment=SingleTurn(),
+                tokens=TOKENS,
+                scorer=VerifierClient(channel, config),
+                sampling=Sampling(temperature=1.0, max_tokens=80),
+                training=training,
+                evaluating=evaluating,
+                metrics=Metrics(),
+                log=Log(pod="w"),
+            ),
             replay=ReplayClient(channel, config, worker_id="w"),
-            verifier=VerifierClient(channel, config),
             served=served,
-            sampling=Sampling(temperature=1.0, max_tokens=80),
             max_groups=2,
             group_timeout_seconds=60.0,
             heartbeat_seconds=1.0,
             metrics=Metrics(),
             log=Log(pod="w"),
-            training=training,
-            evaluating=evaluating,
         )
         running = asyncio.create_task(actor.run(asyncio.Event()))
         await until(lambda: len(replay.inserted) == len(leases))
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-    judged = {request.prompt.text: [a.text for a in request.answers] for request in verifier.requests}
-    return Made(groups={group.group_id: group for group in replay.inserted}, engine=engine, judged=judged)
+    scored_texts = {request.prompt.text: [a.text for a in request.answers] for request in verifier.requests}
+    return Result(
+        groups={group.group_id: group for group in replay.inserted}, engine=engine, scored_texts=scored_texts
+    )
 
 
 @scenario
-async def test_only_evaluations_are_asked_for_candidates_and_judged_by_one_of_them() -> None:
+async def test_only_evaluations_ask_for_candidates_and_are_scored_by_one_of_them() -> None:
     mode = VerbalizedSampling(candidates=2, draw=lambda: 0.5)
     training, evaluation = lease(0, group_size=1), replace(lease(1), purpose=Purpose.EVALUATION)
-    made = await make(training, evaluation, evaluating=mode)
-    trained, evaluated = made.groups["g0"], made.groups["g1"]
+    result = await run_actor(training, evaluation, evaluating=mode)
+    trained, evaluated = result.groups["g0"], result.groups["g1"]
     assert [c.text for c in trained.completions] == [Stating.STATED]
     assert trained.prompt_token_ids == TOKENS.encode(training.prompt)
     assert [c.text for c in evaluated.completions] == ["5", "5"]
     assert evaluated.prompt == evaluation.prompt
     assert evaluated.prompt_token_ids == TOKENS.encode(ask(evaluation.prompt, 2))
-    assert made.judged == {"0+0=": [Stating.STATED], "1+1=": ["5", "5"]}
+    assert result.scored_texts == {"0+0=": [Stating.STATED], "1+1=": ["5", "5"]}
 
 
 @scenario
 async def test_reinforcement_learning_trains_the_generations_as_they_were_sampled() -> None:
     training, evaluation = lease(0, group_size=3), replace(lease(1), purpose=Purpose.EVALUATION)
-    made = await make(training, evaluation, training=VerbalizedSampling(candidates=2, draw=lambda: 0.5))
-    trained, asked = made.groups["g0"], TOKENS.encode(ask(training.prompt, 2))
+    result = await run_actor(
+        training, evaluation, training=VerbalizedSampling(candidates=2, draw=lambda: 0.5)
+    )
+    trained, asked = result.groups["g0"], TOKENS.encode(ask(training.prompt, 2))
     sampled = TOKENS.encode_answer(Stating.STATED)
-    assert made.engine.requests.count(asked) == 3
+    assert result.engine.requests.count(asked) == 3
     assert trained.prompt_token_ids == asked
     assert [c.token_ids for c in trained.completions] == [sampled] * 3
     assert {c.logprobs for c in trained.completions} == {(-0.5,) * len(sampled)}
     assert {c.mask for c in trained.completions} == {(1,) * len(sampled)}
-    assert made.judged == {"0+0=": ["5"] * 3, "1+1=": [Stating.STATED] * 2}
+    assert result.scored_texts == {"0+0=": ["5"] * 3, "1+1=": [Stating.STATED] * 2}
     assert trained.prompt == training.prompt
 
 
 @scenario
 async def test_a_stage_that_samples_takes_every_candidate_as_an_answer_to_the_prompt() -> None:
     training = lease(0, group_size=5)
-    made = await make(training, training=CandidateSampling(candidates=2, tokens=TOKENS))
-    group = made.groups["g0"]
-    assert made.engine.requests == [TOKENS.encode(ask(training.prompt, 2))] * 3
+    result = await run_actor(training, training=CandidateSampling(candidates=2, tokens=TOKENS))
+    group = result.groups["g0"]
+    assert result.engine.requests == [TOKENS.encode(ask(training.prompt, 2))] * 3
     assert group.prompt_token_ids == TOKENS.encode(training.prompt)
     assert [c.text for c in group.completions] == ["4", "5", "4", "5", "4"]
     assert [c.token_ids for c in group.completions] == [
         TOKENS.encode_answer(c.text) for c in group.completions
     ]
     assert all(c.rewards for c in group.completions)
-    assert made.judged == {"0+0=": ["4", "5", "4", "5", "4"]}
+    assert result.scored_texts == {"0+0=": ["4", "5", "4", "5", "4"]}
 
 
 def mode_of(*stages: dict[str, str], sampling: str = "verbalized") -> SamplingMode:
@@ -317,7 +328,7 @@ def mode_of(*stages: dict[str, str], sampling: str = "verbalized") -> SamplingMo
     return training_mode(config, TOKENS, worker="w")
 
 
-def test_how_a_run_asks_follows_from_what_it_trains_with() -> None:
+def test_the_sampling_mode_follows_from_the_training_of_the_run() -> None:
     assert isinstance(mode_of(), VerbalizedSampling)
     assert isinstance(mode_of({"kind": "rejection_sampling"}), CandidateSampling)
     assert isinstance(mode_of({"kind": "preference"}), CandidateSampling)

@@ -1,4 +1,4 @@
-"""The policy judges its own answers: where its verdict stands, what it is asked, and what cannot be asked."""
+"""The reward self_judge: its position, its question, and the answers and verdicts that are refused."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ VERIFIED: dict[str, Any] = {"name": "exact_match"}
 
 
 class Verifier:
-    """Says 1 of every answer but those in `broken`."""
+    """Scores every answer with 1, and answers in `broken` with an error."""
 
     def __init__(self, *, broken: Sequence[str] = ()) -> None:
         self._broken = broken
@@ -53,7 +53,7 @@ TOKENS: Tokens = Tokens(make_tokenizer(max_tokens=40), context_tokens=40, max_ne
 
 
 @scenario
-async def test_its_verdict_stands_where_the_configuration_has_it() -> None:
+async def test_the_reward_of_a_self_judge_has_its_configured_position() -> None:
     engine, metrics = FakeEngine(), Metrics()
     twice = run_of({**SELF, "name": "before", "kind": "self_judge"}, VERIFIED, SELF)
     engine.odds = [0.75, 0.25]
@@ -62,14 +62,14 @@ async def test_its_verdict_stands_where_the_configuration_has_it() -> None:
         ["before", "exact_match", "self_judge"]
     ] * 2
     assert [each.rewards[2].value for each in scored] == [0.75, 0.75]
-    asked = {TOKENS.decode(ids) for ids in engine.weighed}
-    assert asked == {"1+2=3?", "1+2=4?"}
+    questions = {TOKENS.decode(ids) for ids in engine.weighed}
+    assert questions == {"1+2=3?", "1+2=4?"}
     assert metric(metrics, "scores_total", reward="self_judge", outcome="score") == 2
     assert metric(metrics, "reward_seconds_count", reward="before") == 2
 
 
 @scenario
-async def test_what_is_withheld_is_not_asked_about() -> None:
+async def test_withheld_completions_are_not_judged() -> None:
     engine = FakeEngine()
     given = await judging(run_of(VERIFIED, SELF), engine, metrics=Metrics(), broken=["4"]).score(
         PROMPT, [completion("3"), completion("4")]
@@ -79,7 +79,7 @@ async def test_what_is_withheld_is_not_asked_about() -> None:
 
 
 @scenario
-async def test_an_answer_too_long_to_ask_about_is_invalid_and_the_others_are_judged() -> None:
+async def test_an_answer_too_long_for_the_question_is_invalid_and_the_others_are_judged() -> None:
     engine, metrics = FakeEngine(), Metrics()
     given = await judging(run_of(VERIFIED, SELF), engine, metrics=metrics).score(
         PROMPT, [completion("3" * 50), completion("3")]
@@ -115,7 +115,7 @@ async def test_an_answer_cannot_end_its_turn_and_speak_for_the_judge() -> None:
 
 
 @scenario
-async def test_a_probability_that_is_no_number_is_an_error_and_withheld() -> None:
+async def test_a_probability_that_is_not_finite_is_an_error_and_withheld() -> None:
     engine = FakeEngine()
     engine.odds = [float("nan"), float("nan")]
     (given,) = await judging(run_of(VERIFIED, SELF), engine, metrics=Metrics()).score(
@@ -126,14 +126,14 @@ async def test_a_probability_that_is_no_number_is_an_error_and_withheld() -> Non
 
 
 @scenario
-async def test_the_end_of_the_engine_is_no_verdict() -> None:
+async def test_an_engine_that_died_is_an_error_and_no_reward() -> None:
     engine = FakeEngine()
     engine.fail("weigh", EngineDied("gone"))
     with pytest.raises(EngineDied):
         await judging(run_of(VERIFIED, SELF), engine, metrics=Metrics()).score(PROMPT, [completion("3")])
 
 
-def test_without_such_a_reward_the_verifier_is_asked_alone() -> None:
+def test_without_a_self_judge_only_the_verifier_scores() -> None:
     verifier = Verifier()
     assert (
         with_self_judges(verifier, run_of(VERIFIED), engine=FakeEngine(), tokens=TOKENS, metrics=Metrics())
@@ -163,7 +163,7 @@ def test_verdicts_that_begin_alike_are_refused_by_their_key() -> None:
         ),
     ],
 )
-def test_a_policy_is_not_left_to_please_itself(
+def test_a_self_judge_without_another_reward_is_refused(
     rewards: list[dict[str, Any]], sections: dict[str, Any], problem: str
 ) -> None:
     found = [str(each) for each in check_config(run_of(*rewards, **sections))]
@@ -171,7 +171,7 @@ def test_a_policy_is_not_left_to_please_itself(
 
 
 @pytest.mark.parametrize("weight", [1.0, -0.5, 0.0])
-def test_an_anchored_one_is_accepted(weight: float) -> None:
+def test_a_self_judge_beside_another_reward_is_accepted(weight: float) -> None:
     assert not [
         each for each in check_config(run_of(VERIFIED, {**SELF, "weight": weight})) if "rewards" in each.key
     ]

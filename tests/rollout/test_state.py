@@ -1,4 +1,4 @@
-"""A worker says on its metrics page what it is doing: one state, and never two."""
+"""The metrics of a worker show exactly one state."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""Labels of steps by completions sampled behind them: by hand, with an engine that says what it is told."""
+"""Labels of steps by completions sampled after them, worked by hand with a scripted engine."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,15 +26,17 @@ def ids(text: str) -> tuple[int, ...]:
 
 
 class Engine:
-    """Says behind a prefix what is next on its list, and notes what it was asked."""
+    """Continues a prefix with the next text of its list, and records the requests."""
 
-    def __init__(self, said: dict[str, list[str]]) -> None:
-        self._said = {TOKENS.encode(PROMPT) + ids(prefix): list(texts) for prefix, texts in said.items()}
-        self.asked: list[tuple[tuple[int, ...], Sampling]] = []
+    def __init__(self, continuations: dict[str, list[str]]) -> None:
+        self._continuations = {
+            TOKENS.encode(PROMPT) + ids(prefix): list(texts) for prefix, texts in continuations.items()
+        }
+        self.requests: list[tuple[tuple[int, ...], Sampling]] = []
 
     async def sample(self, prompt_token_ids: tuple[int, ...], sampling: Sampling) -> Turn:
-        self.asked.append((prompt_token_ids, sampling))
-        tokens = ids(self._said[prompt_token_ids].pop(0))
+        self.requests.append((prompt_token_ids, sampling))
+        tokens = ids(self._continuations[prompt_token_ids].pop(0))
         return Turn(
             token_ids=tokens,
             logprobs=(-1.0,) * len(tokens),
@@ -43,8 +45,8 @@ class Engine:
         )
 
 
-class Judge:
-    """Right is what ends in 2; an answer that ends in 9 cannot be judged."""
+class Verifier:
+    """An answer that ends in 2 is right; an answer that ends in 9 gets an error."""
 
     def __init__(self) -> None:
         self.calls: list[list[str]] = []
@@ -60,10 +62,10 @@ def _vector(text: str) -> tuple[Reward, ...]:
     return Reward(name="length", value=7.0, outcome=Outcome.SCORE), right
 
 
-def labels(engine: Any, judge: Judge, **given: Any) -> StepLabels:
+def labels(engine: Any, verifier: Verifier, **given: Any) -> StepLabels:
     stage = StepLabelsStage(name="s", kind="step_labels", **{"samples": 4, "separator": "=", **given})
     return StepLabels(
-        judge,
+        verifier,
         stage,
         reward="exact_match",
         seed=3,
@@ -79,13 +81,13 @@ def answer(text: str) -> Completion:
 
 
 async def shares(engine: Any, *texts: str, **given: Any) -> list[list[tuple[float, int]]]:
-    scored = await labels(engine, Judge(), **given).score(PROMPT, [answer(text) for text in texts])
+    scored = await labels(engine, Verifier(), **given).score(PROMPT, [answer(text) for text in texts])
     assert all(not reward.steps for each in scored for reward in each.rewards if reward.name == "length")
     return [[(step.value, step.token_end) for step in each.rewards[1].steps] for each in scored]
 
 
 @scenario
-async def test_the_share_of_right_completions_behind_a_step_is_its_label() -> None:
+async def test_the_share_of_right_completions_after_a_step_is_its_label() -> None:
     engine = Engine({"3=": ["2", "5", "12", "1"], "3=4+4=": ["1", "1", "1", "1"]})
     (found,) = await shares(engine, "3=4+4=2")
     tokens = [len(ids("3=")), len(ids("3=4+4=")), len(ids("3=4+4=2"))]
@@ -95,21 +97,21 @@ async def test_the_share_of_right_completions_behind_a_step_is_its_label() -> No
 
 
 @scenario
-async def test_completions_go_on_from_the_policy_s_own_tokens_with_what_is_left_of_the_budget() -> None:
-    engine, judge = Engine({"3=": ["2"] * 4}), Judge()
-    await labels(engine, judge).score(PROMPT, [answer("3=1")])
+async def test_completions_continue_the_policys_own_tokens_within_the_token_limit() -> None:
+    engine, verifier = Engine({"3=": ["2"] * 4}), Verifier()
+    await labels(engine, verifier).score(PROMPT, [answer("3=1")])
     prefix = TOKENS.encode(PROMPT) + ids("3=")
-    assert [asked for asked, _ in engine.asked] == [prefix] * 4
-    assert {s.max_tokens for _, s in engine.asked} == {12 - len(ids("3="))}
-    assert {s.temperature for _, s in engine.asked} == {0.5}
-    assert judge.calls == [["3=1"], ["3=2"] * 4]
-    seeds = [sampling.seed for _, sampling in engine.asked]
+    assert [asked for asked, _ in engine.requests] == [prefix] * 4
+    assert {s.max_tokens for _, s in engine.requests} == {12 - len(ids("3="))}
+    assert {s.temperature for _, s in engine.requests} == {0.5}
+    assert verifier.calls == [["3=1"], ["3=2"] * 4]
+    seeds = [sampling.seed for _, sampling in engine.requests]
     assert seeds == [stable_seed(3, *prefix, k) for k in range(4)]
     assert len(set(seeds)) == 4
 
 
 @scenario
-async def test_completions_that_cannot_be_judged_are_not_counted_and_without_any_there_is_no_label() -> None:
+async def test_withheld_completions_are_not_counted_and_a_step_without_scored_ones_has_no_label() -> None:
     (found,) = await shares(Engine({"3=": ["9", "2", "9", "1"]}), "3=1")
     assert [share for share, _ in found] == [0.5, 0.0]
     assert await shares(Engine({"3=": ["9"] * 4}), "3=1") == [[]]
@@ -119,11 +121,11 @@ async def test_completions_that_cannot_be_judged_are_not_counted_and_without_any
 async def test_an_answer_without_steps_with_too_many_or_withheld_costs_nothing() -> None:
     engine = Engine({})
     assert await shares(engine, "=", "1=1=1", "3=9", max_steps=2) == [[], [], []]
-    assert engine.asked == []
+    assert engine.requests == []
 
 
 @scenario
-async def test_behind_a_step_that_uses_the_budget_up_the_answer_ends_as_it_is() -> None:
+async def test_a_step_that_ends_at_the_token_limit_is_labelled_by_the_answer_itself() -> None:
     text = "1" * 11 + "=2"
     assert len(ids(text)) == 13
     (found,) = await shares(Engine({}), text)
@@ -146,15 +148,15 @@ async def test_the_same_seed_gives_the_same_labels_whatever_the_order() -> None:
 
 
 def test_only_a_stage_that_labels_steps_does_so() -> None:
-    judge = Judge()
+    verifier = Verifier()
     parts: Any = {"engine": Engine({}), "tokens": TOKENS, "sampling": SAMPLING, "metrics": Metrics()}
-    assert with_step_labels(judge, config_with(), **parts) is judge
+    assert with_step_labels(verifier, config_with(), **parts) is verifier
     config = config_with(stages=[{"name": "s", "kind": "step_labels"}])
-    assert isinstance(with_step_labels(judge, config, **parts), StepLabels)
+    assert isinstance(with_step_labels(verifier, config, **parts), StepLabels)
 
 
 @pytest.mark.parametrize("parts", [((1, 2), (12,)), ((1, 2, 3), (1, 23)), ((0,), (0, 0))])
-def test_seeds_differ_where_numbers_do(parts: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+def test_different_numbers_give_different_seeds(parts: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
     one, other = (stable_seed(*each) for each in parts)
     assert one != other
     assert 0 <= one < 2**63

@@ -1,4 +1,4 @@
-"""What vLLM makes of the arguments that an engine is started with; no engine is started."""
+"""The configuration that vLLM derives from our arguments; no engine is started."""
 
 import dataclasses
 import os
@@ -49,7 +49,7 @@ def test_an_engine_may_be_asked_for_as_many_logprobs_as_the_objective_reads(
 
 
 def test_vllm_waits_for_an_engine_as_long_as_the_run_does(tmp_path: Path) -> None:
-    """vLLM reads the bound when it is imported, so a process of its own looks at it."""
+    """vLLM reads the bound at import, so another process checks it."""
     make_tiny_model(TinyModel(), tmp_path, seed=0)
     program = (
         "import pathlib, sys\n"
@@ -80,33 +80,39 @@ def test_an_option_has_the_choices_that_it_has_in_vllm(option: str) -> None:
     assert CHOICES[option] == tuple(words(options_of_vllm()[option]))
 
 
-def test_the_choices_of_whose_code_computes_are_those_of_vllm() -> None:
-    """Its arguments call it a text; the configuration of a model has the choices."""
+def test_the_choices_of_model_impl_are_those_of_vllm() -> None:
+    """AsyncEngineArgs declares it as str; the ModelConfig has the choices."""
     from vllm.config.model import ModelImpl
 
     assert CHOICES["model_impl"] == tuple(words(ModelImpl))
 
 
-def test_options_reach_vllm_in_the_place_of_what_a_worker_takes_itself(tmp_path: Path) -> None:
-    made = engine_config(
+def test_options_of_the_run_override_the_defaults_of_a_worker(tmp_path: Path) -> None:
+    vllm_config = engine_config(
         tmp_path,
         "rollout.vllm={kv_cache_dtype_skip_layers: ['0'], optimization_level: 1, watermark: 0.25}",
         "rollout.vllm.attention_backend=CPU_ATTN",
     )
-    assert made.cache_config.kv_cache_dtype_skip_layers == ["0"]
-    assert made.scheduler_config.watermark == 0.25
-    assert (made.optimization_level, made.attention_config.backend.name) == (1, "CPU_ATTN")
+    assert vllm_config.cache_config.kv_cache_dtype_skip_layers == ["0"]
+    assert vllm_config.scheduler_config.watermark == 0.25
+    assert (vllm_config.optimization_level, vllm_config.attention_config.backend.name) == (1, "CPU_ATTN")
 
 
-def test_options_that_are_not_given_are_those_of_a_worker(tmp_path: Path) -> None:
-    made = engine_config(tmp_path, "rollout.max_groups=3", "rollout.group_size=4")
-    assert (made.scheduler_config.max_num_seqs, made.cache_config.enable_prefix_caching) == (12, True)
-    given = engine_config(tmp_path, "rollout.vllm={max_num_seqs: 6, enable_prefix_caching: false}")
-    assert (given.scheduler_config.max_num_seqs, given.cache_config.enable_prefix_caching) == (6, False)
+def test_unset_options_keep_the_defaults_of_a_worker(tmp_path: Path) -> None:
+    vllm_config = engine_config(tmp_path, "rollout.max_groups=3", "rollout.group_size=4")
+    assert (vllm_config.scheduler_config.max_num_seqs, vllm_config.cache_config.enable_prefix_caching) == (
+        12,
+        True,
+    )
+    overridden = engine_config(tmp_path, "rollout.vllm={max_num_seqs: 6, enable_prefix_caching: false}")
+    assert (overridden.scheduler_config.max_num_seqs, overridden.cache_config.enable_prefix_caching) == (
+        6,
+        False,
+    )
 
 
 def engine_config(directory: Path, *overrides: str) -> Any:
-    """What vLLM makes of a configuration."""
+    """Return the VllmConfig of a run configuration."""
     from slipstream.rollout.vllm_arguments import prepare_arguments
 
     make_tiny_model(TinyModel(), directory, seed=0)

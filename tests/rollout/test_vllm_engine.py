@@ -1,4 +1,4 @@
-"""The real vLLM engine: what it samples is what the learner computes, before, during and after an update."""
+"""The real vLLM engine agrees with the learner before, during and after an update."""
 
 import asyncio
 import os
@@ -54,7 +54,7 @@ def tiles(turn: Turn) -> bool:
 async def refused(
     live: Live, manifest: Manifest, policy: Policy, *, damage_from_bucket: int | None = None
 ) -> str:
-    """An update that must fail; what the engine says about it. The learner leaves the group."""
+    """Run an update that must fail; return the error of the engine. The learner leaves the group."""
     await live.engine.pause()
     live.version += 1
     await live.learner.form(live.engine)
@@ -100,7 +100,7 @@ def test_top_logprobs_are_the_likeliest_of_the_sampling_distribution(live: Live,
         policy = perturbed(live.policy, seed=12)
         await live.serve(policy)
         prompt = PROMPT[:20]
-        turns = await asyncio.gather(  # requests of one batch may ask for different numbers of them
+        turns = await asyncio.gather(  # requests of one batch may request different numbers of top logprobs
             *(
                 live.sample(prompt, temperature=temperature, max_tokens=30, top_logprobs=top_k)
                 for top_k in (0, 1, 5, 20)
@@ -127,7 +127,7 @@ def test_top_logprobs_are_the_likeliest_of_the_sampling_distribution(live: Live,
 
 
 @with_engine
-async def test_candidates_weigh_what_the_learner_gives_them(live: Live) -> None:
+async def test_the_weights_of_candidates_are_the_learners_probabilities(live: Live) -> None:
     policy = perturbed(live.policy, seed=11)
     await live.serve(policy)
     candidates = (9, 5, 70)
@@ -180,7 +180,7 @@ async def test_the_engine_goes_on_sampling_while_a_group_is_formed(live: Live) -
     live.learner.epoch += 1
     live.learner.admit(connections=2)
     forming = asyncio.create_task(live.engine.form_group(live.learner.rendezvous(1, 2)))
-    for _ in range(3):  # the learner has not come, so nothing is formed meanwhile
+    for _ in range(3):  # without the learner the group cannot be formed yet
         assert (await live.sample()).token_ids
         assert not forming.done()
     live.learner.groups = [await live.learner.join(rank=0, world_size=2)]
@@ -300,7 +300,7 @@ def test_weights_without_one_tensor_are_refused_by_its_name(live: Live, missing:
 
 
 @with_engine
-async def test_weights_that_were_never_committed_make_way_for_the_next(live: Live) -> None:
+async def test_uncommitted_weights_are_replaced_by_the_next_update(live: Live) -> None:
     await live.serve(live.policy)
     lost, policy = perturbed(live.policy, seed=33), perturbed(live.policy, seed=34)
     manifest = manifest_of(tensors_of(lost))

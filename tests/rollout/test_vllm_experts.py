@@ -36,7 +36,7 @@ CLOSE = 2e-4
 
 
 def keep_chosen(model: Any) -> None:
-    """In the engine's process: keep what each router chooses from now on, by vLLM's own callback for it."""
+    """In the process of the engine: record the choices of each router from now on, by vLLM's own callback."""
     from vllm.model_executor.layers.fused_moe.layer import MoERunner
 
     model.chosen = {}
@@ -60,9 +60,9 @@ async def on_model(live: Live, function: Any) -> Any:
 
 
 async def routed_turn(live: Live, prompt: tuple[int, ...], *, max_tokens: int = 60) -> Turn:
-    """A turn with the experts that the engine used, alone in the engine.
+    """Return a turn with the experts that the engine used for it, without other requests.
 
-    vLLM returns them itself where it has Triton, which the CPU build has not.
+    vLLM itself returns them if it has Triton; the CPU build has none.
     """
     await on_model(live, take_chosen)
     turn = await live.sample(prompt, max_tokens=max_tokens)
@@ -83,7 +83,7 @@ async def routed_turn(live: Live, prompt: tuple[int, ...], *, max_tokens: int = 
 
 
 def replayed(turn: Turn, prompt: tuple[int, ...]) -> torch.Tensor:
-    """The experts of a row of that turn alone."""
+    """Return the experts of a row with only that turn."""
     count = len(prompt) + len(turn.token_ids)
     found = experts_of_row([Origin(experts=turn.routed_experts, first=0, count=count)], torch.device("cpu"))
     assert found is not None
@@ -164,14 +164,14 @@ async def test_replay_brings_back_the_logprobs_of_an_engine_whose_router_differs
 
 
 def replayed_difference(policy: Policy, turn: Turn, prompt: tuple[int, ...]) -> float:
-    """Largest difference of logprobs from the engine's, with the engine's experts."""
+    """Return the largest difference to the logprobs of the engine, with the engine's experts replayed."""
     watch = Watch(replay_RLK=replayed(turn, prompt))
     own_T = learners(policy, turn, prompt=prompt, watch=watch).logprobs_T
     return float((own_T - torch.tensor(turn.logprobs)).abs().max())
 
 
 def tilted(policy: Policy) -> Policy:
-    """The same policy with routers that choose a little differently."""
+    """Return the same policy with slightly changed routers."""
     other = perturbed(policy, seed=0, scale=0.0)
     generator = torch.Generator().manual_seed(6)
     with torch.no_grad():

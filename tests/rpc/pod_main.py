@@ -7,7 +7,7 @@ import threading
 import time
 
 from slipstream.config import ConfigError
-from slipstream.processes.parent import die_with_parent
+from slipstream.processes.lifetime.parent_death import die_with_parent
 from slipstream.rpc.errors import SlipstreamError, Stuck
 from slipstream.rpc.pod import Pod, run_pod
 

@@ -17,7 +17,7 @@ from rpc.mutual_tls import (
     issue_with_uris,
     raw_channel,
 )
-from slipstream.rpc.channel import call_again
+from slipstream.rpc.channel import call_with_retries
 from slipstream.rpc.errors import PermissionDenied
 from slipstream.rpc.security.identity import CALLERS, ROLES
 
@@ -108,7 +108,7 @@ def test_a_call_that_is_not_permitted_is_not_tried_again(tmp_path: Path) -> None
     async def ask() -> None:
         served, client = a_pod(tmp_path / "l", authority, "learner"), a_pod(tmp_path, authority, "verifier")
         async with answering(served) as address, calling(address, client) as channel:
-            await asyncio.wait_for(call_again("ask", lambda: call(channel), give_up_after=60), 5)
+            await asyncio.wait_for(call_with_retries("ask", lambda: call(channel), give_up_after=60), 5)
 
     with pytest.raises(PermissionDenied, match="ask: a verifier may not call"):
         asyncio.run(ask())

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from grpc_health.v1 import health_pb2
-from slipstream.rpc.security.identity import CALLERS, ROLES, Stranger, may_call, role_of
+from slipstream.rpc.security.identity import CALLERS, ROLES, InvalidIdentity, may_call, role_of
 from slipstream.v1 import learner_pb2, replay_pb2, teacher_pb2, verifier_pb2
 
 FILES = (learner_pb2, replay_pb2, teacher_pb2, verifier_pb2, health_pb2)
@@ -70,6 +70,6 @@ def test_the_role_is_the_last_part_of_the_one_uri() -> None:
     ],
 )
 def test_any_other_uri_is_a_stranger_with_a_reason(uris: list[str], says: str) -> None:
-    with pytest.raises(Stranger) as caught:
+    with pytest.raises(InvalidIdentity) as caught:
         role_of(uris, trust_domain="d")
     assert says in str(caught.value)

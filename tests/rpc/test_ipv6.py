@@ -12,7 +12,8 @@ from rpc.mutual_tls import a_pod, an_authority, answering, call, calling
 from slipstream.config import RpcConfig, RunConfig, apply_environment
 from slipstream.config.addresses import split_address
 from slipstream.config.sections.section import Address
-from slipstream.rpc.security.handshake import why_refused
+from slipstream.rpc.security.failures import HandshakeFailure
+from slipstream.rpc.security.handshake import find_failure
 from slipstream.telemetry.health import Health
 from slipstream.telemetry.listening import listen
 from slipstream.telemetry.logs import Log
@@ -76,9 +77,9 @@ def test_why_a_server_at_an_ipv6_address_is_refused_is_found_out(tmp_path: Path)
     client = a_pod(tmp_path / "console", an_authority(), "console")
     assert client.tls is not None
 
-    async def ask() -> str | None:
+    async def ask() -> HandshakeFailure | None:
         async with answering(server, address="[::1]:0") as address:
-            return await asyncio.to_thread(why_refused, address, client.tls)
+            return await asyncio.to_thread(find_failure, address, client.tls)
 
     assert asyncio.run(ask())
 

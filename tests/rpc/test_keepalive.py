@@ -11,7 +11,7 @@ import pytest
 from faults.fault import Fault, FaultFile
 from faults.tcp_proxy import TcpProxy
 from slipstream.config import RpcConfig
-from slipstream.rpc.channel import open_channel, unbroken
+from slipstream.rpc.channel import open_channel, with_idle_timeout
 from slipstream.rpc.server import start_server
 from slipstream.v1 import learner_pb2 as pb
 from slipstream.v1.learner_pb2_grpc import FleetServicer, FleetStub, add_FleetServicer_to_server
@@ -77,7 +77,7 @@ async def read_silent_stream(*, silence_seconds: float) -> tuple[list[str], grpc
     try:
         async with open_channel(server.address, CONFIG) as channel:
             began = time.monotonic()
-            messages = unbroken(FleetStub(channel).Join(), silence_seconds=silence_seconds)
+            messages = with_idle_timeout(FleetStub(channel).Join(), silence_seconds=silence_seconds)
             read.append((await anext(messages)).finish.reason)
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await anext(messages)

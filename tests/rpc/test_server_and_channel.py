@@ -9,7 +9,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from slipstream.config import RpcConfig
-from slipstream.rpc.channel import ask_again, call_again, open_channel
+from slipstream.rpc.channel import call_with_growing_deadline, call_with_retries, open_channel
 from slipstream.rpc.errors import (
     InvalidRequest,
     MessageTooLarge,
@@ -174,7 +174,9 @@ def test_a_message_over_the_limit_is_not_sent_again(received: bool) -> None:
         try:
             async with open_channel(server.address, small if received else large) as channel:
                 stub = FleetStub(channel)
-                await call_again("ask", lambda: stub.GetPolicy(pb.GetPolicyRequest()), give_up_after=10)
+                await call_with_retries(
+                    "ask", lambda: stub.GetPolicy(pb.GetPolicyRequest()), give_up_after=10
+                )
         finally:
             await server.stop(grace=0)
 
@@ -220,7 +222,7 @@ def test_a_call_is_tried_again_after_a_passing_status() -> None:
     flaky = Flaky(
         grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED
     )
-    assert asyncio.run(call_again("ask", flaky, give_up_after=10)) == "answer"
+    assert asyncio.run(call_with_retries("ask", flaky, give_up_after=10)) == "answer"
     assert flaky.calls == 4
 
 
@@ -231,14 +233,14 @@ def test_a_call_is_tried_again_after_a_passing_status() -> None:
 def test_a_status_that_will_not_pass_is_raised_at_once(code: grpc.StatusCode) -> None:
     flaky = Flaky(code)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        asyncio.run(call_again("ask", flaky, give_up_after=10))
+        asyncio.run(call_with_retries("ask", flaky, give_up_after=10))
     assert (caught.value.code(), flaky.calls) == (code, 1)
 
 
 def test_trying_again_comes_to_an_end_that_says_what_and_why() -> None:
     flaky = Flaky(*[grpc.StatusCode.UNAVAILABLE] * 1000)
     with pytest.raises(Unreachable, match=r"ask: gave up after 0.3 s: because UNAVAILABLE"):
-        asyncio.run(asyncio.wait_for(call_again("ask", flaky, give_up_after=0.3), 5))
+        asyncio.run(asyncio.wait_for(call_with_retries("ask", flaky, give_up_after=0.3), 5))
     assert 2 <= flaky.calls <= 10
 
 
@@ -251,7 +253,7 @@ def test_a_call_that_is_not_answered_gets_twice_the_time_after_every_two_attempt
             raise error_of(grpc.StatusCode.DEADLINE_EXCEEDED)
         return "answer"
 
-    asking = ask_again("ask", ask, answer_seconds=2, longest_seconds=10, give_up_after=60)
+    asking = call_with_growing_deadline("ask", ask, answer_seconds=2, longest_seconds=10, give_up_after=60)
     assert asyncio.run(asking) == "answer"
     assert given == [2, 2, 4, 4, 8, 8, 10, 10]
 
@@ -261,7 +263,9 @@ def test_a_server_that_comes_back_is_found_again() -> None:
         async with serving(FleetServicer()) as (first, _):
             address = first.address
         async with open_channel(address, CONFIG) as channel:
-            asking = asyncio.create_task(call_again("health", lambda: health(channel), give_up_after=20))
+            asking = asyncio.create_task(
+                call_with_retries("health", lambda: health(channel), give_up_after=20)
+            )
             await asyncio.sleep(0)
             server = await start_server(address, lambda _: None, config=CONFIG)
             await server.set_serving(True)

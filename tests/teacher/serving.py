@@ -1,4 +1,5 @@
-"""A teacher behind a gRPC server on a free port of loopback, and what its model says without our code."""
+"""A teacher behind a gRPC server on a free port of loopback, and the logprobs of its model without our
+code."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -31,7 +32,7 @@ def tiny_teacher(directory: Path, *, seed: int = 7) -> Path:
 
 
 def logprobs_of(directory: Path, token_ids: Sequence[int], *, temperature: float = 1.0) -> torch.Tensor:
-    """Logprobs [L, V] of what follows each token, by the model alone."""
+    """Return the logprobs [L, V] of the next token after each token, by the model alone."""
     from transformers import AutoModelForCausalLM
 
     model: Any = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
@@ -51,7 +52,7 @@ def ids(payload: bytes) -> list[int]:
 
 
 def zeros(passages: Sequence[Passage]) -> list[TeacherLogprobs]:
-    """What a model says that finds everything certain."""
+    """Return logprobs of 0 for every token."""
     return [
         TeacherLogprobs(
             logprobs=bytes(4 * len(p.token_ids)),
@@ -73,12 +74,12 @@ async def serve(
     rpc: RpcConfig = RPC,
     **settings: Any,
 ) -> AsyncIterator[str]:
-    """The address of a teacher with the model of a directory, or with `read` in the model's place."""
+    """Yield the address of a teacher with the model of a directory, or with `read` instead of the model."""
     config = TeacherConfig(path=directory, **settings)
     model = load_teacher(config)
     queue = ReadingQueue(
         read or model.read,
-        places=config.queue,
+        capacity=config.queue,
         batch_tokens=config.batch_tokens,
         metrics=metrics or Metrics(),
     )

@@ -59,7 +59,7 @@ def test_a_copy_has_the_same_fingerprint(directory: Path, tmp_path: Path) -> Non
     assert len(weights_fingerprint(directory)) == 16
 
 
-def test_the_division_into_files_does_not_count(directory: Path, tmp_path: Path) -> None:
+def test_the_fingerprint_does_not_depend_on_the_division_into_files(directory: Path, tmp_path: Path) -> None:
     before, tensors = weights_fingerprint(directory), tensors_of(directory)
     names = sorted(tensors)
     (directory / WEIGHTS).unlink()

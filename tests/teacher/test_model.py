@@ -1,4 +1,4 @@
-"""What the teacher's model says, against the model itself."""
+"""The logprobs of TeacherModel, compared with those of the model itself."""
 
 import json
 from pathlib import Path
@@ -35,7 +35,7 @@ def test_logprobs_and_likeliest_tokens_are_those_of_the_model(directory: Path, t
     assert floats(found.top_logprobs) == pytest.approx(top.values.flatten().tolist(), abs=1e-5)
 
 
-def test_a_passage_says_the_same_alone_and_among_others(directory: Path) -> None:
+def test_the_logprobs_of_a_passage_do_not_depend_on_its_batch(directory: Path) -> None:
     teacher = load_teacher(TeacherConfig(path=directory))
     passages = [
         passage((5,), (8, 9, 1), top_k=2),
@@ -71,12 +71,12 @@ def test_likeliest_tokens_are_those_that_the_policy_has(directory: Path) -> None
     )
     expected_TV = logprobs_of(directory, [5, 6, 7, 8])[1:3]
     assert ids(found.top_ids) == expected_TV[:, :10].topk(3, dim=1).indices.flatten().tolist()
-    # of the whole vocabulary's softmax all the same
+    # the softmax is still over the whole vocabulary
     wanted = expected_TV[:, :10].topk(3, dim=1).values.flatten().tolist()
     assert floats(found.top_logprobs) == pytest.approx(wanted, abs=1e-5)
 
 
-def test_half_precision_is_near(directory: Path) -> None:
+def test_half_precision_logprobs_are_near_the_models(directory: Path) -> None:
     one = passage((5, 6, 7), (8, 9, 1))
     (exact,) = load_teacher(TeacherConfig(path=directory)).read([one])
     (half,) = load_teacher(TeacherConfig(path=directory, dtype="bfloat16")).read([one])

@@ -1,4 +1,4 @@
-"""The queue in front of the teacher: batches, bounds, callers that go, and a model that fails."""
+"""The queue of the teacher: batches, capacity, cancelled callers, and a model that fails."""
 
 import asyncio
 import threading
@@ -20,7 +20,7 @@ def passage(tokens: int) -> Passage:
 
 
 class Model:
-    """Reads when it is let, and remembers what it was given together."""
+    """Reads once `let` is set, and records its batches."""
 
     def __init__(self) -> None:
         self.let = threading.Event()
@@ -35,24 +35,24 @@ class Model:
         return zeros(passages)
 
 
-def queue_of(model: Model, *, places: int = 100, batch_tokens: int = 8, metrics: Metrics) -> ReadingQueue:
-    return ReadingQueue(model.read, places=places, batch_tokens=batch_tokens, metrics=metrics)
+def queue_of(model: Model, *, capacity: int = 100, batch_tokens: int = 8, metrics: Metrics) -> ReadingQueue:
+    return ReadingQueue(model.read, capacity=capacity, batch_tokens=batch_tokens, metrics=metrics)
 
 
 async def until_begun(queue: ReadingQueue, reading: "asyncio.Task[list[TeacherLogprobs]]") -> None:
-    """Let the loop take what waits to the model."""
+    """Let the loop pass the waiting passages to the model."""
     for _ in range(5):
         await asyncio.sleep(0.01)
     assert not reading.done()
 
 
-def test_what_waits_is_read_together_as_far_as_it_fits() -> None:
+def test_waiting_passages_are_batched_as_far_as_they_fit() -> None:
     async def once() -> tuple[list[int], list[list[int]]]:
         model = Model()
         queue = queue_of(model, metrics=Metrics())
         working = asyncio.create_task(queue.work())
         first = asyncio.create_task(queue.read([passage(1)]))
-        await until_begun(queue, first)  # the model has it, and the others wait
+        await until_begun(queue, first)  # the model reads it, and the others wait
         requests = [[passage(n) for n in sizes] for sizes in ((3, 2), (3, 7), (20,))]
         rest = [asyncio.create_task(queue.read(passages)) for passages in requests]
         await asyncio.sleep(0)
@@ -67,14 +67,14 @@ def test_what_waits_is_read_together_as_far_as_it_fits() -> None:
     assert batches == [[1], [3, 2], [3], [7], [20]]
 
 
-def test_beyond_its_places_it_is_busy_and_says_when_to_come_again() -> None:
+def test_a_full_queue_is_busy_with_a_retry_after_hint() -> None:
     async def once() -> Metrics:
         model, metrics = Model(), Metrics()
-        queue = queue_of(model, places=3, metrics=metrics)
+        queue = queue_of(model, capacity=3, metrics=metrics)
         working = asyncio.create_task(queue.work())
-        large = asyncio.create_task(queue.read([passage(1)] * 5))  # alone it comes in
+        large = asyncio.create_task(queue.read([passage(1)] * 5))  # a request alone is admitted
         await until_begun(queue, large)
-        with pytest.raises(Busy, match=r"5 completions are in work or wait, and teacher\.queue is 3") as busy:
+        with pytest.raises(Busy, match=r"the queue holds 5 completions, and teacher\.queue is 3") as busy:
             await queue.read([passage(1)])
         assert 0.05 <= busy.value.retry_after_seconds <= 5
         model.let.set()
@@ -90,10 +90,10 @@ def test_beyond_its_places_it_is_busy_and_says_when_to_come_again() -> None:
     assert metrics.registry.get_sample_value("slipstream_teacher_seconds_count") == 2
 
 
-def test_what_nobody_waits_for_any_more_is_not_read() -> None:
+def test_passages_of_cancelled_callers_are_not_read() -> None:
     async def once() -> list[list[int]]:
         model = Model()
-        queue = queue_of(model, places=3, metrics=Metrics())
+        queue = queue_of(model, capacity=3, metrics=Metrics())
         working = asyncio.create_task(queue.work())
         first = asyncio.create_task(queue.read([passage(1)]))
         await until_begun(queue, first)
@@ -101,7 +101,7 @@ def test_what_nobody_waits_for_any_more_is_not_read() -> None:
         await asyncio.sleep(0)
         gone.cancel()
         await asyncio.gather(gone, return_exceptions=True)
-        third = asyncio.create_task(queue.read([passage(4), passage(4)]))  # the places are free again
+        third = asyncio.create_task(queue.read([passage(4), passage(4)]))  # the queue is empty again
         model.let.set()
         await asyncio.gather(first, third)
         working.cancel()

@@ -51,7 +51,7 @@ def call(directory: Path, message: pb.ReadTokensRequest, **settings: Any) -> pb.
     return asyncio.run(once())
 
 
-def test_every_completion_is_read_behind_the_prompt(directory: Path) -> None:
+def test_every_completion_is_read_after_the_prompt(directory: Path) -> None:
     response = call(directory, request(directory, (7, 8), (), (9,), top_k=2))
     assert [len(c.logprobs) // 4 for c in response.completions] == [2, 0, 1]
     expected_TV = logprobs_of(directory, [5, 6, 7, 8])
@@ -66,16 +66,20 @@ def test_every_completion_is_read_behind_the_prompt(directory: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "completion", "message"),
     [
-        ({"vocabulary": "0" * 32}, (7,), "has another vocabulary than the policy.*policy's tokenizer"),
+        ({"vocabulary": "0" * 32}, (7,), "has another vocabulary than the policy.*tokenizer of the policy"),
         ({"prompt_token_ids": ()}, (7,), "prompt_token_ids: got none"),
-        ({"prompt_token_ids": (5, 4000)}, (7,), "prompt_token_ids: token 4000, and the teacher .* has 9"),
-        ({}, (7, 4000), r"completions\[0\]: token 4000"),
-        ({}, (7,) * 63, r"completions\[0\]: 65 tokens with its prompt, and the teacher .* reads 64"),
+        ({"prompt_token_ids": (5, 4000)}, (7,), "prompt_token_ids: token id 4000, and the teacher .* has 9"),
+        ({}, (7, 4000), r"completions\[0\]: token id 4000"),
+        ({}, (7,) * 63, r"completions\[0\]: 65 tokens with its prompt, and the teacher .* reads at most 64"),
         ({"temperature": 0.0}, (7,), "temperature: got 0"),
-        ({"top_k": 101}, (7,), "top_k: got 101, and there are 9.*lower algorithm.distillation.top_k"),
+        (
+            {"top_k": 101},
+            (7,),
+            "top_k: got 101, and the vocabulary has 9.*lower algorithm.distillation.top_k",
+        ),
     ],
 )
-def test_what_it_cannot_read_is_refused_with_the_reason(
+def test_unreadable_requests_are_refused_with_the_reason(
     directory: Path, fields: dict[str, Any], completion: tuple[int, ...], message: str
 ) -> None:
     with pytest.raises(grpc.aio.AioRpcError, match=message) as refused:
@@ -92,7 +96,7 @@ def test_another_vocabulary_is_refused_whoever_is_larger(directory: Path, tmp_pa
         call(directory, request(other, (7,)))
 
 
-def test_a_full_queue_says_when_to_come_again(directory: Path) -> None:
+def test_a_full_queue_answers_with_a_retry_after_hint(directory: Path) -> None:
     let = threading.Event()
 
     def slowly(passages: Sequence[Passage]) -> list[TeacherLogprobs]:

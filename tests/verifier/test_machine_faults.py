@@ -102,9 +102,9 @@ async def play():
     outer = await find("off")
     servers = [await ServerProcess.start(Bounds(scratch_mib=8), outer) for _ in range(2)]
     assert ("scratch_disk" in servers[0].report.active) == (sys.argv[1] == "own")
-    fills = asyncio.create_task(servers[0].have(Run(code=FILLS, seconds=30.0, memory_mib=256)))
+    fills = asyncio.create_task(servers[0].run(Run(code=FILLS, seconds=30.0, memory_mib=256)))
     await asyncio.sleep(1.5)
-    ran = await servers[1].have(Run(code=WRITES, seconds=10.0, memory_mib=256))
+    ran = await servers[1].run(Run(code=WRITES, seconds=10.0, memory_mib=256))
     fills.cancel()
     for server in servers:
         await server.kill()

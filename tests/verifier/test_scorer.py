@@ -9,7 +9,7 @@ import pytest
 from slipstream.config import VerifierConfig
 from slipstream.records import Outcome, Prompt, StepReward
 from slipstream.rpc import codec
-from slipstream.rpc.channel import call_again, retry_after
+from slipstream.rpc.channel import call_with_retries, retry_after
 from slipstream.rpc.errors import Busy, InvalidRequest
 from slipstream.verifier.reward import Answer, UnusableGroundTruth, Verdict
 from slipstream.verifier.scorer import MAX_DETAIL
@@ -183,7 +183,9 @@ def test_over_the_wire_a_refusal_is_resource_exhausted_and_a_client_that_calls_a
                 await score(request("x"))
             assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
             assert retry_after(refused.value) >= 0.05
-            second = asyncio.create_task(call_again("score", lambda: score(request("x")), give_up_after=20))
+            second = asyncio.create_task(
+                call_with_retries("score", lambda: score(request("x")), give_up_after=20)
+            )
             await asyncio.sleep(0.1)
             assert not second.done()
             held.released.set()

@@ -9,7 +9,7 @@ import pytest
 from slipstream.config import VerifierConfig
 from slipstream.config.rewards import CustomConfig
 from slipstream.processes.cores import usable_cores
-from slipstream.processes.parent import children
+from slipstream.processes.lifetime.process_tree import children
 from slipstream.records import Outcome, Prompt
 from slipstream.records import Reward as Component
 from slipstream.verifier.reward import UnusableGroundTruth

@@ -18,7 +18,7 @@ def main(rank: int, host: str, port: int = 0, nonce: str = "") -> None:
         RendezvousStore(host, port, timeout_seconds=SECONDS, log=Log(pod="learner")) if rank == 0 else None
     )
     if store is not None:
-        port, nonce = store.port, store.gate.issue(connections=2).hex()
+        port, nonce = store.port, store.server.issue_nonce(connections=2).hex()
         print(port, nonce, store.store.port, flush=True)
     rendezvous = Rendezvous(
         epoch=1,

@@ -93,7 +93,7 @@ class Fleet:
 
     def form(self, members: Sequence[Process], *, absent: int = 0) -> None:
         """Tell the members to form the next epoch's group, which waits for so many more."""
-        self.store.gate.retire()
+        self.store.server.end_epoch()
         self._epoch += 1
         for rank, member in enumerate(members):
             member.tell(
@@ -104,7 +104,7 @@ class Fleet:
                     "store_host": self.store.host,
                     "store_port": self.store.port,
                     "timeout_seconds": TIMEOUT,
-                    "nonce": self.store.gate.issue(connections=1).hex(),
+                    "nonce": self.store.server.issue_nonce(connections=1).hex(),
                 }
             )
 
@@ -125,7 +125,7 @@ class Fleet:
 def fleet(request: pytest.FixtureRequest) -> Iterator[Fleet]:
     fleet = Fleet(request.param)
     with ExitStack() as ending:
-        ending.callback(fleet.store.gate.close)
+        ending.callback(fleet.store.server.close)
         for member in fleet.members:
             ending.callback(member.end)
         yield fleet
@@ -220,4 +220,4 @@ def test_no_watchdog_ends_a_process_after_a_broken_broadcast() -> None:
     finally:
         for member in fleet.members:
             member.end()
-        fleet.store.gate.close()
+        fleet.store.server.close()

@@ -39,7 +39,7 @@ def form(
     epoch: int, world_size: int, *, timeout: float = 10.0, store: RendezvousStore | None = None
 ) -> list[WeightGroup]:
     store = store or make_store(timeout=timeout)
-    nonce = store.gate.issue(connections=world_size)
+    nonce = store.server.issue_nonce(connections=world_size)
 
     def member(rank: int) -> WeightGroup:
         rendezvous = Rendezvous(
@@ -127,7 +127,7 @@ def test_a_member_that_never_comes_makes_the_group_fail_within_its_deadline() ->
         store_host=store.host,
         store_port=store.port,
         timeout_seconds=1,
-        nonce=store.gate.issue(connections=1),
+        nonce=store.server.issue_nonce(connections=1),
     )
     with pytest.raises(TransferError, match=r"rank 0 of 2 could not form the group within 1 s"):
         form_group(alone, device=CPU)
@@ -166,7 +166,7 @@ def test_a_new_epoch_forms_on_the_same_store_after_an_old_one() -> None:
         assert all(torch.equal(result["c"], tensors["c"]) for result in results)
         for group in groups:
             group.close()
-        store.gate.retire()
+        store.server.end_epoch()
 
 
 def test_a_tensor_larger_than_a_bucket_gets_one_of_its_own() -> None:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from slipstream.algorithms.loss import PolicyLoss, m2po_limit, policy_loss
     from slipstream.algorithms.metrics import REDUCED_BY_MAX, finalize, finalize_by_staleness, merge
     from slipstream.algorithms.objectives import TopK
+    from slipstream.algorithms.objectives.custom import TokenLoss
     from slipstream.algorithms.process_rewards import process_reward, step_rewards_to_go, token_rewards
     from slipstream.algorithms.regularizers import active_entropy, adapt_entropy, reward_penalty
     from slipstream.algorithms.tally import Tally
@@ -67,6 +68,7 @@ __all__ = [
     "Tally",
     "Taught",
     "TeacherTop",
+    "TokenLoss",
     "TopK",
     "ValueLoss",
     "active_entropy",
@@ -128,6 +130,7 @@ _NEEDS_TORCH: Final = {
     "m2po_limit": "loss",
     "Taught": "distillation",
     "TeacherTop": "distillation",
+    "TokenLoss": "objectives.custom",
     "TopK": "objectives",
     "active_entropy": "regularizers",
     "adapt_entropy": "regularizers",

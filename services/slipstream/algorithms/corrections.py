@@ -4,9 +4,9 @@ Suffixes: _T packed tokens, _B sequences, _N tokens of a whole batch. rho = prox
 """
 
 import math
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import Any, Final
+from collections.abc import Callable
+from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,6 +23,7 @@ from slipstream.algorithms.spec import (
     OutlierTokens,
     Tis,
 )
+from slipstream.functions import load_function
 
 
 def correction_weight(
@@ -38,8 +39,8 @@ def correction_weight(
         limit = m2po_limit
         if limit is None:
             limit = m2po_bound(spec, m2po_sizes(spec, z_T, tokens.advantages_T, tokens.mask_T))
-        return _m2po(spec, z_T, tokens.advantages_T, limit).to(z_T)
-    return _WEIGHTS[spec.kind](spec, tokens, drift_T if isinstance(spec, Opsm | OutlierTokens) else log_rho_T)
+        return m2po(spec, z_T, tokens.advantages_T, limit).to(z_T)
+    return _function(spec.implementation)(spec, tokens, drift_T if spec.reads == "drift" else log_rho_T)
 
 
 def m2po_sizes(spec: M2po, log_ratio_T: Tensor, advantages_T: Tensor, mask_T: Tensor) -> Tensor:
@@ -92,7 +93,7 @@ def _harmful(z_T: Tensor, advantages_T: Tensor) -> Tensor:
     return ((advantages_T > 0) & (z_T > 0)) | ((advantages_T < 0) & (z_T < 0))
 
 
-def _m2po(spec: M2po, log_ratio_T: Tensor, advantages_T: Tensor, limit: float) -> Tensor:
+def m2po(spec: M2po, log_ratio_T: Tensor, advantages_T: Tensor, limit: float) -> Tensor:
     z_T = bounded(log_ratio_T)
     if spec.scope == "all":
         return z_T.abs() <= limit
@@ -102,22 +103,22 @@ def _m2po(spec: M2po, log_ratio_T: Tensor, advantages_T: Tensor, limit: float) -
     return ~(_harmful(z_T, advantages_T) & ((r_T > 1 + high) | (r_T < 1 - low)))
 
 
-def _tis(spec: Tis, tokens: Tokens, log_rho_T: Tensor) -> Tensor:
+def tis(spec: Tis, tokens: Tokens, log_rho_T: Tensor) -> Tensor:
     return _rho(spec.level, tokens, log_rho_T).clamp(max=spec.cap)
 
 
-def _mis(spec: Mis, tokens: Tokens, log_rho_T: Tensor) -> Tensor:
+def mis(spec: Mis, tokens: Tokens, log_rho_T: Tensor) -> Tensor:
     rho_T = _rho(spec.level, tokens, log_rho_T)
     weight_T = rho_T if spec.mask_weight == "ratio" else torch.ones_like(rho_T)
     return weight_T * _inside(rho_T, spec.low, spec.high)
 
 
-def _icepop(spec: IcePop, tokens: Tokens, log_rho_T: Tensor) -> Tensor:
+def icepop(spec: IcePop, tokens: Tokens, log_rho_T: Tensor) -> Tensor:
     rho_T = _rho("token", tokens, log_rho_T)
     return rho_T * _inside(rho_T, spec.low, spec.high)
 
 
-def _geometric_rejection(spec: GeometricRejection, tokens: Tokens, log_rho_T: Tensor) -> Tensor:
+def geometric_rejection(spec: GeometricRejection, tokens: Tokens, log_rho_T: Tensor) -> Tensor:
     keep_T = _inside(_rho("geometric", tokens, log_rho_T), spec.low, spec.high)
     if spec.mask_weight == "one":
         return keep_T.to(log_rho_T)
@@ -125,13 +126,13 @@ def _geometric_rejection(spec: GeometricRejection, tokens: Tokens, log_rho_T: Te
     return (rho_T if spec.cap is None else rho_T.clamp(max=spec.cap)) * keep_T
 
 
-def _opsm(spec: Opsm, tokens: Tokens, drift_T: Tensor) -> Tensor:
+def opsm(spec: Opsm, tokens: Tokens, drift_T: Tensor) -> Tensor:
     negative_B = tokens.sequence_mean(tokens.advantages_T) < 0
     drifted_B = -tokens.sequence_mean(drift_T) > spec.delta
     return tokens.of_token(~(negative_B & drifted_B)).to(drift_T)
 
 
-def _outlier_tokens(spec: OutlierTokens, tokens: Tokens, drift_T: Tensor) -> Tensor:
+def outlier_tokens(spec: OutlierTokens, tokens: Tokens, drift_T: Tensor) -> Tensor:
     high = torch.inf if spec.high is None else spec.high
     outlier_T = ~_inside(bounded(drift_T).exp(), spec.low, high)
     return tokens.of_token(tokens.sequence_sum(outlier_T.to(drift_T)) == 0).to(drift_T)
@@ -149,13 +150,6 @@ def _inside(rho_T: Tensor, low: float | None, high: float) -> Tensor:
     return (rho_T >= (low or 0.0)) & (rho_T <= high)
 
 
-_WEIGHTS: Final[Mapping[str, Callable[[Any, Tokens, Tensor], Tensor]]] = MappingProxyType(
-    {
-        "tis": _tis,
-        "mis": _mis,
-        "icepop": _icepop,
-        "geometric_rejection": _geometric_rejection,
-        "opsm": _opsm,
-        "outlier_tokens": _outlier_tokens,
-    }
-)
+@cache
+def _function(name: str) -> Callable[[Any, Tokens, Tensor], Tensor]:
+    return load_function(name)

@@ -13,7 +13,7 @@ from slipstream.algorithms.layout import Layout
 from slipstream.algorithms.objectives import Tokens, TopK
 from slipstream.algorithms.packed import Packed
 from slipstream.algorithms.ratios import keep
-from slipstream.algorithms.spec import Dppo, LossSpec, Rspo, anchor_of, needs_batch_anchor
+from slipstream.algorithms.spec import Dppo, LossSpec, Rspo
 from slipstream.algorithms.staleness import over_age_mask
 
 
@@ -55,7 +55,7 @@ def read_inputs(loss: LossSpec, packed: Packed) -> Inputs:
     constants = packed.constants.items()
     known = {name: None if c is None else layout.keep(c.detach().to(l_T)) for name, c in constants}
     mu_T, prox_T, ref_T = known["rollout_logprobs"], known["old_logprobs"], known["ref_logprobs"]
-    anchor_T = {"rollout": mu_T, "batch": prox_T, None: None}[anchor_of(loss.objective)]
+    anchor_T = {"rollout": mu_T, "batch": prox_T, None: None}[loss.objective.anchor]
     A_T = layout.keep(_per_token(packed).to(l_T))
     teacher_T = known["teacher_logprobs"]
     if loss.distillation is not None and teacher_T is not None:
@@ -63,7 +63,7 @@ def read_inputs(loss: LossSpec, packed: Packed) -> Inputs:
     if loss.token_weight == "one_minus_ref":
         assert ref_T is not None, "check sees to it"
         A_T = A_T * -torch.expm1(ref_T)
-    needs_rho = any(map(needs_batch_anchor, loss.corrections))
+    needs_rho = any(correction.needs_batch_anchor for correction in loss.corrections)
     return Inputs(
         layout=layout,
         tokens=Tokens(

@@ -135,20 +135,44 @@ def policy_loss(
         top_k=top_k,
         taught=taught,
     )
+    return packed_policy_loss(
+        loss,
+        packed,
+        counts=counts or count_layout(layout, group_ids),
+        entropy_coefficient=entropy_coefficient,
+        m2po_limit=m2po_limit,
+        tally=tally,
+    )
+
+
+def packed_policy_loss(
+    loss: LossSpec,
+    packed: Packed,
+    *,
+    counts: Counts,
+    entropy_coefficient: float | None = None,
+    m2po_limit: float | None = None,
+    tally: Tally | None = None,
+) -> PolicyLoss:
+    """Compute `policy_loss` of a microbatch whose tensors are in one `Packed`; see there for the arguments.
+
+    Raises ValueError for mismatched shapes, or an input that the spec needs and lacks.
+    """
+    logprobs, entropy = packed.logprobs, packed.entropy
     with torch.no_grad():
         check(loss, packed)
-        whole = counts or count_layout(layout, group_ids)
-        _check_counts(whole, layout)
+        _check_counts(counts, packed.layout)
         tally = tally or Tally(logprobs.device)
-        found = _sum_of_parts(loss, packed, whole, m2po_limit, tally)
+        found = _sum_of_parts(loss, packed, counts, m2po_limit, tally)
     total = with_slope(found.value, logprobs, found.slope_T)
     if found.slope_TK is not None:
-        assert taught is not None, "there is a slope"
-        assert taught.top is not None, "there is a slope"
-        total = total + with_slope(torch.zeros_like(found.value), taught.top.logprobs_TK, found.slope_TK)
+        assert packed.taught is not None, "there is a slope"
+        assert packed.taught.top is not None, "there is a slope"
+        likeliest_TK = packed.taught.top.logprobs_TK
+        total = total + with_slope(torch.zeros_like(found.value), likeliest_TK, found.slope_TK)
     if loss.entropy is not None and entropy is not None:
         coefficient = loss.entropy.coefficient if entropy_coefficient is None else entropy_coefficient
-        factor = -coefficient / max(whole.tokens, 1)
+        factor = -coefficient / max(counts.tokens, 1)
         total = total + with_slope(factor * found.entropy, entropy, (factor * found.trained_T).to(total))
     return PolicyLoss(loss=total, tally=tally)
 
@@ -297,7 +321,10 @@ def _value_and_slope(
         weight_T = weight_T * inputs.trained_T
     policy_T = weight_T if correction_T is None else weight_T * correction_T
     value_T = -policy_T * objective.value_T
-    slope_T = -policy_T * objective.weight_T * inputs.tokens.advantages_T
+    if objective.slope_T is None:
+        slope_T = -policy_T * objective.weight_T * inputs.tokens.advantages_T
+    else:
+        slope_T = -policy_T * objective.slope_T
     term = add_terms(_terms(loss, inputs))
     if term is not None:
         value_T, slope_T = value_T + weight_T * term.value_T, slope_T + weight_T * term.slope_T

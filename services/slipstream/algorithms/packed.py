@@ -20,7 +20,7 @@ from slipstream.algorithms.checks import (
 from slipstream.algorithms.distillation import Taught
 from slipstream.algorithms.layout import Layout
 from slipstream.algorithms.objectives import TopK
-from slipstream.algorithms.spec import ONE_ADVANTAGE_PER_SEQUENCE, Dppo, LossSpec, Rspo, anchor_of
+from slipstream.algorithms.spec import Dppo, LossSpec, Rspo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +120,7 @@ def _cut(value: Tensor | TopK | Taught | None, piece: slice) -> Tensor | TopK | 
 
 
 def _check_needs(loss: LossSpec, constants: dict[str, Tensor | None]) -> None:
-    anchor = anchor_of(loss.objective)
+    anchor = loss.objective.anchor
     reasons = {
         "rollout_logprobs": [
             (anchor == "rollout", f"{loss.objective.kind} with anchor rollout"),
@@ -153,7 +153,7 @@ def _check_advantages(loss: LossSpec, packed: Packed) -> None:
             f"advantages: got shape {list(packed.advantages.shape)}, needs [{sequences}], one for each "
             f"sequence, or [{tokens}], one for each token"
         )
-    if not packed.has_one_advantage_per_sequence and isinstance(loss.objective, ONE_ADVANTAGE_PER_SEQUENCE):
+    if not packed.has_one_advantage_per_sequence and loss.objective.one_advantage_per_sequence:
         raise ValueError(
             f"advantages: got one for each of {tokens} tokens, {loss.objective.kind} needs [{sequences}], "
             "one for each sequence; gspo_token takes one for each token"

@@ -8,9 +8,7 @@ from typing import Any, Final, TypeVar
 from slipstream.algorithms.misplaced import why_misplaced
 from slipstream.algorithms.presets import PRESETS, Preset
 from slipstream.algorithms.spec import (
-    ADVANTAGES,
     CORRECTIONS,
-    OBJECTIVES,
     Advantage,
     Aggregation,
     ClipCov,
@@ -24,6 +22,7 @@ from slipstream.algorithms.spec import (
     Objective,
     TopEntropy,
 )
+from slipstream.algorithms.spec.kinds import CUSTOM, every_kind
 
 Spec = TypeVar("Spec")
 
@@ -54,7 +53,8 @@ def resolve_advantage(spec: Mapping[str, Any] | Advantage) -> Advantage:
     if isinstance(spec, Mapping) and "preset" in spec:
         _require_known("advantage", spec, ("preset",))
         return preset_named(spec["preset"]).advantage
-    return _of_kind("advantage", spec, ADVANTAGES)
+    advantage: Advantage = _of_kind("advantage", with_kind(spec), every_kind(Advantage))
+    return advantage
 
 
 def resolve_loss(spec: Mapping[str, Any] | LossSpec) -> LossSpec:
@@ -92,6 +92,13 @@ def preset_named(name: object) -> Preset:
     return PRESETS[name]
 
 
+def with_kind(spec: Any) -> Any:
+    """Return the mapping with the kind `custom` where it names a function and no kind."""
+    if isinstance(spec, Mapping) and "function" in spec and "kind" not in spec:
+        return {"kind": CUSTOM, **spec}
+    return spec
+
+
 def nearest(name: object, names: Iterable[str]) -> str:
     """Return " (did you mean 'x'?)" for the known name that is spelt most like it, or nothing."""
     found = difflib.get_close_matches(str(name), tuple(names), n=3)
@@ -101,7 +108,8 @@ def nearest(name: object, names: Iterable[str]) -> str:
 
 def _objective(spec: Mapping[str, Any], preset: Preset | None) -> Objective:
     if "objective" in spec:
-        return _of_kind("objective", spec["objective"], OBJECTIVES)
+        objective: Objective = _of_kind("objective", with_kind(spec["objective"]), every_kind(Objective))
+        return objective
     if preset is None:
         raise ValueError(f"loss: got the keys {sorted(spec)}, needs preset or objective")
     return preset.objective
@@ -160,7 +168,8 @@ def _build(what: str, spec: object, cls: type[Spec], *, kind: str = "") -> Spec:
     known = fields(cls)  # type: ignore[arg-type]
     _require_known(what, spec, (field.name for field in known), kind=kind)
     for field in known:
-        if field.default is MISSING and field.name not in spec:
+        needed = field.default is MISSING and field.default_factory is MISSING
+        if needed and field.name not in spec:
             raise ValueError(f"{what}.{field.name}: got nothing, needs a value")
     return cls(**spec)
 

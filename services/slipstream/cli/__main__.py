@@ -5,6 +5,7 @@
     slipstream validate [CONFIG] --values FILE ... [--set KEY=VALUE ...] [--models DIR] [--data DIR]
     slipstream warmup [CONFIG] [--model DIR] [--data FILE] [--output DIR] [--steps N] [--set KEY=VALUE ...]
     slipstream algorithms [NAME]
+    slipstream algorithms check FUNCTION|KIND [--argument NAME=VALUE ...]
     slipstream schema
     slipstream export CHECKPOINT OUTPUT [--dtype float32|bfloat16]
     slipstream cluster status|scale|logs|pause|resume [--release NAME] [--namespace NAME] [--context NAME]
@@ -113,7 +114,7 @@ def _warmup(arguments: argparse.Namespace) -> int:
 def _algorithms(arguments: argparse.Namespace) -> int:
     from slipstream.cli.algorithms import algorithms_command
 
-    return algorithms_command(arguments.preset)
+    return algorithms_command(arguments.preset, arguments.function, arguments.argument)
 
 
 def _schema(arguments: argparse.Namespace) -> int:
@@ -160,7 +161,14 @@ def _parser() -> argparse.ArgumentParser:
     warmup.add_argument("--output", type=Path, metavar="DIR", help="where the model goes; default: the cache")
     warmup.add_argument("--steps", type=int, help="optimizer steps")
     algorithms = add_subcommand(commands, "algorithms", _algorithms, "list the algorithms, or explain one")
-    algorithms.add_argument("preset", nargs="?", metavar="NAME", help="a preset, or the kind of a part")
+    of = "a preset, or the kind of a part; `check` tests an objective"
+    algorithms.add_argument("preset", nargs="?", metavar="NAME", help=of)
+    of = "with check: package.module:function of your own, or the kind of an objective"
+    algorithms.add_argument("function", nargs="?", metavar="FUNCTION", help=of)
+    of = "with check: a further argument of the function, in JSON"
+    algorithms.add_argument(
+        "--argument", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help=of
+    )
     add_subcommand(commands, "schema", _schema, "print the JSON schema of a run's YAML, for editors")
     export = add_subcommand(commands, "export", _export, "write a checkpoint as a Hugging Face directory")
     export.add_argument("checkpoint", type=Path, help="a checkpoint, or a run: its newest one")

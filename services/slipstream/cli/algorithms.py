@@ -1,20 +1,23 @@
 """`slipstream algorithms`: the presets and the parts they are made of, from the specifications themselves."""
 
 import inspect
+import json
+import subprocess
+import sys
 import textwrap
-from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, fields
 from typing import Any, Final
 
 from slipstream.algorithms.presets import PRESETS, Preset
 from slipstream.algorithms.presets.preset import bound_of
 from slipstream.algorithms.resolve import nearest
 from slipstream.algorithms.spec import (
-    ADVANTAGES,
     AGGREGATIONS,
     CORRECTIONS,
     OBJECTIVES,
     AdaptiveGroup,
+    Advantage,
     Buckets,
     ClipCov,
     CollapseAlarm,
@@ -26,20 +29,21 @@ from slipstream.algorithms.spec import (
     Goldilocks,
     Kl,
     KlCov,
+    Objective,
     OverlongFilter,
     Shaping,
     SoftOverlong,
     TopEntropy,
-    anchor_of,
 )
-from slipstream.algorithms.spec.checks import ranges_of
+from slipstream.algorithms.spec.checks import checked_fields
+from slipstream.algorithms.spec.kinds import CUSTOM, every_kind
 from slipstream.algorithms.spec.notes import field_notes
 from slipstream.cli.axes import in_effect, shaping_parts, shaping_text, spec_text
 from slipstream.cli.errors import UsageError
 
 PARTS: Final[Mapping[str, Mapping[str, type[Any]]]] = {
-    "objective": OBJECTIVES,
-    "advantage": ADVANTAGES,
+    "objective": every_kind(Objective),
+    "advantage": every_kind(Advantage),
     "correction": CORRECTIONS,
     "regulariser": {
         "kl": Kl,
@@ -65,13 +69,46 @@ PARTS: Final[Mapping[str, Mapping[str, type[Any]]]] = {
 REGULARISERS: Final = (
     *("kl", "drift_penalty", "entropy", "top_entropy", "clip_cov", "kl_cov", "distillation"),
 )
+CHECK: Final = "check"
 INDENT: Final = "    "
 
 
-def algorithms_command(name: str | None) -> int:
-    """Print the list, or one preset or part. Errors: UsageError for an unknown name, with the nearest."""
+def algorithms_command(name: str | None, function: str | None, arguments: Sequence[str]) -> int:
+    """Print the list, or one preset or part; with the name `check` test an objective.
+
+    arguments: `NAME=VALUE`, values in JSON or else text. Errors: UsageError for wrong usage or an unknown
+    name, with the nearest.
+    """
+    if name == CHECK and function is not None:
+        return check_command(function, dict(map(_argument, arguments)))
+    if name == CHECK:
+        raise UsageError("algorithms check: needs package.module:function, or the kind of an objective")
+    if function is not None or arguments:
+        raise UsageError(
+            "algorithms: takes one NAME; `slipstream algorithms check FUNCTION` tests a function"
+        )
     print(overview() if name is None else details(name))
     return 0
+
+
+def check_command(function: str, arguments: Mapping[str, Any]) -> int:
+    """Print which identities an objective satisfies; 1 where one does not hold. The process needs torch.
+
+    function: `package.module:function`, or the kind of an objective of this package.
+    Errors: UsageError for an unknown kind, with the nearest.
+    """
+    if ":" in function:
+        section = {"kind": CUSTOM, "function": function, "arguments": dict(arguments)}
+    elif function in OBJECTIVES:
+        section = {"kind": function, **arguments}
+    else:
+        raise UsageError(
+            f"algorithms check: got {function!r}, needs package.module:function or the kind of an "
+            f"objective{nearest(function, OBJECTIVES)}"
+        )
+    print(function, flush=True)
+    command = [sys.executable, "-m", "slipstream.algorithms.identities", "check", "objective"]
+    return subprocess.call([*command, json.dumps(section)])
 
 
 def overview() -> str:
@@ -113,6 +150,14 @@ def preset_table() -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *rows))
 
 
+def part_table(axis: str) -> str:
+    """Every kind of an axis as a row of a Markdown table, for the documentation."""
+    rows = [(f"`{kind}`", _first_line(spec), _source(spec)) for kind, spec in PARTS[axis].items()]
+    cells = [tuple(cell.replace("|", r"\|").replace("*", r"\*") for cell in row) for row in rows]
+    head = (axis, "formula", "source")
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ("---",) * len(head), *cells))
+
+
 def _preset_lines(name: str, preset: Preset) -> Iterator[str]:
     yield f"{name}: {_summary(preset).rstrip()}"
     yield f"{INDENT}source: {preset.source}"
@@ -134,18 +179,38 @@ def _preset_lines(name: str, preset: Preset) -> Iterator[str]:
 
 def _part_lines(title: str, spec: type[Any], value: object = None) -> Iterator[str]:
     notes = field_notes(spec)
-    shown = spec(**{f.name: 1.0 for f in fields(spec) if f.default is MISSING}) if value is None else value
+    shown = _with_defaults(spec) if value is None else value
     yield from ["", title, textwrap.indent(inspect.getdoc(spec) or "", INDENT)]
     for field in fields(spec):
         if field.name != "kind":
-            needed = value is None and field.default is MISSING
+            needed = value is None and _is_needed(field)
             text = "(needed)" if needed else _shown(in_effect(shown, field.name))
             yield f"{INDENT}{field.name} = {text}: {notes.get(field.name, '')}{_range(spec, field.name)}"
 
 
+def _argument(text: str) -> tuple[str, Any]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise UsageError(f"algorithms check: --argument {text}: write it as NAME=VALUE, for example clip=0.2")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
+
+
+def _is_needed(field: Field[Any]) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
+
+
+def _with_defaults(spec: type[Any]) -> Any:
+    """Return the specification with its defaults, and with a placeholder where a value is needed."""
+    placeholders = {"function": "package.module:function"}
+    return spec(**{f.name: placeholders.get(f.name, 1.0) for f in fields(spec) if _is_needed(f)})
+
+
 def _range(spec: type[Any], field: str) -> str:
-    ranges = ranges_of(spec)  # type: ignore[arg-type]
-    return f" Range: {ranges[field][1]}." if field in ranges else ""
+    allowed = checked_fields(spec).get(field)  # type: ignore[arg-type]
+    return f" Range: {allowed.number}." if allowed and allowed.number else ""
 
 
 def _shown(value: object) -> str:
@@ -174,10 +239,17 @@ def _table_row(name: str, preset: Preset) -> tuple[str, ...]:
     shaping = shaping_text(preset.shaping)
     besides += [] if shaping == "none" else [shaping]
     besides += [f"groups of {preset.group_size}"] if preset.group_size else []
-    anchor = anchor_of(preset.objective) or "none"
+    anchor = preset.objective.anchor or "none"
     objective, advantage = preset.objective.kind, preset.advantage.kind
     band_of = _bound(preset).removeprefix("band ")
     return name, advantage, objective, anchor, band_of, "; ".join(besides), preset.aggregation, preset.source
+
+
+def _source(spec: type[Any]) -> str:
+    """The paper or the code that a docstring names, from "See" to the end of its sentence."""
+    text = " ".join((inspect.getdoc(spec) or "").split())
+    _, see, source = text.partition(" See ")
+    return source.rstrip(".") if see else ""
 
 
 def _first_line(spec: type[Any]) -> str:

@@ -11,7 +11,7 @@ import sys
 from slipstream.config.sections.model import ModelConfig
 from slipstream.hub.access import HubError, is_offline
 from slipstream.hub.model import cache_folder, cached_model, fetch_model, size_of
-from slipstream.processes.parent import die_with_parent
+from slipstream.processes.lifetime.parent_death import die_with_parent
 
 
 def main(arguments: list[str]) -> int:

@@ -16,7 +16,7 @@ from slipstream.config import RunConfig
 from slipstream.config.hub import is_hub_id
 from slipstream.config.sections.model import ModelConfig
 from slipstream.hub.access import HubError
-from slipstream.hub.model import HubModel, local
+from slipstream.hub.model import HubModel, with_directory
 from slipstream.hub.revisions import commits, hub_data, with_commits
 
 FETCH = "slipstream.cli.fetch"
@@ -67,7 +67,7 @@ def with_weights(config: RunConfig) -> RunConfig:
     finally:
         child.kill()
         child.wait()
-    return config.model_copy(update={"model": local(config.model, found)})
+    return config.model_copy(update={"model": with_directory(config.model, found)})
 
 
 def _followed(child: "subprocess.Popen[str]", model: ModelConfig) -> HubModel:

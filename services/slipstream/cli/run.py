@@ -14,7 +14,6 @@ from slipstream.cli.hub import write_revisions
 from slipstream.cli.launch import cold_start
 from slipstream.cli.launch.display import Display, open_display
 from slipstream.cli.launch.interrupt import Interrupt
-from slipstream.cli.launch.leash import Leash
 from slipstream.cli.launch.pods import PodSpec, local_pods
 from slipstream.cli.launch.process import PodFailed
 from slipstream.cli.launch.run_directory import (
@@ -27,6 +26,8 @@ from slipstream.cli.launch.run_directory import (
 from slipstream.cli.launch.session import Session
 from slipstream.cli.launch.stages import Stages, changed_stages
 from slipstream.config import RunConfig
+from slipstream.config.load import ENVIRONMENT
+from slipstream.processes.lifetime.cleanup import ProcessCleanup
 
 INTERRUPTED = 130
 
@@ -67,10 +68,10 @@ async def _run(
 ) -> int:
     interrupt = Interrupt()
     found = None if resume is None else _resumable(given, resume)
-    with Leash() as leash:
+    with ProcessCleanup(without=ENVIRONMENT) as cleanup:
         display = open_display(config.name, config.learner.steps, plain=plain or bool(config.stages))
         try:
-            model = await _model(config, found, interrupt, leash, display, command)
+            model = await _model(config, found, interrupt, cleanup, display, command)
             if model is None:
                 display.say("interrupted during the cold start: nothing was started")
                 return 0
@@ -85,14 +86,14 @@ async def _run(
                         config,
                         run,
                         interrupt,
-                        leash,
+                        cleanup,
                         display,
                         pods=pods,
                         supervised_command=command,
                         plain=plain,
                     ).live(model)
                 else:
-                    await Session(resolved, run, pods(resolved), leash, display).live(interrupt)
+                    await Session(resolved, run, pods(resolved), cleanup, display).live(interrupt)
             return 0
         finally:
             display.close()
@@ -126,7 +127,7 @@ async def _model(
     config: RunConfig,
     found: RunDirectory | None,
     interrupt: Interrupt,
-    leash: Leash,
+    cleanup: ProcessCleanup,
     display: Display,
     command: tuple[str, ...],
 ) -> Path | None:
@@ -140,10 +141,10 @@ async def _model(
         made = await cold_start.cold_start(
             config,
             output,
-            environment=leash.environment,
+            environment=cleanup.environment,
             interrupted=interrupt.requested,
             say=display.say,
-            started=leash.started,
+            started=cleanup.started,
             command=command,
         )
     except PodFailed as error:

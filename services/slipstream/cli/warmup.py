@@ -13,9 +13,10 @@ from slipstream.cli.errors import RunFailed, UsageError
 from slipstream.cli.launch import cold_start
 from slipstream.cli.launch.display import PlainDisplay
 from slipstream.cli.launch.interrupt import Interrupt
-from slipstream.cli.launch.leash import Leash
 from slipstream.cli.launch.process import PodFailed
 from slipstream.config import RunConfig, WarmupConfig, load_config, parse_config
+from slipstream.config.load import ENVIRONMENT
+from slipstream.processes.lifetime.cleanup import ProcessCleanup
 
 INTERRUPTED = 130
 
@@ -56,14 +57,14 @@ def warmup_command(
 
 async def _make(config: RunConfig, directory: Path, command: tuple[str, ...]) -> bool:
     interrupt = Interrupt()
-    with Leash() as leash:
+    with ProcessCleanup(without=ENVIRONMENT) as cleanup:
         return await cold_start.cold_start(
             config,
             directory,
-            environment=leash.environment,
+            environment=cleanup.environment,
             interrupted=interrupt.requested,
             say=PlainDisplay(0, sys.stdout).say,
-            started=leash.started,
+            started=cleanup.started,
             command=command,
         )
 

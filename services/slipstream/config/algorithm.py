@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from slipstream.algorithms.presets import PRESETS, Preset
-from slipstream.algorithms.resolve import preset_named, resolve_loss
+from slipstream.algorithms.resolve import preset_named, resolve_loss, with_kind
 from slipstream.algorithms.spec import (
     Advantage,
     AggregationName,
@@ -30,7 +30,6 @@ from slipstream.algorithms.spec import (
     Objective,
     Shaping,
     TopEntropy,
-    top_logprobs_of,
 )
 from slipstream.algorithms.telescope import Translation, translate
 from slipstream.config.reference import Reference, as_given
@@ -49,8 +48,8 @@ def _one_or_many(given: object) -> object:
     return (given,) if isinstance(given, Mapping) else given
 
 
-AdvantageConfig = Annotated[Advantage, Field(discriminator="kind")]
-ObjectiveConfig = Annotated[Objective, Field(discriminator="kind")]
+AdvantageConfig = Annotated[Advantage, Field(discriminator="kind"), BeforeValidator(with_kind)]
+ObjectiveConfig = Annotated[Objective, Field(discriminator="kind"), BeforeValidator(with_kind)]
 CorrectionConfig = Annotated[Correction, Field(discriminator="kind")]
 CorrectionsConfig = Annotated[
     tuple[CorrectionConfig, ...],
@@ -151,7 +150,7 @@ class AlgorithmConfig(BaseModel):
 
     def resolved_top_logprobs(self) -> int:
         """Likeliest tokens whose logprobs rollouts bring with each sampled token; 0 where none are read."""
-        return top_logprobs_of(self.resolved_objective())
+        return self.resolved_objective().top_logprobs
 
     def resolved_aggregation(self) -> AggregationName:
         """The aggregation that the run uses."""

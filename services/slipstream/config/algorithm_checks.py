@@ -5,7 +5,6 @@ from dataclasses import fields
 from typing import Final
 
 from slipstream.algorithms.spec import (
-    ONE_ADVANTAGE_PER_SEQUENCE,
     Difficulty,
     Entropy,
     Gae,
@@ -16,17 +15,10 @@ from slipstream.algorithms.spec import (
     GspoToken,
     M2po,
     MaxRl,
-    OptimalToken,
     Pg,
     Rspo,
     Sapo,
-    anchor_of,
-    needs_groups,
-    scale_of_groups,
-    undefined_by_step,
 )
-from slipstream.algorithms.spec.loss import WEIGHTING
-from slipstream.config.precision_checks import CLIPPED
 from slipstream.config.problem import Problem
 from slipstream.config.schema import RunConfig
 
@@ -79,9 +71,9 @@ def _anchor(config: RunConfig) -> Iterator[Problem]:
     """What the anchor batch does not do: correct stale tokens, and bound anything in a single update."""
     algorithm = config.algorithm
     corrections = algorithm.resolved_corrections()
-    weighted = any(isinstance(correction, WEIGHTING) for correction in corrections)
+    weighted = any(correction.weighs for correction in corrections)
     objective = algorithm.resolved_objective()
-    if anchor_of(objective) != "batch":
+    if objective.anchor != "batch":
         return
     once = _updates_once(config)
     if not weighted and config.staleness.max_staleness > 0:
@@ -93,7 +85,7 @@ def _anchor(config: RunConfig) -> Iterator[Problem]:
             remedy="set a correction such as `tis`, or the anchor to `rollout`",
             severity="note",
         )
-    elif once and isinstance(objective, CLIPPED):
+    elif once and objective.drops_outside_band:
         yield Problem(
             key="algorithm.objective",
             reason=f"{objective.kind} has the anchor batch, and with one update a batch (learner.minibatches "
@@ -129,7 +121,7 @@ def _group_size(config: RunConfig) -> Iterator[Problem]:
     wanted = config.algorithm.group_size
     distillation = config.algorithm.resolved_distillation()
     by_rewards = distillation is None or distillation.reward_weight > 0
-    if size == 1 and needs_groups(advantage) and by_rewards:
+    if size == 1 and advantage.needs_groups and by_rewards:
         yield Problem(
             key="rollout.group_size",
             reason=f"is 1, and the baseline of advantage `{advantage.kind}` is the mean of the group, so "
@@ -229,8 +221,7 @@ def _critic(config: RunConfig) -> Iterator[Problem]:
             reason=f"is {critic.warmup_steps} with learner.steps {steps}: the policy would never train",
             remedy="set it below learner.steps",
         )
-    by_token = isinstance(advantage, Gae | OptimalToken)
-    if by_token and isinstance(objective, ONE_ADVANTAGE_PER_SEQUENCE):
+    if advantage.by_token and objective.one_advantage_per_sequence:
         yield Problem(
             key="algorithm.objective",
             reason=f"{objective.kind} has one ratio a sequence, and {advantage.kind} one advantage a token",
@@ -243,14 +234,14 @@ def _supervision(config: RunConfig) -> Iterator[Problem]:
     if config.algorithm.supervision == "outcome":
         return
     advantage, objective = config.algorithm.resolved_advantage(), config.algorithm.resolved_objective()
-    undefined = undefined_by_step(advantage)
+    undefined = advantage.undefined_by_step
     if undefined is not None:
         yield Problem(
             key="algorithm.supervision",
             reason=f"is process, and the advantage is {advantage.kind}: {undefined.reason}",
             remedy=undefined.remedy,
         )
-    elif not isinstance(advantage, Gae) and isinstance(objective, ONE_ADVANTAGE_PER_SEQUENCE):
+    elif not isinstance(advantage, Gae) and objective.one_advantage_per_sequence:
         yield Problem(
             key="algorithm.objective",
             reason=f"{objective.kind} has one ratio a sequence, and rewards by step one advantage a step",
@@ -274,7 +265,7 @@ def _penalty_in_the_reward(config: RunConfig) -> Iterator[Problem]:
             reason="is reward, and gdpo normalises each component, so the coefficient would not count",
             remedy="set placement: loss",
         )
-    scale = scale_of_groups(advantage)
+    scale = advantage.scale_of_groups
     if scale is None:
         return
     cancels = f"{advantage.kind} {scale}: where the other rewards of a group are equal,"
@@ -318,7 +309,7 @@ def _without_effect(config: RunConfig) -> Iterator[Problem]:
         unread = "pass rates are remembered for goldilocks, buckets and adaptive_group, and none is on"
         yield _unread("shaping.difficulty", unread, "switch one of them on")
     held = config.algorithm.resolved_kl_cov() is not None
-    if held and anchor_of(config.algorithm.resolved_objective()) == "batch" and _updates_once(config):
+    if held and config.algorithm.resolved_objective().anchor == "batch" and _updates_once(config):
         unread = "with one update a batch every ratio is 1, and there is nothing to hold tokens back from"
         yield _unread("kl_cov", unread, "set learner.minibatches above 1, or the anchor to rollout")
     for correction in config.algorithm.resolved_corrections():

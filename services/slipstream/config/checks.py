@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from slipstream.algorithms.spec import band
 from slipstream.config.address_checks import ADDRESS_CHECKS
 from slipstream.config.algorithm_checks import ALGORITHM_CHECKS
 from slipstream.config.distillation_checks import DISTILLATION_CHECKS
@@ -69,7 +68,7 @@ def derived_numbers(config: RunConfig, *, held_out_size: int | None) -> DerivedN
         admission_capacity=(age.pipeline_depth + 1) * groups,
         mean_staleness=age.pipeline_depth,
         max_staleness=age.max_staleness,
-        clip_band=band(config.algorithm.resolved_objective()),
+        clip_band=config.algorithm.resolved_objective().band,
         top_logprobs=config.algorithm.resolved_top_logprobs(),
         group_bytes=group_bytes(config),
         completions_in_flight=rollout.workers * rollout.max_groups * rollout.group_size,

@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from slipstream.config.hub import HubAccess
 from slipstream.config.paths import HomePath
+from slipstream.config.problem import Invalid
 
 
 class _Strict(BaseModel):
@@ -90,10 +91,10 @@ class HubData(Columns, HubAccess):
     @model_validator(mode="after")
     def streaming_ends(self) -> "HubData":
         if self.streaming and self.rows is None:
-            raise ValueError("streaming needs `rows`: how many rows are read at each start")
+            raise Invalid("streaming needs `rows`", remedy="set it to the rows that are read at each start")
         if self.streaming and self.offline:
-            raise ValueError(
-                "streaming reads over the network, and offline forbids it; leave one of them out"
+            raise Invalid(
+                "streaming reads over the network, and offline forbids it", remedy="leave one of them out"
             )
         return self
 

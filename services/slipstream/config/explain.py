@@ -1,6 +1,7 @@
-"""What pydantic's validation errors mean for the person who wrote the configuration.
+"""From pydantic's validation errors to problems that name our keys.
 
-An unknown key may be a key of another framework, of another section, or one that is misspelled.
+An unknown key may be a key of another framework, a key of another section, or a misspelled one. The remedy
+names the key that was probably meant.
 """
 
 import difflib
@@ -12,47 +13,56 @@ from typing import Any
 from slipstream.algorithms.misplaced import why_misplaced
 from slipstream.algorithms.resolve import nearest
 from slipstream.config.foreign_keys import foreign_key
+from slipstream.config.problem import Invalid, Problem
 from slipstream.config.schema_keys import is_optional, keys_at, paths, without_kinds
 from slipstream.config.vllm_refused import REFUSED
 
 LEAST_LIKENESS = 0.6
-HOME_ADVANTAGE = 0.15
-"""So much more alike must a key of another section be, to be suggested before one of the same."""
+"""Below this likeness no key is suggested."""
+OWN_SECTION_ADVANTAGE = 0.15
+"""A key of another section is suggested only if it is so much more alike than one of the same section."""
 MOST_PLACES = 3
 CLOSE = 0.85
-"""So much alike are a key and one of the same section that differ by a letter, such as `step` and `steps`."""
-SECTION = ("dict_type", "model_type", "model_attributes_type", "dataclass_type")
-LIST = ("tuple_type", "list_type")
-TEXT = ("string_type",)
+"""Likeness of two keys that differ by one letter, such as `step` and `steps`."""
+SECTION_ERRORS = ("dict_type", "model_type", "model_attributes_type", "dataclass_type")
+LIST_ERRORS = ("tuple_type", "list_type")
+TEXT_ERRORS = ("string_type",)
 MOST_KEYS = 4
 YAML_WORDS = "YAML reads on, off, yes and no as true and false; write such a word in quotes"
 
 
-def explain(problem: Mapping[str, Any]) -> list[str]:
-    """What is wrong, a line each."""
-    where = [str(part) for part in problem["loc"] if not _names_a_type(part)]
-    key = ".".join(where) or "(top level)"
-    if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        return _unknown_key(problem["loc"], problem.get("input"))
-    if problem["type"] in ("union_tag_not_found", "union_tag_invalid"):
-        return [f"{key}: {_kind_needed(problem.get('ctx', {}))}"]
-    if problem["type"] == "value_error":  # raised by the schema, which says what it got
-        reason = problem["msg"].removeprefix("Value error, ")
-        return [f"{key}: {reason}" if where else reason]
-    reason = _wrong_type(problem["type"], problem["loc"], problem.get("input"))
-    if reason:
-        return [f"{key}: {reason}"]
-    got = f" (got {problem['input']!r})" if not isinstance(problem.get("input"), dict) else ""
-    return [f"{key}: {problem['msg']}{got}"]
+def explain(error: Mapping[str, Any]) -> list[Problem]:
+    """Return the problems of one entry of `ValidationError.errors()`."""
+    location = error["loc"]
+    key = ".".join(str(part) for part in location if not _is_type_name(part))
+    if error["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        return _unknown_key(location, error.get("input"))
+    if error["type"] == "value_error":
+        return [_refused(key, error["ctx"]["error"])]
+    key = key or "(top level)"
+    if error["type"] in ("union_tag_not_found", "union_tag_invalid"):
+        return [Problem(key=key, reason=_kind_needed(error.get("ctx", {})))]
+    problem = _wrong_type(key, error)
+    if problem is not None:
+        return [problem]
+    value = f" (got {error['input']!r})" if not isinstance(error.get("input"), dict) else ""
+    return [Problem(key=key, reason=f"{error['msg']}{value}")]
 
 
-def _names_a_type(part: str | int) -> bool:
-    """Whether a part of a place is pydantic's name of an alternative, such as `tuple[str, ...]`."""
+def _refused(key: str, error: Exception) -> Problem:
+    """Return the problem that a validator of the schema raised."""
+    if isinstance(error, Invalid):
+        return Problem(key=error.key or key, reason=error.reason, remedy=error.remedy)
+    return Problem(key=key, reason=str(error))
+
+
+def _is_type_name(part: str | int) -> bool:
+    """Whether a part of a location is pydantic's name of an alternative, such as `tuple[str, ...]`."""
     return isinstance(part, str) and "[" in part
 
 
 def _kind_needed(context: Mapping[str, Any]) -> str:
-    """What a section with alternatives lacks: any kind, or one that there is."""
+    """Return the reason for a section whose `kind` is missing or unknown."""
     choices, tag = context.get("expected_tags", ""), context.get("tag")
     if not choices:
         return "needs `kind` to say which one it is"
@@ -60,26 +70,30 @@ def _kind_needed(context: Mapping[str, Any]) -> str:
     return f"got the kind {tag!r}, needs `kind`, one of {choices}{hint}"
 
 
-def _wrong_type(error: str, where: Sequence[str | int], value: object) -> str:
-    """What is needed at a place, by pydantic's type of error; nothing for another error."""
-    if error in SECTION:
-        return f"is a section, with keys {_keys(where)}, not {_shown(value)}{_instead(where, value)}"
-    if error in LIST:
-        return f"needs a list, as [a, b] or a line `- …` for each entry, not {_shown(value)}"
-    if error in TEXT:
-        return f"needs text, not {_shown(value)}{f' ({YAML_WORDS})' if isinstance(value, bool) else ''}"
-    return ""
+def _wrong_type(key: str, error: Mapping[str, Any]) -> Problem | None:
+    """Return the problem of a value that is no section, no list or no text; None for another error."""
+    location, value = error["loc"], error.get("input")
+    if error["type"] in SECTION_ERRORS:
+        reason = f"is a section, with keys {_keys(location)}, not {_shown(value)}"
+        return Problem(key=key, reason=reason, remedy=_instead_of_section(location, value))
+    if error["type"] in LIST_ERRORS:
+        reason = f"needs a list, as [a, b] or a line `- …` for each entry, not {_shown(value)}"
+        return Problem(key=key, reason=reason)
+    if error["type"] in TEXT_ERRORS:
+        hint = f" ({YAML_WORDS})" if isinstance(value, bool) else ""
+        return Problem(key=key, reason=f"needs text, not {_shown(value)}{hint}")
+    return None
 
 
-def _keys(where: Sequence[str | int]) -> str:
-    keys = sorted(keys_at(where), key=lambda key: (key != "kind", key))
+def _keys(location: Sequence[str | int]) -> str:
+    keys = sorted(keys_at(location), key=lambda key: (key != "kind", key))
     return ", ".join(keys[:MOST_KEYS]) + (", …" if len(keys) > MOST_KEYS else "")
 
 
-def _instead(where: Sequence[str | int], value: object) -> str:
-    if is_optional(where):
-        return "; it may be null"
-    return "; leave it out for the defaults" if value is None else ""
+def _instead_of_section(location: Sequence[str | int], value: object) -> str:
+    if is_optional(location):
+        return "it may be null"
+    return "leave it out for the defaults" if value is None else ""
 
 
 def _shown(value: object) -> str:
@@ -88,46 +102,53 @@ def _shown(value: object) -> str:
     return json.dumps(value, default=str, ensure_ascii=False)
 
 
-def _unknown_key(where: Sequence[str | int], value: object) -> list[str]:
-    """A line for an unknown key, or one for each key below it that another framework has."""
-    path = [str(part) for part in where]
+def _unknown_key(location: Sequence[str | int], value: object) -> list[Problem]:
+    """Return a problem for an unknown key, or for each key of another framework below it."""
+    path = [str(part) for part in location]
+    key = ".".join(path)
     if path[-3:-1] == ["rollout", "vllm"] and path[-1] in REFUSED:
-        return [f"{'.'.join(path)}: is not passed to vLLM, because {REFUSED[path[-1]]}"]
-    reason = foreign_key(without_kinds(where))
-    below = [] if reason or len(path) > 1 else list(_foreign_below(path, value))
-    hint = f"; {reason}" if reason else _hint(where)
-    return below or [f"{'.'.join(path)}: unknown key{hint}"]
+        return [Problem(key=key, reason=f"is not passed to vLLM, because {REFUSED[path[-1]]}")]
+    our_key = foreign_key(without_kinds(location))
+    if our_key:
+        return [Problem(key=key, reason="unknown key", remedy=our_key)]
+    below = [] if len(path) > 1 else list(_foreign_below(path, value))
+    return below or [_misspelled(location)]
 
 
-def _foreign_below(path: list[str], value: object) -> Iterator[str]:
-    """The keys of another framework in a section that is none of ours."""
+def _foreign_below(path: list[str], value: object) -> Iterator[Problem]:
+    """Yield a problem for each key of another framework in a section that we do not have."""
     if not isinstance(value, Mapping):
         return
-    for key, inner in value.items():
+    for key, below in value.items():
         longer = [*path, str(key)]
-        reason = foreign_key(longer)
-        if reason:
-            yield f"{'.'.join(longer)}: unknown key; {reason}"
+        our_key = foreign_key(longer)
+        if our_key:
+            yield Problem(key=".".join(longer), reason="unknown key", remedy=our_key)
         else:
-            yield from _foreign_below(longer, inner)
+            yield from _foreign_below(longer, below)
 
 
-def _hint(where: Sequence[str | int]) -> str:
-    key = str(where[-1])
-    if list(where[:2]) == ["algorithm", "objective"] and len(where) == 4:
-        reason = why_misplaced(str(where[2]), key)
+def _misspelled(location: Sequence[str | int]) -> Problem:
+    """Return the problem of an unknown key, with the keys that were probably meant."""
+    name, path = str(location[-1]), ".".join(map(str, location))
+    if list(location[:2]) == ["algorithm", "objective"] and len(location) == 4:
+        reason = why_misplaced(str(location[2]), name)
         if reason:
-            return f": {reason}"
-    near = _nearest(key, keys_at(where[:-1]))
-    elsewhere = paths().get(key, ())
+            return Problem(key=path, reason=f"unknown key: {reason}")
+    return Problem(key=path, reason="unknown key", remedy=_suggestion(location, name))
+
+
+def _suggestion(location: Sequence[str | int], name: str) -> str:
+    near = _nearest(name, keys_at(location[:-1]))
+    elsewhere = paths().get(name, ())
     if elsewhere:
-        same_section = [near] if _likeness(key, near) >= CLOSE else []
+        same_section = [near] if _likeness(name, near) >= CLOSE else []
         places = " or ".join(f"`{path}`" for path in [*same_section, *elsewhere][:MOST_PLACES])
-        return f"; did you mean {places}?"
-    far = _nearest(key, paths())
-    if far and _likeness(key, far) > max(LEAST_LIKENESS, _likeness(key, near)) + HOME_ADVANTAGE:
-        return f"; did you mean `{paths()[far][0]}`?"
-    return f"; did you mean `{near}`?" if near else ""
+        return f"did you mean {places}?"
+    far = _nearest(name, paths())
+    if far and _likeness(name, far) > max(LEAST_LIKENESS, _likeness(name, near)) + OWN_SECTION_ADVANTAGE:
+        return f"did you mean `{paths()[far][0]}`?"
+    return f"did you mean `{near}`?" if near else ""
 
 
 def _nearest(key: str, choices: Mapping[str, Any] | set[str]) -> str:
@@ -136,5 +157,5 @@ def _nearest(key: str, choices: Mapping[str, Any] | set[str]) -> str:
 
 
 def _likeness(key: str, other: str) -> float:
-    """How much alike two keys are spelled, from 0 to 1; 0 for no key."""
+    """Return the likeness of the spelling of two keys, from 0 to 1; 0 if one is empty."""
     return difflib.SequenceMatcher(None, other, key).ratio() if other else 0.0

@@ -14,7 +14,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from slipstream.algorithms.spec.notes import field_notes
-from slipstream.config.schema import RunConfig
+from slipstream.config.schema import RunFile
 from slipstream.config.schema_keys import fields_of, kind_of
 
 DRAFT: Final = "http://json-schema.org/draft-07/schema#"
@@ -23,9 +23,13 @@ NULLABLE: Final = frozenset({"RolloutConfig.group_size"})
 """Keys whose null a validator of the section reads as not given, which pydantic's types do not say."""
 
 
+INFERRED: Final = frozenset({"CustomObjective", "CustomAdvantage"})
+"""Sections whose kind follows from the key `function`."""
+
+
 def run_schema() -> dict[str, Any]:
     """The JSON schema of a run's YAML."""
-    schema = RunConfig.model_json_schema(
+    schema = RunFile.model_json_schema(
         ref_template="#/definitions/{model}", schema_generator=_RunSchema, mode="validation"
     )
     definitions = schema.pop("$defs")
@@ -56,7 +60,8 @@ def _described(section: JsonSchemaValue, cls: type[Any]) -> JsonSchemaValue:
     for name, key in section["properties"].items():
         if name == "kind" and "const" in key:
             key["description"] = KIND_NOTE
-            section["required"] = sorted({*section.get("required", ()), name})
+            if cls.__name__ not in INFERRED:
+                section["required"] = sorted({*section.get("required", ()), name})
         elif name in notes:
             key["description"] = notes[name]
         if f"{cls.__name__}.{name}" in NULLABLE:

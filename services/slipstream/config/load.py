@@ -1,4 +1,4 @@
-"""From a YAML file, --set overrides and the environment to one frozen RunConfig, or one readable error."""
+"""Reads a YAML file, `--set` overrides and environment variables into one frozen RunConfig."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,10 +10,10 @@ from pydantic import ValidationError
 
 from slipstream.config.explain import explain
 from slipstream.config.paths import located
-from slipstream.config.schema import RunConfig
+from slipstream.config.problem import Invalid, Problem
+from slipstream.config.schema import RunConfig, RunFile, resolve
 from slipstream.config.unique_keys import DuplicateKey, UniqueKeys
 
-# Environment variables that a pod reads, and the key that each one sets.
 ENVIRONMENT = {
     "SLIPSTREAM_REPLAY_ADDRESS": "replay.address",
     "SLIPSTREAM_VERIFIER_ADDRESS": "verifier.address",
@@ -26,17 +26,25 @@ ENVIRONMENT = {
     "SLIPSTREAM_METRICS_PORT": "telemetry.port",
     "SLIPSTREAM_RUN_DIR": "run_dir",
 }
+"""Environment variable → the key that it sets in a pod."""
 
 
 class ConfigError(ValueError):
-    """The configuration is wrong; the message names every key at fault and what to do."""
+    """The configuration is wrong; the message names every key at fault and what to do.
+
+    `problems` has the same faults as fields; it is empty where there was no tree of keys to validate.
+    """
+
+    def __init__(self, message: str, problems: Sequence[Problem] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)
 
 
 def load_config(files: Path | Sequence[Path], overrides: Iterable[str] = ()) -> RunConfig:
-    """Read YAML files, each laid over the one before, apply `key=value` overrides (dotted keys), validate.
+    """Read YAML files, apply `key=value` overrides with dotted keys, and validate the result.
 
-    Where two files have the same section its keys are merged; any other value replaces the earlier one.
-    Relative paths in a file stay relative to the working directory. Errors: ConfigError.
+    A later file wins: it adds keys to sections that an earlier file has, and replaces any other value.
+    Relative paths in a file are relative to the working directory. Errors: ConfigError.
     """
     paths = [files] if isinstance(files, Path) else list(files)
     tree: dict[str, Any] = {}
@@ -46,12 +54,12 @@ def load_config(files: Path | Sequence[Path], overrides: Iterable[str] = ()) -> 
 
 
 def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Two trees of keys as one; what stands above wins, a section at a time."""
+    """Merge two trees of keys: `above` adds keys to the sections of `below`, and replaces other values."""
     merged = dict(below)
     for key, value in above.items():
-        under = below.get(key)
-        both = isinstance(under, dict) and isinstance(value, dict)
-        merged[key] = laid_over(under, value) if both else value  # type: ignore[arg-type]
+        replaced = below.get(key)
+        sections = isinstance(replaced, dict) and isinstance(value, dict)
+        merged[key] = laid_over(replaced, value) if sections else value  # type: ignore[arg-type]
     return merged
 
 
@@ -67,38 +75,47 @@ def parse_config(
         except ConfigError as error:
             raise ConfigError(f"--set {override}: {error}") from error
     try:
-        return RunConfig.model_validate(merged)
+        return resolve(RunFile.model_validate(merged))
     except ValidationError as error:
-        lines = "\n".join(f"  {line}" for problem in error.errors() for line in explain(problem))
-        raise ConfigError(f"{source}: the configuration is not valid\n{lines}") from error
+        problems = [problem for entry in error.errors() for problem in explain(entry)]
+        raise _not_valid(source, problems) from error
+    except Invalid as error:
+        problem = Problem(key=error.key, reason=error.reason, remedy=error.remedy)
+        raise _not_valid(source, [problem]) from error
+
+
+def _not_valid(source: str, problems: Sequence[Problem]) -> ConfigError:
+    lines = "\n".join(f"  {problem}" for problem in problems)
+    return ConfigError(f"{source}: the configuration is not valid\n{lines}", problems)
 
 
 def apply_environment(config: RunConfig, environment: Mapping[str, str] | None = None) -> RunConfig:
-    """The configuration with the addresses that the environment names (see ENVIRONMENT).
+    """Return the configuration with the keys that environment variables set (see ENVIRONMENT).
 
-    A variable is text and not YAML, in which `[::]` would be a list and an IPv6 address may be a number.
+    A variable is not parsed as YAML, which reads `[::]` as a list and some IPv6 addresses as numbers.
+    `environment`: the variables; None reads those of this process. Errors: ConfigError.
     """
-    given = os.environ if environment is None else environment
+    variables = os.environ if environment is None else environment
     tree = given_tree(config)
     for name, key in ENVIRONMENT.items():
-        if given.get(name):
-            tree = set_key(tree, key.split("."), given[name])
+        if variables.get(name):
+            tree = set_key(tree, key.split("."), variables[name])
     return parse_config(tree, source="environment")
 
 
 def given_tree(config: RunConfig) -> dict[str, Any]:
-    """The keys that the configuration was given, without those that it filled in itself."""
+    """Return the keys that the user set, without defaults and without keys that `resolve` filled in."""
     return config.model_dump(mode="json", exclude_unset=True)
 
 
 def dump_config(config: RunConfig) -> str:
-    """The resolved configuration as YAML that `load_config` reads back to an equal value."""
+    """Return all keys as YAML; `load_config` reads it back to an equal configuration."""
     text: str = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
     return text
 
 
 def dump_given(config: RunConfig) -> str:
-    """The keys that the configuration was given, as YAML that `load_config` reads back to an equal value."""
+    """Return the keys that the user set as YAML; `load_config` reads it back to an equal configuration."""
     text: str = yaml.safe_dump(given_tree(config), sort_keys=False)
     return text
 
@@ -136,17 +153,20 @@ def _split(override: str) -> tuple[list[str], Any]:
 
 
 def set_key(tree: Mapping[str, Any], keys: Sequence[str], value: Any) -> dict[str, Any]:
-    """A copy of `tree` with one dotted key set; missing sections are made, and a number finds its place in a
-    list (`rewards.0.weight`). Errors: ConfigError for a place that the list does not have."""
-    return {**tree, keys[0]: _with(tree.get(keys[0]), keys[1:], value)}
+    """Return a copy of `tree` with one dotted key set; `keys` are its parts.
+
+    Missing sections are added. In a list, a part of the key is an index (`rewards.0.weight`).
+    Errors: ConfigError for an index that the list does not have.
+    """
+    return {**tree, keys[0]: _with_value(tree.get(keys[0]), keys[1:], value)}
 
 
-def _with(below: Any, keys: Sequence[str], value: Any) -> Any:
+def _with_value(node: Any, keys: Sequence[str], value: Any) -> Any:
     if not keys:
         return value
-    if isinstance(below, list):
-        place = int(keys[0]) if keys[0].isdecimal() else len(below)
-        if place >= len(below):
-            raise ConfigError(f"{keys[0]} is no place in a list of {len(below)}, which counts from 0")
-        return [*below[:place], _with(below[place], keys[1:], value), *below[place + 1 :]]
-    return set_key(below if isinstance(below, dict) else {}, keys, value)
+    if isinstance(node, list):
+        index = int(keys[0]) if keys[0].isdecimal() else len(node)
+        if index >= len(node):
+            raise ConfigError(f"{keys[0]} is no place in a list of {len(node)}, which counts from 0")
+        return [*node[:index], _with_value(node[index], keys[1:], value), *node[index + 1 :]]
+    return set_key(node if isinstance(node, dict) else {}, keys, value)

@@ -13,18 +13,13 @@ from typing import Final, Literal
 from slipstream.algorithms.spec import (
     Cispo,
     GeometricRejection,
-    Gmpo,
     Gspo,
     GspoToken,
     IcePop,
     Mis,
     Opsm,
     OutlierTokens,
-    PpoClip,
     RolloutIs,
-    Rspo,
-    anchor_of,
-    band,
 )
 from slipstream.algorithms.spec.correction import Level
 from slipstream.config.problem import Problem
@@ -34,8 +29,6 @@ MISMATCH: Final = 0.0024
 """Mean squared log ratio of a token at equal weights in bfloat16: the least that SmolLM2-135M shows."""
 NOTEWORTHY: Final = 0.05
 """Share of the tokens without a gradient, for this reason alone, from which a note is worth reading."""
-CLIPPED: Final = (PpoClip, RolloutIs, Gspo, GspoToken, Gmpo, Rspo)
-"""Objectives without a gradient beyond their band; the others weigh what is there."""
 NARROW_CLIP: Final = 1e-3
 """A clip of a sequence's ratio that what is learned in one version leaves: GSPO's is narrower."""
 DECOUPLED: Final = (
@@ -128,12 +121,12 @@ def _left_by_rounding(config: RunConfig) -> Iterator[Problem]:
 
 def _left_by_age(config: RunConfig) -> Iterator[Problem]:
     objective, oldest = config.algorithm.resolved_objective(), config.staleness.max_staleness
-    if not isinstance(objective, Gspo | GspoToken) or anchor_of(objective) != "rollout" or not oldest:
+    if not isinstance(objective, Gspo | GspoToken) or objective.anchor != "rollout" or not oldest:
         return
     clips = [clip for clip in (objective.clip_low, objective.clip_high) if clip is not None]
     if not any(clip <= NARROW_CLIP for clip in clips):
         return
-    low, high = band(objective)
+    low, high = objective.band
     yield Problem(
         key="algorithm.objective",
         reason=f"{objective.kind} has the band [{low:g}, {high:g}] around the rollout's logprobs; so narrow "
@@ -147,7 +140,7 @@ def _left_by_age(config: RunConfig) -> Iterator[Problem]:
 
 def _objective(config: RunConfig) -> Iterator[Band]:
     objective = config.algorithm.resolved_objective()
-    if anchor_of(objective) != "rollout":
+    if objective.anchor != "rollout":
         return
     if isinstance(objective, Cispo) and objective.mask != (0.0, math.inf):
         low, high = objective.mask
@@ -161,9 +154,9 @@ def _objective(config: RunConfig) -> Iterator[Band]:
             high_drops=(True, False),
             remedy="set model.dtype to float32, or widen mask_low and mask_high",
         )
-    if not isinstance(objective, CLIPPED):
+    if not objective.drops_outside_band:
         return
-    low, high = band(objective)
+    low, high = objective.band
     sequence = isinstance(objective, Gspo | GspoToken)
     by_sign = not isinstance(objective, RolloutIs)
     widen = "set model.dtype to float32, widen the band, or set the anchor to batch with a correction"

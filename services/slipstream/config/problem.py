@@ -1,4 +1,4 @@
-"""One thing that is wrong with a configuration."""
+"""One fault of a configuration, with a field each for the key, the reason and the remedy."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,12 +6,26 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One thing wrong: which key, why, and what to do. A note does not stop the run."""
+    """One fault: the key, why its value cannot stay, and what to do. A note does not stop the run."""
 
     key: str
+    """Dotted key; empty for a fault of the whole file."""
     reason: str
-    remedy: str
+    remedy: str = ""
+    """Empty where the reason implies it."""
     severity: Literal["error", "note"] = "error"
 
     def __str__(self) -> str:
-        return f"{self.key}: {self.reason}; {self.remedy}"
+        where = f"{self.key}: " if self.key else ""
+        return f"{where}{self.reason}; {self.remedy}" if self.remedy else f"{where}{self.reason}"
+
+
+class Invalid(ValueError):
+    """The error that a validator of the schema raises; `explain` makes a Problem of its fields.
+
+    `key` is needed where the key at fault is not the section that is validated.
+    """
+
+    def __init__(self, reason: str, *, remedy: str, key: str = "") -> None:
+        super().__init__(str(Problem(key=key, reason=reason, remedy=remedy)))
+        self.key, self.reason, self.remedy = key, reason, remedy

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from slipstream.algorithms.spec import Gae
 from slipstream.config.algorithm import AlgorithmConfig
@@ -11,6 +11,7 @@ from slipstream.config.critic import CriticConfig
 from slipstream.config.data import AdditionData, DataConfig
 from slipstream.config.lora import SERVED
 from slipstream.config.paths import HomePath
+from slipstream.config.problem import Invalid
 from slipstream.config.rewards import ExactMatchConfig, RewardConfig
 from slipstream.config.sections.learner import LearnerConfig
 from slipstream.config.sections.model import ModelConfig, TinyModel, WarmupConfig
@@ -23,10 +24,10 @@ from slipstream.config.sections.teacher import TeacherConfig
 from slipstream.config.sections.verifier import VerifierConfig
 from slipstream.config.stages import StagesConfig
 
-Filled = TypeVar("Filled", bound="Section")
+SomeSection = TypeVar("SomeSection", bound=BaseModel)
 
 
-class RunConfig(Section):
+class RunFile(Section):
     """One run, from one YAML file."""
 
     name: str = Field("run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
@@ -70,41 +71,58 @@ class RunConfig(Section):
     stages: StagesConfig = ()
     """What the run does, one stage after the other; an empty list is reinforcement learning alone."""
 
+
+class RunConfig(RunFile):
+    """One run: the keys of its file, and the values that follow from them. `resolve` makes it."""
+
     @model_validator(mode="after")
-    def algorithm_sets_what_is_not_given(self) -> "RunConfig":
-        algorithm, telescope = self.algorithm, self.algorithm.translation
-        if telescope is not None:
-            _agree("rollout.group_size", self.rollout, "group_size", telescope.group_size)
-            _agree("learner.minibatches", self.learner, "minibatches", telescope.minibatches)
-        rollout = _filled(self.rollout, "group_size", algorithm.group_size)
-        learner = _filled(self.learner, "minibatches", telescope.minibatches if telescope else None)
-        learner = _with_served_adapters(learner, dtype=self.model.dtype)
-        if isinstance(algorithm.resolved_advantage(), Gae) and learner.critic is None:
-            learner = learner.model_copy(update={"critic": CriticConfig()})
-            learner.model_fields_set.discard("critic")  # another algorithm, in a stage, has none
-        object.__setattr__(self, "rollout", rollout)  # the model is frozen for everybody else
-        object.__setattr__(self, "learner", learner)
+    def is_resolved(self) -> "RunConfig":
+        """Errors: Invalid for a configuration that `resolve` would change."""
+        resolved = resolve(self)
+        if (resolved.rollout, resolved.learner) != (self.rollout, self.learner):
+            raise Invalid(
+                "RunConfig lacks values that follow from its keys", remedy="make it by parse_config"
+            )
         return self
 
 
-def _with_served_adapters(learner: LearnerConfig, *, dtype: str) -> LearnerConfig:
-    """What is served of adapters, where it is not given, follows from the model's dtype."""
-    if learner.lora is None or "serve" in learner.lora.model_fields_set:
-        return learner
-    lora = learner.lora.model_copy(update={"serve": SERVED[dtype]})
-    lora.model_fields_set.discard("serve")
-    return learner.model_copy(update={"lora": lora})
+def resolve(file: RunFile) -> RunConfig:
+    """Return the run with the values that follow from other keys, unless the file sets them.
+
+    `model_fields_set` does not name these values, because a stage with another algorithm derives its own.
+    Errors: Invalid where algorithm.telescope contradicts rollout.group_size or learner.minibatches.
+    """
+    algorithm, telescope = file.algorithm, file.algorithm.translation
+    if telescope is not None:
+        _require_equal("rollout.group_size", file.rollout, "group_size", telescope.group_size)
+        _require_equal("learner.minibatches", file.learner, "minibatches", telescope.minibatches)
+    rollout = _with_default(file.rollout, "group_size", algorithm.group_size)
+    learner = _with_default(file.learner, "minibatches", telescope.minibatches if telescope else None)
+    if learner.lora is not None:
+        lora = _with_default(learner.lora, "serve", SERVED[file.model.dtype])
+        learner = _replaced(learner, "lora", lora)
+    if isinstance(algorithm.resolved_advantage(), Gae) and learner.critic is None:
+        learner = _replaced(learner, "critic", CriticConfig())
+    values = {**dict(file), "rollout": rollout, "learner": learner}
+    return RunConfig.model_construct(_fields_set=set(file.model_fields_set), **values)
 
 
-def _agree(key: str, section: Section, field: str, wanted: int | None) -> None:
-    given = getattr(section, field)
-    if wanted is not None and field in section.model_fields_set and given != wanted:
-        raise ValueError(f"{key}: is {given}, and algorithm.telescope says {wanted}; keep one of the two")
+def _require_equal(key: str, section: Section, field: str, wanted: int | None) -> None:
+    value = getattr(section, field)
+    if wanted is not None and field in section.model_fields_set and value != wanted:
+        raise Invalid(
+            f"is {value}, and algorithm.telescope says {wanted}", remedy="keep one of the two", key=key
+        )
 
 
-def _filled(section: Filled, field: str, value: int | None) -> Filled:
+def _with_default(section: SomeSection, field: str, value: object) -> SomeSection:
+    """Return the section with a value for a field that the file does not set; None is no value."""
     if value is None or field in section.model_fields_set:
         return section
-    filled = section.model_copy(update={field: value})
-    filled.model_fields_set.discard(field)  # another algorithm, in a stage, may fill it anew
-    return filled
+    return _replaced(section, field, value)
+
+
+def _replaced(section: SomeSection, field: str, value: object) -> SomeSection:
+    """Return a copy with another value of one field, and the same `model_fields_set`."""
+    values = {**dict(section), field: value}
+    return type(section).model_construct(_fields_set=set(section.model_fields_set), **values)

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from slipstream.config.schema import RunConfig
+from slipstream.config.schema import RunFile
 
 REPEATED = ("stages[].", "data.of.", "data.of[].")
 """Sections that have copies of other sections below them, whose keys are not suggested."""
@@ -22,7 +22,7 @@ def without_kinds(where: Sequence[str | int]) -> list[str]:
 
 def _walked(where: Sequence[str | int]) -> tuple[list[Section], list[str]]:
     """The sections at a place, and the keys on the way there."""
-    sections: list[Section] = [RunConfig]
+    sections: list[Section] = [RunFile]
     keys: list[str] = []
     for part in where:
         if isinstance(part, int):
@@ -51,7 +51,7 @@ def is_optional(where: Sequence[str | int]) -> bool:
 def paths() -> Mapping[str, tuple[str, ...]]:
     """Every key of the schema → its dotted paths, the shortest first; an entry of a list is written `[]`."""
     found: dict[str, set[str]] = {}
-    for path in _paths_of(RunConfig, ""):
+    for path in _paths_of(RunFile, ""):
         found.setdefault(path.rpartition(".")[2].removesuffix("[]"), set()).add(path)
     return {
         key: tuple(sorted(paths, key=lambda p: (p.count("."), "[]" in p, p))) for key, paths in found.items()

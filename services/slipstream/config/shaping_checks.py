@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from slipstream.algorithms.spec import Ema, Gae, Gdpo, ReinforcePp, needs_groups
+from slipstream.algorithms.spec import Ema, Gae, Gdpo, ReinforcePp
 from slipstream.config.data import AdditionData, CountdownData, SortDigitsData
 from slipstream.config.problem import Problem
 from slipstream.config.schema import RunConfig
@@ -26,7 +26,7 @@ def _dynamic_sampling(config: RunConfig) -> Iterator[Problem]:
         return
     advantage = config.algorithm.resolved_advantage()
     if config.rollout.group_size == 1:
-        if not needs_groups(advantage):  # else the group size is the problem
+        if not advantage.needs_groups:  # else the group size is the problem
             yield Problem(
                 key="algorithm.shaping.dynamic_sampling",
                 reason="needs rewards that differ in a group, and rollout.group_size is 1: every group "

@@ -7,6 +7,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from slipstream.config.data import DataConfig
 from slipstream.config.paths import HomePath
+from slipstream.config.problem import Invalid
 
 
 class DemonstrationMix(BaseModel):
@@ -97,14 +98,16 @@ class _VerifiedStage(_SampledStage):
     """Demonstrations of other data that are trained on beside the kept answers; null is none."""
 
     @model_validator(mode="after")
-    def the_best_are_the_best_of_some(self) -> "_VerifiedStage":
+    def selection_has_a_criterion(self) -> "_VerifiedStage":
         if self.keep == "best" and self.keep_per_prompt is None:
-            raise ValueError(
-                "keep is `best`, and keep_per_prompt does not say how many; set it, for example to 4"
+            raise Invalid(
+                "keep is `best`, and keep_per_prompt does not say how many",
+                remedy="set it, for example to 4",
             )
         if self.keep == "first" and self.least_reward is None:
-            raise ValueError(
-                "least_reward is null, so nothing is selected by reward; set `keep: best`, or a least reward"
+            raise Invalid(
+                "least_reward is null, so nothing is selected by reward",
+                remedy="set `keep: best`, or a least reward",
             )
         return self
 
@@ -159,20 +162,21 @@ class PreferenceStage(_SampledStage):
         return self.rounds
 
     @model_validator(mode="after")
-    def a_distance_chooses_among_pairs(self) -> "PreferenceStage":
+    def distance_has_pairs_to_choose_from(self) -> "PreferenceStage":
         if self.ranked_by == "demonstrations" and self.least_distance == 0:
-            raise ValueError(
+            raise Invalid(
                 "least_distance is 0, which has no effect with ranked_by `demonstrations`: every answer "
-                "makes its own pair; set it above 0, or leave it out"
+                "makes its own pair",
+                remedy="set it above 0, or leave it out",
             )
         return self
 
     @model_validator(mode="after")
-    def a_judge_has_a_question(self) -> "PreferenceStage":
+    def self_rewarding_has_a_prompt(self) -> "PreferenceStage":
         if self.ranked_by != "model":
-            given = [key for key in ("judge_prompt", "judge_answers") if getattr(self, key) is not None]
-            if given:
-                raise ValueError(f"{given[0]} has no effect unless ranked_by is `model`; leave it out")
+            unused = [key for key in ("judge_prompt", "judge_answers") if getattr(self, key) is not None]
+            if unused:
+                raise Invalid(f"{unused[0]} has no effect unless ranked_by is `model`", remedy="leave it out")
             return self
         missing = [part for part in ("{prompt}", "{answer}") if part not in (self.judge_prompt or "")]
         if missing:
@@ -181,7 +185,9 @@ class PreferenceStage(_SampledStage):
                 "answer is right"
             )
         if self.judge_answers is not None and self.judge_answers[0] == self.judge_answers[1]:
-            raise ValueError("judge_answers are equal; give what is said of a right and of a wrong answer")
+            raise Invalid(
+                "judge_answers are equal", remedy="give what is said of a right and of a wrong answer"
+            )
         return self
 
 
@@ -217,9 +223,9 @@ def _names_differ(stages: Sequence[Stage]) -> Sequence[Stage]:
     names = [stage.name for stage in stages]
     for position, name in enumerate(names):
         if name in names[:position]:
-            raise ValueError(
-                f"stages[{position}] has the name `{name}`, which stages[{names.index(name)}] has; give each "
-                "stage a name of its own"
+            raise Invalid(
+                f"stages[{position}] has the name `{name}`, which stages[{names.index(name)}] has",
+                remedy="give each stage a name of its own",
             )
     return stages
 

@@ -1,1 +1,1 @@
-"""The hub: models and data sets by id, pinned to a commit, in the cache of this machine."""
+"""Models and data sets of the Hugging Face hub, by id, pinned to a commit, in the cache of this machine."""

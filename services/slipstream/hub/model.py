@@ -1,4 +1,4 @@
-"""From `model.path` to a directory on this machine: a hub id becomes a commit in the cache.
+"""From `model.path` to a local directory: a hub id becomes a directory of the cache, at one commit.
 
 id + revision ──▶ commit ──▶ small files (validate) │ all files (a run) ──▶ checked ──▶ directory
 """
@@ -14,13 +14,13 @@ from typing import Any
 from slipstream.config import RunConfig
 from slipstream.config.hub import is_commit, is_hub_id
 from slipstream.config.sections.model import ModelConfig
-from slipstream.hub.access import HubError, is_offline, library, persistent, token_of
+from slipstream.hub.access import HubError, is_offline, library, token_of, with_retries
 
 SMALL = ("*.json", "*.jinja", "*.txt", "*.model", "*.tiktoken")
-"""Configuration and tokenizer."""
+"""Files of the configuration and the tokenizer."""
 WEIGHTS = "*.safetensors"
 IGNORED = ("*/*", "consolidated*")
-"""Other formats in folders, and a second copy of the weights."""
+"""Folders with other formats, and a second copy of the weights."""
 INDEX = "model.safetensors.index.json"
 PREFIX_BYTES = 8
 LARGEST_HEADER_BYTES = 100_000_000
@@ -28,46 +28,46 @@ LARGEST_HEADER_BYTES = 100_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubModel:
-    """A model of the hub at a commit, and its directory here."""
+    """A model of the hub at one commit, in a local directory."""
 
     directory: Path
     commit: str
 
 
 def with_local_model(config: RunConfig, *, weights: bool) -> RunConfig:
-    """The configuration with a hub id replaced by its directory, and the revision by the commit.
+    """Return the configuration with the local directory instead of a hub id, and the commit as the revision.
 
-    Without `weights` the directory may hold configuration and tokenizer alone. Errors: HubError.
+    Without `weights` the directory may hold only configuration and tokenizer. Errors: HubError.
     """
     if not is_hub_id(config.model.path):
         return config
-    found = fetch_model(config.model, weights=weights)
-    return config.model_copy(update={"model": local(config.model, found)})
+    local = fetch_model(config.model, weights=weights)
+    return config.model_copy(update={"model": with_directory(config.model, local)})
 
 
-def local(model: ModelConfig, found: HubModel) -> ModelConfig:
-    """The section of a model that was found: pods on this machine load the directory as it is."""
-    return model.model_copy(update={"path": found.directory, "revision": found.commit})
+def with_directory(model: ModelConfig, local: HubModel) -> ModelConfig:
+    """Return the section `model` with the directory and commit of a local model."""
+    return model.model_copy(update={"path": local.directory, "revision": local.commit})
 
 
 def fetch_model(model: ModelConfig, *, weights: bool) -> HubModel:
-    """The model's files at one commit, from the cache where it has them all. Errors: HubError."""
-    here = cached_model(model, weights=weights)
-    if here is not None:
-        return here
+    """Return the model at one commit, from the cache if that is complete. Errors: HubError."""
+    cached = cached_model(model, weights=weights)
+    if cached is not None:
+        return cached
     what = f"model.path {model.path}"
-    directory = persistent(lambda: _download(model, model.revision, weights=False), what=what, access=model)
+    directory = with_retries(lambda: _download(model, model.revision, weights=False), what=what, access=model)
     commit = directory.name
     if weights:
-        persistent(lambda: _download(model, commit, weights=True), what=what, access=model)
+        with_retries(lambda: _download(model, commit, weights=True), what=what, access=model)
         require_whole(directory, what)
     elif not is_offline(model):
-        _require_safetensors(persistent(lambda: _info(model, commit), what=what, access=model), what)
+        _require_safetensors(with_retries(lambda: _info(model, commit), what=what, access=model), what)
     return HubModel(directory=directory, commit=commit)
 
 
 def cached_model(model: ModelConfig, *, weights: bool) -> HubModel | None:
-    """The model at its commit where the cache has it whole, without asking anybody; None otherwise."""
+    """Return the model if its revision is a commit and the cache has all of it, without a call; else None."""
     if not is_commit(model.revision):
         return None
     try:
@@ -79,21 +79,21 @@ def cached_model(model: ModelConfig, *, weights: bool) -> HubModel | None:
 
 
 def size_of(model: ModelConfig) -> int:
-    """Bytes of the model's weights on the hub. Errors: HubError."""
+    """Return the bytes of the model's weights on the hub. Errors: HubError."""
     what = f"model.path {model.path}"
-    info = persistent(lambda: _info(model, model.revision), what=what, access=model)
+    info = with_retries(lambda: _info(model, model.revision), what=what, access=model)
     weights = [file for file in info.siblings or () if fnmatch(file.rfilename, WEIGHTS)]
     return sum(file.size or 0 for file in weights if not any(fnmatch(file.rfilename, i) for i in IGNORED))
 
 
 def cache_folder(model: ModelConfig) -> Path:
-    """Where the cache keeps the model, at all its commits."""
+    """Return the folder in which the cache keeps all commits of the model."""
     name = f"models--{model.path}".replace("/", "--")
     return Path(model.cache_dir or library().constants.HF_HUB_CACHE) / name
 
 
 def _require_safetensors(info: Any, what: str) -> None:
-    """Errors: HubError when the model has no safetensors; some other formats run code when loaded."""
+    """Raise HubError if the model has no safetensors: loading some other formats runs code."""
     names = [sibling.rfilename for sibling in info.siblings or ()]
     if not any(name.endswith(".safetensors") and "/" not in name for name in names):
         raise HubError(f"{what} has no .safetensors on the hub; no other weights are loaded")
@@ -122,7 +122,7 @@ def _download(model: ModelConfig, revision: str | None, *, weights: bool, cached
 
 
 def require_whole(directory: Path, what: str) -> None:
-    """Errors: HubError when a file of weights is missing or cut off."""
+    """Raise HubError if a file of weights is missing or truncated."""
     for file in shards(directory):
         fault = _fault(file)
         if fault:
@@ -130,18 +130,18 @@ def require_whole(directory: Path, what: str) -> None:
 
 
 def shards(directory: Path) -> Iterator[Path]:
-    """The files of weights that a directory should hold: those of its index, or those that it has."""
+    """Yield the files of weights that a directory should hold: those of its index, else those in it."""
     index = directory / INDEX
     if index.is_file():
         names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
         yield from (directory / name for name in sorted(names))
         return
-    found = sorted(directory.glob(WEIGHTS))
-    yield from found or [directory / "model.safetensors"]
+    weights = sorted(directory.glob(WEIGHTS))
+    yield from weights or [directory / "model.safetensors"]
 
 
 def _fault(file: Path) -> str:
-    """What is wrong with a safetensors file, by its header and its size; nothing when it is whole."""
+    """Return the fault of a safetensors file, by its header and its size; empty for a complete file."""
     if not file.is_file():
         return "is missing"
     with file.open("rb") as stream:

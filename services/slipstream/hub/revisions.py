@@ -1,4 +1,4 @@
-"""The commits of a run: every branch or tag on the hub that the configuration names, resolved once."""
+"""The commits of a run: each hub revision (branch or tag) of the configuration is resolved once."""
 
 from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
@@ -9,21 +9,23 @@ from slipstream.config.hub import HubAccess, is_commit, is_hub_id
 from slipstream.config.sections.model import ModelConfig
 from slipstream.config.stage_runs import StageRun, stage_runs
 from slipstream.config.stages import DemonstrationMix, DistillationStage, RejectionSamplingStage, Stage
-from slipstream.hub.access import is_offline, library, persistent, token_of
+from slipstream.hub.access import is_offline, library, token_of, with_retries
 
 SMALLEST = {"model": "config.json", "dataset": "README.md"}
-"""A file that is loaded to learn the commit, which the cache then knows by the revision's name."""
+"""The file that is loaded to learn the commit; the cache then maps the name of the revision to it."""
 ATTEMPTS = 3
-"""For the first question to the hub: without a network the answer comes in two seconds."""
+"""Attempts of the first call to the hub; without a network they fail within two seconds."""
 
 
-def with_commits(config: RunConfig, known: Mapping[str, str]) -> RunConfig:
-    """The configuration with commits for revisions, those of its stages too; `known` ones (see `commits`)
-    are kept, and each revision is asked for once. Errors: HubError; ConfigError of a stage.
+def with_commits(config: RunConfig, pinned: Mapping[str, str]) -> RunConfig:
+    """Return the configuration with commits instead of revisions, in its stages too.
+
+    `pinned` are the commits of an earlier start of the run (see `commits`). Each other revision is resolved
+    once. Errors: HubError; ConfigError of a stage.
     """
-    known = dict(known)
-    model, data = _model(config.model, known), _data(config.data, known)
-    stages = tuple(_stage(stage_run, known) for stage_run in stage_runs(config))
+    pinned = dict(pinned)
+    model, data = _model(config.model, pinned), _data(config.data, pinned)
+    stages = tuple(_stage(stage_run, pinned) for stage_run in stage_runs(config))
     changed: dict[str, object] = {}
     if model is not config.model:
         changed["model"] = model
@@ -35,25 +37,25 @@ def with_commits(config: RunConfig, known: Mapping[str, str]) -> RunConfig:
 
 
 def hub_data(config: RunConfig) -> Iterator[HubData]:
-    """The data sets of the hub that a run or one of its stages reads."""
+    """Yield the data sets of the hub that a run or one of its stages reads."""
     own = [stage_run.config.data for stage_run in stage_runs(config) if _sets_data(stage_run.stage)]
     for data in (config.data, *own, *_mixed_data(config)):
         yield from (part for part in parts(data) if isinstance(part, HubData))
 
 
-def commits(given: RunConfig, pinned: RunConfig) -> dict[str, str]:
-    """The commit of each revision that was given: what a resume of the run keeps to."""
-    found = {}
-    if is_hub_id(given.model.path) and pinned.model.revision is not None:
-        found[_key("model", str(given.model.path), given.model)] = pinned.model.revision
-    for before, after in zip(hub_data(given), hub_data(pinned), strict=True):
+def commits(config: RunConfig, pinned: RunConfig) -> dict[str, str]:
+    """Return the commit of each revision of `config`, from its copy with commits; a resume reuses them."""
+    by_revision = {}
+    if is_hub_id(config.model.path) and pinned.model.revision is not None:
+        by_revision[_key("model", str(config.model.path), config.model)] = pinned.model.revision
+    for before, after in zip(hub_data(config), hub_data(pinned), strict=True):
         if after.revision is not None:
-            found[_key("dataset", before.id, before)] = after.revision
-    return found
+            by_revision[_key("dataset", before.id, before)] = after.revision
+    return by_revision
 
 
 def unpinned(config: RunConfig) -> list[str]:
-    """Keys of revisions that are no commit, so that two processes may read two different things."""
+    """Return the keys of revisions that are no commit; two processes could read different files for them."""
     keys = [f"data.revision (of {name})" for name in _moving(config.data)]
     for data in _mixed_data(config):
         keys += [f"mix.data.revision (of {name})" for name in _moving(data)]
@@ -63,7 +65,7 @@ def unpinned(config: RunConfig) -> list[str]:
 
 
 def _moving(data: DataConfig) -> list[str]:
-    """The data sets whose revision is no commit."""
+    """Return the ids of data sets whose revision is no commit."""
     return [part.id for part in parts(data) if isinstance(part, HubData) and not is_commit(part.revision)]
 
 
@@ -72,14 +74,14 @@ def _mix(stage: Stage) -> DemonstrationMix | None:
 
 
 def _mixed_data(config: RunConfig) -> list[DataConfig]:
-    """The data of the demonstrations that stages mix in."""
+    """Return the data of the demonstrations that stages mix in."""
     return [mix.data for stage in config.stages if (mix := _mix(stage)) is not None]
 
 
-def _model(model: ModelConfig, known: MutableMapping[str, str]) -> ModelConfig:
+def _model(model: ModelConfig, pinned: MutableMapping[str, str]) -> ModelConfig:
     if not is_hub_id(model.path):
         return model
-    return model.model_copy(update={"revision": _commit("model", str(model.path), model, known)})
+    return model.model_copy(update={"revision": _commit("model", str(model.path), model, pinned)})
 
 
 def _sets_data(stage: Stage) -> bool:
@@ -90,47 +92,51 @@ def _is_of_data(key: str) -> bool:
     return key == "data" or key.startswith("data.")
 
 
-def _stage(stage_run: StageRun, known: MutableMapping[str, str]) -> Stage:
-    """The stage with commits in the data that it sets, and in that of its demonstrations."""
-    stage, given = _with_mix(stage_run.stage, known), stage_run.config.data
-    data = _data(given, known) if _sets_data(stage) else given
-    if data is given:
+def _stage(stage_run: StageRun, pinned: MutableMapping[str, str]) -> Stage:
+    """Return the stage with commits in the data that it sets, and in the data of its demonstrations."""
+    stage, stage_data = _with_mix(stage_run.stage, pinned), stage_run.config.data
+    data = _data(stage_data, pinned) if _sets_data(stage) else stage_data
+    if data is stage_data:
         return stage
     others = {key: value for key, value in stage.set.items() if not _is_of_data(key)}
     own = {**others, "data": data.model_dump(mode="json", exclude_unset=True)}
     return stage.model_copy(update={"set": own})
 
 
-def _with_mix(stage: Stage, known: MutableMapping[str, str]) -> Stage:
+def _with_mix(stage: Stage, pinned: MutableMapping[str, str]) -> Stage:
     mix = _mix(stage)
-    data = None if mix is None else _data(mix.data, known)
+    data = None if mix is None else _data(mix.data, pinned)
     if mix is None or data is mix.data:
         return stage
     return stage.model_copy(update={"mix": mix.model_copy(update={"data": data})})
 
 
-def _data(data: DataConfig, known: MutableMapping[str, str]) -> DataConfig:
+def _data(data: DataConfig, pinned: MutableMapping[str, str]) -> DataConfig:
     if not any(isinstance(part, HubData) for part in parts(data)):
         return data
     if isinstance(data, MixtureData):
-        return data.model_copy(update={"of": tuple(_part(part, known) for part in data.of)})
-    return _part(data, known)
+        return data.model_copy(update={"of": tuple(_part(part, pinned) for part in data.of)})
+    return _part(data, pinned)
 
 
-def _part(part: TaskData, known: MutableMapping[str, str]) -> TaskData:
+def _part(part: TaskData, pinned: MutableMapping[str, str]) -> TaskData:
     if not isinstance(part, HubData):
         return part
-    return part.model_copy(update={"revision": _commit("dataset", part.id, part, known)})
+    return part.model_copy(update={"revision": _commit("dataset", part.id, part, pinned)})
 
 
-def _commit(kind: str, name: str, access: HubAccess, known: MutableMapping[str, str]) -> str:
+def _commit(kind: str, name: str, access: HubAccess, pinned: MutableMapping[str, str]) -> str:
     if access.revision is not None and is_commit(access.revision):
         return access.revision
     key = _key(kind, name, access)
-    if key in known:
-        return known[key]
+    if key in pinned:
+        return pinned[key]
     what = f"{'model.path' if kind == 'model' else 'data set'} {name}"
-    return persistent(lambda: _snapshot(kind, name, access), what=what, access=access, attempts=ATTEMPTS).name
+    snapshot = with_retries(
+        lambda: _snapshot(kind, name, access), what=what, access=access, attempts=ATTEMPTS
+    )
+    pinned[key] = snapshot.name
+    return snapshot.name
 
 
 def _snapshot(kind: str, name: str, access: HubAccess) -> Path:

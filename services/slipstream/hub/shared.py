@@ -1,4 +1,4 @@
-"""A repository of the hub in a directory that several pods share: the first pod loads it, the others wait.
+"""Load a hub repository into a directory that several pods share: the first pod loads, the others wait.
 
 first pod:    lock ──▶ load the files ──▶ mark the directory as complete ──▶ unlock
 other pods:   wait for the lock ──▶ see the mark
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from slipstream.config.hub import HubAccess
-from slipstream.hub.access import library, persistent
+from slipstream.hub.access import library, with_retries
 from slipstream.hub.model import IGNORED, SMALL, WEIGHTS, require_whole
 
 COMPLETE = ".complete"
@@ -22,17 +22,18 @@ Say = Callable[[str], None]
 
 
 def load_once(repository: str, revision: str, directory: Path, *, say: Say) -> None:
-    """Load configuration, tokenizer and weights of a repository, unless another pod has done so.
+    """Load configuration, tokenizer and weights of a repository, unless another pod has loaded them.
 
-    The lock ends with the process that holds it, so a pod that is killed leaves none behind. What it has
-    loaded by then is kept. Errors: HubError, OSError for a directory that cannot be written.
+    The kernel releases the lock when its process ends, also when a pod is killed. Files that the killed pod
+    has loaded are kept. `say` receives progress messages. Errors: HubError, OSError for a directory that
+    cannot be written.
     """
     directory.mkdir(parents=True, exist_ok=True)
     complete = directory / COMPLETE
     if complete.exists():
         say(f"{directory} is complete")
         return
-    with _alone(directory.with_name(f"{directory.name}.lock"), say):
+    with _locked(directory.with_name(f"{directory.name}.lock"), say):
         if complete.exists():
             say(f"another pod has loaded {directory}")
             return
@@ -44,7 +45,7 @@ def load_once(repository: str, revision: str, directory: Path, *, say: Say) -> N
 def _load(repository: str, revision: str, directory: Path) -> None:
     """Errors: HubError."""
     what = f"model.download.repository {repository}"
-    persistent(
+    with_retries(
         lambda: library().snapshot_download(
             repository,
             revision=revision,
@@ -59,12 +60,12 @@ def _load(repository: str, revision: str, directory: Path) -> None:
 
 
 @contextmanager
-def _alone(path: Path, say: Say) -> Iterator[None]:
-    """Hold the lock of a file; without it where the file system has no locks, and `say` so."""
+def _locked(path: Path, say: Say) -> Iterator[None]:
+    """Hold the lock of a file; on a file system without locks, say so and go on without it."""
     with path.open("a") as file:
         waiting = False
-        while not (taken := _take(file.fileno())):
-            if taken is None:
+        while not (locked := _try_lock(file.fileno())):
+            if locked is None:
                 say(f"the file system of {path} has no locks: every pod loads the model by itself")
                 break
             if not waiting:
@@ -74,8 +75,8 @@ def _alone(path: Path, say: Say) -> Iterator[None]:
         yield
 
 
-def _take(descriptor: int) -> bool | None:
-    """Whether the lock is ours now; None where the file system has no locks."""
+def _try_lock(descriptor: int) -> bool | None:
+    """Return whether this process now holds the lock; None on a file system without locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

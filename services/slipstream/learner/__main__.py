@@ -32,7 +32,7 @@ from slipstream.learner.teacher import TeacherClient, open_teacher_client
 from slipstream.learner.training.critic import load_critic
 from slipstream.learner.training.state import restore
 from slipstream.learner.training.step import TrainingStep
-from slipstream.processes.parent import die_with_parent
+from slipstream.processes.lifetime.parent_death import die_with_parent
 from slipstream.records import START, Cursor
 from slipstream.rpc.errors import SlipstreamError
 from slipstream.rpc.pod import Pod, parse_arguments, run_pod

@@ -11,7 +11,7 @@ import grpc
 from slipstream.config import RunConfig
 from slipstream.records import Activity, Cursor, Evaluation, Generated, Group, HandOut
 from slipstream.rpc import codec
-from slipstream.rpc.channel import STILL_WAITING_SECONDS, ask_again, unbroken
+from slipstream.rpc.channel import STILL_WAITING_SECONDS, call_with_growing_deadline, with_idle_timeout
 from slipstream.rpc.errors import SlipstreamError, Superseded
 from slipstream.rpc.group_checks import check_group, parse_group, vocabulary_size
 from slipstream.telemetry.logs import Log
@@ -172,14 +172,14 @@ class ReplayClient:
         )
         batch = _Batch(hand_out=hand_out)
         call = self._stub.SampleBatch(request)
-        async for response in unbroken(call, silence_seconds=STILL_WAITING_SECONDS + answer_seconds):
+        async for response in with_idle_timeout(call, silence_seconds=STILL_WAITING_SECONDS + answer_seconds):
             if response.group:
                 batch.add(response.group, self._vocabulary)
         return batch
 
     async def _again(self, what: str, ask: Callable[[float], Awaitable[T]]) -> T:
         try:
-            return await ask_again(
+            return await call_with_growing_deadline(
                 what,
                 ask,
                 answer_seconds=self._answer_seconds,

@@ -6,7 +6,7 @@ import time
 from slipstream.config import EvaluationConfig
 from slipstream.learner.clients import ReplayClient
 from slipstream.learner.report import Report
-from slipstream.telemetry.background import log_failure
+from slipstream.telemetry.background import BackgroundTask
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 
@@ -36,31 +36,27 @@ class Evaluator:
         self._metrics = metrics
         self._log = log
         self._start_seconds = start_seconds
-        self._running: asyncio.Task[None] | None = None
+        self._running: BackgroundTask[None] | None = None
         self.last_step: int | None = None
 
     def begin(self, version: int) -> None:
         """Evaluate `version` in the background, while training goes on."""
-        if self._running is not None and not self._running.done():
+        if self._running is not None and not self._running.done:
             self._log.warning("evaluation skipped: the last one is still running", step=version)
             return
-        self._running = asyncio.create_task(self.evaluate(version, asyncio.Event()))
-        log_failure(self._running, "evaluation", self._log, step=version)
-        self._running.add_done_callback(lambda task: self._show_failure(task, version))
+        self._running = BackgroundTask.begin(
+            self.evaluate(version, asyncio.Event()),
+            "evaluation",
+            self._log,
+            on_failure=lambda error: self._show_failure(error, version),
+            step=version,
+        )
 
     async def settle(self, stop: asyncio.Event) -> None:
         """Wait for a background evaluation, which shows its own failure, or give it up when `stop` is set."""
         running, self._running = self._running, None
-        if running is None:
-            return
-        stopping = asyncio.create_task(stop.wait())
-        try:
-            await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stopping.cancel()
-        if not running.done():
-            running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        if running is not None:
+            await running.settle_or_cancel(stop)
 
     async def evaluate(self, version: int, stop: asyncio.Event) -> None:
         """Evaluate and report; gives up, with a log line, at the deadline or when `stop` is set."""
@@ -84,9 +80,7 @@ class Evaluator:
                 await asyncio.sleep(POLL_SECONDS)
         self._log.warning("evaluation given up", step=version, seconds=seconds)
 
-    def _show_failure(self, task: asyncio.Task[None], version: int) -> None:
-        """A line on the console; the next evaluation would otherwise stand there without a word."""
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            text = f"held-out evaluation of step {version} failed: {type(error).__name__}: {error}"
-            self._report.event("progress", text=text)
+    def _show_failure(self, error: BaseException, version: int) -> None:
+        """Write a line for the console, so that the failure is seen before the next evaluation."""
+        text = f"held-out evaluation of step {version} failed: {type(error).__name__}: {error}"
+        self._report.event("progress", text=text)

@@ -20,9 +20,10 @@ from slipstream.learner.broadcast.snapshot import Snapshot
 from slipstream.learner.checkpoints.checkpoint import CheckpointWriter, State
 from slipstream.learner.checkpoints.shards import whole_bytes
 from slipstream.learner.ranks.ranks import Alone, RankLost, TorchRanks, named_loss
+from slipstream.learner.training.gradients import Abandoned
 from slipstream.learner.training.record import StepResult
 from slipstream.learner.training.state import collect
-from slipstream.learner.training.step import Abandoned, TrainingStep
+from slipstream.learner.training.step import TrainingStep
 from slipstream.records import Group
 from slipstream.rpc import codec
 from slipstream.v1 import learner_pb2 as pb

@@ -30,8 +30,8 @@ from slipstream.learner.report import Report, Timing
 from slipstream.learner.saving import Saver
 from slipstream.learner.starvation import SampleDeadline, StarvationReport, Starved
 from slipstream.learner.teacher import TeacherClient, UnfitTeacher
+from slipstream.learner.training.gradients import Abandoned
 from slipstream.learner.training.record import StepResult
-from slipstream.learner.training.step import Abandoned
 from slipstream.records import Cursor, Generated, Group
 from slipstream.rpc.errors import SlipstreamError, Unreachable
 from slipstream.telemetry.logs import Log

@@ -18,7 +18,7 @@ from slipstream.learner.lockstep import Lockstep
 from slipstream.learner.training.state import collect
 from slipstream.records import Cursor
 from slipstream.rpc.errors import Unreachable
-from slipstream.telemetry.background import log_failure
+from slipstream.telemetry.background import BackgroundTask
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 
@@ -55,7 +55,7 @@ class Saver:
         self._fingerprint = model_fingerprint
         self._metrics = metrics
         self._log = log
-        self._writing: asyncio.Task[None] | None = None
+        self._writing: BackgroundTask[None] | None = None
         self._begun: int | None = None
         self._started = 0.0
         metrics.count("checkpoint_failures_total", 0)  # so that a rate sees the first one
@@ -88,14 +88,13 @@ class Saver:
             return
         self._begun = version
         self._started = time.monotonic()
-        self._writing = asyncio.create_task(self._finish(version))
-        log_failure(self._writing, "checkpoint", self._log, step=version)
+        self._writing = BackgroundTask.begin(self._finish(version), "checkpoint", self._log, step=version)
 
     async def settle(self) -> None:
         """Wait until nothing is being written. Errors: RankLost."""
         writing, self._writing = self._writing, None
         if writing is not None:
-            await writing
+            await writing.settle()
         self._begun = None
 
     async def save(self, version: int, cursor: Cursor, unvaried_share: float | None) -> None:

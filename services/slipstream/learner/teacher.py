@@ -11,7 +11,7 @@ from slipstream.algorithms.spec import Distillation
 from slipstream.config import RunConfig
 from slipstream.records import Completion, Group, TeacherLogprobs
 from slipstream.rpc import codec
-from slipstream.rpc.channel import ask_again, open_channel
+from slipstream.rpc.channel import call_with_growing_deadline, open_channel
 from slipstream.rpc.errors import MessageTooLarge, SlipstreamError, Unreachable
 from slipstream.rpc.group_checks import LARGEST_TOKEN_ID, vocabulary_size
 from slipstream.rpc.vocabulary import vocabulary_of
@@ -111,7 +111,7 @@ class TeacherClient:
             return answer
 
         try:
-            response = await ask_again(
+            response = await call_with_growing_deadline(
                 "teacher",
                 ask,
                 answer_seconds=self._config.answer_seconds,

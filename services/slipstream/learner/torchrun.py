@@ -17,7 +17,8 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from slipstream.processes.parent import children, die_with_parent
+from slipstream.processes.lifetime.parent_death import die_with_parent
+from slipstream.processes.lifetime.process_tree import children
 
 LEARNER = "slipstream.learner"
 LOOPBACK = "127.0.0.1"

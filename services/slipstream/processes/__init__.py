@@ -1,1 +1,1 @@
-"""Child processes: how they die with their parent, what they say to it, and the cores that they may use."""
+"""Child processes: their lifetime, their messages to and from the parent, and the CPU cores they may use."""

@@ -1,4 +1,4 @@
-"""How many cores this process may use, a container's quota included."""
+"""The number of CPU cores that this process may use, with the quota of its container."""
 
 import math
 import os
@@ -8,7 +8,7 @@ CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
 
 
 def usable_cores(cpu_max: Path = CPU_MAX) -> int:
-    """The cores that it may run on, or what its cgroup (version 2) grants when that is less; at least 1."""
+    """Return the number of cores in the affinity mask, or the cgroup (v2) quota if less; at least 1."""
     cores = len(os.sched_getaffinity(0))
     try:
         quota, period = cpu_max.read_text(encoding="ascii").split()

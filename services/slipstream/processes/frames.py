@@ -1,4 +1,4 @@
-"""Messages between a process and its children: a length, then JSON; never code (invariant 14)."""
+"""Messages between a process and its children: a length, then JSON; never pickle (invariant 14)."""
 
 import json
 import socket
@@ -10,32 +10,32 @@ MAX_BYTES = 256 * 1024 * 1024
 
 
 class BadFrame(ValueError):
-    """What came is not a message."""
+    """The received bytes are no message."""
 
 
 def to_frame(message: Any) -> bytes:
-    """A message as bytes. Errors: ValueError or TypeError for what JSON cannot say."""
+    """Serialize a message. Errors: ValueError or TypeError for a value that JSON does not have."""
     body = json.dumps(message, allow_nan=False).encode()
     return LENGTH.pack(len(body)) + body
 
 
 def receive_frame(connection: socket.socket) -> dict[str, Any] | None:
-    """The next message, or None at the end of the stream; waits for it. Errors: BadFrame."""
+    """Wait for the next message; return None at the end of the stream. Errors: BadFrame."""
     head = _receive(connection, LENGTH.size)
     body = _receive(connection, body_length(head)) if head is not None else None
     return None if body is None else from_body(body)
 
 
 def body_length(head: bytes) -> int:
-    """How long the message behind its first bytes is. Errors: BadFrame when it is longer than one may be."""
+    """Return the length of a message from its header, in bytes. Errors: BadFrame above MAX_BYTES."""
     (length,) = LENGTH.unpack(head)
     if length > MAX_BYTES:
-        raise BadFrame(f"a message of {length} bytes; at most {MAX_BYTES} are read")
+        raise BadFrame(f"a message of {length} bytes; the maximum is {MAX_BYTES}")
     return int(length)
 
 
 def from_body(body: bytes) -> dict[str, Any]:
-    """Bytes as a message. Errors: BadFrame, JSONDecodeError."""
+    """Parse the body of a message. Errors: BadFrame, JSONDecodeError."""
     message = json.loads(body)
     if not isinstance(message, dict):
         raise BadFrame(f"needs an object, got {type(message).__name__}")

@@ -18,11 +18,11 @@ class Addition:
 
     @property
     def space(self) -> int:
-        """All ordered pairs."""
+        """Number of ordered pairs."""
         return self._numbers**2
 
     def at(self, number: int) -> Puzzle:
-        """The pair of a number. `a+b` and `b+a` are on the same side of the split."""
+        """Return the puzzle of a number. `a+b` and `b+a` are on the same side of the held-out split."""
         a, b = (self._least + part for part in divmod(number, self._numbers))
         answer = str(a + b)
         return Puzzle(

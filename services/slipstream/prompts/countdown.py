@@ -11,7 +11,7 @@ PRECEDENCE = {"+": 1, "-": 1, "*": 2, "/": 2, "": 3}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Term:
-    """A value with its expression and the operator applied last (none for a given number)."""
+    """A value with its expression, and the operator that it applies last (none for a single number)."""
 
     value: int
     text: str
@@ -22,8 +22,8 @@ class Term:
 class Countdown:
     """`count` numbers from 1 to `largest`, and a target that one expression over all of them reaches.
 
-    A puzzle's number encodes the given numbers, then which two terms to combine, and how, until one is
-    left. Every value on the way, and so the target, is a positive whole number.
+    The index of a puzzle encodes its numbers, and then which two terms to combine by which operator, until
+    one term is left. Every intermediate value, and so the target, is a positive whole number.
     """
 
     count: int
@@ -36,28 +36,28 @@ class Countdown:
 
     @property
     def space(self) -> int:
-        """All given numbers times all ways to combine them."""
+        """Number of choices of the numbers, times the number of ways to combine them."""
         return int(self.largest**self.count) * prod(_ways(left) for left in range(2, self.count + 1))
 
     def at(self, number: int) -> Puzzle:
-        """The puzzle of a number. All orders of the given numbers are on the same side of the split."""
-        given: list[int] = []
+        """Return the puzzle of an index. All orders of its numbers are on the same side of the split."""
+        values: list[int] = []
         for _ in range(self.count):
             number, digit = divmod(number, self.largest)
-            given.append(digit + 1)
-        reached = _combine_all([Term(value=value, text=str(value)) for value in given], number)
-        numbers = " ".join(map(str, given))
+            values.append(digit + 1)
+        target = _combine_all([Term(value=value, text=str(value)) for value in values], number)
+        numbers = " ".join(map(str, values))
         return Puzzle(
-            text=f"{reached.value} from {numbers}:",
-            answer=str(reached.value),
-            canonical=f"{reached.value} from {sorted(given)}",
-            demonstration=reached.text,
+            text=f"{target.value} from {numbers}:",
+            answer=str(target.value),
+            canonical=f"{target.value} from {sorted(values)}",
+            demonstration=target.text,
             fields={"numbers": numbers},
         )
 
 
 def _ways(terms: int) -> int:
-    """Ordered pairs of terms, times operators."""
+    """Return the number of ordered pairs of terms, times the number of operators."""
     return terms * (terms - 1) * len(OPERATORS)
 
 
@@ -73,12 +73,12 @@ def _combine_all(terms: list[Term], number: int) -> Term:
 
 
 def _combine(left: Term, right: Term, first_choice: int) -> Term:
-    """One term of two: by the chosen operator, or by the next one that stays positive and whole."""
+    """Combine two terms by the chosen operator, or by the next one whose value is positive and whole."""
     for operator in OPERATORS[first_choice:] + OPERATORS[:first_choice]:
         value = _apply(operator, left.value, right.value)
         if value is not None:
             break
-    assert value is not None, "addition and multiplication always stay positive and whole"
+    assert value is not None, "the values of addition and multiplication are positive and whole"
     text = f"{_operand(left, operator)}{operator}{_operand(right, operator, after=True)}"
     return Term(value=value, text=text, operator=operator)
 
@@ -94,7 +94,7 @@ def _apply(operator: str, left: int, right: int) -> int | None:
 
 
 def _operand(term: Term, operator: str, *, after: bool = False) -> str:
-    """The term's expression, in parentheses where leaving them out would change the value."""
+    """Return the expression of a term, in parentheses if they are needed to keep its value."""
     inner, outer = PRECEDENCE[term.operator], PRECEDENCE[operator]
-    needed = inner < outer or (after and inner == outer and operator in "-/")
-    return f"({term.text})" if needed else term.text
+    needs_parentheses = inner < outer or (after and inner == outer and operator in "-/")
+    return f"({term.text})" if needs_parentheses else term.text

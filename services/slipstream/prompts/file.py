@@ -1,4 +1,4 @@
-"""A prompt source over rows, of a file for example: shuffled anew each epoch, with some rows held out."""
+"""A prompt source over rows, for example of a file: shuffled in each epoch, with some rows held out."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,16 +10,16 @@ from slipstream.prompts.rows import Example, Origin, read_examples
 from slipstream.prompts.split import in_fraction
 from slipstream.records import Prompt
 
-# The epoch being leased and the one before it, which late leases may still ask for.
+# Late leases may still need the order of the epoch before the current one.
 ORDERS_KEPT = 2
 
 
 class RowSource:
-    """A PromptSource over loaded rows. Invariant: each training row comes once an epoch."""
+    """A PromptSource over loaded rows. Invariant: each training row occurs once per epoch."""
 
     def __init__(self, training: Sequence[Example], held_out: Sequence[Prompt], *, seed: int) -> None:
-        assert training, "split_rows keeps a row on each side"
-        assert held_out, "split_rows keeps a row on each side"
+        assert training, "split_rows returns rows for both sides"
+        assert held_out, "split_rows returns rows for both sides"
         self._training = training
         self._held_out = held_out
         self._seed = seed
@@ -27,24 +27,24 @@ class RowSource:
 
     @property
     def size(self) -> int:
-        """How many training rows there are."""
+        """Number of training rows."""
         return len(self._training)
 
     @property
     def held_out_size(self) -> int:
-        """How many distinct held-out prompts there are."""
+        """Number of distinct held-out prompts."""
         return len(self._held_out)
 
     def training(self, index: int) -> Prompt:
-        """A row to train on; `index // rows` is the epoch."""
+        """Return the training prompt of an index; `index // size` is the epoch."""
         return self._example(index).prompt
 
     def held_out(self, index: int) -> Prompt:
-        """A held-out row, in the order of the file; repeated from `held_out_size` on."""
+        """Return a held-out prompt, in the order of the file; prompts repeat from `held_out_size` on."""
         return self._held_out[index % len(self._held_out)]
 
     def demonstration(self, index: int) -> tuple[Prompt, str]:
-        """The training row of the same index, with its demonstration or else its ground truth."""
+        """Return the training prompt of an index, with its demonstration or else its ground truth."""
         example = self._example(index)
         return example.prompt, example.demonstration or example.prompt.answer
 
@@ -63,16 +63,21 @@ class RowSource:
 
 
 def load_file(data: FileData, *, seed: int) -> RowSource:
-    """Read the rows and split them; a training row whose prompt is held out is left out.
+    """Read and split the rows of a file; rows whose prompt is held out are not trained on.
 
     Errors: ValueError for a malformed file, or when a side of the split has no rows.
     """
     rows = _examples(data.path, data, demonstrated=True)
     held_out = data.held_out_path
-    apart = None if held_out is None else _examples(held_out, data, demonstrated=False)
+    held_out_rows = None if held_out is None else _examples(held_out, data, demonstrated=False)
     advice = f"every prompt of the {len(rows)} is also in {data.held_out_path}"
     return split_rows(
-        rows, apart, fraction=data.held_out_fraction, name=str(data.path), no_training=advice, seed=seed
+        rows,
+        held_out_rows,
+        fraction=data.held_out_fraction,
+        name=str(data.path),
+        no_training=advice,
+        seed=seed,
     )
 
 
@@ -85,10 +90,10 @@ def split_rows(
     no_training: str,
     seed: int,
 ) -> RowSource:
-    """Rows as a source; without `held_out_rows`, a `fraction` of the prompts, chosen by a hash, is held out.
+    """Return a source over rows; without `held_out_rows`, a hash holds out a `fraction` of the prompts.
 
-    Errors: ValueError, naming `name`, when a side has no rows; `no_training` says why the training side has
-    none when the held-out rows are given.
+    Errors: ValueError naming `name` if a side has no rows. `no_training` is the reason in that message if
+    `held_out_rows` are given and the training side is empty.
     """
     if held_out_rows is not None:
         held_out = {canonical(row.prompt): row.prompt for row in held_out_rows}
@@ -102,12 +107,12 @@ def split_rows(
         raise ValueError(f"{name}: no {side} rows: {no_training}")
     raise ValueError(
         f"{name}: no {side} rows: {len(rows)} rows cannot be split by held_out_fraction={fraction:g}; "
-        "give more rows, another fraction, or held-out rows of their own"
+        "add rows, change the fraction, or name a file or split of held-out rows"
     )
 
 
 def canonical(prompt: Prompt) -> str:
-    """The prompt's words, whatever the white space between them: equal for duplicates."""
+    """Return the words of a prompt with single spaces between them; equal for duplicates."""
     turns = [f"{turn.role}: {turn.content}" for turn in prompt.messages]
     return " ".join("\n".join([prompt.text, *turns]).split())
 

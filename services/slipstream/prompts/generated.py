@@ -1,4 +1,4 @@
-"""A prompt source over a task whose puzzles are numbered: training draws numbers, held-out walks them."""
+"""A prompt source over numbered puzzles: training draws numbers at random, held-out prompts are listed."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -9,19 +9,19 @@ from typing import Protocol
 from slipstream.prompts.split import digest, held_out_rule
 from slipstream.records import Prompt
 
-# Numbers looked at for held-out prompts, and the most prompts that are kept of them. A smaller task is
-# looked at whole; 2,048 prompts measure an accuracy to a standard error of about one percent.
+# Held-out prompts are searched among WALK numbers (all numbers of a smaller task), up to HELD_OUT_LIMIT
+# prompts: 2,048 prompts measure an accuracy with a standard error of about one percent.
 WALK = 32_768
 HELD_OUT_LIMIT = 2_048
-# One draw in two, or more, is on the training side; missing it this often does not happen.
+# At least every second draw is a training prompt, so this many misses in a row do not happen by chance.
 DRAWS = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Puzzle:
-    """A prompt's text, its ground truth, and a correct answer. All of it is printable ASCII.
+    """The text of a prompt, its ground truth and a correct answer, all of them printable ASCII.
 
-    `canonical` is equal for puzzles so alike that training on one gives the other away.
+    `canonical` is equal for puzzles so similar that training on one reveals the answer to the other.
     """
 
     text: str
@@ -32,7 +32,7 @@ class Puzzle:
 
 
 class Task(Protocol):
-    """Puzzles numbered from 0 to `space`; several numbers may stand for one puzzle."""
+    """Puzzles numbered from 0 to `space` - 1; several numbers may have the same puzzle."""
 
     @property
     def name(self) -> str:
@@ -41,46 +41,46 @@ class Task(Protocol):
 
     @property
     def space(self) -> int:
-        """How many numbers there are."""
+        """Number of puzzle numbers."""
         ...
 
     def at(self, number: int) -> Puzzle:
-        """The puzzle of a number: a pure function."""
+        """Return the puzzle of a number: a pure function."""
         ...
 
 
 class GeneratedSource:
     """A PromptSource over a Task. Invariant: no canonical text is on both sides of the split.
 
-    Held-out prompts are found as they are asked for; `held_out_size` finds all, within about a second.
+    Held-out prompts are searched when they are needed; `held_out_size` searches all, in about a second.
     """
 
     def __init__(self, task: Task, *, seed: int) -> None:
-        """Errors: ValueError when the task has too few distinct prompts to hold any out."""
+        """Errors: ValueError if the task has too few distinct prompts to hold any out."""
         self._task = task
         self._seed = seed
         self._is_held_out = held_out_rule(task.name, (puzzle.canonical for puzzle in self._walk()))
         self._held_out: list[Prompt] = []
-        self._not_yet_found = islice(self._find_held_out(), HELD_OUT_LIMIT)
+        self._remaining = islice(self._find_held_out(), HELD_OUT_LIMIT)
 
     @property
     def held_out_size(self) -> int | None:
-        """How many distinct held-out prompts there are, at most HELD_OUT_LIMIT."""
-        self._held_out.extend(self._not_yet_found)
+        """Number of distinct held-out prompts, at most HELD_OUT_LIMIT."""
+        self._held_out.extend(self._remaining)
         return len(self._held_out)
 
     def training(self, index: int) -> Prompt:
-        """A prompt to train on."""
+        """Return the training prompt of an index."""
         return self._prompt(self._draw(index))
 
     def held_out(self, index: int) -> Prompt:
-        """A prompt that is never trained on; distinct below `held_out_size`, repeated from there on."""
+        """Return a held-out prompt; prompts are distinct below `held_out_size`, and repeat from there on."""
         missing = max(0, index + 1 - len(self._held_out))
-        self._held_out.extend(islice(self._not_yet_found, missing))
+        self._held_out.extend(islice(self._remaining, missing))
         return self._held_out[index % len(self._held_out)]
 
     def demonstration(self, index: int) -> tuple[Prompt, str]:
-        """The training prompt of the same index, with a correct answer to it."""
+        """Return the training prompt of an index, with a correct answer."""
         puzzle = self._draw(index)
         return self._prompt(puzzle), puzzle.demonstration
 

@@ -1,10 +1,10 @@
-"""Puzzles of reasoning-gym, and its own scorer as a reward.
+"""Puzzles of reasoning-gym, and the scorer of reasoning-gym as a reward.
 
     data: {kind: reasoning_gym, task: leg_counting, parameters: {max_animals: 5}}
     rewards:
       - {name: gym, kind: custom, function: "slipstream.prompts.gym:score", timeout_seconds: 60}
 
-A puzzle is a pure function of (task, parameters, seed, index), so the scorer makes it again from these.
+A puzzle is a pure function of (task, parameters, seed, index), so the scorer can generate it again.
 """
 
 import json
@@ -17,15 +17,15 @@ from slipstream.prompts.generated import GeneratedSource, Puzzle
 from slipstream.records import Prompt
 
 FIELD = "reasoning_gym"
-"""The prompt's field that says which puzzle it is, as JSON."""
+"""The field of a prompt with the task, parameters, seed and index of its puzzle, as JSON."""
 
 
 class Answered(Protocol):
-    """What the scorer needs of the verifier's `Answer`."""
+    """The part of the verifier's `Answer` that the scorer reads."""
 
     @property
     def text(self) -> str:
-        """What the policy said."""
+        """The text of the completion."""
         ...
 
 
@@ -33,51 +33,54 @@ class GymTask:
     """A Task over the puzzles of one data set of reasoning-gym."""
 
     def __init__(self, data: ReasoningGymData, *, seed: int) -> None:
-        """Errors: ValueError for an unknown task or parameters it refuses; ImportError."""
-        chosen = {"task": data.task, "parameters": data.parameters, "size": data.size}
+        """Errors: ValueError for an unknown task or bad parameters; ImportError without reasoning_gym."""
+        settings = {"task": data.task, "parameters": data.parameters, "size": data.size}
         self._recipe = json.dumps(
-            {**chosen, "seed": seed if data.seed is None else data.seed}, sort_keys=True
+            {**settings, "seed": seed if data.seed is None else data.seed}, sort_keys=True
         )
         self._puzzles = puzzles(self._recipe)
         self.name = data.task
         self.space = data.size
 
     def at(self, number: int) -> Puzzle:
-        """The puzzle of a number. Some tasks have no single answer; what is shown then is empty."""
+        """Return the puzzle of a number. Its answer is empty if the task has no single right answer."""
         entry = self._puzzles[number]
         answer = "" if entry["answer"] is None else str(entry["answer"])
-        which = json.dumps({**json.loads(self._recipe), "index": number}, sort_keys=True)
+        recipe = json.dumps({**json.loads(self._recipe), "index": number}, sort_keys=True)
         return Puzzle(
             text=entry["question"],
             answer=answer,
             canonical=" ".join(entry["question"].split()),
             demonstration=answer,
-            fields={FIELD: which},
+            fields={FIELD: recipe},
         )
 
 
 def gym_source(data: ReasoningGymData, *, seed: int) -> GeneratedSource:
-    """Its puzzles as prompts. Errors: as GymTask; ValueError when it has too few distinct ones."""
+    """Return a source of its puzzles. Errors: as GymTask; ValueError for too few distinct prompts."""
     return GeneratedSource(GymTask(data, seed=seed), seed=seed)
 
 
 def score(prompt: Prompt, answer: Answered) -> float:
-    """What reasoning-gym's scorer gives an answer, 0 to 1; the reward of these puzzles.
+    """Return the score of an answer by the scorer of reasoning-gym, from 0 to 1.
 
-    Errors: ValueError for a prompt that is not of this task.
+    Errors: ValueError for a prompt that is not of reasoning_gym.
     """
     if FIELD not in prompt.fields:
         raise ValueError(f"prompt {prompt.prompt_id} is not of reasoning_gym: it has no field {FIELD}")
-    which = json.loads(prompt.fields[FIELD])
-    index = which.pop("index")
-    made = puzzles(json.dumps(which, sort_keys=True))
-    return float(made.score_answer(answer.text, made[index]))
+    recipe = json.loads(prompt.fields[FIELD])
+    index = recipe.pop("index")
+    dataset = puzzles(json.dumps(recipe, sort_keys=True))
+    return float(dataset.score_answer(answer.text, dataset[index]))
 
 
 @cache
 def puzzles(recipe: str) -> Any:
-    """The data set of a recipe in JSON. Errors: ValueError, ImportError."""
-    wanted: Mapping[str, Any] = json.loads(recipe)
+    """Return the data set of a recipe: task, parameters, size and seed in JSON.
+
+    Errors: ValueError, ImportError.
+    """
+    settings: Mapping[str, Any] = json.loads(recipe)
     try:
         import reasoning_gym
         from reasoning_gym.factory import DATASETS
@@ -86,20 +89,20 @@ def puzzles(recipe: str) -> Any:
             "kind is reasoning_gym, and the package reasoning_gym is not installed: "
             "pip install '.[reasoning-gym]' in a clone of Slipstream"
         ) from error
-    if wanted["task"] not in DATASETS:
+    if settings["task"] not in DATASETS:
         raise ValueError(
-            f"reasoning_gym has no task {wanted['task']!r}{''.join(_nearest(wanted['task'], DATASETS))}"
+            f"reasoning_gym has no task {settings['task']!r}{''.join(_nearest(settings['task'], DATASETS))}"
         )
     try:
         return reasoning_gym.create_dataset(
-            wanted["task"], seed=wanted["seed"], size=wanted["size"], **wanted["parameters"]
+            settings["task"], seed=settings["seed"], size=settings["size"], **settings["parameters"]
         )
-    except (TypeError, ValueError, AssertionError) as error:  # asserted by the library's configurations
-        raise ValueError(f"reasoning_gym task {wanted['task']}: parameters are refused: {error}") from error
+    except (TypeError, ValueError, AssertionError) as error:  # the library asserts its parameters
+        raise ValueError(f"reasoning_gym task {settings['task']}: bad parameters: {error}") from error
 
 
-def _nearest(task: str, known: Mapping[str, Any]) -> Iterator[str]:
+def _nearest(task: str, tasks: Mapping[str, Any]) -> Iterator[str]:
     from difflib import get_close_matches
 
-    near = get_close_matches(task, known, n=1)
-    yield f"; did you mean `{near[0]}`?" if near else f"; there are {', '.join(sorted(known))}"
+    near = get_close_matches(task, tasks, n=1)
+    yield f"; did you mean `{near[0]}`?" if near else f"; there are {', '.join(sorted(tasks))}"

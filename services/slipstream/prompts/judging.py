@@ -1,7 +1,8 @@
-"""Questions whether an answer is right, made from a task: what teaches a model to judge its own answers.
+"""Training data for a judge: questions whether an answer is right, made from the prompts of another task.
 
 The "evaluation fine-tuning" data of Self-Rewarding Language Models, arXiv:2401.10020, section 2.1, for tasks
-whose right answers are known: half of the answers shown are right, and half have one digit changed.
+with a known right answer. Half of the questions show the right answer, and half show it with one digit
+changed.
 """
 
 from random import Random
@@ -14,7 +15,7 @@ DIGITS = "0123456789"
 
 
 class JudgingSource:
-    """A PromptSource over the prompts of another: the same split, one question for each prompt."""
+    """A PromptSource over another one: the same held-out split, one question for each prompt."""
 
     def __init__(self, source: PromptSource, *, prompt: str, answers: tuple[str, str], seed: int) -> None:
         self._source = source
@@ -24,37 +25,37 @@ class JudgingSource:
 
     @property
     def held_out_size(self) -> int | None:
-        """As many as the source has."""
+        """The held-out size of the other source."""
         return self._source.held_out_size
 
     def training(self, index: int) -> Prompt:
-        """A question about a training prompt of the source."""
+        """Return a question about a training prompt."""
         return self._ask(self._source.training(index), index)
 
     def held_out(self, index: int) -> Prompt:
-        """A question about a held-out prompt of the source."""
+        """Return a question about a held-out prompt."""
         return self._ask(self._source.held_out(index), index)
 
     def demonstration(self, index: int) -> tuple[Prompt, str]:
-        """The training question of the same index, with its answer."""
-        asked = self.training(index)
-        return asked, asked.answer
+        """Return the training question of an index, with its answer."""
+        question = self.training(index)
+        return question, question.answer
 
     def _ask(self, prompt: Prompt, index: int) -> Prompt:
         random = Random(f"{self._seed}/judging/{prompt.prompt_id}/{index}")
         right = random.random() < 0.5
-        given = prompt.answer if right else change_one_digit(prompt.answer, random)
+        answer = prompt.answer if right else change_one_digit(prompt.answer, random)
         return Prompt(
-            prompt_id=f"judging/{prompt.prompt_id}/{given}",
+            prompt_id=f"judging/{prompt.prompt_id}/{answer}",
             task="judging",
-            text=fill_template(self._prompt, prompt=prompt.text, answer=given),
+            text=fill_template(self._prompt, prompt=prompt.text, answer=answer),
             answer=self._answers[0] if right else self._answers[1],
         )
 
 
 def change_one_digit(answer: str, random: Random) -> str:
-    """The answer with one of its digits replaced by another one."""
-    places = [place for place, character in enumerate(answer) if character in DIGITS]
-    place = random.choice(places)
-    digit = random.choice([digit for digit in DIGITS if digit != answer[place]])
-    return answer[:place] + digit + answer[place + 1 :]
+    """Return the answer with one of its digits replaced by another digit."""
+    positions = [position for position, character in enumerate(answer) if character in DIGITS]
+    position = random.choice(positions)
+    digit = random.choice([digit for digit in DIGITS if digit != answer[position]])
+    return answer[:position] + digit + answer[position + 1 :]

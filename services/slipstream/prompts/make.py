@@ -1,4 +1,4 @@
-"""From the data section of a run to its prompt source."""
+"""From the `data` section of a run to its prompt source; the table SOURCES has a line for each kind."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -27,9 +27,9 @@ from slipstream.records import Prompt
 
 
 class MixtureSource:
-    """A PromptSource whose prompt `i` is prompt `i // n` of source `i mod n`, of `n` sources.
+    """A PromptSource over `n` sources: its prompt `i` is prompt `i // n` of source `i mod n`.
 
-    Held-out prompts end where the smallest source repeats, so that every source weighs the same in them.
+    Held-out prompts end when the smallest source repeats, so that every source has the same weight.
     """
 
     def __init__(self, sources: Sequence[PromptSource]) -> None:
@@ -37,34 +37,34 @@ class MixtureSource:
 
     @property
     def held_out_size(self) -> int | None:
-        """How many held-out prompts there are before one of the sources repeats."""
+        """Number of held-out prompts before one of the sources repeats."""
         sizes = [size for source in self._sources if (size := source.held_out_size) is not None]
         return min(sizes) * len(self._sources) if sizes else None
 
     def training(self, index: int) -> Prompt:
-        """A prompt to train on."""
-        source, place = self._place(index)
-        return source.training(place)
+        """Return the training prompt of an index."""
+        source, position = self._source_at(index)
+        return source.training(position)
 
     def held_out(self, index: int) -> Prompt:
-        """A prompt that is never trained on."""
-        source, place = self._place(index)
-        return source.held_out(place)
+        """Return the held-out prompt of an index."""
+        source, position = self._source_at(index)
+        return source.held_out(position)
 
     def demonstration(self, index: int) -> tuple[Prompt, str]:
-        """The training prompt of the same index, with a correct answer to it."""
-        source, place = self._place(index)
-        return source.demonstration(place)
+        """Return the training prompt of an index, with a correct answer."""
+        source, position = self._source_at(index)
+        return source.demonstration(position)
 
-    def _place(self, index: int) -> tuple[PromptSource, int]:
-        place, which = divmod(index, len(self._sources))
-        return self._sources[which], place
+    def _source_at(self, index: int) -> tuple[PromptSource, int]:
+        position, source = divmod(index, len(self._sources))
+        return self._sources[source], position
 
 
 def make_source(data: DataConfig, *, seed: int) -> PromptSource:
-    """The prompts that a run trains and is evaluated on.
+    """Return the source of the prompts that a run trains on and is evaluated on.
 
-    Errors: ValueError for a data file that cannot be used, or a task too small to hold prompts out.
+    Errors: ValueError for a bad data file or data set, or for a task too small to hold prompts out.
     """
     return SOURCES[data.kind](data, seed)
 

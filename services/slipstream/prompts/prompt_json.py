@@ -1,4 +1,4 @@
-"""Prompts as JSON, for child processes."""
+"""Prompts as JSON, for messages to child processes."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from slipstream.records import ChatMessage, Prompt
 
 
 def prompt_to_json(prompt: Prompt) -> dict[str, Any]:
-    """Prompt → JSON."""
+    """Return a prompt as JSON values."""
     return {
         "prompt_id": prompt.prompt_id,
         "task": prompt.task,
@@ -18,6 +18,6 @@ def prompt_to_json(prompt: Prompt) -> dict[str, Any]:
 
 
 def prompt_from_json(value: dict[str, Any]) -> Prompt:
-    """JSON → Prompt."""
+    """Return the prompt of JSON values."""
     messages = tuple(ChatMessage(role=role, content=content) for role, content in value["messages"])
     return Prompt(**{**value, "messages": messages})

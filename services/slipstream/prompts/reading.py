@@ -11,9 +11,9 @@ Row = Mapping[str, Any]
 
 
 def read_rows(path: Path) -> Iterator[tuple[int, Row]]:
-    """Line and row, for every row of the file; blank lines of JSONL are passed over.
+    """Yield number and row of every row of the file; blank lines of JSONL are skipped.
 
-    Errors: ValueError naming the file, the line where there is one, and what is needed.
+    Errors: ValueError naming the file, the line if there is one, and what is needed.
     """
     if path.suffix not in READERS:
         raise ValueError(f"{path}: the name must end in {' or '.join(READERS)}")
@@ -23,7 +23,7 @@ def read_rows(path: Path) -> Iterator[tuple[int, Row]]:
 
 
 def kind_of(value: Any) -> str:
-    """What a JSON value is, for messages."""
+    """Return the kind of a JSON value, for messages."""
     names = {"NoneType": "null", "dict": "an object", "list": "a list", "str": "text"}
     return names.get(type(value).__name__, f"a {type(value).__name__}")
 

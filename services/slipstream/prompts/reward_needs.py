@@ -1,4 +1,4 @@
-"""Can a prompt be judged at all? What each kind of reward needs of it, as far as is cheap to say."""
+"""The fields of a prompt that each kind of reward needs, as far as they are cheap to check."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -15,10 +15,9 @@ _WHOLE = re.compile(r"[0-9]{1,18}")
 
 
 def unmet_need(reward: RewardSection, prompt: Prompt) -> str:
-    """What the prompt lacks for a reward, or nothing.
+    """Return what the prompt lacks for a reward; empty if it lacks nothing.
 
-    Errors: none; what costs a computation (is the ground truth an expression?) the verifier says of its first
-    answer.
+    Expensive checks (is the ground truth a valid expression?) are left to the verifier, at the first answer.
     """
     try:
         NEEDS[reward.facts.ground_truth](reward, prompt)
@@ -43,7 +42,7 @@ def _number(reward: Any, prompt: Prompt) -> None:
     try:
         read_number(answer)
     except ValueError as error:
-        raise ValueError(f"has the answer {answer[:40]!r}, which is not read: {error}") from error
+        raise ValueError(f"has the answer {answer[:40]!r}, which cannot be read: {error}") from error
 
 
 def _expression(reward: Any, prompt: Prompt) -> None:
@@ -51,7 +50,7 @@ def _expression(reward: Any, prompt: Prompt) -> None:
     try:
         readable(answer)
     except ValueError as error:
-        raise ValueError(f"has the answer {answer[:40]!r}, which is not read: {error}") from error
+        raise ValueError(f"has the answer {answer[:40]!r}, which cannot be read: {error}") from error
 
 
 def _puzzle(reward: Any, prompt: Prompt) -> None:
@@ -67,7 +66,7 @@ def _schema(reward: Any, prompt: Prompt) -> None:
         return
     try:
         check_schema(read_json(prompt.fields.get(reward.schema_field, "")))
-    except ImportError:  # the verifier has it
+    except ImportError:  # jsonschema is installed in the verifier
         return
     except ValueError as error:
         raise ValueError(f"has in field `{reward.schema_field}`: {error}") from error

@@ -1,4 +1,4 @@
-"""From rows to prompts; a malformed row is an error that names file and line."""
+"""From rows to prompts; the error of a malformed row names file and line."""
 
 import json
 from collections.abc import Iterable
@@ -14,21 +14,21 @@ ROLES = ("system", "user", "assistant")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where rows come from."""
+    """The source of rows, as it is named in errors and prompt ids."""
 
     name: str
-    """For errors: a path, or a data set with its split."""
+    """Name in errors: a path, or a data set with its split."""
     short: str
-    """For prompt ids."""
+    """Prefix of the prompt ids."""
     task: str
-    """The prompts' task."""
+    """Task of the prompts."""
     unit: str
-    """What a number counts in errors: line or row."""
+    """Unit of a number in errors: line or row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """A prompt, and the text that supervised training imitates (None where it is not needed)."""
+    """A prompt, and the text that supervised training imitates (None if it is not needed)."""
 
     prompt: Prompt
     demonstration: str | None
@@ -37,9 +37,9 @@ class Example:
 def read_examples(
     rows: Iterable[tuple[int, Row]], origin: Origin, columns: Columns, *, demonstrated: bool
 ) -> list[Example]:
-    """All rows as examples, in their order; without `demonstrated` a demonstration may be missing.
+    """Return all rows as examples, in their order; with `demonstrated` each row needs a demonstration.
 
-    Errors: ValueError naming the origin, the line, what is wrong and what is needed.
+    Errors: ValueError naming the origin, the line, the fault and what is needed.
     """
     examples = [_example(row, origin, number, columns, demonstrated=demonstrated) for number, row in rows]
     if not examples:
@@ -81,15 +81,15 @@ def _demonstration(row: Row, where: str, columns: Columns) -> str | None:
 
 
 def _fields(row: Row, where: str, columns: Columns) -> dict[str, str]:
-    """The further columns that are not null: text as it is, anything else as JSON."""
-    used = {
+    """Return the other columns that are not null: text as it is, other values as JSON."""
+    own_columns = {
         *(columns.prompt_column, columns.messages_column),
         *(columns.answer_column, columns.demonstration_column),
     }
     return {
         _encodable(key, f"{where}: column {key!a}"): _field(value, f"{where}: column {key!a}")
         for key, value in row.items()
-        if key not in used and value is not None
+        if key not in own_columns and value is not None
     }
 
 
@@ -106,7 +106,7 @@ def _answer(row: Row, where: str, column: str) -> str:
 
 
 def _others(row: Row) -> str:
-    """The columns that a row does have."""
+    """Return a note with the columns of a row that are not null."""
     present = [f"`{key}`" for key, value in row.items() if value is not None]
     return f" (the row has {', '.join(present)})" if present else ""
 
@@ -126,7 +126,7 @@ def _message(turn: Any, where: str) -> ChatMessage:
 
 
 def _content(content: Any, where: str) -> str:
-    """The text of a message, which may be given in parts: [{"type": "text", "text": …}, …]."""
+    """Return the text of a message, which may consist of parts: [{"type": "text", "text": …}, …]."""
     if not isinstance(content, list):
         return _text(content, where)
     parts = [_part(part, f"{where}[{position}]") for position, part in enumerate(content)]
@@ -134,7 +134,7 @@ def _content(content: Any, where: str) -> str:
 
 
 def _part(part: Any, where: str) -> str:
-    """The text of one part; Parquet gives each part the keys of all parts, null where a part has none."""
+    """Return the text of one part. Parquet adds the keys of all parts to each part, as nulls."""
     if not isinstance(part, dict):
         raise ValueError(f'{where}: a part {{"type": "text", "text": …}} is needed, not {kind_of(part)}')
     present = {key: value for key, value in part.items() if value is not None}
@@ -162,7 +162,7 @@ def _text(value: Any, where: str) -> str:
 
 
 def _encodable(text: str, where: str) -> str:
-    """The text, unless it holds a lone surrogate (a JSON escape can), which no message can carry."""
+    """Return the text. Errors: ValueError for a lone surrogate, which protobuf cannot encode."""
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -18,11 +18,11 @@ class SortDigits:
 
     @property
     def space(self) -> int:
-        """All sequences of digits."""
+        """Number of sequences of digits."""
         return int(10**self.length)
 
     def at(self, number: int) -> Puzzle:
-        """The digits of a number. All orders of the same digits are on the same side of the split."""
+        """Return the puzzle of a number. All orders of its digits are on the same side of the split."""
         digits = f"{number:0{self.length}d}"
         answer = "".join(sorted(digits))
         return Puzzle(

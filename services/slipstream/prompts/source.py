@@ -1,4 +1,4 @@
-"""What the replay service draws prompts from."""
+"""The interface of prompt sources, from which replay leases prompts."""
 
 from typing import Protocol
 
@@ -8,23 +8,23 @@ from slipstream.records import Prompt
 class PromptSource(Protocol):
     """Prompts by index. Invariant: a pure function of (seed, split, index).
 
-    The same index gives the same prompt in every replica and at any time, and no held-out prompt is
-    ever a training prompt. Indices count from 0 and have no end.
+    The same index has the same prompt in every replica and at any time, and no held-out prompt is
+    a training prompt. Indices start at 0 and are unbounded.
     """
 
     @property
     def held_out_size(self) -> int | None:
-        """How many distinct held-out prompts there are; None when they do not end."""
+        """Number of distinct held-out prompts; None if it is unbounded."""
         ...
 
     def training(self, index: int) -> Prompt:
-        """A prompt to train on."""
+        """Return the training prompt of an index."""
         ...
 
     def held_out(self, index: int) -> Prompt:
-        """A prompt that is never trained on; distinct below `held_out_size`, repeated from there on."""
+        """Return a held-out prompt; prompts are distinct below `held_out_size`, and repeat from there on."""
         ...
 
     def demonstration(self, index: int) -> tuple[Prompt, str]:
-        """The training prompt of the same index, with a correct answer to it."""
+        """Return the training prompt of an index, with a correct answer."""
         ...

@@ -1,4 +1,4 @@
-"""Which prompts are held out: decided by the prompt alone, so that every replica and every run agrees."""
+"""The held-out split: it depends on the prompt alone, so that every replica and every run agrees."""
 
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
@@ -9,20 +9,21 @@ DIGESTS = 2.0 ** (8 * DIGEST_BYTES)
 
 
 def digest(text: str) -> int:
-    """64 bits of BLAKE2b, the same in every process (unlike `hash`)."""
+    """Return 64 bits of BLAKE2b, which are the same in every process (unlike `hash`)."""
     return int.from_bytes(blake2b(text.encode(), digest_size=DIGEST_BYTES).digest(), "big")
 
 
 def in_fraction(canonical: str, fraction: float) -> bool:
-    """True for about `fraction` of all texts."""
+    """Return True for about `fraction` of all texts."""
     return digest(canonical) < fraction * DIGESTS
 
 
 def held_out_rule(name: str, canonicals: Iterable[str]) -> Callable[[str], bool]:
-    """The test that says whether a canonical text of a generated task is held out.
+    """Return the function that decides whether a canonical text of a generated task is held out.
 
-    One text in ten is, by its digest. Where that leaves a side empty, as in a task of very few prompts,
-    it is the text of the least digest alone. Errors: ValueError when there are no two distinct texts.
+    By its digest, one text in ten is held out. If that leaves one side empty, as in a task of very few
+    prompts, only the text with the smallest digest is held out. Errors: ValueError for fewer than two
+    distinct texts.
     """
     seen: set[int] = set()
     sides: set[bool] = set()

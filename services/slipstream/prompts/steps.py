@@ -1,21 +1,21 @@
-"""The steps of an answer, as its text shows them."""
+"""The steps of an answer: the parts of its text between separators."""
 
 
 def split_steps(text: str, separator: str) -> list[str]:
-    """The parts between separators without white space around them; those that are empty are left out."""
+    """Return the non-empty parts between separators, without surrounding white space."""
     return [step for step, _ in steps_with_ends(text, separator)]
 
 
 def steps_with_ends(text: str, separator: str) -> list[tuple[str, int]]:
-    """The steps, each with the characters of the text up to its end.
+    """Return the steps, each with the position of its end in the text, in characters.
 
-    A step ends behind the separators and the white space that follow it, the last one with the text.
+    A step ends after the separators and white space that follow it; the last step ends with the text.
     """
-    found, end = list[tuple[str, int]](), 0
+    steps, end = list[tuple[str, int]](), 0
     for part in text.split(separator):
         step, end = part.strip(), min(end + len(part) + len(separator), len(text))
         if step:
-            found.append((step, end))
-        elif found:
-            found[-1] = (found[-1][0], end)
-    return found
+            steps.append((step, end))
+        elif steps:
+            steps[-1] = (steps[-1][0], end)
+    return steps

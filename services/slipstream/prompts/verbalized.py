@@ -1,4 +1,4 @@
-"""Verbalized sampling as text: the prompt that asks for answers with probabilities, and what comes back.
+"""The text of verbalized sampling: a prompt for several answers with probabilities, and its parser.
 
 See Verbalized Sampling: How to Mitigate Mode Collapse and Unlock LLM Diversity, arXiv:2510.01171.
 """
@@ -21,45 +21,45 @@ INSTRUCTION = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """One stated answer, and its share of the stated probabilities: those of one generation sum to 1."""
+    """One stated answer with its normalised probability; those of one generation sum to 1."""
 
     text: str
     probability: float
 
 
 def ask(prompt: Prompt, candidates: int) -> Prompt:
-    """The prompt with the instruction after it: at the end of its text, or of its last message."""
+    """Return the prompt with the instruction at the end of its text or of its last message."""
     instruction = INSTRUCTION.format(candidates=candidates)
     if prompt.text:
         return replace(prompt, text=f"{prompt.text}\n\n{instruction}")
     *before, last = prompt.messages
-    asking = ChatMessage(role=last.role, content=f"{last.content}\n\n{instruction}")
-    return replace(prompt, messages=(*before, asking))
+    instructed = ChatMessage(role=last.role, content=f"{last.content}\n\n{instruction}")
+    return replace(prompt, messages=(*before, instructed))
 
 
 def parse(text: str) -> tuple[Candidate, ...]:
-    """The candidates that a text states, at least one; a last one that was cut off counts as far as it goes.
+    """Return the candidates in a text, at least one. A last candidate that was cut off is included.
 
-    One without a readable probability is never drawn, unless none has one: then all are equally likely.
-    A text without candidates is one answer.
+    A candidate without a readable probability has probability 0. If no candidate has one, all are equally
+    likely. A text without candidates is one answer of probability 1.
     """
-    found = [(text[start:end].strip(), weight) for start, end, weight in _places(text)]
-    if not found:
+    stated = [(text[start:end].strip(), weight) for start, end, weight in _stated_answers(text)]
+    if not stated:
         return (Candidate(text=text, probability=1.0),)
-    total = math.fsum(weight for _, weight in found)
+    total = math.fsum(weight for _, weight in stated)
     if total == 0:
-        return tuple(Candidate(text=answer, probability=1.0 / len(found)) for answer, _ in found)
-    return tuple(Candidate(text=answer, probability=weight / total) for answer, weight in found)
+        return tuple(Candidate(text=answer, probability=1.0 / len(stated)) for answer, _ in stated)
+    return tuple(Candidate(text=answer, probability=weight / total) for answer, weight in stated)
 
 
 def is_open(text: str) -> bool:
-    """Whether the last candidate of a text has no end, or the text states none: it may have been cut off."""
+    """Return whether the text has no candidates, or its last one has no end: both may have been cut off."""
     starts = [opening.end() for opening in OPENING.finditer(text)]
     return not starts or ENDING.search(text, starts[-1]) is None
 
 
 def choose(candidates: Sequence[Candidate], draw: float) -> Candidate:
-    """The candidate on whose share of [0, 1), laid end to end, `draw` falls."""
+    """Return the candidate drawn by `draw` in [0, 1), with the probabilities laid end to end."""
     reached = 0.0
     for candidate in candidates:
         reached += candidate.probability
@@ -68,18 +68,18 @@ def choose(candidates: Sequence[Candidate], draw: float) -> Candidate:
     return max(reversed(candidates), key=lambda candidate: candidate.probability > 0)
 
 
-def _places(text: str) -> list[tuple[int, int, float]]:
-    """Start, end and weight of each stated answer."""
-    places, position = [], 0
+def _stated_answers(text: str) -> list[tuple[int, int, float]]:
+    """Return start, end and weight of each stated answer."""
+    stated, position = [], 0
     while opening := OPENING.search(text, position):
         ending = ENDING.search(text, opening.end())
         position = ending.start() if ending else len(text)
-        places.append((opening.end(), position, _weight(opening.group(1))))
-    return places
+        stated.append((opening.end(), position, _weight(opening.group(1))))
+    return stated
 
 
 def _weight(attributes: str) -> float:
-    """The probability in the attributes of an answer, 0 when there is none to read."""
+    """Return the probability in the attributes of an answer; 0 if there is no readable one."""
     number = NUMBER.search(attributes)
     if number is None or "-" in attributes[: number.start()]:
         return 0.0

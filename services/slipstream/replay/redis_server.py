@@ -11,7 +11,6 @@ import fcntl
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import IO
@@ -19,7 +18,7 @@ from typing import IO
 from redis import exceptions
 from redis.asyncio import Redis
 
-from slipstream.replay import tether
+from slipstream.processes.lifetime.parent_death import with_parent_death
 from slipstream.replay.redis_executable import RedisExecutable, find_redis, require_reads
 from slipstream.rpc.errors import Unreachable
 
@@ -100,7 +99,9 @@ class RedisServer:
     def _spawn(self, lock: IO[str]) -> subprocess.Popen[bytes]:
         with (self._directory / "redis.log").open("ab") as log:
             return subprocess.Popen(
-                _tethered(_command(self.executable.path, self._directory, self._socket_dir / "redis.sock")),
+                with_parent_death(
+                    _command(self.executable.path, self._directory, self._socket_dir / "redis.sock")
+                ),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -151,11 +152,6 @@ async def _pings(client: Redis) -> bool:
         return bool(await client.ping())
     except (exceptions.ConnectionError, exceptions.TimeoutError, OSError):
         return False
-
-
-def _tethered(command: list[str]) -> list[str]:
-    """The command, dying with this process; without the interpreter's start-up that it has no use for."""
-    return [sys.executable, "-I", "-S", tether.__file__, str(os.getpid()), *command]
 
 
 def _command(program: Path, directory: Path, socket: Path) -> list[str]:

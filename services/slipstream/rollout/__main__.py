@@ -16,6 +16,7 @@ from slipstream.rollout.emulated_engine import EmulatedEngine
 from slipstream.rollout.engine import Engine, Sampling
 from slipstream.rollout.environment import ENVIRONMENTS
 from slipstream.rollout.fleet import FleetMember, Identity
+from slipstream.rollout.group_sampler import GroupSampler
 from slipstream.rollout.node_rank import NodeRank, parse_node_rank
 from slipstream.rollout.replay_client import ReplayClient
 from slipstream.rollout.reward_log import RewardLog
@@ -39,7 +40,7 @@ from slipstream.weights.group import backend_of, nccl_version
 from slipstream.weights.manifest import model_fingerprint
 
 LEARNER_GONE_SECONDS = 5.0
-"""More patience than for a call that can be made again: a lost stream costs a new process group."""
+"""Longer than for calls that can be retried: a lost stream costs a new process group."""
 
 
 async def main(pod: Pod, *, node: NodeRank | None = None) -> None:
@@ -64,7 +65,7 @@ async def main(pod: Pod, *, node: NodeRank | None = None) -> None:
         log=pod.log,
     )
     tokens = load_engine_tokens(config, config.model.directory())
-    scores = with_self_judges(
+    scorer = with_self_judges(
         VerifierClient(verifier, config), config, engine=engine, tokens=tokens, metrics=pod.metrics
     )
     sampling = Sampling(
@@ -72,31 +73,36 @@ async def main(pod: Pod, *, node: NodeRank | None = None) -> None:
         max_tokens=config.rollout.max_new_tokens,
         top_logprobs=config.algorithm.resolved_top_logprobs(),
     )
-    labels = with_step_labels(
-        scores,
+    scorer = with_step_labels(
+        scorer,
         config,
         engine=engine,
         tokens=tokens,
         sampling=replace(sampling, top_logprobs=0),
         metrics=pod.metrics,
     )
-    actor = Actor(
+    sampler = GroupSampler(
         worker_id=pod.name,
         engine=engine,
         environment=ENVIRONMENTS[config.rollout.environment](),
         tokens=tokens,
-        replay=ReplayClient(replay, config, worker_id=pod.name),
-        verifier=RewardLog(labels, {reward.name: reward.weight for reward in config.rewards}, log=pod.log),
-        served=served,
+        scorer=RewardLog(scorer, {reward.name: reward.weight for reward in config.rewards}, log=pod.log),
         sampling=sampling,
-        max_groups=config.rollout.max_groups,
-        group_timeout_seconds=config.rollout.group_timeout_seconds,
-        heartbeat_seconds=config.replay.heartbeat_seconds,
         metrics=pod.metrics,
         log=pod.log,
         training=training_mode(config, tokens, worker=pod.name),
         evaluating=evaluation_mode(config, worker=pod.name),
         seed=None if label_stage(config) is None else config.seed,
+    )
+    actor = Actor(
+        sampler=sampler,
+        replay=ReplayClient(replay, config, worker_id=pod.name),
+        served=served,
+        max_groups=config.rollout.max_groups,
+        group_timeout_seconds=config.rollout.group_timeout_seconds,
+        heartbeat_seconds=config.replay.heartbeat_seconds,
+        metrics=pod.metrics,
+        log=pod.log,
     )
     show_state(
         pod.metrics,
@@ -106,12 +112,12 @@ async def main(pod: Pod, *, node: NodeRank | None = None) -> None:
     pod.announce(server.address)
     try:
         async with asyncio.TaskGroup() as tasks:
-            beside = [
+            background = [
                 tasks.create_task(member.run(learner)),
-                tasks.create_task(_tell_health(server, served)),
+                tasks.create_task(_serve_health(server, served)),
             ]
             await actor.run(pod.stop, drain_seconds=config.rollout.drain_seconds)
-            for task in beside:
+            for task in background:
                 task.cancel()
     finally:
         await server.stop(grace=1)
@@ -121,7 +127,7 @@ async def main(pod: Pod, *, node: NodeRank | None = None) -> None:
 
 
 def start_engine(config: RunConfig, metrics: Metrics, *, node: NodeRank | None = None) -> Engine:
-    """The configured engine, started. Blocks while a real one loads."""
+    """Start the configured engine. Blocks while vLLM loads the model."""
     if config.rollout.engine == "emulated":
         return EmulatedEngine(config)
     from slipstream.rollout.vllm_engine import start_vllm
@@ -130,7 +136,7 @@ def start_engine(config: RunConfig, metrics: Metrics, *, node: NodeRank | None =
 
 
 def training_mode(config: RunConfig, tokens: Tokens, *, worker: str) -> SamplingMode:
-    """How a worker asks prompts to train on: what trains without logprobs takes every candidate."""
+    """Return the sampling mode of training prompts: stages without rollout logprobs take every candidate."""
     rollout = config.rollout
     if rollout.sampling == "plain":
         return PlainSampling()
@@ -141,7 +147,7 @@ def training_mode(config: RunConfig, tokens: Tokens, *, worker: str) -> Sampling
 
 
 def evaluation_mode(config: RunConfig, *, worker: str) -> SamplingMode:
-    """How a worker asks held-out prompts."""
+    """Return the sampling mode of held-out prompts."""
     evaluation = config.evaluation
     if evaluation.sampling == "plain":
         return PlainSampling()
@@ -150,7 +156,7 @@ def evaluation_mode(config: RunConfig, *, worker: str) -> SamplingMode:
 
 
 def make_identity(pod: Pod) -> Identity:
-    """How this worker introduces itself to the learner."""
+    """Return the facts with which this worker joins the fleet of the learner."""
     import torch
 
     on_gpu = pod.config.rollout.engine == "vllm" and torch.cuda.is_available()
@@ -164,8 +170,8 @@ def make_identity(pod: Pod) -> Identity:
     )
 
 
-async def _tell_health(server: Server, served: ServedVersion) -> None:
-    """A rollout is ready for probes once it holds a verified version."""
+async def _serve_health(server: Server, served: ServedVersion) -> None:
+    """Report this rollout as healthy over gRPC once it serves a verified version."""
     await served.wait()
     await server.set_serving(True)
 

@@ -1,8 +1,8 @@
-"""The adapter that an engine serves: one name, one directory, replaced in place by every version.
+"""The LoRA adapter that an engine serves: one name and one directory, which every version overwrites.
 
-vLLM drops its adapters when an update of weights ends, and loads this one again from its directory. Requests
-name the adapter, not a version of it: those that were running go on with what is there now, and vLLM's
-weight-version spans say which of their tokens came from which version.
+vLLM drops its adapters when a weight update ends, and loads this one again from its directory. Requests name
+the adapter and no version, so running requests continue with the new weights. The weight-version spans of
+vLLM name the version of each of their tokens.
 """
 
 import json
@@ -24,7 +24,7 @@ WEIGHTS_FILE = "adapter_model.safetensors"
 
 
 class ServedAdapter:
-    """A directory in peft's format, deleted with the engine. Without weights until the first version."""
+    """A directory in the format of peft, deleted with the engine, without weights at first."""
 
     def __init__(self, lora: LoraConfig) -> None:
         self._lora = lora
@@ -39,13 +39,13 @@ class ServedAdapter:
         (self.path / CONFIG_FILE).write_text(json.dumps(settings), encoding="utf-8")
 
     def request(self) -> Any:
-        """What a request for tokens of this adapter carries."""
+        """Return the LoRARequest with which a request names this adapter."""
         from vllm.lora.request import LoRARequest
 
         return LoRARequest(lora_name=NAME, lora_int_id=SLOT, lora_path=str(self.path))
 
     def engine_arguments(self) -> dict[str, Any]:
-        """Room for one adapter of this rank, in the layers that may have one."""
+        """Return the arguments with which vLLM reserves one adapter of this rank in the target layers."""
         from vllm.config.lora import MaxLoRARanks
 
         targets = self._lora.target_modules
@@ -64,7 +64,7 @@ class ServedAdapter:
 
 
 def write_adapter(directory: Path, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Replace the weights of an adapter's directory, by one rename. Errors: OSError."""
+    """Replace the weights in the directory of an adapter atomically, by one rename. Errors: OSError."""
     partial = directory / f".{WEIGHTS_FILE}"
     save_file(dict(tensors), partial)
     os.replace(partial, directory / WEIGHTS_FILE)

@@ -1,8 +1,8 @@
-"""An engine that waits instead of computing: for benchmarks of the loop, with lengths of a chosen spread.
+"""An engine that waits instead of computing, for benchmarks of the loop.
 
-A completion takes a lognormal time, the same for all members of a group, and consists of single-digit
-tokens with the logprob of a uniform choice among them, which the top logprobs show too. Weight updates run
-through the real protocol and the real transfer, into nothing.
+A completion takes a lognormal time, the same for all members of a group. Its tokens are drawn uniformly from
+a few token ids, and their logprobs and top logprobs are those of that distribution. Weight updates use the
+real protocol and the real transfer; the received tensors are discarded.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ LOGPROB = -math.log(TOKEN_RANGE[1] - TOKEN_RANGE[0] + 1)
 
 
 class EmulatedEngine:
-    """Holds the contract of Engine: paused time does not count, and spans tell which version was served."""
+    """An Engine: time in a pause does not count as sampling, and spans name the version that was served."""
 
     def __init__(self, config: RunConfig) -> None:
         self._median = config.rollout.emulated.median_seconds
@@ -40,15 +40,15 @@ class EmulatedEngine:
 
     async def sample(self, prompt_token_ids: tuple[int, ...], sampling: Sampling) -> Turn:
         """See Engine."""
-        of_prompt = random.Random(f"{self._seed}:{prompt_token_ids}")
-        seconds = self._median * math.exp(of_prompt.gauss(0.0, self._sigma))
+        prompt_random = random.Random(f"{self._seed}:{prompt_token_ids}")
+        seconds = self._median * math.exp(prompt_random.gauss(0.0, self._sigma))
         versions = []
         for _ in range(sampling.max_tokens):
             await asyncio.sleep(seconds / sampling.max_tokens)
             await self._running.wait()
             versions.append(self._version)
-        chosen = self._random if sampling.seed is None else random.Random(sampling.seed)
-        tokens = tuple(chosen.randint(*TOKEN_RANGE) for _ in versions)
+        token_random = self._random if sampling.seed is None else random.Random(sampling.seed)
+        tokens = tuple(token_random.randint(*TOKEN_RANGE) for _ in versions)
         return Turn(
             token_ids=tokens,
             logprobs=(LOGPROB,) * len(tokens),
@@ -58,7 +58,7 @@ class EmulatedEngine:
         )
 
     async def weigh(self, prompt_token_ids: tuple[int, ...], candidates: tuple[int, ...]) -> list[float]:
-        """See Engine; as for sampling, the choice is uniform."""
+        """See Engine; all candidates are equally likely."""
         await self._running.wait()
         return [1 / len(candidates)] * len(candidates)
 
@@ -98,12 +98,13 @@ class EmulatedEngine:
 
 
 def _top_logprobs(tokens: int, top_k: int) -> TopLogprobs | None:
-    """The uniform choice at each token: its tokens first, then the smallest ids that are never sampled."""
+    """Return the top logprobs of the uniform distribution, at each token: first the ids in TOKEN_RANGE, then
+    the smallest other ids, with a logprob of minus infinity."""
     if not top_k:
         return None
     low, high = TOKEN_RANGE
-    never = [*range(low), *range(high + 1, high + 1 + top_k)]
-    ids = np.array([*range(low, high + 1), *never][:top_k], "<u4")
+    never_sampled = [*range(low), *range(high + 1, high + 1 + top_k)]
+    ids = np.array([*range(low, high + 1), *never_sampled][:top_k], "<u4")
     sampled = (ids >= low) & (ids <= high)
     logprobs = np.where(sampled, LOGPROB, -np.inf).astype("<f4")
     return TopLogprobs(top_k=top_k, ids=ids.tobytes() * tokens, logprobs=logprobs.tobytes() * tokens)

@@ -1,4 +1,4 @@
-"""What the actor needs of an engine: sample tokens, and swap weights while requests are kept."""
+"""The interface of an inference engine: sample tokens, and swap weights while requests wait."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -10,20 +10,19 @@ from slipstream.weights.manifest import Manifest
 
 
 class EngineDied(SlipstreamError):
-    """The engine is gone; only a new process helps."""
+    """The engine has ended; only a new rollout process helps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How to sample one turn. No truncation: the learner's distribution is over the whole vocabulary."""
+    """How to sample one turn. No top-p or top-k: the learner normalises over the whole vocabulary."""
 
     temperature: float
     max_tokens: int
     top_logprobs: int = 0
-    """Likeliest tokens to return at each position, with their logprobs; 0 for none."""
+    """Number of likeliest tokens to return at each position, with their logprobs."""
     seed: int | None = None
-    """Of this request alone: with equal weights equal requests sample equal tokens; None leaves it to
-    chance."""
+    """Seed of this request: with equal weights, equal requests sample equal tokens. None for no seed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,9 +34,9 @@ class Turn:
     spans: tuple[VersionSpan, ...]
     finish_reason: FinishReason
     routed_experts: RoutedExperts | None = None
-    """Of the prompt and of all sampled tokens but the last, where the engine was told to return them."""
+    """Experts of the prompt tokens and of all sampled tokens but the last, if the engine returns them."""
     top_logprobs: TopLogprobs | None = None
-    """Of the distributions that the tokens were sampled from, likeliest first, where they were asked for."""
+    """The likeliest tokens of each distribution that was sampled from, likeliest first, if requested."""
 
 
 class Engine(Protocol):
@@ -47,22 +46,23 @@ class Engine(Protocol):
         """Sample one turn; cancelling the call aborts the request. Errors: EngineDied."""
 
     async def weigh(self, prompt_token_ids: tuple[int, ...], candidates: tuple[int, ...]) -> list[float]:
-        """How likely each of the candidates is to be the next token, given that one of them is; in order.
+        """Return the probability of each candidate as the next token, given that it is one of the candidates.
 
-        At temperature 1. Errors: EngineDied.
+        In the order of `candidates`, at temperature 1. Errors: EngineDied.
         """
 
     async def pause(self) -> None:
         """Stop sampling and keep running requests. Pausing a paused engine changes nothing."""
 
     async def form_group(self, rendezvous: Rendezvous) -> None:
-        """Join the weight group of an epoch, and go on sampling meanwhile. Errors: TransferError."""
+        """Join the process group of an epoch, and sample meanwhile. Errors: TransferError."""
 
     async def receive(self, manifest: Manifest, version: int) -> None:
-        """Receive and load a version, verified but not yet served. Errors: TransferError."""
+        """Receive, verify and load a version, which is not served before `commit`. Errors: TransferError."""
 
     async def commit(self, version: int) -> None:
-        """Label what is sampled from now on with `version`, and use no cached prefix of an older load.
+        """Label tokens sampled from now on with `version`, and stop using prefixes cached under older
+        weights.
 
         Errors: TransferError.
         """

@@ -1,7 +1,7 @@
-"""What turns one lease into one completion. Single-turn is the trivial environment.
+"""Environments: each turns one lease into one completion. `single_turn` is the only one so far.
 
-A multi-turn environment calls `sample` again with everything so far as the prompt, and puts observation
-tokens between its turns with `Episode.observe`; nothing else in the circle has to know.
+A multi-turn environment would call `sample` again, with the prompt and all tokens so far, and would add its
+observation tokens between the turns with `Episode.observe`. No other code would change.
 """
 
 from collections.abc import Awaitable, Callable
@@ -18,7 +18,7 @@ class Environment(Protocol):
     """Makes one completion of a prompt; called once for each member of a group, concurrently."""
 
     async def run(self, prompt: Prompt, prompt_token_ids: tuple[int, ...], sample: Sample) -> Completion:
-        """Sample one completion. Errors: whatever `sample` raises."""
+        """Sample one completion. Errors: those of `sample`."""
 
 
 class SingleTurn:
@@ -33,7 +33,7 @@ class SingleTurn:
 
 @dataclass(slots=True)
 class Episode:
-    """A completion in the making: sampled turns, and the tokens that an environment puts between them."""
+    """An unfinished completion: sampled turns, and observation tokens of the environment between them."""
 
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Episode:
     top_logprobs: TopLogprobs | None = None
 
     def add(self, turn: Turn) -> None:
-        """Append what the policy sampled."""
+        """Append a turn that the policy sampled."""
         offset = len(self.token_ids)
         self.token_ids += turn.token_ids
         self.logprobs += turn.logprobs
@@ -57,7 +57,10 @@ class Episode:
         self.top_logprobs = first.followed_by(later) if first and later else later or first
 
     def observe(self, token_ids: tuple[int, ...]) -> None:
-        """Append what the environment says: mask 0, logprob 0, under the version of the turn before it."""
+        """Append tokens of the environment, with mask 0, logprob 0 and the version of the turn before.
+
+        Errors: ValueError before the first turn.
+        """
         if not self.spans:
             raise ValueError("an observation needs a turn before it; put leading tokens into the prompt")
         offset = len(self.token_ids)
@@ -67,7 +70,7 @@ class Episode:
         self._extend(self.spans[-1].version, offset, len(self.token_ids))
 
     def completion(self) -> Completion:
-        """The finished completion, without text and rewards."""
+        """Return the finished completion, without text and rewards."""
         return Completion(
             token_ids=tuple(self.token_ids),
             logprobs=tuple(self.logprobs),
@@ -79,12 +82,12 @@ class Episode:
         )
 
     def _route(self, later: RoutedExperts | None) -> None:
-        """Keep the experts that a token was sampled with: a later turn only adds what came after."""
+        """Append the experts of a turn; tokens of earlier turns keep the experts of their own turn."""
         first = self.routed_experts
         self.routed_experts = first.followed_by(later) if first and later else later or first
 
     def _extend(self, version: int, start: int, end: int) -> None:
-        """Append a span, merged with the last one when the version is the same."""
+        """Append a span, merged with the last span if the version is the same."""
         if start == end:
             return
         if self.spans and self.spans[-1].version == version:

@@ -1,12 +1,13 @@
-"""The worker's side of the fleet stream: join, receive versions, serve them; join again when it breaks.
+"""The rollout's side of the fleet stream: join the learner, receive versions and serve them.
 
-    Prepare ─▶ form the group if the epoch is new ─▶ Ready | Failed      still generating
-    Begin   ─▶ pause, receive, verify ─▶ Applied | Failed
-    Commit  ─▶ label, resume ─▶ Serving
+    Prepare ─▶ form the process group if the epoch is new ─▶ Ready | Failed      the engine still samples
+    Begin   ─▶ pause the engine, receive, verify ─▶ Applied | Failed
+    Commit  ─▶ label new tokens with the version, resume ─▶ Serving
 
-From Begin until Commit nothing is sampled. After a failure the engine stays paused, because half of its
-model may be new, until a later update succeeds as a whole (invariant 7). Nothing of an update outlives its
-stream: the next one starts with a new group.
+From Begin until Commit the engine samples nothing. After a failure its weights may be part old and part new,
+so it stays paused until a later update succeeds as a whole (invariant 7). When the stream breaks, the rollout
+joins again with a new stream, and the state of an unfinished update is discarded: the next update forms a new
+process group.
 """
 
 import asyncio
@@ -34,24 +35,24 @@ NO_EPOCH = 0
 
 
 class Refused(SlipstreamError):
-    """The learner does not take this worker, and will not take it later either."""
+    """The learner refuses this worker for good; joining again would not help."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """How a worker introduces itself."""
+    """The facts about a worker that the learner checks when it joins."""
 
     worker_id: str
     model_fingerprint: str
     backend: str
     ranks: int
     nccl_version: str = ""
-    """That this worker loaded; empty for gloo."""
+    """Version of the NCCL library that this worker loaded; empty for gloo."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """A prepared update."""
+    """An update that the learner has announced by Prepare."""
 
     rendezvous: Rendezvous
     version: int
@@ -59,7 +60,7 @@ class Update:
 
 
 class FleetMember:
-    """Keeps the engine at the learner's version for as long as it runs."""
+    """Keeps the engine at the learner's version while `run` runs."""
 
     def __init__(
         self,
@@ -94,12 +95,12 @@ class FleetMember:
             except grpc.aio.AioRpcError as error:
                 if error.code() in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INVALID_ARGUMENT):
                     raise Refused(error.details()) from error
-                self._say_lost(error)
+                self._log_lost(error)
             self._update = self._received = self._joined_epoch = None
             await asyncio.sleep(self._rejoin_seconds)
 
-    def _say_lost(self, error: grpc.aio.AioRpcError) -> None:
-        """Once for each reason, and again after a while: it is tried every second."""
+    def _log_lost(self, error: grpc.aio.AioRpcError) -> None:
+        """Log a lost stream once for each reason, and again after LOST_AGAIN_SECONDS."""
         lost = (error.code().name, error.details() or "")
         if lost != self._lost or time.monotonic() > self._lost_again:
             self._lost, self._lost_again = lost, time.monotonic() + LOST_AGAIN_SECONDS
@@ -112,10 +113,10 @@ class FleetMember:
             async for message in call:
                 self._lost = None
                 answer = await self._answer(message)
-                if answer is not None and not call.done():  # a stream that ended says why in the next read
+                if answer is not None and not call.done():  # the next read raises why a stream ended
                     await call.write(answer)
         except asyncio.CancelledError:
-            await _say_goodbye(call)
+            await _leave(call)
             raise
         finally:
             call.cancel()
@@ -146,7 +147,7 @@ class FleetMember:
         return None
 
     async def _prepare(self, update: Update) -> pb.WorkerMessage:
-        """Form the group if the epoch is new; nothing pauses for it."""
+        """Form the process group if the epoch is new, while the engine goes on sampling."""
         epoch = update.rendezvous.epoch
         self._update = None
         if epoch != self._joined_epoch:
@@ -159,7 +160,7 @@ class FleetMember:
         return pb.WorkerMessage(ready=pb.Ready(epoch=epoch, version=update.version))
 
     async def _receive(self, begin: pb.Begin) -> pb.WorkerMessage:
-        """Pause and receive; the answer says whether every bucket arrived right."""
+        """Pause the engine and receive; the answer says whether all buckets passed their checksum."""
         update = self._update
         if update is None or (update.rendezvous.epoch, update.version) != (begin.epoch, begin.version):
             return _failed(begin.epoch, begin.version, "Begin without its Prepare")
@@ -181,7 +182,7 @@ class FleetMember:
         )
 
     async def _commit(self, version: int) -> pb.WorkerMessage:
-        """Serve what was received, and nothing else."""
+        """Serve the received version, and no other."""
         update, self._received = self._received, None
         if update is None or update.version != version:
             return _failed(NO_EPOCH, version, "Commit of a version that did not arrive as a whole")
@@ -198,14 +199,14 @@ class FleetMember:
         return pb.WorkerMessage(serving=pb.Serving(version=version, pause_seconds=pause))
 
     def _fail(self, update: Update, error: TransferError) -> pb.WorkerMessage:
-        """An engine that was paused stays so, and the next update forms a new group."""
+        """Report a failed update. A paused engine stays paused; the next update forms a new group."""
         self._joined_epoch = None
         self._log.warning("update failed", version=update.version, error=str(error))
         return _failed(update.rendezvous.epoch, update.version, str(error))
 
 
-async def _say_goodbye(call: Any) -> None:
-    """Tell the learner that this worker goes, so that nobody waits for it."""
+async def _leave(call: Any) -> None:
+    """Tell the learner that this worker leaves, so that no update waits for it."""
     with suppress(TimeoutError, asyncio.InvalidStateError, grpc.aio.AioRpcError):
         async with asyncio.timeout(LEAVE_SECONDS):
             await call.write(pb.WorkerMessage(leave=pb.Leave(reason="terminated")))

@@ -1,6 +1,7 @@
-"""The heartbeat of a worker: one call, every few seconds, that keeps all its leases.
+"""The heartbeat of a rollout: one call, every few seconds, that renews all its leases.
 
-It waits for the next beat, or until somebody has news; a call is tried again until the next beat is due.
+The loop waits until the next beat is due, or until `beat_soon` or `report_failure` asks for one at once. A
+call without an answer is retried until the next beat is due.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from slipstream.telemetry.logs import Log
 
 
 class Heartbeat:
-    """Renews what `held` says, every `seconds`; hands leases that the worker has lost to `lose`."""
+    """Renews the leases of `held` every `seconds`, and calls `lose` for each that replay took away."""
 
     def __init__(
         self,
@@ -34,31 +35,31 @@ class Heartbeat:
         self._held = held
         self._lose = lose
         self._log = log
-        self._news = asyncio.Event()
+        self._due = asyncio.Event()
         self._scoring_failure = ""
         self.round_trip_seconds = 0.0
-        """Of the last beat that was answered at its first attempt."""
+        """Duration of the last beat that replay answered."""
 
-    def soon(self) -> None:
-        """Beat at once: replay then knows that leases have arrived."""
-        self._news.set()
+    def beat_soon(self) -> None:
+        """Beat at once, so that replay learns that its leases have arrived."""
+        self._due.set()
 
     def report_failure(self, failure: str) -> None:
-        """What kept a completion from being scored; the first is told, and logged."""
+        """Log the first reason for which a completion was not scored, and send it with every heartbeat."""
         if not self._scoring_failure:
             self._scoring_failure = failure
             self._log.warning("a completion could not be scored and is withheld", failure=failure)
-            self.soon()
+            self.beat_soon()
 
     async def run(self) -> None:
-        """Beat until cancelled. A replay that is away is tried again at the next beat."""
+        """Beat until cancelled. When replay does not answer, the next beat tries again."""
         while True:
-            self._news.clear()
+            self._due.clear()
             await self._beat()
-            # In Python 3.11, asyncio.wait_for drops a cancellation that comes at the same moment as the news.
+            # In Python 3.11, asyncio.wait_for drops a cancellation at the moment at which the event is set.
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._seconds):
-                    await self._news.wait()
+                    await self._due.wait()
 
     async def _beat(self) -> None:
         began = time.monotonic()

@@ -1,10 +1,10 @@
-"""A further node of an engine that spans several: it runs its share of the ranks, and takes no leases.
+"""A further node of an engine over several nodes: it runs its share of the ranks, and takes no leases.
 
     python -m slipstream.rollout.node --config FILE --node-rank K --master-addr HOST [--master-port PORT]
 
-The head, node 0, is the rollout pod itself with the same arguments; this process lives as long as the head
-does. Exit status: 0 after SIGTERM; 1 when the head or a rank here has gone, because the whole engine has then
-to start again, and when the nodes have not met within rollout.start_timeout_seconds.
+The head, node 0, is the rollout pod itself, started with the same arguments. This process lives as long as
+the head. Exit status: 0 after SIGTERM; 1 when the head or a rank of this node has ended, because the whole
+engine must then start again, and when the nodes have not connected within rollout.start_timeout_seconds.
 """
 
 import asyncio
@@ -27,20 +27,20 @@ from slipstream.rpc.pod import USAGE_ERROR, Pod, run_pod
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 LOOK_SECONDS = 0.5
 CONNECT_SECONDS = 10.0
-HEAD_SECONDS = 3600.0  # the head may wait for a machine of its own; the pod's startup probe is shorter
-# A head whose machine is lost sends nothing: it counts as gone after 10 + 3 * 5 s.
+HEAD_SECONDS = 3600.0  # the head may wait for a free machine; the startup probe of its pod is shorter
+# A head whose machine is lost closes no connection: TCP keepalive detects it after 10 + 3 * 5 s.
 KEEPALIVE = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3))
 
 
 async def main(pod: Pod, *, node: NodeRank) -> None:
-    """Start the ranks of this node, and hold them until the pod is stopped or the engine ends."""
+    """Start the ranks of this node, and keep them until the pod is stopped or the engine ends."""
     connection = await reach_head(pod, node)
     if connection is None:
         return
     with pod.unstoppable(), _bounded(pod):
         executor = start_ranks(pod.config, node)
     try:
-        head = asyncio.create_task(_until_gone(*connection))
+        head = asyncio.create_task(_until_head_ended(*connection))
         pod.announce(f"node {node.rank} of {pod.config.rollout.nodes}")
         await hold(pod, head, executor)
     finally:
@@ -48,7 +48,7 @@ async def main(pod: Pod, *, node: NodeRank) -> None:
 
 
 async def reach_head(pod: Pod, node: NodeRank) -> Connection | None:
-    """A connection to the head, which may come up long after this node; None once stopped.
+    """Return a connection to the head, which may start long after this node; None after a stop.
 
     Errors: Unreachable after HEAD_SECONDS.
     """
@@ -60,14 +60,19 @@ async def reach_head(pod: Pod, node: NodeRank) -> Connection | None:
                 return await asyncio.open_connection(node.master_addr, node.master_port)
         except OSError as error:
             if time.monotonic() > deadline:
-                raise Unreachable(f"the head of the engine was not there in {HEAD_SECONDS:g} s") from error
+                raise Unreachable(
+                    f"no head of the engine at {node.master_addr}:{node.master_port} in {HEAD_SECONDS:g} s"
+                ) from error
         with suppress(TimeoutError):
             await asyncio.wait_for(pod.stop.wait(), LOOK_SECONDS)
     return None
 
 
 def start_ranks(config: RunConfig, node: NodeRank) -> Any:
-    """vLLM's executor with this node's ranks. Blocks until all nodes have met. Errors: those of vLLM."""
+    """Start vLLM's executor with the ranks of this node. Blocks until all nodes are connected.
+
+    Errors: those of vLLM.
+    """
     from slipstream.rollout.vllm_arguments import prepare_arguments
 
     arguments = prepare_arguments(config, config.model.directory(), node=node)
@@ -77,9 +82,9 @@ def start_ranks(config: RunConfig, node: NodeRank) -> Any:
 
 
 async def hold(pod: Pod, head: asyncio.Task[None], executor: Any) -> None:
-    """Return after SIGTERM, once the head has gone or could have finished its groups.
+    """Return after SIGTERM, once the head has ended or its drain is over.
 
-    Errors: EngineDied when the head or a rank goes before.
+    Errors: EngineDied when the head or a rank ends before SIGTERM.
     """
     stopping = asyncio.create_task(pod.stop.wait())
     try:
@@ -89,15 +94,17 @@ async def hold(pod: Pod, head: asyncio.Task[None], executor: Any) -> None:
             if died and not stopping.done():
                 raise EngineDied(f"rank {died[0]} of the engine ended; its log says why")
         if not stopping.done():
-            raise EngineDied("the head of the engine has gone, and its ranks cannot go on without it")
+            raise EngineDied(
+                "the head of the engine has ended; the ranks of this node end too and start again with it"
+            )
         await asyncio.wait((head,), timeout=pod.config.rollout.drain_seconds)
     finally:
         for task in (head, stopping):
             task.cancel()
 
 
-async def _until_gone(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Return when the head has gone. It keeps the port, where its ranks met the others, for all its life."""
+async def _until_head_ended(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Return when the head has ended: it keeps the port at which the ranks connected open while it lives."""
     connection = writer.get_extra_info("socket")
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, seconds in KEEPALIVE:
@@ -112,10 +119,13 @@ async def _until_gone(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 
 @contextmanager
 def _bounded(pod: Pod) -> Iterator[None]:
-    """Around the start, which blocks: end the process when it takes too long."""
+    """End the process if the block, which cannot be cancelled, takes too long."""
 
     def give_up() -> None:
-        pod.log.error("stopped", error=f"the engine's nodes did not meet within {seconds:g} s")
+        pod.log.error(
+            "stopped",
+            error=f"the nodes of the engine did not connect in {seconds:g} s (rollout.start_timeout_seconds)",
+        )
         os._exit(1)  # its ranks die with it
 
     seconds = pod.config.rollout.start_timeout_seconds
@@ -129,7 +139,7 @@ def _bounded(pod: Pod) -> Iterator[None]:
 
 
 def run(argv: list[str]) -> int:
-    """The process from its arguments to its exit status."""
+    """Run the node from command-line arguments; return the exit status."""
     node, rest = parse_node_rank("rollout.node", argv)
     if node is None or node.rank == 0:
         print("slipstream.rollout.node: give --node-rank K from 1 on, and --master-addr", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Calls of a rollout to replay."""
+"""Calls of a rollout to replay: leases, heartbeats, returned leases and inserted groups."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
@@ -9,7 +9,7 @@ import grpc
 from slipstream.config import RunConfig
 from slipstream.records import Group, InsertOutcome, Lease
 from slipstream.rpc import codec
-from slipstream.rpc.channel import ask_again
+from slipstream.rpc.channel import call_with_growing_deadline
 from slipstream.v1 import replay_pb2
 from slipstream.v1.replay_pb2_grpc import ReplayStub
 
@@ -17,11 +17,11 @@ T = TypeVar("T")
 LeaseName = tuple[str, int]
 """Group id and epoch of a lease."""
 PATIENCE_SECONDS = 120.0
-"""How long a finished group is offered to a replay that is away."""
+"""How long the insert of a finished group is retried while replay does not answer."""
 
 
 class ReplayClient:
-    """Leases, heartbeats, returns and inserts. Every call is idempotent, and made again after a lost answer.
+    """Leases, heartbeats, returns and inserts. Every call is idempotent, and retried after a lost answer.
 
     Errors of every method: Unreachable when no attempt was answered; any other AioRpcError at once.
     """
@@ -43,9 +43,10 @@ class ReplayClient:
         self._attempts = 0
 
     async def lease(self, *, max_prompts: int, wait_seconds: float, serving_version: int) -> list[Lease]:
-        """Up to `max_prompts` leases; none when nothing is admitted within `wait_seconds`.
+        """Return up to `max_prompts` leases; none when replay admits none within `wait_seconds`.
 
-        What an earlier call was given, whose answer never came, is given again. One call at a time.
+        Leases that replay granted to an earlier call, whose answer was lost, are returned by the next call.
+        Only one call may run at a time.
         """
         self._request_id = self._request_id or uuid4().hex
 
@@ -71,7 +72,7 @@ class ReplayClient:
     async def renew(
         self, leases: Sequence[Lease], *, serving_version: int, scoring_failure: str, give_up_after: float
     ) -> list[LeaseName]:
-        """The heartbeat; returns those of the leases that are not ours any more."""
+        """Renew leases; return the names of those that this rollout has lost."""
         request = replay_pb2.RenewLeasesRequest(
             worker_id=self._worker_id,
             leases=_refs(leases),
@@ -86,9 +87,9 @@ class ReplayClient:
         return [(ref.group_id, ref.lease_epoch) for ref in response.lost]
 
     async def return_leases(self, leases: Sequence[Lease], *, fault: str = "") -> int:
-        """Return leases unworked; returns how many were still ours. A `fault` counts against the prompts.
+        """Return leases without a group; return how many of them this rollout still held.
 
-        Takes rpc.timeout_seconds at most.
+        A `fault` counts against the prompts. Takes rpc.timeout_seconds at most.
         """
         request = replay_pb2.ReturnPromptsRequest(
             worker_id=self._worker_id, leases=_refs(leases), fault=fault
@@ -101,7 +102,7 @@ class ReplayClient:
         return int(response.returned)
 
     async def insert(self, group: Group) -> InsertOutcome:
-        """Hand in a group."""
+        """Insert a group."""
         request = replay_pb2.InsertGroupRequest(group=codec.group_to_proto(group).SerializeToString())
         response = await self._ask(
             f"insert of {group.group_id}",
@@ -111,7 +112,7 @@ class ReplayClient:
         return codec.insert_outcome_from_proto(response.outcome)
 
     async def _ask(self, what: str, ask: Callable[[float], Awaitable[T]], *, give_up_after: float) -> T:
-        return await ask_again(
+        return await call_with_growing_deadline(
             what,
             ask,
             answer_seconds=min(self._answer_seconds, give_up_after / 2),

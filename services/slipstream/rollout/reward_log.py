@@ -1,4 +1,4 @@
-"""Says in the log what a person should know of rewards: which one failed, and a group that teaches nothing.
+"""Log events about rewards: rewards that failed, and groups without variance, from which nothing is learned.
 
 The launcher shows these events on its console (cli/launch/notices.py).
 """
@@ -11,50 +11,50 @@ from slipstream.rollout.verifier_client import Scorer
 from slipstream.telemetry.logs import Log
 
 QUIET_SECONDS = 10.0
-"""At most one event of a kind in this time."""
+"""Shortest time between two events of the same kind."""
 SHOWN_CHARACTERS = 200
 
 
 class RewardLog:
-    """Scores as `scores` does, and logs failed rewards and groups whose answers are all rewarded alike."""
+    """Scores by `scorer`, and logs failed rewards and groups whose answers all have the same reward."""
 
     def __init__(
         self,
-        scores: Scorer,
+        scorer: Scorer,
         weights: Mapping[str, float],
         *,
         log: Log,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._scores = scores
+        self._scorer = scorer
         self._weights = weights
         self._log = log
         self._clock = clock
         self._quiet_until: dict[str, float] = {}
 
     async def score(self, prompt: Prompt, completions: Sequence[Completion]) -> list[Completion]:
-        """The completions with their vectors, in order. Errors: those of `scores`."""
-        scored = await self._scores.score(prompt, completions)
+        """Return the completions with their reward vectors, in order. Errors: those of `scorer`."""
+        scored = await self._scorer.score(prompt, completions)
         for reward in _failed(scored):
             if self._is_due(f"failed {reward.name}"):
                 self._log.warning(
                     "reward failed", prompt=prompt.prompt_id, reward=reward.name, detail=reward.detail
                 )
-        judged = [completion for completion in scored if not completion.withheld]
-        if self._are_unvaried(judged) and self._is_due("unvaried"):
+        with_score = [completion for completion in scored if not completion.withheld]
+        if self._are_unvaried(with_score) and self._is_due("unvaried"):
             self._log.info(
                 "group without variance",
                 prompt=prompt.prompt_id,
                 truth=prompt.answer[:SHOWN_CHARACTERS],
-                answers=len(judged),
-                answer=judged[0].text[:SHOWN_CHARACTERS],
-                rewards=", ".join(f"{reward.name} {reward.value:g}" for reward in judged[0].rewards),
+                answers=len(with_score),
+                answer=with_score[0].text[:SHOWN_CHARACTERS],
+                rewards=", ".join(f"{reward.name} {reward.value:g}" for reward in with_score[0].rewards),
             )
         return scored
 
-    def _are_unvaried(self, judged: Sequence[Completion]) -> bool:
-        """Whether there are two answers or more, and all have the same reward."""
-        return len(judged) > 1 and len({self._total(completion) for completion in judged}) == 1
+    def _are_unvaried(self, completions: Sequence[Completion]) -> bool:
+        """Return whether there are two completions or more, all with the same weighted reward."""
+        return len(completions) > 1 and len({self._total(completion) for completion in completions}) == 1
 
     def _total(self, completion: Completion) -> float:
         return sum(self._weights.get(reward.name, 0.0) * reward.value for reward in completion.rewards)
@@ -67,7 +67,7 @@ class RewardLog:
 
 
 def _failed(scored: Sequence[Completion]) -> list[Reward]:
-    """The first failure of each reward."""
+    """Return the first failure of each reward."""
     first: dict[str, Reward] = {}
     for completion in scored:
         for reward in completion.rewards:

@@ -1,8 +1,9 @@
-"""The reward `self_judge`: the policy that is served says how likely an answer is right.
+"""The reward `self_judge`: the served policy judges how likely an answer is right.
 
-Self-Rewarding Language Models, arXiv:2401.10020, has the model write a review with a score. Here nothing is
-sampled: the score is the probability of the one verdict against the other as the next token, which costs a
-prefill, whose prompt the cache shares among the answers of a group, and has no noise of sampling.
+In Self-Rewarding Language Models, arXiv:2401.10020, the model writes a review with a score. Here nothing is
+sampled: the reward is the probability of the positive verdict as the next token, against that of the negative
+one. That has no sampling noise, and costs one prefill, of which the answers of a group share the cached
+prefix.
 """
 
 import asyncio
@@ -21,12 +22,12 @@ from slipstream.tokens import PromptTooLong, Tokens
 
 
 class SelfJudge:
-    """One configured reward of this kind."""
+    """One configured reward of the kind `self_judge`."""
 
     def __init__(
         self, config: SelfJudgeConfig, *, engine: Engine, tokens: Tokens, metrics: Metrics, key: str
     ) -> None:
-        """Errors: ConfigError naming `key` for verdicts that the tokenizer begins alike."""
+        """Errors: ConfigError naming `key` for verdicts that begin with the same token."""
         self._config = config
         self._engine = engine
         self._tokens = tokens
@@ -36,11 +37,14 @@ class SelfJudge:
             metrics.count("scores_total", 0, reward=config.name, outcome=outcome.value)
 
     async def judge(self, prompt: Prompt, text: str) -> Reward:
-        """How sure the policy is of an answer; one too long to ask about is invalid, and weights that say
-        no number are an error. Errors: EngineDied."""
-        asked = judge_question(self._config.question, prompt, answer=self._tokens.harmless(text))
+        """Return the reward of an answer, from 0 to 1.
+
+        An answer too long for a question about it is invalid; a probability that is not finite is an error of
+        the reward. Errors: EngineDied.
+        """
+        question = judge_question(self._config.question, prompt, answer=self._tokens.harmless(text))
         try:
-            token_ids = self._tokens.encode(asked)
+            token_ids = self._tokens.encode(question)
         except PromptTooLong:
             detail = "the question about it does not fit the model's context"
             return self._counted(Outcome.INVALID_ANSWER, 0.0, detail)
@@ -57,18 +61,21 @@ class SelfJudge:
 
 
 class WithSelfJudges:
-    """The verifier's vectors, and in their places in the configuration what the policy says itself."""
+    """Scores by the verifier, and inserts the rewards of self-judges where the configuration lists them."""
 
     def __init__(
         self, verifier: Scorer, judges: Sequence[tuple[int, SelfJudge]], *, metrics: Metrics
     ) -> None:
-        """`judges`: by position in the vector, ascending."""
+        """`judges`: with their positions in the reward vector, ascending."""
         self._verifier = verifier
         self._judges = judges
         self._metrics = metrics
 
     async def score(self, prompt: Prompt, completions: Sequence[Completion]) -> list[Completion]:
-        """The completions with whole vectors; those withheld stay as they are. Errors: EngineDied."""
+        """Return the completions with complete reward vectors; withheld ones are unchanged.
+
+        Errors: EngineDied, and those of the verifier's client.
+        """
         scored = await self._verifier.score(prompt, completions)
         with self._metrics.waiting("self_judge"):
             return list(await asyncio.gather(*(self._judged(prompt, completion) for completion in scored)))
@@ -85,20 +92,20 @@ class WithSelfJudges:
 def with_self_judges(
     verifier: Scorer, config: RunConfig, *, engine: Engine, tokens: Tokens, metrics: Metrics
 ) -> Scorer:
-    """The verifier, and the rewards of a run that the policy gives itself. Errors: ConfigError."""
+    """Return a scorer that adds the self-judges of a run to the verifier. Errors: ConfigError."""
     judges = [
         (
-            place,
-            SelfJudge(reward, engine=engine, tokens=tokens, metrics=metrics, key=f"rewards.{place}.verdicts"),
+            index,
+            SelfJudge(reward, engine=engine, tokens=tokens, metrics=metrics, key=f"rewards.{index}.verdicts"),
         )
-        for place, reward in enumerate(config.rewards)
+        for index, reward in enumerate(config.rewards)
         if isinstance(reward, SelfJudgeConfig)
     ]
     return WithSelfJudges(verifier, judges, metrics=metrics) if judges else verifier
 
 
 def verdict_tokens(config: SelfJudgeConfig, tokens: Tokens, *, key: str) -> tuple[int, int]:
-    """The first token of each verdict. Errors: ConfigError when they are the same, or a verdict has none."""
+    """Return the first token of each verdict. Errors: ConfigError unless both exist and differ."""
     right, wrong = (tokens.encode_text(verdict)[:1] for verdict in config.verdicts)
     if not right or not wrong or right == wrong:
         raise ConfigError(

@@ -6,7 +6,7 @@ NO_VERSION = -1
 
 
 class ServedVersion:
-    """The version that the engine serves; waiting ends when there is one."""
+    """The version that the engine serves, if it serves one."""
 
     def __init__(self) -> None:
         self.version = NO_VERSION
@@ -18,14 +18,14 @@ class ServedVersion:
         return self._serving.is_set()
 
     async def wait(self) -> None:
-        """Return once a verified version is being served."""
+        """Wait until a verified version is being served."""
         await self._serving.wait()
 
     def serve(self, version: int) -> None:
-        """A version is being served from now on."""
+        """Record that the engine serves `version` from now on."""
         self.version = version
         self._serving.set()
 
     def suspend(self) -> None:
-        """Nothing is served until the next `serve`."""
+        """Record that the engine serves nothing until the next `serve`."""
         self._serving.clear()

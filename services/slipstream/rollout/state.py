@@ -1,4 +1,4 @@
-"""What a rollout worker is doing, as one word on its metrics page."""
+"""The state of a rollout, as a metric with one label per state."""
 
 from collections.abc import Callable
 from typing import Literal, get_args
@@ -13,7 +13,10 @@ STATES: tuple[State, ...] = get_args(State)
 
 
 def state_of(served: ServedVersion, *, groups_running: int, stopping: bool) -> State:
-    """The state of a worker whose engine has started; one that fails an update is updating until the next."""
+    """Return the state of a rollout whose engine has started.
+
+    After a failed update the state stays `updating` until an update succeeds.
+    """
     if stopping:
         return "draining"
     if not served.serving:
@@ -22,10 +25,10 @@ def state_of(served: ServedVersion, *, groups_running: int, stopping: bool) -> S
 
 
 def show_state(metrics: Metrics, read: Callable[[], State]) -> None:
-    """Show what `read` says whenever the page is asked for: 1 for that state, 0 for every other."""
+    """Have each scrape of the metrics call `read`, and show 1 for its state and 0 for every other."""
 
     def values() -> dict[str, float]:
-        now = read()
-        return {state: float(state == now) for state in STATES}
+        current = read()
+        return {state: float(state == current) for state in STATES}
 
     metrics.follow("worker_state", values)

@@ -1,8 +1,8 @@
-"""Labels of the steps of an answer: how often completions that are sampled behind a step come out right.
+"""Labels of the steps of an answer: the share of right answers among completions that continue from a step.
 
 Math-Shepherd, arXiv:2312.08935: from the end of each step the policy completes the solution N times, and the
-verifier judges the final answers. The share that is right is the soft estimate of the step; the hard one is 1
-where any is right.
+verifier scores the final answers. The share of right answers is the soft estimate of the step; the hard
+estimate is 1 if any answer is right.
 
     answer ─▶ verifier ─▶ cut into steps ─┬▶ prefix 1 ─▶ N completions ─▶ verifier ─▶ share 1 ┐
                                           ├▶ prefix 2 ─▶ N completions ─▶ verifier ─▶ share 2 ├─▶ reward
@@ -27,15 +27,15 @@ from slipstream.tokens import PromptTooLong, Tokens
 
 
 class StepLabels:
-    """Scores as `scores` does, and gives the reward that judges the answer a share for each step.
+    """Scores by `scorer`, and adds a label for each step of an answer to its reward named `reward`.
 
-    Invariant: an answer has the shares of all of its steps, or none: one that is withheld, has no step or
-    more than `stage.max_steps`, or has a step behind which no completion could be judged.
+    Invariant: an answer has labels for all of its steps or for none. It has none if it is withheld, has no
+    step or more than `stage.max_steps`, or has a step whose completions were all withheld.
     """
 
     def __init__(
         self,
-        scores: Scorer,
+        scorer: Scorer,
         stage: StepLabelsStage,
         *,
         reward: str,
@@ -45,8 +45,8 @@ class StepLabels:
         sampling: Sampling,
         metrics: Metrics,
     ) -> None:
-        """`reward`: the component that says whether an answer is right; `sampling`: of a whole answer."""
-        self._scores = scores
+        """`reward`: name of the reward for right answers; `sampling`: of whole answers."""
+        self._scorer = scorer
         self._stage = stage
         self._reward = reward
         self._seed = seed
@@ -56,11 +56,14 @@ class StepLabels:
         self._metrics = metrics
 
     async def score(self, prompt: Prompt, completions: Sequence[Completion]) -> list[Completion]:
-        """The completions with their vectors, in order. Errors: those of `scores`, and EngineDied."""
-        scored = await self._scores.score(prompt, completions)
+        """Return the completions with their reward vectors, in order.
+
+        Errors: those of `scorer`, and EngineDied.
+        """
+        scored = await self._scorer.score(prompt, completions)
         try:
             prompt_token_ids = self._tokens.encode(prompt)
-        except PromptTooLong:  # then there are no completions
+        except PromptTooLong:  # the group has no completions
             return scored
         return list(await asyncio.gather(*(self._labelled(prompt, prompt_token_ids, c) for c in scored)))
 
@@ -77,17 +80,17 @@ class StepLabels:
             *(self._share(prompt, prompt_token_ids, answer, step) for step in steps[:-1])
         )
         shares.append(self._right(answer))
-        known = tuple(
+        labelled = tuple(
             replace(step, value=share) for step, share in zip(steps, shares, strict=True) if share is not None
         )
-        return _with_steps(answer, self._reward, known) if len(known) == len(steps) else answer
+        return _with_steps(answer, self._reward, labelled) if len(labelled) == len(steps) else answer
 
     async def _share(
         self, prompt: Prompt, prompt_token_ids: tuple[int, ...], answer: Completion, step: StepReward
     ) -> float | None:
-        """Share of the completions behind a step that is right, of those that could be judged.
+        """Return the share of right answers among the scored completions from a step; None without any.
 
-        Behind a step at which the budget of tokens is used up, the answer ends as it is.
+        If the step ends at the token limit, there is nothing to sample, and the answer itself is scored.
         """
         left = self._sampling.max_tokens - step.token_end
         if left < 1:
@@ -103,12 +106,12 @@ class StepLabels:
             )
         )
         self._metrics.count("tokens_generated_total", sum(len(turn.token_ids) for turn in turns))
-        judged = await self._scores.score(prompt, [self._continued(prefix, turn) for turn in turns])
-        right = [share for share in map(self._right, judged) if share is not None]
+        scored = await self._scorer.score(prompt, [self._continued(prefix, turn) for turn in turns])
+        right = [share for share in map(self._right, scored) if share is not None]
         return sum(right) / len(right) if right else None
 
     def _continued(self, prefix: tuple[int, ...], turn: Turn) -> Completion:
-        """What the verifier judges: the prefix and what was sampled behind it, as one answer."""
+        """Return the prefix and the turn sampled after it, as one answer for the verifier."""
         episode = Episode()
         episode.add(replace(turn, routed_experts=None))
         sampled = episode.completion()
@@ -116,20 +119,20 @@ class StepLabels:
         return replace(sampled, text=text)
 
     def _right(self, answer: Completion) -> float | None:
-        """1 for a right answer, 0 for a wrong one, None for one that could not be judged."""
+        """Return 1 for a right answer, 0 for a wrong one, None for a withheld one."""
         if answer.withheld:
             return None
         return float(_reward_of(answer, self._reward).value >= self._stage.least_reward)
 
 
 def stable_seed(*parts: int) -> int:
-    """A seed below 2^63 that depends on the numbers alone, on every machine."""
+    """Return a seed below 2^63 that depends on the numbers alone, and is the same on every machine."""
     digest = hashlib.blake2b(",".join(map(str, parts)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
 
 
 def with_step_labels(
-    scores: Scorer,
+    scorer: Scorer,
     config: RunConfig,
     *,
     engine: Engine,
@@ -137,12 +140,12 @@ def with_step_labels(
     sampling: Sampling,
     metrics: Metrics,
 ) -> Scorer:
-    """The scores, and those of steps where the run is a stage that labels them."""
+    """Return a scorer that labels steps too, if the run is a `step_labels` stage."""
     stage = label_stage(config)
     if stage is None:
-        return scores
+        return scorer
     return StepLabels(
-        scores,
+        scorer,
         stage,
         reward=config.evaluation.reward,
         seed=config.seed,
@@ -154,7 +157,7 @@ def with_step_labels(
 
 
 def label_stage(config: RunConfig) -> StepLabelsStage | None:
-    """The stage that labels steps, where the configuration is of one."""
+    """Return the stage that labels steps; None if the run has none."""
     return next((stage for stage in config.stages if isinstance(stage, StepLabelsStage)), None)
 
 

@@ -1,4 +1,4 @@
-"""Where the steps of an answer end among its tokens: the verifier counts characters, the learner tokens."""
+"""Token positions of step ends: the verifier gives them in characters, the learner needs them in tokens."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
@@ -8,10 +8,11 @@ from slipstream.records import Completion, Reward, StepReward
 
 
 def with_token_ends(completion: Completion, decode: Callable[[Sequence[int]], str]) -> Completion:
-    """The completion with the `token_end` of every step of its rewards.
+    """Return the completion with the `token_end` of every step of its rewards.
 
-    A step ends with the first token whose text reaches the end of the step; the last one with the completion,
-    so the token that ends an answer is part of it. `decode`: the text of tokens, as that of the completion.
+    A step ends with the first token whose text reaches the end of the step. The last step ends with the
+    completion, so that it includes the end-of-sequence token. `decode` returns the text of token ids, and
+    must be the function that decoded the completion.
     """
     if not any(reward.steps for reward in completion.rewards):
         return completion
@@ -21,7 +22,7 @@ def with_token_ends(completion: Completion, decode: Callable[[Sequence[int]], st
 
 
 class _Prefixes(Sequence[int]):
-    """Characters of the text of the first 0, 1, ..., all tokens; each is decoded when it is asked for."""
+    """Lengths in characters of the text of the first 0, 1, ..., all tokens, decoded when they are read."""
 
     def __init__(self, token_ids: Sequence[int], decode: Callable[[Sequence[int]], str]) -> None:
         self._token_ids = token_ids
@@ -31,7 +32,7 @@ class _Prefixes(Sequence[int]):
     def __len__(self) -> int:
         return len(self._token_ids) + 1
 
-    def __getitem__(self, tokens: int) -> int:  # type: ignore[override]  # no slices are taken
+    def __getitem__(self, tokens: int) -> int:  # type: ignore[override]  # bisect takes no slices
         if tokens not in self._lengths:
             self._lengths[tokens] = len(self._decode(self._token_ids[:tokens]))
         return self._lengths[tokens]

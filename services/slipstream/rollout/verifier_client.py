@@ -1,4 +1,4 @@
-"""Scoring through the verifier: what is tried again, and what is withheld."""
+"""Scores completions through the verifier, with retries; completions without a score are withheld."""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ import grpc
 from slipstream.config import RunConfig
 from slipstream.records import Completion, Outcome, Prompt, Reward
 from slipstream.rpc import codec
-from slipstream.rpc.channel import call_again
+from slipstream.rpc.channel import call_with_retries
 from slipstream.rpc.errors import Unreachable
 from slipstream.v1 import verifier_pb2
 from slipstream.v1.verifier_pb2_grpc import VerifierStub
@@ -19,17 +19,17 @@ WITHHELD = "verifier"
 
 
 class Scorer(Protocol):
-    """Who gives completions their reward vectors."""
+    """Adds reward vectors to completions."""
 
     async def score(self, prompt: Prompt, completions: Sequence[Completion]) -> list[Completion]:
-        """The completions with their vectors, in order; what has none is withheld."""
+        """Return the completions with their reward vectors, in order; those without a score are withheld."""
 
 
 class VerifierClient:
-    """Scores; an error is tried again, and what still has none is marked as withheld, never as 0.
+    """Retries answers whose score is an error. Those that still fail are withheld, and never rewarded with 0.
 
-    Invariant: a reward that looks at the group sees all of it, also when only some answers are tried again;
-    the verifier remembers what was costly.
+    Invariant: a reward that compares the answers of a group sees the whole group, also when only some of the
+    answers are retried. The cache of the verifier keeps that cheap.
     """
 
     def __init__(self, channel: grpc.aio.Channel, config: RunConfig) -> None:
@@ -39,35 +39,35 @@ class VerifierClient:
         self._whole_groups = any(reward.sees_group() for reward in config.rewards)
 
     async def score(self, prompt: Prompt, completions: Sequence[Completion]) -> list[Completion]:
-        """The completions with their reward vectors; all are withheld when no answer to it can be judged.
+        """Return the completions with their reward vectors, all withheld if the verifier refuses the prompt.
 
         Errors: grpc.aio.AioRpcError for a status that no later call will change.
         """
         scored = list(completions)
         for attempt in range(self._tries):
-            open_places = [index for index, c in enumerate(scored) if not c.rewards or c.withheld]
-            if not open_places:
+            unscored = [index for index, c in enumerate(scored) if not c.rewards or c.withheld]
+            if not unscored:
                 break
             if attempt:
                 await asyncio.sleep(0.1 * 2**attempt)
             try:
-                vectors = await self._vectors(prompt, scored, open_places)
+                vectors = await self._vectors(prompt, scored, unscored)
             except grpc.aio.AioRpcError as error:
                 if error.code() is not grpc.StatusCode.INVALID_ARGUMENT:
                     raise
                 return [replace(c, rewards=_withheld(error.details() or "")) for c in scored]
-            for index, rewards in zip(open_places, vectors, strict=True):
+            for index, rewards in zip(unscored, vectors, strict=True):
                 scored[index] = replace(scored[index], rewards=rewards)
         return scored
 
     async def _vectors(
-        self, prompt: Prompt, completions: Sequence[Completion], places: Sequence[int]
+        self, prompt: Prompt, completions: Sequence[Completion], indices: Sequence[int]
     ) -> list[tuple[Reward, ...]]:
-        """The vectors of some completions of a group."""
+        """Return the reward vectors of the completions at `indices` of a group."""
         if not self._whole_groups:
-            return await self._try(prompt, [completions[place] for place in places])
+            return await self._try(prompt, [completions[index] for index in indices])
         vectors = await self._try(prompt, completions)
-        return [vectors[place] for place in places]
+        return [vectors[index] for index in indices]
 
     async def _try(self, prompt: Prompt, completions: Sequence[Completion]) -> list[tuple[Reward, ...]]:
         request = verifier_pb2.ScoreRequest(
@@ -80,7 +80,7 @@ class VerifierClient:
             ],
         )
         try:
-            response = await call_again(
+            response = await call_with_retries(
                 "score",
                 lambda: self._stub.Score(request, timeout=self._timeout),
                 give_up_after=self._timeout,

@@ -1,4 +1,4 @@
-"""What vLLM is started with: the same on every node of an engine, but for the node's node."""
+"""The arguments that vLLM is started with; on the nodes of an engine only the node rank differs."""
 
 import os
 from math import ceil
@@ -15,16 +15,17 @@ from slipstream.tokens import served_context
 GIB = 1024**3
 WORKER_EXTENSION = "slipstream.rollout.worker_extension.WorkerExtension"
 LEAST_LOGPROBS = 20
-"""Tokens whose logprobs a request may ask for: vLLM's default, and more where the objective reads more."""
-CPU_BLOCK_SIZE = 32  # the CPU kernels want multiples of 32; smaller blocks share more of a short prompt
+"""Least limit on the top logprobs of a request: the default of vLLM. The objective may need a higher one."""
+CPU_BLOCK_SIZE = 32  # the CPU kernels need multiples of 32; small blocks share more of a short prefix
 
 
 def prepare_arguments(
     config: RunConfig, model_dir: Path, *, adapter: ServedAdapter | None = None, node: NodeRank | None = None
 ) -> Any:
-    """Set up this process for vLLM and return its AsyncEngineArgs.
+    """Set the environment variables of vLLM in this process and return its AsyncEngineArgs.
 
-    Errors: ValueError where this vLLM or this place cannot do what the configuration asks for.
+    Errors: ValueError if this vLLM or this machine lacks what the configuration needs, or for a node rank
+    that does not fit `rollout.nodes`.
     """
     check_node_rank(node, nodes=config.rollout.nodes)
     on_gpu = set_environment(config)
@@ -51,15 +52,15 @@ def prepare_arguments(
         tensor_parallel_size=rollout.tensor_parallel,
         **_memory(config, on_gpu=on_gpu),
         **({} if adapter is None else adapter.engine_arguments()),
-        **({} if node is None else _span(node, nodes=rollout.nodes)),
-        **{**_replaceable(config, on_gpu=on_gpu), **rollout.vllm.model_dump()},
+        **({} if node is None else _multi_node(node, nodes=rollout.nodes)),
+        **{**_defaults(config, on_gpu=on_gpu), **rollout.vllm.model_dump()},
     )
 
 
 def set_environment(config: RunConfig) -> bool:
-    """Settings that vLLM reads from the environment only; returns whether there is a GPU.
+    """Set the options that vLLM reads only from environment variables; return whether there is a GPU.
 
-    Errors: ValueError where rollout.device is cuda and there is none.
+    Errors: ValueError if rollout.device is cuda and there is no GPU.
     """
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
@@ -72,7 +73,7 @@ def set_environment(config: RunConfig) -> bool:
     if torch.cuda.is_available():
         return True
     os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
-    os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # else the first request compiles with g++ for 15 s
+    os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # compiling with g++ delays the first request by 15 s
     os.environ["OMP_NUM_THREADS"] = str(config.rollout.threads)
     return False
 
@@ -83,8 +84,8 @@ def _memory(config: RunConfig, *, on_gpu: bool) -> dict[str, Any]:
     return {"kv_cache_memory_bytes": int(config.rollout.kv_cache_gib * GIB)}
 
 
-def _replaceable(config: RunConfig, *, on_gpu: bool) -> dict[str, Any]:
-    """Options that rollout.vllm may set otherwise."""
+def _defaults(config: RunConfig, *, on_gpu: bool) -> dict[str, Any]:
+    """Return options that rollout.vllm may override."""
     shared = {
         "enable_prefix_caching": True,
         "max_num_seqs": config.rollout.max_groups * config.rollout.group_size,
@@ -92,8 +93,8 @@ def _replaceable(config: RunConfig, *, on_gpu: bool) -> dict[str, Any]:
     return shared if on_gpu else {**shared, "enforce_eager": True, "block_size": CPU_BLOCK_SIZE}
 
 
-def _span(node: NodeRank, *, nodes: int) -> dict[str, Any]:
-    """vLLM's own processes on several nodes, without Ray."""
+def _multi_node(node: NodeRank, *, nodes: int) -> dict[str, Any]:
+    """Return the options of vLLM's multiprocessing executor over several nodes, which needs no Ray."""
     return {
         "nnodes": nodes,
         "node_rank": node.rank,
@@ -104,12 +105,12 @@ def _span(node: NodeRank, *, nodes: int) -> dict[str, Any]:
 
 
 def _require_model_runner_v2() -> None:
-    """Errors: ValueError where vLLM cannot return the experts it chose."""
+    """Raise ValueError unless vLLM can return the experts that it chose."""
     from vllm.triton_utils import HAS_TRITON
 
     if not HAS_TRITON:
         raise ValueError(
-            "learner.replay_experts is on, and vLLM returns chosen experts from its model runner V2 only, "
-            "which needs Triton: a GPU, or vLLM's CPU build with triton-cpu; set learner.replay_experts to "
-            "false"
+            "learner.replay_experts is on, but only vLLM's model runner V2 returns the chosen experts, and "
+            "that needs Triton: use a GPU or a CPU build of vLLM with triton-cpu, or set "
+            "learner.replay_experts to false"
         )

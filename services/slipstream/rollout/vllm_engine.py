@@ -1,4 +1,4 @@
-"""vLLM's AsyncLLM in the process, through its own reinforcement learning surface."""
+"""The Engine over vLLM's AsyncLLM, through vLLM's own interface for reinforcement learning."""
 
 import asyncio
 import math
@@ -26,13 +26,13 @@ FINISH_REASONS = {"stop": FinishReason.STOP, "length": FinishReason.LENGTH}
 
 
 class VllmEngine:
-    """Samples with processed logprobs (after temperature); weights arrive through WeightReceiver.
+    """Samples with processed logprobs (after temperature); WeightReceiver receives the weights.
 
-    A request never reads a cached prefix that other weights computed than those it was submitted under. vLLM
-    refuses to reset its prefix cache while requests are kept, so each load of weights salts the cache's keys
-    instead: older blocks can no longer be found and are evicted as the least recently used. What arrives
-    during a pause is submitted after it, under the weights that will sample it. With an adapter, what arrives
-    is the adapter, and every request is for it.
+    Invariant: a request reads a cached prefix only if it was computed by the weights under which the request
+    was submitted. vLLM refuses to reset its prefix cache while it keeps requests, so each update changes the
+    salt of the cache keys: older blocks are not found any more, and are evicted as least recently used. A
+    request that arrives during a pause is submitted after it, under the new weights. With an adapter, updates
+    bring the adapter, and every request names it.
     """
 
     def __init__(self, llm: Any, *, recompute_kv: bool, adapter: ServedAdapter | None = None) -> None:
@@ -64,11 +64,11 @@ class VllmEngine:
             logprobs=len(candidates),
             allowed_token_ids=list(candidates),
         )
-        found = dict(zip(output.logprobs.token_ids, output.logprobs.logprobs, strict=True))
-        return [math.exp(found[token]) for token in candidates]
+        logprobs = dict(zip(output.logprobs.token_ids, output.logprobs.logprobs, strict=True))
+        return [math.exp(logprobs[token]) for token in candidates]
 
     async def _finished(self, prompt_token_ids: tuple[int, ...], **sampling: Any) -> Any:
-        """vLLM's output of one request, submitted when no update is under way. Errors: EngineDied."""
+        """Submit one request once the engine is not paused; return its output. Errors: EngineDied."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
         from vllm.v1.engine.exceptions import EngineDeadError
@@ -110,7 +110,7 @@ class VllmEngine:
             "nonce": rendezvous.nonce,
         }
         await _transfer(self._llm.init_weight_transfer_engine(WeightTransferInitRequest(init_info=info)))
-        while not all(  # noqa: ASYNC110 (what is waited for is in another process)
+        while not all(  # noqa: ASYNC110 (the groups form in other processes)
             await _transfer(self._llm.collective_rpc("weight_group_formed"))
         ):
             await asyncio.sleep(FORMED_POLL_SECONDS)
@@ -124,7 +124,7 @@ class VllmEngine:
             "version": version,
             "adapter_dir": None if self._adapter is None else str(self._adapter.path),
         }
-        if self._uncommitted:  # the commit of what arrived before never came; vLLM wants an end to it
+        if self._uncommitted:  # the last update was never committed, and vLLM must finish it first
             await _transfer(self._llm.finish_weight_update())
             self._uncommitted = False
         await _transfer(self._llm.start_weight_update())
@@ -135,9 +135,9 @@ class VllmEngine:
         """See Engine."""
         await _transfer(self._llm.finish_weight_update(str(version)))
         self._uncommitted = False
-        if self._adapter is not None:  # now, because a request that could not load it would end the engine
+        if self._adapter is not None:  # load it now: a request that fails to load it would end the engine
             await _transfer(self._llm.add_lora(self._adapter.request()))
-        self._salt = uuid.uuid4().hex  # not the version: a learner that restarts uses its number again
+        self._salt = uuid.uuid4().hex  # a restarted learner reuses version numbers
         if self._recompute_kv:
             await _transfer(self._llm.reset_prefix_cache(reset_running_requests=True))
 
@@ -157,10 +157,10 @@ class VllmEngine:
 def start_vllm(
     config: RunConfig, model_dir: Path, metrics: Metrics | None = None, *, node: NodeRank | None = None
 ) -> VllmEngine:
-    """Start the engine on a model directory, and show how full its cache is where `metrics` are given.
+    """Start the engine on a model directory; `metrics`, if given, show the use of its KV cache.
 
-    With a `place` it is the head of an engine over several nodes, and waits for the others. Blocks for half a
-    minute. Errors: whatever vLLM raises.
+    With a `node` it is the head of an engine over several nodes, and waits for the other nodes. Blocks for
+    half a minute. Errors: those of `prepare_arguments` and of vLLM.
     """
     lora = config.learner.lora
     adapter = ServedAdapter(lora) if lora is not None and lora.serve == "adapter" else None
@@ -169,7 +169,8 @@ def start_vllm(
 
     loggers = [] if metrics is None else [lambda _config, _engine: CacheUseLogger(metrics)]
     return VllmEngine(
-        # No local: some import of vLLM fails and keeps this frame, and with it what would have to end.
+        # Not in a local variable: an import error inside vLLM keeps this frame alive, and would keep the
+        # engine alive too.
         AsyncLLM.from_engine_args(arguments, stat_loggers=loggers),
         recompute_kv=config.rollout.recompute_kv,
         adapter=adapter,
@@ -177,21 +178,21 @@ def start_vllm(
 
 
 class CacheUseLogger:
-    """A stat logger as vLLM calls it after every engine step (its StatLoggerBase, which is not imported)."""
+    """A stat logger with the methods of vLLM's StatLoggerBase, called after every engine step."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
     def record(self, scheduler_stats: Any | None, *_: Any, **__: Any) -> None:
-        """Show how full the key-value cache is; a step that scheduled nothing has no statistics."""
+        """Show the share of the KV cache in use; a step that scheduled nothing has no statistics."""
         if scheduler_stats is not None:
             self._metrics.set("kv_cache_usage", scheduler_stats.kv_cache_usage)
 
     def log_engine_initialized(self) -> None:
-        """Nothing to say."""
+        """Do nothing."""
 
     def log(self) -> None:
-        """Nothing to say."""
+        """Do nothing."""
 
 
 def _turn(output: Any, *, top_k: int = 0) -> Turn:
@@ -216,7 +217,7 @@ def _turn(output: Any, *, top_k: int = 0) -> Turn:
 
 
 def _experts(ids: Any) -> RoutedExperts:
-    """vLLM's array [tokens, layers, top_k] of uint8 or uint16, as bytes."""
+    """Return vLLM's array [tokens, layers, top_k] of uint8 or uint16 as little-endian bytes."""
     little = ids.astype(ids.dtype.newbyteorder("<"))
     tokens, layers, top_k = ids.shape
     return RoutedExperts(
@@ -225,15 +226,18 @@ def _experts(ids: Any) -> RoutedExperts:
 
 
 def _top_logprobs(flat: Any, top_k: int) -> TopLogprobs:
-    """The likeliest tokens of vLLM's flat logprobs, which stand at each position behind the sampled one, and
-    have it among them where it is one of them."""
+    """Return the `top_k` likeliest tokens of each position.
+
+    At each position vLLM's flat logprobs hold the sampled token first, and then the `top_k` likeliest tokens,
+    which may include the sampled one.
+    """
     ids_TN = np.asarray(flat.token_ids, "<u4").reshape(-1, 1 + top_k)
     logprobs_TN = np.asarray(flat.logprobs, "<f4").reshape(-1, 1 + top_k)
     return TopLogprobs(top_k=top_k, ids=ids_TN[:, 1:].tobytes(), logprobs=logprobs_TN[:, 1:].tobytes())
 
 
 async def _transfer(call: Awaitable[T]) -> T:
-    """Await a call into the engine's processes; what fails there is a TransferError here."""
+    """Await a call into the processes of the engine. Errors: EngineDied; TransferError for the others."""
     try:
         return await _alive(call)
     except EngineDied:
@@ -244,7 +248,7 @@ async def _transfer(call: Awaitable[T]) -> T:
 
 
 async def _alive(call: Awaitable[T]) -> T:
-    """Await a call into the engine's processes. Errors: EngineDied, and what fails there."""
+    """Await a call into the processes of the engine. Errors: EngineDied, and those of the call."""
     from vllm.v1.engine.exceptions import EngineDeadError
 
     try:

@@ -1,8 +1,8 @@
-"""The receiving end of a weight broadcast, inside vLLM's engine processes.
+"""Receives weight broadcasts inside the engine processes of vLLM.
 
-vLLM makes one of these next to each model shard. Loading goes through the model's own `load_weights`, so
-fused and sharded parameters are vLLM's business; ours is that only verified buckets reach it. An engine that
-serves an adapter keeps its weights, and what it receives goes into the adapter's directory.
+vLLM creates one WeightReceiver beside each model shard. The model's own `load_weights` loads the tensors, so
+vLLM handles fused and sharded parameters; this module verifies each bucket before it is loaded. An engine
+that serves an adapter keeps its base weights, and writes received tensors into the directory of the adapter.
 """
 
 import logging
@@ -32,8 +32,8 @@ from slipstream.weights.manifest import Manifest, manifest_from_proto
 from slipstream.weights.threads import in_thread
 from slipstream.weights.transfer import receive
 
-# It warns at every update of layers that no checkpoint has (rotary embedding, tied head). What matters: a
-# parameter that was not loaded is an error of receive_weights, a tied layer is brought up to date at the end.
+# It warns at every update of layers that no checkpoint contains (rotary embedding, tied head). Parameters
+# that were not loaded are an error of receive_weights, and finish_weight_update processes tied layers again.
 logging.getLogger("vllm.model_executor.model_loader.reload.layerwise").setLevel(logging.ERROR)
 
 
@@ -52,9 +52,9 @@ class JoinInfo(WeightTransferInitInfo):
 
 @dataclass
 class UpdateInfo(WeightTransferUpdateInfo):
-    """What is about to be broadcast: a serialized slipstream.v1.Manifest, and the version.
+    """An update that is about to be broadcast: a serialized slipstream.v1.Manifest, and the version.
 
-    With `adapter_dir` it is an adapter, which goes there once all of it is verified.
+    With `adapter_dir` the update is an adapter, written there once all of it is verified.
     """
 
     manifest: bytes
@@ -63,7 +63,7 @@ class UpdateInfo(WeightTransferUpdateInfo):
 
 
 class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
-    """Receives a full set of weights, or of an adapter. An error leaves the model unusable until the next."""
+    """Receives all weights, or an adapter. After an error the model is unusable until an update succeeds."""
 
     init_info_cls = JoinInfo
     update_info_cls = UpdateInfo
@@ -77,9 +77,9 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
         self._keeps_base = self.vllm_config.lora_config is not None
 
     def init_transfer_engine(self, init_info: JoinInfo) -> None:
-        """Leave the group of the last epoch and begin to form that of the new one; `formed` says when it is.
+        """Leave the group of the last epoch and begin to form the group of the new one.
 
-        A thread forms it, so that the engine goes on generating.
+        A thread forms it, so that the engine goes on sampling; `formed` returns whether it is formed.
         """
         self.shutdown()
         rendezvous = Rendezvous(
@@ -95,7 +95,7 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
         self._forming = in_thread(partial(self._form, rendezvous), "forming of a weight group")
 
     def formed(self) -> bool:
-        """Whether the group that was begun is formed. Errors: TransferError."""
+        """Return whether the group that was begun is formed. Errors: TransferError."""
         if self._forming is not None and self._forming.done():
             self._group = self._forming.result()
         return self._group is not None
@@ -109,10 +109,10 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
             return form_group(rendezvous, device=self.device, progress=progress)
 
     def start_weight_update(self) -> None:
-        """Make the model ready to take checkpoint-format tensors.
+        """Prepare the model to load tensors in the format of a checkpoint.
 
-        First end what a failed update may have left: layers that still hold some of its tensors would mix
-        them with those of the next one.
+        This first finishes an update that failed: its layers may still hold some of its tensors, and would
+        mix them with those of this update.
         """
         if self._keeps_base:
             return
@@ -122,8 +122,8 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
     def update_weights(self, update_info: dict[str, Any]) -> None:
         """Receive, verify and load every bucket. Errors: TransferError.
 
-        An error ends the group, so that whoever still sends in it learns of it at once. Past
-        its last deadline the process ends, and its pod with it.
+        An error closes the group, so that the sender fails at once. When the transfer makes no progress until
+        its last deadline, this process exits, and its pod with it.
         """
         try:
             with or_exit(self._timeout_seconds, "the receipt of weights") as progress:
@@ -135,7 +135,7 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
             torch.accelerator.synchronize()
 
     def receive_weights(self, update_info: UpdateInfo, progress: Callable[[], None] = no_progress) -> None:
-        """Load the buckets one by one, each only after its checksum was right. Errors: TransferError."""
+        """Load the buckets one by one, each after its checksum was verified. Errors: TransferError."""
         manifest = manifest_from_proto(pb.Manifest.FromString(update_info.manifest))
         if update_info.adapter_dir is not None:
             self._receive_adapter(manifest, update_info.version, Path(update_info.adapter_dir), progress)
@@ -145,10 +145,10 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
         for tensors in self._buckets(manifest, update_info.version, progress):
             missing -= self.model.load_weights(tensors) or missing
         if missing:
-            raise TransferError(f"version {update_info.version} has no {', '.join(sorted(missing)[:5])}")
+            raise TransferError(f"version {update_info.version} lacks {', '.join(sorted(missing)[:5])}")
 
     def finish_weight_update(self) -> None:
-        """Bring the loaded tensors into the form that the kernels want."""
+        """Convert the loaded tensors into the layout of the kernels."""
         if self._keeps_base:
             return
         finalize_layerwise_reload(self.model, self.model_config)
@@ -157,7 +157,7 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
             self._pack_experts()
 
     def shutdown(self) -> None:
-        """Leave the group, if there is one, and that which is being formed."""
+        """Leave the group, and have a group that is still being formed closed once it is formed."""
         if self._forming is not None and self._group is None:
             self._forming.add_done_callback(_close)
         self._forming = None
@@ -176,7 +176,7 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
     def _receive_adapter(
         self, manifest: Manifest, version: int, directory: Path, progress: Callable[[], None]
     ) -> None:
-        """Write the adapter where all processes of this engine read it, once it has come as a whole."""
+        """Write the adapter once all of it is verified; all processes of this engine read it from there."""
         tensors = {
             name: tensor.to("cpu", copy=True)
             for bucket in self._buckets(manifest, version, progress)
@@ -186,7 +186,8 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
             write_adapter(directory, tensors)
 
     def _unsent_parts(self, sent: set[str]) -> set[str]:
-        """Parts of fused weights whose siblings were sent; of these load_weights only names the whole."""
+        """Return the missing parts of fused weights of which other parts were sent: the model's
+        `load_weights` only returns the name of the fused weight."""
         fused: dict[str, list[str]] = getattr(self.model, "packed_modules_mapping", {})
         needed = {
             name.replace(f".{part}.", f".{sibling}.")
@@ -199,16 +200,16 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
         return needed - sent
 
     def _unsent_experts(self, sent: set[str]) -> set[str]:
-        """Experts that were not sent; they are fused as well, and load_weights only names the whole."""
-        found = [match for name in sent if (match := re.fullmatch(r"(.*\.experts\.)\d+(\..+)", name))]
-        experts = self.model_config.get_num_experts() if found else 0
-        needed = {f"{match[1]}{expert}{match[2]}" for match in found for expert in range(experts)}
+        """Return the experts that were not sent, which `load_weights` does not name: they are fused too."""
+        matches = [match for name in sent if (match := re.fullmatch(r"(.*\.experts\.)\d+(\..+)", name))]
+        experts = self.model_config.get_num_experts() if matches else 0
+        needed = {f"{match[1]}{expert}{match[2]}" for match in matches for expert in range(experts)}
         return needed - sent
 
     def _pack_experts(self) -> None:
-        """Bring experts into the layout of the CPU kernels, which vLLM does at its start only.
+        """Pack experts into the layout of the CPU kernels, as vLLM itself does only at its start.
 
-        Without it the kernels would read a checkpoint's tensors as if they were packed.
+        Without this, the kernels would read unpacked tensors as if they were packed.
         """
         for layer in self.model.modules():
             if isinstance(layer, RoutedExperts):
@@ -217,10 +218,10 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
                     kernel.fused_experts.process_weights_after_loading(layer)
 
     def _repack_tied_layers(self) -> None:
-        """Process layers that share their weight with another, such as a tied head.
+        """Repack layers that share their weight with another layer, such as a tied head.
 
-        CPU kernels use a packed copy of the weight. vLLM makes it anew for the layer into which the tensor is
-        loaded; that of the other one would stay as it was when the engine started.
+        CPU kernels use a packed copy of the weight. vLLM renews the copy of the layer into which a tensor is
+        loaded. Without this, the copy of the other layer would keep the weights of the start.
         """
         own = {name for name, _ in self.model.named_parameters()}
         for name, _ in self.model.named_parameters(remove_duplicate=False):
@@ -230,6 +231,6 @@ class WeightReceiver(WeightTransferEngine[JoinInfo, UpdateInfo]):
 
 
 def _close(forming: Future[WeightGroup]) -> None:
-    """Leave a group that was formed too late to be used."""
+    """Close a group that was formed too late to be used."""
     if forming.exception() is None:
         forming.result().close()

@@ -1,4 +1,4 @@
-"""What vLLM's worker processes can be asked for beside vLLM's own calls."""
+"""A method that the engine calls in the worker processes of vLLM, by collective_rpc."""
 
 from typing import Any
 
@@ -9,6 +9,6 @@ class WorkerExtension:
     weight_transfer_engine: Any
 
     def weight_group_formed(self) -> bool:
-        """Whether the weight group that this process was told to form is formed. Errors: TransferError."""
+        """Return whether the group that this process began to form is formed. Errors: TransferError."""
         formed: bool = self.weight_transfer_engine.formed()
         return formed

@@ -1,1 +1,1 @@
-"""gRPC for every room: servers with health, channels with deadlines, one codec, one error mapping."""
+"""gRPC for every pod: servers with health, channels with deadlines, one codec, one error mapping."""

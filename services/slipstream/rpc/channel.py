@@ -1,4 +1,4 @@
-"""Channels, and the one way to call again after a passing failure."""
+"""gRPC channels, and the retries of calls that failed with a transient status."""
 
 import asyncio
 import json
@@ -17,40 +17,43 @@ from slipstream.rpc.server import channel_options, keepalive
 from slipstream.telemetry.logs import Log
 
 T = TypeVar("T")
-PASSING = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.RESOURCE_EXHAUSTED)
+TRANSIENT = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+)
 TOO_LARGE = "larger than max"
-"""Said by gRPC of a message that it does not send or take, with the status of a service that is busy."""
+"""Part of gRPC's message for a call that is too large; the status is that of a busy service."""
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 2.0
 SILENT_SECONDS = 1.0
-"""A server that says nothing for so long, while a call waits for it, is pinged."""
+"""Silence of a server, while a call waits for it, after which it is pinged."""
 GONE_SECONDS = 1.5
-"""A server that does not answer a ping for so long has gone: its calls end as unavailable."""
+"""Deadline of the answer to a ping. After it the calls to the server end as unavailable."""
 STILL_WAITING_SECONDS = 1.0
-"""A streaming call that has nothing to send yet sends an empty message this often."""
+"""Interval of the empty messages of a streaming call that has nothing to send yet."""
 ATTEMPTS_AT_ONE_DEADLINE = 2
-"""So many attempts have the same deadline before it is doubled: one lost answer is no sign of slowness."""
+"""Attempts before the deadline is doubled: a single lost answer does not mean that the server is slow."""
 RECONNECTING = (
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 3_000),  # also the longest that one connecting may take
+    ("grpc.min_reconnect_backoff_ms", 3_000),  # also the timeout of one attempt to connect
     ("grpc.max_reconnect_backoff_ms", 3_000),
 )
 OWN_CONNECTIONS = (("grpc.use_local_subchannel_pool", 1),)
-"""Channels to one address share no connection: a new channel does not wait out the pause of an old one."""
+"""Channels to one address share no connection, so a new channel does not wait for an old one's backoff."""
 ROUND_ROBIN = json.dumps({"loadBalancingConfig": [{"round_robin": {}}]})
-"""A name with several addresses, such as a headless Service, gets calls at each of them in turn."""
+"""Calls go to each address of a name in turn, for example to the pods of a headless Service."""
 
 
 def open_channel(
     address: str, config: RpcConfig, *, log: Log | None = None, gone_seconds: float = GONE_SECONDS
 ) -> grpc.aio.Channel:
-    """A channel to host:port with the project's limits; it connects at the first call.
+    """Return a channel to host:port with the message limits of `config`; it connects at the first call.
 
-    Its calls end as unavailable when the server has not answered a ping for `gone_seconds`.
-    With `rpc.tls` it speaks mutual TLS, takes up renewed files, and says in the log why a server refuses it
-    or is refused.
-    Errors: ValueError for port 0, which is an address to listen on and not one to call; ConfigError for
-    plaintext beyond loopback, and for files of `rpc.tls` that cannot be used.
+    `gone_seconds`: calls end as unavailable when the server has not answered a ping for so long.
+    With `rpc.tls` the channel uses mutual TLS, reads renewed files, and logs why a handshake has failed.
+    Errors: ValueError for port 0, which is only an address to listen on; ConfigError for plaintext beyond
+    loopback, and for unusable files of `rpc.tls`.
     """
     if address.endswith(":0"):
         raise ValueError(
@@ -71,11 +74,12 @@ def open_channel(
     return TlsChannel(address, certificates=Certificates(config.tls, log), options=options, log=log)
 
 
-async def call_again(what: str, call: Callable[[], Awaitable[T]], *, give_up_after: float) -> T:
-    """Call until it succeeds, with jittered pauses, for at most `give_up_after` seconds.
+async def call_with_retries(what: str, call: Callable[[], Awaitable[T]], *, give_up_after: float) -> T:
+    """Repeat a call with jittered exponential backoff, for at most `give_up_after` seconds.
 
-    A pause is no shorter than the server asked for.
-    Only for idempotent calls, and only after a status that may pass (unavailable, deadline, exhausted).
+    Only for idempotent calls. It repeats them after a transient status: unavailable, deadline exceeded or
+    resource exhausted. A pause is at least as long as the server's retry-after hint. `what` names the call in
+    errors.
     Errors: Unreachable with the last status when the time is up; MessageTooLarge, PermissionDenied, and any
     other AioRpcError, at once.
     """
@@ -87,7 +91,7 @@ async def call_again(what: str, call: Callable[[], Awaitable[T]], *, give_up_aft
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.PERMISSION_DENIED:
                 raise PermissionDenied(f"{what}: {error.details()}") from error
-            if error.code() not in PASSING:
+            if error.code() not in TRANSIENT:
                 raise
             if TOO_LARGE in (error.details() or ""):
                 raise MessageTooLarge(
@@ -95,7 +99,7 @@ async def call_again(what: str, call: Callable[[], Awaitable[T]], *, give_up_aft
                     "rollout.group_size or rollout.max_new_tokens"
                 ) from error
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-                pause = FIRST_PAUSE_SECONDS  # the wait for the answer was pause enough
+                pause = FIRST_PAUSE_SECONDS  # the attempt has already waited for its deadline
             pause = max(pause, retry_after(error))
             if asyncio.get_running_loop().time() + pause > deadline:
                 raise Unreachable(f"{what}: gave up after {give_up_after:g} s: {error.details()}") from error
@@ -103,7 +107,7 @@ async def call_again(what: str, call: Callable[[], Awaitable[T]], *, give_up_aft
         pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
 
-async def ask_again(
+async def call_with_growing_deadline(
     what: str,
     ask: Callable[[float], Awaitable[T]],
     *,
@@ -111,10 +115,11 @@ async def ask_again(
     longest_seconds: float,
     give_up_after: float,
 ) -> T:
-    """As call_again, for a call that is answered at once when all is well: a lost answer costs seconds.
+    """Repeat a call that usually takes milliseconds, with a short deadline that grows.
 
-    `ask` is given the deadline of its attempt: `answer_seconds`, and twice as much after every two attempts
-    that were not answered in time, up to `longest_seconds`, so that what is merely slow gets through too.
+    A lost answer so costs `answer_seconds`, and a slow server is still waited for. `ask` gets the deadline of
+    its attempt in seconds: `answer_seconds`, doubled after every two attempts that exceeded their deadline,
+    up to `longest_seconds`. The rest is as in `call_with_retries`.
     """
     unanswered = 0
 
@@ -128,14 +133,14 @@ async def ask_again(
                 unanswered += 1
             raise
 
-    return await call_again(what, attempt, give_up_after=give_up_after)
+    return await call_with_retries(what, attempt, give_up_after=give_up_after)
 
 
-async def unbroken(call: Any, *, silence_seconds: float) -> AsyncIterator[Any]:
-    """The messages of a streaming call, none of which may take longer than `silence_seconds`.
+async def with_idle_timeout(call: Any, *, silence_seconds: float) -> AsyncIterator[Any]:
+    """Yield the messages of a streaming call, with a deadline of `silence_seconds` for each message.
 
-    A deadline of the whole call would have to be that of its largest answer; a lost answer is noticed sooner.
-    Errors: AioRpcError with DEADLINE_EXCEEDED after a silence, and those of the call.
+    A deadline for the whole call would have to allow for the largest stream, so this one detects a lost
+    answer sooner. Errors: AioRpcError with DEADLINE_EXCEEDED after a silence, and those of the call.
     """
     messages = aiter(call)
     try:
@@ -158,7 +163,7 @@ async def unbroken(call: Any, *, silence_seconds: float) -> AsyncIterator[Any]:
 
 
 def retry_after(error: grpc.aio.AioRpcError) -> float:
-    """Seconds for which a server that refused a call has enough to do; 0 when it does not say."""
-    trailing: Any = error.trailing_metadata()  # its stubs know only the synchronous form
-    asked = str(trailing.get(RETRY_AFTER, "")) if trailing else ""
-    return int(asked) / 1000 if asked.isdecimal() else 0.0
+    """Return the retry-after hint of a refused call in seconds; 0 without a hint."""
+    trailing: Any = error.trailing_metadata()  # the stubs declare only the type of the synchronous API
+    hint = str(trailing.get(RETRY_AFTER, "")) if trailing else ""
+    return int(hint) / 1000 if hint.isdecimal() else 0.0

@@ -1,4 +1,4 @@
-"""The one place that knows both the values of records.py and the messages of proto/."""
+"""Conversion between the values of slipstream.records and the messages of proto/."""
 
 from collections.abc import Mapping
 from typing import TypeVar
@@ -192,7 +192,7 @@ def group_to_proto(group: t.Group) -> pb.Group:
 
 
 def group_from_proto(message: pb.Group, *, hand_out: t.HandOut | None = None) -> t.Group:
-    """Message → Group, as this hand-out gave it. Errors: ValueError naming what is malformed."""
+    """Message → Group, in the batch of this hand-out. Errors: ValueError for a malformed field."""
     return t.Group(
         group_id=message.group_id,
         lease_epoch=message.lease_epoch,
@@ -227,7 +227,7 @@ def lease_from_proto(message: replay.Lease) -> t.Lease:
         prompt=prompt_from_proto(message.prompt),
         group_size=message.group_size,
         seconds=message.seconds,
-        purpose=_known(_PURPOSE_OF, message.purpose, "Lease.purpose"),
+        purpose=_lookup(_PURPOSE_OF, message.purpose, "Lease.purpose"),
     )
 
 
@@ -290,7 +290,7 @@ def cursor_to_proto(cursor: t.Cursor) -> replay.Cursor:
 
 
 def cursor_from_proto(message: replay.Cursor) -> t.Cursor:
-    """Message → Cursor; one that is not there is the start."""
+    """Message → Cursor; an unset message gives the start."""
     return t.Cursor(dispatched=message.dispatched, open=tuple(message.open))
 
 
@@ -326,23 +326,23 @@ def generated_from_proto(message: replay.Generated) -> t.Generated:
 
 def finish_reason_from_proto(number: int) -> t.FinishReason:
     """Enum number → FinishReason. Errors: ValueError when it is not set."""
-    return _known(_FINISH_REASON_OF, number, "finish_reason")
+    return _lookup(_FINISH_REASON_OF, number, "finish_reason")
 
 
 def outcome_from_proto(number: int) -> t.Outcome:
     """Enum number → Outcome. Errors: ValueError when it is not set."""
-    return _known(_OUTCOME_OF, number, "Reward.outcome")
+    return _lookup(_OUTCOME_OF, number, "Reward.outcome")
 
 
 def insert_outcome_from_proto(number: int) -> t.InsertOutcome:
     """Enum number → InsertOutcome. Errors: ValueError when it is not set."""
-    return _known(_INSERT_OUTCOME_OF, number, "InsertGroupResponse.outcome")
+    return _lookup(_INSERT_OUTCOME_OF, number, "InsertGroupResponse.outcome")
 
 
 _LEDGER_FIELDS = tuple(f.name for f in replay.Ledger.DESCRIPTOR.fields)
 
 
-def _known(table: Mapping[int, V], number: int, where: str) -> V:
+def _lookup(table: Mapping[int, V], number: int, where: str) -> V:
     if number not in table:
         raise ValueError(f"{where} is {number}, which is not a known value")
     return table[number]

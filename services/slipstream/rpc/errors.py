@@ -1,4 +1,4 @@
-"""The errors that a caller can act on, and their gRPC status."""
+"""Errors that a caller can act on, each with its gRPC status."""
 
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -9,46 +9,46 @@ import grpc
 from slipstream.telemetry.logs import Log
 
 RETRY_AFTER = "retry-after-ms"
-"""Trailing metadata of a refusal: for how long the server has enough to do."""
+"""Trailing metadata of a refusal: the retry-after hint in milliseconds."""
 
 
 class SlipstreamError(Exception):
-    """Base of every error that crosses a service boundary."""
+    """Base of all errors that a service reports to its caller."""
 
     status = grpc.StatusCode.INTERNAL
 
     @property
     def trailing(self) -> tuple[tuple[str, str], ...]:
-        """Trailing metadata of the answer to the call."""
+        """Trailing metadata that the server sends with the error."""
         return ()
 
 
 class InvalidRequest(SlipstreamError):
-    """The request cannot be right, now or later."""
+    """The request is malformed: it fails however often it is sent."""
 
     status = grpc.StatusCode.INVALID_ARGUMENT
 
 
 class NotFound(SlipstreamError):
-    """The named thing does not exist."""
+    """The object that the request names does not exist."""
 
     status = grpc.StatusCode.NOT_FOUND
 
 
 class PermissionDenied(SlipstreamError):
-    """The caller's certificate does not entitle it to the call."""
+    """The role in the caller's certificate may not call the method."""
 
     status = grpc.StatusCode.PERMISSION_DENIED
 
 
 class OutOfMemory(SlipstreamError):
-    """The store is full; freeing memory makes the same request succeed."""
+    """Redis is full; the same request succeeds once memory is free."""
 
     status = grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 class Busy(SlipstreamError):
-    """There is as much to do as may wait; the same request succeeds when it comes again later."""
+    """The server's queue is full; the same request succeeds later, after `retry_after_seconds`."""
 
     status = grpc.StatusCode.RESOURCE_EXHAUSTED
 
@@ -58,36 +58,36 @@ class Busy(SlipstreamError):
 
     @property
     def trailing(self) -> tuple[tuple[str, str], ...]:
-        """When to come again, in milliseconds."""
+        """The retry-after hint."""
         return ((RETRY_AFTER, str(round(1000 * self.retry_after_seconds))),)
 
 
 class Superseded(SlipstreamError):
-    """A newer call of the same learner, or another learner, has taken the caller's place."""
+    """A newer call of the same learner, or a newer learner, has replaced the caller."""
 
     status = grpc.StatusCode.ABORTED
 
 
 class Unreachable(SlipstreamError):
-    """A service that is needed does not answer; it may come back."""
+    """A service does not answer; a later call may succeed."""
 
     status = grpc.StatusCode.UNAVAILABLE
 
 
 class MessageTooLarge(Unreachable):
-    """A message over `rpc.max_message_mib`: nobody ever gets it, however often it is sent."""
+    """A message is larger than `rpc.max_message_mib`: it fails however often it is sent."""
 
     status = grpc.StatusCode.FAILED_PRECONDITION
 
 
 class Stuck(SlipstreamError):
-    """A thread of this process will never return; the process ends without waiting for it."""
+    """A thread of this process does not return; the process must exit without waiting for it."""
 
 
 class ErrorInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
-    """Turns a SlipstreamError or ValueError of a servicer into its gRPC status; the rest stays INTERNAL.
+    """Maps a SlipstreamError or ValueError of a servicer to its gRPC status; others stay INTERNAL.
 
-    What the service itself suffers from, a full or unreachable store, is logged by it at once.
+    It logs OutOfMemory and Unreachable, which are faults of the service's surroundings and not of the caller.
     """
 
     def __init__(self, log: Log | None) -> None:

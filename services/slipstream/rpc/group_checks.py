@@ -1,6 +1,6 @@
-"""What a finished group must be before anybody may train on it, read from its bytes as they came.
+"""Validation of a finished group before it is trained on, from its serialized form.
 
-Both ends check: replay when a group is inserted, and the learner when it is handed out.
+replay checks a group when it is inserted, and the learner when it receives it in a batch.
 """
 
 import json
@@ -21,17 +21,17 @@ TOKEN_ID = np.dtype("<u4")
 LOGPROB = np.dtype("<f4")
 LARGEST_TOKEN_ID = 2**31 - 1
 LARGEST_LOGPROB = 1e-3
-"""Nats; above 0 because engines round."""
+"""In nats; above 0 because engines round."""
 LARGEST_SUM = 1 + 1e-3
-"""Of the probabilities of different tokens at one position; above 1 because engines round."""
+"""Maximum sum of the probabilities of different tokens at one position; above 1 because engines round."""
 
 
 class InvalidGroup(ValueError):
-    """Nothing can be learned from the group: it is malformed."""
+    """The group is malformed, and cannot be trained on."""
 
 
 def vocabulary_size(model_dir: Path) -> int | None:
-    """Rows of the embedding of a Hugging Face directory; None where its config.json cannot be read."""
+    """Return the rows of the embedding of a Hugging Face directory; None if config.json is unreadable."""
     try:
         config = json.loads((model_dir / "config.json").read_text(encoding="utf-8"))
         size = config.get("text_config", config).get("vocab_size", config.get("vocab_size"))
@@ -41,7 +41,7 @@ def vocabulary_size(model_dir: Path) -> int | None:
 
 
 def parse_group(payload: bytes) -> PackedGroup:
-    """Errors: InvalidGroup for bytes that are no Group."""
+    """Parse a serialized Group. Errors: InvalidGroup."""
     try:
         return PackedGroup.FromString(payload)
     except DecodeError as error:
@@ -49,9 +49,9 @@ def parse_group(payload: bytes) -> PackedGroup:
 
 
 def check_group(group: PackedGroup, vocabulary: int | None) -> None:
-    """Check all of a group against itself, and its tokens against the model's vocabulary where it is known.
+    """Check the consistency of a group. `vocabulary`: token ids of the model; None if unknown.
 
-    Errors: InvalidGroup, which says what is wrong and where.
+    Errors: InvalidGroup, with the completion and the fault.
     """
     try:
         _check_token_ids(np.frombuffer(group.prompt_token_ids, TOKEN_ID), vocabulary)
@@ -79,7 +79,7 @@ def _check_completion(completion: PackedCompletion, prompt_tokens: int, vocabula
     _check_token_ids(token_ids, vocabulary)
     if len(mask) and mask.max() > 1:
         raise ValueError(f"mask has {mask.max()}; it is 1 or 0")
-    if len(logprobs) and not logprobs.max() <= LARGEST_LOGPROB:  # true of NaN as well
+    if len(logprobs) and not logprobs.max() <= LARGEST_LOGPROB:  # `not` makes NaN fail as well
         raise ValueError(f"logprob {logprobs.max()}; a logprob is a number, and at most 0")
     if len(logprobs) and logprobs.min() == -math.inf:
         raise ValueError("logprob -inf, of a token that was sampled all the same")
@@ -95,14 +95,14 @@ def _check_completion(completion: PackedCompletion, prompt_tokens: int, vocabula
 
 
 def _check_top_logprobs(top: TopLogprobs, mask: npt.NDArray[np.uint8], vocabulary: int | None) -> None:
-    """A row for each sampled token, of tokens of the model whose probabilities can be those of one choice."""
+    """Check that each sampled token has a row of tokens of the model, with probabilities that sum to <= 1."""
     if top.tokens != int(mask.sum()):
         raise ValueError(f"top logprobs of {top.tokens} tokens, and the policy sampled {int(mask.sum())}")
     _check_token_ids(np.frombuffer(top.ids, TOKEN_ID), vocabulary)
     logprobs_TK = np.frombuffer(top.logprobs, LOGPROB).reshape(top.tokens, top.top_k)
     if not logprobs_TK.size:
         return
-    if not logprobs_TK.max() <= LARGEST_LOGPROB:  # true of NaN as well
+    if not logprobs_TK.max() <= LARGEST_LOGPROB:  # `not` makes NaN fail as well
         raise ValueError(f"top logprob {logprobs_TK.max()}; a logprob is a number, and at most 0")
     largest = float(np.exp(logprobs_TK).sum(axis=1).max())
     if largest > LARGEST_SUM:

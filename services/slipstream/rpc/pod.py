@@ -1,4 +1,4 @@
-"""What every pod's `__main__` has in common: arguments, configuration, signals, metrics, the ready file.
+"""The entry point that all pods share: arguments, configuration, signals, metrics, the ready file.
 
     python -m slipstream.<pod> --config FILE [--config FILE ...] [--set key=value ...] [--ready-file FILE]
 
@@ -21,9 +21,10 @@ from slipstream.config.checks import check_config
 from slipstream.config.hub import is_hub_id
 from slipstream.hub.model import with_local_model
 from slipstream.hub.revisions import unpinned
-from slipstream.processes.parent import die_with_parent
+from slipstream.processes.lifetime.parent_death import die_with_parent
 from slipstream.rpc.errors import SlipstreamError, Stuck
-from slipstream.rpc.security.pod import check_certificate, secure_log
+from slipstream.rpc.security.startup import check_certificate, secure_log
+from slipstream.telemetry.background import BackgroundTask
 from slipstream.telemetry.health import Health
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
@@ -31,13 +32,13 @@ from slipstream.telemetry.page import serve_page
 
 USAGE_ERROR = 2
 MODEL_PODS = ("learner", "rollout")
-"""Those that load the model."""
+"""Pods that load the model."""
 BEAT_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
-    """The surroundings of one pod. `stop` is set by SIGTERM and SIGINT: finish or hand back, then return."""
+    """The resources of one pod. SIGTERM and SIGINT set `stop`: the pod then finishes or returns its work."""
 
     name: str
     config: RunConfig
@@ -50,7 +51,7 @@ class Pod:
 
     @contextmanager
     def unstoppable(self) -> Iterator[None]:
-        """Around work that blocks the loop and so cannot see `stop`: SIGTERM ends the process at once."""
+        """Let SIGTERM kill the process at once, during work that cannot react to `stop`."""
         loop = asyncio.get_running_loop()
         loop.remove_signal_handler(signal.SIGTERM)
         try:
@@ -59,7 +60,7 @@ class Pod:
             loop.add_signal_handler(signal.SIGTERM, self.stop.set)
 
     def announce(self, address: str) -> None:
-        """Say that the pod is up: to its probes, in the log and in the ready file (one atomic rename)."""
+        """Report that the pod is ready: to its probes, in the log, and in the ready file (atomically)."""
         self.health.start()
         self.log.info("ready", address=address, metrics_port=self.metrics_port)
         if self.ready_file is not None:
@@ -95,7 +96,7 @@ def run_pod(name: str, main: Callable[[Pod], Awaitable[None]], argv: Sequence[st
 def _run_logged(
     name: str, main: Callable[[Pod], Awaitable[None]], config: RunConfig, log: Log, ready_file: Path | None
 ) -> tuple[int, bool]:
-    """The exit status, and whether a thread is left that the process must not wait for."""
+    """Return the exit status, and whether a stuck thread is left that the process must not wait for."""
     status, stuck = 0, False
     try:
         asyncio.run(_run(name, main, config, log, ready_file))
@@ -109,14 +110,14 @@ def _run_logged(
 
 
 def refuse_impossible(config: RunConfig) -> None:
-    """Errors: ConfigError for a combination that cannot work, which `slipstream validate` would list too."""
+    """Run the checks of `slipstream validate`. Errors: ConfigError for a combination that cannot work."""
     errors = [str(problem) for problem in check_config(config) if problem.severity == "error"]
     if errors:
         raise ConfigError("the configuration cannot work\n  " + "\n  ".join(errors))
 
 
 def refuse_unpinned(config: RunConfig) -> None:
-    """Errors: ConfigError for a branch or a tag of the hub, of which a later pod could get another commit."""
+    """Errors: ConfigError for a branch or tag of the hub, whose commit may change between two pods."""
     keys = unpinned(config)
     if keys:
         raise ConfigError(
@@ -126,7 +127,7 @@ def refuse_unpinned(config: RunConfig) -> None:
 
 
 def _with_model(main: Callable[[Pod], Awaitable[None]]) -> Callable[[Pod], Awaitable[None]]:
-    """The pod's main behind the loading of its model, which SIGTERM ends at once."""
+    """Return a main function that first loads the pod's model. SIGTERM ends the loading at once."""
 
     async def loading(pod: Pod) -> None:
         if is_hub_id(pod.config.model.path):
@@ -141,10 +142,10 @@ def _with_model(main: Callable[[Pod], Awaitable[None]]) -> Callable[[Pod], Await
 
 
 def _leaves(group: BaseExceptionGroup[Exception]) -> list[Exception]:
-    found: list[Exception] = []
+    leaves: list[Exception] = []
     for error in group.exceptions:
-        found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
-    return found
+        leaves += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
+    return leaves
 
 
 async def _run(
@@ -161,7 +162,7 @@ async def _run(
     metrics = Metrics(long_wait_seconds=config.telemetry.long_wait_seconds, log=log)
     health = Health(stopping=stop.is_set)
     port = serve_page(metrics, health, host=config.telemetry.host, port=config.telemetry.port)
-    beating = asyncio.create_task(_beat(health))
+    heartbeat = BackgroundTask.begin(_beat(health), "heartbeat", log)
     try:
         await main(
             Pod(
@@ -176,26 +177,26 @@ async def _run(
             )
         )
     finally:
-        beating.cancel()
+        heartbeat.cancel()
     log.info("stopped")
 
 
 async def _beat(health: Health) -> None:
-    """Until cancelled: show that this loop turns."""
+    """Until cancelled: show the health check that the event loop runs."""
     while True:
         health.beat()
         await asyncio.sleep(BEAT_SECONDS)
 
 
 def parse_arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespace:
-    """The arguments that every pod takes."""
+    """Parse the arguments that every pod takes."""
     parser = argparse.ArgumentParser(prog=f"python -m slipstream.{name}")
     parser.add_argument(
         "--config",
         type=Path,
         required=True,
         action="append",
-        help="YAML file of the run; given again, a file to lay over it",
+        help="YAML file of the run; a further file overrides keys of the one before",
     )
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override one key")
     parser.add_argument("--name", help="name of this process in logs; a rollout's worker id")

@@ -1,4 +1,4 @@
-"""A gRPC server with health, message limits and error mapping, in one call."""
+"""A gRPC server with the health service, message limits, authorization and error mapping."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,13 +17,13 @@ from slipstream.telemetry.logs import Log
 
 MIB = 1024 * 1024
 SILENT_SECONDS = 2.0
-"""A client that says nothing for so long is pinged."""
+"""Silence of a client after which it is pinged."""
 GONE_SECONDS = 5.0
-"""A client that does not answer a ping for so long has gone, and its streams end: it leaves the fleet."""
+"""Deadline of the answer to a ping. After it the client's streams end, and a worker leaves the fleet."""
 
 
 class Server:
-    """A running gRPC server. Health says SERVING only after `set_serving(True)`."""
+    """A running gRPC server. Its health is SERVING only after `set_serving(True)`."""
 
     def __init__(self, server: grpc.aio.Server, servicer: health.HealthServicer, address: str) -> None:
         self.address = address
@@ -31,12 +31,12 @@ class Server:
         self._health = servicer
 
     async def set_serving(self, serving: bool) -> None:
-        """Tell probes whether requests should be sent here."""
+        """Set the status that the health service reports."""
         status = health_pb2.HealthCheckResponse.ServingStatus
         await self._health.set("", status.SERVING if serving else status.NOT_SERVING)
 
     async def stop(self, *, grace: float) -> None:
-        """Refuse new calls, let running ones finish for `grace` seconds, then end them."""
+        """Refuse new calls, and cancel those that still run after `grace` seconds."""
         await self._health.enter_graceful_shutdown()
         await self._server.stop(grace)
 
@@ -51,10 +51,10 @@ async def start_server(
 ) -> Server:
     """Listen on `address` (host:port, port 0 takes a free one) with the services that `register` adds.
 
-    Clients are asked to connect anew after `connection_seconds`, and so to look for servers that are new;
-    not given, a connection lasts.
-    Errors: OSError when the port is in use, naming the address and the key to change; ConfigError for
-    plaintext beyond loopback, and for files of `rpc.tls` that cannot be used.
+    `connection_seconds`: maximum age of a connection. Clients then connect anew, and so discover new servers.
+    None: a connection has no maximum age.
+    Errors: OSError when the port is in use, with the address and the key to change; ConfigError for plaintext
+    beyond loopback, and for unusable files of `rpc.tls`.
     """
     refuse_plaintext(address, config)
     interceptors: list[grpc.aio.ServerInterceptor[Any, Any]] = [ErrorInterceptor(log)]
@@ -88,7 +88,7 @@ def _listen(server: grpc.aio.Server, address: str, config: RpcConfig, log: Log |
 
 
 def _connection_age(seconds: float | None) -> list[tuple[str, int]]:
-    """After `seconds` no new call is taken on a connection; running ones have as long again."""
+    """After `seconds` a connection accepts no new call, and running calls have as many seconds to end."""
     if seconds is None:
         return []
     age = int(seconds * 1000)
@@ -96,7 +96,7 @@ def _connection_age(seconds: float | None) -> list[tuple[str, int]]:
 
 
 def channel_options(config: RpcConfig) -> list[tuple[str, int]]:
-    """Message limits and how often pings are taken, the same on both ends."""
+    """Return the message limits and the accepted rate of pings, which are the same on both ends."""
     limit = config.max_message_mib * MIB
     return [
         ("grpc.max_send_message_length", limit),
@@ -110,10 +110,10 @@ def channel_options(config: RpcConfig) -> list[tuple[str, int]]:
 
 
 def keepalive(*, ping_seconds: float, answer_seconds: float) -> list[tuple[str, int]]:
-    """End a connection with a call on it whose other end does not answer a ping in time.
+    """Return options that end a connection when its peer does not answer a ping in time.
 
-    gRPC's own threads answer pings, however busy Python is: a peer that does not answer has stopped, or is
-    cut off. A ping has a deadline of its own beside the timeout of keepalive, by default a minute.
+    gRPC's own threads answer pings, even while Python is busy. So a peer that does not answer has stopped or
+    is disconnected. A ping also has a deadline of its own, by default a minute, beside the keepalive timeout.
     """
     return [
         ("grpc.keepalive_time_ms", round(1000 * ping_seconds)),

@@ -1,4 +1,4 @@
-"""Which vocabulary a model has: a digest that two models share exactly where token ids mean the same."""
+"""A digest of a model's vocabulary: two models share it exactly when their token ids mean the same."""
 
 import hashlib
 import json
@@ -9,10 +9,10 @@ from slipstream.config.sections.model import TINY_TOKENS
 
 
 def vocabulary_of(directory: Path) -> str:
-    """Digest of what each token id of a Hugging Face directory stands for.
+    """Return the digest of the token of each id in a Hugging Face directory.
 
-    What splits text into tokens does not count, nor does the size of the model's embedding, which may be
-    padded. Errors: ValueError for a directory without a tokenizer.json that can be read.
+    The digest ignores how text is split into tokens, and the size of the embedding, which may be padded.
+    Errors: ValueError for a directory without a readable tokenizer.json.
     """
     file = directory / "tokenizer.json"
     try:
@@ -27,7 +27,7 @@ def vocabulary_of(directory: Path) -> str:
 
 
 def vocabulary_of_tiny() -> str:
-    """Digest of the vocabulary of a tiny model, which need not have been made."""
+    """Return the digest of a tiny model's vocabulary, without a model directory."""
     return _digest(dict(enumerate(TINY_TOKENS)))
 
 
@@ -37,7 +37,7 @@ def _digest(tokens: dict[int, str]) -> str:
 
 
 def _tokens(tree: dict[str, Any]) -> dict[int, str]:
-    """Token by id; tokens that were added later stand beside the others."""
+    """Return id → token, including the added tokens."""
     vocabulary = tree["model"]["vocab"]
     if isinstance(vocabulary, dict):
         tokens = {int(number): str(token) for token, number in vocabulary.items()}

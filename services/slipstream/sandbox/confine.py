@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
+from slipstream.processes.lifetime.parent_death import die_with_parent
 from slipstream.sandbox import landlock, seccomp
 from slipstream.sandbox.job import Bounds
 from slipstream.sandbox.kernel import (
     PR_SET_DUMPABLE,
     PR_SET_NO_NEW_PRIVS,
-    die_with_parent,
     drop_capabilities,
     prctl,
 )
@@ -71,7 +71,7 @@ def confine(walls: Confinement, folder: str, *, seconds: float, memory_mib: int)
         os.setgroups([])
         os.setresgid(NOBODY, NOBODY, NOBODY)
         os.setresuid(NOBODY, NOBODY, NOBODY)
-        die_with_parent()  # which a change of user forgets
+        die_with_parent()  # setuid clears PR_SET_PDEATHSIG
     drop_capabilities()
     prctl(PR_SET_DUMPABLE, 0)
     prctl(PR_SET_NO_NEW_PRIVS, 1)

@@ -2,15 +2,8 @@
 
 import ctypes
 import os
-import signal
 
-PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = (
-    1,
-    4,
-    22,
-    36,
-    38,
-)
+PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 4, 22, 36, 38
 CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER = 0x00020000, 0x08000000, 0x10000000
 CLONE_NEWPID, CLONE_NEWNET = 0x20000000, 0x40000000
 MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REC, MS_PRIVATE = 0x2, 0x4, 0x8, 0x4000, 0x40000
@@ -49,11 +42,6 @@ def mount(kind: str | None, target: str, flags: int, options: str = "") -> None:
     """Mount a new file system of a kind, or with None change what is mounted. Errors: OSError."""
     named = kind.encode() if kind else None
     check(_libc.mount(named, os.fsencode(target), named, ctypes.c_ulong(flags), options.encode()))
-
-
-def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent dies."""
-    prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
 
 
 def drop_capabilities() -> None:

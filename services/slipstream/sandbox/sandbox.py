@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from slipstream.processes.cores import usable_cores
-from slipstream.processes.turns import Turns
+from slipstream.processes.fair_pool import FairPool
 from slipstream.sandbox import cgroup, homes, packages
 from slipstream.sandbox.capacity import (
     LEAST_THREADS,
@@ -61,7 +61,7 @@ class Sandbox:
         self._memory_mib = 0
         self._packages = allowed_packages
         self._linked: Home | None = None
-        self._places: Turns[ServerProcess | None] = Turns()
+        self._places: FairPool[ServerProcess | None] = FairPool()
         self._runs: set[asyncio.Task[RunResult]] = set()
 
     def prepare(self, *, memory_mib: int) -> None:

@@ -59,8 +59,8 @@ USED_BY_PROGRAMS = [
 def main(argv: Sequence[str]) -> None:
     """Serve until the parent is gone."""
     from slipstream.processes.frames import to_frame
+    from slipstream.processes.lifetime.parent_death import die_with_parent
     from slipstream.sandbox.job import bounds_from_json
-    from slipstream.sandbox.kernel import die_with_parent
     from slipstream.sandbox.namespaces import PROCESSES, enter
     from slipstream.sandbox.trial import find_confinement
 
@@ -107,7 +107,7 @@ def _import_packages(bounds: "Bounds") -> str:
 
 def _continue_as_first_process() -> None:
     """Go on in a child, with which the kernel ends every process of its namespace."""
-    from slipstream.sandbox.kernel import die_with_parent
+    from slipstream.processes.lifetime.parent_death import die_with_parent
 
     child = os.fork()
     if child:
@@ -125,7 +125,7 @@ def _next_waits(connection: socket.socket) -> bool:
 
 def _fork_supervisor(connection: socket.socket, walls: "Confinement", home: str) -> None:
     """Have one run; without an answer the server ends, so that its parent learns of it."""
-    from slipstream.sandbox.kernel import die_with_parent
+    from slipstream.processes.lifetime.parent_death import die_with_parent
     from slipstream.sandbox.supervisor import serve_one
 
     warden = os.fork()

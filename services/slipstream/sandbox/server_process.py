@@ -1,15 +1,11 @@
 """One fork server, as the verifier sees it."""
 
 import asyncio
-import os
 import secrets
-import signal
-import socket
 import sys
-from contextlib import suppress
-from typing import Any
 
-from slipstream.processes.frames import LENGTH, BadFrame, body_length, from_body, to_frame
+from slipstream.processes.child import Child
+from slipstream.processes.frames import BadFrame, to_frame
 from slipstream.sandbox.homes import Home
 from slipstream.sandbox.interpreter import ENVIRONMENT, INTERPRETER_FLAGS, SCRIPT, SOURCE_ROOT
 from slipstream.sandbox.job import Bounds, Run, RunResult, bounds_to_json, result_from_json
@@ -30,16 +26,8 @@ class SandboxLost(OSError):
 class ServerProcess:
     """A fork server that has one run at a time. It is of no use after SandboxLost."""
 
-    def __init__(
-        self,
-        process: asyncio.subprocess.Process,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        home: Home,
-    ) -> None:
-        self._process = process
-        self._reader = reader
-        self._writer = writer
+    def __init__(self, child: Child, home: Home) -> None:
+        self._child = child
         self._home = home
         self.report = Report(active=())
 
@@ -47,14 +35,13 @@ class ServerProcess:
     async def start(cls, bounds: Bounds, outer: Outer) -> "ServerProcess":
         """A server that is ready, with the report of its walls. Errors: SandboxLost."""
         home = Home.make()
-        ours, theirs = socket.socketpair()
-        reader, writer = await asyncio.open_connection(sock=ours)
-        with theirs:
-            process = await _start(theirs.fileno(), home.path, bounds, outer)
-        server = cls(process, reader, writer, home)
+        child = await Child.start(
+            lambda descriptor: _command(descriptor, home.path, bounds, outer), environment=ENVIRONMENT
+        )
+        server = cls(child, home)
         try:
             async with asyncio.timeout(START_SECONDS):
-                ready = await server._receive()
+                ready = await child.receive()
             if "unusable" in ready:
                 raise PackageMissing(f"verifier.isolation.packages: {ready['unusable']}")
             inner = Report(active=ready["active"], missing=ready["missing"])
@@ -73,9 +60,7 @@ class ServerProcess:
         nonce = secrets.token_hex(16)
         try:
             async with asyncio.timeout(PATIENCE * run.seconds + MARGIN_SECONDS):
-                self._writer.write(to_frame(run.to_json()) + to_frame({"nonce": nonce}))
-                await self._writer.drain()
-                reply = await self._receive()
+                reply = await self._child.exchange(to_frame(run.to_json()) + to_frame({"nonce": nonce}))
             if reply.get("nonce") != nonce:
                 raise BadFrame("an answer with another nonce")
             if "failed" in reply:
@@ -86,25 +71,18 @@ class ServerProcess:
 
     async def kill(self) -> None:
         """End the server and with it all that it started, and remove its folder."""
-        self._writer.close()
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        await self._process.wait()
+        await self._child.kill()
         await asyncio.to_thread(self._home.remove)
 
-    async def _receive(self) -> dict[str, Any]:
-        length = body_length(await self._reader.readexactly(LENGTH.size))
-        return from_body(await self._reader.readexactly(length))
 
-
-async def _start(descriptor: int, home: str, bounds: Bounds, outer: Outer) -> asyncio.subprocess.Process:
+def _command(descriptor: int, home: str, bounds: Bounds, outer: Outer) -> list[str]:
     wall = outer.bubblewrap
     if wall and bounds.packages:
         wall = wall.with_packages(bounds.packages)
     before = (
         [*wall.command(home, scratch_mib=bounds.scratch_mib), wall.interpreter] if wall else [sys.executable]
     )
-    return await asyncio.create_subprocess_exec(
+    return [
         *before,
         *INTERPRETER_FLAGS,
         str(SCRIPT),
@@ -113,9 +91,4 @@ async def _start(descriptor: int, home: str, bounds: Bounds, outer: Outer) -> as
         home,
         bounds_to_json(bounds),
         BUBBLEWRAP if wall else WITHOUT_BUBBLEWRAP,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        pass_fds=[descriptor],
-        start_new_session=True,
-        env=ENVIRONMENT,
-    )
+    ]

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
-from slipstream.processes.core_time import core_seconds
+from slipstream.processes.cpu_time import cpu_seconds_of
 from slipstream.processes.frames import receive_frame, to_frame
 from slipstream.sandbox import process_statistics, scratch
 from slipstream.sandbox.confine import NOBODY, Confinement, cpu_seconds
@@ -126,7 +126,7 @@ def _too_much(streams: Streams, folder: str, bounds: Bounds) -> str:
 def _late(pid: int, elapsed: float, seconds: float) -> str:
     """Whether the program is over its deadline, and not for want of a core. Errors: RunFailed."""
     late = elapsed - seconds
-    if late > 0 and (late > process_statistics.waited_for_core() or core_seconds(pid) >= seconds):
+    if late > 0 and (late > process_statistics.waited_for_core() or cpu_seconds_of(pid) >= seconds):
         return "late"
     if late > max((PATIENCE - 1) * seconds, LEAST_PATIENCE_SECONDS):
         raise RunFailed(f"no end within {elapsed:.1f} s on a busy machine")
@@ -135,7 +135,7 @@ def _late(pid: int, elapsed: float, seconds: float) -> str:
 
 def _could_compute(pid: int, elapsed: float) -> float:
     """Seconds without those in which a program waited for a core, but for its own threads."""
-    return min(elapsed, max(elapsed - process_statistics.waited_for_core(), core_seconds(pid)))
+    return min(elapsed, max(elapsed - process_statistics.waited_for_core(), cpu_seconds_of(pid)))
 
 
 def _end(pid: int, walls: Confinement) -> tuple[int, float]:

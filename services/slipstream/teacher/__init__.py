@@ -1,1 +1,1 @@
-"""The teacher pod: logprobs of given tokens under a model that does not change."""
+"""The teacher pod: logprobs of given tokens under a fixed model."""

@@ -1,4 +1,4 @@
-"""The teacher pod: reads tokens until it is told to stop, then lets running calls finish."""
+"""The teacher pod: serves logprobs until SIGTERM, then lets running calls finish."""
 
 import asyncio
 import sys
@@ -16,12 +16,14 @@ from slipstream.v1.teacher_pb2_grpc import add_TeacherServicer_to_server
 
 GRACE_SECONDS = 5
 CONNECTION_SECONDS = 60.0
-"""After which the learner connects anew, and finds teachers that were added."""
+"""Age at which the server closes a connection, so that the learner reconnects and finds added teachers."""
 
 
 async def main(pod: Pod) -> None:
-    """Load the model, and serve until SIGTERM. Errors: ConfigError without `teacher.path`, OSError and
-    ValueError for a model that cannot be loaded."""
+    """Load the model, and serve until SIGTERM.
+
+    Errors: ConfigError without `teacher.path`, OSError and ValueError for a model that cannot be loaded.
+    """
     config = pod.config.teacher
     if config.path is None:
         raise ConfigError("teacher.path is not set: name the Hugging Face directory of the teacher")
@@ -32,7 +34,7 @@ async def main(pod: Pod) -> None:
         fingerprint = await asyncio.to_thread(weights_fingerprint, config.path)
     pod.log.info("loaded the teacher", path=str(config.path), fingerprint=fingerprint)
     queue = ReadingQueue(
-        model.read, places=config.queue, batch_tokens=config.batch_tokens, metrics=pod.metrics
+        model.read, capacity=config.queue, batch_tokens=config.batch_tokens, metrics=pod.metrics
     )
     servicer = TeacherServicer(
         queue,
@@ -49,12 +51,13 @@ async def main(pod: Pod) -> None:
         log=pod.log,
         connection_seconds=CONNECTION_SECONDS,
     )
-    working = asyncio.create_task(queue.work())
-    await server.set_serving(True)
-    pod.announce(server.address)
-    await pod.stop.wait()
-    await server.stop(grace=GRACE_SECONDS)
-    working.cancel()
+    async with asyncio.TaskGroup() as tasks:
+        working = tasks.create_task(queue.work())
+        await server.set_serving(True)
+        pod.announce(server.address)
+        await pod.stop.wait()
+        await server.stop(grace=GRACE_SECONDS)
+        working.cancel()
 
 
 if __name__ == "__main__":

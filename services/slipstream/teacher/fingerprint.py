@@ -1,7 +1,7 @@
-"""Which weights a teacher has: a fingerprint that tells two pods with different models apart.
+"""A fingerprint of a teacher's weights, by which the learner notices teachers with different models.
 
-The digest is of what from_pretrained reads: config.json and tokenizer.json, and of every tensor its name,
-dtype, shape and a sample of its bytes. How the tensors are divided into files does not count.
+It is a digest of config.json, tokenizer.json, and the name, dtype, shape and a sample of the bytes of every
+tensor. It does not depend on how the tensors are divided into files.
 """
 
 import hashlib
@@ -15,18 +15,18 @@ from slipstream.weights.manifest import model_fingerprint
 
 WINDOWS: Final = 8
 WINDOW_BYTES: Final = 4096
-"""Of a tensor are read: so many windows of so many bytes, evenly spread; of a smaller one all of it."""
+"""The sample of a tensor: WINDOWS evenly spread windows of WINDOW_BYTES; a smaller tensor is read whole."""
 LENGTH: Final = struct.Struct("<Q")
-"""Of the header, the first 8 bytes of a safetensors file."""
+"""The length of the header: the first 8 bytes of a safetensors file."""
 LARGEST_HEADER_BYTES: Final = 100 * 2**20
-"""The format's own limit."""
+"""The limit of the safetensors format."""
 
 
 def weights_fingerprint(directory: Path) -> str:
-    """Fingerprint of the weights of a Hugging Face directory; training a model further changes it.
+    """Return the fingerprint of the weights in a Hugging Face directory; further training changes it.
 
-    Weights that differ in nothing but bytes outside of the sample have the same one. Blocks, for a few dozen
-    KiB a tensor. Errors: OSError for a directory that cannot be read.
+    Weights that differ only in bytes outside of the sample have the same fingerprint. Blocks, and reads a few
+    dozen KiB of each tensor. Errors: OSError for a directory that cannot be read.
     """
     digest = hashlib.sha256(model_fingerprint(directory).encode())
     files = sorted(directory.glob("*.safetensors")) or sorted(directory.glob("pytorch_model*.bin"))
@@ -36,25 +36,24 @@ def weights_fingerprint(directory: Path) -> str:
 
 
 def _lines(file: Path) -> Iterator[str]:
-    """A line for each tensor; one for all of a file that is no safetensors."""
+    """Yield a line for each tensor; one line for a file that is not in the safetensors format."""
     with file.open("rb") as stream:
-        for what, start, end in _tensors(stream) or [(file.name, 0, file.stat().st_size)]:
-            yield f"{what} {end - start} {_sample(stream, start, end - start)}\n"
+        for label, start, end in _tensors(stream) or [(file.name, 0, file.stat().st_size)]:
+            yield f"{label} {end - start} {_sample(stream, start, end - start)}\n"
 
 
 def _tensors(stream: BinaryIO) -> list[tuple[str, int, int]]:
-    """Name, dtype and shape of each tensor, and from where to where its bytes lie; none where the header
-    cannot be read."""
+    """Return label (name, dtype, shape), first byte and end of each tensor; none if the header is damaged."""
     try:
         (size,) = LENGTH.unpack(stream.read(LENGTH.size))
         header = json.loads(stream.read(min(size, LARGEST_HEADER_BYTES)))
         data = LENGTH.size + size
-        found = []
+        tensors = []
         for name in header.keys() - {"__metadata__"}:
             tensor = header[name]
             start, end = map(int, tensor["data_offsets"])
-            found.append((f"{name} {tensor['dtype']} {tensor['shape']}", data + start, data + end))
-        return found
+            tensors.append((f"{name} {tensor['dtype']} {tensor['shape']}", data + start, data + end))
+        return tensors
     except (struct.error, ValueError, KeyError, TypeError, AttributeError):
         return []
 

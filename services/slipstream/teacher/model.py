@@ -1,4 +1,4 @@
-"""The teacher's model: logprobs of given tokens, and the likeliest tokens at their positions.
+"""The teacher's model: it computes logprobs of given tokens, and the likeliest tokens at their positions.
 
 Shape suffixes: B passages of a batch, L positions, H hidden size, T tokens of a completion, C chunk of them,
 V vocabulary, K likeliest tokens.
@@ -19,39 +19,44 @@ from slipstream.cuda import require_cuda
 from slipstream.records import TeacherLogprobs
 
 LOGITS_BYTES: Final = 64 * 2**20
-"""Of the logits that exist at one time."""
+"""Size of the float32 logits that exist at one time."""
 CHECK_TOKENS: Final = 8
 CHECK_TOLERANCE: Final = {torch.float32: 1e-3}
 HALF_TOLERANCE: Final = 0.2
-"""Nats: a model in half precision rounds its own logits, and this module does not."""
+"""In nats, for models in half precision: they round their logits, and this module computes in float32."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passage:
-    """One completion behind its prompt, and how it is to be read."""
+    """One completion after its prompt, and how its logprobs are computed."""
 
     prompt_token_ids: Sequence[int]
-    """One at least."""
+    """At least one token: it predicts the first token of the completion."""
     token_ids: Sequence[int]
     temperature: float
     top_k: int
     vocabulary_size: int
-    """Likeliest tokens are among the ids below it."""
+    """The `top_k` likeliest tokens are taken among the ids below this number."""
 
     @property
     def length(self) -> int:
-        """Tokens of prompt and completion."""
+        """Number of tokens of prompt and completion."""
         return len(self.prompt_token_ids) + len(self.token_ids)
 
 
 class TeacherModel:
-    """A causal language model. Invariant: no answer depends on what else is in the batch, rounding aside."""
+    """A causal language model.
+
+    Invariant: apart from rounding, the logprobs of a passage do not depend on the rest of its batch.
+    """
 
     def __init__(
         self, model: Any, *, directory: Path, device: torch.device, logits_bytes: int = LOGITS_BYTES
     ) -> None:
-        """`logits_bytes`: of the float32 logits that exist at one time. Errors: ValueError for a model whose
-        logits are not what its config.json says."""
+        """`logits_bytes`: size of the float32 logits that exist at one time.
+
+        Errors: ValueError for a model whose logits differ from those that its config.json describes.
+        """
         self._model = model
         self._device = device
         head = model.get_output_embeddings()
@@ -65,8 +70,7 @@ class TeacherModel:
 
     @torch.inference_mode()
     def read(self, passages: Sequence[Passage]) -> list[TeacherLogprobs]:
-        """What the teacher makes of each passage, in order. Blocks. Errors: ValueError for logprobs that are
-        not numbers."""
+        """Return the logprobs of each passage, in order. Blocks. Errors: ValueError for NaN logprobs."""
         width = max(passage.length for passage in passages)
         ids_BL = torch.zeros(len(passages), width, dtype=torch.int64)
         mask_BL = torch.zeros_like(ids_BL)
@@ -86,7 +90,7 @@ class TeacherModel:
         return hidden_BLH
 
     def _read_one(self, hidden_TH: Tensor, passage: Passage) -> TeacherLogprobs:
-        """The hidden states are those from which each token is predicted."""
+        """Return the logprobs of one passage. `hidden_TH` are the hidden states that predict its tokens."""
         targets_T = torch.tensor(passage.token_ids, dtype=torch.int64, device=self._device)
         size = self._positions
         own, top_ids, top = [], [], []
@@ -99,7 +103,9 @@ class TeacherModel:
                 top.append(likeliest.values)
                 top_ids.append(likeliest.indices)
         if any(bool(part.isnan().any()) for part in own):
-            raise ValueError("the teacher's logprobs are not numbers; is its dtype too coarse for it?")
+            raise ValueError(
+                "the teacher's logprobs are NaN; set teacher.dtype to float32, or check its weights"
+            )
         return TeacherLogprobs(
             logprobs=_as_bytes(own, "<f4"),
             top_k=passage.top_k,
@@ -115,7 +121,7 @@ class TeacherModel:
 
     @torch.inference_mode()
     def _check(self, directory: Path) -> None:
-        """Compare with the model's own logits."""
+        """Compare the logits of this class with the model's own logits. Errors: ValueError if they differ."""
         count = min(CHECK_TOKENS, self.vocabulary_size)
         ids_BL = torch.arange(count, device=self._device)[None]
         own = self._model(input_ids=ids_BL, use_cache=False).logits[0].float().log_softmax(dim=-1)
@@ -129,12 +135,14 @@ class TeacherModel:
 
 
 def load_teacher(config: TeacherConfig) -> TeacherModel:
-    """The model of `teacher.path` on its device. Blocks. Errors: OSError and ValueError of transformers, and
-    ValueError for a model without its output head."""
+    """Load the model of `teacher.path` onto its device. Blocks.
+
+    Errors: OSError and ValueError of transformers, and ValueError for a model without an output head.
+    """
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
-    assert config.path is not None, "the pod's main checks it"
+    assert config.path is not None, "main of the pod checks it"
     logging.disable_progress_bar()
     torch.set_num_threads(config.threads)
     device = _device(config.device)

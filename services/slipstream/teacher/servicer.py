@@ -1,4 +1,4 @@
-"""The Teacher service: one call reads all completions of one prompt."""
+"""The gRPC service Teacher: one call returns the logprobs of all completions of one prompt."""
 
 import math
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ from slipstream.v1 import teacher_pb2_grpc
 
 
 class TeacherFailed(SlipstreamError):
-    """The model could not read what was given to it."""
+    """The model failed on tokens that passed the checks."""
 
 
 class TeacherServicer(teacher_pb2_grpc.TeacherServicer):
-    """The queue over gRPC, for requests that the model can read."""
+    """Checks requests, and passes them to the queue."""
 
     def __init__(
         self,
@@ -30,8 +30,8 @@ class TeacherServicer(teacher_pb2_grpc.TeacherServicer):
         vocabulary_size: int,
         context: int | None,
     ) -> None:
-        """`fingerprint`: of the weights; `vocabulary`: its digest; `context`: longest sequence in tokens,
-        None where it is not known."""
+        """`fingerprint`: of the weights; `vocabulary`: digest of the vocabulary; `context`: the longest
+        sequence that the model reads, in tokens, None if unknown."""
         self._queue = queue
         self._directory = directory
         self._fingerprint = fingerprint
@@ -40,32 +40,34 @@ class TeacherServicer(teacher_pb2_grpc.TeacherServicer):
         self._context = context
 
     async def ReadTokens(self, request: pb.ReadTokensRequest, context: Any) -> pb.ReadTokensResponse:
-        """Read every completion. Errors: InvalidRequest, Busy, TeacherFailed."""
+        """Return the logprobs of every completion. Errors: InvalidRequest, Busy, TeacherFailed."""
         passages = self._passages(request)
         try:
-            found = await self._queue.read(passages)
+            logprobs = await self._queue.read(passages)
         except (ValueError, RuntimeError) as error:
             raise TeacherFailed(f"{self._directory}: {type(error).__name__}: {error}") from error
         return pb.ReadTokensResponse(
-            completions=map(codec.teacher_logprobs_to_proto, found), fingerprint=self._fingerprint
+            completions=map(codec.teacher_logprobs_to_proto, logprobs), fingerprint=self._fingerprint
         )
 
     def _passages(self, request: pb.ReadTokensRequest) -> list[Passage]:
         if request.vocabulary != self._vocabulary:
             raise InvalidRequest(
                 f"the teacher {self._directory} has another vocabulary than the policy: the same token ids "
-                "stand for other tokens; name a teacher with the policy's tokenizer"
+                "mean other tokens; set teacher.path to a model with the tokenizer of the policy"
             )
         limit = min(request.vocabulary_size, self._vocabulary_size)
         if not (math.isfinite(request.temperature) and request.temperature > 0):
             raise InvalidRequest(f"temperature: got {request.temperature:g}, needs a number above 0")
         if not 0 <= request.top_k <= limit:
             raise InvalidRequest(
-                f"top_k: got {request.top_k}, and there are {limit} tokens; "
+                f"top_k: got {request.top_k}, and the vocabulary has {limit} tokens; "
                 "lower algorithm.distillation.top_k"
             )
         if not request.prompt_token_ids:
-            raise InvalidRequest("prompt_token_ids: got none, the first token is predicted from the last one")
+            raise InvalidRequest(
+                "prompt_token_ids: got none; at least one is needed to predict the first token"
+            )
         self._check_ids("prompt_token_ids", request.prompt_token_ids)
         return [
             self._passage(request, number, list(completion.token_ids))
@@ -84,7 +86,7 @@ class TeacherServicer(teacher_pb2_grpc.TeacherServicer):
         if self._context is not None and passage.length > self._context:
             raise InvalidRequest(
                 f"completions[{number}]: {passage.length} tokens with its prompt, and the teacher "
-                f"{self._directory} reads {self._context}; lower rollout.max_new_tokens"
+                f"{self._directory} reads at most {self._context}; lower rollout.max_new_tokens"
             )
         return passage
 
@@ -92,5 +94,5 @@ class TeacherServicer(teacher_pb2_grpc.TeacherServicer):
         largest = max(token_ids, default=0)
         if largest >= self._vocabulary_size:
             raise InvalidRequest(
-                f"{name}: token {largest}, and the teacher {self._directory} has {self._vocabulary_size}"
+                f"{name}: token id {largest}, and the teacher {self._directory} has {self._vocabulary_size}"
             )

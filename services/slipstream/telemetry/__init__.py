@@ -1,1 +1,1 @@
-"""Metrics and logs of every pod: one table of names, one line a log event."""
+"""Metrics, logs and health of every pod, and its background tasks."""

@@ -1,16 +1,17 @@
-"""Whether a pod is up, alive and ready, as those ask who watch over it."""
+"""The health of a pod, as Kubernetes probes ask for it: started, live, ready."""
 
 import time
 from collections.abc import Callable
 
 STALL_SECONDS = 60.0
-"""An event loop that has not turned for so long will not turn again."""
+"""Time without a heartbeat after which the event loop counts as hung."""
 
 
 class Health:
-    """Three questions with different answers: started, live, ready.
+    """The answers to the three probes.
 
-    Invariant: a pod that has not started is live, so that a long load is not taken for a hang.
+    Invariant: a pod that has not started is live, so that the loading of a large model is not taken for a
+    hang.
     """
 
     def __init__(
@@ -28,24 +29,24 @@ class Health:
         self.started = False
 
     def start(self) -> None:
-        """The pod is up: from now on its loop must turn."""
+        """Mark the pod as started: from now on `live` needs heartbeats."""
         self.beat()
         self.started = True
 
     def beat(self) -> None:
-        """The loop turns."""
+        """Record a heartbeat of the event loop."""
         self._beat_at = self._clock()
 
     def ready_while(self, able: Callable[[], bool]) -> None:
-        """What a started pod must have besides, to get work."""
+        """Set a further condition of `ready`."""
         self._able = able
 
     @property
     def live(self) -> bool:
-        """False once the loop of a started pod has stood still for `stall_seconds`."""
+        """Whether the last heartbeat of a started pod is less than `stall_seconds` old."""
         return not self.started or self._clock() - self._beat_at < self._stall_seconds
 
     @property
     def ready(self) -> bool:
-        """Whether the pod may get work now."""
+        """Whether the pod accepts work: it has started, does not stop, and is able."""
         return self.started and not self._stopping() and self._able()

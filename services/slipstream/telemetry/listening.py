@@ -1,15 +1,15 @@
-"""A socket to listen on, for either family of addresses."""
+"""A listening socket for IPv4 and IPv6."""
 
 import socket
 
-WAITING = 128
-"""Connections that may wait to be accepted."""
+BACKLOG = 128
+"""Maximum number of connections that wait to be accepted."""
 
 
-def listen(host: str, port: int, *, backlog: int = WAITING) -> socket.socket:
-    """A socket on host:port; port 0 takes a free one.
+def listen(host: str, port: int, *, backlog: int = BACKLOG) -> socket.socket:
+    """Return a socket that listens on host:port; port 0 takes a free one.
 
-    `::` stands for all addresses of the machine, IPv4 included, and for 0.0.0.0 where the kernel has no IPv6.
+    `::` means all addresses of the machine, IPv4 included; without IPv6 in the kernel it means 0.0.0.0.
     Errors: OSError when the port is in use, or the host is not this machine's.
     """
     host = host.strip("[]")

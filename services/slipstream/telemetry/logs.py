@@ -1,4 +1,4 @@
-"""One structured line an event: time, level, pod, what happened, and key=value."""
+"""Structured logs: each event is one line with time, level, pod, event and key=value pairs."""
 
 import json
 import re
@@ -16,26 +16,26 @@ PAIR = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*"|\S*)')
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
-    """Writes events of one pod to a stream, flushed line by line; below `level` nothing is written."""
+    """Writes the events of one pod to a stream, flushed line by line. Events below `level` are dropped."""
 
     pod: str
     level: Level = "info"
     stream: TextIO = field(default_factory=lambda: sys.stderr)
 
     def debug(self, event: str, **values: object) -> None:
-        """An event that matters only while looking for a fault."""
+        """Log an event that matters only for debugging."""
         self._write("debug", event, values)
 
     def info(self, event: str, **values: object) -> None:
-        """An event worth knowing afterwards."""
+        """Log an event of normal operation."""
         self._write("info", event, values)
 
     def warning(self, event: str, **values: object) -> None:
-        """An event that somebody should look at."""
+        """Log an event that an operator should look at."""
         self._write("warning", event, values)
 
     def error(self, event: str, **values: object) -> None:
-        """An event that stops something."""
+        """Log an event that makes some work fail."""
         self._write("error", event, values)
 
     def _write(self, level: Level, event: str, values: dict[str, object]) -> None:
@@ -48,7 +48,7 @@ class Log:
 
 
 def _show(value: object) -> str:
-    """A value, in quotes where it is not one plain word; what a terminal would not print is escaped."""
+    """Format a value: in quotes unless it is one plain word, with unprintable characters escaped."""
     text = f"{value:.4g}" if isinstance(value, float) else str(value)
     if text and text.isprintable() and " " not in text and '"' not in text:
         return text
@@ -56,7 +56,7 @@ def _show(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """A text in which control characters, and others that a terminal acts upon, are escaped as in JSON."""
+    """Escape the characters of a text that a terminal would interpret, as JSON does."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
@@ -64,7 +64,7 @@ def printable(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One line of a log, read back."""
+    """One parsed line of a log."""
 
     level: str
     pod: str
@@ -73,13 +73,13 @@ class Event:
 
 
 def read_event(line: str) -> Event | None:
-    """The event that `Log` wrote as this line; None for a line that something else wrote."""
+    """Parse a line that `Log` wrote; return None for any other line."""
     parts = LINE.match(line)
     if parts is None:
         return None
-    values = {key: _read(text) for key, text in PAIR.findall(parts["pairs"])}
+    values = {key: _parse(text) for key, text in PAIR.findall(parts["pairs"])}
     return Event(level=parts["level"], pod=parts["pod"], event=parts["event"], values=values)
 
 
-def _read(text: str) -> str:
+def _parse(text: str) -> str:
     return str(json.loads(text)) if text.startswith('"') else text

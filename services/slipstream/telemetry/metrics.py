@@ -1,4 +1,4 @@
-"""The instruments of one pod, made from the table of metrics."""
+"""The Prometheus metrics of one pod, as the table declares them."""
 
 import threading
 import time
@@ -17,7 +17,7 @@ __all__ = ["RATIOS", "SECONDS", "TABLE", "VERSIONS", "Metric", "Metrics", "Tally
 
 
 class Tally:
-    """A histogram that takes any number of equal observations at the cost of one."""
+    """A histogram that counts any number of equal observations in one call."""
 
     def __init__(self, name: str, row: Metric, registry: CollectorRegistry) -> None:
         assert not row.labels, f"{name}: a tally has no labels"
@@ -30,13 +30,13 @@ class Tally:
         registry.register(self)
 
     def add(self, value: float, amount: int) -> None:
-        """`amount` observations of `value`."""
+        """Add `amount` observations of `value`."""
         with self._lock:
             self._amounts[bisect_left(self._bounds, value)] += amount
             self._sum += value * amount
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
-        """What the registry asks for when the page is read, in another thread."""
+        """Yield the current values. The registry calls this from another thread at each scrape."""
         with self._lock:
             totals, total = list(accumulate(self._amounts)), self._sum
         names = [*(str(float(bound)) for bound in self._bounds), "+Inf"]
@@ -45,19 +45,19 @@ class Tally:
         yield family
 
 
-class Followed:
-    """A gauge with one label whose values are read together each time that the page is."""
+class CallbackGauge:
+    """A gauge with one label whose values a callback returns at each scrape."""
 
     def __init__(self, name: str, row: Metric, registry: CollectorRegistry) -> None:
         assert row.kind == "gauge", f"{name} is a {row.kind}"
-        assert len(row.labels) == 1, f"{name}: a followed gauge has one label"
+        assert len(row.labels) == 1, f"{name}: a callback gauge has one label"
         self._name = name
         self._row = row
         self.read: Callable[[], Mapping[str, float]] = dict
         registry.register(self)
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """What the registry asks for when the page is read, in another thread."""
+        """Yield the current values. The registry calls this from another thread at each scrape."""
         family = GaugeMetricFamily(self._name, self._row.help, labels=self._row.labels)
         for value, number in self.read().items():
             family.add_metric([value], number)
@@ -68,14 +68,14 @@ Instrument = Counter | Gauge | Histogram | Tally
 
 
 class Metrics:
-    """The metrics of one pod, in a registry of its own; a name that is not in TABLE is a KeyError."""
+    """The metrics of one pod, in a registry of its own. Errors: KeyError for a name that is not in TABLE."""
 
     def __init__(self, *, long_wait_seconds: float = 10.0, log: Log | None = None) -> None:
         self.registry = CollectorRegistry()
         self._long_wait_seconds = long_wait_seconds
         self._log = log
         self._made: dict[str, Instrument] = {}
-        self._followed: dict[str, Followed] = {}
+        self._callback_gauges: dict[str, CallbackGauge] = {}
 
     def count(self, name: str, amount: float = 1.0, **labels: str) -> None:
         """Add to a counter."""
@@ -90,13 +90,13 @@ class Metrics:
         metric.set(value)
 
     def follow(self, name: str, read: Callable[[], Mapping[str, float]]) -> None:
-        """Have a gauge with one label read whenever the page is: label value → number, from another thread.
+        """Set the callback of a gauge with one label: it returns label value → number at each scrape.
 
-        A later call replaces the function of an earlier one.
+        The callback runs in another thread. A later call replaces it.
         """
-        if name not in self._followed:
-            self._followed[name] = Followed(f"slipstream_{name}", TABLE[name], self.registry)
-        self._followed[name].read = read
+        if name not in self._callback_gauges:
+            self._callback_gauges[name] = CallbackGauge(f"slipstream_{name}", TABLE[name], self.registry)
+        self._callback_gauges[name].read = read
 
     def observe(self, name: str, value: float, **labels: str) -> None:
         """Add one observation to a histogram."""
@@ -105,7 +105,7 @@ class Metrics:
         metric.observe(value)
 
     def observe_counts(self, name: str, counts: Mapping[float, int]) -> None:
-        """Add many observations to a tally: value → how many."""
+        """Add observations to a tally: value → number of observations."""
         metric = self._metric(name, Tally, {})
         assert isinstance(metric, Tally)
         for value, count in counts.items():
@@ -113,7 +113,7 @@ class Metrics:
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
-        """Measure a wait; a long one gets a log line (invariant 10)."""
+        """Measure a wait in the histogram wait_seconds; log a long one (invariant 10)."""
         started = time.monotonic()
         try:
             yield
@@ -125,7 +125,7 @@ class Metrics:
 
     @contextmanager
     def timing(self, name: str, **labels: str) -> Iterator[None]:
-        """Measure a block into a histogram of seconds."""
+        """Measure the duration of a block in a histogram of seconds."""
         started = time.monotonic()
         try:
             yield

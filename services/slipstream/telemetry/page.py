@@ -1,4 +1,4 @@
-"""The HTTP page of a pod: /metrics for Prometheus, and the three probes of its health."""
+"""The HTTP server of a pod: /metrics for Prometheus, and the three probes of Kubernetes."""
 
 from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
@@ -18,7 +18,7 @@ Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 def serve_page(metrics: Metrics, health: Health, *, host: str, port: int) -> int:
-    """Show the page on host:port (0 takes a free one), from threads of its own; returns the port.
+    """Serve HTTP on host:port (0 takes a free port) from threads of its own; return the port.
 
     Errors: OSError when the port is in use, naming the key to change.
     """
@@ -34,7 +34,7 @@ def serve_page(metrics: Metrics, health: Health, *, host: str, port: int) -> int
 
 
 def page(metrics: Metrics, health: Health) -> Application:
-    """The WSGI application: 200 or 503 for a probe, the exposition of the registry, 404 for the rest."""
+    """Return the WSGI application: 200 or 503 for a probe, the metrics, and 404 for other paths."""
     exposition: Application = make_wsgi_app(metrics.registry)
     probes: Mapping[str, Callable[[], bool]] = {
         "/startupz": lambda: health.started,
@@ -61,7 +61,7 @@ def _say(start_response: Callable[..., Any], status: HTTPStatus, text: str) -> I
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """On a socket that listens already; the base class would ask a name server, which a pod may not reach."""
+    """A server on a listening socket. WSGIServer would look up its own name, and a pod may have no DNS."""
 
     daemon_threads = True
 
@@ -75,7 +75,7 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 
 class _Silent(WSGIRequestHandler):
-    timeout = 10  # a client that connects and is silent holds its thread no longer
+    timeout = 10  # closes a connection without a request, which would hold its thread
 
     def log_message(self, format: str, *args: Any) -> None:
-        """A probe every few seconds is not an event."""
+        """Log nothing: probes come every few seconds."""

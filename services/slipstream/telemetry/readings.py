@@ -1,4 +1,4 @@
-"""A metrics page, read back: the values of one pod by name and labels."""
+"""Parser of a pod's /metrics page: its values by name and labels."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ PREFIX = "slipstream_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Buckets:
-    """A histogram: how many observations are at most each bound (the last is infinite), and their sum."""
+    """A histogram: (bound, number of observations <= bound) with a last bound of infinity, and their sum."""
 
     cumulative: tuple[tuple[float, float], ...]
     sum: float
@@ -23,16 +23,16 @@ class Buckets:
 
     @property
     def mean(self) -> float:
-        """Mean observation; 0 without any."""
+        """Mean of the observations; 0 without observations."""
         return self.sum / self.count if self.count else 0.0
 
     def quantile(self, share: float) -> float:
-        """The least bound that `share` of the observations do not exceed; infinite beyond the last bound."""
+        """Return the least bound that a `share` of the observations does not exceed; NaN without any."""
         wanted = share * self.count
         return next((bound for bound, count in self.cumulative if count >= wanted and count), math.nan)
 
     def __add__(self, other: "Buckets") -> "Buckets":
-        """Both together; they must have the same bounds."""
+        """Return the histogram of both sets of observations; their bounds must be equal."""
         assert [b for b, _ in self.cumulative] == [b for b, _ in other.cumulative], "other bounds"
         pairs = zip(self.cumulative, other.cumulative, strict=True)
         return Buckets(
@@ -42,10 +42,10 @@ class Buckets:
 
 
 class Page:
-    """The samples of a page; names are those of the table, without their prefix."""
+    """The samples of a page, by the names of the table without their prefix."""
 
     def __init__(self, text: str) -> None:
-        """Errors: ValueError for what is not a metrics page."""
+        """Parse the text of a page. Errors: ValueError."""
         self._samples: dict[str, list[tuple[Mapping[str, str], float]]] = {}
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
@@ -53,15 +53,15 @@ class Page:
                 self._samples.setdefault(name, []).append((sample.labels, sample.value))
 
     def value(self, name: str, **labels: str) -> float | None:
-        """The value with these labels; None when the pod has not set it."""
-        return next((value for found, value in self.rows(name) if found == labels), None)
+        """Return the value with exactly these labels; None if the pod has not set it."""
+        return next((value for other, value in self.rows(name) if other == labels), None)
 
     def rows(self, name: str) -> Iterator[tuple[Mapping[str, str], float]]:
-        """All values of a metric with their labels."""
+        """Return all values of a metric with their labels."""
         return iter(self._samples.get(name, ()))
 
     def histogram(self, name: str) -> Buckets | None:
-        """A histogram without labels; None when the pod has not made it."""
+        """Return a histogram without labels; None if the pod does not have it."""
         cumulative = sorted((float(labels["le"]), value) for labels, value in self.rows(f"{name}_bucket"))
         total = self.value(f"{name}_sum")
         if not cumulative or total is None:

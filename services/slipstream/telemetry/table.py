@@ -1,4 +1,4 @@
-"""Every Prometheus metric of the project, declared once."""
+"""All Prometheus metrics of the project."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -13,7 +13,7 @@ LENGTHS = tuple(2**power for power in range(18))
 class Metric:
     """One row of the table: a Prometheus name without its `slipstream_` prefix.
 
-    A tally is a histogram that is given how many observations there were of each value.
+    A tally is a histogram whose observations are added as value → number of observations.
     """
 
     kind: Literal["counter", "gauge", "histogram", "tally"]

@@ -1,4 +1,4 @@
-"""Report what a verifier would refuse to start with: `python -m slipstream.verifier.check`, run by `validate`.
+"""Report what a verifier would refuse to start with: `python -m slipstream.verifier.check`, for `validate`.
 
 Reads {"config", "truths": kind of reward → [[prompt, answer, fields]]} from standard input, in JSON; writes
 {"refusals": [{key, reason, here}], "unread": kind → [[prompt, reason]], "left": ground truths not yet read}.

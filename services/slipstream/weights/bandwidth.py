@@ -137,12 +137,12 @@ def sending(
         invitation = Invitation(
             host=store.host,
             port=store.port,
-            nonce=store.gate.issue(connections=1).hex(),
+            nonce=store.server.issue_nonce(connections=1).hex(),
             timeout_seconds=timeout_seconds,
             load=asdict(load),
         )
         connection.sendall(json.dumps(asdict(invitation)).encode() + b"\n")
-        own = replace(invitation, nonce=store.gate.issue(connections=1).hex())
+        own = replace(invitation, nonce=store.server.issue_nonce(connections=1).hex())
         with _formed(own.rendezvous(rank=0), device, progress) as group:
             yield End(group=group, connection=connection, device=device, load=load, progress=progress)
 
@@ -253,7 +253,7 @@ def _store(host: str, timeout_seconds: float, log: Log) -> Iterator[RendezvousSt
     try:
         yield store
     finally:
-        store.gate.close()
+        store.server.close()
 
 
 def _line(connection: socket.socket) -> bytes:

@@ -20,11 +20,11 @@ import torch.distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
 from slipstream.telemetry.logs import Log
-from slipstream.weights.address import own_address
-from slipstream.weights.entrance import Entrance, enter
-from slipstream.weights.gate import STORE_HOST, Gate
 from slipstream.weights.last_deadline import no_progress
-from slipstream.weights.meeting import meet, while_open
+from slipstream.weights.rendezvous.addresses import own_address
+from slipstream.weights.rendezvous.barrier import barrier, construct_while_open
+from slipstream.weights.rendezvous.client import Tunnel, open_tunnel
+from slipstream.weights.rendezvous.server import STORE_HOST, RendezvousServer
 
 Backend = Literal["gloo", "nccl"]
 CONNECTING_TIMEOUTS = 5  # how many of its timeouts gloo waits for a peer to connect
@@ -64,9 +64,9 @@ class RendezvousStore:
     def __init__(self, host: str, port: int, *, timeout_seconds: float, log: Log) -> None:
         listening = socket.create_server((STORE_HOST, 0))
         store_port: int = listening.getsockname()[1]
-        self.gate = Gate(host=host, port=port, store_port=store_port, log=log)
+        self.server = RendezvousServer(host=host, port=port, store_port=store_port, log=log)
         self.host = host
-        self.port = self.gate.port
+        self.port = self.server.port
         self.store = TCPStore(
             STORE_HOST,
             store_port,
@@ -141,27 +141,27 @@ def form_group(
 def _form(rendezvous: Rendezvous, device: torch.device, progress: Callable[[], None]) -> WeightGroup:
     """Errors: OSError, RuntimeError."""
     timeout = timedelta(seconds=rendezvous.timeout_seconds)
-    entrance = enter(
+    tunnel = open_tunnel(
         host=rendezvous.store_host,
         port=rendezvous.store_port,
         nonce=rendezvous.nonce,
         timeout_seconds=rendezvous.timeout_seconds,
     )
     progress()
-    base = TCPStore(STORE_HOST, entrance.port, is_master=False, timeout=timeout)
+    base = TCPStore(STORE_HOST, tunnel.port, is_master=False, timeout=timeout)
     store = PrefixStore(f"epoch/{rendezvous.epoch}", base)
     store.set_timeout(timeout)
     progress()
-    meet(store, "come", rendezvous.world_size)
+    barrier(store, "come", rendezvous.world_size)
     progress()
     if backend_of(device) == "nccl":
-        constructed = _nccl(store, rendezvous, entrance, device)
+        constructed = _nccl(store, rendezvous, tunnel, device)
     else:
-        constructed = while_open(entrance, partial(_gloo, store, rendezvous, timeout), timeout)
+        constructed = construct_while_open(tunnel, partial(_gloo, store, rendezvous, timeout), timeout)
     progress()
     group = WeightGroup(constructed, rendezvous.timeout_seconds)
     try:
-        meet(store, "formed", rendezvous.world_size)
+        barrier(store, "formed", rendezvous.world_size)
     except RuntimeError:
         group.close()
         raise
@@ -179,7 +179,7 @@ def _gloo(store: Store, rendezvous: Rendezvous, timeout: timedelta) -> Any:
     return dist.ProcessGroupGloo(store, rendezvous.rank, rendezvous.world_size, options)
 
 
-def _nccl(store: Store, rendezvous: Rendezvous, entrance: Entrance, device: torch.device) -> Any:
+def _nccl(store: Store, rendezvous: Rendezvous, tunnel: Tunnel, device: torch.device) -> Any:
     """A group whose members are connected: each takes part in one small all-reduce.
 
     NCCL connects in the first collective. With `blocking` 0 it does so without holding the thread in the
@@ -192,7 +192,7 @@ def _nccl(store: Store, rendezvous: Rendezvous, entrance: Entrance, device: torc
     with _environment(BLOCKING_WAIT):
         group: Any = dist.ProcessGroupNCCL(store, rendezvous.rank, rendezvous.world_size, options)
     try:
-        while_open(entrance, partial(_connect, group, timeout, device), timeout, may_hang=True)
+        construct_while_open(tunnel, partial(_connect, group, timeout, device), timeout, may_hang=True)
     except (RuntimeError, OSError):
         _leave(group)
         raise

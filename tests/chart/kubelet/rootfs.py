@@ -11,13 +11,14 @@ from pathlib import Path
 
 from chart.kubelet.volumes import Mount
 
-SERVICES = Path(__file__).parents[3] / "services"
+ROOT = Path(__file__).parents[3]
 LINKED = ("bin", "sbin", "lib", "lib64")
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 FROM_ETC = ("alternatives", "ld.so.cache", "ssl", "localtime", "mime.types")
 IMAGE = "/opt/slipstream"
 """Where the images have their environment."""
-SOURCES = "/opt/sources"
+SOURCES, CHARTS = "/opt/sources", "/opt/charts"
+"""The sources have links to files of the chart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +83,8 @@ def _system() -> list[str]:
 def _environment_of_the_image() -> list[str]:
     """The tests' virtual environment where the images have theirs, and the sources of this checkout."""
     base = Path(sys.base_prefix).resolve()
-    lines = _bind(Path(sys.prefix), IMAGE, True) + _bind(SERVICES, SOURCES, True)
+    lines = _bind(Path(sys.prefix), IMAGE, True) + _bind(ROOT / "services", SOURCES, True)
+    lines += _bind(ROOT / "charts", CHARTS, True)
     return lines + ([] if base.is_relative_to("/usr") else _bind(base, str(base), True))
 
 

@@ -1,6 +1,6 @@
 {{/*
-The groups of a file of rules, as deploy/prometheus has them. Where monitoring.rules asks for it, alerts link to
-their runbooks instead of naming the section, and have further labels. Takes (list $ PATH).
+The groups of a file of rules. monitoring.rules.runbookUrl replaces the name of an alert's section by a link to it;
+monitoring.rules.additionalRuleLabels adds labels to every alert. Takes (list $ PATH).
 */}}
 {{- define "slipstream.monitoring.groups" -}}
 {{- $rules := (index . 0).Values.monitoring.rules -}}

@@ -4,35 +4,19 @@ Suffixes: _B completions, _N reward components, _S groups.
 """
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import Any, Final
+from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from slipstream.algorithms.advantages import batch, group, history
 from slipstream.algorithms.advantages.centre import EQUAL_REWARDS
 from slipstream.algorithms.advantages.completions import Completions, make_completions
 from slipstream.algorithms.resolve import resolve_advantage
-from slipstream.algorithms.spec import Advantage, Gae, OptimalToken, needs_groups
+from slipstream.algorithms.spec import Advantage, Gae, OptimalToken
+from slipstream.functions import load_function
 
 __all__ = ["EQUAL_REWARDS", "group_advantages"]
-
-_ESTIMATORS: Final[Mapping[str, Callable[[Any, Completions], Tensor]]] = MappingProxyType(
-    {
-        "grpo": group.grpo,
-        "dr_grpo": group.dr_grpo,
-        "rloo": group.rloo,
-        "maxrl": group.maxrl,
-        "opo": group.opo,
-        "gopo": group.gopo,
-        "batch_scaled": batch.batch_scaled,
-        "reinforce_pp": batch.reinforce_pp,
-        "gdpo": batch.gdpo,
-        "ema": history.ema,
-        "mixed": history.mixed,
-    }
-)
 
 
 def group_advantages(
@@ -80,7 +64,12 @@ def group_advantages(
         weights=weights,
         lengths=lengths,
         baselines=baselines,
-        needs_groups=needs_groups(advantage),
+        needs_groups=advantage.needs_groups,
     )
-    estimate_B = _ESTIMATORS[advantage.kind](advantage, completions)
+    estimate_B = _function(advantage.implementation)(advantage, completions)
     return estimate_B.to(device=rewards.device, dtype=torch.float32)
+
+
+@cache
+def _function(name: str) -> Callable[[Any, Completions], Tensor]:
+    return load_function(name)

@@ -5,8 +5,7 @@ Suffixes: _K steps, _B completions, _S groups, _T tokens.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +15,8 @@ from slipstream.algorithms.advantages.centre import EQUAL_REWARDS, centre
 from slipstream.algorithms.checks import require_integers, require_shape
 from slipstream.algorithms.resolve import resolve_advantage
 from slipstream.algorithms.segments import segment_discounted_sum, segment_range, segment_sum
-from slipstream.algorithms.spec import Advantage, Grpo, ReinforcePp, Rloo, undefined_by_step
+from slipstream.algorithms.spec import Advantage, Grpo, ReinforcePp, Rloo
+from slipstream.functions import load_function
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,26 +122,27 @@ def process_advantages(
     rewards by step as `token_rewards`.
     """
     advantage = resolve_advantage(spec)
-    problem = undefined_by_step(advantage)
+    problem = advantage.undefined_by_step
     if problem is not None:
         raise ValueError(f"{advantage.kind}: {problem.reason}; {problem.remedy}")
-    if advantage.kind not in _ESTIMATORS:
+    if advantage.implementation_by_step is None:
         raise ValueError("gae: one advantage a token, from a critic's values; use slipstream.algorithms.gae")
     require_shape("group_ids", group_ids, tuple(rewards.outcomes_B.shape), "the completions of rewards")
     require_integers("group_ids", group_ids)
     _, group_B = torch.unique(group_ids.cpu(), return_inverse=True)
-    advantage_K = _ESTIMATORS[advantage.kind](advantage, rewards, group_B)
+    estimate: Callable[..., Tensor] = load_function(advantage.implementation_by_step)
+    advantage_K = estimate(advantage, rewards, group_B)
     return torch.where(rewards.withheld_B[rewards.completions_K], 0.0, advantage_K).float()
 
 
-def _grpo(spec: Grpo, rewards: StepRewards, group_B: Tensor) -> Tensor:
+def grpo(spec: Grpo, rewards: StepRewards, group_B: Tensor) -> Tensor:
     centred = centre(rewards.totals_K, group_B[rewards.completions_K], _groups(group_B))
     scaled_K = centred.value_N / (centred.std_N(spec.ddof) + spec.epsilon)
     compared_K = _compared(rewards, group_B)[rewards.completions_K]
     return segment_discounted_sum(torch.where(compared_K, scaled_K, 0.0), rewards.completions_K, 1.0)
 
 
-def _rloo(spec: Rloo, rewards: StepRewards, group_B: Tensor) -> Tensor:
+def rloo(spec: Rloo, rewards: StepRewards, group_B: Tensor) -> Tensor:
     sequences, groups, id_K = group_B.shape[0], _groups(group_B), rewards.completions_K
     scored_B = ~rewards.withheld_B
     value_K = torch.where(scored_B[id_K], rewards.values_K.double(), 0.0)
@@ -158,17 +159,12 @@ def _rloo(spec: Rloo, rewards: StepRewards, group_B: Tensor) -> Tensor:
     return segment_discounted_sum(excess_K, id_K, 1.0) + outcome_A_B[id_K]
 
 
-def _reinforce_pp(spec: ReinforcePp, rewards: StepRewards, group_B: Tensor) -> Tensor:
+def reinforce_pp(spec: ReinforcePp, rewards: StepRewards, group_B: Tensor) -> Tensor:
     total_K = rewards.totals_K
     to_go_K = segment_discounted_sum(total_K, rewards.completions_K, 1.0)
     count_K = torch.where(total_K.isnan(), 0.0, rewards.tokens_K.double())
     deviation_K = deviation(to_go_K, count_K)
     return deviation_K / (deviation_std(deviation_K, count_K) + spec.epsilon)
-
-
-_ESTIMATORS: Final[Mapping[str, Callable[[Any, StepRewards, Tensor], Tensor]]] = MappingProxyType(
-    {"grpo": _grpo, "rloo": _rloo, "reinforce_pp": _reinforce_pp}
-)
 
 
 def _groups(group_B: Tensor) -> int:

@@ -89,6 +89,8 @@ class Surrogate:
     """The upper end took effect: no gradient, or for cispo a capped weight."""
     damped_T: Tensor | None = None
     """A soft weight is nearly closed: SAPO's gate under 0.5, VESPO's phi under 0.05."""
+    slope_T: Tensor | None = None
+    """g, for an objective whose g is no multiple of A; None: g = weight A."""
 
 
 def never(like_T: Tensor) -> Tensor:

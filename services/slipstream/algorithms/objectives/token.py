@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from slipstream.algorithms.objectives.surrogate import Surrogate, Tokens, never
-from slipstream.algorithms.spec import Cispo, Is, Pg, PpoClip, RolloutIs, Sapo, Topr, band
+from slipstream.algorithms.spec import Cispo, Is, Pg, PpoClip, RolloutIs, Sapo, Topr
 
 GATE_OPEN = 0.5
 """A SAPO gate below this counts as damped."""
@@ -28,7 +28,7 @@ def importance_sampling(spec: Is, tokens: Tokens) -> Surrogate:
 
 def ppo_clip(spec: PpoClip, tokens: Tokens) -> Surrogate:
     """J = min(r A, clip(r) A); g = r A where the minimum is r A."""
-    return clipped(tokens, tokens.z_T, band(spec), spec.dual_clip, tokens.ratio_has_gradient_T)
+    return clipped(tokens, tokens.z_T, spec.band, spec.dual_clip, tokens.ratio_has_gradient_T)
 
 
 def clipped(
@@ -58,7 +58,7 @@ def clipped(
 
 def cispo(spec: Cispo, tokens: Tokens) -> Surrogate:
     """J = sg(M clip(r)) A l; g = M clip(r) A, where M is 1 without a mask."""
-    low, high = band(spec)
+    low, high = spec.band
     r_T, A_T = tokens.z_T.exp(), tokens.advantages_T
     c_T = r_T.clamp(low, high)
     if spec.mask_low is None and spec.mask_high is None:
@@ -75,7 +75,7 @@ def cispo(spec: Cispo, tokens: Tokens) -> Surrogate:
 
 def rollout_is(spec: RolloutIs, tokens: Tokens) -> Surrogate:
     """J = sg(r 1[low < r < high]) A l; g = r A inside the band."""
-    low, high = band(spec)
+    low, high = spec.band
     r_T = tokens.z_T.exp()
     below_T, above_T = r_T <= low, r_T >= high
     return _weighted(r_T * ~(below_T | above_T), tokens, below_T, above_T)

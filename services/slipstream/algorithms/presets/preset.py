@@ -22,7 +22,6 @@ from slipstream.algorithms.spec import (
     Objective,
     Shaping,
     TopEntropy,
-    band,
 )
 
 NO_SHAPING: Final = Shaping()
@@ -69,7 +68,7 @@ def bound_of(objective: Objective) -> tuple[str, str]:
         most = f"{low:g}{unit}" if low == high else f"{low:g}{unit} down, {high:g}{unit} up"
         distance = DISTANCES[objective.divergence]
         return "trust region", f"{distance} at most {most}, {cap} on the ratio"
-    low, high = band(objective)
+    low, high = objective.band
     text = "none" if (low, high) == (0.0, math.inf) else f"[{low:g}, {high:g}]"
     if isinstance(objective, Cispo) and objective.mask != (0.0, math.inf):
         low, high = objective.mask

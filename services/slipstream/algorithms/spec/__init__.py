@@ -1,13 +1,6 @@
 """What a loss can be made of, as frozen data without torch, read by the schema of a run and by the maths."""
 
-from slipstream.algorithms.spec.advantage import (
-    ADVANTAGES,
-    Advantage,
-    Undefined,
-    needs_groups,
-    scale_of_groups,
-    undefined_by_step,
-)
+from slipstream.algorithms.spec.advantage import ADVANTAGES, Advantage
 from slipstream.algorithms.spec.batch_advantage import BatchScaled, Gdpo, ReinforcePp
 from slipstream.algorithms.spec.checks import Anchor
 from slipstream.algorithms.spec.correction import (
@@ -20,23 +13,17 @@ from slipstream.algorithms.spec.correction import (
     Opsm,
     OutlierTokens,
     Tis,
-    needs_batch_anchor,
 )
 from slipstream.algorithms.spec.covariance import ClipCov, KlCov
 from slipstream.algorithms.spec.critic_advantage import Gae
+from slipstream.algorithms.spec.custom import CustomAdvantage, CustomObjective
 from slipstream.algorithms.spec.distillation import Distillation
 from slipstream.algorithms.spec.divergence_objective import Dppo, Ipo
 from slipstream.algorithms.spec.group_advantage import DrGrpo, Gopo, Grpo, MaxRl, Opo, Rloo
 from slipstream.algorithms.spec.history_advantage import Ema, Mixed
+from slipstream.algorithms.spec.kinds import Undefined
 from slipstream.algorithms.spec.loss import AGGREGATIONS, Aggregation, AggregationName, LossSpec, TopEntropy
-from slipstream.algorithms.spec.objective import (
-    OBJECTIVES,
-    ONE_ADVANTAGE_PER_SEQUENCE,
-    Objective,
-    anchor_of,
-    band,
-    top_logprobs_of,
-)
+from slipstream.algorithms.spec.objective import OBJECTIVES, Objective
 from slipstream.algorithms.spec.regularizer import DriftPenalty, Entropy, Kl
 from slipstream.algorithms.spec.sequence_objective import Gmpo, Gspo, GspoToken, Rspo, Vespo
 from slipstream.algorithms.spec.shaping import (
@@ -58,7 +45,6 @@ __all__ = [
     "AGGREGATIONS",
     "CORRECTIONS",
     "OBJECTIVES",
-    "ONE_ADVANTAGE_PER_SEQUENCE",
     "AdaptiveGroup",
     "Advantage",
     "Aggregation",
@@ -70,6 +56,8 @@ __all__ = [
     "ClipCov",
     "CollapseAlarm",
     "Correction",
+    "CustomAdvantage",
+    "CustomObjective",
     "Difficulty",
     "Distillation",
     "Dppo",
@@ -117,11 +105,4 @@ __all__ = [
     "Topr",
     "Undefined",
     "Vespo",
-    "anchor_of",
-    "band",
-    "needs_batch_anchor",
-    "needs_groups",
-    "scale_of_groups",
-    "top_logprobs_of",
-    "undefined_by_step",
 ]

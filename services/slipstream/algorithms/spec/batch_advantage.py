@@ -5,27 +5,21 @@ standard deviations of a batch have ddof 1.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
-from slipstream.algorithms.spec.checks import (
-    STRICT,
-    Ddof,
-    Positive,
-    require_boolean,
-    require_choice,
-    require_ranges,
-)
+from slipstream.algorithms.spec.checks import Ddof, Positive
+from slipstream.algorithms.spec.kinds import AdvantageKind, Undefined
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BatchScaled:
+class BatchScaled(AdvantageKind):
     """A = (R - mean over the group) / (standard deviation of R - mean over the batch + epsilon).
 
     The paper's deviation is that of R, std_of raw: differences between prompts count in it, and shrink A. See
     Part I: Tricks or Traps? A Deep Dive into RL for LLM Reasoning (Lite PPO), arXiv:2508.08221.
     """
 
-    __pydantic_config__ = STRICT
+    implementation: ClassVar[str] = "slipstream.algorithms.advantages.batch:batch_scaled"
 
     kind: Literal["batch_scaled"] = "batch_scaled"
     epsilon: Positive = 1e-6
@@ -35,15 +29,9 @@ class BatchScaled:
     std_of: Literal["centred", "raw"] = "centred"
     """Whose standard deviation divides: that of R - mean, or that of R (Lite PPO in ROLL and TRL)."""
 
-    def __post_init__(self) -> None:
-        require_choice("batch_scaled.kind", self.kind, ("batch_scaled",))
-        require_ranges("batch_scaled", self)
-        require_choice("batch_scaled.center", self.center, ("group", "batch"))
-        require_choice("batch_scaled.std_of", self.std_of, ("centred", "raw"))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReinforcePp:
+class ReinforcePp(AdvantageKind):
     """a = R - mean over the group; A = (a - mean of a) / (std of a + epsilon), both over the batch.
 
     With group_mean false a = R (REINFORCE++ itself; the default is its baseline variant).
@@ -51,7 +39,8 @@ class ReinforcePp:
     arXiv:2501.03262.
     """
 
-    __pydantic_config__ = STRICT
+    implementation: ClassVar[str] = "slipstream.algorithms.advantages.batch:reinforce_pp"
+    implementation_by_step: ClassVar[str | None] = "slipstream.algorithms.advantages.process:reinforce_pp"
 
     kind: Literal["reinforce_pp"] = "reinforce_pp"
     epsilon: Positive = 1e-6
@@ -62,15 +51,24 @@ class ReinforcePp:
     """What the batch statistics count: completions (length-neutral), or their tokens (verl, NeMo; needs
     lengths)."""
 
-    def __post_init__(self) -> None:
-        require_choice("reinforce_pp.kind", self.kind, ("reinforce_pp",))
-        require_ranges("reinforce_pp", self)
-        require_boolean("reinforce_pp.group_mean", self.group_mean)
-        require_choice("reinforce_pp.weighting", self.weighting, ("sample", "token"))
+    @property
+    def needs_groups(self) -> bool:
+        """Only the baseline variant compares within a group."""
+        return self.group_mean
+
+    @property
+    def undefined_by_step(self) -> Undefined | None:
+        """REINFORCE++, arXiv:2501.03262: returns normalised over the tokens of a batch."""
+        if not self.group_mean and self.weighting == "token":
+            return None
+        return Undefined(
+            reason="by step its returns are normalised over the tokens of the batch, without a group's mean",
+            remedy="set group_mean: false and weighting: token",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gdpo:
+class Gdpo(AdvantageKind):
     """A_n = (r_n - mean) / (std + epsilon) over the group for each reward component n; S = sum of w_n A_n;
     A = (S - mean of S) / (std of S + epsilon) over the batch.
 
@@ -79,7 +77,7 @@ class Gdpo:
     arXiv:2601.05242.
     """
 
-    __pydantic_config__ = STRICT
+    implementation: ClassVar[str] = "slipstream.algorithms.advantages.batch:gdpo"
 
     kind: Literal["gdpo"] = "gdpo"
     epsilon: Positive = 1e-4
@@ -88,8 +86,3 @@ class Gdpo:
     """The standard deviation of the group divides by G - ddof."""
     final_batch_norm: bool = True
     """Whiten the sum over the batch."""
-
-    def __post_init__(self) -> None:
-        require_choice("gdpo.kind", self.kind, ("gdpo",))
-        require_ranges("gdpo", self)
-        require_boolean("gdpo.final_batch_norm", self.final_batch_norm)

@@ -1,8 +1,8 @@
-"""The range checks that every specification runs on itself."""
+"""The checks that every specification runs on itself, read from the annotations of its fields."""
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
@@ -37,11 +37,6 @@ def require_integer(name: str, value: object, *, at_least: int) -> None:
         raise ValueError(f"{name}: got {value!r}, needs an integer of at least {at_least}")
 
 
-def require_anchor(kind: str, anchor: object) -> None:
-    """Raise ValueError unless anchor is one of Anchor."""
-    require_choice(f"{kind}.anchor", anchor, ("rollout", "batch"))
-
-
 def require_dual_clip(kind: str, dual_clip: float | None, clip_high: float | None) -> None:
     """Raise ValueError unless dual_clip is None or a ratio above the band's upper end."""
     least = 1.0 + (clip_high or 0.0)
@@ -65,7 +60,7 @@ def require_share(name: str, value: object) -> None:
 class Range:
     """The values of a number, in the annotation of its field; None where a side is open.
 
-    Invariant: what `require_ranges` refuses is what the JSON schema of a run refuses.
+    Invariant: what `require_fields` refuses is what the JSON schema of a run refuses.
     """
 
     above: float | None = None
@@ -109,31 +104,66 @@ Count = Annotated[int, Range(at_least=1)]
 Ddof = Annotated[int, Range(at_least=0, at_most=1)]
 
 
-def require_ranges(name: str, spec: Any) -> None:
-    """Raise ValueError unless every number of a specification lies in the range of its annotation."""
-    for field, (kind, allowed, optional) in ranges_of(type(spec)).items():  # type: ignore[arg-type]
+def require_fields(name: str, spec: Any) -> None:
+    """Raise ValueError unless every field of a specification has a value that its annotation allows.
+
+    Checked are `Literal` choices, `bool`, and numbers with a `Range`. Fields of other types check themselves.
+    """
+    for field, allowed in checked_fields(type(spec)).items():  # type: ignore[arg-type]
         value = getattr(spec, field)
-        if value is None and optional:
+        if value is None and allowed.optional:
             continue
-        null = " or null" if optional else ""
-        if not isinstance(value, kind) or isinstance(value, bool) or not math.isfinite(value):
-            noun = "an integer" if kind is int else "a finite number"
-            raise ValueError(f"{name}.{field}: got {value!r}, needs {noun} ({allowed}){null}")
-        if not allowed.admits(value):
-            reason = f", {allowed.reason}" if allowed.reason else ""
-            raise ValueError(f"{name}.{field}: got {value!r}, needs {allowed}{null}{reason}")
+        if allowed.choices:
+            choices = (None, *allowed.choices) if allowed.optional else allowed.choices
+            require_choice(f"{name}.{field}", value, choices)
+        elif allowed.number is None:
+            require_boolean(f"{name}.{field}", value)
+        else:
+            _require_number(f"{name}.{field}", value, allowed)
+
+
+def _require_number(name: str, value: Any, allowed: "Allowed") -> None:
+    assert allowed.number is not None, "the caller checked it"
+    null = " or null" if allowed.optional else ""
+    kind: Any = int if allowed.integer else int | float
+    if not isinstance(value, kind) or isinstance(value, bool) or not math.isfinite(value):
+        noun = "an integer" if allowed.integer else "a finite number"
+        raise ValueError(f"{name}: got {value!r}, needs {noun} ({allowed.number}){null}")
+    if not allowed.number.admits(value):
+        reason = f", {allowed.number.reason}" if allowed.number.reason else ""
+        raise ValueError(f"{name}: got {value!r}, needs {allowed.number}{null}{reason}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowed:
+    """The values that the annotation of a field allows: choices, a number in a range, else true and false."""
+
+    choices: tuple[object, ...] = ()
+    number: Range | None = None
+    integer: bool = False
+    """The number is an integer."""
+    optional: bool = False
+    """None is allowed, too."""
 
 
 @cache
-def ranges_of(cls: type[Any]) -> Mapping[str, tuple[Any, Range, bool]]:
-    """Field → its type for isinstance, its range, and whether it may be None; of single numbers only."""
-    found: dict[str, tuple[Any, Range, bool]] = {}
-    for field, annotation in get_type_hints(cls, include_extras=True).items():
-        union = get_origin(annotation) in (Union, UnionType)
-        parts = get_args(annotation) if union else (annotation,)
-        for part in parts:
-            ranges = [extra for extra in getattr(part, "__metadata__", ()) if isinstance(extra, Range)]
-            if ranges:
-                kind = int if part.__origin__ is int else int | float
-                found[field] = kind, ranges[0], type(None) in parts
-    return found
+def checked_fields(cls: type[Any]) -> Mapping[str, Allowed]:
+    """Return what each field allows, for the fields that `require_fields` checks."""
+    hints = get_type_hints(cls, include_extras=True)
+    allowed = {field.name: _allowed(hints[field.name]) for field in fields(cls)}
+    return {name: values for name, values in allowed.items() if values is not None}
+
+
+def _allowed(annotation: Any) -> Allowed | None:
+    union = get_origin(annotation) in (Union, UnionType)
+    parts = get_args(annotation) if union else (annotation,)
+    optional = type(None) in parts
+    for part in parts:
+        if get_origin(part) is Literal:
+            return Allowed(choices=get_args(part), optional=optional)
+        ranges = [extra for extra in getattr(part, "__metadata__", ()) if isinstance(extra, Range)]
+        if ranges:
+            return Allowed(number=ranges[0], integer=part.__origin__ is int, optional=optional)
+        if part is bool:
+            return Allowed(optional=optional)
+    return None

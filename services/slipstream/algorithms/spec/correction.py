@@ -7,29 +7,19 @@ needs the anchor "batch". A correction is a constant c: g becomes c g. The norma
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Annotated, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
-from slipstream.algorithms.spec.checks import (
-    STRICT,
-    Cap,
-    Fraction,
-    Positive,
-    Range,
-    require_choice,
-    require_ranges,
-)
+from slipstream.algorithms.spec.checks import Cap, Fraction, Positive, Range, require_fields
+from slipstream.algorithms.spec.kinds import CorrectionKind, built_in
 
 Level = Literal["token", "sequence", "geometric"]
 """Ratio of a token, product over its sequence, or geometric mean over its sequence."""
 
 UpperEnd = Annotated[float, Range(at_least=1, reason="or on-policy tokens would not train")]
 
-LEVELS: Final = ("token", "sequence", "geometric")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tis:
+class Tis(CorrectionKind):
     """Truncated importance sampling: c = min(rho, cap).
 
     A product over a sequence grows with its length: prefer the level token.
@@ -37,7 +27,8 @@ class Tis:
     IMPALA, arXiv:1802.01561, for the truncation.
     """
 
-    __pydantic_config__ = STRICT
+    implementation: ClassVar[str] = "slipstream.algorithms.corrections:tis"
+    weighs: ClassVar[bool] = True
 
     kind: Literal["tis"] = "tis"
     level: Level = "token"
@@ -45,14 +36,9 @@ class Tis:
     cap: Cap = 2.0
     """Largest weight."""
 
-    def __post_init__(self) -> None:
-        require_choice("tis.kind", self.kind, ("tis",))
-        require_choice("tis.level", self.level, LEVELS)
-        require_ranges("tis", self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mis:
+class Mis(CorrectionKind):
     """Masked importance sampling: c = rho where low <= rho <= high, and 0 elsewhere.
 
     A product over a sequence is nearly always outside for long ones: prefer the level geometric.
@@ -60,7 +46,8 @@ class Mis:
     (Liu et al., 2025).
     """
 
-    __pydantic_config__ = STRICT
+    implementation: ClassVar[str] = "slipstream.algorithms.corrections:mis"
+    weighs: ClassVar[bool] = True
 
     kind: Literal["mis"] = "mis"
     level: Level = "geometric"
@@ -72,22 +59,17 @@ class Mis:
     mask_weight: Literal["ratio", "one"] = "ratio"
     """The weight inside: rho, or 1 (the book chapter's bare indicator)."""
 
-    def __post_init__(self) -> None:
-        require_choice("mis.kind", self.kind, ("mis",))
-        require_choice("mis.level", self.level, LEVELS)
-        require_choice("mis.mask_weight", self.mask_weight, ("ratio", "one"))
-        require_ranges("mis", self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IcePop:
+class IcePop(CorrectionKind):
     """c = rho of the token where low <= rho <= high, and 0 elsewhere: masked importance sampling by token.
 
     See Every Step Evolves: Scaling Reinforcement Learning for Trillion-Scale Thinking Model (Ring-1T),
     arXiv:2510.18855.
     """
 
-    __pydantic_config__ = STRICT
+    implementation: ClassVar[str] = "slipstream.algorithms.corrections:icepop"
+    weighs: ClassVar[bool] = True
 
     kind: Literal["icepop"] = "icepop"
     low: Fraction | None = 0.5
@@ -95,13 +77,9 @@ class IcePop:
     high: UpperEnd = 5.0
     """Largest rho that trains."""
 
-    def __post_init__(self) -> None:
-        require_choice("icepop.kind", self.kind, ("icepop",))
-        require_ranges("icepop", self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GeometricRejection:
+class GeometricRejection(CorrectionKind):
     """A sequence trains iff low <= exp(mean log rho) <= high; its tokens then carry c = min(rho, cap).
 
     Default: [0.999, 1.001], for dense models; mixtures of experts take [0.99, 1.01].
@@ -109,7 +87,8 @@ class GeometricRejection:
     NeMo RL, which do not truncate; a mean near 1 does not bound the ratio of one token.
     """
 
-    __pydantic_config__ = STRICT
+    implementation: ClassVar[str] = "slipstream.algorithms.corrections:geometric_rejection"
+    weighs: ClassVar[bool] = True
 
     kind: Literal["geometric_rejection"] = "geometric_rejection"
     low: Fraction | None = 0.999
@@ -121,14 +100,9 @@ class GeometricRejection:
     mask_weight: Literal["ratio", "one"] = "ratio"
     """The weight of a token that trains: its rho up to the cap, or 1 whatever the cap."""
 
-    def __post_init__(self) -> None:
-        require_choice("geometric_rejection.kind", self.kind, ("geometric_rejection",))
-        require_choice("geometric_rejection.mask_weight", self.mask_weight, ("ratio", "one"))
-        require_ranges("geometric_rejection", self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class M2po:
+class M2po(CorrectionKind):
     """Bound the second moment of the log ratio by dropping the tokens that drifted furthest.
 
     Scope "harmful" (the authors' code): tau is the largest bound for which the mean of min(|z|, tau)^2 over
@@ -139,7 +113,7 @@ class M2po:
     arXiv:2510.01161.
     """
 
-    __pydantic_config__ = STRICT
+    implementation: ClassVar[str] = "slipstream.algorithms.corrections:m2po"
 
     kind: Literal["m2po"] = "m2po"
     threshold: Positive = 0.04
@@ -151,32 +125,29 @@ class M2po:
     clip_high: Positive = 0.5
     """For harmful: a ratio below 1 + clip_high is never dropped."""
 
-    def __post_init__(self) -> None:
-        require_choice("m2po.kind", self.kind, ("m2po",))
-        require_ranges("m2po", self)
-        require_choice("m2po.scope", self.scope, ("harmful", "all"))
+    @property
+    def needs_batch_anchor(self) -> bool:
+        """Only the scope "all" reads rho."""
+        return self.scope == "all"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opsm:
+class Opsm(CorrectionKind):
     """Off-policy sequence masking: a sequence is dropped iff A < 0 and mean(log mu - l) > delta.
 
     See DeepSeek-V3.2: Pushing the Frontier of Open Large Language Models, arXiv:2512.02556, equation 9.
     """
 
-    __pydantic_config__ = STRICT
+    implementation: ClassVar[str] = "slipstream.algorithms.corrections:opsm"
+    reads: ClassVar[Literal["rho", "drift"]] = "drift"
 
     kind: Literal["opsm"] = "opsm"
     delta: Positive = 0.5
     """Largest mean drift of a sequence with a negative advantage, in nats per token (slime takes 1e-4)."""
 
-    def __post_init__(self) -> None:
-        require_choice("opsm.kind", self.kind, ("opsm",))
-        require_ranges("opsm", self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutlierTokens:
+class OutlierTokens(CorrectionKind):
     """A sequence is dropped where the ratio pi / mu of any of its tokens is below low or above high.
 
     It catches what a mean over the sequence hides: a token that one of the two policies all but excludes.
@@ -184,7 +155,8 @@ class OutlierTokens:
     to this one before the first update of a batch.
     """
 
-    __pydantic_config__ = STRICT
+    implementation: ClassVar[str] = "slipstream.algorithms.corrections:outlier_tokens"
+    reads: ClassVar[Literal["rho", "drift"]] = "drift"
 
     kind: Literal["outlier_tokens"] = "outlier_tokens"
     low: Fraction | None = 1e-4
@@ -193,31 +165,13 @@ class OutlierTokens:
     """Largest ratio of a token of a sequence that trains; null: no upper end."""
 
     def __post_init__(self) -> None:
-        require_choice("outlier_tokens.kind", self.kind, ("outlier_tokens",))
         if self.low is None and self.high is None:
             raise ValueError(
                 "outlier_tokens.low: got None, as high, which drops nothing; needs one of the two"
             )
-        require_ranges("outlier_tokens", self)
+        require_fields("outlier_tokens", self)
 
 
 Correction = Tis | Mis | IcePop | GeometricRejection | M2po | Opsm | OutlierTokens
 
-CORRECTIONS: Final[Mapping[str, type[Correction]]] = MappingProxyType(
-    {
-        "tis": Tis,
-        "mis": Mis,
-        "icepop": IcePop,
-        "geometric_rejection": GeometricRejection,
-        "m2po": M2po,
-        "opsm": Opsm,
-        "outlier_tokens": OutlierTokens,
-    }
-)
-
-
-def needs_batch_anchor(correction: Correction) -> bool:
-    """Whether it corrects by rho = prox / mu, which the anchor "rollout" has in its own ratio already."""
-    return not isinstance(correction, Opsm | OutlierTokens) and not (
-        isinstance(correction, M2po) and correction.scope == "harmful"
-    )
+CORRECTIONS: Final[Mapping[str, type[Correction]]] = built_in(Correction)

@@ -8,7 +8,7 @@ See The Entropy Mechanism of Reinforcement Learning for Reasoning Language Model
 
 from dataclasses import dataclass
 
-from slipstream.algorithms.spec.checks import STRICT, Fraction, Positive, require_ranges
+from slipstream.algorithms.spec.checks import STRICT, Fraction, Positive, require_fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class ClipCov:
     """Largest covariance of a token that may be dropped, in nats × units of advantage."""
 
     def __post_init__(self) -> None:
-        require_ranges("clip_cov", self)
+        require_fields("clip_cov", self)
         if self.low >= self.high:
             raise ValueError(f"clip_cov.high: got {self.high!r}, needs more than low, {self.low!r}")
 
@@ -50,4 +50,4 @@ class KlCov:
     """Factor of the term in the loss."""
 
     def __post_init__(self) -> None:
-        require_ranges("kl_cov", self)
+        require_fields("kl_cov", self)

@@ -1,20 +1,14 @@
 """The advantage of a policy that trains with a critic, as data."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
-from slipstream.algorithms.spec.checks import (
-    STRICT,
-    Positive,
-    Share,
-    require_boolean,
-    require_choice,
-    require_ranges,
-)
+from slipstream.algorithms.spec.checks import Positive, Share
+from slipstream.algorithms.spec.kinds import AdvantageKind, Undefined
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gae:
+class Gae(AdvantageKind):
     """A = d_t + gamma lam A_(t+1) for each token, d_t = r_t + gamma V_(t+1) - V_t with a critic's V.
 
     The reward of a completion arrives at its last sampled token; a KL in the reward is taken off each token.
@@ -22,7 +16,8 @@ class Gae:
     See High-Dimensional Continuous Control Using Generalized Advantage Estimation, arXiv:1506.02438.
     """
 
-    __pydantic_config__ = STRICT
+    implementation: ClassVar[str] = "slipstream.algorithms.generalized_advantage:gae"
+    by_token: ClassVar[bool] = True
 
     kind: Literal["gae"] = "gae"
     gamma: Share = 1.0
@@ -36,8 +31,12 @@ class Gae:
     epsilon: Positive = 1e-6
     """Added to that standard deviation, in units of reward."""
 
-    def __post_init__(self) -> None:
-        require_choice("gae.kind", self.kind, ("gae",))
-        require_ranges("gae", self)
-        require_choice("gae.truncated", self.truncated, ("zero", "bootstrap"))
-        require_boolean("gae.whiten", self.whiten)
+    @property
+    def needs_groups(self) -> bool:
+        """The baseline is the critic's value."""
+        return False
+
+    @property
+    def undefined_by_step(self) -> Undefined | None:
+        """The reward of a step is that of its last token."""
+        return None

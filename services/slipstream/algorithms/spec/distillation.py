@@ -6,15 +6,7 @@ l = log pi and t = log teacher at one position, behind the tokens that the polic
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from slipstream.algorithms.spec.checks import (
-    STRICT,
-    Count,
-    NotNegative,
-    Positive,
-    Share,
-    require_choice,
-    require_ranges,
-)
+from slipstream.algorithms.spec.checks import STRICT, Count, NotNegative, Positive, Share, require_fields
 
 KINDS: Final = ("advantage", "reverse", "forward", "mixed")
 TOP_K: Final = 16
@@ -49,8 +41,7 @@ class Distillation:
     """Of `mixed`: share of KL(teacher || pi) in (0, 1), the rest is KL(pi || teacher); null: 0.5."""
 
     def __post_init__(self) -> None:
-        require_choice("distillation.kind", self.kind, KINDS)
-        require_ranges("distillation", self)
+        require_fields("distillation", self)
         if self.top_k is not None and self.kind == "advantage":
             raise ValueError(
                 f"distillation.top_k: got {self.top_k}, and an advantage is of the sampled token alone; "

@@ -4,18 +4,12 @@ p = pi(y) and q = mu(y) are the probabilities of the sampled token under the cur
 r = p / q. The anchor is always the rollout: the trust region is around the policy that sampled.
 """
 
+import math
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
-from slipstream.algorithms.spec.checks import (
-    STRICT,
-    AboveOne,
-    Count,
-    Fraction,
-    Positive,
-    require_choice,
-    require_ranges,
-)
+from slipstream.algorithms.spec.checks import AboveOne, Anchor, Count, Fraction, Positive, require_fields
+from slipstream.algorithms.spec.kinds import ObjectiveKind
 
 Divergence = Literal["binary_tv", "binary_kl", "topk_tv", "topk_kl"]
 TOP_K: Final = 20
@@ -23,7 +17,7 @@ TOP_K: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dppo:
+class Dppo(ObjectiveKind):
     """J = sg(min(r, cap)) M A l, where M drops the tokens that move on from a D above its limit.
 
     M = 0 iff A > 0, r > 1, D > limit_high, or A < 0, r < 1, D > limit_low; g = M min(r, cap) A. D is
@@ -34,7 +28,12 @@ class Dppo:
     See Rethinking the Trust Region in LLM Reinforcement Learning (DPPO), arXiv:2602.04879.
     """
 
-    __pydantic_config__ = STRICT
+    implementation: ClassVar[str] = "slipstream.algorithms.objectives.divergence:dppo"
+    anchor: ClassVar[Anchor] = "rollout"
+    clip_fraction_limit: ClassVar[float] = 0.3
+    instead_of_a_band: ClassVar[str] = (
+        "dppo bounds a divergence, by limit_low and limit_high, and the ratio by cap"
+    )
 
     kind: Literal["dppo"] = "dppo"
     divergence: Divergence = "binary_tv"
@@ -49,9 +48,7 @@ class Dppo:
     """Largest ratio in the weight; null: no cap (the paper's stability study)."""
 
     def __post_init__(self) -> None:
-        require_choice("dppo.kind", self.kind, ("dppo",))
-        require_ranges("dppo", self)
-        require_choice("dppo.divergence", self.divergence, ("binary_tv", "binary_kl", "topk_tv", "topk_kl"))
+        require_fields("dppo", self)
         if self.top_k is not None and not self.needs_top_k:
             raise ValueError(
                 f"dppo.top_k: got {self.top_k}, and {self.divergence} looks at the sampled token alone; "
@@ -77,9 +74,19 @@ class Dppo:
             return 0
         return TOP_K if self.top_k is None else self.top_k
 
+    @property
+    def band(self) -> tuple[float, float]:
+        """Lower and upper end of the weight's ratio."""
+        return 0.0, math.inf if self.cap is None else self.cap
+
+    @property
+    def top_logprobs(self) -> int:
+        """How many of the likeliest tokens of mu the divergence reads."""
+        return self.resolved_top_k
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ipo:
+class Ipo(ObjectiveKind):
     """J = sg(r M) A l, with M = 1 where |p - q| <= limit, whatever the sign of A.
 
     g = M r A. Default: a total variation of at most 0.1 at the token's position. The preset ipo adds the
@@ -87,12 +94,10 @@ class Ipo:
     See the loss `ipo` of prime-rl, https://github.com/PrimeIntellect-ai/prime-rl.
     """
 
-    __pydantic_config__ = STRICT
+    implementation: ClassVar[str] = "slipstream.algorithms.objectives.divergence:ipo"
+    anchor: ClassVar[Anchor] = "rollout"
+    instead_of_a_band: ClassVar[str] = "ipo bounds a divergence, by limit"
 
     kind: Literal["ipo"] = "ipo"
     limit: Fraction = 0.1
     """Largest |p - q|."""
-
-    def __post_init__(self) -> None:
-        require_choice("ipo.kind", self.kind, ("ipo",))
-        require_ranges("ipo", self)

@@ -5,23 +5,26 @@ compares within the group, so every group needs two members or more, and equal r
 """
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
-from slipstream.algorithms.spec.checks import STRICT, Ddof, Positive, require_choice, require_ranges
+from slipstream.algorithms.spec.checks import Ddof, Positive
+from slipstream.algorithms.spec.kinds import AdvantageKind, Undefined
 
+DIVIDES_BY_STD: Final = "divides by the standard deviation of each group"
 RLOO_EPSILON: Final = 1e-6
 """Added to the standard deviation of a scaled rloo, in units of reward."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grpo:
+class Grpo(AdvantageKind):
     """A = (R - mean) / (std + epsilon), both over the group.
 
     Range: |A| <= (G - 1) / sqrt(G) with ddof 1, and <= sqrt(G - 1) with ddof 0.
     See DeepSeekMath: Pushing the Limits of Mathematical Reasoning in Open Language Models, arXiv:2402.03300.
     """
 
-    __pydantic_config__ = STRICT
+    implementation: ClassVar[str] = "slipstream.algorithms.advantages.group:grpo"
+    implementation_by_step: ClassVar[str | None] = "slipstream.algorithms.advantages.process:grpo"
 
     kind: Literal["grpo"] = "grpo"
     ddof: Ddof = 1
@@ -29,29 +32,32 @@ class Grpo:
     epsilon: Positive = 1e-6
     """Added to the standard deviation, in units of reward."""
 
-    def __post_init__(self) -> None:
-        require_choice("grpo.kind", self.kind, ("grpo",))
-        require_ranges("grpo", self)
+    @property
+    def scale_of_groups(self) -> str | None:
+        """See `AdvantageKind`."""
+        return DIVIDES_BY_STD
+
+    @property
+    def undefined_by_step(self) -> Undefined | None:
+        """DeepSeekMath, arXiv:2402.03300, 4.1.3."""
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DrGrpo:
+class DrGrpo(AdvantageKind):
     """A = R - mean, over the group: no division, so easy and hard prompts keep their own scale.
 
     Range: that of the rewards.
     See Understanding R1-Zero-Like Training: A Critical Perspective, arXiv:2503.20783.
     """
 
-    __pydantic_config__ = STRICT
+    implementation: ClassVar[str] = "slipstream.algorithms.advantages.group:dr_grpo"
 
     kind: Literal["dr_grpo"] = "dr_grpo"
 
-    def __post_init__(self) -> None:
-        require_choice("dr_grpo.kind", self.kind, ("dr_grpo",))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rloo:
+class Rloo(AdvantageKind):
     """A = R - mean of the other completions of the group = (R - mean) G / (G - 1).
 
     With the scale group A is divided by the group's standard deviation (ddof 1) + 1e-6, its own reward
@@ -60,50 +66,61 @@ class Rloo:
     arXiv:2402.14740.
     """
 
-    __pydantic_config__ = STRICT
+    implementation: ClassVar[str] = "slipstream.algorithms.advantages.group:rloo"
+    implementation_by_step: ClassVar[str | None] = "slipstream.algorithms.advantages.process:rloo"
 
     kind: Literal["rloo"] = "rloo"
     scale: Literal["none", "group"] = "none"
     """What A is divided by: nothing (the paper), or the standard deviation of the group."""
 
-    def __post_init__(self) -> None:
-        require_choice("rloo.kind", self.kind, ("rloo",))
-        require_choice("rloo.scale", self.scale, ("none", "group"))
+    @property
+    def scale_of_groups(self) -> str | None:
+        """See `AdvantageKind`."""
+        return DIVIDES_BY_STD if self.scale == "group" else None
+
+    @property
+    def undefined_by_step(self) -> Undefined | None:
+        """PRIME, arXiv:2502.01456, without a scale."""
+        if self.scale == "none":
+            return None
+        return Undefined(
+            reason="the standard deviation of a group of totals says nothing of single steps",
+            remedy="set scale: none, or use grpo",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MaxRl:
+class MaxRl(AdvantageKind):
     """A = (R - mean) / mean over the group where the mean is above 0, else 0; for rewards of 0 or more.
 
     Range: [-1, (1 - mean) / mean] for rewards in [0, 1]: hard prompts weigh most.
     See Maximum Likelihood Reinforcement Learning, arXiv:2602.02710.
     """
 
-    __pydantic_config__ = STRICT
+    implementation: ClassVar[str] = "slipstream.algorithms.advantages.group:maxrl"
 
     kind: Literal["maxrl"] = "maxrl"
 
-    def __post_init__(self) -> None:
-        require_choice("maxrl.kind", self.kind, ("maxrl",))
+    @property
+    def scale_of_groups(self) -> str | None:
+        """See `AdvantageKind`."""
+        return "divides by the mean reward of each group"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opo:
+class Opo(AdvantageKind):
     """A = R - sum(L R) / sum(L) over the group, with L the tokens of a completion: needs their lengths.
 
     See On-Policy RL with Optimal Reward Baseline, arXiv:2505.23585.
     """
 
-    __pydantic_config__ = STRICT
+    implementation: ClassVar[str] = "slipstream.algorithms.advantages.group:opo"
 
     kind: Literal["opo"] = "opo"
 
-    def __post_init__(self) -> None:
-        require_choice("opo.kind", self.kind, ("opo",))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gopo:
+class Gopo(AdvantageKind):
     """A = high - (rank - 1) (high - low) / (G - 1), rank 1 being the best of the group and low = -high.
 
     With the mapping quantile A = high q(rank) / q(1), where q(rank) = Phi^-1((G + 5/8 - rank) / (G + 1/4)) is
@@ -115,7 +132,7 @@ class Gopo:
     Estimates and Transformed Beta-Variables (Blom, 1958).
     """
 
-    __pydantic_config__ = STRICT
+    implementation: ClassVar[str] = "slipstream.algorithms.advantages.group:gopo"
 
     kind: Literal["gopo"] = "gopo"
     high: Positive = 2.0
@@ -125,8 +142,7 @@ class Gopo:
     mapping: Literal["linear", "quantile"] = "linear"
     """From ranks to advantages: evenly spaced (the paper), or spaced as a normal distribution's quantiles."""
 
-    def __post_init__(self) -> None:
-        require_choice("gopo.kind", self.kind, ("gopo",))
-        require_ranges("gopo", self)
-        require_choice("gopo.ties", self.ties, ("average", "ordinal"))
-        require_choice("gopo.mapping", self.mapping, ("linear", "quantile"))
+    @property
+    def scale_of_groups(self) -> str | None:
+        """See `AdvantageKind`."""
+        return "ranks the answers of each group"

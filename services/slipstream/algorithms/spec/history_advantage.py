@@ -6,46 +6,41 @@ at 0. The key of a run is the task.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
-from slipstream.algorithms.spec.checks import (
-    STRICT,
-    OpenShare,
-    Positive,
-    Share,
-    require_choice,
-    require_ranges,
-)
+from slipstream.algorithms.spec.checks import OpenShare, Positive, Share, require_fields
+from slipstream.algorithms.spec.kinds import AdvantageKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ema:
+class Ema(AdvantageKind):
     """A = R - b, where a run keeps b by task. A group of one completion is enough.
 
     See Simple Statistical Gradient-Following Algorithms for Connectionist Reinforcement Learning (1992) for
     the baseline; decay as in prime-rl.
     """
 
-    __pydantic_config__ = STRICT
+    implementation: ClassVar[str] = "slipstream.algorithms.advantages.history:ema"
 
     kind: Literal["ema"] = "ema"
     decay: OpenShare = 0.95
     """What is left of the old average after a batch."""
 
-    def __post_init__(self) -> None:
-        require_choice("ema.kind", self.kind, ("ema",))
-        require_ranges("ema", self)
+    @property
+    def needs_groups(self) -> bool:
+        """The baseline is that of the task."""
+        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mixed:
+class Mixed(AdvantageKind):
     """A = R - (lam × mean of the other completions of the group + (1 - lam) b); a run keeps b by task.
 
     With prior set, lam = (G - 1) / (G - 1 + prior): small groups lean on the average. Without it and with
     lam 1 it is RLOO. The shrinkage is ours, not from a paper.
     """
 
-    __pydantic_config__ = STRICT
+    implementation: ClassVar[str] = "slipstream.algorithms.advantages.history:mixed"
 
     kind: Literal["mixed"] = "mixed"
     decay: OpenShare = 0.95
@@ -56,8 +51,7 @@ class Mixed:
     """Completions that the average counts for; null: a constant lam."""
 
     def __post_init__(self) -> None:
-        require_choice("mixed.kind", self.kind, ("mixed",))
-        require_ranges("mixed", self)
+        require_fields("mixed", self)
         if self.prior is not None and self.lam != 1:
             raise ValueError(
                 f"mixed.lam: got {self.lam!r} with prior {self.prior!r}, which sets lam by the size of "

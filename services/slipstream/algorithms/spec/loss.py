@@ -5,27 +5,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal
 
-from slipstream.algorithms.spec.checks import (
-    STRICT,
-    Count,
-    Fraction,
-    require_choice,
-    require_integer,
-    require_ranges,
-)
-from slipstream.algorithms.spec.correction import (
-    Correction,
-    GeometricRejection,
-    IcePop,
-    M2po,
-    Mis,
-    Tis,
-    needs_batch_anchor,
-)
+from slipstream.algorithms.spec.checks import STRICT, Count, Fraction, require_fields, require_integer
+from slipstream.algorithms.spec.correction import Correction, M2po
 from slipstream.algorithms.spec.covariance import ClipCov, KlCov
 from slipstream.algorithms.spec.distillation import Distillation
 from slipstream.algorithms.spec.divergence_objective import Dppo, Ipo
-from slipstream.algorithms.spec.objective import ONE_ADVANTAGE_PER_SEQUENCE, Objective, anchor_of
+from slipstream.algorithms.spec.objective import Objective
 from slipstream.algorithms.spec.regularizer import DriftPenalty, Entropy, Kl
 from slipstream.algorithms.spec.sequence_objective import Gspo
 from slipstream.algorithms.spec.token_objective import Pg
@@ -64,16 +49,13 @@ class Aggregation:
     """The constant token budget of one completion; token_sum_norm needs it, and nothing else takes it."""
 
     def __post_init__(self) -> None:
-        require_choice("aggregation.kind", self.kind, tuple(AGGREGATIONS))
-        require_ranges("aggregation", self)
+        require_fields("aggregation", self)
         if self.kind == "token_sum_norm":
             require_integer("aggregation.max_tokens (of token_sum_norm)", self.max_tokens, at_least=1)
         elif self.max_tokens is not None:
             raise ValueError(f"aggregation.max_tokens: got {self.max_tokens!r}, {self.kind} takes none")
 
 
-WEIGHTING: Final = (Tis, Mis, IcePop, GeometricRejection)
-"""Corrections that carry an importance weight; two of them would count the same ratio twice."""
 NOT_AN_ADVANTAGE: Final = "use reverse, forward or mixed, which are terms beside the policy loss"
 
 
@@ -91,7 +73,7 @@ class TopEntropy:
     """Share of the tokens that trains, in (0, 1]."""
 
     def __post_init__(self) -> None:
-        require_ranges("top_entropy", self)
+        require_fields("top_entropy", self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +110,7 @@ class LossSpec:
     """Oldest age, in policy versions, that still trains; None = no limit."""
 
     def __post_init__(self) -> None:
-        require_choice("token_weight", self.token_weight, ("one", "one_minus_ref"))
+        require_fields("loss", self)
         _refuse_wrong_corrections(self.objective, self.corrections)
         if self.distillation is not None and self.distillation.kind == "advantage":
             _refuse_wrong_advantages(self.objective, self.corrections)
@@ -171,7 +153,9 @@ class LossSpec:
     @property
     def needs_old_logprobs(self) -> bool:
         """Whether the learner's own logprobs at the start of the batch are an input."""
-        return anchor_of(self.objective) == "batch" or any(map(needs_batch_anchor, self.corrections))
+        return self.objective.anchor == "batch" or any(
+            correction.needs_batch_anchor for correction in self.corrections
+        )
 
     @property
     def needs_ref_logprobs(self) -> bool:
@@ -198,7 +182,7 @@ def _why_not_corrected(objective: Objective) -> str:
 
 def _refuse_wrong_advantages(objective: Objective, corrections: tuple[Correction, ...]) -> None:
     """What cannot be with an advantage that a teacher gives each token, and that moves with the policy."""
-    if isinstance(objective, ONE_ADVANTAGE_PER_SEQUENCE):
+    if objective.one_advantage_per_sequence:
         raise ValueError(
             f"distillation.kind: got advantage, one for each token, with the objective {objective.kind}, "
             f"which takes one for each sequence; {NOT_AN_ADVANTAGE}"
@@ -212,14 +196,14 @@ def _refuse_wrong_advantages(objective: Objective, corrections: tuple[Correction
 
 def _refuse_wrong_corrections(objective: Objective, corrections: tuple[Correction, ...]) -> None:
     for correction in corrections:
-        if anchor_of(objective) != "batch" and needs_batch_anchor(correction):
+        if objective.anchor != "batch" and correction.needs_batch_anchor:
             raise ValueError(
                 f"correction: got {correction.kind} with the objective {objective.kind}"
                 f"{_why_not_corrected(objective)}"
             )
     kinds = [correction.kind for correction in corrections]
     twice = [kind for kind in kinds if kinds.count(kind) > 1]
-    weighting = [c.kind for c in corrections if isinstance(c, WEIGHTING)]
+    weighting = [c.kind for c in corrections if c.weighs]
     if twice or len(weighting) > 1:
         raise ValueError(
             f"correction: got {', '.join(kinds)}, which weigh by the same ratio more than once; keep one of "

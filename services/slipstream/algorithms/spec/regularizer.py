@@ -12,9 +12,8 @@ from slipstream.algorithms.spec.checks import (
     Cap,
     NotNegative,
     Positive,
-    require_choice,
+    require_fields,
     require_positive,
-    require_ranges,
 )
 
 KL_CAP: Final = 5.0
@@ -44,9 +43,7 @@ class Kl:
     """Largest ratio in k3_unbiased; null: 5. No other estimator has a ratio."""
 
     def __post_init__(self) -> None:
-        require_ranges("kl", self)
-        require_choice("kl.placement", self.placement, ("loss", "reward"))
-        require_choice("kl.estimator", self.estimator, (None, "k1", "k2", "k3", "k3_unbiased"))
+        require_fields("kl", self)
         if self.placement == "loss" and self.estimator == "k1":
             raise ValueError(
                 "kl.estimator: got 'k1' in the loss, where its expected gradient is 0; "
@@ -96,8 +93,7 @@ class DriftPenalty:
     """Whose log ratio is squared."""
 
     def __post_init__(self) -> None:
-        require_ranges("drift_penalty", self)
-        require_choice("drift_penalty.level", self.level, ("token", "sequence"))
+        require_fields("drift_penalty", self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +117,7 @@ class Entropy:
     """Largest adaptive coefficient; without it, a target that cannot be reached would raise it for ever."""
 
     def __post_init__(self) -> None:
-        require_ranges("entropy", self)
+        require_fields("entropy", self)
         if self.target is None:
             require_positive("entropy.coefficient", self.coefficient)
         if self.target is not None and self.coefficient > self.largest:

@@ -10,24 +10,23 @@ every token by the mean of c over its sequence: a token over age would train, an
 With one factor a sequence (the levels sequence and geometric, opsm, and no factor at all) both are the same.
 """
 
+import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from slipstream.algorithms.spec.checks import (
-    STRICT,
     AboveOne,
     Anchor,
     Fraction,
     Positive,
-    require_anchor,
-    require_choice,
     require_dual_clip,
-    require_ranges,
+    require_fields,
 )
+from slipstream.algorithms.spec.kinds import ObjectiveKind, band_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gspo:
+class Gspo(ObjectiveKind):
     """J = min(s A, clip(s, 1 - clip_low, 1 + clip_high) A), with s = exp(mean over the sequence of z).
 
     g = s A, but 0 where A > 0 and s is above the band, or A < 0 and s is below it.
@@ -37,7 +36,10 @@ class Gspo:
     See Group Sequence Policy Optimization, arXiv:2507.18071.
     """
 
-    __pydantic_config__ = STRICT
+    implementation: ClassVar[str] = "slipstream.algorithms.objectives.sequence:gspo"
+    one_advantage_per_sequence: ClassVar[bool] = True
+    drops_outside_band: ClassVar[bool] = True
+    clip_fraction_limit: ClassVar[float] = 0.4
 
     kind: Literal["gspo"] = "gspo"
     anchor: Anchor = "rollout"
@@ -50,14 +52,17 @@ class Gspo:
     """Where A < 0: bound c on the ratio, as in ppo_clip; null: off."""
 
     def __post_init__(self) -> None:
-        require_choice("gspo.kind", self.kind, ("gspo",))
-        require_anchor("gspo", self.anchor)
-        require_ranges("gspo", self)
+        require_fields("gspo", self)
         require_dual_clip("gspo", self.dual_clip, self.clip_high)
+
+    @property
+    def band(self) -> tuple[float, float]:
+        """Lower and upper end of the ratio band."""
+        return band_at(self.clip_low, self.clip_high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GspoToken:
+class GspoToken(ObjectiveKind):
     """J = min(s_t A_t, clip(s_t) A_t), with s_t = sg(s) pi_t / sg(pi_t): GSPO with an advantage per token.
 
     g = s A_t, but 0 where A_t > 0 and s is above the band, or A_t < 0 and s is below it.
@@ -65,7 +70,9 @@ class GspoToken:
     See Group Sequence Policy Optimization, arXiv:2507.18071, section 4.3.
     """
 
-    __pydantic_config__ = STRICT
+    implementation: ClassVar[str] = "slipstream.algorithms.objectives.sequence:gspo"
+    drops_outside_band: ClassVar[bool] = True
+    clip_fraction_limit: ClassVar[float] = 0.4
 
     kind: Literal["gspo_token"] = "gspo_token"
     anchor: Anchor = "rollout"
@@ -78,14 +85,17 @@ class GspoToken:
     """Where A < 0: bound c on the ratio, as in ppo_clip; null: off."""
 
     def __post_init__(self) -> None:
-        require_choice("gspo_token.kind", self.kind, ("gspo_token",))
-        require_anchor("gspo_token", self.anchor)
-        require_ranges("gspo_token", self)
+        require_fields("gspo_token", self)
         require_dual_clip("gspo_token", self.dual_clip, self.clip_high)
+
+    @property
+    def band(self) -> tuple[float, float]:
+        """Lower and upper end of the ratio band."""
+        return band_at(self.clip_low, self.clip_high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gmpo:
+class Gmpo(ObjectiveKind):
     """J = S A, with S = exp(mean of z'), z' = min(z, log_clip) where A > 0 and max(z, -log_clip) elsewhere.
 
     g = S A, but 0 for a token whose z was cut; it still counts inside S.
@@ -95,7 +105,11 @@ class Gmpo:
     See Geometric-Mean Policy Optimization, arXiv:2507.20673.
     """
 
-    __pydantic_config__ = STRICT
+    implementation: ClassVar[str] = "slipstream.algorithms.objectives.sequence:gmpo"
+    one_advantage_per_sequence: ClassVar[bool] = True
+    drops_outside_band: ClassVar[bool] = True
+    clip_fraction_limit: ClassVar[float] = 0.4
+    instead_of_a_band: ClassVar[str] = "gmpo bounds the logarithm of the ratio, by log_clip"
 
     kind: Literal["gmpo"] = "gmpo"
     anchor: Anchor = "rollout"
@@ -103,14 +117,15 @@ class Gmpo:
     log_clip: Positive | None = 0.4
     """Bound on z, in nats (log space); null: no bound."""
 
-    def __post_init__(self) -> None:
-        require_choice("gmpo.kind", self.kind, ("gmpo",))
-        require_ranges("gmpo", self)
-        require_anchor("gmpo", self.anchor)
+    @property
+    def band(self) -> tuple[float, float]:
+        """Lower and upper end of the band of a token's ratio."""
+        bound = math.inf if self.log_clip is None else self.log_clip
+        return math.exp(-bound), math.exp(bound)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rspo:
+class Rspo(ObjectiveKind):
     """GMPO for mixtures of experts, with ratios scaled down by gamma where the routers moved.
 
     gamma = max(gamma_min, exp(-mean |log router_new - log router_old|)), a constant. Placement "before":
@@ -122,7 +137,11 @@ class Rspo:
     See Towards Stable and Effective Reinforcement Learning for Mixture-of-Experts, arXiv:2510.23027.
     """
 
-    __pydantic_config__ = STRICT
+    implementation: ClassVar[str] = "slipstream.algorithms.objectives.sequence:rspo"
+    one_advantage_per_sequence: ClassVar[bool] = True
+    drops_outside_band: ClassVar[bool] = True
+    clip_fraction_limit: ClassVar[float] = 0.4
+    instead_of_a_band: ClassVar[str] = "rspo bounds the logarithm of the ratio, by log_clip"
 
     kind: Literal["rspo"] = "rspo"
     anchor: Literal["batch"] = "batch"
@@ -135,18 +154,22 @@ class Rspo:
     """Where gamma enters."""
 
     def __post_init__(self) -> None:
-        require_choice("rspo.kind", self.kind, ("rspo",))
-        require_ranges("rspo", self)
         if self.anchor != "batch":
             raise ValueError(
                 f"rspo.anchor: got {self.anchor!r}, needs 'batch': router logprobs of the old policy come "
                 "from the learner's own forward pass"
             )
-        require_choice("rspo.placement", self.placement, ("before", "after", "literal_b"))
+        require_fields("rspo", self)
+
+    @property
+    def band(self) -> tuple[float, float]:
+        """Lower and upper end of the band of a token's ratio."""
+        bound = math.inf if self.log_clip is None else self.log_clip
+        return math.exp(-bound), math.exp(bound)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Vespo:
+class Vespo(ObjectiveKind):
     """J = sg(phi) A l, with phi = W^k exp(lambda (1 - W)) and W = exp(sum over the sequence of z).
 
     g = phi A, the same for every token of the sequence. W is a product, not a mean: it grows with length.
@@ -155,7 +178,9 @@ class Vespo:
     See VESPO: Variational Sequence-Level Soft Policy Optimization, arXiv:2602.10693.
     """
 
-    __pydantic_config__ = STRICT
+    implementation: ClassVar[str] = "slipstream.algorithms.objectives.sequence:vespo"
+    one_advantage_per_sequence: ClassVar[bool] = True
+    instead_of_a_band: ClassVar[str] = "vespo has a kernel, set by k_pos, lambda_pos, k_neg and lambda_neg"
 
     kind: Literal["vespo"] = "vespo"
     anchor: Anchor = "rollout"
@@ -168,8 +193,3 @@ class Vespo:
     """Power of W where A < 0."""
     lambda_neg: Positive = 2.0
     """Decay of W where A < 0."""
-
-    def __post_init__(self) -> None:
-        require_choice("vespo.kind", self.kind, ("vespo",))
-        require_anchor("vespo", self.anchor)
-        require_ranges("vespo", self)

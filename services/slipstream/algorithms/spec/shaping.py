@@ -16,10 +16,8 @@ from slipstream.algorithms.spec.checks import (
     Positive,
     Range,
     Share,
-    require_boolean,
-    require_choice,
+    require_fields,
     require_integer,
-    require_ranges,
 )
 
 GroupSize = Annotated[int, Range(at_least=2)]
@@ -43,7 +41,7 @@ class DynamicSampling:
     without variance are kept, and the run goes on; a group's baseline gives them advantages of 0."""
 
     def __post_init__(self) -> None:
-        require_ranges("dynamic_sampling", self)
+        require_fields("dynamic_sampling", self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +57,7 @@ class OverlongFilter:
     """Whether the reward of such a completion counts in the mean and deviation of its group (TRL: keep)."""
 
     def __post_init__(self) -> None:
-        require_choice("overlong_filter.statistics", self.statistics, ("keep", "drop"))
+        require_fields("overlong_filter", self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,10 +80,9 @@ class SoftOverlong:
     """Whether longer completions keep the penalty -factor; else it grows on."""
 
     def __post_init__(self) -> None:
-        require_ranges("soft_overlong", self)
+        require_fields("soft_overlong", self)
         if self.max_len is not None:
             require_integer("soft_overlong.max_len", self.max_len, at_least=(self.safe_len or 0) + 1)
-        require_boolean("soft_overlong.floor", self.floor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +97,7 @@ class Difficulty:
     """Task reward above which a completion is correct."""
 
     def __post_init__(self) -> None:
-        require_ranges("difficulty", self)
+        require_fields("difficulty", self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +119,7 @@ class Goldilocks:
     """Probability that an excluded prompt is asked all the same."""
 
     def __post_init__(self) -> None:
-        require_ranges("goldilocks", self)
+        require_fields("goldilocks", self)
         if self.low >= self.high:
             raise ValueError(f"goldilocks.high: got {self.high!r}, needs more than low, {self.low!r}")
 
@@ -175,7 +172,7 @@ class AdaptiveGroup:
     """Pass rates are taken to be at least this far from 0 and 1."""
 
     def __post_init__(self) -> None:
-        require_ranges("adaptive_group", self)
+        require_fields("adaptive_group", self)
         require_integer("adaptive_group.largest", self.largest, at_least=self.smallest)
 
 
@@ -194,7 +191,7 @@ class CollapseAlarm:
     """What counts as fallen: a mean below this share of the level."""
 
     def __post_init__(self) -> None:
-        require_ranges("collapse_alarm", self)
+        require_fields("collapse_alarm", self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +220,7 @@ class Shaping:
     """When the alarm of a collapse of diversity is raised."""
 
     def __post_init__(self) -> None:
-        require_choice("shaping.duplicates", self.duplicates, ("keep", "drop", "share"))
+        require_fields("shaping", self)
 
     @property
     def remembers_pass_rates(self) -> bool:

@@ -1,13 +1,14 @@
 """The advantage that differs from token to token without a critic, as data."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
-from slipstream.algorithms.spec.checks import STRICT, Cap, require_choice, require_ranges
+from slipstream.algorithms.spec.checks import Cap
+from slipstream.algorithms.spec.kinds import AdvantageKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OptimalToken:
+class OptimalToken(AdvantageKind):
     """A_t = R - B_t, B_t = sum of R W_t / sum of W_t over the completions of the group with a t-th token.
 
     W_t = sum over j <= t of rho_j^2 (1 - 2 p_j + sum over the vocabulary of p^2) stands for the squared norm
@@ -18,12 +19,9 @@ class OptimalToken:
     See The Optimal Token Baseline: Variance Reduction for Long-Horizon LLM-RL, arXiv:2602.07078.
     """
 
-    __pydantic_config__ = STRICT
+    implementation: ClassVar[str] = "slipstream.algorithms.token_baseline:token_baselines"
+    by_token: ClassVar[bool] = True
 
     kind: Literal["optimal_token"] = "optimal_token"
     cap: Cap | None = 2.0
     """Largest rho; null leaves rho at 1, as for data on policy."""
-
-    def __post_init__(self) -> None:
-        require_choice("optimal_token.kind", self.kind, ("optimal_token",))
-        require_ranges("optimal_token", self)

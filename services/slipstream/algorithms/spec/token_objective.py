@@ -7,23 +7,21 @@ gradient weight: dL/dl = -w g.
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from slipstream.algorithms.spec.checks import (
-    STRICT,
     AboveOne,
     Anchor,
     Fraction,
     Positive,
-    require_anchor,
-    require_choice,
     require_dual_clip,
-    require_ranges,
+    require_fields,
 )
+from slipstream.algorithms.spec.kinds import ObjectiveKind, band_at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PpoClip:
+class PpoClip(ObjectiveKind):
     """J = min(r A, clip(r, 1 - clip_low, 1 + clip_high) A).
 
     g = r A, but 0 where A > 0 and r is above the band, or A < 0 and r is below it.
@@ -31,7 +29,9 @@ class PpoClip:
     See Proximal Policy Optimization Algorithms, arXiv:1707.06347.
     """
 
-    __pydantic_config__ = STRICT
+    implementation: ClassVar[str] = "slipstream.algorithms.objectives.token:ppo_clip"
+    drops_outside_band: ClassVar[bool] = True
+    clip_fraction_limit: ClassVar[float] = 0.2
 
     kind: Literal["ppo_clip"] = "ppo_clip"
     anchor: Anchor = "rollout"
@@ -45,14 +45,17 @@ class PpoClip:
     See Mastering Complex Control in MOBA Games with Deep Reinforcement Learning, arXiv:1912.09729."""
 
     def __post_init__(self) -> None:
-        require_choice("ppo_clip.kind", self.kind, ("ppo_clip",))
-        require_anchor("ppo_clip", self.anchor)
-        require_ranges("ppo_clip", self)
+        require_fields("ppo_clip", self)
         require_dual_clip("ppo_clip", self.dual_clip, self.clip_high)
+
+    @property
+    def band(self) -> tuple[float, float]:
+        """Lower and upper end of the ratio band."""
+        return band_at(self.clip_low, self.clip_high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cispo:
+class Cispo(ObjectiveKind):
     """J = sg(clip(r, 1 - clip_low, 1 + clip_high)) A l, where sg stops the gradient.
 
     g = clip(r) A: a capped token keeps its gradient, only its weight stops growing.
@@ -63,7 +66,8 @@ class Cispo:
     The Art of Scaling Reinforcement Learning Compute for LLMs (ScaleRL), arXiv:2510.13786.
     """
 
-    __pydantic_config__ = STRICT
+    implementation: ClassVar[str] = "slipstream.algorithms.objectives.token:cispo"
+    clip_fraction_limit: ClassVar[float] = 0.3
 
     kind: Literal["cispo"] = "cispo"
     anchor: Anchor = "rollout"
@@ -77,47 +81,49 @@ class Cispo:
     mask_high: Positive | None = None
     """Distance from 1 up to the ratio above which A > 0 has no gradient; null: no mask."""
 
-    def __post_init__(self) -> None:
-        require_choice("cispo.kind", self.kind, ("cispo",))
-        require_anchor("cispo", self.anchor)
-        require_ranges("cispo", self)
-
     @property
     def mask(self) -> tuple[float, float]:
         """Lower and upper end of the mask; (0, inf) without one."""
         low = 0.0 if self.mask_low is None else 1.0 - self.mask_low
         return low, math.inf if self.mask_high is None else 1.0 + self.mask_high
 
+    @property
+    def band(self) -> tuple[float, float]:
+        """Lower and upper end of the ratio band."""
+        return band_at(self.clip_low, self.clip_high)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pg:
+class Pg(ObjectiveKind):
     """J = l A, the plain policy gradient; g = A.
 
     It has no ratio, so it is right only on policy: a loss with max_staleness above 0 refuses it.
     See Simple Statistical Gradient-Following Algorithms for Connectionist Reinforcement Learning (1992).
     """
 
-    __pydantic_config__ = STRICT
+    implementation: ClassVar[str] = "slipstream.algorithms.objectives.token:pg"
+    anchor: ClassVar[None] = None
+    instead_of_a_band: ClassVar[str] = "pg has no ratio to bound; use ppo_clip or cispo"
 
     kind: Literal["pg"] = "pg"
     allow_uncorrected: bool = False
     """Train on stale tokens all the same, with a biased gradient."""
 
     def __post_init__(self) -> None:
-        require_choice("pg.kind", self.kind, ("pg",))
         if not isinstance(self.allow_uncorrected, bool):
             raise ValueError(f"pg.allow_uncorrected: got {self.allow_uncorrected!r}, needs true or false")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Is:
+class Is(ObjectiveKind):
     """J = r A, the importance-weighted policy gradient without a bound; g = r A.
 
     Band: none.
     See the surrogate L^CPI of Proximal Policy Optimization Algorithms, arXiv:1707.06347, equation 6.
     """
 
-    __pydantic_config__ = STRICT
+    implementation: ClassVar[str] = "slipstream.algorithms.objectives.token:importance_sampling"
+    instead_of_a_band: ClassVar[str] = "is has no band; use ppo_clip"
 
     kind: Literal["is"] = "is"
     anchor: Anchor = "rollout"
@@ -125,14 +131,9 @@ class Is:
     dual_clip: AboveOne | None = None
     """Where A < 0: bound c on the ratio, as in ppo_clip; null: off."""
 
-    def __post_init__(self) -> None:
-        require_choice("is.kind", self.kind, ("is",))
-        require_anchor("is", self.anchor)
-        require_ranges("is", self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RolloutIs:
+class RolloutIs(ObjectiveKind):
     """J = sg(r 1[1 - clip_low < r < 1 + clip_high]) A l.
 
     g = r A inside the band and 0 outside, whatever the sign of A: tokens that drifted do not train.
@@ -140,7 +141,9 @@ class RolloutIs:
     See GLM-5: from Vibe Coding to Agentic Engineering, arXiv:2602.15763.
     """
 
-    __pydantic_config__ = STRICT
+    implementation: ClassVar[str] = "slipstream.algorithms.objectives.token:rollout_is"
+    drops_outside_band: ClassVar[bool] = True
+    clip_fraction_limit: ClassVar[float] = 0.3
 
     kind: Literal["rollout_is"] = "rollout_is"
     anchor: Anchor = "rollout"
@@ -150,21 +153,22 @@ class RolloutIs:
     clip_high: Positive | None = 0.2
     """Distance from 1 up to the band's upper end; null: no upper end."""
 
-    def __post_init__(self) -> None:
-        require_choice("rollout_is.kind", self.kind, ("rollout_is",))
-        require_anchor("rollout_is", self.anchor)
-        require_ranges("rollout_is", self)
+    @property
+    def band(self) -> tuple[float, float]:
+        """Lower and upper end of the ratio band."""
+        return band_at(self.clip_low, self.clip_high)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sapo:
+class Sapo(ObjectiveKind):
     """J = (4 / tau) sigmoid(tau (r - 1)) A, with tau_pos where A > 0 and tau_neg elsewhere.
 
     g = r sech^2(tau (r - 1) / 2) A: a soft band around r = 1, tighter for a larger tau.
     See Soft Adaptive Policy Optimization, arXiv:2511.20347.
     """
 
-    __pydantic_config__ = STRICT
+    implementation: ClassVar[str] = "slipstream.algorithms.objectives.token:sapo"
+    instead_of_a_band: ClassVar[str] = "sapo has a soft gate, set by tau_pos and tau_neg"
 
     kind: Literal["sapo"] = "sapo"
     anchor: Anchor = "rollout"
@@ -174,26 +178,23 @@ class Sapo:
     tau_neg: Positive = 1.05
     """Sharpness of the gate where A <= 0."""
 
-    def __post_init__(self) -> None:
-        require_choice("sapo.kind", self.kind, ("sapo",))
-        require_ranges("sapo", self)
-        require_anchor("sapo", self.anchor)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Topr:
+class Topr(ObjectiveKind):
     """J = sg(c) A l, with c = 1 where A > 0 and c = min(r, 1) elsewhere.
 
     g = c A: good answers are imitated in full, bad ones are pushed away only as far as they are still likely.
     See Tapered Off-Policy REINFORCE, arXiv:2503.14286; the ratio is that of the token.
     """
 
-    __pydantic_config__ = STRICT
+    implementation: ClassVar[str] = "slipstream.algorithms.objectives.token:topr"
+    instead_of_a_band: ClassVar[str] = "topr has the fixed band [0, 1]"
 
     kind: Literal["topr"] = "topr"
     anchor: Anchor = "rollout"
     """The policy that the ratio is taken to: the one that sampled, or the learner's before the batch."""
 
-    def __post_init__(self) -> None:
-        require_choice("topr.kind", self.kind, ("topr",))
-        require_anchor("topr", self.anchor)
+    @property
+    def band(self) -> tuple[float, float]:
+        """Lower and upper end of the band of the weight where A <= 0."""
+        return 0.0, 1.0

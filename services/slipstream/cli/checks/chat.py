@@ -17,7 +17,7 @@ SPECIAL_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
 
 
 class ChatTemplate:
-    """Turns messages into the text that the engine tokenizes."""
+    """FairPool messages into the text that the engine tokenizes."""
 
     def __init__(self, template: "Template", special_tokens: Mapping[str, str]) -> None:
         self._template = template

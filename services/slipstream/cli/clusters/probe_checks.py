@@ -19,7 +19,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from slipstream.config import RunConfig
 from slipstream.records import Lease, Ledger, Outcome
 from slipstream.rpc import codec
-from slipstream.rpc.channel import call_again, open_channel
+from slipstream.rpc.channel import call_with_retries, open_channel
 from slipstream.rpc.errors import SlipstreamError
 from slipstream.telemetry.logs import Log
 from slipstream.v1 import learner_pb2, replay_pb2, types_pb2, verifier_pb2
@@ -61,7 +61,7 @@ class Probe:
 
     async def ask(self, what: str, call: Callable[[], Awaitable[T]]) -> T:
         """The answer to a call, tried again until the deadline. Errors: Unreachable, AioRpcError."""
-        return await call_again(what, call, give_up_after=round(self.seconds_left, 2))
+        return await call_with_retries(what, call, give_up_after=round(self.seconds_left, 2))
 
 
 async def run_probe(target: str, config: RunConfig, *, deadline_seconds: float) -> bool:

@@ -19,7 +19,6 @@ from slipstream.cli.errors import CommandError, UsageError
 from slipstream.config import RunConfig
 from slipstream.telemetry.logs import Log
 from slipstream.weights import nccl_log
-from slipstream.weights.address import listen
 from slipstream.weights.bandwidth import (
     KINDS,
     End,
@@ -32,10 +31,11 @@ from slipstream.weights.bandwidth import (
     receiving,
     sending,
 )
-from slipstream.weights.gate import WELCOME
 from slipstream.weights.group import TransferError, backend_of, nccl_version
 from slipstream.weights.last_deadline import or_exit
 from slipstream.weights.manifest import ALIGNMENT_BYTES
+from slipstream.weights.rendezvous.addresses import listen
+from slipstream.weights.rendezvous.server import ADMITTED
 
 MIB = 1024 * 1024
 WHAT: dict[Kind, str] = {
@@ -133,7 +133,7 @@ def _accepted(listening: socket.socket, until: float) -> socket.socket:
 
 
 def _holds(connection: socket.socket, ticket: Ticket, until: float) -> bool:
-    """Whether the other end shows the nonce of the ticket; WELCOME tells the other end that it does.
+    """Whether the other end shows the nonce of the ticket; ADMITTED tells the other end that it does.
 
     The other end has PATIENCE_SECONDS for the whole nonce, and no longer than `until`.
     """
@@ -142,7 +142,7 @@ def _holds(connection: socket.socket, ticket: Ticket, until: float) -> bool:
         shown = _read(connection, len(ticket.nonce), until)
         if not hmac.compare_digest(shown, ticket.nonce):
             return False
-        connection.sendall(WELCOME)
+        connection.sendall(ADMITTED)
     except OSError:
         return False
     return True
@@ -179,10 +179,10 @@ def _sender(ticket: Ticket) -> Iterator[socket.socket]:
     with connection:
         try:
             connection.sendall(ticket.nonce)
-            answer = connection.recv(len(WELCOME))
+            answer = connection.recv(len(ADMITTED))
         except OSError:
             answer = b""
-        if answer != WELCOME:
+        if answer != ADMITTED:
             raise ProbeFailed(f"the sender refused the ticket; {TO_DO_AS_RECEIVER}")
         yield connection
 

@@ -16,7 +16,6 @@ from slipstream.cli.errors import RunFailed
 from slipstream.cli.launch.display import Display
 from slipstream.cli.launch.history import History, Tail
 from slipstream.cli.launch.interrupt import Interrupt
-from slipstream.cli.launch.leash import Leash
 from slipstream.cli.launch.ledger import read_ledger
 from slipstream.cli.launch.pods import LEARNER, REPLAY, PodSpec, address_environment
 from slipstream.cli.launch.process import PodFailed, Process, ended_how
@@ -26,6 +25,7 @@ from slipstream.cli.launch.summary import describe, summarize, write_summary
 from slipstream.cli.launch.supervisor import Supervisor
 from slipstream.cli.launch.writing import Writing, read_writing
 from slipstream.config import RunConfig
+from slipstream.processes.lifetime.cleanup import ProcessCleanup
 
 LOOK_SECONDS = 0.25
 ORPHAN_GRACE_SECONDS = 0.5
@@ -38,18 +38,23 @@ class Session:
     """Runs the pods over a run directory once."""
 
     def __init__(
-        self, config: RunConfig, run: RunDirectory, pods: Sequence[PodSpec], leash: Leash, display: Display
+        self,
+        config: RunConfig,
+        run: RunDirectory,
+        pods: Sequence[PodSpec],
+        cleanup: ProcessCleanup,
+        display: Display,
     ) -> None:
         self._config = config
         self._run = run
-        self._leash = leash
+        self._cleanup = cleanup
         self._display = display
         self._history = History()
         self._tail = Tail(run.metrics)
         self._writing: Writing | None = None
         self._next_line = 0.0
         self._supervisor = Supervisor(
-            pods, run, environment=leash.environment, say=display.say, started=leash.started
+            pods, run, environment=cleanup.environment, say=display.say, started=cleanup.started
         )
         names = [pod.name for pod in pods]
         self._warnings = RunWarnings(config, run, names, say=display.say, history=self._history)
@@ -111,7 +116,7 @@ class Session:
         for row in rows:
             self._history.add(row)
         if show:
-            self._leash.reap()
+            self._cleanup.reap()
             self._warnings.look(rows, replay=self._supervisor.addresses.get(REPLAY))
         if show and rows:
             self._display.rows(rows, self._history)
@@ -126,7 +131,7 @@ class Session:
         address = self._supervisor.addresses.get(REPLAY)
         ledger = await read_ledger(address, self._config.rpc) if address else None
         await self._supervisor.stop_services()
-        orphans = await asyncio.to_thread(self._leash.sweep, grace=ORPHAN_GRACE_SECONDS)
+        orphans = await asyncio.to_thread(self._cleanup.sweep, grace=ORPHAN_GRACE_SECONDS)
         interrupted = not self._history.has_finished(self._config.learner.steps)
         return summarize(self._history, ledger=ledger, orphans=orphans, interrupted=interrupted)
 
@@ -159,8 +164,8 @@ class Session:
         command = (sys.executable, "-m", "slipstream.cli.launch.plots", str(self._run.path))
         if not self._history.steps:
             return
-        plots = Process("plots", command, log=self._run.log("plots"), environment=self._leash.environment)
-        self._leash.started(plots.pid)
+        plots = Process("plots", command, log=self._run.log("plots"), environment=self._cleanup.environment)
+        self._cleanup.started(plots.pid)
         try:
             status = await asyncio.wait_for(plots.ended(), timeout=seconds)
         except TimeoutError:

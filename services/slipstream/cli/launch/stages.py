@@ -18,7 +18,6 @@ from slipstream.cli.launch import cold_start
 from slipstream.cli.launch.display import Display, open_display
 from slipstream.cli.launch.history import Row, Tail
 from slipstream.cli.launch.interrupt import Interrupt
-from slipstream.cli.launch.leash import Leash
 from slipstream.cli.launch.pods import PodSpec
 from slipstream.cli.launch.process import PodFailed
 from slipstream.cli.launch.run_directory import RunDirectory
@@ -27,6 +26,7 @@ from slipstream.cli.launch.summary import write_summary
 from slipstream.config import RunConfig
 from slipstream.config.stage_runs import StageRun, stage_runs
 from slipstream.config.stages import SupervisedStage
+from slipstream.processes.lifetime.cleanup import ProcessCleanup
 
 DONE = "stage.json"
 Summary = Mapping[str, Any]
@@ -40,7 +40,7 @@ class Stages:
         config: RunConfig,
         run: RunDirectory,
         interrupt: Interrupt,
-        leash: Leash,
+        cleanup: ProcessCleanup,
         display: Display,
         *,
         pods: Callable[[RunConfig], tuple[PodSpec, ...]],
@@ -50,7 +50,7 @@ class Stages:
         self._runs = stage_runs(config)
         self._run = run
         self._interrupt = interrupt
-        self._leash = leash
+        self._cleanup = cleanup
         self._display = display
         self._pods = pods
         self._command = supervised_command
@@ -103,10 +103,10 @@ class Stages:
             made = await cold_start.cold_start(
                 config,
                 output,
-                environment=self._leash.environment,
+                environment=self._cleanup.environment,
                 interrupted=self._interrupt.requested,
                 say=self._display.say,
-                started=self._leash.started,
+                started=self._cleanup.started,
                 command=self._command,
                 what=name,
             )
@@ -121,7 +121,7 @@ class Stages:
     async def _session(self, config: RunConfig, directory: RunDirectory) -> Summary | None:
         display = open_display(config.name, config.learner.steps, plain=self._plain)
         try:
-            summary = await Session(config, directory, self._pods(config), self._leash, display).live(
+            summary = await Session(config, directory, self._pods(config), self._cleanup, display).live(
                 self._interrupt
             )
         finally:

@@ -1,7 +1,7 @@
 """The values of a release, merged as helm does: the chart's own, then files, then --set, then --set-file.
 
-Copies of the chart's values.yaml and values.schema.json are in the package, and `make charts` writes them.
-So a program that was installed without charts/ knows them too.
+chart/ has symbolic links to the chart's values.yaml and values.schema.json. A wheel holds the files
+themselves, so a program that was installed without charts/ has them too.
 """
 
 import importlib.util

@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from slipstream.config.hub import HubAccess, is_hub_id
 from slipstream.config.paths import HomePath
+from slipstream.config.problem import Invalid
 from slipstream.config.sections.section import Section
 
 TINY_BATCH, TINY_RATE = 128, 1e-3
@@ -71,7 +72,10 @@ class ModelConfig(HubAccess):
     @model_validator(mode="after")
     def exactly_one_source(self) -> "ModelConfig":
         if (self.path is None) == (self.tiny is None):
-            raise ValueError("give either path (a Hugging Face directory or a hub id) or tiny, and not both")
+            raise Invalid(
+                "needs exactly one of path and tiny",
+                remedy="give path (a Hugging Face directory or a hub id) or tiny, and not both",
+            )
         return self
 
     def directory(self) -> Path:

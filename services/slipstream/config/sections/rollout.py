@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from slipstream.config.problem import Invalid
 from slipstream.config.sections.section import Address, Section
 from slipstream.config.sections.vllm import VllmOptions
 
@@ -69,18 +70,18 @@ class RolloutConfig(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def null_is_not_given(cls, given: object) -> object:
-        if isinstance(given, Mapping) and given.get("group_size", 0) is None:
-            return {key: value for key, value in given.items() if key != "group_size"}
-        return given
+    def null_group_size_is_absent(cls, section: object) -> object:
+        if isinstance(section, Mapping) and section.get("group_size", 0) is None:
+            return {key: value for key, value in section.items() if key != "group_size"}
+        return section
 
     @model_validator(mode="after")
     def options_of_vllm_reach_it(self) -> "RolloutConfig":
         if self.engine != "vllm" and self.vllm != VllmOptions():
-            given = ", ".join(self.vllm.model_dump())
-            raise ValueError(
-                f"the engine `{self.engine}` takes no options of vLLM, and vllm has {given}; leave vllm "
-                "out, or set engine to `vllm`"
+            options = ", ".join(self.vllm.model_dump())
+            raise Invalid(
+                f"the engine `{self.engine}` takes no options of vLLM, and vllm has {options}",
+                remedy="leave vllm out, or set engine to `vllm`",
             )
         return self
 

@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from slipstream.config.paths import HomePath
+from slipstream.config.problem import Invalid
 from slipstream.config.sections.section import Section
 
 
@@ -70,5 +71,5 @@ class RpcConfig(Section):
     @model_validator(mode="after")
     def either_tls_or_plaintext(self) -> "RpcConfig":
         if self.plaintext and self.tls is not None:
-            raise ValueError("plaintext is true, and tls is set: leave one of the two out")
+            raise Invalid("plaintext is true, and tls is set", remedy="leave one of the two out")
         return self

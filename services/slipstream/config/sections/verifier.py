@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from slipstream.config.problem import Invalid
 from slipstream.config.sections.section import Address, Section
 
 Layer = Literal[
@@ -20,14 +21,14 @@ Layer = Literal[
 ]
 
 
-def _off_is_a_word(value: object) -> object:
-    """YAML reads `off` as false."""
+def _false_as_off(value: object) -> object:
+    """Return `off` for false, which is how YAML reads an unquoted `off`."""
     return "off" if value is False else value
 
 
 Bubblewrap = Annotated[
     Literal["auto", "off"],
-    BeforeValidator(_off_is_a_word, json_schema_input_type=Literal["auto", "off", False]),
+    BeforeValidator(_false_as_off, json_schema_input_type=Literal["auto", "off", False]),
 ]
 
 
@@ -45,9 +46,11 @@ class IsolationConfig(Section):
     library alone. They are imported before a program begins, and count against its memory_mib."""
 
     @model_validator(mode="after")
-    def what_is_off_is_not_demanded(self) -> "IsolationConfig":
+    def required_bubblewrap_is_on(self) -> "IsolationConfig":
         if self.bubblewrap == "off" and "bubblewrap" in self.require:
-            raise ValueError("require demands bubblewrap, and bubblewrap is off; leave one of the two out")
+            raise Invalid(
+                "require demands bubblewrap, and bubblewrap is off", remedy="leave one of the two out"
+            )
         return self
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import grpc
 
-from slipstream.telemetry.background import log_failure
+from slipstream.telemetry.background import BackgroundTask
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.v1 import learner_pb2 as pb
@@ -130,8 +130,12 @@ class Fleet(FleetServicer):
             return
         await self._refuse_strangers(first.join, context)
         member = self._enter(first.join)
-        reader = asyncio.create_task(_read(request_iterator, member))
-        log_failure(reader, "reading of a worker's stream", self._log, worker=member.worker_id)
+        reader = BackgroundTask.begin(
+            _read(request_iterator, member),
+            "reading of a worker's stream",
+            self._log,
+            worker=member.worker_id,
+        )
         try:
             while (message := await member.outbox.get()) is not None:
                 yield message

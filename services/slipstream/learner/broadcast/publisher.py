@@ -158,7 +158,7 @@ class Publisher:
         rank = 1
         world_size = 1 + sum(member.ranks for member in members)
         for member in members:
-            nonce = self._store.gate.issue(connections=member.ranks) if forming else b""
+            nonce = self._store.server.issue_nonce(connections=member.ranks) if forming else b""
             member.tell(prepare=self._prepare_message(version, rank, world_size, nonce))
             rank += member.ranks
         seconds = self._timeout * (FORMING if forming else 1)
@@ -236,7 +236,7 @@ class Publisher:
             store_host=self._store.host,
             store_port=self._store.port,
             timeout_seconds=self._timeout,
-            nonce=self._store.gate.issue(connections=1),
+            nonce=self._store.server.issue_nonce(connections=1),
         )
 
     def _send(self, group: WeightGroup, version: int, progress: Progress) -> None:
@@ -296,10 +296,10 @@ class Publisher:
 
     def close(self) -> None:
         """End the rendezvous: nobody can join a group any more."""
-        self._store.gate.close()
+        self._store.server.close()
 
     def _leave_group(self) -> None:
-        self._store.gate.retire()
+        self._store.server.end_epoch()
         if self._group is not None:
             self._group.close()
         self._group = None

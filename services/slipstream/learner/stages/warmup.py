@@ -23,7 +23,7 @@ from slipstream.learner.policy.loading import load_policy, pick_device, without_
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.policy.tiny import make_tiny_model
 from slipstream.learner.stages.supervised import Fitting, Pair, fit, unsampled_answer
-from slipstream.processes.parent import die_with_parent
+from slipstream.processes.lifetime.parent_death import die_with_parent
 from slipstream.prompts import PromptSource, make_source
 from slipstream.records import Prompt
 from slipstream.tokens import Tokens, load_tokens

@@ -1,7 +1,7 @@
-"""The critic: the value of the state before each sampled token, and how that value function is trained.
+"""The critic: predicts the value of the state before each sampled token, and learns from the returns.
 
-    kind head    the policy's last hidden state ─▶ linear ─▶ V    the policy's forward pass, and its trunk
-    kind model   a backbone of its own ──────────▶ linear ─▶ V    a forward pass of its own, nothing shared
+    kind head    last hidden state of the policy ─▶ linear ─▶ V    in the policy's forward pass
+    kind model   a backbone of its own ───────────▶ linear ─▶ V    in a forward pass of its own
 
 Shape suffixes: T sampled tokens of a row, B sequences of a row, N = T + B, H hidden size.
 """
@@ -22,10 +22,10 @@ from slipstream.learner.training.schedule import learning_rate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Values:
-    """What a critic says of one row, in units of reward, float32 at least."""
+    """The values of one row, in units of reward, float32 at least."""
 
     before_T: torch.Tensor
-    """Before each sampled token, predicted from the token that it follows."""
+    """Before each sampled token, predicted from the token before it."""
     after_B: torch.Tensor
     """After the last token of each sequence."""
 
@@ -33,8 +33,8 @@ class Values:
 class Critic:
     """A value model and its own AdamW.
 
-    Invariant: of the policy it changes nothing, save the gradient of the trunk that a head shares with it,
-    and that only with a loss coefficient above 0 and after the warm-up.
+    Invariant: the critic changes nothing of the policy, except the gradient of the trunk that a head shares
+    with it, with a loss coefficient above 0 and after the warm-up.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Critic:
             weight_decay=learner.weight_decay,
         )
         self.warming = False
-        """Whether only the critic trains in this step."""
+        """Whether only the critic trains in the current step."""
         self._settings = settings
         self._learner = learner
         self._dtype = dtype
@@ -59,8 +59,10 @@ class Critic:
         return self.module.backbone is None
 
     def begin_step(self, step: int) -> None:
-        """Take the learning rate of the step that makes version `step` (1 is the first): the critic's own
-        peak over the learner's schedule. See whether the policy trains in it."""
+        """Set the learning rate of the step that makes version `step` (1 is the first), and `warming`.
+
+        The rate has the critic's peak and the learner's schedule.
+        """
         learner = self._learner
         peak = self._settings.peak(learner.learning_rate)
         for group in self.optimizer.param_groups:
@@ -68,10 +70,10 @@ class Critic:
         self.warming = step <= self._settings.warmup_steps
 
     def values(self, row: Row, hidden_NH: torch.Tensor | None, *, share: float = 0.0) -> Values:
-        """What the critic says of a row, with gradient where that is on.
+        """Return the values of a row, with gradient if torch records one.
 
-        `hidden_NH`: for a head, the policy's at `value_positions`; of its gradient a `share` goes on into the
-        trunk.
+        hidden_NH: for a head, the policy's hidden states at `value_positions`.
+        share: factor of the gradient that flows through them into the trunk.
         """
         read_NH = None if hidden_NH is None else _shared(hidden_NH, share)
         with autocast(row.tokens_R.device, self._dtype):
@@ -81,8 +83,8 @@ class Critic:
         tokens = row.predictors_T.shape[0]
         return Values(before_T=value_N[:tokens], after_B=value_N[tokens:])
 
-    def look(self, row: Row, hidden_NH: torch.Tensor | None) -> Values:
-        """The values without gradient."""
+    def values_without_gradient(self, row: Row, hidden_NH: torch.Tensor | None) -> Values:
+        """Return the values of a row as constants."""
         with torch.no_grad():
             return self.values(row, hidden_NH)
 
@@ -96,13 +98,13 @@ class Critic:
         trains_T: torch.Tensor,
         counts: Counts,
     ) -> ValueLoss:
-        """The value loss of a row over the counts of its whole minibatch, with gradient.
+        """Return the value loss of a row, divided by the counts of its minibatch, with gradient.
 
-        `old`, `returns_T`: as they were before the first update of the batch. `trains_T`: tokens that are not
-        over age.
+        old, returns_T: values and returns before the first update of the batch.
+        trains_T: mask of the tokens that are not over age.
         """
-        assert old is not None, "a critic looks at every row before it trains on one"
-        assert returns_T is not None, "credit is assigned before anything trains"
+        assert old is not None, "row constants have values wherever there is a critic"
+        assert returns_T is not None, "critic_advantages computes them before anything trains"
         share = 0.0 if self.warming else self._settings.loss_coefficient
         return value_loss(
             self.values(row, hidden_NH, share=share).before_T,
@@ -114,12 +116,12 @@ class Critic:
         )
 
     def clip(self) -> float:
-        """Scale the gradient down to learner.max_grad_norm, by itself; returns the norm before."""
+        """Scale the critic's gradient down to learner.max_grad_norm; return the norm before."""
         limit = self._learner.max_grad_norm
         return float(whole(torch.nn.utils.clip_grad_norm_(self.module.parameters(), limit)))
 
     def named_state(self) -> dict[str, torch.Tensor]:
-        """Weights and moments for a checkpoint, by `module/NAME` and `optimizer/KEY/NAME`."""
+        """Return weights and moments for a checkpoint, by `module/NAME` and `optimizer/KEY/NAME`."""
         tensors: dict[str, torch.Tensor] = {}
         for name, parameter in self.module.named_parameters():
             tensors[f"module/{name}"] = parameter.detach()
@@ -129,9 +131,9 @@ class Critic:
 
 
 def load_critic(config: RunConfig, policy: Policy, mesh: DeviceMesh | None = None) -> Critic | None:
-    """The critic that the run's algorithm needs, as it is before the first step; None where it needs none.
+    """Load the critic as it is before the first step; None if the algorithm has no critic.
 
-    `mesh`: over which it is sharded, if that is over several ranks. Errors: those of `load_value_model`.
+    mesh: the ranks over which it is sharded, None for one rank. Errors: those of `load_value_model`.
     """
     settings = config.learner.critic
     if settings is None:
@@ -143,11 +145,11 @@ def load_critic(config: RunConfig, policy: Policy, mesh: DeviceMesh | None = Non
 
 
 def value_positions(row: Row) -> torch.Tensor:
-    """The tokens of a row [N] from which a critic predicts: those before sampled ones, and the last ones."""
+    """Return the tokens [N] of a row from which a critic predicts: before sampled ones, and the last ones."""
     return torch.cat([row.predictors_T, row.ends_B])
 
 
 def _shared(hidden_NH: torch.Tensor, share: float) -> torch.Tensor:
-    """The same numbers, of whose gradient only a share goes on."""
-    still_NH = hidden_NH.detach()
-    return still_NH if share == 0 else still_NH + share * (hidden_NH - still_NH)
+    """Return the same numbers; only a share of their gradient flows back."""
+    constant_NH = hidden_NH.detach()
+    return constant_NH if share == 0 else constant_NH + share * (hidden_NH - constant_NH)

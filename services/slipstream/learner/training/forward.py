@@ -1,4 +1,4 @@
-"""The forward pass of a row under a policy, as the loss of a run needs it."""
+"""The forward pass of a row under a policy, with the outputs that the loss of a run reads."""
 
 import torch
 
@@ -11,11 +11,14 @@ from slipstream.learner.training.critic import value_positions
 
 
 class Forward:
-    """Logprobs and entropies of the sampled tokens of a row, as the rollout sampled them."""
+    """Computes logprobs and entropies of the sampled tokens of a row, at the rollout's temperature."""
 
     def __init__(self, config: RunConfig, *, entropy: bool, hidden: bool, routers: bool) -> None:
-        """`entropy`: whether it needs a gradient; `hidden`: whether a critic reads the hidden states;
-        `routers`: whether they are written down."""
+        """Take what differs between algorithms.
+
+        entropy: whether entropies have a gradient. hidden: whether a critic reads the hidden states.
+        routers: whether the active experts and their logprobs are recorded.
+        """
         self._temperature = config.rollout.temperature
         self._chunk = config.learner.logprob_chunk
         self._replays = config.learner.replay_experts
@@ -32,9 +35,13 @@ class Forward:
         temperature: float | None = None,
         others: bool = False,
     ) -> Selected:
-        """`routed`: experts whose router logprobs are wanted, instead of those of the active ones.
-        `temperature`: another one than the rollout's. `others`: whether the likeliest tokens of the
-        teacher and of the rollout are wanted too, where the row has them; the latter as constants."""
+        """Return logprobs and entropies, with gradient if torch records one.
+
+        routed: experts whose router logprobs are recorded; None for the active ones.
+        temperature: None for that of the rollout.
+        others: whether to return logprobs of the likeliest tokens of the teacher and of the rollout, if the
+            row has them; those of the rollout's tokens are constants.
+        """
         return policy.selected(
             row.tokens_R,
             row.positions_R,
@@ -55,11 +62,11 @@ class Forward:
         )
 
     def without_gradient(self, policy: Policy, row: Row) -> Selected:
-        """The same as constants."""
+        """Return logprobs and entropies as constants."""
         with torch.no_grad():
             return self(policy, row)
 
     def sharper(self, policy: Policy, row: Row) -> Selected:
-        """The same at half the temperature: under the squares of the probabilities, normalised."""
+        """Return them at half the temperature: under the squares of the probabilities, normalised."""
         with torch.no_grad():
             return self(policy, row, temperature=self._temperature / 2)

@@ -1,4 +1,4 @@
-"""What a training step has done so far, and what it did in the end, as values."""
+"""The numbers of a training step: accumulated row by row, and reduced over ranks in the end."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,16 +16,18 @@ from slipstream.algorithms import (
 from slipstream.algorithms.metrics import REDUCED_BY_MAX
 from slipstream.learner.ranks.ranks import Ranks
 from slipstream.learner.training.model_flops import ModelFlops
+from slipstream.learner.training.update import GradientNorms
 from slipstream.telemetry.metrics import RATIOS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """What a step did. Of the optimizer steps, `updates` were made and `bad` were skipped.
+    """The result of a step, equal on all ranks.
 
-    `metrics` are those of the loss and of the batch's diversity, `by_staleness` those of the loss over the
-    tokens of each age. Tokens, staleness and ratios are of the tokens that trained: those over age are left
-    out. Of several epochs each counts its tokens, and the metrics are over all of them.
+    `updates` optimizer steps were made, `bad` ones skipped because they were not finite. `metrics` are those
+    of the loss and of the batch's diversity, `by_staleness` those of the loss by the age of tokens. Tokens,
+    staleness and ratios count only the tokens that trained, not those over age. Each epoch counts its tokens
+    again, and the metrics are over all epochs.
     """
 
     loss: float
@@ -42,16 +44,25 @@ class StepResult:
     staleness_counts: Mapping[float, int]
     ratio_counts: Mapping[float, int]
     model_flops: float = 0.0
-    """See slipstream.learner.training.model_flops; of all ranks."""
+    """Of all ranks; see slipstream.learner.training.model_flops."""
     too_long: int = 0
-    """Sequences left out because they do not fit into a row."""
+    """Sequences that were left out, because they do not fit into a row."""
     collapsing: bool = False
-    """Entropy, distinct-n and the spread of rewards have fallen together."""
+    """Whether entropy, distinct n-grams and the spread of rewards fell together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MinibatchLosses:
+    """The losses of one minibatch over all ranks, and whether any of its tokens trains."""
+
+    policy: float
+    critic: float
+    trains: bool
 
 
 @dataclass(slots=True, kw_only=True)
 class Record:
-    """A step in the making, as one rank sees it; `result` brings the ranks together."""
+    """Accumulates the numbers of one step on one rank; `result` reduces them over ranks."""
 
     rate: float
     losses: list[float] = field(default_factory=list)
@@ -61,16 +72,23 @@ class Record:
     bad: int = 0
     too_long: int = 0
     tally: Tally
-    """Of the losses of all rows; `policy_loss` adds to it."""
+    """The metrics of the policy loss; `policy_loss` adds each row to it."""
     flops: ModelFlops
-    """Of the policy."""
+    """FLOPs of the policy by token, position and pair."""
     _size_3: torch.Tensor | float = 0.0
     _values: list[Mapping[str, torch.Tensor]] = field(default_factory=list)
     _ages: list[torch.Tensor] = field(default_factory=list)
     _ratios: list[torch.Tensor] = field(default_factory=list)
     _trained: list[torch.Tensor] = field(default_factory=list)
 
-    def add(
+    def add_minibatch(self, losses: MinibatchLosses, norms: GradientNorms) -> None:
+        """Add the losses and the gradient norms of one minibatch."""
+        self.losses.append(losses.policy)
+        self.norms.append(norms.policy)
+        if norms.critic is not None:
+            self.critic_norms.append(norms.critic)
+
+    def add_row(
         self,
         *,
         staleness_T: torch.Tensor,
@@ -79,9 +97,10 @@ class Record:
         size_3: torch.Tensor,
         values: Mapping[str, torch.Tensor],
     ) -> None:
-        """One row: age and ratio of its tokens, which of them trained, its size, and the critic's sums.
+        """Add age and ratio of the tokens of one row, the mask of those that trained, its size, and the
+        sums of the value loss.
 
-        All stay on the device until the step is over, so that the host does not wait for every row.
+        The tensors stay on the device until the step is over, so that the host does not wait for each row.
         """
         self._ages.append(staleness_T)
         self._ratios.append(ratios_T)
@@ -90,7 +109,7 @@ class Record:
         self._values = [merge([*self._values, values])]
 
     def result(self, ranks: Ranks) -> StepResult:
-        """The step as values, the same on every rank."""
+        """Reduce the record over all ranks. All ranks must call."""
         staleness_T = ranks.gather(self._of_trained(self._ages, dtype=torch.int64))
         summary = summarize(staleness_T, torch.ones_like(staleness_T))
         ages, amounts = staleness_T.unique(return_counts=True)
@@ -120,27 +139,27 @@ class Record:
         )
 
     def _size(self, ranks: Ranks) -> tuple[float, float, float]:
-        """Tokens, sampled tokens and pairs of tokens in the rows of all ranks."""
+        """Return the tokens, sampled tokens and pairs of tokens in the rows of all ranks."""
         own_3 = self._size_3.cpu() if isinstance(self._size_3, torch.Tensor) else torch.zeros(3).double()
         tokens, positions, pairs = ranks.sum(own_3).tolist()
         return tokens, positions, pairs
 
     def _of_trained(self, rows: Sequence[torch.Tensor], *, dtype: torch.dtype) -> torch.Tensor:
-        """The numbers of all tokens that trained, on the host; of the dtype where there are no rows."""
+        """Return the values of the tokens that trained, on the host. `dtype` is that of an empty result."""
         if not rows:
             return torch.zeros(0, dtype=dtype)
         return torch.cat(list(rows))[torch.cat(self._trained)].cpu()
 
     def _metrics(self, sums: Mapping[str, torch.Tensor]) -> dict[str, float]:
-        """Those of the loss, and of the critic if there is one."""
-        found = finalize(sums) | finalize_values(sums) if sums else {}
+        """Return the metrics of the policy loss, and of the value loss with a critic."""
+        metrics = finalize(sums) | finalize_values(sums) if sums else {}
         if self.critic_norms:
-            found["critic_gradient_norm"] = sum(self.critic_norms) / len(self.critic_norms)
-        return found
+            metrics["critic_gradient_norm"] = sum(self.critic_norms) / len(self.critic_norms)
+        return metrics
 
 
 def _ratio_counts(ratios_T: torch.Tensor, ranks: Ranks) -> dict[float, int]:
-    """The mean of each bucket of the ratio histogram, and how many tokens are in it."""
+    """Return the number of tokens in each bucket of the ratio histogram, by the mean ratio of the bucket."""
     finite_T = ratios_T[ratios_T.isfinite()].double()
     bucket_T = torch.bucketize(finite_T, torch.tensor(RATIOS, dtype=torch.float64))
     amounts = ranks.sum(torch.bincount(bucket_T, minlength=len(RATIOS) + 1))

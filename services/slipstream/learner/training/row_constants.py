@@ -1,13 +1,13 @@
-"""What a loss needs to know before the first gradient: old and reference logprobs, statistics of a batch.
+"""Values of a batch that its losses read, computed once before the first update.
 
-Each is a forward pass without gradient, made only where the algorithm asks for it.
+They are old and reference logprobs, entropies, router logprobs and the critic's values. Each needs a forward
+pass without gradient, which is made only if the algorithm reads the result.
 
 Shape suffixes: T sampled tokens of a row.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import torch
@@ -16,129 +16,115 @@ from slipstream.algorithms import m2po_limit
 from slipstream.algorithms.spec import LossSpec, M2po
 from slipstream.algorithms.token_baseline import token_energies
 from slipstream.learner.batches.rows import Row
-from slipstream.learner.policy.model import Policy
-from slipstream.learner.policy.routing import Routed
+from slipstream.learner.policy.logprobs import Selected
 from slipstream.learner.ranks.ranks import Ranks
-from slipstream.learner.training.critic import Critic, Values
-from slipstream.learner.training.forward import Forward
+from slipstream.learner.training.minibatch import RowConstants, WeightedMinibatch, per_token_advantages
+from slipstream.learner.training.models import Models
 
 TIE: Final = 1e-5
-"""Nats: tokens behind the same prompt have the same entropy, but for a rounding that depends on their row."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowConstants:
-    """What is known of one row before it is trained on; None where the loss has no use for it."""
-
-    old_T: torch.Tensor | None = None
-    """Logprobs of the policy at the start of the batch."""
-    ref_T: torch.Tensor | None = None
-    """Logprobs of the reference."""
-    selected_T: torch.Tensor | None = None
-    """The tokens that top_entropy and clip_cov let train."""
-    held_T: torch.Tensor | None = None
-    """The tokens that kl_cov holds near the anchor."""
-    routed: Routed | None = None
-    """The experts that were active at the start of the batch, and their router's logprobs then, for rspo."""
-    energies_T: torch.Tensor | None = None
-    """1 - 2 p + sum of p^2 at the start of the batch, for the advantage optimal_token."""
-    values: Values | None = None
-    """What the critic says at the start of the batch."""
-    returns_T: torch.Tensor | None = None
-    """What the critic learns."""
+"""Nats. Tokens behind the same prompt have equal entropies, up to a rounding that depends on their row."""
 
 
 def precompute_row_constants(
-    loss: LossSpec,
-    rows: Sequence[Row],
-    policy: Policy,
-    reference: Policy | None,
-    forward: Forward,
-    ranks: Ranks,
-    *,
-    critic: Critic | None = None,
-    energies: bool = False,
+    loss: LossSpec, rows: Sequence[Row], models: Models, *, energies: bool = False
 ) -> list[RowConstants]:
-    """Look at every row of a batch before its first update; `energies`: for the advantage optimal_token."""
-    read = energies or _needs_policy(loss) or (critic is not None and critic.reads_policy)
-    now = [forward.without_gradient(policy, row) for row in rows] if read else None
-    sharper = [forward.sharper(policy, row).logprobs_T for row in rows] if energies else None
-    in_reward = critic is not None and loss.kl is not None and loss.kl.placement == "reward"
-    needed = reference if loss.needs_ref_logprobs or in_reward else None
-    ref = None if needed is None else [forward.without_gradient(needed, row) for row in rows]
-    chosen = None
-    if loss.top_entropy is not None and now is not None:
-        entropies = [n.entropy_T[row.mask_T.bool()] for n, row in zip(now, rows, strict=True)]
-        bound = least_of_largest(entropies, share=loss.top_entropy.share, ranks=ranks)
-        chosen = [found.entropy_T >= bound - TIE for found in now]
+    """Return the constants of each row, by the models as they are now.
+
+    energies: whether the advantage optimal_token needs them. All ranks must call.
+    """
+    critic = models.critic
+    reads_policy = energies or _needs_policy(loss) or (critic is not None and critic.reads_policy)
+    now = [models.forward.without_gradient(models.policy, row) for row in rows] if reads_policy else None
+    sharper = [models.forward.sharper(models.policy, row).logprobs_T for row in rows] if energies else None
+    ref = _reference_logprobs(loss, rows, models)
+    selected = (
+        None if loss.top_entropy is None or now is None else _top_entropy(loss, rows, now, models.ranks)
+    )
     return [
         RowConstants(
             old_T=now[i].logprobs_T if now is not None and (energies or _keeps_old(loss)) else None,
-            ref_T=None if ref is None else ref[i].logprobs_T,
-            selected_T=None if chosen is None else chosen[i],
+            ref_T=None if ref is None else ref[i],
+            selected_T=None if selected is None else selected[i],
             routed=None if now is None else now[i].routed,
             energies_T=None
             if sharper is None or now is None
             else token_energies(now[i].logprobs_T, sharper[i]),
-            values=None if critic is None else critic.look(row, None if now is None else now[i].hidden_NH),
+            values=None
+            if critic is None
+            else critic.values_without_gradient(row, None if now is None else now[i].hidden_NH),
         )
         for i, row in enumerate(rows)
     ]
 
 
 def drift_bound(
-    loss: LossSpec,
-    rows: Sequence[Row],
-    advantages: Sequence[torch.Tensor],
-    known: Sequence[RowConstants],
-    policy: Policy,
-    forward: Forward,
-    ranks: Ranks,
-    *,
-    updated: bool,
+    loss: LossSpec, minibatch: WeightedMinibatch, models: Models, *, updated: bool
 ) -> float | None:
-    """The bound of m2po over a whole minibatch; None without it. `updated`: the policy has moved since
-    `precompute_row_constants`, so that the scope `harmful` needs its logprobs again."""
+    """Return the bound of m2po over a whole minibatch, on all ranks; None without m2po.
+
+    updated: whether the policy has changed since the row constants were computed. The scope `harmful` then
+    needs its logprobs again.
+    """
     spec = next((c for c in loss.corrections if isinstance(c, M2po)), None)
+    rows = minibatch.rows
     if spec is None or not rows:
         return None
     again = updated and spec.scope == "harmful"
-    parts = [
-        forward.without_gradient(policy, row).logprobs_T if again else found.old_T
-        for row, found in zip(rows, known, strict=True)
+    logprobs = [
+        models.forward.without_gradient(models.policy, row).logprobs_T if again else constants.old_T
+        for row, constants in zip(rows, minibatch.constants, strict=True)
     ]
-    logprobs_T = torch.cat([part for part in parts if part is not None])
+    advantages = [
+        per_token_advantages(targets.advantages, row)
+        for targets, row in zip(minibatch.targets, rows, strict=True)
+    ]
     mask_T = torch.cat([row.mask_T for row in rows]).bool()
 
-    def gathered(tensor_T: torch.Tensor) -> torch.Tensor:
-        return ranks.gather(tensor_T[mask_T])
+    def gathered(tensors: Sequence[torch.Tensor | None]) -> torch.Tensor:
+        """The values of all trained tokens of the minibatch."""
+        tensor_T = torch.cat([tensor for tensor in tensors if tensor is not None])
+        return models.ranks.gather(tensor_T[mask_T])
 
-    logprobs_T = gathered(logprobs_T)
+    logprobs_T = gathered(logprobs)
     return m2po_limit(
         loss,
         logprobs=logprobs_T,
-        rollout_logprobs=gathered(torch.cat([row.rollout_logprobs_T for row in rows])),
-        advantages=gathered(
-            torch.cat([per_token_advantages(a, r) for a, r in zip(advantages, rows, strict=True)])
-        ),
+        rollout_logprobs=gathered([row.rollout_logprobs_T for row in rows]),
+        advantages=gathered(advantages),
         mask=torch.ones_like(logprobs_T),
     )
 
 
-def per_token_advantages(advantages: torch.Tensor, row: Row) -> torch.Tensor:
-    """Advantages [T], of one for each sequence [B] or for each token [T]."""
-    by_token = advantages.shape == row.sequence_ids_T.shape
-    return advantages if by_token else advantages[row.sequence_ids_T]
-
-
 def least_of_largest(values: Sequence[torch.Tensor], *, share: float, ranks: Ranks) -> float:
-    """The least of the given share of the largest values over all rows and ranks; inf without any."""
+    """Return the smallest of the given share of the largest values, over all rows and ranks.
+
+    Without any value it is inf.
+    """
     own = torch.cat(list(values)) if values else torch.zeros(0)
-    whole = ranks.gather(own)
-    if not whole.numel():
+    values_N = ranks.gather(own)
+    if not values_N.numel():
         return math.inf
-    count = max(1, round(share * whole.numel()))
-    return float(whole.topk(count).values[-1])
+    count = max(1, round(share * values_N.numel()))
+    return float(values_N.topk(count).values[-1])
+
+
+def _reference_logprobs(loss: LossSpec, rows: Sequence[Row], models: Models) -> list[torch.Tensor] | None:
+    """Return logprobs [T] of each row under the reference; None where nothing reads them."""
+    in_reward = models.critic is not None and loss.kl is not None and loss.kl.placement == "reward"
+    if models.reference is None or not (loss.needs_ref_logprobs or in_reward):
+        return None
+    policy = models.reference.policy
+    return [models.forward.without_gradient(policy, row).logprobs_T for row in rows]
+
+
+def _top_entropy(
+    loss: LossSpec, rows: Sequence[Row], now: Sequence[Selected], ranks: Ranks
+) -> list[torch.Tensor]:
+    """Return the tokens [T], bool, of each row that top_entropy lets train."""
+    assert loss.top_entropy is not None
+    entropies = [selected.entropy_T[row.mask_T.bool()] for selected, row in zip(now, rows, strict=True)]
+    bound = least_of_largest(entropies, share=loss.top_entropy.share, ranks=ranks)
+    return [selected.entropy_T >= bound - TIE for selected in now]
 
 
 def _needs_policy(loss: LossSpec) -> bool:

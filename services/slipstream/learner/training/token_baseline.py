@@ -1,10 +1,8 @@
-"""Advantages by the optimal token baseline: over the groups of a minibatch, wherever their rows are.
+"""Advantages by the optimal token baseline: over the groups of a minibatch, on all ranks.
 
 Shape suffixes: T sampled tokens of a row, N tokens of the minibatch over all ranks, S group and position, B
 completions of the batch.
 """
-
-from collections.abc import Sequence
 
 import torch
 
@@ -12,35 +10,35 @@ from slipstream.algorithms.advantages.centre import centre
 from slipstream.algorithms.segments import positions_in_segment
 from slipstream.algorithms.spec import OptimalToken
 from slipstream.algorithms.token_baseline import path_energies, token_baselines
-from slipstream.learner.batches.rows import Row
 from slipstream.learner.ranks.ranks import Ranks
+from slipstream.learner.training.minibatch import Minibatch
 from slipstream.learner.training.rewards import BatchRewards
-from slipstream.learner.training.row_constants import RowConstants
 
 
 def advantages_by_token(
-    spec: OptimalToken,
-    rewards: BatchRewards,
-    rows: Sequence[Row],
-    known: Sequence[RowConstants],
-    ranks: Ranks,
+    spec: OptimalToken, rewards: BatchRewards, minibatch: Minibatch, ranks: Ranks
 ) -> list[torch.Tensor]:
-    """One advantage [T], float32, for each token of each row of one minibatch, shared among equal answers.
+    """Return advantages [T], float32, of each row of one minibatch; duplicate answers share theirs.
 
-    Only completions with rows are in the baseline: what is withheld, filtered or dropped is not.
+    Only completions that train are in the baseline, not withheld, filtered or dropped ones.
     """
+    rows = minibatch.rows
     if not rows:
         return []
     groups = int(rewards.group_ids_B.max()) + 1
     centred_B = centre(rewards.total_B, rewards.group_ids_B, groups).value_N
     longest = int(rewards.lengths_B.max())
     rewards_T, energies_T, steps_T, masks_T = [], [], [], []
-    for row, look in zip(rows, known, strict=True):
-        assert look.old_T is not None, "looked at for this advantage"
-        assert look.energies_T is not None, "likewise"
+    for row, constants in zip(rows, minibatch.constants, strict=True):
+        assert constants.old_T is not None, "optimal_token precomputes it"
+        assert constants.energies_T is not None, "optimal_token precomputes it"
         place_T = row.places_B[row.sequence_ids_T].cpu()
         energy_T = path_energies(
-            spec, look.energies_T, look.old_T - row.rollout_logprobs_T, row.mask_T, row.sequence_ids_T
+            spec,
+            constants.energies_T,
+            constants.old_T - row.rollout_logprobs_T,
+            row.mask_T,
+            row.sequence_ids_T,
         )
         masks_T.append(row.mask_T.bool().cpu())
         energies_T.append(energy_T.cpu())

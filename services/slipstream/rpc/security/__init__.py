@@ -1,1 +1,1 @@
-"""Who may speak to whom, and in what: mutual TLS, roles, and plaintext on loopback only."""
+"""Security of gRPC: mutual TLS, authorization by role, and plaintext on loopback only."""

@@ -1,4 +1,4 @@
-"""Refuses calls that the caller's certificate does not entitle it to."""
+"""Refuses calls that the role in the caller's certificate does not permit."""
 
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -7,12 +7,12 @@ from typing import Any
 import grpc
 
 from slipstream.rpc.errors import PermissionDenied
-from slipstream.rpc.security.identity import CALLERS, Stranger, may_call, role_of
+from slipstream.rpc.security.identity import CALLERS, InvalidIdentity, may_call, role_of
 from slipstream.telemetry.logs import Log
 
 
 class AuthorizationInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
-    """A handler runs only for a role that CALLERS lists under its method; every refusal is logged."""
+    """Runs a handler only for the roles that CALLERS lists for its method, and logs every refusal."""
 
     def __init__(self, *, trust_domain: str, log: Log | None) -> None:
         self._trust_domain = trust_domain
@@ -30,12 +30,12 @@ class AuthorizationInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type
         return handler._replace(**{kind: _guarded(getattr(handler, kind), check)})
 
     def _check(self, method: str, context: Any) -> None:
-        """Errors: PermissionDenied saying who, what, and who may."""
+        """Check the caller's role. Errors: PermissionDenied, with the method and the permitted roles."""
         uris = [uri.decode(errors="replace") for uri in context.auth_context().get("peer_uri", ())]
         try:
             role = role_of(uris, trust_domain=self._trust_domain)
             reason = None if may_call(role, method) else _not_entitled(role, method)
-        except Stranger as error:
+        except InvalidIdentity as error:
             reason = f"the certificate is not one of ours: {error}"
         if reason is None:
             return
@@ -54,7 +54,7 @@ def _not_entitled(role: str, method: str) -> str:
 
 
 def _guarded(behavior: Callable[..., Any], check: Callable[[Any], None]) -> Callable[..., Any]:
-    """The behavior behind the check; a stream may be a generator, or a coroutine that writes by itself."""
+    """Return the handler with the check before it. A stream is a generator, or a coroutine that writes."""
 
     async def call(request: Any, context: Any) -> Any:
         check(context)

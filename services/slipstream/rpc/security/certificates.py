@@ -1,4 +1,4 @@
-"""The files of rpc.tls: read as a whole, checked before use, and read again when they are renewed."""
+"""The files of rpc.tls: checked before use, and read again when they are renewed."""
 
 import ssl
 import threading
@@ -8,22 +8,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slipstream.config import ConfigError, TlsConfig
+from slipstream.rpc.security.failures import failure_of
 from slipstream.rpc.security.handshake import own_certificate
-from slipstream.rpc.security.identity import Stranger, role_of
-from slipstream.rpc.security.reasons import OTHER, reason_of
+from slipstream.rpc.security.identity import InvalidIdentity, role_of
 from slipstream.telemetry.logs import Log
 
 FILES = {"certificate": "CERTIFICATE", "key": "PRIVATE KEY", "authority": "CERTIFICATE"}
 """Fields of TlsConfig, and the PEM block that each file must hold."""
 MADE_BY = "`slipstream certs` makes a set for development"
 RETRY_SECONDS = 5.0
-"""A renewal that could not be used may become usable without a change of its files: a mode, a clock."""
+"""Time to the next look at files that could not be used: a clock or a file mode may have changed."""
 FileState = tuple[int, int, int, int] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Material:
-    """One consistent set of files: the key is that of the certificate, and our authority signed it."""
+    """One consistent set of files: the key fits the certificate, which our authority has signed."""
 
     certificate: bytes
     key: bytes
@@ -34,10 +34,10 @@ class Material:
 
 
 class Certificates:
-    """What the files hold now. A renewal that cannot be used leaves the last good set, and a warning.
+    """The current files. After a renewal that cannot be used it keeps the last good set, and logs a warning.
 
-    Files are often renewed one by one, or by the swap of a directory above them: whatever changed is taken
-    only once it is consistent, and looked at again until it is. May be asked from any thread.
+    Files are often renewed one by one, or by the swap of a directory above them. So changed files are used
+    only once they are consistent, and read again until they are. Thread-safe.
     """
 
     def __init__(
@@ -55,26 +55,26 @@ class Certificates:
 
     @property
     def config(self) -> TlsConfig:
-        """Where the files are."""
+        """The section of the configuration with the paths."""
         return self._config
 
     def current(self) -> Material:
-        """The newest set that can be used; three stats unless a file changed."""
+        """Return the newest set that can be used. Costs three calls of stat unless a file changed."""
         with self._lock:
             try:
-                self._look()
+                self._reload()
             except ConfigError as error:
-                self._keep(str(error))
+                self._keep_current(str(error))
             return self._material
 
-    def _keep(self, fault: str) -> None:
-        """Go on with what we have; each reason is said once."""
+    def _keep_current(self, fault: str) -> None:
+        """Keep the current set, and log each reason once."""
         self._retry_at = self._clock() + RETRY_SECONDS
         if self._log is not None and fault != self._fault:
             self._log.warning("renewed certificate cannot be used, keeping the old", error=fault)
         self._fault = fault
 
-    def _look(self) -> None:
+    def _reload(self) -> None:
         state = _state(self._config)
         if state == self._seen and not (self._fault and self._clock() >= self._retry_at):
             return
@@ -92,20 +92,20 @@ def read_material(config: TlsConfig) -> Material:
     """Read and check the files. Errors: ConfigError naming the key and the file."""
     contents = {field: _read(getattr(config, field), field, block) for field, block in FILES.items()}
     try:
-        found = own_certificate(config)
+        certificate = own_certificate(config)
     except (ssl.SSLError, OSError) as error:
-        said = getattr(error, "verify_message", "") or str(error)
-        raise ConfigError(f"{_where(config)}: {_unusable(said)}") from error
-    uris = [value for kind, value in found.get("subjectAltName", ()) if kind == "URI"]
+        message = getattr(error, "verify_message", "") or str(error)
+        raise ConfigError(f"{_where(config)}: {_unusable(message)}") from error
+    uris = [value for kind, value in certificate.get("subjectAltName", ()) if kind == "URI"]
     try:
         role = role_of(uris, trust_domain=config.trust_domain)
-    except Stranger as error:
+    except InvalidIdentity as error:
         raise ConfigError(f"{_where(config)}: {error}") from error
-    return Material(**contents, role=role, expires=str(found.get("notAfter", "")))
+    return Material(**contents, role=role, expires=str(certificate.get("notAfter", "")))
 
 
 def _read(path: Path, field: str, block: str) -> bytes:
-    """The file's bytes. Errors: ConfigError."""
+    """Return the bytes of a file. Errors: ConfigError."""
     key = f"rpc.tls.{field}"
     try:
         content = path.read_bytes()
@@ -118,15 +118,12 @@ def _read(path: Path, field: str, block: str) -> bytes:
     return content
 
 
-def _unusable(said: str) -> str:
-    if "KEY_VALUES_MISMATCH" in said or "key values mismatch" in said:
+def _unusable(openssl_message: str) -> str:
+    if "KEY_VALUES_MISMATCH" in openssl_message or "key values mismatch" in openssl_message:
         return "the key is not that of the certificate (rpc.tls.key)"
-    if "PEM" in said or "ASN1" in said:
-        return f"one of the files is not valid PEM ({said})"
-    reason = reason_of(said)
-    return reason.replace(OTHER, "the certificate").replace(
-        "our authority: compare rpc.tls.authority on both sides", "rpc.tls.authority"
-    )
+    if "PEM" in openssl_message or "ASN1" in openssl_message:
+        return f"one of the files is not valid PEM ({openssl_message})"
+    return failure_of(openssl_message).of_file()
 
 
 def _where(config: TlsConfig) -> str:
@@ -134,7 +131,7 @@ def _where(config: TlsConfig) -> str:
 
 
 def _state(config: TlsConfig) -> tuple[FileState, ...]:
-    """What changes when a file is written, replaced, or reached through another directory."""
+    """Return values that change when a file is written, replaced, or reached through another directory."""
     return tuple(_file_state(getattr(config, field)) for field in FILES)
 
 
@@ -142,5 +139,5 @@ def _file_state(path: Path) -> FileState:
     try:
         stat = path.stat()
     except OSError:
-        return None  # reading it says why
+        return None  # the attempt to read it raises an error with the reason
     return stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size

@@ -1,9 +1,9 @@
-"""A channel over mutual TLS whose certificates may be renewed while it is in use.
+"""A channel over mutual TLS that uses renewed certificates without interrupting a call.
 
     call ─▶ current connection ─▶ … files renewed … ─▶ next call ─▶ new connection
-                   └── its running calls go on; it is closed when the last of them has ended
+                   └── running calls stay on the old connection, which closes with the last of them
 
-A call waits for nothing here. A long stream keeps its connection, and so its certificate, until it ends.
+No call waits for a renewal. A long stream keeps its connection, and so its certificate, until it ends.
 """
 
 import asyncio
@@ -14,15 +14,15 @@ from typing import Any
 import grpc
 
 from slipstream.rpc.security.certificates import Certificates, Material
-from slipstream.rpc.security.handshake import why_refused
+from slipstream.rpc.security.handshake import find_failure
 from slipstream.telemetry.logs import Log
 
 EXPLAIN_SECONDS = 30.0
-"""Shortest time between two explanations of why a server cannot be reached."""
+"""Minimum time between two log lines on why a server cannot be reached."""
 
 
 class TlsChannel(grpc.aio.Channel):
-    """Every new call uses the newest certificate, and no running call is ever cut by a renewal."""
+    """Invariant: every new call uses the newest certificate, and no renewal interrupts a running call."""
 
     def __init__(
         self,
@@ -41,17 +41,17 @@ class TlsChannel(grpc.aio.Channel):
         self._tasks: set[asyncio.Task[None]] = set()
         self._explain_after = 0.0
 
-    def unary_unary(self, method: str, *given: Any, **options: Any) -> Any:
-        return self._callable("unary_unary", method, *given, **options)
+    def unary_unary(self, method: str, *arguments: Any, **options: Any) -> Any:
+        return self._callable("unary_unary", method, *arguments, **options)
 
-    def unary_stream(self, method: str, *given: Any, **options: Any) -> Any:
-        return self._callable("unary_stream", method, *given, **options)
+    def unary_stream(self, method: str, *arguments: Any, **options: Any) -> Any:
+        return self._callable("unary_stream", method, *arguments, **options)
 
-    def stream_unary(self, method: str, *given: Any, **options: Any) -> Any:
-        return self._callable("stream_unary", method, *given, **options)
+    def stream_unary(self, method: str, *arguments: Any, **options: Any) -> Any:
+        return self._callable("stream_unary", method, *arguments, **options)
 
-    def stream_stream(self, method: str, *given: Any, **options: Any) -> Any:
-        return self._callable("stream_stream", method, *given, **options)
+    def stream_stream(self, method: str, *arguments: Any, **options: Any) -> Any:
+        return self._callable("stream_stream", method, *arguments, **options)
 
     def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
         return self._newest().channel.get_state(try_to_connect)
@@ -79,12 +79,12 @@ class TlsChannel(grpc.aio.Channel):
     ) -> None:
         await self.close(None)
 
-    def _callable(self, kind: str, *given: Any, **options: Any) -> Callable[..., Any]:
-        """What a stub keeps for a method: each call finds its connection anew."""
+    def _callable(self, kind: str, *method: Any, **options: Any) -> Callable[..., Any]:
+        """Return the callable that a stub keeps for a method; each call picks the newest connection."""
 
         def start(*arguments: Any, **settings: Any) -> Any:
             connection = self._newest()
-            call = getattr(connection.channel, kind)(*given, **options)(*arguments, **settings)
+            call = getattr(connection.channel, kind)(*method, **options)(*arguments, **settings)
             connection.calls += 1
             call.add_done_callback(lambda done: self._ended(connection, done))
             return call
@@ -92,7 +92,7 @@ class TlsChannel(grpc.aio.Channel):
         return start
 
     def _newest(self) -> "_Connection":
-        """The connection of the newest certificate; the one before is closed with its last call."""
+        """Return the connection with the newest certificate. Older ones close with their last call."""
         material = self._certificates.current()
         if material is not self._connection.material:
             old, self._connection = self._connection, self._connect(material)
@@ -117,14 +117,14 @@ class TlsChannel(grpc.aio.Channel):
             self._start(connection.channel.close(None))
 
     async def _explain(self, log: Log, call: Any) -> None:
-        """Say why the server could not be reached, if the certificates are the reason."""
+        """Log why the server could not be reached, if the certificates are the reason."""
         failed, now = await call.code() is grpc.StatusCode.UNAVAILABLE, asyncio.get_running_loop().time()
         if not failed or now < self._explain_after:
             return
         self._explain_after = now + EXPLAIN_SECONDS
-        reason = await asyncio.to_thread(why_refused, self._address, self._certificates.config)
-        if reason is not None:
-            log.warning("no secure connection", peer=self._address, reason=reason)
+        failure = await asyncio.to_thread(find_failure, self._address, self._certificates.config)
+        if failure is not None:
+            log.warning("no secure connection", peer=self._address, reason=str(failure))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -133,7 +133,7 @@ class TlsChannel(grpc.aio.Channel):
 
 
 class _Connection:
-    """One gRPC channel with one set of certificates, and how many calls run on it."""
+    """One gRPC channel with one set of certificates, and the number of calls that run on it."""
 
     def __init__(self, channel: grpc.aio.Channel, material: Material) -> None:
         self.channel = channel

@@ -1,4 +1,4 @@
-"""Credentials of a server that speaks mutual TLS, and takes up renewed files at the next connection."""
+"""Credentials of a server with mutual TLS, which uses renewed files from the next connection on."""
 
 import grpc
 
@@ -6,14 +6,15 @@ from slipstream.rpc.security.certificates import Certificates, Material
 
 
 def server_credentials(certificates: Certificates) -> grpc.ServerCredentials:
-    """A client must show a certificate of our authority; running connections outlive a renewal.
+    """Return credentials that require a client certificate of our authority.
 
-    Every connection gets a configuration of its own, and so keys of its own for session tickets: a client
-    cannot resume a session, which would let it in again after its certificate has expired.
+    A renewal leaves running connections alone. Every connection gets a configuration of its own, and so its
+    own keys for session tickets. A client therefore cannot resume a session, by which it could connect again
+    after its certificate has expired.
     """
 
     def fetch() -> grpc.ServerCertificateConfiguration:
-        """Called by gRPC, in a thread of its own, for every new connection."""
+        """Return the configuration of a new connection; gRPC calls this in a thread of its own."""
         return _configuration(certificates.current())
 
     return grpc.dynamic_ssl_server_credentials(fetch(), fetch, require_client_authentication=True)

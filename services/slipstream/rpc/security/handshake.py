@@ -1,5 +1,7 @@
-"""TLS handshakes beside those of gRPC, to learn what gRPC does not say: is our own certificate good, and
-why was a connection refused?"""
+"""TLS handshakes of our own, which answer two questions that gRPC does not answer.
+
+Would another pod accept our certificate? And why did the handshake with an address fail?
+"""
 
 import socket
 import ssl
@@ -7,37 +9,39 @@ from typing import Any
 
 from slipstream.config import TlsConfig
 from slipstream.config.addresses import split_address
-from slipstream.rpc.security.reasons import OTHER, OURS, reason_of
+from slipstream.rpc.security.failures import REFUSED, HandshakeFailure, failure_of
 
 TRY_SECONDS = 3.0
 ANSWER_SECONDS = 1.0
-TURNS = 10
+MAX_FLIGHTS = 10
 """More than the messages of any handshake."""
 
 
 def own_certificate(config: TlsConfig) -> dict[str, Any]:
-    """What our certificate says (as `ssl.SSLSocket.getpeercert`), after a handshake with ourselves in memory.
+    """Return the fields of our certificate (see `ssl.SSLSocket.getpeercert`).
 
-    Errors: ssl.SSLError when no other pod with the same authority would accept it in either direction.
+    They come from a handshake of a client and a server in memory, both with our files.
+    Errors: ssl.SSLError when a pod with the same authority would refuse the certificate in either direction.
     """
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = client_context(config, check_name=False).wrap_bio(to_client, to_server)
     server = _server_context(config).wrap_bio(to_server, to_client, server_side=True)
-    for _ in range(TURNS):
+    for _ in range(MAX_FLIGHTS):
         if all([_advance(client), _advance(server)]):
             break
     return client.getpeercert() or {}
 
 
 def client_context(config: TlsConfig, *, check_name: bool) -> ssl.SSLContext:
-    """The client's side: our certificate, our authority, HTTP/2. Errors: OSError, ssl.SSLError."""
+    """Return a client context with our certificate and authority, for HTTP/2. Errors: OSError, SSLError."""
     return _filled(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), config, check_name=check_name)
 
 
-def why_refused(address: str, config: TlsConfig) -> str | None:
-    """Connect to host:port as gRPC would, and say in words why the handshake fails; None when it does not.
+def find_failure(address: str, config: TlsConfig) -> HandshakeFailure | None:
+    """Connect to host:port as gRPC would, and return why the handshake fails; None when it succeeds.
 
-    Blocks for some seconds at most. None too when nothing listens there, which gRPC says well itself.
+    Also None when nothing listens at the address, because gRPC reports that itself. Blocks for at most
+    TRY_SECONDS + ANSWER_SECONDS.
     """
     try:
         host, port = split_address(address)
@@ -47,24 +51,26 @@ def why_refused(address: str, config: TlsConfig) -> str | None:
             context.wrap_socket(plain, server_hostname=host) as secure,
         ):
             secure.settimeout(ANSWER_SECONDS)
-            if secure.recv(1) == b"":  # no HTTP/2 settings: gRPC's way to refuse what TLS 1.3 sent last
-                return _why_ours(config)
+            # With TLS 1.3 a client learns only after its handshake that the server refused its certificate.
+            # gRPC's server then closes the connection instead of sending its HTTP/2 settings.
+            if secure.recv(1) == b"":
+                return _why_ours_was_refused(config)
     except ssl.SSLCertVerificationError as error:
-        return reason_of(error.verify_message)
+        return failure_of(error.verify_message)
     except ssl.SSLError as error:
-        return reason_of(error.reason or str(error))
+        return failure_of(error.reason or str(error))
     except (OSError, ValueError):
         return None
     return None
 
 
-def _why_ours(config: TlsConfig) -> str:
-    """Why our certificate was refused. The server does not tell, but we can look at it ourselves."""
+def _why_ours_was_refused(config: TlsConfig) -> HandshakeFailure:
+    """Return why our certificate was refused. The server does not tell, so we verify it ourselves."""
     try:
         own_certificate(config)
     except ssl.SSLCertVerificationError as error:
-        return reason_of(error.verify_message).replace(OTHER, f"it refused {OURS}, which")
-    return f"it refused {OURS}, and its log says why: compare rpc.tls.authority on both sides"
+        return failure_of(error.verify_message).as_ours()
+    return REFUSED
 
 
 def _server_context(config: TlsConfig) -> ssl.SSLContext:
@@ -81,7 +87,7 @@ def _filled(context: ssl.SSLContext, config: TlsConfig, *, check_name: bool) -> 
 
 
 def _advance(side: ssl.SSLObject) -> bool:
-    """True when this side has nothing more to say."""
+    """Send what can be sent; return True when this side has finished its handshake."""
     try:
         side.do_handshake()
     except ssl.SSLWantReadError:

@@ -1,10 +1,10 @@
-"""Who is who, and who may call what: the one table of roles and methods."""
+"""The roles of pods in certificates, and the table of the methods that each role may call."""
 
 from collections.abc import Mapping, Sequence
 
 ROLES = ("learner", "rollout", "verifier", "teacher", "replay", "redis", "probe", "console")
-"""`redis` shows itself to replay and calls nobody. `probe` looks whether a deployment works, `console`
-looks on; neither changes a run."""
+"""`redis` serves replay and calls no method. `probe` checks a deployment, `console` displays a run;
+neither of the two changes a run."""
 
 _REPLAY, _FLEET, _VERIFIER, _TEACHER, _HEALTH = (
     "/slipstream.v1.Replay/",
@@ -37,35 +37,35 @@ CALLERS: Mapping[str, frozenset[str]] = {
     _HEALTH + "Check": frozenset({"probe", "console"}),
     _HEALTH + "Watch": frozenset({"probe", "console"}),
 }
-"""Method → the roles that may call it. What is not here may be called by nobody."""
+"""Method → the roles that may call it. No role may call a method that is not listed."""
 
 
-class Stranger(ValueError):
-    """A certificate that names none of us."""
+class InvalidIdentity(ValueError):
+    """The URI SANs of a certificate name no role of this deployment."""
 
 
 def role_of(uris: Sequence[str], *, trust_domain: str) -> str:
-    """The role that a certificate with these URI SANs has.
+    """Return the role of a certificate with these URI SANs.
 
-    Errors: Stranger unless there is exactly one, `spiffe://<trust_domain>/<role>` with a known role.
+    Errors: InvalidIdentity unless there is exactly one, `spiffe://<trust_domain>/<role>` with a known role.
     """
     wanted = f"spiffe://{trust_domain}/ROLE with ROLE one of {', '.join(ROLES)}"
     if len(uris) != 1:
-        found = ", ".join(uris) or "none"
-        raise Stranger(f"it must carry exactly one URI, {wanted}; it carries {found}")
+        carried = ", ".join(uris) or "none"
+        raise InvalidIdentity(f"it must carry exactly one URI, {wanted}; it carries {carried}")
     scheme, _, rest = uris[0].partition("://")
     domain, _, role = rest.partition("/")
     if scheme != "spiffe":
-        raise Stranger(f"its URI is {uris[0]}, and must be {wanted}")
+        raise InvalidIdentity(f"its URI is {uris[0]}, and must be {wanted}")
     if domain != trust_domain:
-        raise Stranger(
+        raise InvalidIdentity(
             f"it is of the trust domain {domain}, and ours is {trust_domain} (rpc.tls.trust_domain)"
         )
     if role not in ROLES:
-        raise Stranger(f"its role is {role!r}, and must be one of {', '.join(ROLES)}")
+        raise InvalidIdentity(f"its role is {role!r}, and must be one of {', '.join(ROLES)}")
     return role
 
 
 def may_call(role: str, method: str) -> bool:
-    """Whether a role may call a method, written `/package.Service/Method`."""
+    """Return whether a role may call a method, written `/package.Service/Method`."""
     return role in CALLERS.get(method, frozenset())

@@ -1,4 +1,4 @@
-"""Plaintext stays on this machine unless a flag says otherwise."""
+"""Refuses plaintext gRPC beyond loopback, unless rpc.plaintext permits it."""
 
 from slipstream.config import ConfigError, RpcConfig
 from slipstream.config.address_checks import REASON, REMEDY
@@ -9,12 +9,12 @@ WARNING = "PLAINTEXT: rpc.plaintext is true, so gRPC is neither encrypted nor au
 
 
 def refuse_plaintext(address: str, config: RpcConfig) -> None:
-    """Errors: ConfigError for an address beyond loopback without mutual TLS, unless rpc.plaintext is true."""
+    """Check an address. Errors: ConfigError beyond loopback without mutual TLS, unless rpc.plaintext."""
     if config.tls is None and not config.plaintext and not is_loopback(address):
         raise ConfigError(f"{address} {REASON}: {REMEDY}")
 
 
 def warn_of_plaintext(config: RpcConfig, log: Log) -> None:
-    """One loud line at the start of a pod that may speak plaintext beyond loopback."""
+    """Log a warning at the start of a pod that may use plaintext beyond loopback."""
     if config.plaintext:
         log.warning(WARNING, remedy="set rpc.tls; see docs/security.md")

@@ -1,6 +1,5 @@
 """The HTTP server of the verifier: uvicorn on a socket of ours, with mutual TLS where gRPC has it."""
 
-import asyncio
 import socket
 import ssl
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from slipstream.config import RpcConfig, TlsConfig
 from slipstream.config.addresses import is_loopback, split_address
 from slipstream.rpc.security.certificates import Certificates
 from slipstream.rpc.security.loopback import refuse_plaintext
-from slipstream.telemetry.background import log_failure
+from slipstream.telemetry.background import BackgroundTask
 from slipstream.telemetry.listening import listen
 from slipstream.telemetry.logs import Log
 from slipstream.verifier.http.access import App, Guard
@@ -28,7 +27,7 @@ PATIENCE_SECONDS = 30.0
 class HttpServer:
     """A running server."""
 
-    def __init__(self, server: "_Server", task: asyncio.Task[None], address: str) -> None:
+    def __init__(self, server: "_Server", task: BackgroundTask[None], address: str) -> None:
         self.address = address
         self._server = server
         self._task = task
@@ -36,7 +35,7 @@ class HttpServer:
     async def stop(self) -> None:
         """Take no new requests, and let running ones finish for the time that was given at the start."""
         self._server.should_exit = True
-        await self._task
+        await self._task.settle()
 
 
 async def start_http(
@@ -90,8 +89,7 @@ async def start_http(
         settings.ssl = _renewing(Certificates(config.tls, log))
     listening = _listen(address)
     server = _Server(settings)
-    task = asyncio.create_task(server.serve(sockets=[listening]))
-    log_failure(task, "HTTP server", log)
+    task = BackgroundTask.begin(server.serve(sockets=[listening]), "HTTP server", log)
     return HttpServer(server, task, f"{address.rpartition(':')[0]}:{listening.getsockname()[1]}")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from slipstream.rpc.security.identity import Stranger, role_of
+from slipstream.rpc.security.identity import InvalidIdentity, role_of
 from slipstream.telemetry.logs import Log
 
 
@@ -85,6 +85,6 @@ def _role(transport: Any, trust_domain: str, client: str, log: Log) -> str:
     uris = [value for kind, value in certificate.get("subjectAltName", ()) if kind == "URI"]
     try:
         return role_of(uris, trust_domain=trust_domain)
-    except Stranger as error:
+    except InvalidIdentity as error:
         log.warning("call refused", peer=client, who=",".join(uris), reason=str(error))
         return "stranger"

@@ -53,7 +53,7 @@ class ChatEndpoint:
         _bearer(config)
 
     async def ask(self, messages: list[dict[str, str]], read: Callable[[str], Result]) -> Result:
-        """Return what `read` returns for the reply; try again if it raises ValueError. Errors: JudgeFailed."""
+        """Return what `read` makes of the reply; try again if it raises ValueError. Errors: JudgeFailed."""
         return await with_retries(lambda: self._once(messages, read), retries=self._config.retries)
 
     async def close(self) -> None:

@@ -57,7 +57,7 @@ def turns(
 
     Braces in a prompt or an answer are not replaced.
     """
-    asked = fill_template(
+    question = fill_template(
         config.rubric, prompt=prompt_as_text(prompt), answer=marked, reference=prompt.answer
     )
     return [

@@ -9,16 +9,14 @@ deadline of the batch.
 
 import asyncio
 import os
-import signal
-import socket
 import sys
 from collections import deque
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
 from slipstream.config.rewards.models import ScoringModel
-from slipstream.processes.frames import LENGTH, body_length, from_body, to_frame
+from slipstream.processes.child import Child
+from slipstream.processes.frames import to_frame
 from slipstream.prompts.prompt_json import prompt_to_json
 from slipstream.records import Prompt
 from slipstream.telemetry.logs import Log
@@ -32,29 +30,15 @@ CHILD = "slipstream.verifier.models.child"
 class ModelProcess:
     """A process that has loaded the model. Kill it after WorkerLost."""
 
-    def __init__(self, process: asyncio.subprocess.Process, ours: socket.socket) -> None:
-        self._process = process
-        self._socket = ours
-        self._reader: asyncio.StreamReader
-        self._writer: asyncio.StreamWriter
+    def __init__(self, child: Child) -> None:
+        self._child = child
 
     @classmethod
     async def start(cls, config: ScoringModel) -> "ModelProcess":
         """Start a process, and wait until it has loaded the model. Errors: WorkerLost, with the reason."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            arguments = [str(theirs.fileno()), str(os.getpid()), config.model_dump_json()]
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", CHILD, *arguments),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-            )
-        started = cls(process, ours)
-        started._reader, started._writer = await asyncio.open_connection(sock=ours)
+        started = cls(await Child.start(lambda descriptor: _command(descriptor, config)))
         try:
-            ready = await started._receive(config.start_timeout_seconds)
+            ready = await started._within(config.start_timeout_seconds, started._child.receive())
             if "unprepared" in ready:
                 raise Unprepared(f"{config.path}: {ready['unprepared']}")
         except BaseException:
@@ -64,24 +48,16 @@ class ModelProcess:
 
     async def ask(self, message: dict[str, Any], *, seconds: float) -> dict[str, Any]:
         """Send a message, and return the reply. Errors: WorkerLost."""
-        try:
-            self._writer.write(to_frame(message))
-        except OSError as error:
-            raise WorkerLost(f"the model's process is gone: {error}") from error
-        return await self._receive(seconds)
+        return await self._within(seconds, self._child.exchange(to_frame(message)))
 
     async def kill(self) -> None:
         """Kill the process and its session, and wait for its end."""
-        self._writer.close()
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        await self._process.wait()
+        await self._child.kill()
 
-    async def _receive(self, seconds: float) -> dict[str, Any]:
+    async def _within(self, seconds: float, reply: Awaitable[dict[str, Any]]) -> dict[str, Any]:
         try:
             async with asyncio.timeout(seconds):
-                length = body_length(await self._reader.readexactly(LENGTH.size))
-                return from_body(await self._reader.readexactly(length))
+                return await reply
         except TimeoutError as error:
             raise WorkerLost(f"the model said nothing within {seconds:g} s") from error
         except (EOFError, OSError, ValueError) as error:
@@ -154,8 +130,12 @@ class Batches:
         return verdicts
 
 
+def _command(descriptor: int, config: ScoringModel) -> list[str]:
+    return [sys.executable, "-m", CHILD, str(descriptor), str(os.getpid()), config.model_dump_json()]
+
+
 def _read(reply: Mapping[str, Any], *, number: int) -> list[Verdict]:
-    """Return the verdicts of a reply. Errors: WorkerLost for a malformed reply; its process is then replaced."""
+    """Return the verdicts of a reply. Errors: WorkerLost for a malformed reply, whose process is replaced."""
     try:
         verdicts = [read_verdict(value) for value in reply["verdicts"]]
     except (KeyError, TypeError, ValueError) as error:

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from slipstream.config.rewards import ProcessRewardConfig, RewardConfig, RewardModelConfig
 from slipstream.processes.frames import receive_frame, to_frame
-from slipstream.processes.parent import die_with_parent
+from slipstream.processes.lifetime.parent_death import die_with_parent
 from slipstream.prompts.prompt_json import prompt_from_json
 from slipstream.records import Prompt
 from slipstream.verifier.models.classifier import Classifier

@@ -16,7 +16,7 @@ from typing import Any
 from slipstream.answers.cpu_limit import TooSlow
 from slipstream.functions import load_function
 from slipstream.processes.frames import receive_frame, to_frame
-from slipstream.processes.parent import die_with_parent
+from slipstream.processes.lifetime.parent_death import die_with_parent
 from slipstream.prompts.prompt_json import prompt_from_json
 from slipstream.verifier.reward import UnusableGroundTruth, Verdict, describe
 from slipstream.verifier.workers.messages import answer_from_json, verdict_to_json

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from slipstream.processes.cores import usable_cores
+from slipstream.processes.fair_pool import FairPool
 from slipstream.processes.frames import to_frame
-from slipstream.processes.turns import Turns
 from slipstream.prompts.prompt_json import prompt_to_json
 from slipstream.records import Prompt
-from slipstream.telemetry.background import log_failure
+from slipstream.telemetry.background import BackgroundTask
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.verifier.reward import Answer, UnusableGroundTruth, Verdict
@@ -46,9 +46,9 @@ class Workers:
         self._metrics = metrics
         self._log = log
         self._functions: dict[str, None] = {}
-        self._idle: Turns[Worker] = Turns()
+        self._idle: FairPool[Worker] = FairPool()
         self._ended: dict[Worker, asyncio.Event] = {}
-        self._slots: list[asyncio.Task[None]] = []
+        self._slots: list[BackgroundTask[None]] = []
         self._jobs: set[asyncio.Task[list[Verdict]]] = set()
 
     def prepare(self, function: str) -> None:
@@ -69,9 +69,9 @@ class Workers:
         if lost:
             await asyncio.gather(*(worker.kill() for worker in alive))
             raise lost[0]
-        self._slots = [asyncio.create_task(self._keep(worker)) for worker in alive]
-        for slot in self._slots:
-            log_failure(slot, "keeping of a child", self._log)
+        self._slots = [
+            BackgroundTask.begin(self._keep(worker), "keeping of a child", self._log) for worker in alive
+        ]
 
     async def call(
         self,
@@ -105,9 +105,10 @@ class Workers:
 
     async def close(self) -> None:
         """Kill every child."""
-        for task in (*self._slots, *self._jobs):
-            task.cancel()
-        await asyncio.gather(*self._slots, *self._jobs, return_exceptions=True)
+        for job in self._jobs:
+            job.cancel()
+        await asyncio.gather(*(slot.end() for slot in self._slots))
+        await asyncio.gather(*self._jobs, return_exceptions=True)
 
     async def _free_worker(self, group: str) -> Worker:
         try:

@@ -3,16 +3,15 @@
 import asyncio
 import os
 import signal
-import socket
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from math import ceil
 from typing import Any
 
 from slipstream.config import ConfigError
-from slipstream.processes.core_time import core_seconds
-from slipstream.processes.frames import LENGTH, BadFrame, body_length, from_body
+from slipstream.processes.child import Child
+from slipstream.processes.cpu_time import cpu_seconds_of
+from slipstream.processes.frames import BadFrame
 from slipstream.rpc.errors import SlipstreamError
 
 CHILD = "slipstream.verifier.workers.child"
@@ -47,25 +46,13 @@ class Overrun(Exception):
 class Worker:
     """A child process that runs one job at a time. Kill it after WorkerLost or Overrun."""
 
-    def __init__(
-        self, process: asyncio.subprocess.Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        self._process = process
-        self._reader = reader
-        self._writer = writer
+    def __init__(self, child: Child) -> None:
+        self._child = child
 
     @classmethod
     async def start(cls, functions: Sequence[str], *, memory_mib: int) -> "Worker":
         """Start a child, and wait until it has imported `functions`. Errors: WorkerLost."""
-        ours, theirs = socket.socketpair()
-        reader, writer = await asyncio.open_connection(sock=ours)
-        try:
-            with theirs:
-                process = await _start(theirs, functions, memory_mib)
-        except BaseException:
-            writer.close()
-            raise
-        worker = cls(process, reader, writer)
+        worker = cls(await Child.start(lambda descriptor: _command(descriptor, functions, memory_mib)))
         try:
             await worker._until_ready()
         except BaseException:
@@ -75,7 +62,7 @@ class Worker:
 
     async def ask(self, frame: bytes, *, seconds: float) -> dict[str, Any]:
         """Send a job, and return the reply. Errors: Overrun, WorkerLost."""
-        reading = asyncio.create_task(self._exchange(frame))
+        reading = asyncio.create_task(self._child.exchange(frame))
         before = self._cpu_seconds()
         try:
             deadlines = max(PATIENCE, ceil(LEAST_PATIENCE_SECONDS / seconds))
@@ -93,20 +80,11 @@ class Worker:
     async def _until_ready(self) -> None:
         try:
             async with asyncio.timeout(START_SECONDS):
-                ready = await self._receive()
+                ready = await self._child.receive()
         except (EOFError, OSError, TimeoutError, BadFrame) as error:
             raise WorkerLost(f"a child did not start: {type(error).__name__}: {error}") from error
         if "unprepared" in ready:
             raise Unprepared(ready["unprepared"])
-
-    async def _exchange(self, frame: bytes) -> dict[str, Any]:
-        self._writer.write(frame)
-        await self._writer.drain()
-        return await self._receive()
-
-    async def _receive(self) -> dict[str, Any]:
-        length = body_length(await self._reader.readexactly(LENGTH.size))
-        return from_body(await self._reader.readexactly(length))
 
     def _check_share(self, used: float, seconds: float, passed: int) -> None:
         """Raise Overrun if the job used its CPU time, and WorkerLost if it used almost none.
@@ -121,33 +99,20 @@ class Worker:
 
     async def kill(self) -> None:
         """Kill the child and all processes of its session, and wait for its end."""
-        self._writer.close()
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        await self._process.wait()
+        await self._child.kill()
 
     async def _ended(self) -> Exception:
         """Return the error for a child that ended during a job."""
         await self.kill()
-        status = self._process.returncode
+        status = self._child.status
         if status is not None and -status in OWN_FAULT:
             return Overrun(f"it ended its process by {signal.Signals(-status).name}")
         return WorkerLost(f"the child ended with status {status}")
 
     def _cpu_seconds(self) -> float:
-        return core_seconds(self._process.pid)
+        return cpu_seconds_of(self._child.pid)
 
 
-async def _start(
-    connection: socket.socket, functions: Sequence[str], memory_mib: int
-) -> asyncio.subprocess.Process:
-    """Start a child in a session of its own, so that `kill` also ends the processes that it started."""
-    arguments = [str(connection.fileno()), str(os.getpid()), str(memory_mib), *functions]
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", CHILD, *arguments),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        pass_fds=[connection.fileno()],
-        start_new_session=True,
-    )
+def _command(descriptor: int, functions: Sequence[str], memory_mib: int) -> list[str]:
+    arguments = [str(descriptor), str(os.getpid()), str(memory_mib), *functions]
+    return [sys.executable, "-m", CHILD, *arguments]

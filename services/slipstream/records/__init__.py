@@ -1,0 +1,39 @@
+"""The frozen values that one pod hands to another: prompts, completions, groups, counters."""
+
+from slipstream.records.activity import Activity, WorkerActivity
+from slipstream.records.completion import Completion, FinishReason, VersionSpan
+from slipstream.records.evaluation import Evaluation, Generated
+from slipstream.records.group import Group, HandOut, InsertOutcome, Lease, Purpose
+from slipstream.records.ledger import START, Cursor, Ledger, ReplayStats
+from slipstream.records.logprobs import TeacherLogprobs, TopLogprobs
+from slipstream.records.prompt import ChatMessage, Prompt
+from slipstream.records.reward import Outcome, Reward, StepReward
+from slipstream.records.routed_experts import RoutedExperts, RoutingMismatch
+
+__all__ = [
+    "START",
+    "Activity",
+    "ChatMessage",
+    "Completion",
+    "Cursor",
+    "Evaluation",
+    "FinishReason",
+    "Generated",
+    "Group",
+    "HandOut",
+    "InsertOutcome",
+    "Lease",
+    "Ledger",
+    "Outcome",
+    "Prompt",
+    "Purpose",
+    "ReplayStats",
+    "Reward",
+    "RoutedExperts",
+    "RoutingMismatch",
+    "StepReward",
+    "TeacherLogprobs",
+    "TopLogprobs",
+    "VersionSpan",
+    "WorkerActivity",
+]

@@ -1,0 +1,48 @@
+"""Statistics of evaluations, and of all groups that workers generated."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """The state of a held-out evaluation; `accuracy` is the mean of one reward over `completions`.
+
+    The three measures are None while nothing could be scored.
+
+    `best_of_n` is the mean over prompts of that reward of the completion that all rewards rank first,
+    `majority` that of the most frequent answer (maj@k); n and k are the completions a prompt.
+    """
+
+    done: bool
+    version: int
+    completions: int
+    errors: int
+    accuracy: float | None
+    best_of_n: float | None
+    majority: float | None
+    mean_version: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generated:
+    """Every scored group handed in since the step before, whether it was trained on or filtered.
+
+    `unvaried_groups` are those whose task rewards are all equal. Sums and counts are of completions, by
+    reward.
+    """
+
+    groups: int = 0
+    unvaried_groups: int = 0
+    reward_sums: Mapping[str, float] = field(default_factory=dict)
+    reward_counts: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def unvaried_share(self) -> float:
+        """Share of the groups whose task rewards are all equal."""
+        return self.unvaried_groups / self.groups if self.groups else 0.0
+
+    @property
+    def reward_means(self) -> Mapping[str, float]:
+        """Mean of each reward that any completion has a score for."""
+        return {n: self.reward_sums[n] / count for n, count in self.reward_counts.items() if count}

@@ -1,0 +1,71 @@
+"""Log-probabilities beside those of the sampled tokens: the teacher's, and the likeliest tokens."""
+
+from dataclasses import dataclass, field, replace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeacherLogprobs:
+    """What a teacher makes of the tokens of a completion: logprobs in nats, after temperature.
+
+    The bytes are little-endian, row-major. Errors: ValueError when they do not have the stated shape.
+    """
+
+    logprobs: bytes = field(repr=False)
+    """Of each token, [tokens] float32."""
+    top_k: int = 0
+    """Likeliest tokens at each position."""
+    top_ids: bytes = field(default=b"", repr=False)
+    """[tokens, top_k] uint32."""
+    top_logprobs: bytes = field(default=b"", repr=False)
+    """[tokens, top_k] float32."""
+
+    def __post_init__(self) -> None:
+        sizes = (len(self.top_ids), len(self.top_logprobs))
+        wanted = len(self.logprobs) * self.top_k
+        if len(self.logprobs) % 4 or self.top_k < 0 or sizes != (wanted, wanted):
+            raise ValueError(
+                f"teacher logprobs: {len(self.logprobs)} bytes of logprobs and top_k {self.top_k} need "
+                f"{wanted} bytes of ids and of their logprobs, got {sizes[0]} and {sizes[1]}"
+            )
+
+    @property
+    def tokens(self) -> int:
+        """Tokens covered."""
+        return len(self.logprobs) // 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopLogprobs:
+    """The likeliest tokens at each sampled token of a completion, under the policy that sampled it.
+
+    The bytes are little-endian, row-major. Tokens that an environment put in have no row. Errors: ValueError
+    when the bytes are not whole rows.
+    """
+
+    top_k: int
+    """Likeliest tokens at each position, 1 at least."""
+    ids: bytes = field(repr=False)
+    """[sampled tokens, top_k] uint32."""
+    logprobs: bytes = field(repr=False)
+    """[sampled tokens, top_k] float32, nats, after temperature; -inf for a token that cannot be sampled."""
+
+    def __post_init__(self) -> None:
+        sizes = len(self.ids), len(self.logprobs)
+        if self.top_k < 1 or sizes[0] != sizes[1] or sizes[0] % (4 * self.top_k):
+            raise ValueError(
+                f"top logprobs: got {sizes[0]} bytes of ids and {sizes[1]} of logprobs with top_k "
+                f"{self.top_k}, needs as many of both, 4 for each of at least one token at a position"
+            )
+
+    @property
+    def tokens(self) -> int:
+        """Sampled tokens covered."""
+        return len(self.ids) // (4 * self.top_k)
+
+    def followed_by(self, later: "TopLogprobs") -> "TopLogprobs":
+        """These, and those of a later turn. Errors: ValueError for another top_k."""
+        if self.top_k != later.top_k:
+            raise ValueError(
+                f"top logprobs: two turns of one completion have top_k {self.top_k} and {later.top_k}"
+            )
+        return replace(self, ids=self.ids + later.ids, logprobs=self.logprobs + later.logprobs)
