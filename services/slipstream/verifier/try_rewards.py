@@ -63,8 +63,9 @@ def why_not_callable(reward: CustomConfig) -> str:
     try:
         signature.bind("prompt", "answer", **reward.arguments)
     except TypeError as error:
-        arguments = ", ".join(["a prompt", "answers" if reward.group else "an answer",
-        *sorted(reward.arguments)]) return f"{name} cannot be called with {arguments}: {error}"
+        answers = "answers" if reward.group else "an answer"
+        arguments = ", ".join(["a prompt", answers, *sorted(reward.arguments)])
+        return f"{name} cannot be called with {arguments}: {error}"
     return ""
 
 

@@ -38,8 +38,8 @@ def check_rewards(
 ) -> Iterator[Problem]:
     """Yield the problems of `custom` rewards, and of a `format` that excludes every exact match.
 
-    `folder`: where the modules of the rewards are; by default the working directory. Without `prompts`, the data is
-    not on this machine, and no function is called.
+    `folder`: where the modules of the rewards are; by default the working directory. Without `prompts`, the
+    data is not on this machine, and no function is called.
     """
     custom = [reward for reward in config.rewards if isinstance(reward, CustomConfig)]
     if not custom and not _may_exclude(config):

@@ -51,7 +51,7 @@ def _verdicts(reward: SelfJudgeConfig, reading: Reading, key: str) -> Iterator[P
 
 
 def _room(config: RunConfig, reward: SelfJudgeConfig, reading: Reading, key: str) -> Iterator[Problem]:
-    """Yield the problem of a question that, with one of the first prompts, leaves too few tokens for an answer."""
+    """Yield a problem if the question, with one of the first prompts, leaves too few tokens for an answer."""
     try:
         source = make_source(config.data, seed=config.seed)
         prompts = [source.training(index) for index in range(PROMPTS)]

@@ -92,7 +92,7 @@ def _room(config: RunConfig, asked: Sequence[Asking], context: int, length: Leng
                 key=f"{asking.section}.sampling",
                 reason=reason,
                 remedy="set plain, or give model a larger context",
-                # Rollouts skip a prompt that does not fit. A run needs prompts, and can do without an evaluation.
+                # Rollouts skip a prompt that does not fit. A run can do without an evaluation.
                 severity="error" if asking.section == "rollout" else "note",
             )
         row = config.learner.max_tokens_per_row

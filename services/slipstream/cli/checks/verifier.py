@@ -104,7 +104,10 @@ def _unread(rewards: Sequence[RewardSection], report: dict[str, Any]) -> Iterato
 
 @lru_cache(maxsize=8)
 def _report(request: str) -> dict[str, Any]:
-    """Return the child's report, cached for stages with the same rewards. Errors: SubprocessError, OSError."""
+    """Return the child's report, cached for stages with the same rewards.
+
+    Errors: SubprocessError, OSError.
+    """
     command = [sys.executable, "-m", CHECK]
     done = subprocess.run(
         command, input=request, capture_output=True, text=True, timeout=CHECK_SECONDS, check=True
