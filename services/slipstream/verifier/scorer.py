@@ -79,12 +79,13 @@ class Scorer:
         calls = [self._column(name, reward, prompt, answers) for name, reward in self._rewards.items()]
         if len(calls) == 1:  # without the cost of a task
             return [await calls[0]]
+        columns = [asyncio.create_task(call) for call in calls]
         try:
-            async with asyncio.TaskGroup() as group:
-                columns = [group.create_task(call) for call in calls]
-        except ExceptionGroup as failures:  # it has cancelled the other rewards of this prompt
-            raise failures.exceptions[0] from None
-        return [column.result() for column in columns]
+            return list(await asyncio.gather(*columns))
+        except UnusableGroundTruth:
+            for column in columns:  # the request is refused, so no other score is needed
+                column.cancel()
+            raise
 
     async def _column(
         self, name: str, reward: Reward, prompt: Prompt, answers: Sequence[Answer]
