@@ -22,7 +22,7 @@ from ratio import print_ratio
 from slipstream.answers.cpu_limit import TooSlow, cpu_limit
 from slipstream.answers.equality import equal
 from slipstream.answers.exact import exactly_equal, has_quotient
-from slipstream.answers.latex_input import UnsupportedExpression, readable
+from slipstream.answers.latex_input import UnsupportedExpression, normalize
 
 SECONDS: Final = 2.0
 DIGITS: Final = 6
@@ -61,7 +61,7 @@ def cases(seed: int, *, seeds_per_kind: int = 30, crossed: int = 12) -> Iterator
 def ours(truth: str, answer: str, *, computed: bool = True) -> bool:
     """As the reward `math` judges, without its pool of children."""
     try:
-        expected, value = readable(truth), readable(answer)
+        expected, value = normalize(truth), normalize(answer)
         if computed and has_quotient(value) and not has_quotient(expected):
             return False
         exact = exactly_equal(expected, value, digits=DIGITS)

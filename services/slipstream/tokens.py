@@ -1,4 +1,4 @@
-"""Prompts to token ids, and completions to text for the rewards. Never the other way round (invariant 1)."""
+"""Encodes prompts, and decodes completions for rewards; never encodes a completion (invariant 1)."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -14,15 +14,15 @@ from slipstream.prompts.verbalized import INSTRUCTION
 from slipstream.records import Prompt
 
 TURN = "ANSWER"
-"""Stands for an answer where a chat template is looked at."""
+"""Placeholder of an answer, to find what a chat template writes after it."""
 
 
 class PromptTooLong(ValueError):
-    """The prompt leaves no room for a completion in the model's context."""
+    """Prompt and completion together do not fit the model's context."""
 
 
 class Tokens:
-    """The tokenizer of the policy's directory."""
+    """The tokenizer of the policy."""
 
     def __init__(self, tokenizer: Any, *, context_tokens: int | None, max_new_tokens: int) -> None:
         """`context_tokens`: longest sequence, prompt and completion together; None for no bound."""
@@ -30,7 +30,7 @@ class Tokens:
         self._longest = None if context_tokens is None else context_tokens - max_new_tokens
 
     def encode(self, prompt: Prompt) -> tuple[int, ...]:
-        """The prompt as the engine sees it; messages go through the chat template.
+        """Return the token ids of a prompt; messages are rendered by the chat template.
 
         Errors: PromptTooLong when prompt and completion do not fit the model's context.
         """
@@ -50,9 +50,9 @@ class Tokens:
         return tuple(ids)
 
     def encode_answer(self, text: str, *, prompt: Prompt | None = None) -> tuple[int, ...]:
-        """A demonstration as the policy should sample it: the text, then end of sequence.
+        """Return the token ids of a demonstration: the text, then the end-of-sequence token.
 
-        After a prompt of messages that is what the chat template puts behind the turn of an assistant.
+        After a prompt of messages the end is the token that the chat template puts after an assistant's turn.
         """
         ids = self.encode_text(text)
         end = self._tokenizer.eos_token_id
@@ -62,7 +62,7 @@ class Tokens:
 
     @cached_property
     def end_of_turn(self) -> int | None:
-        """The first special token that the chat template puts behind an answer; None where there is none."""
+        """The first special token that the chat template puts after an answer; None if there is none."""
         if not self._tokenizer.chat_template:
             return None
         turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": TURN}]
@@ -73,21 +73,24 @@ class Tokens:
         return next((number for number in ids if number in special), None)
 
     def encode_text(self, text: str) -> tuple[int, ...]:
-        """A text by itself, without special tokens."""
+        """Return the token ids of a text, without special tokens."""
         return tuple(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
     def harmless(self, text: str) -> str:
-        """A text that is put into a prompt by who may not speak in another's name: see `harmless`."""
+        """Return the text without special tokens of this tokenizer: see the function `harmless`."""
         return harmless(self._tokenizer, text)
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        """The text of a completion, without special tokens."""
+        """Return the text of a completion, without special tokens."""
         text: str = self._tokenizer.decode(list(token_ids), skip_special_tokens=True)
         return text
 
 
 def harmless(tokenizer: Any, text: str) -> str:
-    """The text with every special token of the tokenizer broken up: spelled out, it would be one."""
+    """Return the text with a space inside each spelled-out special token.
+
+    Untrusted text in a prompt could otherwise end a turn and begin another by spelling such tokens.
+    """
     added = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
     for token in sorted(added | set(tokenizer.all_special_tokens), key=len, reverse=True):
         text = text.replace(token, f"{token[:1]} {token[1:]}" if token[1:] else " ")
@@ -95,17 +98,18 @@ def harmless(tokenizer: Any, text: str) -> str:
 
 
 def engine_context(config: RunConfig, limit: int | None, *, around: int = 0) -> int | None:
-    """Longest sequence in tokens that an engine of this run takes; None for what vLLM finds itself.
-    `limit` is the model's context, `around` the tokens of the longest of `added_texts`.
+    """Return the maximum sequence length in tokens of the engines of a run; None leaves it to vLLM.
 
-    `slipstream run` measures the prompts and fills in rollout.context_tokens. Elsewhere a row of training is
-    the bound, because a longer sequence could not be trained on. What is asked beyond training has that much
-    and what is added to it: a question about an answer, or an instruction, and what is sampled behind it.
+    `limit` is the model's context, `around` the tokens of the longest of `added_texts`.
+    `slipstream run` measures the prompts and sets rollout.context_tokens. Without it the bound is the length
+    of a training row, because a longer sequence cannot be trained on. Requests beyond training (a question
+    to a judge, an instruction for verbalized sampling) need room for the added text and for one more
+    completion.
     """
     if config.rollout.context_tokens is not None:
         wanted: int | None = config.rollout.context_tokens
     elif any(isinstance(stage, DistillationStage) for stage in config.stages):
-        wanted = None  # a row counts tokens of the policy, and the engine those of another model
+        wanted = None  # a row is in tokens of the policy, and this engine serves another model
     else:
         wanted = config.learner.max_tokens_per_row
         if added_texts(config):
@@ -114,21 +118,21 @@ def engine_context(config: RunConfig, limit: int | None, *, around: int = 0) -> 
 
 
 def added_texts(config: RunConfig) -> list[str]:
-    """What the run puts around prompts, and answers to them, to ask for more than it trains on."""
+    """Return the texts that a run adds to prompts in requests beyond training: questions and instructions."""
     judges = (reward for reward in config.rewards if isinstance(reward, SelfJudgeConfig))
     questions = [fill_template(judge.question, prompt="", answer="", reference="") for judge in judges]
     sampled = any(isinstance(stage, SampledStage) for stage in config.stages)
-    asked = (config.evaluation, config.rollout) if sampled else (config.evaluation,)
+    sections = (config.evaluation, config.rollout) if sampled else (config.evaluation,)
     instructions = [
         INSTRUCTION.format(candidates=section.candidates)
-        for section in asked
+        for section in sections
         if section.sampling == "verbalized"
     ]
     return questions + instructions
 
 
 def served_context(config: RunConfig, model_dir: Path) -> int | None:
-    """Longest sequence in tokens that an engine of this run takes on a model directory."""
+    """Return the maximum sequence length in tokens of an engine that serves a model directory in this run."""
     texts = added_texts(config)
     tokens = load_tokens(model_dir, max_new_tokens=config.rollout.max_new_tokens) if texts else None
     around = max((len(tokens.encode_text(text)) for text in texts), default=0) if tokens else 0
@@ -136,18 +140,18 @@ def served_context(config: RunConfig, model_dir: Path) -> int | None:
 
 
 def load_tokens(model_dir: Path, *, max_new_tokens: int) -> Tokens:
-    """The tokenizer and context length of a model directory."""
+    """Load the tokenizer and the context length of a model directory."""
     return _tokens(model_dir, context_tokens=model_context(model_dir), max_new_tokens=max_new_tokens)
 
 
 def load_engine_tokens(config: RunConfig, model_dir: Path) -> Tokens:
-    """The tokenizer of a model directory, and the context of the engine that serves it in a run."""
+    """Load the tokenizer of a model directory, with the context of the engine that serves it in a run."""
     context = served_context(config, model_dir)
     return _tokens(model_dir, context_tokens=context, max_new_tokens=config.rollout.max_new_tokens)
 
 
 def model_context(model_dir: Path) -> int | None:
-    """Longest sequence in tokens that a model directory states."""
+    """Return the context in tokens that config.json of a model directory states; None if it states none."""
     from transformers import AutoConfig
 
     return context_of(AutoConfig.from_pretrained(model_dir).to_dict())

@@ -1,4 +1,4 @@
-"""Expressions: right values by hand, and every hostile text is refused quickly."""
+"""Arithmetic: values worked out by hand, and every hostile text is an error soon."""
 
 import contextlib
 from fractions import Fraction
@@ -64,12 +64,12 @@ def test_the_numbers_are_reported_from_left_to_right() -> None:
         ("(" * 100 + "1" + ")" * 100, "more than 32 parentheses"),
     ],
 )
-def test_a_text_that_is_not_an_expression_is_refused_with_the_reason(text: str, reason: str) -> None:
+def test_a_text_that_is_not_an_expression_is_an_error_with_the_reason(text: str, reason: str) -> None:
     with pytest.raises(InvalidExpression, match=reason):
         evaluate(text)
 
 
-def test_the_deepest_allowed_parentheses_are_read() -> None:
+def test_the_deepest_allowed_parentheses_are_parsed() -> None:
     assert evaluate("(" * MAX_DEPTH + "7" + ")" * MAX_DEPTH)[0] == 7
 
 
@@ -124,13 +124,13 @@ def test_any_text_is_a_value_or_an_invalid_expression(text: str) -> None:
         ("8+8+8", False),
     ],
 )
-def test_countdown_takes_each_given_number_at_most_once(expression: str, right: bool) -> None:
+def test_a_countdown_solution_uses_each_number_at_most_once(expression: str, right: bool) -> None:
     assert check_countdown(expression, [3, 8, 1], 24) is right
 
 
-def test_a_number_given_twice_may_be_used_twice() -> None:
+def test_a_number_that_occurs_twice_may_be_used_twice() -> None:
     assert check_countdown("5*5", [5, 5, 2], 25)
 
 
-def test_a_division_that_does_not_come_out_even_is_not_rounded() -> None:
+def test_a_division_with_a_remainder_is_not_rounded() -> None:
     assert not check_countdown("7/2", [7, 2], 3)

@@ -1,4 +1,4 @@
-"""Thousands of generated answers, whose truth is known: none is judged wrongly, whatever the seed."""
+"""Thousands of generated answers with known correctness: each is scored correctly, for any seed."""
 
 import sys
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 from slipstream.answers.equality import warm_up
-from slipstream.answers.latex_input import UnsupportedExpression, readable
+from slipstream.answers.latex_input import UnsupportedExpression, normalize
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 SEEDS = range(1, 4)
@@ -16,7 +16,7 @@ SEEDS = range(1, 4)
 
 @pytest.fixture(scope="module")
 def answers() -> Iterator[ModuleType]:
-    """The module as `python benchmarks/math_answers.py` finds its parts: beside it."""
+    """Import the benchmark as `python benchmarks/math_answers.py` does, with its folder on sys.path."""
     sys.path.insert(0, str(BENCHMARKS))
     warm_up()
     yield import_module("math_answers")
@@ -28,37 +28,37 @@ def wrong(answers: ModuleType, seed: int, *, seeds_per_kind: int) -> list[object
     return [case for case in every if answers.ours(case.truth, case.answer) is not case.right]
 
 
-def test_a_few_generated_answers_of_each_kind_are_judged_rightly(answers: ModuleType) -> None:
+def test_a_few_generated_answers_of_each_kind_are_scored_correctly(answers: ModuleType) -> None:
     assert not wrong(answers, 0, seeds_per_kind=2)
 
 
 @pytest.mark.answers
 @pytest.mark.parametrize("seed", SEEDS)
-def test_thousands_of_generated_answers_are_judged_rightly(answers: ModuleType, seed: int) -> None:
+def test_thousands_of_generated_answers_are_scored_correctly(answers: ModuleType, seed: int) -> None:
     assert len(list(answers.cases(seed))) > 10_000
     assert not wrong(answers, seed, seeds_per_kind=30)
 
 
 def too_large(answer: str) -> bool:
-    """Whether the answer is refused for a sum or an exponent beyond the limits, whatever `computed` says."""
+    """Return whether the answer exceeds the limits of a sum or an exponent, with or without `computed`."""
     try:
-        readable(answer)
+        normalize(answer)
     except UnsupportedExpression as refused:
         return "over 1000" in str(refused) or "more than 5000" in str(refused)
     return False
 
 
 @pytest.mark.answers
-def test_uncomputed_answers_are_right_when_they_need_not_be_computed(answers: ModuleType) -> None:
+def test_uncomputed_answers_are_correct_without_computed(answers: ModuleType) -> None:
     cases = [case for case in answers.cases(4) if case.family == "uncomputed" and not too_large(case.answer)]
     assert len(cases) > 600
     assert not [case for case in cases if not answers.ours(case.truth, case.answer, computed=False)]
 
 
 @pytest.mark.answers
-def test_generated_answers_are_judged_better_than_by_math_verify_alone(answers: ModuleType) -> None:
+def test_generated_answers_are_scored_better_than_by_math_verify_alone(answers: ModuleType) -> None:
     every = list(answers.cases(5, seeds_per_kind=3))
     graders = {"ours": answers.ours, "math-verify": answers.math_verify_alone}
     counted = answers.counted(graders, every)
     assert counted["ours"].total() == 0
-    assert counted["math-verify"].total() > 0  # or the generated answers are too easy to tell anything
+    assert counted["math-verify"].total() > 0  # else the generated answers are too easy

@@ -1,4 +1,4 @@
-"""Mathematics without algebra where none is needed, and the same verdicts as with it."""
+"""Comparisons without algebra, where they suffice: the results are those of the comparison with algebra."""
 
 from fractions import Fraction
 from itertools import product
@@ -7,8 +7,8 @@ import pytest
 from math_verify import parse, verify
 from slipstream.answers.equality import equal
 from slipstream.answers.exact import exactly_equal, has_quotient
-from slipstream.answers.latex import parsed
-from slipstream.answers.latex_input import UnsupportedExpression, readable
+from slipstream.answers.latex import parse_answer
+from slipstream.answers.latex_input import UnsupportedExpression, normalize
 from slipstream.answers.latex_values import Leaf
 
 NUMBERS = (
@@ -60,12 +60,12 @@ def test_expressions_are_equal_as_they_are_for_math_verify(expressions: tuple[st
     for one, other in product(expressions, repeat=2):
         alike = verify(theirs[one], theirs[other], timeout_seconds=None)
         expected = alike or frozenset({one, other}) in ONLY_HERE
-        assert equal(readable(one), readable(other), digits=6) is expected, (one, other)
+        assert equal(normalize(one), normalize(other), digits=6) is expected, (one, other)
 
 
 @pytest.mark.parametrize("text", ["007", "1234567890123456789", "0.10", "2.", ".5"])
-def test_a_number_is_read_exactly(text: str) -> None:
-    number = parsed(readable(text))
+def test_a_number_is_parsed_exactly(text: str) -> None:
+    number = parse_answer(normalize(text))
     assert isinstance(number, Leaf)
     assert number.value == Fraction(text.rstrip("."))
 
@@ -85,7 +85,7 @@ def test_a_number_is_read_exactly(text: str) -> None:
     ],
 )
 def test_a_division_without_remainder_is_found(text: str, found: bool) -> None:
-    assert has_quotient(readable(text)) is found
+    assert has_quotient(normalize(text)) is found
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_layout_and_exact_numbers_need_no_algebra(one: str, other: str, equal: b
 
 @pytest.mark.parametrize("text", ["x^2+10000x", r"x^{2}+99999", "2^3!+70000", r"e^x99999", r"y^\pi+12345"])
 def test_numbers_beside_a_power_are_not_its_exponent(text: str) -> None:
-    assert readable(text)
+    assert normalize(text)
 
 
 @pytest.mark.parametrize(
@@ -128,6 +128,6 @@ def test_numbers_beside_a_power_are_not_its_exponent(text: str) -> None:
         ),
     ],
 )
-def test_powers_that_take_for_ever_are_refused_before_anything_is_computed(text: str) -> None:
+def test_powers_that_would_take_too_long_are_errors_before_anything_is_computed(text: str) -> None:
     with pytest.raises(UnsupportedExpression):
-        readable(text)
+        normalize(text)

@@ -412,13 +412,13 @@ def test_without_replay_the_run_ends_with_that_error_and_a_checkpoint(policy: Po
     scene.replay.away = {"sample", "confirm"}
     with pytest.raises(Unreachable, match="sample: nobody there"):
         scene.run()
-    assert said(scene.log).count("checkpoint not confirmed; the next one is") == 0
+    assert said(scene.log).count("checkpoint not confirmed; the next one will be") == 0
     scene = Scene(policy, tmp_path / "later", "learner.steps=9", batches=2)
     scene.replay.away = {"announce", "confirm"}
     with pytest.raises(Unreachable, match="announce: nobody there"):
         scene.run()
     assert stored_version(scene) == 1
-    assert said(scene.log).count("checkpoint not confirmed; the next one is") == 1
+    assert said(scene.log).count("checkpoint not confirmed; the next one will be") == 1
 
 
 def test_a_replay_that_goes_while_the_run_is_stopped_is_no_error(policy: Policy, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ async def failed() -> Prefetch:
     return prefetch
 
 
-def test_a_batch_that_is_wanted_raises_what_its_fetch_raised() -> None:
+def test_taking_a_batch_raises_the_error_of_its_fetch() -> None:
     async def run() -> None:
         prefetch = await failed()
         with pytest.raises(ValueError, match="group 7 has no tokens"):
@@ -37,9 +37,9 @@ def test_a_batch_that_is_wanted_raises_what_its_fetch_raised() -> None:
     asyncio.run(run())
 
 
-def test_a_batch_that_is_dropped_returns_it() -> None:
+def test_releasing_a_batch_returns_the_error_of_its_fetch() -> None:
     async def run() -> Exception | None:
-        return await (await failed()).drop()
+        return await (await failed()).release()
 
     assert repr(asyncio.run(run())) == "ValueError('group 7 has no tokens')"
 
@@ -49,7 +49,7 @@ def test_a_fetch_that_is_only_cancelled_is_no_failure() -> None:
         replay: Any = FakeReplay(Events(), batches=1)
         prefetch = Prefetch(replay, steps=9)
         await prefetch.take(0, asyncio.Event(), patience_seconds=5)
-        return await prefetch.drop()
+        return await prefetch.release()
 
     assert asyncio.run(run()) is None
 
@@ -69,7 +69,7 @@ def test_the_time_of_a_teacher_is_no_time_without_a_batch() -> None:
     assert len(asyncio.run(run()) or ()) == 2
 
 
-def test_a_batch_that_a_teacher_still_reads_is_put_back_when_it_is_dropped() -> None:
+def test_a_batch_that_waits_for_a_teacher_can_be_released() -> None:
     events = Events()
 
     async def never(groups: Sequence[Group]) -> list[Group]:
@@ -82,7 +82,7 @@ def test_a_batch_that_a_teacher_still_reads_is_put_back_when_it_is_dropped() -> 
         prefetch = Prefetch(replay, steps=9, teach=never)
         await prefetch.sampled(0, asyncio.Event(), patience_seconds=5)
         await events.wait_for("teach")
-        return await prefetch.drop()
+        return await prefetch.release()
 
     assert asyncio.run(run()) is None
     assert events == ["sample 0", "teach", "release 0-0,0-1"]

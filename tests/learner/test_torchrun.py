@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from slipstream.learner.torchrun import meeting, parse
+from slipstream.learner.torchrun import parse, rendezvous_arguments
 
 LISTENING = """
 import json
@@ -36,13 +36,13 @@ dist.barrier()
 
 def test_the_ranks_of_one_machine_need_no_address() -> None:
     own, others = parse(["4", "--config", "run.yaml", "--parent", "7"])
-    assert meeting(own) == ["--standalone", "--nproc-per-node=4"]
+    assert rendezvous_arguments(own) == ["--standalone", "--nproc-per-node=4"]
     assert (own.parent, others) == (7, ["--config", "run.yaml"])
 
 
 def test_the_ranks_of_one_machine_keep_to_the_port_that_they_are_given() -> None:
     own, _ = parse(["4", "--master-port", "29400"])
-    assert meeting(own) == [
+    assert rendezvous_arguments(own) == [
         "--nnodes=1",
         "--node-rank=0",
         "--nproc-per-node=4",
@@ -58,7 +58,7 @@ def test_with_a_port_nothing_of_the_ranks_listens_beyond_loopback_elsewhere(tmp_
     script = tmp_path / "rank.py"
     script.write_text(LISTENING)
     own, _ = parse(["2", "--master-port", str(port)])
-    command = [sys.executable, "-m", "torch.distributed.run", *meeting(own), str(script)]
+    command = [sys.executable, "-m", "torch.distributed.run", *rendezvous_arguments(own), str(script)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=180)
     assert done.returncode == 0, done.stderr[-2000:]
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("[")]
@@ -68,7 +68,7 @@ def test_with_a_port_nothing_of_the_ranks_listens_beyond_loopback_elsewhere(tmp_
 def test_the_ranks_of_several_machines_meet_at_the_first() -> None:
     words = "8 --nnodes 2 --node-rank 1 --master-addr learner-0.ranks --master-port 29400 --config run.yaml"
     own, others = parse(words.split())
-    assert meeting(own) == [
+    assert rendezvous_arguments(own) == [
         "--nnodes=2",
         "--node-rank=1",
         "--nproc-per-node=8",

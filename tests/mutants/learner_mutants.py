@@ -87,8 +87,8 @@ LEARNER_MUTANTS: Final = (
     ),
     _rewards(
         "rewards: length with environment tokens",
-        "[sum(c.mask) for _, _, c in everything]",
-        "[len(c.mask) for _, _, c in everything]",
+        "[sum(c.mask) for _, _, c in completions]",
+        "[len(c.mask) for _, _, c in completions]",
     ),
     _rewards(
         "rewards: overlong with environment tokens",
@@ -243,8 +243,8 @@ LEARNER_MUTANTS: Final = (
     _gauges("gauges: tokens without advantage are left out", ', "zero": "_zero"}', "}"),
     _gauges(
         "gauges: the mean for the sum",
-        'trained * found.get(f"{mean}{suffix}", 0.0) if',
-        'found.get(f"{mean}{suffix}", 0.0) if',
+        'trained * values.get(f"{mean}{suffix}", 0.0) if',
+        'values.get(f"{mean}{suffix}", 0.0) if',
     ),
     _gauges(
         "gauges: the mean for the mean of squares",
@@ -253,7 +253,7 @@ LEARNER_MUTANTS: Final = (
     ),
     _gauges(
         "gauges: shares of all ages",
-        'trained * found.get(f"{share}{suffix}", 0.0), **labels)',
-        'found.get(f"{share}{suffix}", 0.0), **labels)',
+        'trained * values.get(f"{share}{suffix}", 0.0), **labels)',
+        'values.get(f"{share}{suffix}", 0.0), **labels)',
     ),
 )

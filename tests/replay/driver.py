@@ -1,4 +1,4 @@
-"""Drives a real replay service over gRPC, on a real Redis, with made-up prompts and groups."""
+"""A driver of a real replay service, over gRPC and with a real Redis; prompts and groups are generated."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,8 @@ from slipstream.replay.connection import Scripts
 from slipstream.replay.curriculum import Curriculum
 from slipstream.replay.evaluations import EvaluationStore
 from slipstream.replay.servicer import Collaborators, ReplayServicer
-from slipstream.replay.store import LeaseRequest, ReplayStore
+from slipstream.replay.store import ReplayStore
+from slipstream.replay.values import LeaseRequest
 from slipstream.rpc import codec
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.server import start_server
@@ -36,7 +37,7 @@ FILTERED = pb.INSERT_OUTCOME_FILTERED
 
 
 class MadeUpPrompts:
-    """Prompt number 7 asks «training 7»; with `distinct` prompts, number `distinct` is number 0 again."""
+    """A source of prompts: number 7 is «training 7», and the numbers repeat after `distinct` prompts."""
 
     def __init__(self, distinct: int | None = None) -> None:
         self._distinct = distinct
@@ -61,7 +62,7 @@ class MadeUpPrompts:
 
 
 def completion(*, version: int = 0, tokens: int = 3, reward: float | None = 1.0) -> Completion:
-    """An answer sampled by one version; `reward` None means that scoring it failed."""
+    """Return a completion that one version sampled; a reward of None means that scoring it failed."""
     outcome = Outcome.SCORE if reward is not None else Outcome.ERROR
     return Completion(
         token_ids=tuple(range(tokens)),
@@ -74,7 +75,7 @@ def completion(*, version: int = 0, tokens: int = 3, reward: float | None = 1.0)
 
 
 def group(lease: pb.Lease, completions: Sequence[Completion]) -> Group:
-    """A finished group for a lease."""
+    """Return a finished group for a lease."""
     return Group(
         group_id=lease.group_id,
         lease_epoch=lease.lease_epoch,
@@ -87,13 +88,13 @@ def group(lease: pb.Lease, completions: Sequence[Completion]) -> Group:
 
 
 def packed(finished: Group) -> PackedGroup:
-    """A group as replay reads it."""
+    """Return a group as replay parses it."""
     return PackedGroup.FromString(codec.group_to_proto(finished).SerializeToString())
 
 
 @dataclass(slots=True, kw_only=True)
 class Learner:
-    """What a learner remembers: its epoch, and by which hand-out it got each group last."""
+    """The state of a learner: its epoch, and for each group the last hand-out that gave it."""
 
     epoch: int = 0
     number: int = 0
@@ -104,14 +105,14 @@ class Learner:
         return pb.HandOut(learner_epoch=self.epoch, number=self.number)
 
     def hand_out_of(self, batch: Sequence[types_pb2.Group]) -> pb.HandOut:
-        """The one that gave the batch; for an empty one the first."""
+        """Return the hand-out that gave the batch; for an empty batch the first."""
         first = pb.HandOut(learner_epoch=self.epoch, number=1)
         return self.hand_outs.get(batch[0].group_id, first) if batch else first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Driver:
-    """The service's methods, short. After each test its ledger must close."""
+    """Short forms of the service's methods. The equations of the ledger must hold after each test."""
 
     stub: Any
     store: ReplayStore
@@ -131,7 +132,7 @@ class Driver:
         return list((await self.stub.LeasePrompts(request)).leases)
 
     async def ask_again(self, prompts: int, *, attempt: int, request: str = "r") -> list[pb.Lease]:
-        """One attempt at a request for leases that has a name."""
+        """Make one attempt at a request for leases with a request id."""
         message = pb.LeasePromptsRequest(
             worker_id="w", max_prompts=prompts, request_id=request, attempt=attempt, serving_version=0
         )
@@ -140,7 +141,7 @@ class Driver:
     async def renew(
         self, *leases: pb.Lease, worker: str = "w", serving: int = 0, failure: str = ""
     ) -> list[str]:
-        """The heartbeat of a worker with these leases; the groups of those that it has lost."""
+        """Send a heartbeat of a worker with these leases. Returns the groups of the lost leases."""
         message = pb.RenewLeasesRequest(
             worker_id=worker, leases=refs(leases), serving_version=serving, scoring_failure=failure
         )
@@ -155,12 +156,12 @@ class Driver:
         return int((await self.stub.ReturnPrompts(request)).returned)
 
     async def insert(self, lease: pb.Lease, *, version: int = 0, reward: float | None = 1.0) -> int:
-        """Insert `group_size` equal completions; the outcome."""
+        """Insert `group_size` equal completions, and return the outcome."""
         answers = [completion(version=version, reward=reward)] * lease.group_size
         return await self.insert_completions(lease, answers)
 
     async def insert_rewards(self, lease: pb.Lease, *rewards: float | None) -> int:
-        """Insert one completion for each reward; the outcome."""
+        """Insert one completion for each reward, and return the outcome."""
         return await self.insert_completions(lease, [completion(reward=reward) for reward in rewards])
 
     async def insert_completions(self, lease: pb.Lease, answers: Sequence[Completion]) -> int:
@@ -173,7 +174,7 @@ class Driver:
         return response
 
     async def make(self, groups: int, *, version: int = 0) -> list[pb.Lease]:
-        """Lease and insert so many groups."""
+        """Lease and insert this many groups."""
         leases = await self.lease(groups)
         assert len(leases) == groups
         for lease in leases:
@@ -208,7 +209,7 @@ class Driver:
     async def acknowledge(
         self, batch: Sequence[types_pb2.Group], *, version: int, hand_out: pb.HandOut | None = None
     ) -> pb.AckBatchResponse:
-        """Ack, by default under the hand-out that gave the batch last; the whole answer."""
+        """Acknowledge a batch, by default under its last hand-out, and return the response."""
         ids = [member.group_id for member in batch]
         hand_out = hand_out or self.learner.hand_out_of(batch)
         request = pb.AckBatchRequest(group_ids=ids, version=version, hand_out=hand_out)
@@ -222,7 +223,7 @@ class Driver:
         return int((await self.stub.ReleaseBatch(request)).released)
 
     async def train(self, groups: int, *, version: int) -> list[types_pb2.Group]:
-        """Sample a batch and ack it as the step that made `version`."""
+        """Sample a batch, and acknowledge it as the step that made `version`."""
         batch = await self.sample(groups, version=version - 1)
         assert await self.ack(batch, version=version) == groups
         return batch
@@ -234,7 +235,7 @@ class Driver:
     async def attach(
         self, version: int, cursor: pb.Cursor | None = None, *, learner_id: str | None = None
     ) -> tuple[int, int]:
-        """As a new learner unless its id is given; from now on this driver is that learner."""
+        """Attach a learner, by default a new one. From now on this driver is that learner."""
         request = pb.AttachLearnerRequest(
             version=version, cursor=cursor, learner_id=learner_id or secrets.token_hex(6)
         )
@@ -278,12 +279,12 @@ class Driver:
 
 
 def refs(leases: Sequence[pb.Lease]) -> list[pb.LeaseRef]:
-    """The names of leases."""
+    """Return references to leases."""
     return [pb.LeaseRef(group_id=lease.group_id, lease_epoch=lease.lease_epoch) for lease in leases]
 
 
 def asking(prompts: int, *, serving: int = 0) -> LeaseRequest:
-    """A request of the worker `w` for leases, past the service."""
+    """Return a lease request of the worker `w`, for the store."""
     return LeaseRequest(worker="w", max_prompts=prompts, serving_version=serving)
 
 
@@ -295,7 +296,7 @@ def run_config(
     lease_seconds: float = 60.0,
     name: str | None = None,
 ) -> RunConfig:
-    """A run of its own keys, small enough to count by hand."""
+    """Return the configuration of a run with keys of its own, small enough to count by hand."""
     return parse_config(
         {
             "name": name or f"test-{secrets.token_hex(6)}",
@@ -311,7 +312,7 @@ def run_config(
 async def serving(
     redis_url: str, config: RunConfig, *, shaping: Shaping | None = None, distinct: int | None = None
 ) -> AsyncIterator[Driver]:
-    """A replay service on port 0, and a driver for it."""
+    """Start a replay service on port 0, and yield a driver for it."""
     stop, metrics, prompts = asyncio.Event(), Metrics(), MadeUpPrompts(distinct)
     log = Log(pod="replay", level="debug", stream=io.StringIO())
     async with connected(redis_url, config) as scripts:
@@ -349,7 +350,7 @@ async def serving(
 def scenario(
     *, shaping: Shaping | None = None, distinct: int | None = None, **settings: Any
 ) -> Callable[[Callable[[Driver], Awaitable[None]]], Callable[[str], None]]:
-    """Run an async test against a service of its own; at the end its ledger must close."""
+    """Run an async test with its own service; at the end the equations of the ledger must hold."""
 
     def wrap(test: Callable[[Driver], Awaitable[None]]) -> Callable[[str], None]:
         def run(redis_url: str) -> None:
@@ -372,12 +373,12 @@ async def _play(
 
 
 def stub_of(channel: grpc.aio.Channel) -> Any:
-    """The generated client, which has no types."""
+    """Return the generated client, which has no types."""
     return ReplayStub(channel)  # type: ignore[no-untyped-call, unused-ignore]
 
 
 async def until(condition: Callable[[], bool | Awaitable[bool]], *, seconds: float = 10.0) -> None:
-    """Wait until something becomes true."""
+    """Wait until a condition becomes true."""
     async with asyncio.timeout(seconds):
         while True:
             found = condition()
@@ -387,7 +388,7 @@ async def until(condition: Callable[[], bool | Awaitable[bool]], *, seconds: flo
 
 
 async def failure(call: Awaitable[object]) -> grpc.aio.AioRpcError:
-    """The gRPC error that a call must end with."""
+    """Return the gRPC error with which a call has to end."""
     try:
         answer = await call
     except grpc.aio.AioRpcError as error:

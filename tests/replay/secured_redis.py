@@ -26,7 +26,7 @@ DAY = datetime.timedelta(days=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Authority:
-    """A certificate authority in a folder of its own; its certificate is `ca.crt`."""
+    """A certificate authority with its own folder; its certificate is `ca.crt`."""
 
     folder: Path
     key: ec.EllipticCurvePrivateKey
@@ -103,7 +103,7 @@ class SecuredRedis:
         return f"rediss://{host}:{self.port}/0"
 
     def config(self, **overrides: object) -> RunConfig:
-        """A run on this Redis; a replay key that is None is left out."""
+        """Return the configuration of a run on this Redis; keys of replay that are None are left out."""
         replay: dict[str, object] = {
             "redis_url": self.url,
             "redis_username": "replay",
@@ -121,7 +121,7 @@ class SecuredRedis:
         )
 
     def start(self) -> None:
-        """Start, or start again with what the files say now."""
+        """Start the server, or restart it with the current files."""
         environment = {
             "PATH": os.environ["PATH"],
             "ACL_TEMPLATE": str(DEPLOY / "users.acl.template"),
@@ -158,11 +158,11 @@ class SecuredRedis:
             time.sleep(0.05)
 
     def probe(self) -> str:
-        """What the chart's probe is told."""
+        """Return the output of the chart's probe."""
         return self.cli("--user", "probe", "--pass", "any", "ping")
 
     def cli(self, *arguments: str) -> str:
-        """What redis-cli prints."""
+        """Return the output of redis-cli."""
         command = ["redis-cli", "--no-auth-warning", "-h", self.host, "-p", str(self.port), "--tls"]
         command += ["--cacert", str(self.authority.folder / "ca.crt"), *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
@@ -172,7 +172,7 @@ class SecuredRedis:
 def secured_redis(
     folder: Path, *, password: str = "a secret word", host: str = "127.0.0.1"
 ) -> Iterator[SecuredRedis]:
-    """Runs for as long as the context is entered."""
+    """Run the server inside the context."""
     server = SecuredRedis(folder, password=password, host=host)
     server.start()
     try:

@@ -1,4 +1,4 @@
-"""Sampling, acking, releasing, keeping, and a learner that comes back."""
+"""Batches: sample, acknowledge, release, keep until a checkpoint, and attach a restarted learner."""
 
 import asyncio
 import time
@@ -35,7 +35,7 @@ async def test_a_prompt_that_was_leased_again_keeps_its_place(replay: Driver) ->
 
 
 @scenario()
-async def test_a_batch_that_is_not_full_is_not_given(replay: Driver) -> None:
+async def test_a_batch_is_given_only_when_it_is_full(replay: Driver) -> None:
     await replay.make(3)
     assert await replay.sample(4) == []
     assert (await replay.ledger()).buffered == 3
@@ -61,7 +61,7 @@ async def test_calls_at_the_same_time_never_get_the_same_group(replay: Driver) -
 
 
 @scenario()
-async def test_a_batch_that_is_asked_for_again_is_the_one_in_flight_for_that_step(replay: Driver) -> None:
+async def test_a_repeated_request_gets_the_batch_that_is_in_flight_for_the_step(replay: Driver) -> None:
     await replay.make(4)
     batch = await replay.sample(2, version=3)
     assert await replay.sample(2, version=3) == batch
@@ -92,7 +92,7 @@ async def test_a_released_batch_is_back_at_its_old_place(replay: Driver) -> None
 
 
 @scenario()
-async def test_a_learner_that_goes_away_in_the_middle_of_a_batch_releases_it(replay: Driver) -> None:
+async def test_a_learner_that_disconnects_in_the_middle_of_a_batch_releases_it(replay: Driver) -> None:
     for lease in await replay.lease(4):
         assert (await replay.insert_message(_large_group(lease))).outcome == ACCEPTED
     hand_out = replay.learner.next_hand_out()
@@ -109,7 +109,7 @@ async def test_a_learner_that_goes_away_in_the_middle_of_a_batch_releases_it(rep
 
 
 @scenario()
-async def test_a_learner_that_waits_hears_each_second_that_there_is_no_batch_yet(replay: Driver) -> None:
+async def test_a_waiting_learner_gets_an_empty_response_each_second(replay: Driver) -> None:
     request = pb.SampleBatchRequest(
         groups=1, max_staleness=8, wait_seconds=2.5, hand_out=replay.learner.next_hand_out()
     )
@@ -180,7 +180,7 @@ async def test_admission_is_right_after_an_attach_to_an_unbroken_run(replay: Dri
 
 
 @scenario()
-async def test_the_answer_to_an_ack_says_where_the_data_stand(replay: Driver) -> None:
+async def test_the_response_to_an_ack_has_the_position_in_the_data(replay: Driver) -> None:
     leases = await replay.make(4)  # 0 to 3 are buffered
     returned, running = await replay.lease(2)
     await replay.return_leases(returned)
@@ -191,18 +191,18 @@ async def test_the_answer_to_an_ack_says_where_the_data_stand(replay: Driver) ->
 
 
 @scenario()
-async def test_an_empty_redis_goes_on_in_the_data_where_the_checkpoint_was(replay: Driver) -> None:
+async def test_an_empty_redis_continues_in_the_data_at_the_checkpoint(replay: Driver) -> None:
     await replay.attach(3, pb.Cursor(dispatched=40, open=[31, 38]))
     assert [lease.dispatch_index for lease in await replay.lease(4)] == [31, 38, 40, 41]
     assert (await replay.ledger()).residual == 0
 
 
 @scenario()
-async def test_a_redis_that_knows_more_than_the_checkpoint_keeps_its_place(replay: Driver) -> None:
+async def test_a_redis_that_is_ahead_of_the_checkpoint_keeps_its_position(replay: Driver) -> None:
     await replay.make(4)
     await replay.attach(0, pb.Cursor(dispatched=2, open=[0, 1]))
     assert [lease.dispatch_index for lease in await replay.lease(2)] == [4, 5]
-    await replay.attach(0, pb.Cursor(dispatched=7, open=[3, 6]))  # 3 is known to be in the buffer, 6 is new
+    await replay.attach(0, pb.Cursor(dispatched=7, open=[3, 6]))  # 3 is in the buffer already, 6 is not
     assert [lease.dispatch_index for lease in await replay.lease(2)] == [6, 7]
 
 
@@ -215,7 +215,7 @@ async def test_a_learner_that_continues_on_an_empty_redis_is_given_no_more_than_
 
 
 @scenario(depth=0, per_step=4)
-async def test_a_learner_that_goes_back_behind_a_durable_checkpoint_does_not_starve(replay: Driver) -> None:
+async def test_a_learner_that_restarts_before_a_durable_checkpoint_still_gets_batches(replay: Driver) -> None:
     for version in (1, 2, 3):
         await replay.make(4, version=version - 1)
         await replay.train(4, version=version)
@@ -226,7 +226,7 @@ async def test_a_learner_that_goes_back_behind_a_durable_checkpoint_does_not_sta
 
 
 def _large_group(lease: pb.Lease) -> types_pb2.Group:
-    """A group of some MiB, so that a stream of them does not fit into buffers on the way."""
+    """Insert groups of some MiB, so that a stream of them does not fit into the buffers of the connection."""
     tokens = 400_000
     span = types_pb2.VersionSpan(version=0, start=0, end=tokens)
     answer = types_pb2.Completion(

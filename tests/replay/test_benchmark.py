@@ -1,4 +1,4 @@
-"""The benchmark of replay runs: every group that it inserts comes out again."""
+"""The benchmark of replay: every group that it inserts is sampled again."""
 
 import asyncio
 import importlib.util

@@ -1,4 +1,4 @@
-"""Prompts are asked by their pass rate: remembered, decided on once, skipped within a bound, sized."""
+"""The curriculum: pass rates are remembered, each prompt is decided on once, and skips are bounded."""
 
 import asyncio
 from collections.abc import Sequence
@@ -28,20 +28,20 @@ def indices(leases: Sequence[pb.Lease]) -> list[int]:
 
 
 async def answer(replay: Driver, lease: pb.Lease, correct: int) -> int:
-    """Insert a group with so many correct completions."""
+    """Insert a group with this many correct completions."""
     wrong = lease.group_size - correct
     return await replay.insert_rewards(lease, *[1.0] * correct, *[0.0] * wrong)
 
 
 @scenario(depth=5, group_size=4, shaping=GOLDILOCKS, distinct=3)
-async def test_a_prompt_that_is_too_easy_or_too_hard_is_passed_over_and_its_index_is_spent(
+async def test_a_prompt_that_is_too_easy_or_too_hard_is_skipped_and_its_index_is_used_up(
     replay: Driver,
 ) -> None:
     easy, hard, fine = await replay.lease(3)
     await answer(replay, easy, 4)
     await answer(replay, hard, 0)
     await answer(replay, fine, 2)
-    # Indices 3, 6, 9 ask the easy prompt again, 4, 7, 10 the hard one, 5, 8, 11 the one in between.
+    # Indices 3, 6, 9 are the easy prompt again, 4, 7, 10 the hard one, 5, 8, 11 the one in between.
     again = await replay.lease(3)
     assert indices(again) == [5, 8, 11]
     ledger = await replay.ledger()
@@ -59,7 +59,7 @@ async def test_a_skipped_prompt_takes_no_slot(replay: Driver) -> None:
 
 
 @scenario(depth=0, per_step=4, group_size=4, shaping=GOLDILOCKS, distinct=1)
-async def test_past_the_bound_of_skips_the_prompt_is_asked_all_the_same(replay: Driver) -> None:
+async def test_past_the_limit_of_skips_the_prompt_is_leased(replay: Driver) -> None:
     (only,) = await replay.lease()
     await answer(replay, only, 4)
     (again,) = await replay.lease()
@@ -70,7 +70,7 @@ async def test_past_the_bound_of_skips_the_prompt_is_asked_all_the_same(replay: 
 
 
 @scenario(depth=9, group_size=4, shaping=GOLDILOCKS, distinct=1)
-async def test_prompts_that_come_back_are_not_judged_again(replay: Driver) -> None:
+async def test_prompts_that_were_returned_are_not_decided_on_again(replay: Driver) -> None:
     first, second = await replay.lease(2)
     assert await answer(replay, first, 4) == ACCEPTED
     await replay.return_leases(second)
@@ -80,10 +80,10 @@ async def test_prompts_that_come_back_are_not_judged_again(replay: Driver) -> No
 
 
 @scenario(depth=9, group_size=4, lease_seconds=0.05, shaping=GOLDILOCKS, distinct=1)
-async def test_a_lease_that_was_lost_before_it_was_judged_is_judged_when_it_comes_back(
+async def test_a_lease_that_was_lost_before_its_decision_is_decided_on_later(
     replay: Driver,
 ) -> None:
-    """As when a replica dies between the two steps."""
+    """A replica may die between the two scripts."""
     (first,) = await replay.lease()
     await answer(replay, first, 4)
     (lost,) = await replay.store.lease(asking(1))
@@ -99,7 +99,7 @@ async def test_a_lease_that_was_lost_before_it_was_judged_is_judged_when_it_come
 @scenario(
     depth=9, group_size=4, shaping=Shaping(goldilocks=Goldilocks(epsilon=0.0, reprobe_steps=2)), distinct=2
 )
-async def test_an_excluded_prompt_is_asked_again_after_reprobe_steps_versions(replay: Driver) -> None:
+async def test_an_excluded_prompt_is_leased_again_after_reprobe_steps_versions(replay: Driver) -> None:
     await replay.announce(5)
     easy, fine = await replay.lease(2)
     await answer(replay, easy, 4)
@@ -116,18 +116,18 @@ async def test_an_excluded_prompt_is_asked_again_after_reprobe_steps_versions(re
     shaping=Shaping(goldilocks=NEVER, dynamic_sampling=DynamicSampling()),
     distinct=2,
 )
-async def test_filtered_groups_teach_the_pass_rate_too(replay: Driver) -> None:
+async def test_filtered_groups_count_in_the_pass_rate(replay: Driver) -> None:
     easy, _ = await replay.lease(2)
     assert await answer(replay, easy, 4) == FILTERED
     assert indices(await replay.lease()) == [3]
 
 
 @scenario(depth=9, group_size=4, shaping=Shaping(goldilocks=NEVER), distinct=2)
-async def test_completions_without_a_score_say_nothing_about_the_prompt(replay: Driver) -> None:
+async def test_completions_without_a_score_do_not_count_in_the_pass_rate(replay: Driver) -> None:
     unscored, partly = await replay.lease(2)
     assert await replay.insert(unscored, reward=None) == FILTERED
     assert await replay.insert_rewards(partly, 1.0, 1.0, None, None) == ACCEPTED
-    # The first is as good as unseen, the second was right in two of two.
+    # The first prompt counts as unseen; the second was correct in two of two.
     assert indices(await replay.lease(2)) == [2, 4]
 
 
@@ -137,7 +137,7 @@ async def test_completions_without_a_score_say_nothing_about_the_prompt(replay: 
     shaping=Shaping(buckets=Buckets(thresholds=(0.5,), weights=(0.0, 1.0))),
     distinct=2,
 )
-async def test_a_bucket_of_weight_0_is_not_asked(replay: Driver) -> None:
+async def test_a_bucket_of_weight_0_is_not_leased(replay: Driver) -> None:
     hard, easy = await replay.lease(2)
     await answer(replay, hard, 0)
     await answer(replay, easy, 3)
@@ -148,7 +148,7 @@ async def test_a_bucket_of_weight_0_is_not_asked(replay: Driver) -> None:
 @scenario(
     depth=20, per_step=8, group_size=4, shaping=Shaping(buckets=Buckets(weights=(1.0, 1.0, 0.25))), distinct=1
 )
-async def test_a_bucket_is_asked_in_proportion_to_its_weight(replay: Driver) -> None:
+async def test_a_bucket_is_leased_in_proportion_to_its_weight(replay: Driver) -> None:
     """A quarter of the turns: 40 prompts take about 160 indices; three standard deviations are 66."""
     (first,) = await replay.lease()
     await answer(replay, first, 4)
@@ -210,7 +210,7 @@ def test_a_new_replica_remembers_pass_rates_and_sizes(redis_url: str) -> None:
 
 
 @scenario(depth=9, group_size=4)
-async def test_nothing_is_remembered_when_nothing_asks_for_it(replay: Driver) -> None:
+async def test_pass_rates_are_remembered_only_if_the_run_needs_them(replay: Driver) -> None:
     (lease,) = await replay.lease()
     await answer(replay, lease, 2)
     assert await replay.scripts.read_hash("pass_rates") == {}
@@ -220,7 +220,7 @@ async def test_nothing_is_remembered_when_nothing_asks_for_it(replay: Driver) ->
     max_examples=10, deadline=None, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(decay=st.floats(0, 1), groups=st.lists(st.integers(0, 4), min_size=1, max_size=6))
-def test_what_redis_remembers_is_the_pass_rate_of_the_maths(
+def test_redis_stores_the_pass_rate_that_the_formula_gives(
     redis_url: str, decay: float, groups: list[int]
 ) -> None:
     async def play() -> None:

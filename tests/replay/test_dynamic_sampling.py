@@ -1,4 +1,4 @@
-"""Groups without variance make room for new prompts, within a bound, and length decides nothing."""
+"""Dynamic sampling: groups without variance are replaced, up to a limit, whatever their length."""
 
 import asyncio
 import heapq
@@ -21,8 +21,9 @@ from replay.driver import (
 from slipstream.algorithms.spec import DynamicSampling, Shaping
 from slipstream.records import Completion, Group, HandOut, Outcome, Reward
 from slipstream.replay.__main__ import connected, limits_of
-from slipstream.replay.store import ReplayStore, Slot
+from slipstream.replay.store import ReplayStore
 from slipstream.replay.summary import summarise
+from slipstream.replay.values import Slot
 
 ON = Shaping(dynamic_sampling=DynamicSampling(max_refills=1))
 
@@ -61,7 +62,7 @@ async def test_rounding_is_not_variance(replay: Driver) -> None:
 
 
 @scenario(depth=0, per_step=2, shaping=ON)
-async def test_past_its_refills_a_version_keeps_what_comes_and_the_next_version_filters_again(
+async def test_past_its_refills_a_version_keeps_every_group_and_the_next_version_filters_again(
     replay: Driver,
 ) -> None:
     """One refill of a batch of two: two groups are filtered, the third and fourth make the batch."""
@@ -90,7 +91,7 @@ async def test_announcing_the_same_version_again_gives_no_new_refills(replay: Dr
 
 
 @scenario(depth=0, per_step=2, shaping=ON)
-async def test_a_learner_that_attaches_gets_its_refills_anew(replay: Driver) -> None:
+async def test_attaching_a_learner_resets_the_refills(replay: Driver) -> None:
     for lease in await replay.lease(2):
         assert await replay.insert_rewards(lease, 0.0, 0.0) == FILTERED
     await replay.attach(0)
@@ -99,7 +100,7 @@ async def test_a_learner_that_attaches_gets_its_refills_anew(replay: Driver) -> 
 
 
 def test_the_task_reward_is_the_weighted_sum_of_the_components() -> None:
-    # 1 · 1 + 0.5 · 0 = 1 and 1 · 0 + 0.5 · 2 = 1; the component that the run does not name weighs nothing.
+    # 1 · 1 + 0.5 · 0 = 1 and 1 · 0 + 0.5 · 2 = 1; a component that the run does not name has weight 0.
     vectors = [("right", 1.0), ("short", 0.0)], [("right", 0.0), ("short", 2.0), ("other", 9.0)]
     answers = tuple(
         replace(
@@ -113,7 +114,8 @@ def test_the_task_reward_is_the_weighted_sum_of_the_components() -> None:
 
 @dataclass(slots=True)
 class Course:
-    """A run on a clock of its own: a group takes as long as it is, and half of the groups have variance."""
+    """A simulated run: a group takes time in proportion to its length, and half of the groups have
+    variance."""
 
     store: ReplayStore
     random: Random
@@ -125,13 +127,13 @@ class Course:
     trained: list[str] = field(default_factory=list)
 
     async def start(self) -> None:
-        """All that admission allows."""
+        """Lease all prompts that admission allows."""
         for slot in await self.store.lease(asking(100, serving=self.version)):
             self.lengths[slot.group_id] = self.random.lognormvariate(3.0, 1.0)
             heapq.heappush(self.running, (self.clock + self.lengths[slot.group_id], slot.group_id, slot))
 
     async def finish(self) -> None:
-        """The group that is done first."""
+        """Finish the group that is done first."""
         self.clock, group_id, slot = heapq.heappop(self.running)
         if self.random.random() < 0.5:
             self.varied.add(group_id)
@@ -140,7 +142,7 @@ class Course:
         assert ledger.trained + ledger.buffered == len(self.varied), "a finished group was discarded"
 
     async def step(self, groups: int) -> None:
-        """Train, if there are so many groups: on the oldest dispatches of those that are finished."""
+        """Train on the oldest dispatches of the finished groups, if there are enough."""
         finished = sorted(self.varied - set(self.trained))
         hand_out = HandOut(learner_epoch=0, number=self.version + 1)
         if batch := await self.store.sample(

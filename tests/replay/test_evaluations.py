@@ -1,4 +1,4 @@
-"""Held-out evaluations, which never touch the training ledger."""
+"""Held-out evaluations: their metrics, and that they leave the training ledger unchanged."""
 
 import asyncio
 from dataclasses import replace
@@ -7,7 +7,7 @@ import grpc
 import pytest
 from replay.driver import ACCEPTED, DUPLICATE, FENCED, Driver, completion, failure, group, scenario
 from slipstream.records import Completion, Ledger, Outcome, Reward
-from slipstream.replay.selection import choose
+from slipstream.replay.selection import select
 from slipstream.rpc import codec
 from slipstream.v1 import replay_pb2 as pb
 from slipstream.v1 import types_pb2
@@ -48,7 +48,7 @@ async def test_accuracy_is_the_mean_over_scored_completions_and_errors_are_count
 
 
 def answer(text: str, reward: float | None, *, style: float = 0.0, valid: bool = True) -> Completion:
-    """A completion whose rewards are exact_match, which took `text` out of it, and style of weight 1/2."""
+    """Return a completion with the rewards exact_match, which extracted `text`, and style, of weight 1/2."""
     (judged,) = completion(reward=reward).rewards
     outcome = judged.outcome if valid else Outcome.INVALID_ANSWER
     rewards = (
@@ -59,16 +59,16 @@ def answer(text: str, reward: float | None, *, style: float = 0.0, valid: bool =
 
 
 def chosen(*answers: Completion) -> tuple[float | None, float | None]:
-    """exact_match of the best completion and of the most frequent answer."""
+    """Return exact_match of the best completion and of the most frequent answer."""
     lease = pb.Lease(group_id="e", lease_epoch=1, prompt=types_pb2.Prompt(prompt_id="p", text="2 + 2 ="))
     message = codec.group_to_proto(group(lease, answers))
     packed = PackedGroup.FromString(message.SerializeToString())
-    found = choose(packed, {"exact_match": 1.0, "style": 0.5})["exact_match"]
+    found = select(packed, {"exact_match": 1.0, "style": 0.5})["exact_match"]
     return found.best, found.majority
 
 
 def test_the_best_of_n_is_the_completion_that_all_rewards_together_rank_first() -> None:
-    # totals 1.0, 0.9, 0.4: the right one; then 1.0 and 1.0, a tie of a right and a wrong one: half of each
+    # totals 1.0, 0.9, 0.4: the correct one; then 1.0 and 1.0: a tie of a correct and a wrong one, mean 1/2
     assert chosen(answer("4", 1.0), answer("5", 0.0, style=1.8), answer("6", 0.4))[0] == 1.0
     assert chosen(answer("4", 1.0), answer("5", 0.0, style=2.0))[0] == 0.5
     assert chosen(answer("5", 0.0, style=0.2), answer("6", 0.25, style=0.0))[0] == 0.25
@@ -84,13 +84,13 @@ def test_the_majority_is_the_most_frequent_answer_though_another_may_be_better()
     assert chosen(answer("x", 0.2), answer("X", 0.2), answer("y", 0.9))[1] == pytest.approx(0.2)
 
 
-def test_what_has_no_valid_answer_has_no_vote() -> None:
+def test_a_completion_without_a_valid_answer_has_no_vote() -> None:
     nothing = [answer("", 0.0, valid=False), answer("", 0.0, valid=False)]
     assert chosen(answer("4", 1.0), *nothing)[1] == 1.0
     assert chosen(*nothing)[1] == 0.0
 
 
-def test_answers_that_no_reward_takes_out_are_alike_token_by_token() -> None:
+def test_answers_that_no_reward_extracts_are_compared_by_their_tokens() -> None:
     other = replace(answer("", 0.0), token_ids=(7, 8, 9))
     assert chosen(answer("", 0.5), answer("", 0.5), other)[1] == 0.5
     assert chosen(answer("", 0.5), other, other)[1] == 0.0
@@ -134,7 +134,7 @@ async def test_an_evaluation_never_touches_the_training_ledger(replay: Driver) -
 
 
 @scenario(lease_seconds=0.05)
-async def test_an_evaluation_prompt_is_counted_once_whoever_hands_it_in(replay: Driver) -> None:
+async def test_an_evaluation_prompt_is_counted_once_whichever_worker_inserts_it(replay: Driver) -> None:
     name = await replay.start_evaluation(prompts=1, samples=2)
     (late,) = await replay.lease(1)
     await asyncio.sleep(0.06)
@@ -148,7 +148,7 @@ async def test_an_evaluation_prompt_is_counted_once_whoever_hands_it_in(replay: 
 
 
 @scenario()
-async def test_two_evaluations_may_run_at_once_and_have_names_of_their_own(replay: Driver) -> None:
+async def test_two_evaluations_may_run_at_once_under_different_ids(replay: Driver) -> None:
     first, second = [await replay.start_evaluation(version=0, prompts=2) for _ in range(2)]
     assert first != second
     for lease in await replay.lease(4):
@@ -158,7 +158,7 @@ async def test_two_evaluations_may_run_at_once_and_have_names_of_their_own(repla
 
 
 @scenario()
-async def test_an_evaluation_asks_no_held_out_prompt_twice(replay: Driver) -> None:
+async def test_an_evaluation_leases_no_held_out_prompt_twice(replay: Driver) -> None:
     name = await replay.start_evaluation(prompts=1000)
     leases = [lease for lease in await replay.lease(100) if lease.purpose == pb.PURPOSE_EVALUATION]
     assert len({lease.prompt.prompt_id for lease in leases}) == len(leases) == 10
@@ -168,7 +168,7 @@ async def test_an_evaluation_asks_no_held_out_prompt_twice(replay: Driver) -> No
 
 
 @scenario()
-async def test_an_evaluation_that_cannot_be_is_refused_in_words(replay: Driver) -> None:
+async def test_an_impossible_evaluation_is_an_error_with_the_reason(replay: Driver) -> None:
     empty = await failure(replay.start_evaluation(prompts=0))
     assert "prompts is 0; it must be at least 1" in str(empty.details())
     request = pb.StartEvaluationRequest(

@@ -1,4 +1,4 @@
-"""What the learner hears of everything that was handed in, filtered groups included."""
+"""`generated`: the sums over all inserted groups, including filtered ones, that an ack returns."""
 
 import pytest
 from replay.driver import Driver, scenario
@@ -7,13 +7,13 @@ from slipstream.rpc import codec
 
 
 @scenario()
-async def test_an_ack_says_what_was_generated_filtered_groups_included(replay: Driver) -> None:
+async def test_an_ack_returns_what_was_generated_including_filtered_groups(replay: Driver) -> None:
     leases = await replay.lease(3)
     size = leases[0].group_size
     await replay.insert_rewards(leases[0], *[1.0] * size)  # no variance
     await replay.insert_rewards(leases[1], 0.0, *[1.0] * (size - 1))
     await replay.insert_rewards(leases[2], *[None] * size)  # nothing was scored: filtered
-    await replay.insert_rewards(leases[1], 0.0, *[1.0] * (size - 1))  # again: a duplicate counts once
+    await replay.insert_rewards(leases[1], 0.0, *[1.0] * (size - 1))  # a duplicate is counted once
     found = codec.generated_from_proto((await replay.acknowledge([], version=1)).generated)
     assert (found.groups, found.unvaried_groups) == (2, 1)
     assert found.reward_sums == {"exact_match": pytest.approx(2 * size - 1)}
@@ -33,7 +33,7 @@ async def test_what_was_generated_is_counted_from_step_to_step(replay: Driver) -
 
 
 @scenario(per_step=2)
-async def test_a_step_that_is_made_anew_had_the_same_generated_as_at_first(replay: Driver) -> None:
+async def test_a_repeated_step_gets_the_same_generated_as_the_first_time(replay: Driver) -> None:
     await replay.make(2)
     batch = await replay.sample(2)
     first = (await replay.acknowledge(batch, version=1)).generated
@@ -49,7 +49,7 @@ async def test_a_step_that_is_made_anew_had_the_same_generated_as_at_first(repla
 
 
 @scenario(per_step=1)
-async def test_what_a_durable_step_had_generated_is_forgotten(replay: Driver) -> None:
+async def test_the_generated_of_a_durable_step_is_deleted(replay: Driver) -> None:
     await replay.make(1)
     await replay.train(1, version=1)
     await replay.confirm(1)
@@ -57,13 +57,13 @@ async def test_what_a_durable_step_had_generated_is_forgotten(replay: Driver) ->
 
 
 @scenario(per_step=1)
-async def test_steps_that_cannot_be_made_as_they_were_are_counted_afresh(replay: Driver) -> None:
+async def test_steps_that_cannot_be_repeated_are_counted_afresh(replay: Driver) -> None:
     for version in (1, 2):
         await replay.make(1, version=version - 1)
         await replay.train(1, version=version)
         await replay.announce(version)
     await replay.confirm(1)
-    await replay.attach(0)  # the checkpoint of version 1 is gone, and with it what made it
+    await replay.attach(0)  # the checkpoint of version 1 is lost, so its step is undone
     assert not await replay.scripts.read_hash("generated_by")
 
 

@@ -1,4 +1,4 @@
-"""A batch belongs to its newest hand-out: what an older one does, or its learner, changes nothing."""
+"""A batch belongs to its newest hand-out: calls of older hand-outs and older learners change nothing."""
 
 import asyncio
 import time
@@ -17,11 +17,11 @@ from slipstream.rpc.errors import Superseded
 
 MEGABYTE_OF_TOKENS = 70_000
 LATE_SECONDS = 0.5
-"""Within which a service on this machine has noticed that a connection is closed."""
+"""Time in which a service on this machine notices a closed connection."""
 
 
 async def make_large(replay: Driver, groups: int) -> None:
-    """Groups of about a megabyte: more than fits into the buffers of a connection."""
+    """Insert groups of about a megabyte, more than fits into the buffers of a connection."""
     answer = completion(tokens=MEGABYTE_OF_TOKENS)
     for lease in await replay.lease(groups):
         assert await replay.insert_completions(lease, [answer] * lease.group_size) == ACCEPTED
@@ -44,7 +44,7 @@ def test_the_late_end_of_a_broken_stream_does_not_release_a_batch_that_was_given
             await until(lambda: proxy.connections[0].answered_bytes > 3_000_000)
             broken = proxy.connections[0]
             broken.half_open(requests=requests, answers=answers)
-            broken.client.close()  # the learner notices, and calls again; replay does not notice yet
+            broken.client.close()  # the learner notices and calls again; replay has not noticed yet
             batch = await sampling
             assert [group.dispatch_index for group in batch] == list(range(12))
             assert len(proxy.connections) == 2
@@ -58,8 +58,8 @@ def test_the_late_end_of_a_broken_stream_does_not_release_a_batch_that_was_given
     play(redis_url)
 
 
-def test_a_batch_that_never_arrives_is_asked_for_again_within_seconds(redis_url: str, tmp_path: Path) -> None:
-    """The connection lives, and only the answer is lost: no ping tells."""
+def test_a_batch_that_never_arrives_is_requested_again_within_seconds(redis_url: str, tmp_path: Path) -> None:
+    """The connection stays open and only the response is lost, so keepalive pings do not show it."""
 
     @scenario()
     async def play(replay: Driver) -> None:
@@ -98,7 +98,7 @@ async def test_releasing_and_acknowledging_an_older_hand_out_leaves_the_newer_on
 
 
 @scenario()
-async def test_a_call_that_comes_after_a_newer_one_takes_nothing(replay: Driver) -> None:
+async def test_a_call_that_arrives_after_a_newer_one_gets_nothing(replay: Driver) -> None:
     await replay.make(8)
     delayed = replay.learner.next_hand_out()
     batch = await replay.sample(4)
@@ -126,7 +126,10 @@ async def test_a_group_that_two_steps_trained_on_is_seen_in_the_residual_until_i
     assert (stats.ledger.trained, stats.ledger.retrained, stats.residual) == (4, 4, 4)
     await replay.attach(1)
     stats = await replay.stats()
-    assert (stats.ledger.retrained, stats.residual) == (4, 4)  # the checkpoint of step 1 has it in it
+    assert (stats.ledger.retrained, stats.residual) == (
+        4,
+        4,
+    )  # the checkpoint of step 1 contains the repeated groups
     await replay.attach(0)
     assert (await replay.stats()).residual == 0
 
@@ -135,7 +138,9 @@ async def test_a_group_that_two_steps_trained_on_is_seen_in_the_residual_until_i
 async def test_a_step_on_groups_that_were_trained_on_before_is_seen_in_the_residual(replay: Driver) -> None:
     await replay.make(4)
     batch = await replay.train(4, version=1)
-    assert (await replay.acknowledge(batch, version=1)).retrained == 0  # the same step, its answer was lost
+    assert (
+        await replay.acknowledge(batch, version=1)
+    ).retrained == 0  # the same step again, as after a lost response
     assert (await replay.acknowledge(batch, version=2)).retrained == 4
     assert (await replay.stats()).residual == 4
     await replay.confirm(1)

@@ -1,4 +1,4 @@
-"""Leases live by heartbeats, faults of a prompt add up, and a request that is sent again leaks nothing."""
+"""Heartbeats renew leases, three faults retire a prompt, and a repeated request leaks no lease."""
 
 import asyncio
 import io
@@ -8,7 +8,7 @@ import grpc
 import pytest
 from replay.driver import ACCEPTED, FENCED, Driver, MadeUpPrompts, asking, failure, scenario
 from slipstream.replay.gauges import sweep
-from slipstream.replay.store import LeaseRequest, Slot
+from slipstream.replay.values import LeaseRequest, Slot
 from slipstream.replay.waiting import finish_or_undo
 from slipstream.telemetry.logs import Log
 
@@ -53,8 +53,8 @@ async def test_leases_of_an_evaluation_are_renewed_too(replay: Driver) -> None:
 
 
 @scenario(lease_seconds=LEASE)
-async def test_leases_begin_anew_when_nobody_could_have_renewed_them(replay: Driver) -> None:
-    """As while Redis or replay was stopped: the workers are not to blame for their silence."""
+async def test_leases_are_extended_when_no_heartbeat_could_arrive(replay: Driver) -> None:
+    """While Redis or replay is stopped, no heartbeat can arrive, so the leases of workers are extended."""
     (lease,) = await replay.lease()
     await replay.store.expire()
     await _pretend_last_sweep_was(replay, seconds_ago=30)
@@ -168,7 +168,7 @@ async def test_a_fault_must_be_a_word(replay: Driver) -> None:
 
 
 @scenario(depth=0, per_step=4)
-async def test_a_request_whose_answer_was_lost_gets_its_leases_again_under_new_epochs(
+async def test_a_request_whose_response_was_lost_gets_its_leases_again_under_new_epochs(
     replay: Driver,
 ) -> None:
     lost = await replay.ask_again(3, attempt=1)
@@ -190,7 +190,7 @@ async def test_an_attempt_that_is_overtaken_gets_nothing(replay: Driver) -> None
 
 
 @scenario(depth=0, per_step=4)
-async def test_leases_that_ended_meanwhile_are_not_given_again(replay: Driver) -> None:
+async def test_leases_that_have_ended_meanwhile_are_not_given_again(replay: Driver) -> None:
     first, second = await replay.ask_again(2, attempt=1)
     await replay.return_leases(second)
     again = await replay.ask_again(2, attempt=2)

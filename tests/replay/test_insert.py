@@ -1,4 +1,4 @@
-"""Inserting: idempotent, fenced, filtered, counted."""
+"""Insertion of groups: it is idempotent and fenced, and it filters and counts."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from slipstream.v1 import types_pb2
 
 
 @scenario()
-async def test_a_group_comes_out_as_it_went_in(replay: Driver) -> None:
+async def test_a_group_is_sampled_as_it_was_inserted(replay: Driver) -> None:
     await replay.announce(3)
     (lease,) = await replay.lease()
     message = codec.group_to_proto(group(lease, [completion(version=3, tokens=5), completion(reward=0.25)]))
@@ -99,7 +99,9 @@ async def test_a_group_is_kept_and_handed_out_byte_by_byte_as_it_came(replay: Dr
     name = types_pb2.Group(group_id=message.group_id, lease_epoch=message.lease_epoch)
     message.ClearField("group_id")
     message.ClearField("lease_epoch")
-    payload = message.SerializeToString() + name.SerializeToString()  # in an order that no encoder writes
+    payload = (
+        message.SerializeToString() + name.SerializeToString()
+    )  # the fields in an order that no encoder writes
     response = await replay.stub.InsertGroup(pb.InsertGroupRequest(group=payload))
     assert response.outcome == ACCEPTED
     assert await replay.stored_bytes(lease.group_id) == payload

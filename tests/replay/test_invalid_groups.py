@@ -37,7 +37,7 @@ Spoil = Callable[[types_pb2.Group], None]
 
 
 def of_second(change: Callable[[types_pb2.Completion], object]) -> Spoil:
-    """A change of the second completion."""
+    """Return a function that changes the second completion."""
     return lambda message: void(change(message.completions[1]))
 
 
@@ -168,7 +168,7 @@ IN_REDIS_ONLY = {
 
 @pytest.fixture
 def model_dir(tmp_path: Path) -> Path:
-    """A model directory, as far as replay reads it."""
+    """Write the part of a model directory that replay reads."""
     (tmp_path / "config.json").write_text(json.dumps({"vocab_size": VOCABULARY}))
     return tmp_path
 
@@ -258,7 +258,7 @@ async def test_an_invalid_answer_of_an_evaluation_counts_as_not_scored(replay: D
 async def test_versions_that_a_learner_made_stay_valid_when_it_goes_back_behind_them(replay: Driver) -> None:
     (lease,) = await replay.lease()
     await replay.attach(0)
-    await replay.acknowledge([], version=1)  # made, and published before it is announced
+    await replay.acknowledge([], version=1)  # version 1 is made and published, and not announced yet
     assert await replay.insert(lease, version=1) == ACCEPTED
     await replay.attach(0)
     (lease,) = await replay.lease()
@@ -292,13 +292,13 @@ def test_a_packed_message_has_the_field_numbers_of_the_message_itself() -> None:
 
 
 def warnings(replay: Driver) -> list[str]:
-    """The lines about invalid groups in the log."""
+    """Return the log lines about invalid groups."""
     assert isinstance(replay.log.stream, io.StringIO)
     return [line for line in replay.log.stream.getvalue().splitlines() if "invalid group" in line]
 
 
 def play_with(config: RunConfig, test: Callable[[Driver], Awaitable[None]], redis_url: str) -> None:
-    """Run a test against a service with this configuration; at the end its ledger must close."""
+    """Run a test with a service of this configuration; at the end the equations of the ledger must hold."""
 
     async def play() -> None:
         async with serving(redis_url, config) as replay:

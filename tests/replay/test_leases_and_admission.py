@@ -6,7 +6,7 @@ import time
 import grpc
 import pytest
 from replay.driver import ACCEPTED, FENCED, FILTERED, Driver, asking, failure, scenario
-from slipstream.replay.store import Slot
+from slipstream.replay.values import Slot
 from slipstream.replay.waiting import finish_or_undo
 from slipstream.v1 import replay_pb2 as pb
 
@@ -147,7 +147,7 @@ async def test_a_worker_that_goes_away_while_it_waits_gets_no_lease(replay: Driv
 
 
 @scenario()
-async def test_a_caller_that_goes_away_during_the_step_itself_leaves_no_lease(replay: Driver) -> None:
+async def test_a_caller_that_is_cancelled_during_the_script_leaves_no_lease(replay: Driver) -> None:
     async def return_leases(slots: tuple[Slot, ...]) -> None:
         await replay.store.return_leases("w", [(slot.group_id, slot.epoch) for slot in slots])
 
@@ -162,7 +162,7 @@ async def test_a_caller_that_goes_away_during_the_step_itself_leaves_no_lease(re
 
 
 @scenario()
-async def test_a_request_that_cannot_be_right_is_refused_in_words(replay: Driver) -> None:
+async def test_an_invalid_request_is_an_error_that_says_what_is_wrong(replay: Driver) -> None:
     for call, words in (
         (replay.lease(0), "max_prompts is 0"),
         (replay.lease(worker=""), "worker_id is empty"),

@@ -1,4 +1,4 @@
-"""The ledger closes under any interleaving of workers, learners, evaluations, crashes and expiries."""
+"""The equations of the ledger hold under any interleaving of workers, learners, evaluations and crashes."""
 
 import asyncio
 import random
@@ -17,9 +17,10 @@ from slipstream.replay.__main__ import connected, limits_of
 from slipstream.replay.connection import Scripts
 from slipstream.replay.curriculum import Curriculum
 from slipstream.replay.evaluations import EvaluationStore
-from slipstream.replay.selection import choose
-from slipstream.replay.store import Attached, ReplayStore, Slot
+from slipstream.replay.selection import select
+from slipstream.replay.store import ReplayStore
 from slipstream.replay.summary import Summary, summarise
+from slipstream.replay.values import Attached, Slot
 from slipstream.rpc import codec
 from slipstream.rpc.errors import Superseded
 from slipstream.v1.packed_pb2 import PackedGroup
@@ -41,7 +42,7 @@ SHAPED = Shaping(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """What a learner was given for the step after `version`."""
+    """The batch that a learner got for the step after `version`."""
 
     hand_out: HandOut
     ids: tuple[str, ...]
@@ -50,7 +51,7 @@ class Batch:
 
 @dataclass(slots=True, kw_only=True)
 class World:
-    """Everything that clients remember, and the model of what must hold."""
+    """The state of all clients, and a model of what has to hold."""
 
     store: ReplayStore
     curriculum: Curriculum
@@ -121,7 +122,7 @@ class World:
         summary, payload = _finished(slot, answers)
         self.used.append(slot)
         if slot.purpose is Purpose.EVALUATION:
-            chosen = choose(PackedGroup.FromString(payload), {"exact_match": 1.0})
+            chosen = select(PackedGroup.FromString(payload), {"exact_match": 1.0})
             await self.evaluations.insert(slot.group_id, slot.epoch, summary, chosen)
             return
         found = await self.store.insert(slot.group_id, slot.epoch, summary, payload)
@@ -152,12 +153,12 @@ class World:
             self.past = [*self.past, self.batches[-1]][-20:]
 
     async def _sample_again(self, random_: random.Random) -> None:
-        """As after a stream that broke: for the step of a batch that is in flight."""
+        """Sample again for the step of a batch in flight, as after a broken stream."""
         if self.batches:
             await self._take(self.config.learner.groups_per_step, self.batches[-1].version)
 
     async def _late_calls(self, random_: random.Random) -> None:
-        """Calls that were delayed on the way: the end of a broken stream, and what was asked before."""
+        """Make delayed calls: the release of a broken stream, and an older request."""
         older = [batch for batch in self.past if batch not in self.batches]
         newest = HandOut(learner_epoch=self.learner_epoch, number=self.hand_outs)
         for batch in older[-3:]:
@@ -216,12 +217,12 @@ class World:
         )
 
     def check(self, stats: ReplayStats) -> None:
-        """What must hold at any moment."""
+        """Check what has to hold at any moment."""
         ledger, limits = stats.ledger, limits_of(self.config)
         assert ledger.residual == 0, ledger
         assert max(self.accepted.values(), default=0) <= 1
         started = ledger.trained + ledger.buffered + ledger.in_flight + ledger.running
-        # After a crash the version is lower than the one that the work in the making was admitted under.
+        # After a crash the version is lower than the one under which the running leases were admitted.
         assert started <= (limits.pipeline_depth + self.newest + 1) * limits.groups_per_step, stats
         free = (limits.pipeline_depth + stats.version + 1) * limits.groups_per_step - started
         assert stats.admission_free == max(0, free)
@@ -323,7 +324,7 @@ def _world(scripts: Scripts, config: RunConfig, shaping: Shaping) -> World:
 
 
 def _rewards(slot: Slot, random_: random.Random) -> list[float | None]:
-    """All wrong, all right, or each by a toss of a coin."""
+    """Return rewards: all 0, all 1, or each at random."""
     chance = random_.choice((0.0, 1.0, 0.5))
     return [float(random_.random() < chance) for _ in range(slot.size)]
 

@@ -1,4 +1,4 @@
-"""How replay logs in, what it is told to do when it cannot, and the least rights that it needs."""
+"""How replay logs in, the errors when it cannot, and the least permissions that it needs."""
 
 import re
 import ssl
@@ -17,7 +17,7 @@ TEMPLATE = Path(__file__).parents[2] / "deploy" / "redis" / "users.acl.template"
 OF_THE_CLIENT = {"evalsha", "script|load", "hget", "hgetall", "select", "ping", "info"}
 
 
-def test_the_users_rights_are_the_commands_of_the_scripts_and_of_the_client_and_no_more() -> None:
+def test_the_user_may_run_exactly_the_commands_of_the_scripts_and_the_client() -> None:
     scripts = resources.files("slipstream.replay") / "scripts"
     called = {
         command.lower()
@@ -31,12 +31,12 @@ def test_the_users_rights_are_the_commands_of_the_scripts_and_of_the_client_and_
 
 
 def test_nobody_is_the_default_user_but_redis_when_it_reads_its_append_only_file() -> None:
-    """Without rights it would leave out every transaction of the file, and say so in its log only."""
+    """Without permissions Redis would skip every transaction of the file, and report it in its log only."""
     (line,) = [line for line in TEMPLATE.read_text().splitlines() if line.startswith("user default ")]
     assert line.split()[2:] == ["off", "resetpass", "~*", "&*", "+@all"]
 
 
-def test_the_password_is_read_anew_each_time_without_newlines_at_its_end(tmp_path: Path) -> None:
+def test_the_password_is_read_each_time_without_newlines_at_its_end(tmp_path: Path) -> None:
     file = tmp_path / "password"
     provider = PasswordFile("replay", file)
     for written, read in (("one\n", "one"), (" two  ", " two  "), ("three\n\n", "three")):
@@ -115,7 +115,7 @@ def test_a_missing_authority_is_named(tmp_path: Path) -> None:
         raise exceptions.ConnectionError("Error 2 connecting to h:1. No such file or directory.")
 
 
-def test_a_full_redis_and_a_fault_of_a_script_stay_what_they_are() -> None:
+def test_a_full_redis_and_a_bug_in_a_script_are_different_errors() -> None:
     access = Access(url="redis://h:1/0")
     with pytest.raises(OutOfMemory, match="nothing was changed"), translated_errors(access):
         raise exceptions.ResponseError("OOM command not allowed when used memory > 'maxmemory'")

@@ -1,4 +1,4 @@
-"""Which server is embedded: a maintained one of this machine, and the wheel's where there is none."""
+"""Which server is embedded: a maintained server of this machine, or else the server of the wheel."""
 
 import asyncio
 import shutil
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from slipstream.cli.doctor import versions
 from slipstream.replay.__main__ import log_server
-from slipstream.replay.redis_executable import RedisExecutable, asked, find_redis, wheel_executable
+from slipstream.replay.redis_executable import RedisExecutable, find_redis, probe, wheel_executable
 from slipstream.replay.redis_server import RedisServer
 from slipstream.telemetry.logs import Log
 
@@ -19,7 +19,7 @@ NEW = "Valkey server v=8.1.4 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64 build=
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A PATH with one empty folder."""
+    """Set a PATH with one empty folder."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
@@ -33,7 +33,7 @@ def wheel() -> RedisExecutable:
 
 
 def program(path: Path, name: str, version: str) -> Path:
-    """A server that says a version of its own, and is the wheel's in everything else."""
+    """Write a server that prints another version, and otherwise runs the server of the wheel."""
     text = f'#!/bin/sh\n[ "$1" = --version ] && echo "{version}" && exit 0\nexec "{wheel().path}" "$@"\n'
     (path / name).write_text(text)
     (path / name).chmod(0o755)
@@ -46,7 +46,7 @@ def test_without_a_server_on_the_path_the_wheel_is_used(path: Path) -> None:
     assert not wheel().maintained
 
 
-def test_an_old_or_broken_server_on_the_path_is_passed_over(path: Path) -> None:
+def test_an_old_or_broken_server_on_the_path_is_ignored(path: Path) -> None:
     program(path, "redis-server", OLD)
     assert find_redis() == wheel()
     (path / "redis-server").write_text("#!/bin/sh\nexit 127\n")
@@ -72,13 +72,13 @@ def test_valkey_is_used_where_redis_is_too_old(path: Path, tmp_path: Path) -> No
 
 @pytest.mark.skipif(shutil.which("redis-server") is None, reason="this machine has no redis-server")
 def test_a_maintained_server_of_the_machine_goes_before_the_wheel() -> None:
-    installed = asked(Path(shutil.which("redis-server") or ""))
+    installed = probe(Path(shutil.which("redis-server") or ""))
     assert installed is not None
     assert (find_redis() == installed) == installed.maintained
 
 
 def test_state_of_a_newer_server_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:
-    """Redis 7 keeps its file in a folder that 6.2 does not look into."""
+    """Redis 7 keeps its append-only file in a folder that Redis 6.2 ignores."""
     (tmp_path / "appendonlydir").mkdir()
     server = RedisServer(tmp_path, wheel())
     with pytest.raises(ValueError, match=r"(?s)version 7 or newer.*6\.2\..*would start without it"):
@@ -88,7 +88,7 @@ def test_state_of_a_newer_server_is_not_taken_for_an_empty_one(tmp_path: Path) -
 
 @pytest.mark.skipif(shutil.which("redis-server") is None, reason="this machine has no redis-server")
 def test_state_of_the_wheel_is_read_by_a_newer_server_and_then_kept_from_the_wheel(tmp_path: Path) -> None:
-    newer = asked(Path(shutil.which("redis-server") or ""))
+    newer = probe(Path(shutil.which("redis-server") or ""))
     assert newer is not None
 
     async def value(executable: RedisExecutable, *, store: bool) -> bytes | None:
@@ -117,12 +117,12 @@ def test_replay_logs_which_server_it_embeds(capfd: pytest.CaptureFixture[str]) -
     log_server(Log(pod="replay", level="info"), new)
     out, error = capfd.readouterr()
     first, second = (out + error).splitlines()
-    assert " warning replay: embedded redis of a line that is no longer maintained" in first
+    assert " warning replay: embedded redis of a version that is no longer maintained" in first
     assert f"server=Redis version={wheel().version}" in first
     assert " info    replay: embedded redis server=Valkey version=8.1.4" in second
 
 
-def test_doctor_says_which_server_it_would_be(path: Path) -> None:
+def test_doctor_names_the_server_that_would_be_used(path: Path) -> None:
     program(path, "valkey-server", NEW)
     (line,) = [line for line in versions() if line.startswith("  Redis ")]
     assert line.split(None, 1)[1] == f"Valkey 8.1.4 ({path / 'valkey-server'})"

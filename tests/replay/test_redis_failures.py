@@ -16,7 +16,7 @@ from slipstream.replay.connection import connect
 from slipstream.replay.redis_server import RedisServer
 
 
-def test_a_full_redis_refuses_an_insert_and_takes_it_later(redis_server: RedisServer) -> None:
+def test_a_full_redis_refuses_an_insert_and_accepts_it_later(redis_server: RedisServer) -> None:
     @scenario()
     async def play(replay: ReplayDriver) -> None:
         lease, _ = await replay.lease(2)
@@ -38,7 +38,7 @@ def test_a_full_redis_refuses_an_insert_and_takes_it_later(redis_server: RedisSe
 
 
 def test_a_full_redis_can_be_emptied(redis_server: RedisServer) -> None:
-    """What frees memory in the end, and what keeps the run going meanwhile, works without memory."""
+    """Calls that free memory, and calls that keep the run going, work while memory is full."""
 
     @scenario(lease_seconds=0.05)
     async def play(replay: ReplayDriver) -> None:
@@ -85,7 +85,7 @@ def test_an_unreachable_redis_is_named_and_found_again_when_it_is_back(tmp_path:
 def test_a_login_that_was_cancelled_leaves_no_connection_to_the_next_caller(
     redis_server: RedisServer, tmp_path: Path
 ) -> None:
-    """The first login waits for its password, which a named pipe holds back until the caller has gone."""
+    """The first login waits for its password, which a named pipe delays until the caller is cancelled."""
     pipe = tmp_path / "password"
     os.mkfifo(pipe)
 
@@ -110,7 +110,7 @@ PASSWORD = "a word"
 
 @contextmanager
 def password_of(server: RedisServer) -> Iterator[None]:
-    """Redis wants PASSWORD of new connections."""
+    """Make Redis require PASSWORD of new connections."""
     with Redis.from_url(server.url) as before:
         before.config_set("requirepass", PASSWORD)
         try:

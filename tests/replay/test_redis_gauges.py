@@ -1,4 +1,4 @@
-"""What the metrics page says about Redis: how full, how durable, and whether it answers."""
+"""The metrics of Redis: how full it is, whether it is durable, and whether it answers."""
 
 import asyncio
 from pathlib import Path
@@ -63,7 +63,7 @@ def test_redis_is_durable_with_a_file_that_takes_writes(persistence: dict[str, o
     assert value(metrics, "redis_memory_bytes", what="limit") == 0
 
 
-def test_a_redis_that_does_not_tell_is_up_and_no_more_is_claimed() -> None:
+def test_a_redis_that_reports_no_figures_is_up_and_has_no_other_metric() -> None:
     metrics = Metrics()
     show_redis(health_from({}, {}), metrics)
     assert value(metrics, "redis_up") == 1

@@ -1,4 +1,4 @@
-"""The pod as a process: it announces itself, drains on SIGTERM, and finds its ledger again."""
+"""The pod as a process: it announces itself, drains on SIGTERM, and keeps its ledger over a restart."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ from slipstream.v1 import replay_pb2 as pb
 
 
 class Process:
-    """A running pod, and what its ready file says."""
+    """A running pod, and the content of its ready file."""
 
     def __init__(self, child: subprocess.Popen[bytes], ready: dict[str, Any], log: Path) -> None:
         self.child = child
@@ -37,7 +37,7 @@ class Process:
 
 @contextmanager
 def pod(directory: Path, *arguments: str) -> Iterator[Process]:
-    """A pod on a run directory; killed at the end if it has not ended by then."""
+    """Run a pod on a run directory; it is killed at the end if it still runs."""
     config, ready, log = directory / "run.yaml", directory / "ready.json", directory / "pod.log"
     config.write_text(yaml.safe_dump({"name": "pod-test", "run_dir": str(directory)}))
     ready.unlink(missing_ok=True)
@@ -58,7 +58,7 @@ async def calling(address: str) -> AsyncIterator[Any]:
         yield stub_of(channel)
 
 
-def test_the_pod_serves_says_so_and_ends_with_status_0_on_sigterm(tmp_path: Path) -> None:
+def test_the_pod_serves_announces_itself_and_ends_with_status_0_on_sigterm(tmp_path: Path) -> None:
     async def healthy(address: str) -> int:
         async with open_channel(address, run_config().rpc) as channel:
             check = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())

@@ -1,4 +1,4 @@
-"""Replay on Debian's Redis with TLS and the least rights, and every way to be turned away from it."""
+"""Replay on Debian's Redis with TLS and the least permissions, and every way in which a login fails."""
 
 import asyncio
 import socket
@@ -25,7 +25,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredRedis]:
         yield running
 
 
-def test_all_that_replay_does_works_under_its_user(server: SecuredRedis) -> None:
+def test_all_calls_of_replay_work_under_its_user(server: SecuredRedis) -> None:
     shaping = Shaping(dynamic_sampling=DynamicSampling(max_refills=1))
 
     async def life(replay: Driver) -> None:
@@ -119,7 +119,7 @@ def test_the_probe_may_ping_and_nobody_gets_in_without_a_name(server: SecuredRed
         ({"redis_password_file": "/no/such/password"}, "cannot read /no/such/password: No such file"),
     ],
 )
-def test_who_is_turned_away_is_told_why_in_one_line(
+def test_a_failed_login_is_explained_in_one_line(
     server: SecuredRedis, changed: dict[str, str | None], advice: str
 ) -> None:
     assert advice in refusal(server.config(**changed))
@@ -140,7 +140,7 @@ def test_another_authority_is_not_trusted(server: SecuredRedis, tmp_path: Path) 
     assert "a certificate that is not to be trusted" in said
 
 
-def test_plaintext_to_the_tls_port_is_told_to_use_tls(server: SecuredRedis) -> None:
+def test_the_error_for_plaintext_on_the_tls_port_names_tls(server: SecuredRedis) -> None:
     plain = server.url.replace("rediss://", "redis://")
     said = refusal(server.config(redis_url=plain, redis_authority=None))
     assert "if it speaks TLS, does the address say rediss://?" in said
@@ -181,7 +181,7 @@ def test_a_changed_password_is_found_at_the_next_connection_and_the_data_are_sti
 
 def test_an_empty_password_file_stops_the_server_at_its_start(tmp_path: Path) -> None:
     server = SecuredRedis(tmp_path, password="")
-    with pytest.raises(AssertionError, match="put the password of Redis' user replay there"):
+    with pytest.raises(AssertionError, match="write the password of the Redis user replay to it"):
         server.start()
 
 
@@ -200,7 +200,7 @@ def play(
 
 
 async def answers(replay: Driver) -> bool:
-    """Whether replay gets to its Redis; a connection that was lost is found out by using it."""
+    """Return whether replay reaches its Redis; a lost connection shows only when it is used."""
     try:
         await replay.store.stats()
     except Unreachable:
@@ -218,7 +218,7 @@ async def evaluate(replay: Driver) -> None:
 
 
 def refusal(config: RunConfig) -> str:
-    """What a caller of replay is told when replay cannot get to its Redis."""
+    """Return the error that a caller of replay gets when replay cannot reach its Redis."""
 
     async def ask() -> grpc.aio.AioRpcError:
         assert config.replay.redis_url is not None

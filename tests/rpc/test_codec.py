@@ -148,7 +148,7 @@ def test_logprobs_of_a_teacher_that_do_not_fit_are_refused() -> None:
         finish_reason=pb.FINISH_REASON_STOP,
         teacher=pb.TeacherLogprobs(logprobs=bytes(8)),
     )
-    with pytest.raises(ValueError, match="the teacher's logprobs are of 2 tokens, and there are 1"):
+    with pytest.raises(ValueError, match="the teacher's logprobs cover 2 tokens, but there are 1"):
         codec.completion_from_proto(completion)
 
 

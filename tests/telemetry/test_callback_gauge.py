@@ -1,4 +1,4 @@
-"""A gauge that is read when the page is: always of this moment, and whole."""
+"""A callback gauge has the values of the moment of the scrape, all of them read together."""
 
 import pytest
 from prometheus_client import generate_latest
@@ -9,7 +9,7 @@ def value(metrics: Metrics, state: str) -> float | None:
     return metrics.registry.get_sample_value("slipstream_worker_state", {"state": state})
 
 
-def test_a_followed_gauge_shows_what_is_so_when_the_page_is_read() -> None:
+def test_a_callback_gauge_has_the_values_of_the_moment_of_the_scrape() -> None:
     now = {"a": 1.0, "b": 0.0}
     metrics = Metrics()
     metrics.follow("worker_state", lambda: now)
@@ -19,14 +19,14 @@ def test_a_followed_gauge_shows_what_is_so_when_the_page_is_read() -> None:
     assert "# TYPE slipstream_worker_state gauge" in generate_latest(metrics.registry).decode()
 
 
-def test_whoever_follows_later_takes_the_place_of_the_earlier() -> None:
+def test_a_later_callback_replaces_an_earlier_one() -> None:
     metrics = Metrics()
     metrics.follow("worker_state", lambda: {"a": 1.0})
     metrics.follow("worker_state", lambda: {"b": 1.0})
     assert (value(metrics, "a"), value(metrics, "b")) == (None, 1)
 
 
-def test_only_a_gauge_with_one_label_can_be_followed() -> None:
+def test_only_a_gauge_with_one_label_can_have_a_callback() -> None:
     with pytest.raises(AssertionError, match="wait_seconds is a histogram"):
         Metrics().follow("wait_seconds", dict)
     with pytest.raises(AssertionError, match="policy_version: a callback gauge has one label"):

@@ -5,8 +5,8 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from sandbox.hostile_programs import calls, interpreter
 from slipstream.v1 import types_pb2 as types
-from verifier.escapes import calls, interpreter
 
 CONFIG = r"""
 rewards:

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import grpc
 import pytest
+from sandbox.processes import descendants
 from slipstream.v1 import types_pb2 as types
 from slipstream.v1 import verifier_pb2 as pb
 from slipstream.v1.verifier_pb2_grpc import VerifierStub
 from verifier import hostile
-from verifier.escapes.test_escapes import descendants
 
 ROOT = Path(__file__).resolve().parents[2]
 GROUP = 8

@@ -1,4 +1,4 @@
-"""The bandwidth of a path: what a round is, when it ends, and what NCCL's log says of it."""
+"""The measurement of bandwidth: its rounds, their end, and the transports in NCCL's log."""
 
 import socket
 import threading
@@ -14,7 +14,7 @@ from slipstream.weights.bandwidth import (
     End,
     Kind,
     Load,
-    Measured,
+    Measurement,
     answer_as_receiver,
     invitation,
     measure_as_sender,
@@ -33,8 +33,8 @@ LATE = 0.3
 Receiver = Callable[[End], None]
 
 
-def measured(kind: Kind, receiver: Receiver) -> Measured:
-    """What the sender measures while this receiver, in a thread, does its part."""
+def measured(kind: Kind, receiver: Receiver) -> Measurement:
+    """Return the sender's measurement with this receiver in a thread."""
     near, far = socket.socketpair()
 
     def receive() -> None:
@@ -69,16 +69,16 @@ def in_background(call: Callable[[], None]) -> Iterator[None]:
 
 
 def read(end: End, count: int) -> None:
-    """So many bytes of the TCP connection."""
+    """Read this number of bytes from the TCP connection."""
     while count:
         count -= len(end.connection.recv(count))
 
 
 @pytest.mark.parametrize("kind", ["broadcast", "publication", "tcp"])
 def test_every_kind_of_round_has_the_same_bytes_and_the_first_is_not_counted(kind: Kind) -> None:
-    found = measured(kind, lambda end: answer_as_receiver(end, kind))
-    assert found.nbytes == 3 * 4096
-    assert len(found.seconds) == 2
+    measurement = measured(kind, lambda end: answer_as_receiver(end, kind))
+    assert measurement.nbytes == 3 * 4096
+    assert len(measurement.seconds) == 2
 
 
 def test_a_round_ends_when_the_receiver_has_confirmed_it() -> None:
@@ -88,12 +88,12 @@ def test_a_round_ends_when_the_receiver_has_confirmed_it() -> None:
             time.sleep(LATE)
             end.connection.sendall(DONE)
 
-    found = measured("tcp", confirm_late)
-    assert all(LATE <= seconds < SECONDS for seconds in found.seconds)
+    measurement = measured("tcp", confirm_late)
+    assert all(LATE <= seconds < SECONDS for seconds in measurement.seconds)
 
 
-def test_a_receiver_that_leaves_is_an_error_of_the_sender() -> None:
-    with pytest.raises(TransferError, match=r"the receiver has left|a round of kind tcp broke"):
+def test_a_receiver_that_closes_its_connection_is_an_error_of_the_sender() -> None:
+    with pytest.raises(TransferError, match=r"the receiver closed the connection|a round of kind tcp broke"):
         measured("tcp", lambda end: read(end, LOAD.nbytes))
 
 
@@ -107,13 +107,13 @@ def test_a_receiver_that_leaves_before_the_group_is_formed_is_an_error_of_the_se
 def test_a_sender_that_leaves_before_it_invites_is_an_error_of_the_receiver() -> None:
     near, far = socket.socketpair()
     near.close()
-    with far, pytest.raises(TransferError, match="ended the connection before it invited"):
+    with far, pytest.raises(TransferError, match="closed the connection before it sent its invitation"):
         invitation(far)
 
 
-def test_the_speed_is_bytes_by_seconds_of_the_median_round() -> None:
-    found = Measured(kind="tcp", nbytes=3_000_000_000, seconds=(1.0, 3.0, 2.0))
-    assert (found.slowest, found.gigabytes_per_second, found.fastest) == (1.0, 1.5, 3.0)
+def test_the_bandwidth_is_that_of_the_median_round() -> None:
+    measurement = Measurement(kind="tcp", nbytes=3_000_000_000, seconds=(1.0, 3.0, 2.0))
+    assert (measurement.slowest, measurement.gigabytes_per_second, measurement.fastest) == (1.0, 1.5, 3.0)
 
 
 def test_a_publication_has_as_many_buckets_as_the_load() -> None:
@@ -144,10 +144,10 @@ LINE = "host-1:120:121 [0] NCCL INFO"
         ),
         (["Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/2"], ["NET/IB/2"], "through the memory of the host"),
         (["Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM"], ["P2P/CUMEM"], "both processes are on one machine"),
-        (["NET/IB : No device found."], [], "names no channel"),
+        (["NET/IB : No device measurement."], [], "names no channel"),
     ],
 )
-def test_the_log_of_nccl_says_which_way_was_chosen(lines: list[str], names: list[str], says: str) -> None:
+def test_the_log_of_nccl_names_the_transport(lines: list[str], names: list[str], says: str) -> None:
     found = transports("\n".join(f"{LINE} {line}" for line in lines))
     assert found == names
     assert says in meaning(found)

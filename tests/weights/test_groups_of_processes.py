@@ -49,12 +49,12 @@ class Process:
         self._waiting = b""
 
     def tell(self, **command: Any) -> None:
-        """Returns at once; `answer` waits for what comes of it."""
+        """Send a command and return at once; `answer` waits for the reply."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(command).encode() + b"\n")
 
     def answer(self, seconds: float = 60) -> dict[str, Any]:
-        """The next line; the test fails when none comes in time."""
+        """Return the next line; the test fails when none comes in time."""
         assert self._process.stdout is not None
         until = time.monotonic() + seconds
         with selectors.DefaultSelector() as ready:
@@ -84,7 +84,7 @@ class Process:
 
 
 class Fleet:
-    """The store, and the processes that meet there."""
+    """The rendezvous store, and the processes of the members."""
 
     def __init__(self, device: str) -> None:
         self.store = RendezvousStore("127.0.0.1", 0, timeout_seconds=TIMEOUT, log=Log(pod="test"))
@@ -92,7 +92,7 @@ class Fleet:
         self._epoch = 0
 
     def form(self, members: Sequence[Process], *, absent: int = 0) -> None:
-        """Tell the members to form the next epoch's group, which waits for so many more."""
+        """Tell the members to form the next epoch's group, with this number of missing members."""
         self.store.server.end_epoch()
         self._epoch += 1
         for rank, member in enumerate(members):
@@ -113,7 +113,7 @@ class Fleet:
         assert [member.answer() for member in members] == [{"formed": True}] * len(members)
 
     def broadcast(self, members: Sequence[Process], version: int) -> None:
-        """A whole version, which arrives byte for byte."""
+        """Broadcast a version, and check that it arrives byte for byte."""
         for rank, member in enumerate(members):
             member.tell(**{"receive" if rank else "send": version})
         answers = [member.answer() for member in members]
@@ -132,7 +132,7 @@ def fleet(request: pytest.FixtureRequest) -> Iterator[Fleet]:
 
 
 def go_on_without_the_third(fleet: Fleet) -> dict[str, Any]:
-    """The learner's broadcast fails, and it goes on with the second; returns what the second answered."""
+    """Check that the broadcast fails, then succeeds without the third member; return the second's answer."""
     learner, one, _ = fleet.members
     assert "broadcast" in errors_of([learner], within=4 * TIMEOUT)[0]
     learner.tell(leave=True)
@@ -144,7 +144,7 @@ def go_on_without_the_third(fleet: Fleet) -> dict[str, Any]:
 
 
 def errors_of(members: Sequence[Process], *, within: float) -> list[str]:
-    """What each of them fails with, in time."""
+    """Return the error of each member, which must come in time."""
     until = time.monotonic() + within
     return [member.answer(until - time.monotonic())["error"] for member in members]
 
@@ -156,7 +156,7 @@ def test_versions_arrive_byte_for_byte_in_one_epoch_after_another(fleet: Fleet) 
             fleet.broadcast(members, version)
 
 
-def test_a_member_that_does_not_come_fails_the_forming_in_time(fleet: Fleet) -> None:
+def test_a_missing_member_makes_the_forming_fail_in_time(fleet: Fleet) -> None:
     learner, one, two = fleet.members
     fleet.form([learner, one], absent=1)
     assert all("could not form the group" in error for error in errors_of([learner, one], within=4 * TIMEOUT))
@@ -165,7 +165,7 @@ def test_a_member_that_does_not_come_fails_the_forming_in_time(fleet: Fleet) -> 
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_member_that_goes_before_the_broadcast_ends_it_for_the_others(
+def test_a_member_that_dies_before_the_broadcast_ends_it_for_the_others(
     fleet: Fleet, number: signal.Signals
 ) -> None:
     learner, one, two = fleet.members
@@ -177,7 +177,7 @@ def test_a_member_that_goes_before_the_broadcast_ends_it_for_the_others(
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_member_that_goes_in_the_middle_of_a_broadcast_ends_it_for_the_others(
+def test_a_member_that_dies_during_a_broadcast_ends_it_for_the_others(
     fleet: Fleet, number: signal.Signals
 ) -> None:
     learner, one, two = fleet.members
@@ -190,7 +190,7 @@ def test_a_member_that_goes_in_the_middle_of_a_broadcast_ends_it_for_the_others(
     assert "error" in go_on_without_the_third(fleet)
 
 
-def test_the_learner_that_goes_in_the_middle_ends_the_broadcast_for_the_workers(fleet: Fleet) -> None:
+def test_a_learner_that_dies_during_a_broadcast_ends_it_for_the_workers(fleet: Fleet) -> None:
     learner, one, two = fleet.members
     fleet.formed([one, learner, two])  # whoever sends is rank 0
     learner.tell(receive=1)

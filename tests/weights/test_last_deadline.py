@@ -1,4 +1,4 @@
-"""A call that never returns: its caller learns of it, and its process can be left."""
+"""A call that never returns: its caller gets an error, and the process can exit."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ from slipstream.weights.last_deadline import EXIT_STATUS, CallStuck, Progress, w
 SERVICES = Path(__file__).parents[2] / "services"
 
 
-def test_the_result_and_the_error_of_a_call_are_the_callers() -> None:
+def test_the_caller_gets_the_result_and_the_error_of_a_call() -> None:
     def refuse(_: Progress) -> None:
         raise ValueError("refused")
 
@@ -24,7 +24,7 @@ def test_the_result_and_the_error_of_a_call_are_the_callers() -> None:
         asyncio.run(watched(refuse, timeout_seconds=5, what="a call"))
 
 
-def test_a_call_without_progress_is_left_behind_after_two_of_its_timeouts() -> None:
+def test_a_call_without_progress_is_abandoned_after_two_of_its_timeouts() -> None:
     release = threading.Event()
     started = time.monotonic()
     try:
@@ -45,7 +45,7 @@ def test_a_call_that_makes_progress_may_take_as_long_as_it_needs() -> None:
     assert asyncio.run(watched(work, timeout_seconds=0.5, what="a call")) == "done"
 
 
-def test_the_loop_turns_while_a_group_is_left_whose_abort_blocks() -> None:
+def test_the_event_loop_runs_while_the_abort_of_a_group_blocks() -> None:
     release = threading.Event()
 
     class Blocked:
@@ -86,14 +86,14 @@ def in_a_process(steps: int, silent: float) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_process_without_progress_ends_at_once_and_says_why() -> None:
+def test_a_process_without_progress_exits_with_the_reason() -> None:
     ended = in_a_process(steps=3, silent=50)
     assert ended.returncode == EXIT_STATUS
     assert "the receipt of weights made no progress for 1 s" in ended.stderr
     assert not ended.stdout
 
 
-def test_a_process_goes_on_when_the_call_is_over() -> None:
+def test_a_process_continues_when_the_call_has_ended() -> None:
     ended = in_a_process(steps=15, silent=0)
     assert (ended.returncode, ended.stdout) == (0, "over\n")
 
@@ -117,8 +117,8 @@ time.sleep(0.5)
 """
 
 
-def test_a_process_ends_only_after_the_group_that_it_left_is_destroyed() -> None:
-    """torch aborts a process whose interpreter ends while a thread is in the destructor of a group."""
+def test_a_process_exits_only_after_its_aborted_group_is_destroyed() -> None:
+    """torch aborts a process whose interpreter exits while a thread is in the destructor of a group."""
     ended = subprocess.run(
         [sys.executable, "-c", LEAVING],
         env={**os.environ, "PYTHONPATH": str(SERVICES)},

@@ -1,4 +1,4 @@
-"""The rendezvous between two machines: network namespaces with an address each and nothing in common."""
+"""The rendezvous between two machines, which are two network namespaces with one address each."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ pytestmark = [
 ]
 MACHINE = Path(__file__).with_name("machine.py")
 FAMILIES = {"ipv4": ("10.231.7.1", "10.231.7.2", "24"), "ipv6": ("fd31:7::1", "fd31:7::2", "64")}
-"""Addresses of learner and worker, which have none of the other family, and the bits of their network."""
+"""Addresses of learner and worker, of one family only, and the prefix length of their network."""
 SUM = sum(range(1000))
 CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 2)"
 
@@ -40,7 +40,7 @@ class Namespace:
         )
 
     def reaches(self, host: str, port: str) -> bool:
-        """Whether somebody listens there for this machine."""
+        """Return whether this machine can connect to the address."""
         return self.start("-c", CONNECT, host, port).wait(10) == 0
 
 
@@ -66,7 +66,7 @@ def machines(addresses: tuple[str, str, str]) -> Iterator[tuple[Namespace, Names
         yield one, two
 
 
-def test_a_worker_of_another_machine_gets_the_weights_and_nobody_there_reaches_the_store(
+def test_a_worker_of_another_machine_gets_the_weights_and_cannot_reach_the_store(
     machines: tuple[Namespace, Namespace], addresses: tuple[str, str, str]
 ) -> None:
     here, there = machines

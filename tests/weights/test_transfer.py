@@ -1,4 +1,4 @@
-"""A broadcast arrives whole and right, or not at all."""
+"""A broadcast arrives complete and uncorrupted, or raises an error."""
 
 import threading
 from collections.abc import Callable
@@ -86,7 +86,7 @@ def test_weights_travel_in_the_wire_dtype() -> None:
     assert torch.equal(result["c"], tensors["c"].to(torch.bfloat16))
 
 
-def test_a_damaged_bucket_is_refused_before_any_tensor_of_it_is_handed_out() -> None:
+def test_a_damaged_bucket_is_refused_before_any_of_its_tensors_is_yielded() -> None:
     groups, manifest, tensors = form(1, 2), make_manifest(bucket_bytes=1 << 20), make_tensors()
 
     class Damaging:
@@ -109,7 +109,7 @@ def test_another_version_than_the_prepared_one_is_refused() -> None:
         exchange(groups, manifest, lambda g: send(g, manifest, tensors, version=4, device=CPU), 5)
 
 
-def test_the_checksum_sees_a_swap_and_a_single_bit() -> None:
+def test_the_checksum_detects_swapped_words_and_a_single_bit() -> None:
     words = torch.arange(1, 3_000_000, dtype=torch.int64)
     swapped = words.clone()
     swapped[[5, 2_000_000]] = words[[2_000_000, 5]]
@@ -118,7 +118,7 @@ def test_the_checksum_sees_a_swap_and_a_single_bit() -> None:
     assert len({checksum(words), checksum(swapped), checksum(flipped)}) == 3
 
 
-def test_a_member_that_never_comes_makes_the_group_fail_within_its_deadline() -> None:
+def test_a_missing_member_makes_the_forming_fail_within_the_deadline() -> None:
     store = make_store(timeout=1)
     alone = Rendezvous(
         epoch=1,
@@ -133,7 +133,7 @@ def test_a_member_that_never_comes_makes_the_group_fail_within_its_deadline() ->
         form_group(alone, device=CPU)
 
 
-def test_a_member_that_leaves_in_the_middle_ends_the_broadcast_for_the_others() -> None:
+def test_a_member_that_leaves_during_a_broadcast_ends_it_for_the_others() -> None:
     groups, manifest, tensors = form(1, 3, timeout=3), make_manifest(), make_tensors()
     groups[2].close()
     del groups[2]
@@ -169,18 +169,18 @@ def test_a_new_epoch_forms_on_the_same_store_after_an_old_one() -> None:
         store.server.end_epoch()
 
 
-def test_a_tensor_larger_than_a_bucket_gets_one_of_its_own() -> None:
+def test_a_tensor_larger_than_a_bucket_gets_a_bucket_of_its_own() -> None:
     manifest = make_manifest(bucket_bytes=100)
     assert [spec.bucket for spec in manifest.tensors] == [0, 0, 1, 2, 2]
     assert manifest.bucket_bytes == (64 + 32, 64 * 64 * 4, 16)
 
 
-def test_a_manifest_survives_the_wire() -> None:
+def test_a_manifest_is_equal_after_serialization() -> None:
     manifest = make_manifest(dtype=torch.bfloat16)
     assert manifest_from_proto(manifest_to_proto(manifest)) == manifest
 
 
-def test_the_fingerprint_ignores_how_a_model_was_saved_but_not_what_it_is(tmp_path: Path) -> None:
+def test_the_fingerprint_depends_on_the_model_and_not_on_how_it_was_saved(tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     prints = []
     for text in (

@@ -1,1 +1,4 @@
-"""Whether two answers are equal: numbers, mathematics, expressions, JSON. Imports nothing else of ours."""
+"""Parse answers and compare them: numbers, mathematics, arithmetic, JSON.
+
+Imports no other package of Slipstream.
+"""

@@ -1,4 +1,4 @@
-"""Arithmetic on whole numbers, read by a small recursive-descent parser with bounds; never `eval`.
+"""Arithmetic on whole numbers, parsed by recursive descent with limits on its size; never `eval`.
 
     expression = term   { ("+" | "-") term }
     term       = factor { ("*" | "/") factor }
@@ -22,13 +22,13 @@ _TOKEN = re.compile(r"[0-9]+|[-+*/()]")
 
 
 class InvalidExpression(ValueError):
-    """The text is not an expression, is over a bound, or divides by zero."""
+    """The text is not an expression, exceeds a limit, or divides by zero."""
 
 
 def evaluate(text: str) -> tuple[Fraction, tuple[int, ...]]:
-    """The exact value of an expression, and the numbers in it from left to right.
+    """Return the exact value of an expression, and the numbers in it from left to right.
 
-    Errors: InvalidExpression, saying what is wrong.
+    Errors: InvalidExpression.
     """
     reader = _Reader(_tokens(text))
     value = reader.expression()
@@ -51,14 +51,14 @@ def _tokens(text: str) -> list[str]:
         raise InvalidExpression(f"{len(text)} characters; at most {MAX_CHARACTERS} are read")
     plain = text.translate(_SIGNS)
     tokens = _TOKEN.findall(plain)
-    strange = re.search(r"[^-+*/()0-9 ]", plain)
-    if strange:
-        raise InvalidExpression(f"{strange[0]!a} is not part of an expression")
+    unknown = re.search(r"[^-+*/()0-9 ]", plain)
+    if unknown:
+        raise InvalidExpression(f"{unknown[0]!a} is not part of an expression")
     return tokens
 
 
 class _Reader:
-    """Consumes tokens from the end of the reversed list; one method a line of the grammar."""
+    """Consumes tokens from the end of the reversed list; each method parses one line of the grammar."""
 
     def __init__(self, tokens: list[str]) -> None:
         self.rest = tokens[::-1]

@@ -1,4 +1,4 @@
-"""The content of the last \\boxed{...} of a text, in time linear in its length."""
+"""Find the last \\boxed{...} of a text, in linear time."""
 
 import re
 
@@ -7,7 +7,7 @@ _BRACES = re.compile(r"\\.|[{}]", re.DOTALL)
 
 
 def last_boxed(text: str) -> str | None:
-    """What stands in the last \\boxed{...}; None when its braces do not close, or there is none."""
+    """Return the content of the last \\boxed{...}; None if it is missing, or its braces do not close."""
     begin = 0
     for opening in _OPEN.finditer(text):
         begin = opening.end()

@@ -1,4 +1,4 @@
-"""A limit on the time of a core that a piece of Python may use, in the main thread of a process."""
+"""A limit on the CPU time of a piece of Python code, in the main thread of a process."""
 
 import signal
 from collections.abc import Iterator
@@ -7,18 +7,23 @@ from types import FrameType
 
 
 class TooSlow(BaseException):
-    """The limit was reached. No Exception, so that a library that catches those lets it through."""
+    """The limit was reached.
+
+    It is a BaseException, so that libraries which catch Exception do not stop it.
+    """
 
 
 @contextmanager
 def cpu_limit(seconds: float) -> Iterator[None]:
-    """Raise TooSlow inside after so many seconds of a core, not of a clock: a busy machine is no fault.
+    """Raise TooSlow in the block after `seconds` of CPU time. Waiting for a core on a busy machine does not
+    count.
 
-    It comes between two instructions of Python; what hangs inside one is for who can kill the process.
+    Python raises it between two bytecode instructions. A C function that hangs is not interrupted: for that,
+    run the code in a process that can be killed.
     """
 
     def late(_signal: int, _frame: FrameType | None) -> None:
-        raise TooSlow(f"it took more than {seconds:g} s of a core")
+        raise TooSlow(f"it took more than {seconds:g} s of CPU time")
 
     before = signal.signal(signal.SIGVTALRM, late)
     signal.setitimer(signal.ITIMER_VIRTUAL, seconds)

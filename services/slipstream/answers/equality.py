@@ -1,7 +1,8 @@
-"""Are two mathematical answers equal? Exactly, unless a number has a decimal point; in a killable process.
+"""Compare two mathematical answers: exactly, unless a number has a decimal point. Run it in a killable
+process.
 
-Lists have no order and points have one; an interval is a set of numbers; of an equation between a name and
-its value the value counts. Numbers are compared by `exact_zero`, functions by the algebra of SymPy.
+The order counts in points, and not in lists. An interval is a set of numbers. In an equation between a name
+and its value, the value counts. Numbers are compared by `exact_zero`, functions by SymPy.
 """
 
 import re
@@ -13,7 +14,7 @@ import sympy
 
 from slipstream.answers.cpu_limit import cpu_limit
 from slipstream.answers.exact_zero import is_zero
-from slipstream.answers.latex import parsed
+from slipstream.answers.latex import parse_answer
 from slipstream.answers.latex_input import UnsupportedExpression
 from slipstream.answers.latex_operators import constant, matrix
 from slipstream.answers.latex_values import (
@@ -28,7 +29,7 @@ from slipstream.answers.latex_values import (
     unfinished,
 )
 from slipstream.answers.regions import region, same_region
-from slipstream.answers.relations import gives_a_value, is_equation, is_tautology, plain, same_relation
+from slipstream.answers.relations import gives_a_value, is_equation, is_trivial, plain, same_relation
 
 WARM: Final = (
     (r"\frac{1}{2}", "0.5"),
@@ -39,29 +40,29 @@ WARM: Final = (
     (r"2\pi", "6.2832"),
     ("x=3", r"3\text{ cm}"),
 )
-"""The first of each form costs a tenth of a second, and later ones a thousandth."""
+"""Pairs that warm up SymPy: the first of each form takes 0.1 s, later ones 0.001 s."""
 POINT_DIGITS: Final = 20
 SURELY_APART: Final = 1e-9
-"""Share of their size by which numbers differ that need no closer look."""
+"""Relative difference from which on two numbers differ for sure."""
 UNEVALUATED: Final = (sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit, sympy.Derivative)
 
 _WITH_UNIT = re.compile(r"([-+]?[0-9][0-9.,]*)\s*(?:[mkcd]?m|[mk]?g|s|h|l|L)")
 
 
-def equal(expected: str, given: str, *, digits: int, computed: bool = False) -> bool:
-    """Whether two readable expressions are equal, numbers with a decimal point to `digits` decimals.
+def equal(expected: str, submitted: str, *, digits: int, computed: bool = False) -> bool:
+    """Return whether two normalized expressions are equal, numbers with a decimal point to `digits` decimals.
 
-    With `computed` an answer may not leave operations to do that the ground truth does not have itself.
+    `computed`: the answer may not contain uncomputed operations, unless the ground truth contains them too.
     Errors: UnsupportedExpression.
     """
-    right, answer = plain(parsed(expected)), plain(parsed(given))
-    unit = _WITH_UNIT.fullmatch(given)
+    right, answer = plain(parse_answer(expected)), plain(parse_answer(submitted))
+    unit = _WITH_UNIT.fullmatch(submitted)
     if unit and isinstance(right, Leaf) and constant(right.value):
-        answer = parsed(unit[1])
+        answer = parse_answer(unit[1])
     counts = _what_counts(right, answer)
-    left = unfinished(counts) - unfinished(right) if computed else ()
-    if left:
-        raise UnsupportedExpression(f"still to be computed: {', '.join(sorted(left))}")
+    uncomputed = unfinished(counts) - unfinished(right) if computed else ()
+    if uncomputed:
+        raise UnsupportedExpression(f"still to be computed: {', '.join(sorted(uncomputed))}")
     alike = _compared(right, answer, digits)
     if alike and computed and _numbers(right, of_truth=True) and not _numbers(counts):
         raise UnsupportedExpression("still to be computed: a rational number")
@@ -69,7 +70,7 @@ def equal(expected: str, given: str, *, digits: int, computed: bool = False) -> 
 
 
 def _compared(right: Value, answer: Value, digits: int) -> bool:
-    """Errors: UnsupportedExpression for what SymPy fails on, which would fail again."""
+    """Compare two values. Errors: UnsupportedExpression if SymPy fails, since a repetition would fail too."""
     try:
         return same(right, answer, digits=digits)
     except (MemoryError, RecursionError, UnsupportedExpression):
@@ -79,9 +80,10 @@ def _compared(right: Value, answer: Value, digits: int) -> bool:
 
 
 def _numbers(value: Value, *, of_truth: bool = False) -> bool:
-    """Whether all values that count are written as rational numbers or infinity, or read as such.
+    """Return whether all values that count are rational numbers or infinity.
 
-    Of an equation one side has to be, of the ground truth the one that is the value.
+    In an equation one side has to be such a number; in the ground truth (`of_truth`) the side that is its
+    value.
     """
     match value:
         case Leaf(value=number):
@@ -102,7 +104,8 @@ def _has_letters(side: Value) -> bool:
 
 
 def _what_counts(right: Value, answer: Value) -> Value:
-    """The last side of an equation, where the ground truth is none, or both give a value to a name."""
+    """Return the last side of an equation if the ground truth is no equation, or if both set a name to a
+    value."""
     if not isinstance(answer, Chain) or not is_equation(answer):
         return answer
     if not isinstance(right, Chain) or (
@@ -113,7 +116,7 @@ def _what_counts(right: Value, answer: Value) -> Value:
 
 
 def same(right: Value, answer: Value, *, digits: int) -> bool:
-    """Whether an answer is equal to the ground truth; the latter comes first."""
+    """Return whether an answer is equal to the ground truth `right`."""
     if isinstance(right, Chain) or isinstance(answer, Chain):
         return _same_chains(right, answer, digits)
     match right, answer:
@@ -147,7 +150,7 @@ def _same_chains(right: Value, answer: Value, digits: int) -> bool:
     if isinstance(right, Chain) and isinstance(answer, Chain):
         return same_relation(right, answer, alike)
     if isinstance(answer, Chain) and is_equation(answer):
-        return not is_tautology(answer) and alike(right, answer.sides[-1])
+        return not is_trivial(answer) and alike(right, answer.sides[-1])
     if isinstance(right, Chain) and is_equation(right):
         return gives_a_value(right) and alike(right.sides[-1], answer)
     if any(isinstance(value, Leaf | Listing | Braces) for value in (right, answer)):
@@ -162,15 +165,15 @@ def _in_order(first: Sequence[Value], second: Sequence[Value], digits: int) -> b
 
 
 def _matched(first: Sequence[Value], second: Sequence[Value], digits: int) -> bool:
-    """Whether each value of one has one of its own in the other."""
+    """Return whether the two sequences are equal in some order."""
     if len(first) != len(second):
         return False
-    left = list(second)
+    unmatched = list(second)
     for value in first:
-        place = next((place for place, other in enumerate(left) if same(value, other, digits=digits)), None)
+        place = next((i for i, other in enumerate(unmatched) if same(value, other, digits=digits)), None)
         if place is None:
             return False
-        del left[place]
+        del unmatched[place]
     return True
 
 
@@ -187,7 +190,10 @@ def _distinct(values: Sequence[Value], digits: int) -> bool:
 
 
 def _same_leaves(right: Leaf, answer: Leaf, digits: int) -> bool:
-    """50% is 50 and 0.5; of two percentages the numbers before the sign count."""
+    """Compare expressions.
+
+    A number equals 50% if it is 50 or 0.5; two percentages are compared as numbers.
+    """
     rounded = digits if right.decimal or answer.decimal else None
     if right.percent is answer.percent or matrix(right.value) or matrix(answer.value):
         return _same_values(right.value, answer.value, rounded)
@@ -211,14 +217,17 @@ def _same_values(one: Any, other: Any, digits: int | None) -> bool:
 
 
 def _name(value: Any) -> str:
-    """Letters, of which a choice is one, and words are the same in both cases."""
+    """Return the name of a symbol without case, since letters of choices and words ignore case; "" for
+    others."""
     return value.name.casefold() if isinstance(value, sympy.Symbol) else "e" if value == sympy.E else ""
 
 
 def same_number(one: Any, other: Any, *, digits: int | None) -> bool:
-    """Whether two numbers are equal: exactly, or with `digits` to less than one of the last decimal.
+    """Return whether two numbers are equal: exactly, or with `digits` to less than one unit of the last
+    decimal.
 
-    A rounded number keeps half as many digits of its own: with 6 decimals 1e-9 is not 1.01e-9.
+    Rounded numbers also have to agree to half as many significant digits: with 6 decimals 1e-9 is not
+    1.01e-9.
     """
     if not (one.is_finite is not False and other.is_finite is not False):
         return bool(one == other)
@@ -234,7 +243,7 @@ def same_number(one: Any, other: Any, *, digits: int | None) -> bool:
 
 
 def _near(one: Any, difference: Any) -> bool:
-    """Whether a difference needs a closer look, by its first digits."""
+    """Return whether the difference may be zero, by its first digits."""
     if difference.is_Rational:
         return True
     distance, size = (abs(complex(value.evalf(POINT_DIGITS))) for value in (difference, one))
@@ -242,7 +251,7 @@ def _near(one: Any, difference: Any) -> bool:
 
 
 def _same_function(one: Any, other: Any) -> bool:
-    """Apart at one point they are two; else what a simplification of their difference says."""
+    """Compare functions: first at one point, then by simplifying their difference."""
     difference = one - other
     letters = sorted(difference.free_symbols, key=str)
     point = {letter: sympy.Rational(2 * place + 7, 5) for place, letter in enumerate(letters)}
@@ -255,7 +264,7 @@ def _same_function(one: Any, other: Any) -> bool:
 
 
 def warm_up() -> None:
-    """Meet each form of expression once."""
-    for expected, given in WARM:
+    """Compare each form of expression once, which fills the caches of SymPy."""
+    for expected, submitted in WARM:
         with cpu_limit(10.0):
-            equal(expected, given, digits=6)
+            equal(expected, submitted, digits=6)

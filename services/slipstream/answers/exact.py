@@ -1,4 +1,5 @@
-"""Expressions that need no algebra: written alike, words, or rational numbers and points or sets of such."""
+"""Compare expressions that need no algebra: equal texts, words, rational numbers, points and sets of
+these."""
 
 import re
 from fractions import Fraction
@@ -7,7 +8,7 @@ from typing import Final
 from slipstream.answers.number import NotANumber, read_number
 
 Exact = tuple[str, tuple[Fraction, ...]]
-"""The brackets around, and the numbers in order."""
+"""The brackets, and the numbers in order."""
 MAX_NUMBERS = 16
 FEWEST_LETTERS: Final = 3
 
@@ -31,19 +32,21 @@ _LIST = re.compile(r"[^(\[{\\]*[0-9],\s")
 
 
 def exactly_equal(one: str, other: str, *, digits: int) -> bool | None:
-    """Whether two readable expressions are equal, or None when it takes algebra to say.
+    """Return whether two normalized expressions are equal, or None when that takes algebra.
 
-    Percentages with a decimal point are compared to `digits` decimals, and keep half as many of their own.
+    Percentages with a decimal point are compared to `digits` decimals, and to half as many significant
+    digits.
     """
     if not _LIST.match(one) and not _LIST.match(other):
         return _same(_plain(one), _plain(other), digits)
-    return True if _plain(one) == _plain(other) else None  # 100, 200 is no number with thousands
+    return True if _plain(one) == _plain(other) else None  # in a list, a comma does not separate thousands
 
 
 def has_quotient(expression: str) -> bool:
-    """Whether a fraction of two whole numbers is a whole one, or one over 1 stands behind a whole number.
+    """Return whether an expression has a quotient that is still to be computed.
 
-    Both are still to be computed, 391/17 and 3\\frac{7}{2}. Of an equation the last side counts.
+    Such are 391/17, which is an integer, and the mixed number 3\\frac{7}{2}, whose fraction is over 1. In an
+    equation the last side counts.
     """
     last = _plain(expression).rpartition("=")[2]
     if any(int(above) >= int(below) for above, below in _MIXED.findall(last)):
@@ -59,9 +62,9 @@ def _same(one: str, other: str, digits: int) -> bool | None:
     if one == other:
         return True
     for compare in (_percentages, _in_base, _words, _times):
-        known = compare(one, other, digits)
-        if known is not None:
-            return known
+        equal = compare(one, other, digits)
+        if equal is not None:
+            return equal
     first, second = _exact(one), _exact(other)
     if first is None or second is None:
         return None
@@ -71,13 +74,16 @@ def _same(one: str, other: str, digits: int) -> bool | None:
 
 
 def _plain(expression: str) -> str:
-    """Without what is layout only."""
+    """Return the expression without layout commands and spaces."""
     plain = _FRACTION.sub(r"\\frac", _LAYOUT.sub("", " ".join(expression.split())))
     return _DIGITS.sub(r"\\frac{\1}{\2}", plain)
 
 
 def _percentages(one: str, other: str, digits: int) -> bool | None:
-    """Of a percentage and a number both readings of 50% count, of two percentages one."""
+    """Compare percentages.
+
+    A number equals 50% if it is 50 or 0.5; two percentages are compared as numbers.
+    """
     if "%" not in one and "%" not in other:
         return None
     try:
@@ -92,7 +98,11 @@ def _percentages(one: str, other: str, digits: int) -> bool | None:
 
 
 def _in_base(one: str, other: str, _digits: int) -> bool | None:
-    """Numbers like 1010_2: of two bases the values count, of one base the digits, as the question asks."""
+    """Compare numbers with a base, like 1010_2.
+
+    With a base on both sides the values are compared. With a base on one side the digits are compared,
+    because the question names the base.
+    """
     first, second = _IN_BASE.fullmatch(one), _IN_BASE.fullmatch(other)
     if first is None and second is None:
         return None
@@ -111,7 +121,10 @@ def _value(based: re.Match[str]) -> int:
 
 
 def _words(one: str, other: str, _digits: int) -> bool | None:
-    """Words are equal as they are spelled; `AB` and `xyz` may be products, which are equal in any order."""
+    """Compare words by spelling.
+
+    `AB` and `xyz` may be products, whose order does not matter: None for these.
+    """
     first, second = _QUOTED.fullmatch(one), _QUOTED.fullmatch(other)
     spelled = first[1] if first else one, second[1] if second else other
     if not all(_WORDS.fullmatch(text.strip()) for text in spelled):
@@ -128,7 +141,7 @@ def _folded(text: str) -> str:
 
 
 def _times(one: str, other: str, _digits: int) -> bool | None:
-    """Of a clock, which is known by :00 or a.m.; 3:4 is a ratio."""
+    """Compare times of day, recognised by `:00` or `a.m.`; 3:4 is a ratio."""
     first, second = _TIME.fullmatch(one), _TIME.fullmatch(other)
     if not any(time is not None and (time[2] == "00" or time[3]) for time in (first, second)):
         return None
@@ -139,7 +152,7 @@ def _times(one: str, other: str, _digits: int) -> bool | None:
 
 
 def _exact(expression: str) -> Exact | None:
-    """Not floats, which are compared to some decimals only, nor percent, which has two readings."""
+    """Parse rational numbers exactly. Returns None for decimals, which are rounded, and for percentages."""
     if not expression or "." in expression or "%" in expression:
         return None
     brackets, inside = "", [expression]

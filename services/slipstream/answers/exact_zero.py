@@ -1,9 +1,10 @@
-"""Is a number zero? Decided exactly, at a cost that is bounded by the sizes of what it is made of.
+"""Decide exactly whether a number is zero, at a cost that is bounded by the sizes of its parts.
 
-Rational numbers are compared as such. For an algebraic number a bound on how near to zero it can be without
-being zero follows from its writing, and it is evaluated to more digits than that. See "A Separation Bound for
-Real Algebraic Expressions", C. Burnikel, S. Funke, K. Mehlhorn, S. Schirra, S. Schmitt, ESA 2001. Of
-transcendental numbers no such bound is known; they are evaluated to several times the digits of their parts.
+Rational numbers are compared exactly. For an algebraic number, the expression gives a lower bound on its
+absolute value if it is not zero; the number is evaluated to more digits than this bound. See "A Separation
+Bound for Real Algebraic Expressions", C. Burnikel, S. Funke, K. Mehlhorn, S. Schirra, S. Schmitt, ESA 2001.
+For transcendental numbers no such bound is known; they are evaluated to several times the digits of their
+parts.
 """
 
 from dataclasses import dataclass
@@ -13,17 +14,17 @@ from typing import Any, Final
 import sympy
 
 MOST_DIGITS: Final = 20_000
-"""Numbers that would take more to tell from zero are not equal to it."""
+"""A number that would need more digits counts as different from zero."""
 FIRST_DIGITS: Final = 30
 TRANSCENDENTAL_FACTOR: Final = 4
 LEAST_TRANSCENDENTAL: Final = 200
 EXPONENTIAL: Final = (sympy.exp, sympy.sinh, sympy.cosh, sympy.tanh, sympy.coth, sympy.gamma)
-"""Functions that come as near to a number as the exponential of their argument is small."""
+"""Functions whose distance to a number can be as small as exp(-argument)."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Bound:
-    """Of an algebraic number above / below: bits of all conjugates of either, and roots met on the way."""
+    """A bound for an algebraic number above / below: bits of all conjugates of each part, and its roots."""
 
     above: float
     below: float
@@ -31,7 +32,7 @@ class _Bound:
 
 
 def is_zero(number: Any) -> bool:
-    """Whether a number without letters is zero. Errors: TypeError when it has no value."""
+    """Return whether a number without variables is zero. Errors: TypeError when it has no value."""
     if number.is_Rational:
         return bool(number == 0)
     first = abs(number.evalf(FIRST_DIGITS, maxn=2 * FIRST_DIGITS))
@@ -60,7 +61,10 @@ def _digits(number: Any) -> float:
 
 
 def _bound(number: Any) -> _Bound:
-    """Errors: ValueError for what is not made of whole numbers by + - * / and roots."""
+    """Return the bound.
+
+    Errors: ValueError for a number that is not built from integers by + - * / and roots.
+    """
     if number is sympy.I:
         return _Bound(0.0, 0.0, frozenset({(sympy.S.NegativeOne, 2)}))
     if number.is_Rational:
@@ -75,7 +79,7 @@ def _bound(number: Any) -> _Bound:
         return _Bound(largest + below + log2(len(parts)), below, roots)
     if number.is_Pow and number.exp.is_Rational:
         return _power(_bound(number.base), number)
-    raise ValueError("not algebraic by its writing")
+    raise ValueError("not built from integers by arithmetic and roots")
 
 
 def _power(base: _Bound, power: Any) -> _Bound:
@@ -95,7 +99,7 @@ def _bits(number: int) -> float:
 
 
 def _sizes(number: Any) -> float:
-    """Decimal digits before or after the point of all parts of a number together."""
+    """Return the sum, over all parts of a number, of their decimal digits before or after the point."""
     digits = 0.0
     for part in sympy.preorder_traversal(number):
         value = part.evalf(3)

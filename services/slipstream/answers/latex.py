@@ -1,6 +1,6 @@
-"""From LaTeX to what an answer may be: expressions, lists, points, intervals, sets and relations.
+"""Parse a LaTeX answer: an expression, a list, a point, an interval, a set or a relation.
 
-The grammar is our own and small, see `latex_grammar` for expressions. What it does not know is refused.
+The grammar is small; `latex_grammar` has the part for expressions. Text outside of the grammar is an error.
 """
 
 import re
@@ -19,7 +19,7 @@ from slipstream.answers.regions import region
 
 MOST_ITEMS: Final = 32
 MOST_SIGNS: Final = 3
-"""Signs for both plus and minus in one expression, each of which doubles what it stands for."""
+"""Limit of \\pm and \\mp in one expression; each doubles the number of values."""
 AND: Final = frozenset({"and", "or"})
 OPENING: Final = frozenset({"(", "[", "{", "lbrace"})
 
@@ -32,7 +32,7 @@ _CHOICES = re.compile(r"\\text(?:bf|it|rm)?\{\s*([A-Z](?:\s*,\s*[A-Z])+)\s*\}")
 
 
 @lru_cache(maxsize=1024)
-def parsed(expression: str) -> Value:
+def parse_answer(expression: str) -> Value:
     """Parse a normalized expression. Errors: UnsupportedExpression when it has no comparable meaning."""
     if _TIME.fullmatch(expression):
         return Leaf(value=sympy.Symbol(expression))
@@ -54,13 +54,13 @@ def parsed(expression: str) -> Value:
 
 
 def _plain(expression: str) -> str:
-    parts = _AND.sub(lambda found: found[1] or rf"\text{{{found[2]}}}", _BASED.sub(r"\1_", expression))
+    parts = _AND.sub(lambda match: match[1] or rf"\text{{{match[2]}}}", _BASED.sub(r"\1_", expression))
     parts = "".join(map(without_commas, _BETWEEN.split(parts)))
     return _CURRENCY.sub("", _CHOICES.sub(r"\1", parts))
 
 
 def _last_side(tokens: list[Token]) -> list[Token] | None:
-    """What stands after the last equals sign, when what is before it cannot be read; None in a list."""
+    """Return the tokens after the last equals sign; None without one, and in a list."""
     if any(token.text in (",", ";") for token in tokens):
         return None
     places = [place for place, token in enumerate(tokens) if token.text == "="]
@@ -75,12 +75,12 @@ def _values(tokens: list[Token]) -> Value:
 
 
 def _is_either(tokens: list[Token]) -> bool:
-    """Whether `or` stands between all values."""
+    """Return whether all separators are `or`."""
     return not any(token.text in (",", ";", "and") for token in tokens)
 
 
 def _union(items: list[Value]) -> Value:
-    """Inequalities of one letter with `or` between them are the union of what they allow."""
+    """Return the union of the solutions of inequalities that are joined by `or`; else a list."""
     regions = [region(item) if isinstance(item, Chain) else None for item in items]
     sets = [part.value for part in regions if part is not None]
     if len(sets) < len(items):
@@ -90,7 +90,7 @@ def _union(items: list[Value]) -> Value:
 
 
 def _items(tokens: list[Token]) -> list[Value]:
-    """The values between commas, semicolons, `and` and `or`."""
+    """Parse the values that are separated by commas, semicolons, `and` or `or`."""
     one_case = _one_case(tokens)
     items = [
         _Values(chosen, one_case=one_case).whole() for part in _split(tokens) for chosen in _both_signs(part)
@@ -110,7 +110,7 @@ def _split(tokens: list[Token]) -> list[list[Token]]:
             if parts[-1]:
                 parts.append([])
             elif not word and not separated:
-                raise UnsupportedExpression("a list with nothing in a place")
+                raise UnsupportedExpression("a list with an empty item")
             separated = True
             continue
         depth += _depth(token)
@@ -129,7 +129,7 @@ def _depth(token: Token) -> int:
 
 
 def _both_signs(tokens: list[Token]) -> list[list[Token]]:
-    """One expression for each choice of signs; all of \\pm and \\mp together, unless all are \\pm."""
+    """Return the tokens for each choice of signs. If \\mp occurs, all signs change together."""
     places = [
         place for place, token in enumerate(tokens) if token.text in ("pm", "mp") and token.kind == "command"
     ]
@@ -159,7 +159,7 @@ def _is_braces(tokens: list[Token]) -> bool:
 
 
 def _split_at_end(tokens: list[Token]) -> list[Token]:
-    """The tokens up to where the first bracket closes."""
+    """Return the tokens up to the end of the first bracket."""
     depth = 0
     for place, token in enumerate(tokens):
         depth += _depth(token)
@@ -238,11 +238,11 @@ class _Values(Commands):
         return Region(numbers)
 
     def _half(self) -> sympy.Set:
-        """The positive or the negative numbers."""
+        """Return the positive or the negative numbers."""
         braces = self.take("{")
         positive = self.take("+", "-") == "+"
         if self.take("*") or (braces and not self.take("}")):
-            raise UnsupportedExpression("a set of numbers with a mark that is not read")
+            raise UnsupportedExpression("a set of numbers with an unknown mark")
         return sympy.Interval.open(0, sympy.oo) if positive else sympy.Interval.open(-sympy.oo, 0)
 
     def _braces(self) -> Value:
@@ -270,7 +270,7 @@ class _Values(Commands):
             items.append(self._chain())
         closing = self.take(")", "]")
         if not closing or len(items) > MOST_ITEMS:
-            raise UnsupportedExpression("brackets that do not close, or have too much in them")
+            raise UnsupportedExpression(f"brackets that do not close, or hold more than {MOST_ITEMS} items")
         self.units()
         return Bracketed(opening, tuple(items), closing)
 

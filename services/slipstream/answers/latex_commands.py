@@ -1,4 +1,4 @@
-"""What stands behind a command of LaTeX: fractions, roots, functions, sums, integrals, limits, matrices."""
+"""Parse the arguments of LaTeX commands: fractions, roots, functions, sums, integrals, limits, matrices."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -15,7 +15,7 @@ Command = Callable[[Expressions, str], Any]
 
 
 def named(reader: Expressions, name: str) -> Any:
-    """A function, or a letter with a name. Errors: UnsupportedExpression for a command that is neither."""
+    """Parse a function or a named letter. Errors: UnsupportedExpression for another command."""
     if name in operators.FUNCTIONS:
         return _function(reader, name)
     if name in operators.OF_MANY or name in operators.OF_A_MATRIX:
@@ -24,11 +24,11 @@ def named(reader: Expressions, name: str) -> Any:
         return reader.symbol(name + reader.subscript())
     if name in operators.ACCENTS:
         return reader.symbol(f"{name} {''.join(_group(reader))}" + reader.subscript())
-    raise UnsupportedExpression(f"\\{name} is not read")
+    raise UnsupportedExpression(f"unknown command \\{name}")
 
 
 def _group(reader: Expressions) -> list[str]:
-    """Consume a group, or one token, as it is written."""
+    """Consume a group, or one token, and return the texts of its tokens."""
     start, depth = reader.place, 0
     while reader.next is not END:
         depth += (reader.next.text == "{") - (reader.next.text == "}")
@@ -100,12 +100,12 @@ def _of_many(reader: Expressions, name: str) -> Any:
     arguments = reader.arguments()
     if name in operators.OF_A_MATRIX:
         if len(arguments) != 1 or not operators.matrix(arguments[0]):
-            raise UnsupportedExpression(f"\\{name} of what is no matrix")
+            raise UnsupportedExpression(f"\\{name} of something that is no matrix")
         reader.unfinished.add(operators.MATRICES)
         return operators.OF_A_MATRIX[name](arguments[0])
     if all(map(operators.constant, arguments)):
         reader.unfinished.add(operators.FUNCTION)
-    elif name in ("gcd", "lcm"):  # of letters SymPy takes that of polynomials
+    elif name in ("gcd", "lcm"):  # with variables, SymPy would compute the gcd of polynomials
         return sympy.Function(name, real=True)(*sorted(arguments, key=str))
     return operators.OF_MANY[name](*arguments)
 
@@ -129,7 +129,7 @@ def _absolute(reader: Expressions, name: str) -> Any:
 
 
 def _range(reader: Expressions) -> tuple[Any, Any, Any]:
-    """The letter, the first and the last value of \\sum_{k=1}^{n}."""
+    """Parse the range of \\sum_{k=1}^{n}: the variable, its first and its last value."""
     reader.need("_")
     reader.need("{")
     letter = reader.next.text
@@ -213,11 +213,11 @@ COMMANDS: Final[Mapping[str, Command]] = {
     **dict.fromkeys(("dots", "ldots", "cdots", "dotsc", "dotsb"), lambda _reader, _name: DOTS),
     "pi": lambda _reader, _name: sympy.pi, "infty": lambda _reader, _name: sympy.oo,
 }  # fmt: skip
-"""What has a form of its own, by its name."""
+"""Commands with a syntax of their own, by name."""
 
 
 class Commands(Expressions):
-    """The grammar with its commands."""
+    """The grammar of expressions with its commands."""
 
     def command(self, name: str) -> Any:
         """Parse the arguments of a command. Errors: UnsupportedExpression for an unknown command."""

@@ -1,4 +1,4 @@
-"""One expression of LaTeX mathematics, read by recursive descent into SymPy; never `eval`.
+"""Parse one LaTeX expression by recursive descent into a SymPy expression; never `eval`.
 
     sum     = ["+" | "-"] product { ("+" | "-") product }
     product = chunk { ("\\cdot" | "*" | "/" | ...) chunk }
@@ -6,8 +6,8 @@
     power   = atom { "!" | "^" argument | "'" }
     atom    = number | letter | word | group | command
 
-Of numbers side by side only a whole number before a fraction (2\\frac{1}{3}) is read, as their sum. What an
-operation leaves to compute is noted in `unfinished`, and its value is SymPy's.
+Numbers side by side are an error, except a mixed number (2\\frac{1}{3}), which is a sum. `unfinished` records
+the operations that the answer leaves uncomputed. SymPy computes their values.
 """
 
 from abc import ABC, abstractmethod
@@ -21,13 +21,13 @@ from slipstream.answers.latex_reader import BARS, CLOSING, ENDING, OVER, TIMES, 
 from slipstream.answers.latex_tokens import END, FRACTIONS
 
 APPLIED: Final = frozenset("fgF")
-"""Letters that are functions before a bracket; other letters are factors."""
+"""Letters that are functions if a bracket follows; other letters are factors."""
 CONSTANTS: Final = {"e": sympy.E, "i": sympy.I}
 DOTS: Final = sympy.Symbol("dots", real=True)
 
 
 class Expressions(Reader, ABC):
-    """Consumes tokens from left to right; one method a line of the grammar."""
+    """Consumes tokens from left to right; each method parses one line of the grammar."""
 
     def sum(self) -> Any:
         terms, sign = [], self._sign()
@@ -80,7 +80,7 @@ class Expressions(Reader, ABC):
         return number.kind == "number" and times.text in TIMES and (ten.text, power.text) == ("10", "^")
 
     def chunk(self, *, argument: bool = False) -> list[Any]:
-        """Factors side by side; as the argument of a function they end at the next function."""
+        """Parse factors side by side; the argument of a function ends at the next function."""
         factors: list[Any] = []
         bare = False
         while self._starts_factor(argument and bool(factors)):
@@ -119,7 +119,7 @@ class Expressions(Reader, ABC):
         return False
 
     def _mixed(self) -> Any:
-        """2\\frac{1}{3}, which is their sum; None for anything else."""
+        """Parse a mixed number, 2\\frac{1}{3}, which is a sum; None for anything else."""
         whole, fraction = [*self.tokens[self.place : self.place + 2], END, END][:2]
         if not (whole.text.isdigit() and fraction.text in FRACTIONS):
             return None
@@ -141,7 +141,7 @@ class Expressions(Reader, ABC):
             if self.take("!"):
                 value = self._factorial(value)
             elif self.take("'"):
-                pass  # feet and minutes; of letters the notation has made other letters
+                pass  # feet or minutes; `notation` has rewritten the primes of letters
             elif self.take("^"):
                 value = self._raised(value)
             else:
@@ -164,14 +164,14 @@ class Expressions(Reader, ABC):
         return value
 
     def argument(self) -> Any:
-        """What a command or an exponent sign applies to: a group, or one operand with its sign."""
+        """Parse the argument of a command or an exponent: a group, or one operand with its sign."""
         if self.next.kind == "sign" and self.next.text == "{":
             return self.group("{")
         sign = self._sign()
         return sign * self.atom()
 
     def group(self, opening: str) -> Any:
-        """What stands between brackets, as one expression."""
+        """Parse an expression in brackets."""
         self.need(opening)
         bars, self.bars = self.bars, []
         value = self.sum()
@@ -183,13 +183,13 @@ class Expressions(Reader, ABC):
         return value
 
     def binomial(self, above: Any, below: Any) -> Any:
-        """A binomial coefficient."""
+        """Return a binomial coefficient."""
         if operators.constant(above) and operators.constant(below):
             self.unfinished.add(operators.COUNTING)
         return sympy.binomial(above, below)
 
     def units(self) -> None:
-        """Words after an operand, which are of no account: 5\\text{ m}/\\text{s}^2."""
+        """Skip units after an operand: 5\\text{ m}/\\text{s}^2."""
         while self.next.kind == "word":
             self.place += 1
             if self.take("^"):
@@ -202,7 +202,7 @@ class Expressions(Reader, ABC):
                 self.place += 1
 
     def atom(self) -> Any:
-        """One operand. Errors: UnsupportedExpression when none stands there."""
+        """Parse one operand. Errors: UnsupportedExpression when the next token begins no operand."""
         token = self.next
         if token.kind == "number":
             return self._number()
@@ -222,7 +222,7 @@ class Expressions(Reader, ABC):
         text = self.next.text
         self.place += 1
         if self.next.text == "_":
-            return self.symbol(text + self.subscript())  # with a base, of which the digits count
+            return self.symbol(text + self.subscript())  # a number with a base is compared by its digits
         self.decimal |= "." in text
         return sympy.Integer(int(text)) if text.isdigit() else sympy.Rational(text.rstrip("."))
 
@@ -237,11 +237,12 @@ class Expressions(Reader, ABC):
         return self.symbol((letter.lower() if self.one_case else letter) + subscript)
 
     def symbol(self, name: str) -> Any:
-        """A letter, which stands for a real number."""
+        """Return a symbol for a real number."""
         return sympy.Symbol(name, real=True)
 
     def _applied(self, name: str) -> Any:
-        """A function of unknown kind; None when no bracket follows, and the letter is a letter."""
+        """Parse the application of an unknown function; None if no bracket follows, so that it is a
+        variable."""
         start = self.place
         power = f"^{self.argument()}" if self.take("^") else ""
         if not (self.next.kind == "sign" and self.next.text == "("):
@@ -254,7 +255,7 @@ class Expressions(Reader, ABC):
         return sympy.Function(name + power, real=True)(*arguments)
 
     def arguments(self) -> list[Any]:
-        """Expressions between brackets."""
+        """Parse the arguments of a function: expressions in brackets, or factors without brackets."""
         opening = self.take("(", "[", "{", "lbrace")
         if not opening:
             return [multiplied(self.chunk(argument=True))]
@@ -284,7 +285,7 @@ class Expressions(Reader, ABC):
         return self.absolute(value)
 
     def absolute(self, value: Any) -> Any:
-        """The absolute value of a number, the norm of a matrix."""
+        """Return the absolute value of a number, or the norm of a matrix."""
         if operators.matrix(value):
             self.unfinished.add(operators.MATRICES)
             return value.norm()
@@ -305,7 +306,7 @@ class Expressions(Reader, ABC):
 
 
 def raised(base: Any, exponent: Any) -> Any:
-    """A power. Errors: UnsupportedExpression for a matrix with an exponent that is no whole number."""
+    """Return a power. Errors: UnsupportedExpression for a matrix with an exponent that is no integer."""
     if operators.matrix(base):
         if not getattr(exponent, "is_Integer", False) or not base.is_square:
             raise UnsupportedExpression("a power of a matrix")
@@ -314,7 +315,7 @@ def raised(base: Any, exponent: Any) -> Any:
 
 
 def multiplied(factors: list[Any]) -> Any:
-    """Their product, in order."""
+    """Return the product of the factors in order; products of matrices do not commute."""
     product = factors[0]
     for factor in factors[1:]:
         product = product * factor

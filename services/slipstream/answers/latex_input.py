@@ -1,6 +1,6 @@
-"""Mathematical expressions before any of them is computed: what is refused because it could take for ever.
+"""Normalize the text of a mathematical answer, and reject expressions that could take too long to compute.
 
-What is left to compute can still be slow; it is for `equality`, under a limit.
+An expression that passes can still be slow. So `equality` runs it under a limit of CPU time.
 """
 
 import re
@@ -16,7 +16,7 @@ MAX_DIGITS: Final = 60
 MAX_EXPONENT: Final = 5_000
 MAX_POWERS_IN_EXPONENT: Final = 8
 MAX_TOWER: Final = 2
-"""Powers in an exponent without letters: 2^{2^{2^2}} is the highest tower."""
+"""Limit of powers inside an exponent without letters: 2^{2^{2^2}} is the highest tower."""
 MAX_FACTORIAL: Final = 500
 
 _NUMBER = re.compile(r"[0-9]+")
@@ -49,10 +49,10 @@ _SYMBOLIC = re.compile(
 
 
 class UnsupportedExpression(ValueError):
-    """The expression is not read; the message says why."""
+    """The expression cannot be parsed, exceeds a limit, or is not fully computed; the message says which."""
 
 
-def readable(text: str) -> str:
+def normalize(text: str) -> str:
     """Return the expression without delimiters and with unambiguous numbers.
 
     Errors: UnsupportedExpression for text that is too long, or could take too long to compute.
@@ -67,15 +67,16 @@ def readable(text: str) -> str:
     if _TWO_NUMBERS.search(expression):
         raise UnsupportedExpression("two numbers side by side")
     if _BOX.search(expression):
-        raise UnsupportedExpression("a box inside of an expression")
+        raise UnsupportedExpression("a box inside an expression")
     if _DERIVED.search(expression):
-        raise UnsupportedExpression("a derivative of what stands in brackets")
+        raise UnsupportedExpression("a derivative of an expression in brackets")
     _check_words(expression)
     return expression
 
 
 def _bare(text: str) -> str:
-    """Without a box, dollar signs, brackets of LaTeX and a full stop around it."""
+    """Return the expression without a surrounding box, dollar signs or LaTeX brackets, and without a full
+    stop."""
     body = text.strip()
     inside = last_boxed(body)
     if inside is not None and body in (f"\\boxed{{{inside}}}", f"\\fbox{{{inside}}}"):
@@ -98,16 +99,16 @@ def _plain(body: str) -> str:
 
 
 def without_commas(body: str) -> str:
-    """Without those between thousands, where no comma is of a list or of a point."""
-    whole = _THOUSANDS.sub(lambda number: number[0].replace(",", ""), body)
-    return body if "," in whole or _BRACKET.search(body) else whole
+    """Return the text without commas between thousands, if no comma separates items of a list or a point."""
+    joined = _THOUSANDS.sub(lambda number: number[0].replace(",", ""), body)
+    return body if "," in joined or _BRACKET.search(body) else joined
 
 
 def _check_size(expression: str) -> None:
     if len(expression) > MAX_CHARACTERS:
         raise UnsupportedExpression(f"{len(expression)} characters; at most {MAX_CHARACTERS} are read")
     if _CONTROL.search(expression):
-        raise UnsupportedExpression("a character that cannot be seen")
+        raise UnsupportedExpression("an invisible character")
     if len(_COMMAND.findall(expression)) > MAX_COMMANDS:
         raise UnsupportedExpression(f"more than {MAX_COMMANDS} commands of LaTeX")
     if any(len(digits) > MAX_DIGITS for digits in _NUMBER.findall(expression)):
@@ -121,16 +122,16 @@ def _check_size(expression: str) -> None:
 
 
 def _check_words(expression: str) -> None:
-    """Words beside a number are units, which are of no account, and say nothing about its value."""
+    """Reject words that change the value of a number; units beside a number do not count."""
     words = _WORDS.findall(expression)
     if any(map(_RECKONING.match, words)):
-        raise UnsupportedExpression("words that reckon, such as `squared`")
+        raise UnsupportedExpression("words that stand for arithmetic, such as `squared`")
     if any(map(_NUMBER.search, words)) and _NUMBER.search(_WORDS.sub("", expression)):
         raise UnsupportedExpression("a number among words beside another number")
 
 
 def _check_powers(expression: str) -> None:
-    """Exponents and factorials that are small numbers; no towers of numbers."""
+    """Reject large exponents, large factorials, and towers of powers."""
     for power in _POWER.finditer(expression):
         exponent = _argument(expression[power.end() :])
         largest = max(map(int, _NUMBER.findall(exponent)), default=0)
@@ -146,7 +147,7 @@ def _check_powers(expression: str) -> None:
     for factorial in _FACTORIAL.finditer(_SYMBOLIC.sub("n!", expression)):
         operand = factorial[1]
         if operand is not None and (not operand.isdigit() or int(operand) > MAX_FACTORIAL):
-            raise UnsupportedExpression(f"a factorial of what is not a number up to {MAX_FACTORIAL}")
+            raise UnsupportedExpression(f"a factorial of anything but a number up to {MAX_FACTORIAL}")
         if operand is None and any(int(number) > 1_000 for number in _NUMBER.findall(expression)):
             raise UnsupportedExpression(f"{factorial[0]} of numbers over 1000")
     if len(_POWER.findall(expression)) > 1 and re.search(r"\)\s*\^|\}\s*\^", expression):
@@ -156,8 +157,8 @@ def _check_powers(expression: str) -> None:
 
 
 def _argument(text: str) -> str:
-    """What an exponent sign raises to: a group, a command with its groups, a number or a letter, with the
-    signs before it and with the powers and factorials of it."""
+    """Return the exponent at the start of the text: a group, a command with its groups, a number or a letter,
+    with the signs before it, and with its own powers and factorials."""
     end = _SIGNS.match(text).end()  # type: ignore[union-attr]
     end = _after_groups(text, end) if text[end : end + 1] in ("{", "(") else _after_atom(text, end)
     higher = _HIGHER.match(text, end)
@@ -168,13 +169,13 @@ def _argument(text: str) -> str:
 
 def _after_atom(text: str, start: int) -> int:
     atom = _ATOM.match(text, start)
-    if atom is None:  # bars, or nothing: all that could belong to it
+    if atom is None:  # bars or nothing: take all that could belong to the exponent
         return start + len(re.split(r"[\s,;)}\]]", text[start:], maxsplit=1)[0])
     return _after_groups(text, atom.end()) if atom[0].startswith("\\") else atom.end()
 
 
 def _after_groups(text: str, start: int) -> int:
-    """Where the groups that begin at `start` end; the end of the text for one that does not close."""
+    """Return where the groups that begin at `start` end; the end of the text if one does not close."""
     depth = 0
     for position in range(start, len(text)):
         if not depth and text[position] not in "{([":

@@ -1,4 +1,4 @@
-"""Functions and operators of LaTeX mathematics, and which of their results are still to be computed."""
+"""Functions and operators of LaTeX mathematics, and which operations leave something to compute."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -27,13 +27,13 @@ _LETTERS: Final = """
     parallel perp odot sim cong
 """
 GREEK: Final = frozenset(_LETTERS.split())
-"""Commands that are letters or stand for a thing."""
+"""Commands for letters and symbols."""
 _MARKS: Final = """
     overline bar vec hat tilde dot ddot widehat widetilde overrightarrow overleftrightarrow
     overarc wideparen
 """
 ACCENTS: Final = frozenset(_MARKS.split())
-"""Commands that make a letter another one."""
+"""Accents, which make another letter of a letter."""
 FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
     **{name: getattr(sympy, name) for name in ("sin", "cos", "tan", "cot", "sec", "csc", "exp")},
     **{name: getattr(sympy, name) for name in ("sinh", "cosh", "tanh", "coth", "arg")},
@@ -57,26 +57,27 @@ OF_A_MATRIX: Final[Mapping[str, Callable[[Any], Any]]] = {
 }
 BIG: Final = frozenset({"int", "sum", "prod", "lim"})
 NAMED: Final = frozenset({*FUNCTIONS, *OF_MANY, *OF_A_MATRIX, *BIG, "log", "lg"})
-"""Commands that an argument without brackets ends at."""
+"""Commands that end an argument without brackets."""
 
 
 def matrix(value: Any) -> bool:
-    """Whether a value is a matrix."""
+    """Return whether a value is a matrix."""
     return isinstance(value, sympy.MatrixBase)
 
 
 def constant(value: Any) -> bool:
-    """Whether a value is a number: neither a matrix nor something with letters or unknown functions."""
+    """Return whether a value is a number: no matrix, no variables, no unknown functions."""
     return is_expression(value) and not value.free_symbols and not value.atoms(AppliedUndef)
 
 
 def is_expression(value: Any) -> bool:
-    """Whether a value is an expression that is no matrix."""
+    """Return whether a value is an expression, and no matrix."""
     return isinstance(value, sympy.Expr) and not matrix(value)
 
 
 def sum_unfinished(terms: Sequence[Any], total: Any) -> set[str]:
-    """What a sum leaves to do: of matrices, of two rational numbers, or of numbers that make fewer terms."""
+    """Return the uncomputed operations of a sum: of matrices, of two rational numbers, or of terms that
+    combine."""
     if any(map(matrix, terms)):
         return {MATRICES} if len(terms) > 1 else set()
     if sum(map(_rational, terms)) > 1:
@@ -86,9 +87,9 @@ def sum_unfinished(terms: Sequence[Any], total: Any) -> set[str]:
 
 
 def product_unfinished(above: Sequence[Any], below: Sequence[Any], *, scientific: bool) -> set[str]:
-    """What a product of factors, and a quotient by others, leave to do: of matrices or of numbers.
+    """Return the uncomputed operations of a product `above` divided by a product `below`.
 
-    A fraction of two whole numbers is a number, in whatever terms, unless it is a whole number itself.
+    A fraction of two integers counts as a number, reduced or not, unless it is an integer itself.
     """
     if any(map(matrix, (*above, *below))):
         return {MATRICES} if sum(map(matrix, (*above, *below))) > 1 else set()
@@ -114,7 +115,7 @@ def product_unfinished(above: Sequence[Any], below: Sequence[Any], *, scientific
 
 
 def power_unfinished(base: Any, exponent: Any, value: Any) -> set[str]:
-    """What a power or a root leaves to do; a power of ten is a number in scientific notation."""
+    """Return the uncomputed operations of a power or root; a power of ten is scientific notation."""
     if matrix(base):
         return {MATRICES}
     if not constant(base) or not constant(exponent) or (base == 10 and exponent.is_Integer):
@@ -127,7 +128,7 @@ def power_unfinished(base: Any, exponent: Any, value: Any) -> set[str]:
 
 
 def function_unfinished(value: Any, *arguments: Any) -> set[str]:
-    """A function of a number that has a simpler value than its name."""
+    """Return the uncomputed operation of a function of numbers that SymPy could simplify."""
     if not all(map(constant, arguments)):
         return set()
     return set() if isinstance(value, sympy.Function) else {FUNCTION}

@@ -1,4 +1,4 @@
-"""Tokens of one expression, consumed from left to right, and what is noted of them on the way."""
+"""The state of the parser: a position in the tokens of one expression, and facts collected on the way."""
 
 from typing import Final
 
@@ -19,7 +19,7 @@ ENDING: Final = frozenset(
     | {"cup", "cap", "setminus", "backslash", "choose", "to", "rightarrow", "pm", "mp", "notin", "subset"}
     | {"subseteq", "lor", "vee", "bmod", "mod"}
 )
-"""Signs and commands that no operand begins with."""
+"""Signs and commands with which no operand begins."""
 OPERAND_ENDS: Final = frozenset(
     {")", "]", "}", "!", "'", "pi", "infty", "rvert", "rfloor", "rceil", "circ", *operators.GREEK}
     | {f"end {name}" for name in MATRICES}
@@ -27,7 +27,7 @@ OPERAND_ENDS: Final = frozenset(
 
 
 class Reader:
-    """A place in a list of tokens. `decimal` and `unfinished` are what the grammar notes of an expression."""
+    """A position in a list of tokens. The grammar records in `decimal` and `unfinished` what it has met."""
 
     def __init__(self, tokens: list[Token], *, one_case: bool) -> None:
         self.tokens = tokens
@@ -41,11 +41,11 @@ class Reader:
 
     @property
     def next(self) -> Token:
-        """The token that is read next; END when there is none."""
+        """The next token; END after the last one."""
         return self.tokens[self.place] if self.place < len(self.tokens) else END
 
     def take(self, *texts: str) -> str:
-        """Consume the next sign or command if it is one of `texts`; empty when it is not."""
+        """Consume the next sign or command if it is one of `texts`, and return it; else ""."""
         token = self.next
         if token.kind not in ("sign", "command") or token.text not in texts:
             return ""
@@ -53,28 +53,28 @@ class Reader:
         return token.text
 
     def need(self, text: str) -> None:
-        """Consume one sign or command. Errors: UnsupportedExpression when another token stands there."""
+        """Consume this sign or command. Errors: UnsupportedExpression when the next token is another one."""
         if not self.take(text):
             raise UnsupportedExpression(f"`{text}` is needed where `{self.next.text or 'the end'}` stands")
 
     def plain_number(self, start: int) -> bool:
-        """Whether all tokens from `start` to here are digits and braces."""
+        """Return whether all tokens from `start` to the current position are digits and braces."""
         return all(token.text in "{}" or token.text.isdigit() for token in self.tokens[start : self.place])
 
     def letter(self, text: str) -> bool:
-        """Consume this letter, if it comes next."""
-        found = self.next.kind == "letter" and self.next.text == text
-        self.place += found
-        return found
+        """Consume this letter if it comes next. Returns whether it did."""
+        matches = self.next.kind == "letter" and self.next.text == text
+        self.place += matches
+        return matches
 
     def group_of(self, text: str) -> bool:
-        """Consume a group of this one token, if it stands there."""
-        found = [token.text for token in self.tokens[self.place : self.place + 3]] == ["{", text, "}"]
-        self.place += 3 * found
-        return found
+        """Consume a group of this single token if it comes next. Returns whether it did."""
+        matches = [token.text for token in self.tokens[self.place : self.place + 3]] == ["{", text, "}"]
+        self.place += 3 * matches
+        return matches
 
     def subscript(self) -> str:
-        """A subscript as it is written."""
+        """Consume a subscript, and return its text; "" without one."""
         if not self.take("_"):
             return ""
         if not self.take("{"):
@@ -89,16 +89,16 @@ class Reader:
         return "_" + "".join(token.text for token in self.tokens[start : self.place - 1])
 
     def is_differential(self) -> bool:
-        """Whether d and a letter come next."""
+        """Return whether a differential (d and a letter) comes next."""
         after = self.tokens[self.place + 1] if self.place + 1 < len(self.tokens) else END
         return self.next.text == "d" and (after.kind == "letter" or after.text in operators.GREEK)
 
     def opens_bars(self) -> bool:
-        """Whether a bar that comes next opens an absolute value, and does not close one."""
+        """Return whether a bar at this position opens an absolute value."""
         return not (self.bars and self.after_operand())
 
     def after_operand(self) -> bool:
-        """Whether what was read last is the end of an operand."""
+        """Return whether the previous token ends an operand."""
         before = self.tokens[self.place - 1] if self.place else END
         if before.kind in ("number", "letter", "word"):
             return True

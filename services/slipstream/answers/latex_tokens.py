@@ -1,4 +1,4 @@
-"""LaTeX mathematics as a list of tokens: numbers, letters, words, commands and signs, without layout."""
+"""Split LaTeX mathematics into tokens: numbers, letters, words, commands and signs, without layout."""
 
 import re
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ _WORD_IN_FULL: Final = {"infinity": r"\infty"}
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token, and whether layout stands before it."""
+    """A token; `spaced` is true if layout precedes it."""
 
     kind: Kind
     text: str
@@ -51,21 +51,21 @@ def tokens_of(latex: str) -> list[Token]:
     while position < len(latex):
         match = _TOKEN.match(latex, position)
         if match is None:
-            raise UnsupportedExpression(f"{latex[position]!a} is not read")
+            raise UnsupportedExpression(f"unknown character {latex[position]!a}")
         position = match.end()
         if match["space"] is not None:
             spaced = True
             continue
-        found = _tokens(match, spaced)
+        new_tokens = _tokens(match, spaced)
         if tokens and tokens[-1].text in FRACTIONS and tokens[-1].kind == "command":
-            found = _first_digit(found)
-        tokens += found
+            new_tokens = _first_digit(new_tokens)
+        tokens += new_tokens
         spaced = False
     return tokens
 
 
 def _first_digit(tokens: list[Token]) -> list[Token]:
-    """Without braces a fraction is of single digits: \\frac12."""
+    """Split the first digit off a number: without braces, \\frac12 is 1/2."""
     number = tokens[0] if tokens else END
     if number.kind != "number" or len(number.text) == 1:
         return tokens
@@ -88,7 +88,8 @@ def _tokens(match: re.Match[str], spaced: bool) -> list[Token]:
 
 
 def _word(font: str, word: str, spaced: bool) -> list[Token]:
-    """A number or one of e, i, d in another font is itself; empty words are layout."""
+    """Return the tokens of a text command: numbers and the letters e, i, d keep their meaning; "" is
+    layout."""
     bare = word.strip()
     if not bare:
         return []

@@ -1,4 +1,4 @@
-"""What a mathematical answer may be: an expression, a list, a point or interval, a set, a relation."""
+"""The forms of a mathematical answer: an expression, a list, a point or interval, a set, a relation."""
 
 from dataclasses import dataclass
 from typing import Any, Final
@@ -11,20 +11,20 @@ UNSOLVED: Final = frozenset({"a relation that is to be solved"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaf:
-    """One expression or matrix of SymPy, with what its writing says beyond its value."""
+    """One expression or matrix of SymPy, with facts about its notation."""
 
     value: Any
     decimal: bool = False
     """Whether a number in it has a decimal point, so that it may be rounded."""
     percent: bool = False
-    """Whether a percent sign stands behind; the value is then the number before it."""
+    """Whether a percent sign follows; `value` is the number before the sign."""
     unfinished: frozenset[str] = frozenset()
-    """Kinds of operations in it that are still to be carried out."""
+    """Kinds of operations that the answer has left uncomputed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Values with commas, semicolons, `and` or `or` between them; order is of no account, number is."""
+    """Values separated by commas, semicolons, `and` or `or`. Repetitions count, and the order does not."""
 
     items: tuple["Value", ...]
 
@@ -40,14 +40,14 @@ class Bracketed:
 
 @dataclass(frozen=True, slots=True)
 class Braces:
-    """A set of values that are listed; neither order nor number is of account."""
+    """A set of listed values. Neither the order nor repetitions count."""
 
     items: tuple["Value", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A set of numbers that was made of others, or has a name."""
+    """A set of numbers: a named set, or a combination of other sets."""
 
     value: sympy.Set
     decimal: bool = False
@@ -56,7 +56,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Sides with one of = < > <= >= != ~ between each two."""
+    """A relation: sides, and between each two one of = < > <= >= != ~."""
 
     sides: tuple["Value", ...]
     signs: tuple[str, ...]
@@ -66,7 +66,7 @@ Value = Leaf | Listing | Bracketed | Braces | Region | Chain
 
 
 def unfinished(value: Value) -> frozenset[str]:
-    """Kinds of operations that are still to be carried out anywhere in a value."""
+    """Return the kinds of operations that are left uncomputed anywhere in a value."""
     match value:
         case Leaf():
             return value.unfinished
@@ -79,7 +79,7 @@ def unfinished(value: Value) -> frozenset[str]:
 
 
 def _is_unsolved(chain: Chain) -> bool:
-    """Whether a relation of one letter has anything but the letter, or a function of it, against numbers."""
+    """Return whether a relation of one variable is not solved for it (2x = 6, and not x = 3 or f(x) = 3)."""
     sides = [side.value for side in chain.sides if isinstance(side, Leaf)]
     with_letters = [side for side in sides if side.free_symbols]
     if len(sides) < len(chain.sides) or len(frozenset().union(*(side.free_symbols for side in sides))) != 1:
@@ -90,7 +90,7 @@ def _is_unsolved(chain: Chain) -> bool:
 
 
 def has_decimal(value: Value) -> bool:
-    """Whether a number anywhere in a value has a decimal point."""
+    """Return whether any number in a value has a decimal point."""
     match value:
         case Leaf() | Region():
             return value.decimal

@@ -1,7 +1,7 @@
-"""Mathematics as people and models write it, in the one notation that a parser of LaTeX reads.
+"""Rewrite the many notations of mathematics to the one LaTeX notation that the parser reads.
 
-Nothing here changes what an expression says: signs of Unicode, recurring decimals, degrees in a sine, words
-after a number, the integers that a letter goes through.
+The meaning of an expression does not change. Rewritten are: Unicode signs, recurring decimals, degrees in a
+sine, words after a number, and the range of an integer variable.
 """
 
 import re
@@ -22,9 +22,9 @@ COMMANDS: Final = {
 }  # fmt: skip
 FUNCTIONS: Final = r"\\(?:sin|cos|tan|cot|sec|csc)(?:\^(?:\{[0-9]\}|[0-9]))?"
 MOST_ROOTS: Final = 3
-"""Roots of roots that may be written with round brackets."""
+"""Limit of nested roots in round brackets."""
 PLAIN: Final = re.compile(r"[-+0-9.,/ ]*")
-"""What has one notation already."""
+"""Plain numbers, which need no rewriting."""
 
 _COMMAND = re.compile(rf"\\({'|'.join(COMMANDS)})(?![A-Za-z])")
 _POWERS = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻ⁿ]+")
@@ -74,25 +74,25 @@ _ORDINAL = re.compile(r"([0-9]+)\s*\^\s*\{\s*\\(?:text|mathrm|textrm)\s*\{\s*(st
 
 
 def one_notation(text: str) -> str:
-    """A short text of mathematics without its many ways to write the same. Errors: none."""
+    """Return a text of mathematics in the notation that the parser reads. Errors: none."""
     if PLAIN.fullmatch(text):
         return text
     text = _ROOT_OF_NUMBER.sub(r"\\sqrt{\1}", _VULGAR.sub(_vulgar, _POWERS.sub(_power, text)))
     text = _PRIME.sub(_primed, text.replace("**", "^").translate(SIGNS))
-    text = _COMMAND.sub(lambda found: COMMANDS[found[1]], text)
+    text = _COMMAND.sub(lambda match: COMMANDS[match[1]], text)
     text = _RECURRING.sub(_recurring, _PI.sub(r"\\pi ", text))
     text = _HALF.sub(r"\\frac{\1}{\2}", _LOG.sub(r"\\log_{\1} ", text))
-    text = _CROSSED.sub(r" \1_{cross\2} ", text)  # a product of numbers has no order
+    text = _CROSSED.sub(r" \1_{cross\2} ", text)  # the parser ignores the order of factors
     text = _VECTOR.sub(
-        lambda found: f" {found[1][0]} ",
+        lambda match: f" {match[1][0]} ",
         _RAISED.sub(r"^{\1}\\cdot ", _POWER_OF_FUNCTION.sub(r"\1^{\2} ", text)),
     )
     text = _DEGREES.sub(r"\1(\\frac{\2\\pi}{180})", text)
     text = _INTEGERS.sub("", text)
     text = _MODULO.sub("", _roots(_UNDERLINED.sub(r"{\1}", text))).removeprefix(r"\approx ")
     text = _DOTS.sub(r",\\text{dots},", _UPRIGHT.sub(r" \1 ", text))
-    such = _SUCH_THAT.fullmatch(text)
-    text = such[1].strip() if such else text
+    condition = _SUCH_THAT.fullmatch(text)
+    text = condition[1].strip() if condition else text
     text = _ORDINAL.sub(r"\1\\text{\2}", text)
     quoted = _IN_WORDS.fullmatch(text)
     counted = _COUNTED.fullmatch(quoted[1].strip() if quoted else text)
@@ -100,35 +100,35 @@ def one_notation(text: str) -> str:
     return _SCALED.sub(_scaled, text)
 
 
-def _vulgar(found: re.Match[str]) -> str:
-    above, _, below = unicodedata.normalize("NFKC", found[0]).partition("⁄")
+def _vulgar(match: re.Match[str]) -> str:
+    above, _, below = unicodedata.normalize("NFKC", match[0]).partition("⁄")
     return rf"\frac{{{above}}}{{{below}}}"
 
 
-def _power(found: re.Match[str]) -> str:
-    return f"^{{{unicodedata.normalize('NFKC', found[0]).replace('−', '-')}}}"
+def _power(match: re.Match[str]) -> str:
+    return f"^{{{unicodedata.normalize('NFKC', match[0]).replace('−', '-')}}}"
 
 
-def _recurring(found: re.Match[str]) -> str:
-    """0.1(6) is (16 - 1) / 90."""
-    before, again = found[1] + found[2], found[3] or found[4]
-    value = Fraction(int(before + again) - int(before or "0"), 10 ** len(found[2]) * (10 ** len(again) - 1))
+def _recurring(match: re.Match[str]) -> str:
+    """Return a recurring decimal as a fraction: 0.1(6) is (16 - 1) / 90."""
+    before, again = match[1] + match[2], match[3] or match[4]
+    value = Fraction(int(before + again) - int(before or "0"), 10 ** len(match[2]) * (10 ** len(again) - 1))
     return rf"\frac{{{value.numerator}}}{{{value.denominator}}}"
 
 
 def _roots(text: str) -> str:
-    """Of what stands in round brackets, the innermost first."""
+    """Rewrite roots of round brackets, the innermost first."""
     for _ in range(MOST_ROOTS):
         text = _ROOT.sub(r"\\sqrt{\1}", text)
     return text
 
 
-def _primed(found: re.Match[str]) -> str:
-    """A letter with primes is another letter; the parser leaves them out."""
-    return rf"{found[1]}_{{{'prime' * len(found[2])}}}"
+def _primed(match: re.Match[str]) -> str:
+    """Return a letter with primes as another letter, by a subscript; the parser ignores primes."""
+    return rf"{match[1]}_{{{'prime' * len(match[2])}}}"
 
 
-def _scaled(found: re.Match[str]) -> str:
-    """5 million dollars are 5000000 dollars; of other words the parser knows nothing."""
-    factor = r"\%" if found[2] == "percent" else rf"\times {_SCALE[found[2]]}"
-    return rf"{found[1]}{factor}" + (rf"\text{{ {found[3]}}}" if found[3] else "")
+def _scaled(match: re.Match[str]) -> str:
+    """Return a number with a scale word as a product: 5 million dollars are 5000000 dollars."""
+    factor = r"\%" if match[2] == "percent" else rf"\times {_SCALE[match[2]]}"
+    return rf"{match[1]}{factor}" + (rf"\text{{ {match[3]}}}" if match[3] else "")

@@ -1,4 +1,4 @@
-"""One number as people and models write it: thousands separators, fractions, percent, scientific notation."""
+"""Parse one number: with thousands separators, as a fraction, in percent, in scientific notation."""
 
 import re
 from fractions import Fraction
@@ -19,14 +19,14 @@ _DELIMITERS = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"))
 
 
 class NotANumber(ValueError):
-    """The text is not one number; the message says what it is instead."""
+    """The text is not one number; the message says why."""
 
 
 def read_number(text: str) -> tuple[Fraction, bool]:
-    """The exact value of a text that is one number, and whether it is in percent (50% is 1/2).
+    """Return the exact value of a number, and whether it is in percent (50% is 1/2).
 
-    It may have a sign, a currency sign, thousands separators (1,234), an exponent (1e5, 1.2 × 10^{5}), or be
-    a fraction (3/4, 1 3/4, \\frac{3}{4}). Digits are ASCII. Errors: NotANumber.
+    The number may have a sign, a currency sign, thousands separators (1,234), an exponent (1e5, 1.2 ×
+    10^{5}), or be a fraction (3/4, 1 3/4, \\frac{3}{4}). Digits are ASCII. Errors: NotANumber.
     """
     if len(text) > MAX_CHARACTERS:
         raise NotANumber(f"{len(text)} characters; a number has at most {MAX_CHARACTERS}")
@@ -40,7 +40,7 @@ def read_number(text: str) -> tuple[Fraction, bool]:
 
 
 def _bare(text: str) -> str:
-    """Without dollar signs or brackets of LaTeX around it, and a full stop behind."""
+    """Return the text without surrounding dollar signs or LaTeX brackets, and without a final full stop."""
     body = text.strip()
     body = body[:-1].rstrip() if body.endswith(".") and not body.endswith("..") else body
     for opening, closing in _DELIMITERS:

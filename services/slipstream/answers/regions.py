@@ -1,4 +1,4 @@
-"""Values that are sets of numbers: intervals, inequalities of one letter, sets and what is made of them."""
+"""Sets of numbers: intervals, inequalities of one variable, listed sets, and their combinations."""
 
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ INEQUALITIES: Final = {"<": sympy.Lt, ">": sympy.Gt, "<=": sympy.Le, ">=": sympy
 
 
 def region(value: Value) -> Region | None:
-    """The set of numbers that a value is; None when it is none. It may be empty."""
+    """Return the set of numbers that a value stands for, which may be empty; None for other values."""
     match value:
         case Region():
             return value
@@ -35,7 +35,7 @@ def region(value: Value) -> Region | None:
 
 
 def same_region(one: Region, other: Region, same: Any) -> bool:
-    """Whether two sets of numbers that are not empty are equal, their ends by `same`."""
+    """Return whether two non-empty sets of numbers are equal; their bounds are compared by `same`."""
     if one.value is sympy.S.EmptySet or other.value is sympy.S.EmptySet:
         return False
     if one.value == other.value:
@@ -62,7 +62,7 @@ def _interval(left: str, first: Leaf, last: Leaf, right: str) -> Region | None:
 
 
 def _solution(chain: Chain) -> Region | None:
-    """What an inequality of one letter allows."""
+    """Return the solutions of an inequality of one variable; None if it has no such form."""
     if not all(sign in INEQUALITIES for sign in chain.signs):
         return None
     sides = [side.value for side in chain.sides if isinstance(side, Leaf) and is_expression(side.value)]
@@ -80,7 +80,10 @@ def _solution(chain: Chain) -> Region | None:
 
 
 def _pieces(numbers: sympy.Set) -> list[tuple[Any, ...]] | None:
-    """Intervals and single numbers in order, each as its openness and its ends; None for other sets."""
+    """Return the intervals and numbers of a set in order: (left open, right open, start, end).
+
+    None for other sets.
+    """
     pieces: list[tuple[Any, ...]] = []
     for part in numbers.args if isinstance(numbers, sympy.Union) else (numbers,):
         if isinstance(part, sympy.Interval):

@@ -1,6 +1,7 @@
-"""Equations and inequalities: what they are equal to, and which of their sides counts.
+"""Compare equations and inequalities, and decide which side of an equation is its value.
 
-Two relations are never equal because neither has a solution: without letters they are compared side by side.
+Two relations are not equal just because neither has a solution: relations without variables are compared side
+by side.
 """
 
 from collections.abc import Callable
@@ -17,11 +18,11 @@ from slipstream.answers.regions import region, same_region
 Same = Callable[[Value, Value], bool]
 MIRRORED: Final = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 FAR_APART: Final = 0.01
-"""Share of their size by which two numbers differ of which one is no rounding of the other."""
+"""Relative difference from which on one number cannot be a rounding of the other."""
 
 
 def plain(value: Value) -> Value:
-    """Of a rounding, the number that was rounded; or the rounded one, when a name stands before it."""
+    """Return the exact side of an approximation (~), or the rounded side if the first side is a name."""
     if not isinstance(value, Chain) or "~" not in value.signs:
         return value
     place = value.signs.index("~")
@@ -30,25 +31,25 @@ def plain(value: Value) -> Value:
 
 
 def is_equation(value: Value) -> bool:
-    """Whether all signs are equals signs."""
+    """Return whether all signs of a relation are equals signs."""
     return isinstance(value, Chain) and set(value.signs) == {"="}
 
 
 def is_assignment(value: Value) -> bool:
-    """Whether a value is given to a name: x = 5, f(x) = x^2, |AB| = 5, (x, y) = (1, 2)."""
+    """Return whether a name is set to a value: x = 5, f(x) = x^2, |AB| = 5, (x, y) = (1, 2)."""
     return isinstance(value, Chain) and is_equation(value) and _is_name(value.sides[0])
 
 
 def gives_a_value(chain: Chain) -> bool:
-    """Whether the last side of an equation is what it says: x = 5, and 40 + 2 = 42; not a = b = c."""
+    """Return whether the last side of an equation is its value: x = 5, 40 + 2 = 42; not a = b = c."""
     if len(chain.sides) > 2 and all(map(_is_name, chain.sides)):
         return False
     numbers = all(isinstance(side, Leaf) and constant(side.value) for side in chain.sides)
-    return is_equation(chain) and (is_assignment(chain) or (numbers and not is_tautology(chain)))
+    return is_equation(chain) and (is_assignment(chain) or (numbers and not is_trivial(chain)))
 
 
-def is_tautology(chain: Chain) -> bool:
-    """Whether an equation is false (1 = 2, x = 1 = 2, x + 1 = x), or the same on both sides (x = x)."""
+def is_trivial(chain: Chain) -> bool:
+    """Return whether an equation is false (1 = 2, x = 1 = 2, x + 1 = x) or true for any x (x = x)."""
     values = [side.value for side in chain.sides if isinstance(side, Leaf)]
     if len(values) != len(chain.sides):
         return False
@@ -63,15 +64,15 @@ def is_tautology(chain: Chain) -> bool:
 
 
 def same_relation(right: Chain, answer: Chain, same: Same) -> bool:
-    """Whether two relations say the same."""
+    """Return whether two relations are equivalent."""
     if _side_by_side(right, answer, same):
         return True
     if not (_letters(right) and _letters(answer)):
         return False
     if len(right.sides) > 2 and not _letters(right) <= _letters(answer):
-        return False  # a = c says less than a = b = c
+        return False  # a = c does not imply a = b = c
     if is_equation(right) and is_equation(answer):
-        return not is_tautology(answer) and _same_equation(right, answer, same)
+        return not is_trivial(answer) and _same_equation(right, answer, same)
     one, other = region(right), region(answer)
     if one is not None and other is not None:
         return _letters(right) == _letters(answer) and same_region(one, other, same)
@@ -104,10 +105,11 @@ def _same_equation(right: Chain, answer: Chain, same: Same) -> bool:
 
 
 def _same_solutions(one: Any, other: Any, right: Chain, same: Same) -> bool:
-    """Whether both have the same solutions, and at least one, for the name on the left or for any letter."""
+    """Return whether both equations have the same solutions, at least one, for the name on the left or a
+    letter."""
     name = right.sides[0]
-    given = is_assignment(right) and isinstance(name, Leaf) and isinstance(name.value, sympy.Symbol)
-    letter = name.value if given and isinstance(name, Leaf) else min(one.free_symbols, key=str)
+    has_name = is_assignment(right) and isinstance(name, Leaf) and isinstance(name.value, sympy.Symbol)
+    letter = name.value if has_name and isinstance(name, Leaf) else min(one.free_symbols, key=str)
     try:
         first, second = (sympy.solve(side, letter) for side in (one, other))
     except NotImplementedError:
@@ -118,7 +120,8 @@ def _same_solutions(one: Any, other: Any, right: Chain, same: Same) -> bool:
 
 
 def _same_difference(right: Chain, answer: Chain) -> bool:
-    """Whether one inequality is the other times a positive number."""
+    """Return whether one inequality is the other times a positive number, or mirrored times a negative
+    one."""
     one, other = _difference(right), _difference(answer)
     if one is None or other is None or len(right.signs) != 1 or other == 0:
         return False
@@ -165,7 +168,7 @@ def _is_factor(value: Any) -> bool:
 
 
 def _far_apart(one: Any, other: Any) -> bool:
-    """Degrees beside radians are not."""
+    """Return whether two numbers differ, even if one is in degrees and the other in radians."""
     try:
         first, second = complex(one.evalf(15)), complex(other.evalf(15))
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""JSON that is nothing but JSON, and schemas that stay where they are."""
+"""Strict JSON (no NaN, no duplicate keys, limited size), and JSON schemas without external references."""
 
 import json
 import re
@@ -15,11 +15,14 @@ _REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
 
 
 class InvalidJson(ValueError):
-    """The text is no JSON, or more of it than is read; the message says which."""
+    """The text is not valid JSON, or exceeds a limit; the message says which."""
 
 
 def read_json(text: str) -> Any:
-    """The value. Errors: InvalidJson, also for NaN, a key that comes twice, and too much of it."""
+    """Parse JSON.
+
+    Errors: InvalidJson, also for NaN, for a duplicate key, and over a limit on size or depth.
+    """
     if len(text) > MAX_CHARACTERS:
         raise InvalidJson(f"{len(text)} characters; at most {MAX_CHARACTERS} are read")
     if not text.strip():
@@ -39,15 +42,18 @@ def only_block(text: str) -> str:
     """Return the content of the only ``` block. Errors: InvalidJson when there is no block, or several."""
     if len(text) > MAX_CHARACTERS:
         raise InvalidJson(f"{len(text)} characters; at most {MAX_CHARACTERS} are read")
-    found = _FENCE.search(text) if text.count("```") == 2 else None
-    if found is None:
+    block = _FENCE.search(text) if text.count("```") == 2 else None
+    if block is None:
         raise InvalidJson("needs exactly one ``` block")
-    return found[1]
+    return block[1]
 
 
 def check_schema(schema: Any) -> None:
-    """Errors: ValueError for no schema, and for a reference that leads out of it, nowhere or in a circle."""
-    from jsonschema.validators import validator_for  # a tenth of a second that few need
+    """Check a schema.
+
+    Errors: ValueError if it is invalid, or has an external, dangling or circular reference.
+    """
+    from jsonschema.validators import validator_for  # importing it takes 0.1 s
 
     if not isinstance(schema, dict):
         raise ValueError(f"a schema is an object, got {type(schema).__name__}")
@@ -69,15 +75,15 @@ def check_schema(schema: Any) -> None:
 
 
 def _check_references(schema: dict[str, Any]) -> None:
-    """Judge a little of everything. Errors: ValueError when a reference ends nowhere, or does not end."""
+    """Validate sample values. Errors: ValueError for a dangling or circular reference."""
     from jsonschema.validators import validator_for
     from referencing import Registry
     from referencing.exceptions import Unresolvable
 
     validator = validator_for(schema)(schema, registry=Registry())
-    little: tuple[Any, ...] = (None, 0, "", [], {})
+    samples: tuple[Any, ...] = (None, 0, "", [], {})
     try:
-        for value in little:
+        for value in samples:
             validator.is_valid(value)
     except Unresolvable as error:
         raise ValueError(f"a reference of the schema ends nowhere: {str(error)[:80]}") from error
@@ -95,10 +101,10 @@ def _check_depth(text: str) -> None:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    value = dict(pairs)
+    if len(value) != len(pairs):
         raise InvalidJson("a key comes twice")
-    return found
+    return value
 
 
 def _constant(name: str) -> Any:

@@ -1,4 +1,7 @@
-"""The learner pod: `python -m slipstream.learner --config FILE`. Goes on from the run's last checkpoint."""
+"""The learner pod: `python -m slipstream.learner --config FILE`.
+
+It resumes from the run's last checkpoint.
+"""
 
 import asyncio
 import os
@@ -45,7 +48,7 @@ from slipstream.weights.manifest import model_fingerprint
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """What a rank works with, brought to `version`."""
+    """The models and files of one rank, with the state of `version`."""
 
     training: TrainingStep
     snapshot: Snapshot
@@ -88,7 +91,7 @@ def make_loop(
     publisher: Publisher,
     teacher: TeacherClient | None = None,
 ) -> Loop:
-    """The loop, from where what was loaded left off."""
+    """Build the loop, which continues from the loaded version."""
     config, metrics, log = service.pod.config, service.pod.metrics, service.pod.log
     publishing = Publishing(
         lockstep=lockstep,
@@ -127,7 +130,7 @@ def make_loop(
 
 
 def form_ranks(config: RunConfig, device: torch.device) -> Alone | TorchRanks:
-    """The ranks that this process is one of. Blocks until all are there. Errors: RankLost."""
+    """Join the ranks of the learner. Blocks until all ranks have joined. Errors: RankLost."""
     if not started_by_torchrun():
         return Alone()
     return TorchRanks(device, timeout_seconds=config.learner.collective_timeout_seconds)
@@ -136,9 +139,9 @@ def form_ranks(config: RunConfig, device: torch.device) -> Alone | TorchRanks:
 def load(
     config: RunConfig, run_dir: Path, fingerprint: str, device: torch.device, ranks: Alone | TorchRanks
 ) -> Loaded:
-    """Model and optimizer of the last checkpoint, or of the start, as this rank's part.
+    """Load this rank's part of model and optimizer, from the last checkpoint or from the start of the run.
 
-    Blocks. Errors: CheckpointError, and ValueError for a model that cannot be trained, or does not fit.
+    Blocks. Errors: CheckpointError; ValueError for a model that cannot be trained, or does not fit in memory.
     """
     without_progress_bars()
     check_memory(config, device, ranks=ranks.size)
@@ -174,14 +177,14 @@ def load(
 
 
 def follow_main(argv: Sequence[str] | None = None) -> int:
-    """The program of every rank but the first; returns the exit status."""
+    """Run a rank other than the first; return the exit status."""
     arguments = parse_arguments("learner", argv)
     log = Log(pod=f"learner/{own_rank()}", level="info")
     try:
         config = apply_environment(load_config(arguments.config, arguments.set))
         config = with_local_model(config, weights=True)
-        health = Health(stall_seconds=inf)  # a hang ends by the deadline of a collective
-        if local_rank() == 0:  # the first of another machine: its pod has probes of its own
+        health = Health(stall_seconds=inf)  # collective_timeout_seconds ends a rank that hangs
+        if local_rank() == 0:  # the first rank of another machine answers the probes of its pod
             serve_page(Metrics(), health, host=config.telemetry.host, port=config.telemetry.port)
         device = pick_device(config.learner.device, local_rank())
         ranks = TorchRanks(device, timeout_seconds=config.learner.collective_timeout_seconds)
@@ -199,9 +202,9 @@ def follow_main(argv: Sequence[str] | None = None) -> int:
 async def train(
     loop: Loop, background: Sequence[Coroutine[Any, Any, None]], stop: asyncio.Event, *, stay: bool
 ) -> None:
-    """Run the loop to its end, and with `stay` until the stop, with what goes on background it.
+    """Run the loop to its end, and with `stay` on until `stop`; run background coroutines meanwhile.
 
-    Errors: those of either.
+    Errors: those of the loop and of the background coroutines.
     """
     async with asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(other) for other in background]

@@ -1,4 +1,4 @@
-"""What the learner asks of replay. Every call is idempotent, and tried again while replay is away."""
+"""The learner's client of replay. Every call is idempotent, and repeated while replay does not answer."""
 
 import itertools
 from collections.abc import Awaitable, Callable, Sequence
@@ -24,15 +24,15 @@ SAMPLE_WAIT_SECONDS = 5.0
 PATIENCE_SECONDS = 60.0
 ACTIVITY_SECONDS = 10.0
 INVALID = "invalid"
-"""What the ledger counts a dropped group under."""
+"""The reason under which the ledger counts a dropped group."""
 
 
 class TrainedTwice(SlipstreamError):
-    """A step was made on groups that the learner did not hold any more: its weights must not be kept."""
+    """A step trained on groups that replay had given to another step: its weights must not be kept."""
 
 
 class ReplayClient:
-    """Samples, acknowledges, announces.
+    """Samples batches, acknowledges them, and announces versions.
 
     Errors of every method: Unreachable after a minute; Superseded when another learner has attached.
     """
@@ -50,7 +50,10 @@ class ReplayClient:
         self._hand_outs = itertools.count(1)
 
     async def attach(self, version: int, cursor: Cursor) -> pb.AttachLearnerResponse:
-        """Continue from `version`: what was in flight and what lost steps consumed is sampled again."""
+        """Continue from `version`.
+
+        Groups in flight, and groups of steps that were lost, are sampled again.
+        """
         request = pb.AttachLearnerRequest(
             version=version, cursor=codec.cursor_to_proto(cursor), learner_id=self._learner_id
         )
@@ -61,8 +64,10 @@ class ReplayClient:
         return response
 
     async def sample(self, version: int, *, groups: int | None = None) -> list[Group]:
-        """A full batch (or so many groups) for the step after `version`; nothing when there is none within
-        some seconds."""
+        """Return a full batch, or this many groups, for the step after `version`.
+
+        The list is empty if there are not enough groups within SAMPLE_WAIT_SECONDS.
+        """
         wanted = self._groups if groups is None else groups
         while True:
             batch = await self._again("sample", lambda seconds: self._read(version, wanted, seconds))
@@ -71,7 +76,7 @@ class ReplayClient:
             await self._drop(batch)
 
     async def _drop(self, batch: "_Batch") -> None:
-        """Have replay throw away what is invalid in a batch."""
+        """Have replay drop the invalid groups of a batch."""
         for group_id, fault in batch.invalid.items():
             self._log.warning("invalid group dropped", group=group_id, error=fault)
         request = pb.DropGroupsRequest(
@@ -82,10 +87,10 @@ class ReplayClient:
         await self._again("drop", lambda seconds: self._stub.DropGroups(request, timeout=seconds))
 
     async def ack(self, groups: Sequence[Group], version: int) -> tuple[Generated, Cursor]:
-        """These groups took part in the step that made `version`; what was generated since the step before,
-        and where the data stand.
+        """Acknowledge the groups of the step that made `version`.
 
-        Errors: TrainedTwice when they were no longer this learner's to train on.
+        Return the statistics of the groups generated since the step before, and the position in the data.
+        Errors: TrainedTwice if replay had given the groups to another step meanwhile.
         """
         request = pb.AckBatchRequest(
             group_ids=[group.group_id for group in groups], version=version, hand_out=_hand_out(groups)
@@ -100,26 +105,26 @@ class ReplayClient:
         return codec.generated_from_proto(response.generated), codec.cursor_from_proto(response.cursor)
 
     async def release(self, groups: Sequence[Group]) -> None:
-        """Put sampled groups back untrained."""
+        """Release sampled groups: they go back into the buffer untrained."""
         request = pb.ReleaseBatchRequest(
             group_ids=[group.group_id for group in groups], hand_out=_hand_out(groups)
         )
         await self._again("release", lambda seconds: self._stub.ReleaseBatch(request, timeout=seconds))
 
     async def announce(self, version: int) -> None:
-        """The fleet serves `version`."""
+        """Announce that the fleet serves `version`."""
         request = pb.AnnounceVersionRequest(version=version, learner_epoch=self._learner_epoch)
         await self._again("announce", lambda seconds: self._stub.AnnounceVersion(request, timeout=seconds))
 
     async def confirm_checkpoint(self, version: int) -> None:
-        """The checkpoint of `version` is durable."""
+        """Confirm that the checkpoint of `version` is durable."""
         request = pb.ConfirmCheckpointRequest(version=version, learner_epoch=self._learner_epoch)
         await self._again("confirm", lambda seconds: self._stub.ConfirmCheckpoint(request, timeout=seconds))
 
     async def start_evaluation(
         self, version: int, *, prompts: int, samples_per_prompt: int, reward: str
     ) -> str:
-        """Begin an evaluation; returns its name."""
+        """Begin an evaluation; return its id."""
         request = pb.StartEvaluationRequest(
             version=version,
             prompts=prompts,
@@ -134,7 +139,7 @@ class ReplayClient:
         return str(response.evaluation_id)
 
     async def evaluation(self, evaluation_id: str) -> Evaluation:
-        """The state of an evaluation."""
+        """Return the state of an evaluation."""
         request = pb.GetEvaluationRequest(evaluation_id=evaluation_id)
         response = await self._again(
             "get evaluation", lambda seconds: self._stub.GetEvaluation(request, timeout=seconds)
@@ -151,16 +156,16 @@ class ReplayClient:
         )
 
     async def activity(self) -> Activity:
-        """The ledger, and what the workers are doing. Errors: AioRpcError, as it is asked only once."""
+        """Return the ledger and the activity of the rollouts. It is one call only. Errors: AioRpcError."""
         return codec.activity_from_proto(
             await self._stub.GetActivity(pb.GetActivityRequest(), timeout=ACTIVITY_SECONDS)
         )
 
     async def _read(self, version: int, groups: int, answer_seconds: float) -> "_Batch":
-        """One call for a batch: a hand-out of its own, after which an earlier one is worth nothing.
+        """Call SampleBatch once, as a new hand-out that revokes the earlier ones.
 
-        While no batch is full, replay says so each second. It has `answer_seconds` more for that message and
-        for each group, however large the batch is.
+        While no batch is full, replay sends an empty message each second. That message, and each group, may
+        take `answer_seconds` longer, however large the batch is.
         """
         hand_out = HandOut(learner_epoch=self._learner_epoch, number=next(self._hand_outs))
         request = pb.SampleBatchRequest(
@@ -194,7 +199,7 @@ class ReplayClient:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Batch:
-    """What one hand-out gave: groups to train on, and by group id what is wrong with the others."""
+    """The groups of one hand-out, and the faults of the invalid ones by group id."""
 
     hand_out: HandOut
     groups: list[Group] = field(default_factory=list)
@@ -211,7 +216,7 @@ class _Batch:
 
 
 def _hand_out(groups: Sequence[Group]) -> pb.HandOut:
-    """What gave a batch to this learner. Errors: ValueError for groups of several batches."""
+    """Return the hand-out that a batch came from. Errors: ValueError for groups of several hand-outs."""
     (hand_out,) = {group.hand_out for group in groups}
     assert hand_out is not None, "groups come from `sample`"
     return codec.hand_out_to_proto(hand_out)

@@ -1,4 +1,4 @@
-"""Held-out evaluation: asked of the fleet through replay, so it uses the same engines as training."""
+"""Held-out evaluation. The fleet answers it through replay, so it uses the same engines as training."""
 
 import asyncio
 import time
@@ -14,9 +14,9 @@ POLL_SECONDS = 0.1
 
 
 class Evaluator:
-    """At most one evaluation at a time; one that comes due while another runs is skipped and logged.
+    """Runs at most one evaluation at a time; an evaluation due while another runs is skipped and logged.
 
-    One that fails in the background is logged and shown when it fails, and training goes on.
+    A failure in the background is logged and shown on the console, and training continues.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class Evaluator:
         log: Log,
         start_seconds: float = 0.0,
     ) -> None:
-        """`start_seconds`: longest start of an engine, which the first evaluation may have to wait for."""
+        """Take the longest start of an engine, `start_seconds`: the first evaluation may wait for it."""
         self._config = config
         self._replay = replay
         self._report = report
@@ -40,7 +40,7 @@ class Evaluator:
         self.last_step: int | None = None
 
     def begin(self, version: int) -> None:
-        """Evaluate `version` in the background, while training goes on."""
+        """Evaluate `version` in the background, while training continues."""
         if self._running is not None and not self._running.done:
             self._log.warning("evaluation skipped: the last one is still running", step=version)
             return
@@ -53,13 +53,13 @@ class Evaluator:
         )
 
     async def settle(self, stop: asyncio.Event) -> None:
-        """Wait for a background evaluation, which shows its own failure, or give it up when `stop` is set."""
+        """Wait for the background evaluation, or cancel it when `stop` is set. Its failure is not raised."""
         running, self._running = self._running, None
         if running is not None:
             await running.settle_or_cancel(stop)
 
     async def evaluate(self, version: int, stop: asyncio.Event) -> None:
-        """Evaluate and report; gives up, with a log line, at the deadline or when `stop` is set."""
+        """Evaluate and report. At the deadline, or when `stop` is set, give up with a log line."""
         evaluation_id = await self._replay.start_evaluation(
             version,
             prompts=self._config.prompts,

@@ -25,11 +25,11 @@ DTYPES: Final = ("float32", "bfloat16")
 
 
 def export(checkpoint: Path, output: Path, *, dtype: str | None = None, replace: bool = False) -> None:
-    """Write the model of a checkpoint, whole or not at all, in one process whatever number of ranks made it.
+    """Write the model of a checkpoint by one rename, in one process for any number of ranks.
 
-    `dtype`: of the weights; None for that which the run says (learner.checkpoint.model_dtype, model.dtype).
-    Adapters are merged into it, and also written by themselves, beside it as OUTPUT-adapter.
-    Errors: CheckpointError; FileExistsError unless it may be replaced; OSError.
+    dtype: of the weights; None for that of the run (learner.checkpoint.model_dtype, model.dtype).
+    Adapters are merged into the weights, and also written as OUTPUT-adapter.
+    Errors: CheckpointError; FileExistsError without `replace`; OSError.
     """
     adapters = output.with_name(f"{output.name}-adapter")
     taken = [path for path in (output, adapters) if path.exists()]
@@ -49,13 +49,13 @@ def export(checkpoint: Path, output: Path, *, dtype: str | None = None, replace:
 
 
 def _dtype_of(source: Path) -> str:
-    """The dtype that a checkpoint's model is to be written in."""
+    """Return the dtype of the run for the written model."""
     config = json.loads((source / "config.json").read_text(encoding="utf-8"))
     return str(config.get("dtype") or "float32")
 
 
 def _export_plain(checkpoint: Path, directory: Path, *, dtype: torch.dtype) -> None:
-    """Write a model without adapters, a layer at a time."""
+    """Write a model without adapters, one layer at a time."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     source = checkpoint / "model"
@@ -77,18 +77,21 @@ def _export_plain(checkpoint: Path, directory: Path, *, dtype: torch.dtype) -> N
     copy_companions(source, directory)
 
 
-def find_checkpoint(given: Path) -> Path:
-    """A checkpoint's folder as it is, or the newest checkpoint of a run. Errors: CheckpointError."""
-    if (given / "state.json").exists():
-        return given
-    found = latest_checkpoint(given / "checkpoints")
-    if found is None:
-        raise CheckpointError(f"{given} is neither a checkpoint (state.json) nor a run with checkpoints")
-    return found
+def find_checkpoint(directory: Path) -> Path:
+    """Return the folder itself if it is a checkpoint, or a run's newest checkpoint.
+
+    Errors: CheckpointError.
+    """
+    if (directory / "state.json").exists():
+        return directory
+    newest = latest_checkpoint(directory / "checkpoints")
+    if newest is None:
+        raise CheckpointError(f"{directory} is neither a checkpoint (state.json) nor a run with checkpoints")
+    return newest
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit status."""
+    """Run the command; return the exit status."""
     parser = argparse.ArgumentParser(prog="slipstream export", description=__doc__)
     parser.add_argument("checkpoint", type=Path, help="a checkpoint, or a run directory: its newest one")
     parser.add_argument("output", type=Path, help="directory to make")

@@ -1,11 +1,11 @@
-"""The learner's work as all ranks do it: rank 0 decides what is next, and tells the others before it begins.
+"""All ranks execute the same commands: rank 0 chooses a command, and sends it to the others before it begins.
 
-    rank 0   lead ─▶ train ─▶ snapshot ─▶ begin checkpoint ─▶ settle ─▶ … ─▶ finish
-               │ a RankCommand, and the batch, before each
-    rank 1…    follow: the same methods of the same objects, until `finish`
+    rank 0   train ─▶ snapshot ─▶ begin checkpoint ─▶ settle checkpoint ─▶ … ─▶ finish
+               │ before each, a RankCommand and the batch
+    rank 1…  follow: the same methods of the same objects, until `finish`
 
-The work is done in a thread. A rank that dies or hangs ends every other one
-within learner.collective_timeout_seconds: RankLost.
+Commands run in a thread. If a rank dies or hangs, all others fail with RankLost within
+learner.collective_timeout_seconds.
 """
 
 import asyncio
@@ -31,13 +31,13 @@ from slipstream.v1 import types_pb2
 
 T = TypeVar("T")
 GRACE_SECONDS: Final = 20.0
-"""How long another rank waits for rank 0's next command after it was told to terminate. While a checkpoint is
-being written it waits for as long as rank 0 lives."""
+"""How long another rank waits for rank 0's next command after SIGTERM. While a checkpoint is being written,
+it waits for as long as rank 0 lives."""
 BEAT_SECONDS: Final = 1.0
 
 
 class Lockstep:
-    """What rank 0 does, together with the others, one thing at a time. Errors of every method: RankLost."""
+    """Executes commands on all ranks, one at a time; called on rank 0. Errors of every method: RankLost."""
 
     def __init__(
         self, ranks: Alone | TorchRanks, training: TrainingStep, snapshot: Snapshot, writer: CheckpointWriter
@@ -56,53 +56,53 @@ class Lockstep:
         stopped: Callable[[], bool],
         unvaried_share: float | None,
     ) -> StepResult:
-        """See TrainingStep.train."""
+        """Train on a batch: see TrainingStep.train."""
         command = pb.TrainBatch(version=version, unvaried_share=unvaried_share)
 
         def work() -> StepResult:
             return self.training.train(
                 groups,
                 version=version,
-                update=_leaving(self._writer),
+                update=_after_copying(self._writer),
                 stopped=stopped,
                 unvaried_share=unvaried_share,
             )
 
-        return await self._together(pb.RankCommand(train=command), work, groups)
+        return await self._on_all_ranks(pb.RankCommand(train=command), work, groups)
 
     async def take_snapshot(self) -> None:
-        """Copy the weights, to be published. Nobody may be reading the last copy."""
-        await self._together(pb.RankCommand(snapshot=pb.TakeSnapshot()), self._snapshot.take)
+        """Copy the weights for a publication. Nothing may be reading the last copy."""
+        await self._on_all_ranks(pb.RankCommand(snapshot=pb.TakeSnapshot()), self._snapshot.take)
 
     async def begin_checkpoint(self, state: State) -> None:
         """Begin to write a checkpoint in the background. Errors: OSError."""
         state = replace(state, bytes=whole_bytes(collect(self.training)))
         await asyncio.to_thread(self._writer.prepare, state, self.training.policy)
         command = pb.RankCommand(save=pb.SaveCheckpoint(version=state.version))
-        await self._together(command, lambda: self._writer.begin(state.version, collect(self.training)))
+        await self._on_all_ranks(command, lambda: self._writer.begin(state.version, collect(self.training)))
 
     async def settle_checkpoint(self) -> Path | None:
-        """Wait until the last checkpoint is written, and publish it. Errors: OSError."""
+        """Wait until the last checkpoint is written, then give it its name. Errors: OSError."""
         await asyncio.to_thread(self._writer.wait)
-        return await self._together(pb.RankCommand(settle=pb.SettleCheckpoint()), self._writer.settle)
+        return await self._on_all_ranks(pb.RankCommand(settle=pb.SettleCheckpoint()), self._writer.settle)
 
     async def beat(self) -> None:
-        """Tell the others, until cancelled, that this rank is there, and what it waits for is elsewhere."""
+        """Send heartbeats until cancelled, so that the other ranks wait while rank 0 waits for data."""
         while isinstance(self._ranks, TorchRanks):
             self._ranks.heartbeat.beat()
             await asyncio.sleep(BEAT_SECONDS)
 
     async def finish(self) -> None:
-        """Let the other ranks end."""
-        await self._together(pb.RankCommand(finish=pb.Finish()), lambda: None)
+        """End the other ranks."""
+        await self._on_all_ranks(pb.RankCommand(finish=pb.Finish()), lambda: None)
 
-    async def _together(
+    async def _on_all_ranks(
         self, command: pb.RankCommand, work: Callable[[], T], groups: Sequence[Group] = ()
     ) -> T:
         async with self._turn:
-            return await asyncio.to_thread(self._at_once, command, work, groups)
+            return await asyncio.to_thread(self._execute, command, work, groups)
 
-    def _at_once(self, command: pb.RankCommand, work: Callable[[], T], groups: Sequence[Group]) -> T:
+    def _execute(self, command: pb.RankCommand, work: Callable[[], T], groups: Sequence[Group]) -> T:
         if isinstance(self._ranks, TorchRanks):
             batch = [codec.group_to_proto(group).SerializeToString() for group in groups]
             self._ranks.tell([command.SerializeToString(), *batch])
@@ -111,9 +111,9 @@ class Lockstep:
 
 
 def follow(ranks: TorchRanks, training: TrainingStep, snapshot: Snapshot, writer: CheckpointWriter) -> None:
-    """What every other rank does, to its end. Errors: RankLost, also when rank 0 is gone."""
+    """Execute rank 0's commands until `finish`. Errors: RankLost, also when rank 0 is gone."""
     terminated: list[int] = []
-    for number in (signal.SIGTERM, signal.SIGINT):  # rank 0 got it, too, and has a checkpoint to write
+    for number in (signal.SIGTERM, signal.SIGINT):  # rank 0 gets it too, and writes a checkpoint first
         signal.signal(number, lambda number, _: terminated.append(number))
     heard = time.monotonic()
     while True:
@@ -130,10 +130,10 @@ def follow(ranks: TorchRanks, training: TrainingStep, snapshot: Snapshot, writer
         if command.WhichOneof("command") == "finish":
             return
         with named_loss(ranks):
-            _obey(command, messages[1:], training, snapshot, writer)
+            _execute_command(command, messages[1:], training, snapshot, writer)
 
 
-def _obey(
+def _execute_command(
     command: pb.RankCommand,
     batch: Sequence[bytes],
     training: TrainingStep,
@@ -151,8 +151,8 @@ def _obey(
             _settle(writer)
 
 
-def _leaving(writer: CheckpointWriter) -> Callable[[Callable[[], None]], None]:
-    """Runs a change of the weights, after what a checkpoint still has to write was copied."""
+def _after_copying(writer: CheckpointWriter) -> Callable[[Callable[[], None]], None]:
+    """Return an `update` of TrainingStep.train that first copies what a checkpoint has yet to write."""
 
     def update(change: Callable[[], None]) -> None:
         writer.copy_unwritten()
@@ -167,7 +167,7 @@ def _train(
     groups = [codec.group_from_proto(types_pb2.Group.FromString(group)) for group in batch]
     share = command.unvaried_share if command.HasField("unvaried_share") else None
     try:
-        training.train(groups, version=command.version, update=_leaving(writer), unvaried_share=share)
+        training.train(groups, version=command.version, update=_after_copying(writer), unvaried_share=share)
     except Abandoned:
         return
 
@@ -176,4 +176,4 @@ def _settle(writer: CheckpointWriter) -> None:
     try:
         writer.settle()
     except OSError:
-        return  # rank 0 has the same failure, and reports it
+        return  # rank 0 reports the same failure

@@ -1,13 +1,13 @@
-"""The learner's loop: sample, train, acknowledge, publish, announce; it never waits for a worker's work.
+"""The learner's loop: sample, train, acknowledge, publish, announce. It never waits for one rollout.
 
     ┌─▶ sample ─▶ train ─▶ ack ─▶ publish ─▶ announce ─▶ checkpoint, evaluate ─┐
-    │     ▲ prefetched, and read by a teacher, while training                  │
+    │     ▲ prefetched, with the teacher's logprobs, while training            │
     └──────────────────────────────────────────────────────────────────────────┘
 
-It waits for a full batch (bounded by learner.sample_timeout_seconds; unblocked by inserts), for what a
-teacher says of that batch where there is one (bounded by teacher.patience_seconds), and for the workers' swap
-of weights (bounded by weights.timeout_seconds), or with weights.overlap for that of the version before. Torch
-runs in a thread; gRPC in this loop.
+It waits for a full batch (bounded by learner.sample_timeout_seconds; unblocked by inserts), with a teacher
+for its logprobs of the batch (bounded by teacher.patience_seconds), and for the publication of the version,
+or of the version before with weights.overlap (bounded by weights.timeout_seconds). torch runs in a thread,
+gRPC in the event loop.
 """
 
 import asyncio
@@ -24,6 +24,7 @@ from slipstream.learner.clients import ReplayClient
 from slipstream.learner.evaluation import Evaluator
 from slipstream.learner.export import export
 from slipstream.learner.lockstep import Lockstep
+from slipstream.learner.parallel import beside, both
 from slipstream.learner.prefetch import Prefetch
 from slipstream.learner.publishing import Publishing
 from slipstream.learner.report import Report, Timing
@@ -39,12 +40,12 @@ from slipstream.telemetry.metrics import Metrics
 
 
 class Diverged(SlipstreamError):
-    """Too many steps in a row were not finite."""
+    """Too many steps in a row changed nothing, because they were not finite."""
 
 
 @dataclass(slots=True)
 class Clock:
-    """Seconds of this session's loop: when it started, and how much of it was waiting for data."""
+    """When the loop started (time.monotonic), and its seconds of waiting for data."""
 
     started: float = 0.0
     idle: float = 0.0
@@ -89,14 +90,14 @@ class Loop:
         self._clock = Clock()
         self._cursor = cursor
         self._unvaried_share = unvaried_share
-        self._settled = True  # the weights are those of `version`; not so between a step and its ack
+        self._settled = True  # False between a step and its ack, when the weights are newer than `version`
         self.version = version
         metrics.set("trained_version", version)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Train until the configured steps are done or `stop` is set; leaves a checkpoint either way.
+        """Train until the configured steps are done or `stop` is set; write a checkpoint in both cases.
 
-        A replay that goes while the run is being stopped is no error once the checkpoint is durable.
+        If replay goes away while the run is being stopped, and the checkpoint is durable, that is no error.
         Errors: Starved, Diverged, Unreachable.
         """
         try:
@@ -134,17 +135,17 @@ class Loop:
         )
 
     async def _release_prefetched(self) -> None:
-        """Return a batch that will not be trained on; replay does it, too, when a learner attaches."""
+        """Release the prefetched batch. When that fails, replay does it when a learner attaches."""
         try:
-            failure = await self._prefetch.drop()
+            failure = await self._prefetch.release()
         except Unreachable as error:
-            self._log.warning("batch not put back", error=str(error))
+            self._log.warning("prefetched batch not released", error=str(error))
         else:
             if failure is not None:
                 self._log.warning("next batch not fetched", error=f"{type(failure).__name__}: {failure}")
 
     async def _evaluate_last(self, stop: asyncio.Event) -> bool:
-        """Evaluate what training ended with; False when the run is not at its end."""
+        """Evaluate the last version; return False if the run is not finished."""
         await self._evaluator.settle(stop)
         if self.version < self._config.learner.steps:
             return False
@@ -154,7 +155,7 @@ class Loop:
         return self._evaluator.last_step == self.version or not stop.is_set()
 
     async def _write_model(self) -> None:
-        """The last checkpoint as a Hugging Face directory. Errors: OSError."""
+        """Write the last checkpoint as a Hugging Face directory. Errors: OSError."""
         newest = latest_checkpoint(self._run_dir / "checkpoints")
         if newest is None or self._saver.durable != self.version:
             raise OSError(
@@ -188,25 +189,28 @@ class Loop:
         await self._after_step()
 
     async def _settle_step(self, groups: Sequence[Group]) -> tuple[Generated, Published]:
-        """Acknowledge a batch, and publish what it made meanwhile. Errors: RankLost, Unreachable."""
+        """Acknowledge a batch, and publish the new version in parallel.
+
+        Errors: RankLost, TrainedTwice, Unreachable.
+        """
+        version = self.version + 1
+        return await both(self._acknowledge(groups, version), self._publishing.publish(version))
+
+    async def _acknowledge(self, groups: Sequence[Group], version: int) -> Generated:
+        """Tell replay that the groups made `version`, which is the loop's version from then on."""
         self._settled = False
-        made = self.version + 1
-        acking = asyncio.create_task(self._replay.ack(groups, made))
-        try:
-            publishing = asyncio.create_task(self._publishing.publish(made))
-            generated, self._cursor = await acking
-            self._unvaried_share = generated.unvaried_share
-            self.version = made
-            self._settled = True
-            self._metrics.set("trained_version", made)
-            return generated, await publishing
-        finally:
-            for task in (acking, publishing):
-                task.cancel()
+        generated, self._cursor = await self._replay.ack(groups, version)
+        self._unvaried_share = generated.unvaried_share
+        self.version = version
+        self._settled = True
+        self._metrics.set("trained_version", version)
+        return generated
 
     async def _next_batch(self, stop: asyncio.Event) -> list[Group] | None:
-        """The next batch; None when the run is being stopped. Errors: Starved, Unreachable, UnfitTeacher, and
-        those of a publication that goes on beside."""
+        """Return the next batch; None when the run is being stopped.
+
+        Errors: Starved, Unreachable, UnfitTeacher, and those of a publication in the background.
+        """
         await self._sampled(stop)
         self._deadline.groups_came()
         seconds = self._deadline.seconds
@@ -215,27 +219,28 @@ class Loop:
             return await self._publishing.race_with_publication(taking)
 
     async def _sampled(self, stop: asyncio.Event) -> None:
-        """Wait until replay has given a batch, or the run is being stopped. Errors: Starved, and those of a
-        publication that goes on beside."""
+        """Wait until a batch is sampled, or the run is being stopped.
+
+        Errors: Starved, and those of a publication in the background.
+        """
         seconds = self._deadline.seconds
         starvation = StarvationReport(self._replay, self._log)
-        watching = asyncio.create_task(starvation.watch())
         self._metrics.set("learner_waiting", 1)
         try:
-            with self._metrics.waiting("batch"):
-                sampling = self._prefetch.sampled(self.version, stop, patience_seconds=seconds)
-                await self._publishing.race_with_publication(sampling)
+            async with beside(starvation.watch()):
+                with self._metrics.waiting("batch"):
+                    sampling = self._prefetch.sampled(self.version, stop, patience_seconds=seconds)
+                    await self._publishing.race_with_publication(sampling)
         except TimeoutError as error:
             raise Starved(
                 f"no batch of {self._config.learner.groups_per_step} groups within {seconds:g} s "
                 f"({self._deadline.keys}): {await starvation.explain()}"
             ) from error
         finally:
-            watching.cancel()
             self._metrics.set("learner_waiting", 0)
 
     async def _train(self, groups: Sequence[Group], stop: asyncio.Event) -> StepResult:
-        """Train in a thread. Errors: Abandoned when `stop` is set before the first change; Diverged."""
+        """Train in a thread. Errors: Abandoned if `stop` is set before the first change; Diverged."""
         if self._config.learner.least_step_seconds:
             await _wait(stop, self._config.learner.least_step_seconds)
         result = await self._lockstep.train(
@@ -279,7 +284,7 @@ class Loop:
         )
         if result.collapsing:
             self._log.warning(
-                "the policy looks like collapsing: token entropy, distinct n-grams and the spread of rewards "
+                "the policy may be collapsing: token entropy, distinct n-grams and the spread of rewards "
                 "have fallen together",
                 step=self.version,
             )
@@ -293,6 +298,6 @@ class Loop:
 
 
 async def _wait(stop: asyncio.Event, seconds: float) -> None:
-    """Wait, but not beyond `stop`."""
+    """Wait this long, or until `stop` is set."""
     with suppress(TimeoutError):
         await asyncio.wait_for(stop.wait(), seconds)

@@ -1,4 +1,4 @@
-"""Refuses to load what cannot fit, before the kernel or the GPU does it in the middle of a load."""
+"""Refuses models that do not fit into memory, before a load fails halfway."""
 
 import os
 from pathlib import Path
@@ -15,22 +15,22 @@ CGROUP_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
 
 
 def check_memory(config: RunConfig, device: torch.device, *, ranks: int) -> None:
-    """Errors: ValueError when the models of a run need more than this rank's device has: its GPU, or on CPUs
-    the memory of its machine, which all ranks of the machine share.
+    """Check that the models of a run fit into the memory of this rank's device.
 
-    Says nothing where the size of the model is not known from safetensors files.
+    That is its GPU; on CPUs, the memory of the machine, which all of its ranks share. Nothing is checked if
+    there are no safetensors files, from which sizes are read. Errors: ValueError.
     """
     sizes = [model_size(path) if path else None for path in _directories(config)]
     policy, reference, critic = sizes
     if policy is None:
         return
     need = learner_memory(config, policy, ranks=ranks, reference=reference, critic=critic)
-    needed, room, where = _on_gpu(need, device) if device.type == "cuda" else _on_cpu(need)
-    if needed > room:
+    needed, available, where = _on_gpu(need, device) if device.type == "cuda" else _on_cpu(need)
+    if needed > available:
         raise ValueError(
             f"the learner needs at least {need.rank_bytes / GIB:.1f} GiB on each of its {ranks} ranks before "
-            f"activations ({_parts(need)}), and {where} {room / GIB:.1f} GiB; raise learner.ranks, train "
-            "adapters (learner.lora), or leave out what is loaded beside the policy (algorithm.kl, "
+            f"activations ({_parts(need)}), and {where} {available / GIB:.1f} GiB; raise learner.ranks, "
+            "train adapters (learner.lora), or leave out the models beside the policy (algorithm.kl, "
             "learner.critic)"
         )
 
@@ -45,7 +45,7 @@ def _parts(need: LearnerMemory) -> str:
 
 
 def _on_gpu(need: LearnerMemory, device: torch.device) -> tuple[int, int, str]:
-    """Bytes that one rank needs, bytes of its GPU, and the words that lead to them."""
+    """Return the bytes that one rank needs, the bytes of its GPU, and the words before them in a message."""
     return (
         need.rank_bytes,
         torch.cuda.get_device_properties(device).total_memory,
@@ -54,17 +54,17 @@ def _on_gpu(need: LearnerMemory, device: torch.device) -> tuple[int, int, str]:
 
 
 def _on_cpu(need: LearnerMemory) -> tuple[int, int, str]:
-    """The same for all ranks of this machine together, which share its memory with what rank 0 publishes."""
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # torchrun sets both
+    """Return the same for all ranks of this machine together, with the copy that rank 0 publishes."""
+    local_ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # torchrun sets both
     published = need.first_host if os.environ.get("GROUP_RANK", "0") == "0" else 0
-    total = here * need.rank_bytes + published
+    total = local_ranks * need.rank_bytes + published
     beside = f" and {published / GIB:.1f} GiB for the weights that it publishes" if published else ""
-    ranks = "1 rank" if here == 1 else f"{here} ranks"
+    ranks = "1 rank" if local_ranks == 1 else f"{local_ranks} ranks"
     return total, _memory_bytes(), f"this machine, with {ranks}{beside}, has"
 
 
 def _memory_bytes() -> int:
-    """Of this machine, or what its container may use of it."""
+    """Return the memory of this machine, or the limit of its container."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         return min(machine, int(CGROUP_LIMIT.read_text()))

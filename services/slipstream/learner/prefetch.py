@@ -1,4 +1,4 @@
-"""The next batch, fetched, and with a teacher read by it, while the current one is being trained on."""
+"""Prefetching: the next batch is sampled, and gets a teacher's logprobs, while the current one trains."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -11,10 +11,10 @@ Teach = Callable[[Sequence[Group]], Awaitable[list[Group]]]
 
 
 class Prefetch:
-    """At most one batch ahead. What is fetched is taken, or put back by `drop`."""
+    """Holds at most one batch ahead, which is taken, or released by `release`."""
 
     def __init__(self, replay: ReplayClient, *, steps: int, teach: Teach | None = None) -> None:
-        """`teach` adds to a batch what a teacher says of it."""
+        """`teach` adds a teacher's logprobs to a batch."""
         self._replay = replay
         self._steps = steps
         self._teach = teach
@@ -23,16 +23,18 @@ class Prefetch:
         self._untaught: list[Group] = []
 
     async def sampled(self, version: int, stop: asyncio.Event, *, patience_seconds: float) -> None:
-        """Wait until replay has given the batch for the step after `version`, or its fetch has failed, or
-        `stop` is set. Errors: TimeoutError when there is none within `patience_seconds`."""
+        """Wait until the batch for the step after `version` is sampled, its fetch fails, or `stop` is set.
+
+        Errors: TimeoutError after `patience_seconds`.
+        """
         task = self._begin(version)
         if not await _first(task, self._sampled, stop, seconds=patience_seconds):
             raise TimeoutError
 
     async def take(self, version: int, stop: asyncio.Event, *, patience_seconds: float) -> list[Group] | None:
-        """The batch for the step after `version`, with the one after it on its way; None once `stop` is set.
+        """Return the batch for the step after `version`, and begin to fetch the next; None if `stop` is set.
 
-        Errors: TimeoutError when there is none within `patience_seconds`, the teacher's time aside;
+        Errors: TimeoutError if replay has none within `patience_seconds`, not counting the teacher's time;
         Unreachable, and those of `teach`.
         """
         await self.sampled(version, stop, patience_seconds=patience_seconds)
@@ -45,9 +47,11 @@ class Prefetch:
             self._begin(version + 1)
         return task.result()
 
-    async def drop(self) -> Exception | None:
-        """Put a batch that will not be trained on back into the buffer; returns what its fetch raised, if it
-        failed. Errors: Unreachable."""
+    async def release(self) -> Exception | None:
+        """Release a batch that will not be trained on. Return the exception of its fetch, if that failed.
+
+        Errors: Unreachable.
+        """
         if self._task is None:
             return None
         self._task.cancel()
@@ -58,7 +62,7 @@ class Prefetch:
         return outcome if isinstance(outcome, Exception) else None
 
     def _begin(self, version: int) -> "asyncio.Task[list[Group]]":
-        """The fetch that is under way, or a new one."""
+        """Return the running fetch, or start one."""
         if self._task is None:
             self._sampled, self._untaught = asyncio.Event(), []
             self._task = asyncio.create_task(self._fetch(version))
@@ -84,7 +88,7 @@ class Prefetch:
 async def _first(
     task: "asyncio.Task[list[Group]]", *events: asyncio.Event, seconds: float | None = None
 ) -> bool:
-    """Wait until the task has ended or an event is set; False when `seconds` are over before."""
+    """Wait until the task ends or an event is set; return False after `seconds`."""
     waiting = [asyncio.create_task(event.wait()) for event in events]
     try:
         done, _ = await asyncio.wait((task, *waiting), return_when=asyncio.FIRST_COMPLETED, timeout=seconds)

@@ -1,9 +1,9 @@
-"""From changed weights to a version that the fleet serves: a snapshot, its broadcast, the announcement.
+"""Publication of a version: a snapshot of the weights, its broadcast, the announcement.
 
     train v ─▶ snapshot v ─▶ train v + 1 ────────────▶ snapshot v + 1 ─▶ …
                         └──▶ broadcast v ─▶ announce ──┘ waits for both
 
-Without overlap training waits for the announcement. A snapshot is changed only while nobody reads it.
+Without overlap, training waits for the announcement. A snapshot changes only while nothing reads it.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ NOTHING = Published(workers=0, seconds=0.0, pause_seconds=0.0, transfer_seconds=
 
 
 class Publishing:
-    """Brings versions to the fleet, one by one. Invariant: a version is announced once it is served."""
+    """Publishes versions one by one. Invariant: a version is announced only after the fleet serves it."""
 
     def __init__(
         self,
@@ -43,28 +43,34 @@ class Publishing:
         self._last = NOTHING
 
     async def publish(self, version: int) -> Published:
-        """Publish the weights as they are now, as `version`; returns once training may change them.
+        """Publish the current weights as `version`; return once training may change them.
 
-        What is returned is how it went; with overlap, how the version before went. Errors: RankLost,
+        The result is that of this publication; with overlap, that of the one before. Errors: RankLost,
         Unreachable.
         """
         await self.settle()
-        await self._weights.acquire()  # until the broadcast is over: the snapshot and its number are one
-        await self._lockstep.take_snapshot()  # a torn one stays locked: nobody may ever send it
-        self._running = asyncio.create_task(self._bring(version))
+        taken = asyncio.Event()
+        self._running = running = asyncio.create_task(self._bring(version, taken))
+        try:
+            await self.race_with_publication(taken.wait())
+        except asyncio.CancelledError:
+            running.cancel()
+            raise
         if not self._overlap:
             await self.settle()
         return self._last
 
     async def race_with_publication(self, other: Coroutine[Any, Any, T]) -> T:
-        """Await something else; what a publication beside it raises ends that, too, and is raised here."""
+        """Return the result of another coroutine. Errors: a failure of the publication, which cancels it."""
         task = asyncio.create_task(other)
-        while self._running is not None and not self._running.done() and not task.done():
-            await asyncio.wait((task, self._running), return_when=asyncio.FIRST_COMPLETED)
-        if self._running is not None and self._running.done() and self._running.exception() is not None:
+        try:
+            if self._running is not None:
+                await asyncio.wait((task, self._running), return_when=asyncio.FIRST_COMPLETED)
+                if self._running.done() and self._running.exception() is not None:
+                    await self.settle()
+            return await task
+        finally:
             task.cancel()
-            await self.settle()
-        return await task
 
     async def settle(self) -> None:
         """Wait until the last version is announced. Errors: Unreachable."""
@@ -72,19 +78,25 @@ class Publishing:
         if running is not None:
             self._last = await running
 
-    async def _bring(self, version: int) -> Published:
-        try:
+    async def _bring(self, version: int, taken: asyncio.Event) -> Published:
+        """Copy the weights, set `taken`, broadcast the copy, announce it. Errors: RankLost, Unreachable."""
+        async with self._weights:  # held until the end of the broadcast, which reads the snapshot
+            try:
+                await self._lockstep.take_snapshot()
+            except BaseException:
+                self._publisher.refuse(f"the snapshot of version {version} is incomplete")
+                raise
+            taken.set()
             published = await self._publisher.publish(version)
-        finally:
-            self._weights.release()
         await self._replay.announce(version)
         return published
 
 
 def overlaps(config: RunConfig, device: torch.device) -> bool:
-    """Whether to publish while training goes on: as configured, or where there is something to spare for it.
+    """Return whether versions are published while training continues.
 
-    That is a GPU, whose processor is idle meanwhile, or a core for each thread of the run and one more.
+    Without weights.overlap that is so on a GPU, because the processor is idle meanwhile, and on a machine
+    with more cores than the run has threads.
     """
     if config.weights.overlap is not None:
         return config.weights.overlap

@@ -1,4 +1,4 @@
-"""What the learner writes for people: metrics.jsonl, samples.jsonl, and the step's Prometheus metrics."""
+"""The reports of the learner: metrics.jsonl, samples.jsonl, and the Prometheus metrics of a step."""
 
 import json
 import math
@@ -17,7 +17,7 @@ from slipstream.telemetry.metrics import Metrics
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Where the seconds of a step went, and how long the loop has been running."""
+    """Seconds of a step by phase, and of the loop since its start (`elapsed`)."""
 
     elapsed: float
     wait: float
@@ -31,7 +31,7 @@ class Timing:
 
 
 class Report:
-    """Appends to the run directory; a line is written whole and flushed."""
+    """Appends to the files of the run directory; each line is flushed as a whole."""
 
     def __init__(self, run_dir: Path, metrics: Metrics) -> None:
         run_dir.mkdir(parents=True, exist_ok=True)
@@ -41,7 +41,7 @@ class Report:
         self._metrics = metrics
 
     def event(self, name: str, **values: Any) -> None:
-        """One row of metrics.jsonl."""
+        """Write one row of metrics.jsonl."""
         self._rows.write(_line({"event": name, "time": time.time(), **values}))
 
     def step(
@@ -55,10 +55,10 @@ class Report:
         weights: Mapping[str, float],
         generated: Generated,
     ) -> Mapping[str, Any]:
-        """The row of one step, written and returned; `weights` are those of the reward components.
+        """Write and return the row of one step.
 
-        Rewards are means over what was `generated` since the step before, filtered groups included; those of
-        the batch are there as `rewards_trained`.
+        weights: of the reward components. `rewards` are means over the groups generated since the step
+        before, filtered groups included; `rewards_trained` are means over the batch.
         """
         of_groups = _of_groups(groups, version - 1)
         trained = of_groups["rewards"]
@@ -92,7 +92,7 @@ class Report:
         return row
 
     def evaluation(self, step: int, evaluation: Evaluation) -> None:
-        """The row of a finished evaluation; gauges keep what they show where nothing could be scored."""
+        """Write the row of an evaluation. A gauge keeps its value if nothing could be scored."""
         for name in ("accuracy", "best_of_n", "majority"):
             value = getattr(evaluation, name)
             if value is not None:
@@ -149,7 +149,7 @@ class Report:
 
 
 def _line(row: Mapping[str, Any]) -> str:
-    """One line of strict JSON: what is not finite becomes null."""
+    """Return one line of strict JSON; numbers that are not finite become null."""
     return json.dumps(_finite(row), allow_nan=False) + "\n"
 
 
@@ -162,7 +162,7 @@ def _finite(value: Any) -> Any:
 
 
 def _of_groups(groups: Sequence[Group], version: int) -> dict[str, Any]:
-    """What can be read off a batch; `version` is the policy's before the step."""
+    """Return the values that depend on the batch alone; `version` is the policy's before the step."""
     everything = [completion for group in groups for completion in group.completions]
     completions = [completion for completion in everything if not completion.withheld]
     versions = [{span.version for span in completion.spans} for completion in completions]
@@ -176,7 +176,7 @@ def _of_groups(groups: Sequence[Group], version: int) -> dict[str, Any]:
         "completions": len(completions),
         "completions_with_several_versions": sum(len(v) > 1 for v in versions),
         "completions_stale": sum(
-            len(found) > 1 or min(found, default=version) < version for found in versions
+            len(of_one) > 1 or min(of_one, default=version) < version for of_one in versions
         ),
         "completions_withheld": len(everything) - len(completions),
         "response_tokens_mean": _mean([float(len(c.token_ids)) for c in completions]),

@@ -1,4 +1,4 @@
-"""What the learner shows about its run before the first step: what the rules compare everything with."""
+"""Gauges of the run that do not change: its bounds, its objective, and the peak FLOP/s of its devices."""
 
 import re
 import time
@@ -26,11 +26,11 @@ BFLOAT16_TFLOPS: Final = {
     "NVIDIA L40": 181.0,
     "NVIDIA L40S": 362.0,
 }
-"""Dense matrix products in bfloat16, by the beginning of the device's name: the figures of its data sheet."""
+"""TFLOP/s of dense matrix products in bfloat16 by the data sheet, by the first part of the device's name."""
 
 
 def show_run(config: RunConfig, metrics: Metrics) -> None:
-    """Set the bounds of the run, its objective, and that nothing of it is done yet."""
+    """Set the bounds of the run and its objective, and reset the gauges of its progress."""
     metrics.set("bound", config.staleness.max_staleness, what="max_staleness")
     metrics.set("bound", config.staleness.pipeline_depth, what="pipeline_depth")
     metrics.set("bound", config.learner.groups_per_step, what="groups_per_step")
@@ -43,14 +43,17 @@ def show_run(config: RunConfig, metrics: Metrics) -> None:
 
 
 def show_peak(config: RunConfig, device: torch.device, metrics: Metrics, *, ranks: int) -> None:
-    """Set the FLOP/s of all devices of the learner together, where they are known."""
+    """Set the peak FLOP/s of all devices of the learner together, if known."""
     peak = peak_flops(config, device)
     if peak is not None:
         metrics.set("peak_flops", ranks * peak)
 
 
 def peak_flops(config: RunConfig, device: torch.device) -> float | None:
-    """FLOP/s of one device of the learner: as configured, or by its name; None where neither says it."""
+    """Return the peak FLOP/s of one device, the denominator of model FLOPs utilization (MFU).
+
+    It is configured, or follows from the name of the device; otherwise None.
+    """
     if config.learner.peak_tflops is not None:
         return config.learner.peak_tflops * TERA
     if device.type != "cuda" or config.model.dtype != "bfloat16":
@@ -60,9 +63,11 @@ def peak_flops(config: RunConfig, device: torch.device) -> float | None:
 
 
 def bfloat16_tflops(name: str) -> float | None:
-    """The figure of a device, by the longest name in the table that it begins with; None for a part of a GPU
-    (MIG), and for one that is not in the table."""
+    """Return the TFLOP/s of a device, by the longest matching name of the table.
+
+    None for a part of a GPU (MIG), and for a device that is not in the table.
+    """
     if " MIG " in name:
         return None
-    begun = [known for known in BFLOAT16_TFLOPS if re.match(rf"{re.escape(known)}(?!\w)", name)]
-    return BFLOAT16_TFLOPS[max(begun, key=len)] if begun else None
+    matching = [prefix for prefix in BFLOAT16_TFLOPS if re.match(rf"{re.escape(prefix)}(?!\w)", name)]
+    return BFLOAT16_TFLOPS[max(matching, key=len)] if matching else None

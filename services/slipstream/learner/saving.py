@@ -1,4 +1,4 @@
-"""When the learner becomes durable: checkpoints begun at their steps, and what follows a written one."""
+"""Checkpoints of the learner: when they are written, pruned and confirmed, and whether they take too long."""
 
 import asyncio
 import time
@@ -23,17 +23,17 @@ from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 
 ASSUMED_BYTES_PER_SECOND: Final = 100e6
-"""Of a slow volume; until a checkpoint was written nothing better is known."""
+"""Of a slow volume; the speed is unknown until a checkpoint was written."""
 WRITTEN_SHARE: Final = 0.5
-"""Share of the grace period that writing may take: the step has to end, too, and a volume may be busy."""
+"""Share of the grace period that writing may take; the rest is for the running step and a busy volume."""
 MOMENTS: Final = 2
 
 
 class Saver:
-    """At most one checkpoint is being written. Invariant: replay is told of a version after it is durable.
+    """Writes at most one checkpoint at a time. Invariant: a version is confirmed only after it is durable.
 
-    When one cannot be written (a full disk), that is logged and counted, the last one stays and the run
-    goes on.
+    If a checkpoint cannot be written (a full disk), that is logged and counted, the last checkpoint stays,
+    and the run continues.
     """
 
     def __init__(
@@ -61,14 +61,14 @@ class Saver:
         metrics.count("checkpoint_failures_total", 0)  # so that a rate sees the first one
         metrics.set("checkpoint_version", durable or 0)
         self.durable = durable
-        """The newest version with a whole checkpoint."""
+        """The newest version with a complete checkpoint."""
 
     def due(self, version: int) -> bool:
-        """Whether a checkpoint belongs to this version."""
+        """Return whether this version gets a checkpoint."""
         return version % self._config.every_steps == 0
 
     async def begin(self, version: int, cursor: Cursor, unvaried_share: float | None) -> None:
-        """Copy the state at `version`; it is written in the background. Errors: RankLost."""
+        """Begin to write the state at `version` in the background. Errors: RankLost."""
         if version in (self.durable, self._begun):
             return
         await self.settle()
@@ -84,21 +84,21 @@ class Saver:
             with self._metrics.timing("step_seconds", phase="checkpoint"):
                 await self._lockstep.begin_checkpoint(state)
         except OSError as error:
-            self._say(version, error)
+            self._count_failure(version, error)
             return
         self._begun = version
         self._started = time.monotonic()
         self._writing = BackgroundTask.begin(self._finish(version), "checkpoint", self._log, step=version)
 
     async def settle(self) -> None:
-        """Wait until nothing is being written. Errors: RankLost."""
+        """Wait until the current checkpoint is written. Errors: RankLost."""
         writing, self._writing = self._writing, None
         if writing is not None:
             await writing.settle()
         self._begun = None
 
     async def save(self, version: int, cursor: Cursor, unvaried_share: float | None) -> None:
-        """Make `version` durable, and wait for it. Errors: RankLost."""
+        """Write the checkpoint of `version`, and wait for it. Errors: RankLost."""
         await self.begin(version, cursor, unvaried_share)
         await self.settle()
 
@@ -106,7 +106,7 @@ class Saver:
         try:
             await self._lockstep.settle_checkpoint()
         except OSError as error:
-            self._say(version, error)
+            self._count_failure(version, error)
             return
         self.durable = version
         self._metrics.set("checkpoint_version", version)
@@ -116,10 +116,12 @@ class Saver:
         try:
             await self._replay.confirm_checkpoint(version)
         except Unreachable as error:
-            self._log.warning("checkpoint not confirmed; the next one is", step=version, error=str(error))
+            self._log.warning(
+                "checkpoint not confirmed; the next one will be", step=version, error=str(error)
+            )
 
     def warn_of_size(self) -> None:
-        """Warn when a checkpoint will probably not fit into the time between SIGTERM and the kill."""
+        """Warn if a checkpoint will probably take longer than the time between SIGTERM and SIGKILL."""
         size = expected_bytes(collect(self._lockstep.training))
         self._warn(too_large(size, stop_seconds=self._config.stop_seconds))
 
@@ -127,13 +129,13 @@ class Saver:
         if reason is not None:
             self._log.warning("raise the grace period (chart: learner.stopSeconds)", reason=reason)
 
-    def _say(self, version: int, error: OSError) -> None:
+    def _count_failure(self, version: int, error: OSError) -> None:
         self._metrics.count("checkpoint_failures_total")
         self._log.error("checkpoint not written; the last one stays", step=version, error=str(error))
 
 
 def expected_bytes(tensors: Mapping[str, torch.Tensor]) -> int:
-    """Size of a checkpoint after the first step, given those of one now, which may lack moments."""
+    """Return the size of a checkpoint after the first step, from its tensors now, which may lack moments."""
     size = whole_bytes(tensors)
     if any("optimizer/" in name for name in tensors):
         return size
@@ -142,7 +144,7 @@ def expected_bytes(tensors: Mapping[str, torch.Tensor]) -> int:
 
 
 def too_large(size: int, *, stop_seconds: float | None) -> str | None:
-    """What is wrong with a grace period before the first checkpoint was written; None when nothing is."""
+    """Return why a checkpoint of this size may be killed, before any was written; None if it may not."""
     seconds = size / ASSUMED_BYTES_PER_SECOND
     if stop_seconds is None or seconds <= WRITTEN_SHARE * stop_seconds:
         return None
@@ -154,7 +156,7 @@ def too_large(size: int, *, stop_seconds: float | None) -> str | None:
 
 
 def too_slow(seconds: float, *, stop_seconds: float | None) -> str | None:
-    """The same, for a checkpoint that was written in `seconds`."""
+    """Return why the next checkpoint may be killed, after one that took `seconds`; None if it may not."""
     if stop_seconds is None or seconds <= WRITTEN_SHARE * stop_seconds:
         return None
     return f"the checkpoint took {seconds:.0f} s, and the learner is killed {stop_seconds:g} s after SIGTERM"

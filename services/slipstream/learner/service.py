@@ -1,4 +1,4 @@
-"""The learner's place in the circle: the fleet that it serves, and the replay that it asks."""
+"""The learner as a service: the fleet stream that it serves, and its clients and files."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -25,7 +25,7 @@ from slipstream.weights.manifest import model_fingerprint
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnerService:
-    """What a program in the learner's place works with, from its start to its end."""
+    """The server, clients and files of a program that trains, from its start to its end."""
 
     pod: Pod
     run_dir: Path
@@ -37,12 +37,12 @@ class LearnerService:
     report: Report
     evaluator: Evaluator
     weights: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held by whoever sends weights."""
+    """Held while the snapshot of the weights is changed or sent."""
     ending: ExitStack = field(default_factory=ExitStack)
-    """What is closed once the fleet knows that it is over."""
+    """Closed at the end, after the fleet was told that the run is over."""
 
     def publisher(self, tensors: Mapping[str, torch.Tensor], *, dtype: torch.dtype) -> Publisher:
-        """Who sends these weights to the fleet."""
+        """Make the publisher of these weights."""
         publisher = Publisher(
             weights=tensors,
             dtype=dtype,
@@ -57,7 +57,7 @@ class LearnerService:
         return publisher
 
     async def begin(self, version: int, cursor: Cursor) -> None:
-        """Attach to replay at a version and a position in the data, and let workers join."""
+        """Attach to replay at a version and a position in the data, then let rollouts join."""
         attached = await self.replay.attach(version, cursor)
         self.pod.log.info("attached", version=version, released=attached.released, restored=attached.restored)
         if self.report.continues:
@@ -70,9 +70,9 @@ class LearnerService:
 async def open_learner_service(
     pod: Pod, *, served: Path, device: torch.device, goodbye: str
 ) -> AsyncIterator[LearnerService]:
-    """Serve the fleet of a model directory, not yet joined by anybody, until the context ends.
+    """Serve the fleet of a model directory until the context ends; rollouts may join after `begin`.
 
-    `goodbye` is what its workers are told then. Errors: ValueError without a run directory.
+    goodbye: the reason that the rollouts get at the end. Errors: ValueError without a run directory.
     """
     config, run_dir = pod.config, run_directory(pod.config)
     fingerprint = model_fingerprint(served)
@@ -121,7 +121,7 @@ async def open_learner_service(
 
 
 def run_directory(config: RunConfig) -> Path:
-    """Where this run writes. Errors: ValueError when the configuration names none."""
+    """Return the folder of the run. Errors: ValueError if the configuration has none."""
     if config.run_dir is None:
         raise ValueError("run_dir is not set: give --set run_dir=DIR or SLIPSTREAM_RUN_DIR")
     return config.run_dir

@@ -1,4 +1,4 @@
-"""Why no batch comes: what the workers are doing, and what became of the groups that were handed in."""
+"""The wait for a batch: its deadline, and why no batch comes, by the ledger and the activity of rollouts."""
 
 import asyncio
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from slipstream.telemetry.logs import Log
 LOOK_SECONDS = 1.0
 TELL_SECONDS = 60.0
 SILENT_SECONDS = 30.0
-"""A worker that was not heard from for so long counts as gone."""
+"""A rollout without a sign of life for so long counts as gone."""
 MOST_WORKERS = 8
 
 
@@ -23,7 +23,7 @@ class Starved(SlipstreamError):
 
 
 class SampleDeadline:
-    """The bound of a wait. Invariant: until groups have come, it includes the start of an engine."""
+    """The deadline of a wait for groups. Until the first groups come, it includes the start of an engine."""
 
     def __init__(self, config: RunConfig) -> None:
         self._wait = config.learner.sample_timeout_seconds
@@ -32,28 +32,28 @@ class SampleDeadline:
 
     @property
     def seconds(self) -> float:
-        """Longest wait from now on."""
+        """The longest wait from now on."""
         return self._wait if self._served else self._wait + self._start
 
     @property
     def keys(self) -> str:
-        """The keys that the bound comes from, for messages."""
+        """The configuration keys that the deadline comes from, for messages."""
         return "learner.sample_timeout_seconds" + ("" if self._served else " + rollout.start_timeout_seconds")
 
     def groups_came(self) -> None:
-        """Groups have come, so that an engine serves."""
+        """Record that groups came, so an engine has started."""
         self._served = True
 
 
 class Observed(Protocol):
-    """What can be asked of replay."""
+    """The part of the client of replay that is used here."""
 
     async def activity(self) -> Activity:
-        """The ledger, and what the workers are doing. Errors: SlipstreamError, AioRpcError."""
+        """Return the ledger and the activity of the rollouts. Errors: SlipstreamError, AioRpcError."""
 
 
 class StarvationReport:
-    """Watches one wait for a batch, and explains it when it fails."""
+    """Watches one wait for a batch, and explains why none came."""
 
     def __init__(self, replay: Observed, log: Log) -> None:
         self._replay = replay
@@ -61,7 +61,7 @@ class StarvationReport:
         self._before: Ledger | None = None
 
     async def watch(self) -> None:
-        """Until cancelled: a wait that lasts is explained in the log once a minute."""
+        """Log once a minute, until cancelled, why no batch came yet."""
         await asyncio.sleep(LOOK_SECONDS)
         began = await self._look()
         self._before = began.ledger if began else None
@@ -70,7 +70,7 @@ class StarvationReport:
             self._log.warning("no batch yet", why=await self.explain())
 
     async def explain(self) -> str:
-        """What happened since the wait began, and what is going on now."""
+        """Describe what happened since the wait began."""
         now = await self._look()
         return "replay does not answer" if now is None else describe(self._before, now)
 
@@ -82,7 +82,7 @@ class StarvationReport:
 
 
 def describe(before: Ledger | None, now: Activity) -> str:
-    """Sentences for people: groups handed in since `before` (or since the run began), leases, and workers."""
+    """Describe the groups since `before` (None: since the run began), the leases and the rollouts."""
     return "; ".join(
         [
             _groups(before, now.ledger),
@@ -112,13 +112,13 @@ def _changes(old: Mapping[str, int], new: Mapping[str, int]) -> dict[str, int]:
 
 
 def _withheld(before: Ledger | None, now: Activity) -> list[str]:
-    """Completions without a score, and the first failure that a worker has met."""
+    """Describe completions without a score, and the first failure of scoring."""
     withheld = now.ledger.withheld - (before.withheld if before else 0)
     failures = [(w.worker_id, w.scoring_failure) for w in now.workers if w.scoring_failure]
-    said = [f"the first failure of {name} was: {failure}" for name, failure in failures[:1]]
+    first = [f"the first failure of {name} was: {failure}" for name, failure in failures[:1]]
     if not withheld:
-        return said
-    return [f"{withheld} completions were withheld because they could not be scored", *said]
+        return first
+    return [f"{withheld} completions were withheld because they could not be scored", *first]
 
 
 def _leases(now: Activity) -> str:
@@ -131,9 +131,9 @@ def _leases(now: Activity) -> str:
 def _workers(now: Activity) -> str:
     if not now.workers:
         return "no worker was ever heard from: are rollout workers running?"
-    told = ", ".join(_worker(worker) for worker in now.workers[:MOST_WORKERS])
+    listed = ", ".join(_worker(worker) for worker in now.workers[:MOST_WORKERS])
     more = len(now.workers) - MOST_WORKERS
-    workers = f"workers: {told}" + (f", and {more} more" if more > 0 else "")
+    workers = f"workers: {listed}" + (f", and {more} more" if more > 0 else "")
     if all(worker.silent_seconds > SILENT_SECONDS for worker in now.workers):
         return f"{workers}; none of them was heard from of late: are rollout workers running?"
     return workers

@@ -1,4 +1,4 @@
-"""What the learner asks of a teacher: logprobs of the tokens of a batch, a group at a time."""
+"""The learner's client of the teacher: logprobs of the tokens of a batch, one call for each group."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Sequence
@@ -9,6 +9,7 @@ import grpc
 
 from slipstream.algorithms.spec import Distillation
 from slipstream.config import RunConfig
+from slipstream.learner.parallel import all_of
 from slipstream.records import Completion, Group, TeacherLogprobs
 from slipstream.rpc import codec
 from slipstream.rpc.channel import call_with_growing_deadline, open_channel
@@ -21,13 +22,12 @@ from slipstream.v1.teacher_pb2_grpc import TeacherStub
 
 
 class UnfitTeacher(SlipstreamError):
-    """The teacher refused to read what the policy sampled, and would refuse it again; or it is not the one
-    that read before."""
+    """The teacher refused the tokens and would refuse them again, or its weights have changed."""
 
 
 @asynccontextmanager
 async def open_teacher_client(config: RunConfig, *, log: Log) -> "AsyncIterator[TeacherClient | None]":
-    """The teacher of a run, until the context ends; None for a run that does not distill.
+    """Open the client of the teacher until the context ends; None for a run that does not distill.
 
     Errors: ValueError for a policy whose vocabulary cannot be read.
     """
@@ -40,11 +40,11 @@ async def open_teacher_client(config: RunConfig, *, log: Log) -> "AsyncIterator[
 
 
 class TeacherClient:
-    """Asks the teacher pods about batches.
+    """Gets the logprobs of batches from the teacher pods.
 
-    Every call is idempotent, and made again while no pod answers. Invariant: at most `teacher.requests`
-    groups are being asked about, so that the teachers' queues stay short and answers come in time. All
-    answers are from the weights of the first one.
+    Every call is idempotent, and repeated while no pod answers. Invariant: at most `teacher.requests` calls
+    run at a time, so that the teachers' queues stay short and answers come in time. All answers are from
+    weights with the fingerprint of the first answer.
     """
 
     def __init__(
@@ -67,28 +67,23 @@ class TeacherClient:
         self._free = asyncio.Semaphore(config.teacher.requests)
         self._log = log
         self._fingerprint: str | None = None
-        """Of the weights that the first answer was from."""
+        """Of the weights of the first answer."""
 
     async def teach(self, groups: Sequence[Group]) -> list[Group]:
-        """The groups with the teacher's logprobs in every completion that may train.
+        """Return the groups with the teacher's logprobs in every completion that may train.
 
         Errors: Unreachable when no teacher answers for `teacher.patience_seconds`; UnfitTeacher.
         """
-        tasks = [asyncio.create_task(self._teach(group)) for group in groups]
-        try:
-            return list(await asyncio.gather(*tasks))
-        finally:
-            for task in tasks:
-                task.cancel()
+        return await all_of(self._teach(group) for group in groups)
 
     async def _teach(self, group: Group) -> Group:
-        asked = [i for i, c in enumerate(group.completions) if self._may_train(group, c)]
-        if not asked:
+        indices = [i for i, c in enumerate(group.completions) if self._may_train(group, c)]
+        if not indices:
             return group
         async with self._free:
-            found = await self._read(group, [group.completions[i] for i in asked])
+            logprobs = await self._read(group, [group.completions[i] for i in indices])
         completions = list(group.completions)
-        for i, teacher in zip(asked, found, strict=True):
+        for i, teacher in zip(indices, logprobs, strict=True):
             completions[i] = replace(completions[i], teacher=teacher)
         return replace(group, completions=tuple(completions))
 
@@ -133,7 +128,7 @@ class TeacherClient:
         return self._checked(response, completions)
 
     def _check_weights(self, fingerprint: str) -> None:
-        """Errors: UnfitTeacher for an answer from other weights than those before it."""
+        """Check that the answer is from the weights of the first answer. Errors: UnfitTeacher."""
         if self._fingerprint is None:
             self._fingerprint = fingerprint
             if self._log is not None:
@@ -149,15 +144,15 @@ class TeacherClient:
     def _checked(
         self, response: pb.ReadTokensResponse, completions: Sequence[Completion]
     ) -> list[TeacherLogprobs]:
-        """Errors: UnfitTeacher for an answer that is not one to the request."""
+        """Return the logprobs of an answer. Errors: UnfitTeacher if they do not fit the request."""
         try:
-            found = [codec.teacher_logprobs_from_proto(message) for message in response.completions]
+            logprobs = [codec.teacher_logprobs_from_proto(message) for message in response.completions]
         except ValueError as error:
             raise UnfitTeacher(f"the teacher's answer cannot be read: {error}") from error
-        sizes = [(teacher.tokens, teacher.top_k) for teacher in found]
+        sizes = [(teacher.tokens, teacher.top_k) for teacher in logprobs]
         wanted = [(len(completion.token_ids), self._top_k) for completion in completions]
         if sizes != wanted:
             raise UnfitTeacher(
                 f"the teacher answered with (tokens, top_k) {sizes}, and was asked about {wanted}"
             )
-        return found
+        return logprobs

@@ -1,13 +1,13 @@
 """Starts the learner's ranks of one machine: `python -m slipstream.learner.torchrun RANKS [ARGUMENTS]`.
 
-It is torchrun, which starts the processes and ends all of them when one dies; and it dies with its parent,
-which torchrun alone would outlive. Where a learner spans machines, it runs on each of them, with the same
-RANKS, and they meet at an address of the first, on which rank 0 runs:
+torchrun starts the processes, and ends all of them when one dies. This program also ends when its parent
+dies, which torchrun does not. If a learner spans machines, run it on each machine with the same RANKS; the
+processes connect to an address of the first machine, on which rank 0 runs:
 
     python -m slipstream.learner.torchrun 8 --nnodes 2 --node-rank 1 --master-addr HOST --master-port PORT ...
 
-torch's store believes whoever reaches it. It listens on all addresses, at PORT alone; without a port, on one
-machine, torchrun takes free ports, which a network policy cannot tell from those of the weights.
+torch's store does not authenticate its clients. It listens on all addresses, on PORT only. Without a port, on
+one machine, torchrun takes free ports, which a network policy cannot tell from those of the weights.
 """
 
 import argparse
@@ -34,11 +34,11 @@ def main(argv: Sequence[str]) -> None:
         die_with_parent(own.parent)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _pass_on)
-    run.main([*meeting(own), "--signals-to-handle=SIGQUIT", "-m", LEARNER, *others])
+    run.main([*rendezvous_arguments(own), "--signals-to-handle=SIGQUIT", "-m", LEARNER, *others])
 
 
 def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Our arguments, and those of the learner."""
+    """Return our arguments, and those of the learner."""
     parser = argparse.ArgumentParser(prog="python -m slipstream.learner.torchrun")
     parser.add_argument("ranks", type=int, help="processes on this machine")
     parser.add_argument("--nnodes", type=int, default=1, help="machines of the learner")
@@ -56,18 +56,18 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     return own, others
 
 
-def meeting(own: argparse.Namespace) -> list[str]:
-    """How the processes find each other, in torchrun's words."""
-    here = f"--nproc-per-node={own.ranks}"
+def rendezvous_arguments(own: argparse.Namespace) -> list[str]:
+    """Return torchrun's arguments for how the processes find each other."""
+    local = f"--nproc-per-node={own.ranks}"
     if own.nnodes == 1 and own.master_port is None:
-        return ["--standalone", here]
+        return ["--standalone", local]
     address, port = own.master_addr or LOOPBACK, own.master_port or MASTER_PORT
     where = [f"--master-addr={address}", f"--master-port={port}"]
-    return [f"--nnodes={own.nnodes}", f"--node-rank={own.node_rank}", here, *where]
+    return [f"--nnodes={own.nnodes}", f"--node-rank={own.node_rank}", local, *where]
 
 
 def _pass_on(number: int, frame: object) -> None:
-    """The ranks end in order, and torchrun with them; by itself it would call that a failure."""
+    """Pass a signal on to the ranks, so that they end in order. torchrun itself would report a failure."""
     for child in children():
         with suppress(ProcessLookupError):
             os.kill(child, number)

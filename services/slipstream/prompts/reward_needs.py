@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from slipstream.answers.latex_input import readable
+from slipstream.answers.latex_input import normalize
 from slipstream.answers.number import read_number
 from slipstream.answers.strict_json import check_schema, read_json
 from slipstream.config.rewards import GroundTruth, RewardSection
@@ -48,7 +48,7 @@ def _number(reward: Any, prompt: Prompt) -> None:
 def _expression(reward: Any, prompt: Prompt) -> None:
     answer = _answer(reward, prompt)
     try:
-        readable(answer)
+        normalize(answer)
     except ValueError as error:
         raise ValueError(f"has the answer {answer[:40]!r}, which cannot be read: {error}") from error
 

@@ -1,4 +1,4 @@
-"""The frozen values that one pod hands to another: prompts, completions, groups, counters."""
+"""The frozen values that pods exchange: prompts, completions, groups, counters."""
 
 from slipstream.records.activity import Activity, WorkerActivity
 from slipstream.records.completion import Completion, FinishReason, VersionSpan

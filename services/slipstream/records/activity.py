@@ -7,21 +7,21 @@ from slipstream.records.ledger import Ledger
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerActivity:
-    """What replay knows of one worker, from its heartbeats and its requests for leases."""
+    """The state of one worker, from its heartbeats and its requests for leases."""
 
     worker_id: str
     silent_seconds: float
-    """Since it was last heard from."""
+    """Seconds since its last message."""
     serving_version: int
-    """-1 for none."""
+    """Policy version that the worker serves; -1 before the first."""
     leases: int
     scoring_failure: str = ""
-    """What first kept one of its completions from being scored."""
+    """The first failure to score one of its completions; empty without a failure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
-    """What the workers are doing, beside the ledger; the oldest lease is 0 s old when none is running."""
+    """The ledger and the state of all workers. `oldest_lease_seconds` is 0 without a running lease."""
 
     ledger: Ledger = field(default_factory=Ledger)
     admission_free: int = 0

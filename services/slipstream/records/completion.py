@@ -39,11 +39,11 @@ class Completion:
     text: str = ""
     rewards: tuple[Reward, ...] = ()
     routed_experts: RoutedExperts | None = None
-    """Of prompt and completion, where the engine was asked for them."""
+    """The experts of prompt and completion, if the engine recorded them."""
     teacher: TeacherLogprobs | None = None
-    """Of the completion, where a learner has asked a teacher."""
+    """The logprobs of a teacher, once the learner has requested them."""
     top_logprobs: TopLogprobs | None = None
-    """Of the sampled tokens, where the objective reads them."""
+    """The likeliest tokens at each position, if the objective needs them."""
 
     def __post_init__(self) -> None:
         lengths = {len(self.token_ids), len(self.logprobs), len(self.mask)}
@@ -54,7 +54,7 @@ class Completion:
             )
         if self.teacher is not None and self.teacher.tokens != len(self.token_ids):
             raise ValueError(
-                f"completion: the teacher's logprobs are of {self.teacher.tokens} tokens, and there are "
+                f"completion: the teacher's logprobs cover {self.teacher.tokens} tokens, but there are "
                 f"{len(self.token_ids)}"
             )
         if self.top_logprobs is not None and self.top_logprobs.tokens != sum(self.mask):
@@ -74,5 +74,5 @@ class Completion:
 
     @property
     def withheld(self) -> bool:
-        """True when the infrastructure failed to score it: no baseline and no gradient may use it."""
+        """True when a reward failed. Neither a baseline nor a gradient may use such a completion."""
         return any(reward.outcome is Outcome.ERROR for reward in self.rewards)

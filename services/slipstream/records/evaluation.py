@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 class Evaluation:
     """The state of a held-out evaluation; `accuracy` is the mean of one reward over `completions`.
 
-    The three measures are None while nothing could be scored.
-
-    `best_of_n` is the mean over prompts of that reward of the completion that all rewards rank first,
-    `majority` that of the most frequent answer (maj@k); n and k are the completions a prompt.
+    `best_of_n` is the mean of that reward over the prompts, for the completion of each prompt that all
+    rewards together rank first. `majority` is the same for the most frequent answer (maj@k). n and k are the
+    completions of each prompt. The three measures are None while no completion is scored.
     """
 
     done: bool
@@ -26,10 +25,9 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generated:
-    """Every scored group handed in since the step before, whether it was trained on or filtered.
+    """Statistics of the scored groups since the previous step, both trained and filtered groups.
 
-    `unvaried_groups` are those whose task rewards are all equal. Sums and counts are of completions, by
-    reward.
+    `unvaried_groups` counts groups with equal task rewards. Sums and counts are over completions, by reward.
     """
 
     groups: int = 0
@@ -44,5 +42,5 @@ class Generated:
 
     @property
     def reward_means(self) -> Mapping[str, float]:
-        """Mean of each reward that any completion has a score for."""
+        """Mean of each reward for which a completion has a score."""
         return {n: self.reward_sums[n] / count for n, count in self.reward_counts.items() if count}

@@ -9,14 +9,14 @@ from slipstream.records.routed_experts import RoutingMismatch
 
 
 class Purpose(Enum):
-    """What a leased prompt is for."""
+    """The use of a leased prompt."""
 
     TRAINING = "training"
     EVALUATION = "evaluation"
 
 
 class InsertOutcome(Enum):
-    """What became of an inserted group."""
+    """The result of the insertion of a group."""
 
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
@@ -26,7 +26,7 @@ class InsertOutcome(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """The right to work on a prompt for `seconds`."""
+    """A worker's lease of a prompt: `seconds` to insert its group, renewed by heartbeats."""
 
     group_id: str
     lease_epoch: int
@@ -39,9 +39,10 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandOut:
-    """One handing out of a batch to a learner; a group belongs to its newest one.
+    """One delivery of a batch to a learner; a group belongs to its newest delivery.
 
-    `learner_epoch` counts the learners that have attached, `number` the calls of one for a batch, from 1.
+    `learner_epoch` counts the learners that have attached; `number` counts a learner's requests for a batch,
+    from 1.
     """
 
     learner_epoch: int
@@ -52,7 +53,7 @@ class HandOut:
 class Group:
     """The completions of one prompt: the unit of leasing, insertion and sampling.
 
-    Errors: RoutingMismatch when a completion knows the experts of more tokens than there are.
+    Errors: RoutingMismatch when a completion has experts for more tokens than prompt and completion have.
     """
 
     group_id: str
@@ -63,7 +64,7 @@ class Group:
     completions: tuple[Completion, ...]
     worker_id: str = ""
     hand_out: HandOut | None = None
-    """What gave it to the learner; None anywhere else."""
+    """The delivery that gave the group to the learner; None outside of the learner."""
 
     def __post_init__(self) -> None:
         for completion in self.completions:
@@ -82,5 +83,5 @@ class Group:
 
     @property
     def tokens(self) -> int:
-        """Tokens of all completions."""
+        """Number of tokens of all completions."""
         return sum(len(c.token_ids) for c in self.completions)

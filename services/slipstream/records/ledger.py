@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cursor:
-    """A position in the order of dispatch: the next index, and those below it that are not settled yet."""
+    """A position in the order of dispatch: the next index, and the lower indices that are not settled yet."""
 
     dispatched: int = 0
     open: tuple[int, ...] = ()
@@ -17,13 +17,14 @@ START = Cursor()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """The counters of invariant 5. Groups, unless the name says tokens or completions.
+    """The counters of the two equations of invariant 5. They count groups unless a name says otherwise.
 
-    `skipped` counts prompts that were passed over before anybody got their lease: in neither equation.
-    `retired` counts prompts whose lease ended by a fault too often: in neither, as each lease is counted.
-    `refills_exhausted` counts groups without variance that were kept all the same: part of `inserted`.
-    `retrained` counts groups that a step of the current learner trained on without holding them: another step
-    has trained on them, or will.
+    `skipped` counts prompts that were passed over without a lease; it is in neither equation.
+    `retired` counts prompts that were given up because their leases failed too often; it is in neither
+    equation, because each of those leases is counted.
+    `refills_exhausted` counts groups without variance that were kept; they are also in `inserted`.
+    `retrained` counts groups that a step of the current learner trained on although they had been given to
+    another step.
     """
 
     leased: int = 0
@@ -48,7 +49,7 @@ class Ledger:
 
     @property
     def residual(self) -> int:
-        """What does not add up: 0, or a group was lost, counted twice or trained on twice."""
+        """The residual of the equations: 0 unless a group was lost, counted twice or trained on twice."""
         leases = self.leased - self.inserted - self.returned - self.expired - self.running
         settled = self.trained + sum(self.filtered.values()) + sum(self.dropped.values())
         groups = self.inserted - settled - self.buffered - self.in_flight
@@ -57,7 +58,7 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayStats:
-    """The ledger with the admission state, read in one atomic step."""
+    """The ledger and the state of admission, read atomically."""
 
     ledger: Ledger
     version: int

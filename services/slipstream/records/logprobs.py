@@ -5,15 +5,15 @@ from dataclasses import dataclass, field, replace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TeacherLogprobs:
-    """What a teacher makes of the tokens of a completion: logprobs in nats, after temperature.
+    """A teacher's logprobs of the tokens of a completion, in nats, after temperature.
 
-    The bytes are little-endian, row-major. Errors: ValueError when they do not have the stated shape.
+    The bytes are little-endian, row-major. Errors: ValueError when their size does not fit the shapes.
     """
 
     logprobs: bytes = field(repr=False)
-    """Of each token, [tokens] float32."""
+    """Of the tokens of the completion, [tokens] float32."""
     top_k: int = 0
-    """Likeliest tokens at each position."""
+    """Number of the likeliest tokens at each position."""
     top_ids: bytes = field(default=b"", repr=False)
     """[tokens, top_k] uint32."""
     top_logprobs: bytes = field(default=b"", repr=False)
@@ -30,20 +30,20 @@ class TeacherLogprobs:
 
     @property
     def tokens(self) -> int:
-        """Tokens covered."""
+        """Number of tokens covered."""
         return len(self.logprobs) // 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopLogprobs:
-    """The likeliest tokens at each sampled token of a completion, under the policy that sampled it.
+    """The likeliest tokens at each position that the policy sampled, under that policy.
 
-    The bytes are little-endian, row-major. Tokens that an environment put in have no row. Errors: ValueError
-    when the bytes are not whole rows.
+    The bytes are little-endian, row-major. Tokens that an environment inserted have no row.
+    Errors: ValueError when the bytes are not whole rows.
     """
 
     top_k: int
-    """Likeliest tokens at each position, 1 at least."""
+    """Number of the likeliest tokens at each position, at least 1."""
     ids: bytes = field(repr=False)
     """[sampled tokens, top_k] uint32."""
     logprobs: bytes = field(repr=False)
@@ -59,11 +59,11 @@ class TopLogprobs:
 
     @property
     def tokens(self) -> int:
-        """Sampled tokens covered."""
+        """Number of sampled tokens covered."""
         return len(self.ids) // (4 * self.top_k)
 
     def followed_by(self, later: "TopLogprobs") -> "TopLogprobs":
-        """These, and those of a later turn. Errors: ValueError for another top_k."""
+        """Return these logprobs, followed by those of a later turn. Errors: ValueError for another top_k."""
         if self.top_k != later.top_k:
             raise ValueError(
                 f"top logprobs: two turns of one completion have top_k {self.top_k} and {later.top_k}"

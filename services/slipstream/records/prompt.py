@@ -14,7 +14,7 @@ class ChatMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """One question, as plain text or as messages (never both), and what judges an answer to it."""
+    """One question, as plain text or as messages (never both), with the ground truth of its answer."""
 
     prompt_id: str
     task: str

@@ -5,7 +5,7 @@ from enum import Enum
 
 
 class Outcome(Enum):
-    """What a reward function said: a score, an invalid answer, or nothing at all (invariant 11)."""
+    """The kind of a reward's result: a score, an invalid answer, or a failure (invariant 11)."""
 
     SCORE = "score"
     INVALID_ANSWER = "invalid_answer"
@@ -14,24 +14,24 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepReward:
-    """The score of one step of an answer; a step begins where the one before it ends."""
+    """The score of one step of an answer. A step begins at the end of the previous step."""
 
     value: float
     text_end: int
-    """Characters of the answer up to the end of the step."""
+    """Number of characters of the answer up to the end of the step."""
     token_end: int = 0
-    """Tokens of the completion up to the end of the step; 0 until a rollout has found them."""
+    """Number of tokens of the completion up to the end of the step; 0 until a rollout has computed it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reward:
-    """One named component of a reward vector; `value` means nothing when `outcome` is ERROR."""
+    """One named component of a reward vector; `value` is undefined when `outcome` is ERROR."""
 
     name: str
     value: float
     outcome: Outcome
     detail: str = ""
     answer: str = ""
-    """The part of the completion that was judged, where the component takes one out; shortened."""
+    """The answer that the component extracted from the completion, shortened; empty if it extracts none."""
     steps: tuple[StepReward, ...] = ()
-    """Where the component scores the steps of an answer: their scores, first to last."""
+    """Scores of the steps of the answer, in order, from a component that scores steps."""

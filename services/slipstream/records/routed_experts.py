@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 
 
 class RoutingMismatch(ValueError):
-    """Recorded experts do not fit the tokens or the model that they are said to belong to."""
+    """Recorded experts do not fit their tokens or their model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -12,7 +12,7 @@ class RoutedExperts:
     """The experts that an engine chose, [tokens, layers, top_k] ids in row-major order, little-endian.
 
     They cover the first `tokens` tokens of prompt and completion. `layers` counts every hidden layer of the
-    model; in a layer without experts the ids mean nothing. Errors: RoutingMismatch when `ids` has another
+    model; in a layer without experts the ids are undefined. Errors: RoutingMismatch when `ids` has another
     size.
     """
 
@@ -20,7 +20,7 @@ class RoutedExperts:
     layers: int
     top_k: int
     id_bytes: int
-    """Bytes of one id: 1 or 2."""
+    """Size of one id in bytes: 1 or 2."""
     ids: bytes = field(repr=False)
 
     def __post_init__(self) -> None:
@@ -38,11 +38,11 @@ class RoutedExperts:
 
     @property
     def token_bytes(self) -> int:
-        """Bytes of one token."""
+        """Size of the ids of one token in bytes."""
         return self.layers * self.top_k * self.id_bytes
 
     def followed_by(self, later: "RoutedExperts") -> "RoutedExperts":
-        """These, and what `later` knows of the tokens behind them. Errors: RoutingMismatch."""
+        """Return these experts, continued by those of `later` for further tokens. Errors: RoutingMismatch."""
         if (self.layers, self.top_k, self.id_bytes) != (later.layers, later.top_k, later.id_bytes):
             raise RoutingMismatch("routed experts: two turns of one completion have other layers or top_k")
         more = later.ids[self.tokens * self.token_bytes :]

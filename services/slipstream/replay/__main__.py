@@ -20,7 +20,8 @@ from slipstream.replay.gauges import in_words, sweep
 from slipstream.replay.redis_executable import RedisExecutable
 from slipstream.replay.redis_server import RedisServer
 from slipstream.replay.servicer import Collaborators, ReplayServicer
-from slipstream.replay.store import Limits, ReplayStore
+from slipstream.replay.store import ReplayStore
+from slipstream.replay.values import Limits
 from slipstream.rpc.errors import Unreachable
 from slipstream.rpc.pod import Pod, run_pod
 from slipstream.rpc.server import start_server
@@ -30,13 +31,13 @@ from slipstream.v1.replay_pb2_grpc import add_ReplayServicer_to_server
 REDIS_SECONDS = 30.0
 REDIS_PAUSE_SECONDS = 0.2
 GRACE_SECONDS = 5.0
-PLAINTEXT = "PLAINTEXT: the password of Redis, and all that is said to it, is readable on the network"
+PLAINTEXT = "PLAINTEXT: the password and all data of Redis are readable on the network"
 CONNECTION_SECONDS = 60.0
-"""After which a client connects anew, and finds replicas that were added."""
+"""Longest life of a connection; a client that reconnects finds replicas that were added."""
 
 
 async def main(pod: Pod) -> None:
-    """Serve until `stop`, then drain: waits end, running calls finish, Redis goes last."""
+    """Serve until `stop`. Then waits end, running calls finish, and the embedded Redis stops last."""
     if pod.config.replay.redis_url is not None:
         return await run(pod, pod.config.replay.redis_url, embedded=None)
     server = RedisServer(redis_directory(pod.config))
@@ -49,16 +50,16 @@ async def main(pod: Pod) -> None:
 
 
 def log_server(log: Log, executable: RedisExecutable) -> None:
-    """Say which server is embedded."""
+    """Log which server is embedded, with a warning if its version is not maintained."""
     facts = {"server": executable.name, "version": executable.version, "path": str(executable.path)}
     if executable.maintained:
         return log.info("embedded redis", **facts)
     remedy = "install redis-server or valkey-server 7 or newer"
-    log.warning("embedded redis of a line that is no longer maintained", **facts, remedy=remedy)
+    log.warning("embedded redis of a version that is no longer maintained", **facts, remedy=remedy)
 
 
 async def run(pod: Pod, url: str, *, embedded: RedisServer | None) -> None:
-    """Serve the state found in the Redis at `url`. Errors: the first that any of the tasks met."""
+    """Serve the state in the Redis at `url`. Errors: the first error of any task."""
     if Access.of(url, pod.config.replay).plaintext:
         pod.log.warning(
             PLAINTEXT, redis=without_credentials(url), remedy="write replay.redis_url as rediss://"
@@ -66,8 +67,8 @@ async def run(pod: Pod, url: str, *, embedded: RedisServer | None) -> None:
     async with connected(url, pod.config) as scripts:
         store = ReplayStore(scripts, limits_of(pod.config))
         stats = await _wait_for_redis(store, pod)
-        found = {"version": stats.version, **in_words(stats.ledger)}
-        pod.log.info("ledger found", redis=without_credentials(url), **found)
+        facts = {"version": stats.version, **in_words(stats.ledger)}
+        pod.log.info("ledger found", redis=without_credentials(url), **facts)
         prompts = make_source(pod.config.data, seed=pod.config.seed)
         parts = [
             _serve(pod, scripts, store, prompts),
@@ -80,10 +81,8 @@ async def run(pod: Pod, url: str, *, embedded: RedisServer | None) -> None:
 
 @asynccontextmanager
 async def connected(url: str, config: RunConfig) -> AsyncIterator[Scripts]:
-    """The scripts on the keys of this run, which its directory names: a new run finds nothing of an old one.
-
-    The braces keep the keys in one slot of a Redis cluster.
-    """
+    """Open the scripts on the keys of this run. The prefix of the keys names the directory of the run, so a
+    new run does not see the state of an old one. The braces keep all keys in one slot of a Redis cluster."""
     access = Access.of(url, config.replay)
     scripts = Scripts(access, prefix=f"slipstream:{{{run_name(config)}}}:")
     try:
@@ -93,7 +92,8 @@ async def connected(url: str, config: RunConfig) -> AsyncIterator[Scripts]:
 
 
 def run_name(config: RunConfig) -> str:
-    """What sets the keys of this run apart: its directory, and in a stage also the run's above it."""
+    """Return the name in the keys of this run: its directory, and for a stage also the directory of its
+    run."""
     path = config.run_dir
     if path is None:
         return config.name
@@ -101,7 +101,7 @@ def run_name(config: RunConfig) -> str:
 
 
 async def keep_running(server: RedisServer, *, log: Log, stop: asyncio.Event) -> None:
-    """Until `stop`: start the embedded Redis again when it dies; it replays its append-only file."""
+    """Until `stop`, restart the embedded Redis when it dies; it reads its append-only file again."""
     while not stop.is_set():
         if server.exit_status is not None:
             log.error("redis died, starting it again", status=server.exit_status)
@@ -110,7 +110,7 @@ async def keep_running(server: RedisServer, *, log: Log, stop: asyncio.Event) ->
 
 
 def redis_directory(config: RunConfig) -> Path:
-    """Where the embedded Redis keeps its file. Errors: ValueError when the run has no directory."""
+    """Return the data directory of the embedded Redis. Errors: ValueError when the run has no directory."""
     if config.replay.redis_dir is not None:
         return config.replay.redis_dir
     if config.run_dir is None:
@@ -121,7 +121,7 @@ def redis_directory(config: RunConfig) -> Path:
 
 
 def limits_of(config: RunConfig) -> Limits:
-    """The numbers of the run that the store needs."""
+    """Return the settings of the run that the store needs."""
     return Limits(
         group_size=config.rollout.group_size,
         lease_seconds=config.replay.lease_seconds,
@@ -132,7 +132,7 @@ def limits_of(config: RunConfig) -> Limits:
 
 
 def shaping_of(config: RunConfig) -> Shaping:
-    """What the run's algorithm says about data."""
+    """Return how the algorithm of the run filters and weighs its data."""
     return config.algorithm.resolved_shaping(max_new_tokens=config.rollout.max_new_tokens)
 
 
@@ -167,13 +167,13 @@ async def _serve(pod: Pod, scripts: Scripts, store: ReplayStore, prompts: Prompt
 
 
 async def _together(parts: Sequence[Coroutine[Any, Any, None]], *, stop: asyncio.Event) -> None:
-    """Run until all have ended; one that fails stops the others. Errors: the first."""
+    """Run until all parts have ended. A part that fails stops the others. Errors: the first error."""
 
     async def stopping_others(part: Coroutine[Any, Any, None]) -> None:
         try:
             await part
         finally:
-            stop.set()  # a cancellation alone can be swallowed by a library's wait_for (Python 3.11)
+            stop.set()  # wait_for of Python 3.11 may swallow a cancellation
 
     try:
         async with asyncio.TaskGroup() as tasks:
@@ -184,7 +184,7 @@ async def _together(parts: Sequence[Coroutine[Any, Any, None]], *, stop: asyncio
 
 
 async def _wait_for_redis(store: ReplayStore, pod: Pod) -> ReplayStats:
-    """The stats, as soon as Redis answers. Errors: Unreachable after REDIS_SECONDS."""
+    """Wait until Redis answers, and return the stats. Errors: Unreachable after REDIS_SECONDS."""
     deadline = asyncio.get_running_loop().time() + REDIS_SECONDS
     with pod.metrics.waiting("redis"):
         while True:

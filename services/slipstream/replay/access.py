@@ -1,4 +1,4 @@
-"""Where Redis is, as whom to log in, and whose certificate to trust."""
+"""The address of Redis, the user and password for it, and the certificate authority to trust."""
 
 import asyncio
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ DEFAULT_USER = "default"
 
 
 class PasswordUnreadable(exceptions.ConnectionError):
-    """The password file is missing, empty, or not for this process to read."""
+    """The password file is missing, empty, or not readable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """The address, and what goes with it; see the keys of replay in the configuration."""
+    """How to connect to Redis. The fields are the keys `replay.redis_*` of the configuration."""
 
     url: str
     username: str | None = None
@@ -30,7 +30,7 @@ class Access:
 
     @classmethod
     def of(cls, url: str, config: ReplayConfig) -> Self:
-        """To the Redis at `url`, as the configuration says."""
+        """Return the access to the Redis at `url` with the settings of the configuration."""
         return cls(
             url=url,
             username=config.redis_username,
@@ -40,40 +40,40 @@ class Access:
 
     @property
     def shown_url(self) -> str:
-        """The address, fit for logs and errors."""
+        """The address without credentials, for logs and errors."""
         return without_credentials(self.url)
 
     @property
     def plaintext(self) -> bool:
-        """Whether what is said to Redis, the password included, leaves this machine unencrypted."""
+        """Whether the traffic to Redis, including the password, leaves this machine unencrypted."""
         parts = urlsplit(self.url)
         host = f"[{parts.hostname}]" if parts.hostname and ":" in parts.hostname else parts.hostname
         return parts.scheme == "redis" and not is_loopback(f"{host or 'localhost'}:0")
 
     @property
     def shown_user(self) -> str:
-        """The user's name, fit for logs and errors."""
+        """The name of the user, for logs and errors."""
         return self.username or DEFAULT_USER
 
     def options(self) -> dict[str, Any]:
-        """What the client's connections need to know beyond the address."""
-        found: dict[str, Any] = {}
+        """Return the options of the client's connections besides the address."""
+        options: dict[str, Any] = {}
         if self.password_file is not None:
-            found["credential_provider"] = PasswordFile(self.shown_user, self.password_file)
+            options["credential_provider"] = PasswordFile(self.shown_user, self.password_file)
         if self.authority is not None:
-            found["ssl_ca_certs"] = str(self.authority)
-        return found
+            options["ssl_ca_certs"] = str(self.authority)
+        return options
 
 
 class PasswordFile(CredentialProvider):
-    """Reads the password at each connection, so that a changed one is found without a restart."""
+    """Reads the password at each new connection, so that a changed password needs no restart."""
 
     def __init__(self, username: str, path: Path) -> None:
         self._username = username
         self._path = path
 
     def get_credentials(self) -> tuple[str, str]:
-        """User and password; newlines at the end of the file do not count. Errors: PasswordUnreadable."""
+        """Return user and password, without newlines at the end of the file. Errors: PasswordUnreadable."""
         try:
             password = self._path.read_text(encoding="utf-8").rstrip("\n")
         except (OSError, UnicodeDecodeError) as error:
@@ -84,11 +84,11 @@ class PasswordFile(CredentialProvider):
         return self._username, password
 
     async def get_credentials_async(self) -> tuple[str, str]:
-        """See get_credentials."""
+        """Return the same as get_credentials, without blocking the event loop."""
         return await asyncio.to_thread(self.get_credentials)
 
 
 def without_credentials(url: str) -> str:
-    """The address without user, password and query, fit for logs and errors."""
+    """Return the address without user, password and query, for logs and errors."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

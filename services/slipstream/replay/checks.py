@@ -1,4 +1,4 @@
-"""Checks of requests: what is wrong, where, and what to do."""
+"""Checks of request fields; each error names the field, what is wrong, and what to send instead."""
 
 import math
 import re
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from slipstream.rpc.errors import InvalidRequest
 
 LONGEST_WAIT_SECONDS = 3600.0
-LONGEST_FAILURE = 500  # characters of a text that is stored for people
+LONGEST_FAILURE = 500  # characters; a longer text is cut
 FAULT = re.compile(r"[a-z][a-z0-9_]{0,39}")
 GROUP_ID = re.compile(r"g\d{9,}|e\d{9,}-\d{9,}")
 
@@ -20,7 +20,7 @@ def check_at_least(least: int, **values: int) -> None:
 
 
 def check_wait(seconds: float) -> float:
-    """The wait, if it is bounded. Errors: InvalidRequest."""
+    """Return the seconds of a wait. Errors: InvalidRequest when they are not between 0 and an hour."""
     if not math.isfinite(seconds) or not 0 <= seconds <= LONGEST_WAIT_SECONDS:
         raise InvalidRequest(f"wait_seconds is {seconds}; it must be between 0 and {LONGEST_WAIT_SECONDS:g}")
     return seconds
@@ -34,14 +34,14 @@ def check_named(**names: str) -> None:
 
 
 def check_fault(fault: str) -> str:
-    """The fault, which becomes the name of a counter. Errors: InvalidRequest."""
+    """Return the fault, which becomes the name of a counter. Errors: InvalidRequest."""
     if fault and not FAULT.fullmatch(fault):
         raise InvalidRequest(f"fault is {fault!r}; give a word of at most 40 lower-case letters")
     return fault
 
 
 def check_group_ids(ids: Iterable[str]) -> None:
-    """Errors: InvalidRequest for an id that no lease can have carried."""
+    """Errors: InvalidRequest for a text that is no group id."""
     for group_id in ids:
         if not GROUP_ID.fullmatch(group_id):
-            raise InvalidRequest(f"{group_id!r} is not a group id; use the one that stands in the lease")
+            raise InvalidRequest(f"{group_id!r} is not a group id; use the group_id of the lease")

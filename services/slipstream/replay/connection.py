@@ -1,4 +1,4 @@
-"""The connection to Redis, and the scripts on the keys of one run."""
+"""The connection to Redis, and the Lua scripts on the keys of one run."""
 
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -38,9 +38,10 @@ ANSWER_SECONDS = 10.0
 
 
 class Scripts:
-    """The atomic steps, by name, on the keys of one run; every Redis error comes out as one of ours.
+    """The Lua scripts, by name, on the keys of one run. Errors of the Redis client become errors of
+    `rpc.errors`.
 
-    A call is never sent twice: only the caller knows what to do about a lost answer.
+    No call is repeated here: only the caller knows whether a call whose response was lost may be repeated.
     """
 
     def __init__(self, access: Access, *, prefix: str) -> None:
@@ -50,17 +51,17 @@ class Scripts:
         self._scripts = {name: self._redis.register_script(text) for name, text in _read_scripts().items()}
 
     async def call(self, name: str, *arguments: str | int | float | bytes) -> Any:
-        """Run one script. Errors: OutOfMemory, Unreachable."""
+        """Execute one script. Errors: OutOfMemory, Unreachable, Superseded."""
         with translated_errors(self._access):
             return await self._scripts[name](keys=[self.prefix], args=arguments)
 
     async def read_hash(self, key: str) -> dict[bytes, bytes]:
-        """All fields of a hash; empty when there is none. Errors: Unreachable."""
+        """Return all fields of a hash; empty if the hash is missing. Errors: Unreachable."""
         with translated_errors(self._access):
             return cast(dict[bytes, bytes], await self._redis.hgetall(self.prefix + key))
 
     async def read_fields(self, keys: Sequence[str], field: str) -> list[bytes | None]:
-        """The same field of several hashes, in one round trip. Errors: Unreachable."""
+        """Return the same field of several hashes, in one round trip. Errors: Unreachable."""
         with translated_errors(self._access):
             async with self._redis.pipeline(transaction=False) as pipeline:
                 for key in keys:
@@ -68,7 +69,7 @@ class Scripts:
                 return cast(list[bytes | None], await pipeline.execute())
 
     async def info(self, section: str) -> Mapping[str, Any]:
-        """What Redis says about itself; empty where this user may not ask. Errors: Unreachable."""
+        """Return a section of INFO; empty if the user has no permission for INFO. Errors: Unreachable."""
         with translated_errors(self._access):
             try:
                 return cast(Mapping[str, Any], await self._redis.info(section))
@@ -98,7 +99,7 @@ class LoggedInConnectionPool(BlockingConnectionPool):
 
 
 def connect(access: Access) -> Redis:
-    """A client that logs in anew, with what the password file says then, at each of its connections."""
+    """Return a client that reads the password file at each new connection."""
     pool = LoggedInConnectionPool.from_url(
         access.url,
         max_connections=CONNECTIONS,

@@ -1,10 +1,11 @@
-"""Which prompts are handed out, and how many completions of each: by the pass rate that replay remembers.
+"""The curriculum: which prompts are leased, and with what group size, by their remembered pass rates.
 
-    lease ─▶ decide ─▶ handed out, with its group's size
-      ▲         │ too easy, too hard, or its bucket's turn has not come
+    lease ─▶ decide ─▶ admitted, with a group size
+      ▲         │ too easy, too hard, or not the turn of its bucket
       └─ the next prompt ◀─ skipped
 
-A prompt is decided on once, when its turn comes; one that comes back (returned, expired) keeps its decision.
+The curriculum decides once about each prompt. A prompt that is leased again after a return or an expiry keeps
+the decision.
 """
 
 from collections.abc import Sequence
@@ -15,25 +16,26 @@ from slipstream.algorithms.spec import Shaping
 from slipstream.prompts import PromptSource
 from slipstream.records import Purpose
 from slipstream.replay.connection import Scripts
-from slipstream.replay.store import LeaseRequest, ReplayStore, Slot
+from slipstream.replay.store import ReplayStore
+from slipstream.replay.values import LeaseRequest, Slot
 
 SKIPS_PER_PROMPT = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What becomes of a new lease: its size, or why it is skipped."""
+    """The decision about a new lease: its group size (in `slot`), and the reason if the prompt is skipped."""
 
     slot: Slot
     reason: SkipReason | None = None
 
 
 class Curriculum:
-    """Leases prompts that are worth asking.
+    """Leases prompts, and skips those of the wrong difficulty.
 
-    Invariant: a call skips at most SKIPS_PER_PROMPT prompts for each one that is wanted; past that all are
-    admitted, so that training never waits for a prompt of the right difficulty. The ledger closes at any
-    moment; a lease that is skipped leaves no trace in it but the counter of its reason.
+    Invariant: a call skips at most SKIPS_PER_PROMPT prompts for each wanted prompt. After that it admits
+    every prompt, so training never waits for one of the right difficulty. The equations of the ledger hold at
+    any moment: a skipped lease is counted only under the reason of the skip.
     """
 
     def __init__(
@@ -46,7 +48,7 @@ class Curriculum:
         self._seed = seed
 
     async def lease(self, request: LeaseRequest) -> tuple[Slot, ...]:
-        """As ReplayStore.lease, without the prompts that are skipped. Errors: OutOfMemory, Unreachable."""
+        """Lease prompts as ReplayStore.lease does, and skip some. Errors: OutOfMemory, Unreachable."""
         admitted: list[Slot] = []
         skips_left = SKIPS_PER_PROMPT * request.max_prompts
         while True:
@@ -60,37 +62,43 @@ class Curriculum:
                 return tuple(admitted)
 
     async def _decide(self, slots: Sequence[Slot], *, skips_left: int) -> list[Decision]:
-        """Decide on the new ones, and record it; a lease that was lost meanwhile is left out."""
+        """Decide about the new leases, and record the decisions; leases that were lost meanwhile are left
+        out."""
         new = [slot for slot in slots if slot.purpose is Purpose.TRAINING and not slot.decided]
         if not new or not self._shaping.remembers_pass_rates:
             return [Decision(slot=slot) for slot in slots]
-        version, known = await self._known([self._prompts.training(slot.index).prompt_id for slot in new])
-        made: list[Decision] = []
-        for slot, (rate, seen) in zip(new, known, strict=True):
-            decision = self._of(slot, rate, versions_since_seen=version - seen, may_skip=skips_left > 0)
+        version, pass_rates = await self._pass_rates(
+            [self._prompts.training(slot.index).prompt_id for slot in new]
+        )
+        decisions: list[Decision] = []
+        for slot, (rate, seen) in zip(new, pass_rates, strict=True):
+            decision = self._decision(slot, rate, versions_since_seen=version - seen, may_skip=skips_left > 0)
             skips_left -= decision.reason is not None
-            made.append(decision)
+            decisions.append(decision)
         others = [Decision(slot=slot) for slot in slots if slot not in new]
-        return others + await self._record(made)
+        return others + await self._record(decisions)
 
-    def _of(self, slot: Slot, known: PassRate, *, versions_since_seen: int, may_skip: bool) -> Decision:
+    def _decision(
+        self, slot: Slot, pass_rate: PassRate, *, versions_since_seen: int, may_skip: bool
+    ) -> Decision:
         adaptive, draw = self._shaping.adaptive_group, draw_of(self._seed, slot.index)
-        size = slot.size if adaptive is None else group_size(known.rate, adaptive, default=slot.size)
+        size = slot.size if adaptive is None else group_size(pass_rate.rate, adaptive, default=slot.size)
         reason = skip_reason(
-            known.rate, versions_since_seen=versions_since_seen, shaping=self._shaping, draw=draw
+            pass_rate.rate, versions_since_seen=versions_since_seen, shaping=self._shaping, draw=draw
         )
         return Decision(slot=replace(slot, size=size), reason=reason if may_skip else None)
 
-    async def _known(self, prompt_ids: Sequence[str]) -> tuple[int, list[tuple[PassRate, int]]]:
-        """The announced version; the pass rate of each prompt, and the version at which it was last seen."""
-        version, found = await self._scripts.call("pass_rates", *prompt_ids)
-        return int(version), [_parse(value) for value in found]
+    async def _pass_rates(self, prompt_ids: Sequence[str]) -> tuple[int, list[tuple[PassRate, int]]]:
+        """Return the announced version, and for each prompt its pass rate and the version that last saw
+        it."""
+        version, values = await self._scripts.call("pass_rates", *prompt_ids)
+        return int(version), [_parse(value) for value in values]
 
     async def _record(self, decisions: Sequence[Decision]) -> list[Decision]:
-        """Write the decisions; those whose lease was still held."""
+        """Record the decisions in Redis, and return those whose lease was still held."""
         rows = [(d.slot.group_id, d.slot.epoch, d.slot.size, d.reason or "") for d in decisions]
         held = await self._scripts.call("decide", *(part for row in rows for part in row))
-        return [decision for decision, mine in zip(decisions, held, strict=True) if mine]
+        return [decision for decision, is_held in zip(decisions, held, strict=True) if is_held]
 
 
 def _parse(value: bytes) -> tuple[PassRate, int]:

@@ -1,12 +1,13 @@
-"""Held-out evaluations: leased and fenced like training, but never in the training ledger."""
+"""Held-out evaluations: their prompts are leased like those of training, and never counted in the ledger."""
 
 from collections.abc import Mapping
 
 from slipstream.records import Evaluation
 from slipstream.replay.connection import Scripts
 from slipstream.replay.selection import Selection
-from slipstream.replay.store import Inserted, inserted_from
+from slipstream.replay.store import inserted_from
 from slipstream.replay.summary import Summary
+from slipstream.replay.values import Inserted
 from slipstream.rpc.errors import NotFound
 
 
@@ -26,26 +27,28 @@ class EvaluationStore:
         learner_epoch: int,
         request_id: str,
     ) -> str:
-        """Queue the first `prompts` held-out prompts; the id of the evaluation. Idempotent by `request_id`.
+        """Queue the first `prompts` held-out prompts, and return the id of the evaluation.
+
+        Idempotent by `request_id`.
 
         Errors: Superseded by another learner.
         """
-        found = await self._scripts.call(
+        evaluation_id = await self._scripts.call(
             "start_evaluation", version, prompts, samples_per_prompt, reward, learner_epoch, request_id
         )
-        return str(found.decode())
+        return str(evaluation_id.decode())
 
     async def insert(
-        self, group_id: str, epoch: int, summary: Summary, chosen: Mapping[str, Selection]
+        self, group_id: str, epoch: int, summary: Summary, selections: Mapping[str, Selection]
     ) -> Inserted:
-        """Count a finished group, and what was `chosen` of it by reward. Idempotent by (group id, epoch).
+        """Count a finished group, with its selections by reward. Idempotent by (group id, epoch).
 
-        An invalid one counts as completions that could not be scored.
+        The completions of an invalid group count as errors.
         """
         rewards = [
             part
             for name, r in summary.rewards.items()
-            for part in (name, repr(r.sum), r.count, *_numbers(chosen[name]))
+            for part in (name, repr(r.sum), r.count, *_numbers(selections[name]))
         ]
         answer = await self._scripts.call(
             "insert_evaluation",
@@ -60,7 +63,7 @@ class EvaluationStore:
         return inserted_from(answer)
 
     async def get(self, evaluation_id: str) -> Evaluation:
-        """The state of an evaluation. Errors: NotFound."""
+        """Return the state of an evaluation. Errors: NotFound."""
         fields = await self._scripts.read_hash(f"evaluation:{evaluation_id}")
         if not fields:
             raise NotFound(f"there is no evaluation {evaluation_id!r}; start one first")
@@ -79,7 +82,7 @@ class EvaluationStore:
         )
 
 
-def _numbers(chosen: Selection) -> tuple[str, str]:
-    """As the script takes them: empty for what there is not."""
-    best, majority = ("" if value is None else repr(value) for value in (chosen.best, chosen.majority))
+def _numbers(selection: Selection) -> tuple[str, str]:
+    """Return best and majority as arguments of the script; empty for None."""
+    best, majority = ("" if value is None else repr(value) for value in (selection.best, selection.majority))
     return best, majority

@@ -1,4 +1,4 @@
-"""The ledger on the metrics page, and the sweep that keeps it and the leases up to date."""
+"""The sweep: expire leases, and update the metrics of the ledger and of Redis, every second."""
 
 import asyncio
 from collections.abc import Mapping
@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from slipstream.prompts import PromptSource
 from slipstream.records import Ledger, Purpose, ReplayStats
 from slipstream.replay.redis_health import RedisHealth
-from slipstream.replay.store import ReplayStore, Swept
+from slipstream.replay.store import ReplayStore
+from slipstream.replay.values import Swept
 from slipstream.rpc.errors import OutOfMemory, Unreachable
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
@@ -31,10 +32,10 @@ STATES = (
 async def sweep(
     store: ReplayStore, prompts: PromptSource, *, metrics: Metrics, log: Log, stop: asyncio.Event
 ) -> None:
-    """Every second until `stop`: expire overdue leases, show the ledger. A failing Redis is tried again."""
+    """Every second until `stop`, expire overdue leases and update the metrics; go on if Redis fails."""
     while not stop.is_set():
         try:
-            _tell(await store.expire(), prompts, log)
+            _log_sweep(await store.expire(), prompts, log)
             show(await store.stats(), metrics)
             show_redis(await store.redis_health(), metrics)
         except (Unreachable, OutOfMemory) as error:
@@ -43,12 +44,13 @@ async def sweep(
         await _pause(stop)
 
 
-def _tell(swept: Swept, prompts: PromptSource, log: Log) -> None:
+def _log_sweep(swept: Swept, prompts: PromptSource, log: Log) -> None:
     if swept.expired:
-        log.warning("leases expired: no heartbeat came from who held them", leases=swept.expired)
+        log.warning("leases expired: their workers sent no heartbeat", leases=swept.expired)
     if swept.renewed:
         log.warning(
-            "leases begin anew: replay or Redis was away, and no heartbeat could arrive", leases=swept.renewed
+            "leases extended: replay or Redis was stopped, and no heartbeat could arrive",
+            leases=swept.renewed,
         )
     for retired in swept.retired:
         of_training = retired.purpose is Purpose.TRAINING
@@ -63,7 +65,7 @@ def _tell(swept: Swept, prompts: PromptSource, log: Log) -> None:
 
 
 def show(stats: ReplayStats, metrics: Metrics) -> None:
-    """Set the gauges."""
+    """Set the gauges of the ledger."""
     ledger = stats.ledger
     for state in STATES:
         metrics.set("ledger_groups", getattr(ledger, state), state=state, reason="")
@@ -82,7 +84,7 @@ def show(stats: ReplayStats, metrics: Metrics) -> None:
 
 
 def show_redis(health: RedisHealth, metrics: Metrics) -> None:
-    """Set the gauges of a Redis that answers; what it does not tell keeps no gauge."""
+    """Set the gauges of a reachable Redis; figures that it does not report are left out."""
     metrics.set("redis_up", 1)
     for what, size in (("used", health.used_bytes), ("limit", health.limit_bytes)):
         if size is not None:
@@ -92,7 +94,7 @@ def show_redis(health: RedisHealth, metrics: Metrics) -> None:
 
 
 def in_words(ledger: Ledger) -> dict[str, object]:
-    """The ledger as the values of a log line."""
+    """Return the ledger as the fields of a log line."""
     by_reason = {name: sum(getattr(ledger, name).values()) for name in ("filtered", "dropped", "retired")}
     states = {state: getattr(ledger, state) for state in STATES}
     return {**states, **by_reason, "residual": ledger.residual}

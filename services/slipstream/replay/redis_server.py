@@ -32,13 +32,13 @@ SOCKET_PATH_BYTES = 108  # the kernel's limit
 
 
 class RedisServer:
-    """One redis-server on a private unix socket; it dies with this process.
+    """One redis-server on a private unix socket; the kernel kills it when this process dies.
 
-    Invariant: at most one server works on a directory. What Redis confirmed survives its being killed.
+    Invariant: at most one server uses a directory. A write that Redis has confirmed survives a kill of Redis.
     """
 
     def __init__(self, directory: Path, executable: RedisExecutable | None = None) -> None:
-        """Without an executable, the one that `find_redis` prefers. Errors: FileNotFoundError."""
+        """`executable`: None for the one that `find_redis` prefers. Errors: FileNotFoundError."""
         self.executable = executable or find_redis()
         self._directory = directory.expanduser().resolve()
         self._socket_dir = _make_socket_directory()
@@ -46,7 +46,7 @@ class RedisServer:
 
     @property
     def url(self) -> str:
-        """The address for a client; the same after a restart."""
+        """The address for clients; it stays the same after a restart."""
         return f"unix://{self._socket_dir / 'redis.sock'}"
 
     @property
@@ -57,22 +57,23 @@ class RedisServer:
 
     @property
     def exit_status(self) -> int | None:
-        """None while it runs."""
+        """The exit status of the server; None while it runs."""
         assert self._process is not None, "the server was not started"
         return self._process.poll()
 
     async def start(self, *, timeout: float = START_SECONDS) -> None:
-        """Start, or start again after it died. Call in the main thread: the child dies with that thread.
+        """Start the server, also after it has died. Call this in the main thread: the child dies with that
+        thread.
 
-        Errors: Unreachable with the end of its log when it does not answer within `timeout` seconds;
-        ValueError when the directory's files are of a newer server.
+        Errors: Unreachable with the end of the log when the server does not answer within `timeout` seconds;
+        ValueError when a newer server wrote the files of the directory.
         """
         require_reads(self.executable, self._directory)
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         with (self._directory / "redis.lock").open("a") as lock:
-            await self._take(lock)
+            await self._acquire(lock)
             self._process = self._spawn(lock)
-        await self._answers(timeout)
+        await self._wait_for_ping(timeout)
 
     async def stop(self) -> None:
         """Shut down, at the latest after STOP_SECONDS, and remove the socket. May be called twice."""
@@ -83,8 +84,11 @@ class RedisServer:
                 await self._exits(STOP_SECONDS)
         shutil.rmtree(self._socket_dir, ignore_errors=True)
 
-    async def _take(self, lock: IO[str]) -> None:
-        """Lock the directory; a server that is just dying is waited for."""
+    async def _acquire(self, lock: IO[str]) -> None:
+        """Lock the directory, waiting LOCK_SECONDS for a server that is shutting down.
+
+        Errors: Unreachable.
+        """
         deadline = asyncio.get_running_loop().time() + LOCK_SECONDS
         while True:
             try:
@@ -106,11 +110,11 @@ class RedisServer:
                 stdout=log,
                 stderr=log,
                 pass_fds=[lock.fileno()],
-                start_new_session=True,  # an interrupt at the terminal is for the pod, which stops Redis last
+                start_new_session=True,  # Ctrl-C reaches only the pod, which stops Redis last
             )
 
-    async def _answers(self, timeout: float) -> None:
-        """Wait until PING is answered, which is after the append-only file has been read."""
+    async def _wait_for_ping(self, timeout: float) -> None:
+        """Wait until Redis answers PING, after it has read its append-only file. Errors: Unreachable."""
         deadline = asyncio.get_running_loop().time() + timeout
         client = Redis.from_url(self.url, retry=None, socket_timeout=PING_SECONDS)
         try:
@@ -139,11 +143,11 @@ class RedisServer:
 
 
 def _make_socket_directory() -> Path:
-    """A directory that only this user may enter, with a name short enough for a socket's path."""
-    made = Path(tempfile.mkdtemp(prefix="slipstream-redis-"))
-    if len(os.fsencode(made / "redis.sock")) < SOCKET_PATH_BYTES:
-        return made
-    made.rmdir()
+    """Make a directory that only this user can enter, with a name short enough for the path of a socket."""
+    folder = Path(tempfile.mkdtemp(prefix="slipstream-redis-"))
+    if len(os.fsencode(folder / "redis.sock")) < SOCKET_PATH_BYTES:
+        return folder
+    folder.rmdir()
     return Path(tempfile.mkdtemp(prefix="slipstream-redis-", dir="/tmp"))
 
 
@@ -163,7 +167,7 @@ def _command(program: Path, directory: Path, socket: Path) -> list[str]:
         "daemonize": "no",
         "save": "",
         "appendonly": "yes",
-        "appendfsync": "always",  # everysec answers before it writes while a flush is slow
+        "appendfsync": "always",  # with everysec, Redis answers before a slow flush is done
         "maxmemory-policy": "noeviction",
     }
     arguments = [part for name, value in options.items() for part in (f"--{name}", value)]

@@ -1,4 +1,4 @@
-"""What an evaluation makes of one prompt: its best completion, and the answer that most completions give."""
+"""Best-of-n and majority vote of one prompt in an evaluation."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,22 +8,25 @@ from slipstream.replay.summary import task_reward, withheld
 from slipstream.v1 import types_pb2 as pb
 from slipstream.v1.packed_pb2 import PackedCompletion, PackedGroup
 
-RIGHT = 1.0
-"""Reward from which on an answer is right."""
+CORRECT = 1.0
+"""Least reward of a correct answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """One reward component of what was chosen; None where no completion has a score."""
+    """One reward component of the selected completions; None where no completion has a score."""
 
     best: float | None
-    """Of the completion with the largest weighted sum of rewards; of several the mean."""
+    """Its value for the completion with the largest weighted sum of rewards; the mean if several tie."""
     majority: float | None
-    """Of the most frequent answer; of several the mean."""
+    """Its value for the most frequent answer; the mean if several tie."""
 
 
-def choose(group: PackedGroup, weights: Mapping[str, float]) -> dict[str, Selection]:
-    """What is chosen of a group that `check_group` has checked, by reward; `weights` as in `summarise`."""
+def select(group: PackedGroup, weights: Mapping[str, float]) -> dict[str, Selection]:
+    """Return reward → selection, for a group that has passed `check_group`.
+
+    `weights` are as in `summarise`.
+    """
     completions = list(group.completions)
     totals = [math.nan if withheld(c) else task_reward(c, weights) for c in completions]
     most = max((total for total in totals if not math.isnan(total)), default=math.nan)
@@ -42,7 +45,7 @@ def choose(group: PackedGroup, weights: Mapping[str, float]) -> dict[str, Select
 
 
 def _majority(parts: Sequence[tuple[PackedCompletion, pb.Reward]]) -> float | None:
-    """The mean value of the most frequent answers; that of all completions where none has a valid answer."""
+    """Return the mean value of the most frequent answers, or of all completions if no answer is valid."""
     votes: dict[object, list[float]] = {}
     for completion, reward in parts:
         if reward.outcome == pb.OUTCOME_SCORE:
@@ -54,10 +57,13 @@ def _majority(parts: Sequence[tuple[PackedCompletion, pb.Reward]]) -> float | No
 
 
 def _answer(completion: PackedCompletion, reward: pb.Reward) -> object:
-    """What a completion votes for. Every right answer is the same one, in whatever words; of the others it is
-    the part that the reward took out, case and white space aside, or else the tokens."""
-    if reward.value >= RIGHT:
-        return RIGHT
+    """Return the key by which answers are counted as equal.
+
+    All correct answers share one key. The key of another answer is the text that the reward extracted,
+    without case and white space, or the token ids if the reward extracted nothing.
+    """
+    if reward.value >= CORRECT:
+        return CORRECT
     return " ".join(reward.answer.casefold().split()) or completion.token_ids
 
 

@@ -1,4 +1,4 @@
-"""The Replay service: requests in, checked; one atomic step in Redis; answers out."""
+"""The Replay service: check the request, execute one atomic script in Redis, send the response."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -18,9 +18,10 @@ from slipstream.replay.checks import (
 )
 from slipstream.replay.curriculum import Curriculum
 from slipstream.replay.evaluations import EvaluationStore
-from slipstream.replay.selection import choose
-from slipstream.replay.store import Inserted, LeaseRequest, ReplayStore, Slot, purpose_of
+from slipstream.replay.selection import select
+from slipstream.replay.store import ReplayStore
 from slipstream.replay.summary import Summary, summarise
+from slipstream.replay.values import Inserted, LeaseRequest, Slot, purpose_of
 from slipstream.replay.waiting import finish_or_undo, poll
 from slipstream.rpc import codec
 from slipstream.rpc.channel import STILL_WAITING_SECONDS
@@ -37,7 +38,7 @@ INVALID = "invalid"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collaborators:
-    """What the service works with; `stop` ends its waits early."""
+    """The objects that the service uses; setting `stop` ends its waits early."""
 
     config: RunConfig
     store: ReplayStore
@@ -50,7 +51,7 @@ class Collaborators:
 
 
 class ReplayServicer(replay_pb2_grpc.ReplayServicer):
-    """Holds no state of its own: any replica may answer any call."""
+    """The service. It has no state of its own, so any replica can answer any call."""
 
     def __init__(self, collaborators: Collaborators) -> None:
         self._with = collaborators
@@ -60,7 +61,7 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
         self._vocabulary = vocabulary_size(config.model.path) if config.model.path else None
 
     async def LeasePrompts(self, request: pb.LeasePromptsRequest, context: Any) -> pb.LeasePromptsResponse:
-        """Wait for admission; if the worker goes away meanwhile, its slots are free again."""
+        """Wait for admission, and lease prompts. If the worker cancels the call, its leases are returned."""
         check_named(worker_id=request.worker_id)
         check_at_least(1, max_prompts=request.max_prompts)
 
@@ -81,7 +82,7 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
         return pb.LeasePromptsResponse(leases=[codec.lease_to_proto(self._lease(slot)) for slot in slots])
 
     async def RenewLeases(self, request: pb.RenewLeasesRequest, context: Any) -> pb.RenewLeasesResponse:
-        """A heartbeat."""
+        """Extend the leases that the worker still holds, and name those that it has lost."""
         check_named(worker_id=request.worker_id)
         check_group_ids(ref.group_id for ref in request.leases)
         lost = await self._store.renew(
@@ -93,7 +94,7 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
         return pb.RenewLeasesResponse(lost=[pb.LeaseRef(group_id=i, lease_epoch=e) for i, e in lost])
 
     async def ReturnPrompts(self, request: pb.ReturnPromptsRequest, context: Any) -> pb.ReturnPromptsResponse:
-        """Hand prompts back."""
+        """Return leases without groups."""
         check_named(worker_id=request.worker_id)
         check_group_ids(ref.group_id for ref in request.leases)
         leases = [(ref.group_id, ref.lease_epoch) for ref in request.leases]
@@ -102,7 +103,7 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
         return pb.ReturnPromptsResponse(returned=returned)
 
     async def InsertGroup(self, request: pb.InsertGroupRequest, context: Any) -> pb.InsertGroupResponse:
-        """Take a finished group: as it came, byte by byte."""
+        """Insert a finished group. Its bytes are stored unchanged."""
         group = parse_group(request.group)
         check_group_ids([group.group_id])
         inserted = await self._insert(group, request.group)
@@ -116,18 +117,20 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
     async def SampleBatch(
         self, request: pb.SampleBatchRequest, context: Any
     ) -> AsyncIterator[pb.SampleBatchResponse]:
-        """Stream a batch; if the learner goes away before its end, the batch is released, unless a newer call
-        has been given it."""
+        """Stream a batch.
+
+        If the learner cancels the call, the batch is released, unless a newer call holds it.
+        """
         hand_out = _hand_out(request.hand_out)
         check_at_least(1, groups=request.groups)
         check_at_least(0, version=request.version, max_staleness=request.max_staleness)
-        left = check_wait(request.wait_seconds)
+        seconds_left = check_wait(request.wait_seconds)
         with self._with.metrics.waiting("batch"):
-            while not (ids := await self._batch_within(min(left, STILL_WAITING_SECONDS), request, hand_out)):
-                left -= STILL_WAITING_SECONDS
-                if left <= 0 or self._with.stop.is_set():
+            while not (ids := await self._batch_within(seconds_left, request, hand_out)):
+                seconds_left -= STILL_WAITING_SECONDS
+                if seconds_left <= 0 or self._with.stop.is_set():
                     return
-                yield pb.SampleBatchResponse()  # no batch yet
+                yield pb.SampleBatchResponse()  # shows the learner that the call is alive
         delivered = False
         try:
             async for payload in self._store.payloads(ids):
@@ -138,24 +141,24 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
                 await self._store.release(ids, hand_out)
 
     async def AckBatch(self, request: pb.AckBatchRequest, context: Any) -> pb.AckBatchResponse:
-        """The optimizer step has been made."""
+        """Record that an optimizer step trained on these groups."""
         check_at_least(0, version=request.version)
         hand_out = _hand_out(request.hand_out)
-        found = await self._store.ack(request.group_ids, version=request.version, hand_out=hand_out)
+        result = await self._store.ack(request.group_ids, version=request.version, hand_out=hand_out)
         return pb.AckBatchResponse(
-            acked=found.acked,
-            retrained=found.retrained,
-            generated=codec.generated_to_proto(found.generated),
-            cursor=codec.cursor_to_proto(found.cursor),
+            acked=result.acked,
+            retrained=result.retrained,
+            generated=codec.generated_to_proto(result.generated),
+            cursor=codec.cursor_to_proto(result.cursor),
         )
 
     async def ReleaseBatch(self, request: pb.ReleaseBatchRequest, context: Any) -> pb.ReleaseBatchResponse:
-        """Put a batch back."""
+        """Release a batch to the buffer."""
         released = await self._store.release(request.group_ids, _hand_out(request.hand_out))
         return pb.ReleaseBatchResponse(released=released)
 
     async def DropGroups(self, request: pb.DropGroupsRequest, context: Any) -> pb.DropGroupsResponse:
-        """Throw groups away."""
+        """Drop groups of a batch that cannot be trained on."""
         check_named(reason=request.reason)
         hand_out = _hand_out(request.hand_out)
         dropped = await self._store.drop(request.group_ids, hand_out, reason=request.reason)
@@ -164,7 +167,7 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
     async def AnnounceVersion(
         self, request: pb.AnnounceVersionRequest, context: Any
     ) -> pb.AnnounceVersionResponse:
-        """Open admission."""
+        """Record that the fleet serves a version, which opens admission."""
         check_at_least(0, version=request.version)
         await self._store.announce(request.version, learner_epoch=request.learner_epoch)
         return pb.AnnounceVersionResponse()
@@ -172,13 +175,13 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
     async def ConfirmCheckpoint(
         self, request: pb.ConfirmCheckpointRequest, context: Any
     ) -> pb.ConfirmCheckpointResponse:
-        """Let trained groups go."""
+        """Free the groups that a durable checkpoint covers."""
         check_at_least(0, version=request.version)
         freed = await self._store.confirm_checkpoint(request.version, learner_epoch=request.learner_epoch)
         return pb.ConfirmCheckpointResponse(freed=freed)
 
     async def AttachLearner(self, request: pb.AttachLearnerRequest, context: Any) -> pb.AttachLearnerResponse:
-        """Begin, or continue from a checkpoint."""
+        """Attach a learner that begins, or continues from a checkpoint."""
         check_at_least(0, version=request.version)
         check_named(learner_id=request.learner_id)
         cursor = codec.cursor_from_proto(request.cursor)
@@ -190,7 +193,7 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
     async def StartEvaluation(
         self, request: pb.StartEvaluationRequest, context: Any
     ) -> pb.StartEvaluationResponse:
-        """Queue the held-out prompts, each of them once even when there are fewer than were asked for."""
+        """Queue held-out prompts: as many as the request names, or all if there are fewer."""
         self._check_evaluation(request)
         evaluation_id = await self._with.evaluations.start(
             request.version,
@@ -203,21 +206,21 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
         return pb.StartEvaluationResponse(evaluation_id=evaluation_id)
 
     async def GetEvaluation(self, request: pb.GetEvaluationRequest, context: Any) -> pb.GetEvaluationResponse:
-        """How far it is."""
-        found = await self._with.evaluations.get(request.evaluation_id)
+        """Return the state of an evaluation."""
+        evaluation = await self._with.evaluations.get(request.evaluation_id)
         return pb.GetEvaluationResponse(
-            done=found.done,
-            version=found.version,
-            completions=found.completions,
-            errors=found.errors,
-            accuracy=found.accuracy,
-            best_of_n=found.best_of_n,
-            majority=found.majority,
-            mean_version=found.mean_version,
+            done=evaluation.done,
+            version=evaluation.version,
+            completions=evaluation.completions,
+            errors=evaluation.errors,
+            accuracy=evaluation.accuracy,
+            best_of_n=evaluation.best_of_n,
+            majority=evaluation.majority,
+            mean_version=evaluation.mean_version,
         )
 
     async def GetStats(self, request: pb.GetStatsRequest, context: Any) -> pb.GetStatsResponse:
-        """The ledger, now."""
+        """Return the current ledger."""
         stats = await self._store.stats()
         return pb.GetStatsResponse(
             ledger=codec.ledger_to_proto(stats.ledger),
@@ -228,7 +231,7 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
         )
 
     async def GetActivity(self, request: pb.GetActivityRequest, context: Any) -> pb.GetActivityResponse:
-        """What the workers are doing."""
+        """Return what each worker does."""
         return codec.activity_to_proto(await self._store.activity())
 
     def _lease(self, slot: Slot) -> Lease:
@@ -254,8 +257,8 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
         except InvalidGroup as error:
             summary = Summary(prompt_id=group.prompt.prompt_id, fault=str(error))
         if purpose_of(group.group_id) is Purpose.EVALUATION:
-            chosen = {} if summary.fault else choose(group, self._weights)
-            return await self._with.evaluations.insert(group.group_id, group.lease_epoch, summary, chosen)
+            selections = {} if summary.fault else select(group, self._weights)
+            return await self._with.evaluations.insert(group.group_id, group.lease_epoch, summary, selections)
         return await self._store.insert(group.group_id, group.lease_epoch, summary, payload)
 
     async def _batch_within(
@@ -270,18 +273,19 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
             )
             return await finish_or_undo(step, lambda ids: self._store.release(ids, hand_out))
 
-        return await poll(attempt, seconds=seconds, stop=self._with.stop)
+        wait_seconds = min(seconds, STILL_WAITING_SECONDS)
+        return await poll(attempt, seconds=wait_seconds, stop=self._with.stop)
 
     def _check_evaluation(self, request: pb.StartEvaluationRequest) -> None:
         check_at_least(0, version=request.version)
         check_at_least(1, prompts=request.prompts, samples_per_prompt=request.samples_per_prompt)
         check_named(request_id=request.request_id)
-        known = [reward.name for reward in self._with.config.rewards]
-        if request.reward not in known:
-            raise InvalidRequest(f"reward is {request.reward!r}; the run has {known}; set evaluation.reward")
+        names = [reward.name for reward in self._with.config.rewards]
+        if request.reward not in names:
+            raise InvalidRequest(f"reward is {request.reward!r}; the run has {names}; set evaluation.reward")
 
 
 def _hand_out(message: pb.HandOut) -> HandOut:
-    """The hand-out of a request. Errors: InvalidRequest when it is not numbered."""
+    """Return the hand-out of a request. Errors: InvalidRequest when its number is missing."""
     check_at_least(1, hand_out=message.number)
     return codec.hand_out_from_proto(message)

@@ -1,4 +1,4 @@
-"""What the ledger needs to know of a group, computed from its bytes alone."""
+"""The numbers of a group that the ledger counts, computed from its bytes alone."""
 
 import math
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ TOKEN_BYTES = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardSum:
-    """One reward component over the completions that have a score for it."""
+    """Sum and number of one reward component over the completions that have a score for it."""
 
     sum: float
     count: int
@@ -20,10 +20,11 @@ class RewardSum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """The numbers of one group. `version_sum` is summed over `sampled_tokens`, those with mask 1.
+    """The numbers of one group.
 
-    `task_rewards` are those of the scored completions: the weighted sum of the components, before shaping.
-    `fault` says what is wrong with a malformed group; of such a one nothing else is known but the prompt.
+    `sampled_tokens`: tokens with mask 1. `version_sum`: sum of their policy versions. `task_rewards`: for
+    each scored completion the weighted sum of its reward components, before shaping. `fault`: what is wrong
+    with a malformed group, of which only the prompt is known.
     """
 
     prompt_id: str
@@ -38,18 +39,20 @@ class Summary:
 
     @property
     def scored(self) -> int:
-        """Completions that all rewards have a value for."""
+        """Number of completions for which every reward has a value."""
         return len(self.task_rewards)
 
     @property
     def withheld(self) -> int:
-        """Completions that the infrastructure failed to score."""
+        """Number of completions that the infrastructure failed to score."""
         return self.completions - self.scored
 
 
 def summarise(group: PackedGroup, weights: Mapping[str, float]) -> Summary:
-    """Sum up a group that `check_group` has checked, with the weight of each reward by name; a reward without
-    one weighs 0."""
+    """Return the summary of a group that has passed `check_group`.
+
+    `weights`: reward → weight; a reward that is missing there weighs 0.
+    """
     completions = list(group.completions)
     return Summary(
         prompt_id=group.prompt.prompt_id,
@@ -64,12 +67,12 @@ def summarise(group: PackedGroup, weights: Mapping[str, float]) -> Summary:
 
 
 def withheld(completion: PackedCompletion) -> bool:
-    """Whether the infrastructure failed to give one of its rewards."""
+    """Return whether the infrastructure failed to compute one of the rewards."""
     return any(reward.outcome == pb.OUTCOME_ERROR for reward in completion.rewards)
 
 
 def task_reward(completion: PackedCompletion, weights: Mapping[str, float]) -> float:
-    """The weighted sum of its rewards, before any shaping."""
+    """Return the weighted sum of the rewards, before any shaping."""
     return sum(weights.get(reward.name, 0.0) * reward.value for reward in completion.rewards)
 
 

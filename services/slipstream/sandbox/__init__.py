@@ -1,1 +1,2 @@
-"""Where code that a model wrote runs: short-lived children of a warm fork server, behind several walls."""
+"""Run untrusted programs in short-lived children of a warm fork server, behind several layers of
+isolation."""

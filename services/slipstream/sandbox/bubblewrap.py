@@ -1,11 +1,11 @@
-"""bubblewrap: a fork server in namespaces of its own, in a view that holds what its interpreter reads.
+"""bubblewrap: a fork server in its own namespaces, with a root file system of the files that it needs.
 
-    verifier ─▶ bwrap ─▶ new namespaces ─▶ the view ─▶ the server, first process of its namespace
-        └───────────────────── socket ─────────────────────┘
+    parent ─▶ bwrap ─▶ new namespaces ─▶ new root ─▶ fork server, process 1 of its namespace
+       └───────────────────── socket ────────────────────┘
 
-The view has no file of the machine that the server does not need, and a scratch disk in memory with a bound.
-A server that root starts stays root, with the capabilities by which its programs become nobody's; it needs
-no user namespace. One that another user starts has a user namespace and no capabilities.
+The new root holds only the files of the machine that the server reads, and a scratch disk of limited size in
+memory. A server that root starts stays root, and keeps the capabilities to run programs as the user nobody;
+it needs no user namespace. A server that another user starts has a user namespace and no capabilities.
 """
 
 import os
@@ -19,7 +19,7 @@ from slipstream.sandbox.interpreter import SOURCE_ROOT, SOURCES
 from slipstream.sandbox.namespaces import SCRATCH_DISKS
 
 OPTIONS = (
-    *("--unshare-pid", "--as-pid-1", "--die-with-parent"),  # it is killed with all that it started
+    *("--unshare-pid", "--as-pid-1", "--die-with-parent"),  # its end kills all its descendants
     *("--unshare-net", "--unshare-ipc", "--unshare-cgroup", "--unshare-uts", "--hostname", "sandbox"),
     *("--cap-drop", "ALL", "--chdir", "/"),
 )
@@ -33,17 +33,17 @@ class Bubblewrap:
 
     program: str
     interpreter: str
-    """The interpreter itself: a virtual environment is not in the view."""
+    """The real path of the interpreter: the new root does not hold a virtual environment."""
     readable: Sequence[str]
-    """Files and folders in the view, no folder below another."""
+    """Files and folders in the new root; none is inside another."""
 
     def with_packages(self, folder: str) -> "Bubblewrap":
-        """The same with a folder of links to packages, and what they lead to."""
+        """Return a copy whose root also holds a folder of links to packages, and the targets of the links."""
         linked = [os.path.realpath(entry.path) for entry in os.scandir(folder)]
         return replace(self, readable=_outermost([*self.readable, folder, *linked]))
 
     def command(self, home: str, *, scratch_mib: int) -> list[str]:
-        """What comes before the command of a server with a scratch disk at `home`."""
+        """Return the bwrap command to prepend to the command of a server with its scratch disk at `home`."""
         root = os.geteuid() == 0
         rights = [word for name in CAPABILITIES_OF_ROOT for word in ("--cap-add", f"CAP_{name}")]
         size = SCRATCH_DISKS * scratch_mib * 1024 * 1024
@@ -60,7 +60,7 @@ class Bubblewrap:
 
 
 def around(program: str, needed: Sequence[str]) -> Bubblewrap:
-    """One whose view holds what the interpreter needs: files and folders, besides those of the system."""
+    """Return a Bubblewrap whose root holds the system's libraries and `needed`, the interpreter's paths."""
     interpreter = os.path.realpath(sys.executable)
     system = [path for path in SYSTEM if os.path.exists(path)]
     sources = [str(SOURCE_ROOT / "slipstream" / name) for name in SOURCES]
@@ -69,16 +69,16 @@ def around(program: str, needed: Sequence[str]) -> Bubblewrap:
 
 
 def _outermost(paths: Sequence[str]) -> list[str]:
-    """Paths, without those below another of them."""
-    kept: list[str] = []
+    """Return the paths that are not inside another of them."""
+    outermost: list[str] = []
     for path in sorted(set(paths)):
-        if not any(path.startswith(f"{folder}/") for folder in kept):
-            kept.append(path)
-    return kept
+        if not any(path.startswith(f"{folder}/") for folder in outermost):
+            outermost.append(path)
+    return outermost
 
 
 def _folders(paths: Sequence[str]) -> list[str]:
-    """Options that make the folders above some paths such that every user may pass through them."""
+    """Return options that create the parent folders of the paths with mode 0755."""
     above = {str(folder) for path in paths for folder in Path(path).parents}
     return [word for folder in sorted(above - {"/"}) for word in ("--perms", "0755", "--dir", folder)]
 

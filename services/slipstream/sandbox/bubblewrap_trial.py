@@ -1,4 +1,4 @@
-"""Whether bubblewrap works on this machine: a server's imports are had in the view, which must not leak."""
+"""Try whether bubblewrap works on this machine: a trial program imports the server's modules inside it."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ with open("/proc/self/maps") as file:
     mapped = {line.split(maxsplit=5)[-1].strip() for line in file}
 print(json.dumps([path for path in {*sys.path, *mapped} if path[:1] == "/" and os.path.exists(path)]))
 """
-"""Folders of modules, and the shared libraries that the interpreter itself is made of."""
+"""Prints the folders of modules, and the shared libraries of the interpreter."""
 TRIAL = f"""
 import json, os, sys, tempfile
 sys.path.insert(0, sys.argv[1])
@@ -31,55 +31,63 @@ tempfile.TemporaryFile(dir=sys.argv[2]).close()
 namespaces = {{name: os.readlink("/proc/self/ns/" + name) for name in {NAMESPACES}}}
 print(json.dumps([os.getpid(), os.path.exists(sys.argv[3]), namespaces]))
 """
-"""What a server does in the view, and what it must not find there."""
+"""Imports and writes as a fork server does, and prints what must not be visible to it."""
 
 
 class BubblewrapUnavailable(Exception):
-    """This machine has no bubblewrap, or it does not work here; the message says why."""
+    """This machine has no working bubblewrap; the message says why."""
 
 
 async def find() -> Bubblewrap:
-    """The bubblewrap of this machine, tried. Errors: BubblewrapUnavailable."""
+    """Return the bubblewrap of this machine after a trial. Errors: BubblewrapUnavailable."""
     program = shutil.which("bwrap")
     if program is None:
         raise BubblewrapUnavailable("no `bwrap` on the PATH (Debian's package is `bubblewrap`)")
-    needed = json.loads(await _said([sys.executable, *INTERPRETER_FLAGS, "-c", NEEDED]))
-    found = around(program, needed)
-    await _try(found)
-    return found
+    needed = json.loads(await _output_of([sys.executable, *INTERPRETER_FLAGS, "-c", NEEDED]))
+    bubblewrap = around(program, needed)
+    await _try(bubblewrap)
+    return bubblewrap
 
 
-async def _try(wall: Bubblewrap) -> None:
+async def _try(bubblewrap: Bubblewrap) -> None:
     """Run the trial program in bubblewrap. Errors: BubblewrapUnavailable when it fails, or sees outside."""
     with tempfile.TemporaryDirectory() as home, tempfile.NamedTemporaryFile() as outside:
-        start = [wall.interpreter, *INTERPRETER_FLAGS, "-c", TRIAL, str(SOURCE_ROOT), home, outside.name]
-        said = await _said([*wall.command(home, scratch_mib=1), *start])
+        start = [
+            bubblewrap.interpreter,
+            *INTERPRETER_FLAGS,
+            "-c",
+            TRIAL,
+            str(SOURCE_ROOT),
+            home,
+            outside.name,
+        ]
+        output = await _output_of([*bubblewrap.command(home, scratch_mib=1), *start])
     try:
-        pid, seen, namespaces = json.loads(said)
+        pid, seen, namespaces = json.loads(output)
     except ValueError as error:
-        raise BubblewrapUnavailable(f"a trial said {said[:80]!r}") from error
+        raise BubblewrapUnavailable(f"the trial program printed {output[:80]!r}") from error
     shared = [name for name in NAMESPACES if namespaces[name] == os.readlink(f"/proc/self/ns/{name}")]
     if pid != 1 or seen or shared:
         raise BubblewrapUnavailable(
-            f"a trial saw through it: process {pid}, files {seen}, namespaces {shared}"
+            f"the trial program sees outside of it: process {pid}, files {seen}, namespaces {shared}"
         )
 
 
-async def _said(command: Sequence[str]) -> str:
+async def _output_of(command: Sequence[str]) -> str:
     """Return the command's stdout. Errors: BubblewrapUnavailable with the last line of its stderr."""
     process = await asyncio.create_subprocess_exec(
         *command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, env=ENVIRONMENT, start_new_session=True
     )
     try:
         async with asyncio.timeout(TRIAL_SECONDS):
-            said, complaint = await process.communicate()
+            stdout, stderr = await process.communicate()
     except TimeoutError as error:
-        raise BubblewrapUnavailable(f"a trial took more than {TRIAL_SECONDS:g} s") from error
+        raise BubblewrapUnavailable(f"the trial program took more than {TRIAL_SECONDS:g} s") from error
     finally:
         with suppress(ProcessLookupError):
             process.kill()
         await process.wait()
     if process.returncode:
-        last = complaint.decode(errors="replace").strip().rsplit("\n", 1)[-1]
-        raise BubblewrapUnavailable(last or f"a trial ended with status {process.returncode}")
-    return said.decode(errors="replace")
+        last = stderr.decode(errors="replace").strip().rsplit("\n", 1)[-1]
+        raise BubblewrapUnavailable(last or f"the trial program ended with status {process.returncode}")
+    return stdout.decode(errors="replace")

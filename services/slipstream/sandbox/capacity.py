@@ -1,7 +1,7 @@
-"""Whether this machine has room for the programs that run at the same time: memory, scratch disk, threads.
+"""How many programs this machine can run at the same time: memory, scratch disk, processes and threads.
 
-Programs that do not fit would fail by each other's fault. So a verifier that chooses the number of its
-servers itself starts as many as fit, and one that is told a number for which there is no room does not start.
+Too many programs at a time would make each other fail. If the caller sets no number of servers, as many are
+started as fit. If the caller sets a number that does not fit, the sandbox does not start.
 """
 
 import os
@@ -14,33 +14,35 @@ from slipstream.sandbox.cgroup import Cgroups
 from slipstream.sandbox.job import Bounds
 from slipstream.sandbox.layers import Report
 from slipstream.sandbox.namespaces import SCRATCH, SCRATCH_DISKS
+from slipstream.sandbox.setting_names import DEFAULT_NAMES, SettingNames
 
 MIB = 1024 * 1024
 LEAST_THREADS = 16
 OTHER_PROCESSES = 4
-"""Of a server beside its program: it itself, bubblewrap's, and its warden."""
+"""Processes of a server besides the program: bubblewrap, the fork server and the supervisor, and one
+spare."""
 
 
 class TooLittleCapacity(ValueError):
-    """Programs that run at the same time would fail for want of room; the message says what to change."""
+    """The machine is too small for this number of programs at a time; the message says what to change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacity:
-    """What there is for programs."""
+    """The resources that all programs share."""
 
     memory_mib: int
-    """Of the cgroup, or of the machine where that has less or no limit."""
+    """Memory limit of the cgroup, or memory of the machine where the cgroup has no limit or a higher one."""
     scratch_mib: int
-    """Free on the disk of the temporary folder."""
+    """Free space on the disk of the temporary folder."""
     processes: int | None
-    """More processes and threads that there may be; None without a limit."""
+    """Number of further processes and threads that may be started; None without a limit."""
     address_space_mib: int | None
-    """Limit of one process that this one was started with; None without one."""
+    """Inherited limit on the address space of one process (`ulimit -v`); None without a limit."""
 
     @classmethod
     def of_this_process(cls, own: Cgroups) -> "Capacity":
-        """That of this process, which is in some cgroups."""
+        """Return the capacity of this process. `own`: its cgroups."""
         machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         disk = os.statvfs(tempfile.gettempdir())
         hard = resource.getrlimit(resource.RLIMIT_AS)[1]
@@ -55,72 +57,79 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """What one program may use at a time."""
+    """The resources that one program may use."""
 
     memory_mib: int
-    """Largest `memory_mib` of the rewards that run code."""
+    """Largest memory limit of a program, in MiB."""
     bounds: Bounds
     disk_in_memory: bool
-    """Whether each server has a scratch disk of its own, in memory."""
+    """Whether the scratch disk of each server is a tmpfs, which uses memory."""
 
     @classmethod
     def of(cls, memory_mib: int, bounds: Bounds, report: Report) -> "Need":
-        """That of programs behind the layers of a report."""
+        """Return the need of one program behind the layers of a report."""
         return cls(memory_mib=memory_mib, bounds=bounds, disk_in_memory=SCRATCH in report.active)
 
     @property
     def scratch_mib(self) -> int:
-        """Size of a scratch disk."""
+        """Size of one scratch disk."""
         return SCRATCH_DISKS * self.bounds.scratch_mib
 
     @property
     def all_memory_mib(self) -> int:
-        """Memory, with the scratch disk that is in it."""
+        """Memory of one program, with its scratch disk if that is a tmpfs."""
         return self.memory_mib + (self.scratch_mib if self.disk_in_memory else 0)
 
 
-def servers_for(room: Capacity, need: Need, *, wanted: int | None) -> int:
-    """How many servers to start: as wanted, or as many as cores and as fit. Errors: TooLittleCapacity."""
+def servers_for(
+    capacity: Capacity, need: Need, *, wanted: int | None, settings: SettingNames = DEFAULT_NAMES
+) -> int:
+    """Return the number of servers to start: `wanted`, or as many as there are cores and as fit.
+
+    Errors: TooLittleCapacity.
+    """
     servers = wanted or usable_cores()
-    while wanted is None and servers > 1 and shortage(room, need, servers=servers):
+    while wanted is None and servers > 1 and shortage(capacity, need, servers=servers, settings=settings):
         servers -= 1
-    if why := shortage(room, need, servers=servers):
+    if why := shortage(capacity, need, servers=servers, settings=settings):
         raise TooLittleCapacity(why)
     return servers
 
 
-def shortage(room: Capacity, need: Need, *, servers: int) -> str:
-    """What there is too little of for as many programs at a time, or nothing."""
-    where = f"verifier.workers: {servers} programs at a time"
+def shortage(capacity: Capacity, need: Need, *, servers: int, settings: SettingNames) -> str:
+    """Return which resource is too small for `servers` programs at a time, and what to do; else ""."""
+    number, memory_mib = settings.servers, settings.memory_mib
+    where = f"{servers} programs at a time"
     memory, scratch = servers * need.all_memory_mib, servers * need.scratch_mib
-    if room.address_space_mib is not None and room.address_space_mib < need.memory_mib:
+    if capacity.address_space_mib is not None and capacity.address_space_mib < need.memory_mib:
         return (
-            f"memory_mib of code_tests is {need.memory_mib}, and the verifier was started with a limit of "
-            f"{room.address_space_mib} MiB of address space (`ulimit -v`); raise it, or lower memory_mib"
+            f"{memory_mib} is {need.memory_mib}, and this process was started with a limit of "
+            f"{capacity.address_space_mib} MiB of address space (`ulimit -v`); raise that limit, or lower "
+            f"{memory_mib}"
         )
-    if memory > room.memory_mib:
+    if memory > capacity.memory_mib:
         return (
             f"{where} of {need.all_memory_mib} MiB need {memory} MiB of memory, and there are "
-            f"{room.memory_mib}; set verifier.workers or memory_mib of code_tests lower, or give the pod more"
+            f"{capacity.memory_mib}; lower {number} or {memory_mib}, or give the pod more memory"
         )
-    if not need.disk_in_memory and scratch > room.scratch_mib:
+    if not need.disk_in_memory and scratch > capacity.scratch_mib:
         return (
-            f"{where} need {scratch} MiB of scratch disk, and the verifier's temporary folder has "
-            f"{room.scratch_mib} free; give it more room, or set verifier.workers lower"
+            f"{where} need {scratch} MiB of scratch disk, and the temporary folder has "
+            f"{capacity.scratch_mib} free; enlarge its disk, or lower {number}"
         )
-    if threads_each(room, need.bounds, servers=servers) < LEAST_THREADS:
+    if threads_each(capacity, need.bounds, servers=servers) < LEAST_THREADS:
         return (
             f"{where} need {servers * (LEAST_THREADS + OTHER_PROCESSES)} processes and threads, and there "
-            f"may be {room.processes} more (pids.max, `ulimit -u`); raise that, or set verifier.workers lower"
+            f"may be {capacity.processes} more (pids.max, `ulimit -u`); raise that limit, or lower {number}"
         )
     return ""
 
 
-def threads_each(room: Capacity, bounds: Bounds, *, servers: int) -> int:
-    """Threads that each of some programs may have, so that none takes those of another."""
-    if room.processes is None:
+def threads_each(capacity: Capacity, bounds: Bounds, *, servers: int) -> int:
+    """Return how many threads each program may have, so that none uses up the process limit of the others."""
+    if capacity.processes is None:
         return bounds.threads
-    return max(0, min(bounds.threads, room.processes // servers - OTHER_PROCESSES))
+    return max(0, min(bounds.threads, capacity.processes // servers - OTHER_PROCESSES))
 
 
 def _bounded(limit: int) -> int | None:

@@ -1,43 +1,38 @@
-"""The cgroups of this process: what their limits leave it, and how often the kernel had to enforce one.
+"""The cgroups of this process: their limits, and how often the kernel enforced one.
 
-/proc/self/cgroup says where in each hierarchy this process is, and /proc/self/mountinfo where that can be
-read. Both versions of cgroups are read, and a limit of every folder above counts as well. See cgroups(7).
+/proc/self/cgroup gives the place of this process in each hierarchy, and /proc/self/mountinfo the folder where
+that hierarchy is mounted. Cgroups of versions 1 and 2 are read. A limit of a parent cgroup counts too. See
+cgroups(7).
 """
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 UNBOUNDED = 1 << 60
-"""Version 1 says a number of this size where there is no limit."""
+"""Version 1 of cgroups reports a number of this size where there is no limit."""
 MEMORY_LIMITS = ("memory.max", "memory.limit_in_bytes")
 EVENTS = {"pids.events": "max", "memory.events": "oom_kill", "memory.oom_control": "oom_kill"}
-"""File → the line that counts how often the kernel refused a process, or killed one."""
+"""File → the line that counts how often the kernel refused a new process, or killed one for memory."""
 UNIFIED, MEMORY, PIDS = "", "memory", "pids"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Cgroups:
-    """The folders of the cgroups that this process is in, each before those above it."""
+    """The folders of this process' cgroups, each before its parents."""
 
     memory: Sequence[Path] = ()
     pids: Sequence[Path] = ()
-    _events: Sequence[tuple[Path, str]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        folders = [*self.memory, *self.pids]
-        files = {folder / name: line for folder in folders for name, line in EVENTS.items()}
-        known = [(file, line) for file, line in files.items() if file.is_file()]
-        object.__setattr__(self, "_events", known)
 
     def memory_bytes(self) -> int | None:
-        """The lowest limit of memory; None without one."""
+        """Return the lowest memory limit, in bytes; None without a limit."""
         limits = [_number(folder / name) for folder in self.memory for name in MEMORY_LIMITS]
         return min((limit for limit in limits if limit is not None), default=None)
 
     def free_processes(self) -> int | None:
-        """How many more processes and threads there may be; None without a limit."""
+        """Return how many further processes and threads may be started; None without a limit."""
         free = []
         for folder in self.pids:
             limit, used = _number(folder / "pids.max"), _number(folder / "pids.current")
@@ -46,12 +41,19 @@ class Cgroups:
         return min(free, default=None)
 
     def events(self) -> int:
-        """How often the kernel has refused a process or killed one for a limit, so far."""
-        return sum(_counted(file, line) for file, line in self._events)
+        """Return how often the kernel has refused a new process, or killed one, for one of these limits."""
+        return sum(_counted(file, line) for file, line in self._event_files)
+
+    @cached_property
+    def _event_files(self) -> Sequence[tuple[Path, str]]:
+        files = [
+            (folder / name, line) for folder in (*self.memory, *self.pids) for name, line in EVENTS.items()
+        ]
+        return [(file, line) for file, line in dict.fromkeys(files) if file.is_file()]
 
 
 def own(proc: Path = Path("/proc/self")) -> Cgroups:
-    """Those of this process; without folders where the kernel does not say."""
+    """Return the cgroups of this process; without folders where /proc does not tell them."""
     memory: list[Path] = []
     pids: list[Path] = []
     with suppress(OSError, ValueError):
@@ -73,7 +75,7 @@ class _Mount:
 
 
 def _mounts(mountinfo: str) -> Iterator[_Mount]:
-    """See proc_pid_mountinfo(5): ID PARENT DEVICE ROOT PLACE OPTIONS ... - KIND SOURCE OPTIONS."""
+    """Parse proc_pid_mountinfo(5): ID PARENT DEVICE ROOT PLACE OPTIONS ... - KIND SOURCE OPTIONS."""
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
         words, (kind, _, options) = before.split(), after.split(maxsplit=2)
@@ -83,22 +85,21 @@ def _mounts(mountinfo: str) -> Iterator[_Mount]:
 
 
 def _folders(mounts: Sequence[_Mount], controller: str, path: str) -> Iterator[Path]:
-    """The folder of a cgroup and those above it, as far as they are mounted here."""
+    """Yield the folder of a cgroup and its parents, as far as they are mounted for this process."""
     for mount in mounts:
         if controller in mount.controllers:
             own = PurePosixPath(path)
             inside = own.relative_to(mount.root) if own.is_relative_to(mount.root) else PurePosixPath()
             place = Path(mount.place)
-            if not (
-                place / inside
-            ).is_dir():  # a path of the node, in a container that sees its own part only
+            # A container may mount only its own cgroup, while /proc shows the path on the node.
+            if not (place / inside).is_dir():
                 inside = PurePosixPath()
             for folder in (inside, *inside.parents):
                 yield place / folder
 
 
 def _number(file: Path) -> int | None:
-    """The number in a file; None for no file, no number, or one that means no limit."""
+    """Return the number in a file; None without a file, without a number, or if it means no limit."""
     try:
         text = file.read_text(encoding="ascii").strip()
     except (OSError, ValueError):

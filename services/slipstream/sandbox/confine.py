@@ -1,6 +1,7 @@
-"""Inside a program's process, before its code: the walls go up, for ever.
+"""Confine the program's process before its code runs; the confinement cannot be undone.
 
-A layer either goes up or raises: what the server found active in its trial holds for every program.
+A layer that cannot be set up raises. So every program runs behind the layers that the server's trial found
+active.
 """
 
 import gc
@@ -36,38 +37,38 @@ DEVICES = ("/dev/null", "/dev/urandom", "/dev/zero")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confinement:
-    """What a server builds around every program."""
+    """The layers that a server sets up around each program."""
 
     bounds: Bounds
     library: Sequence[str]
     """Folders and files that a program may read."""
     landlock_version: int | None
-    """None: without Landlock."""
+    """Version of Landlock's interface; None to go without Landlock."""
     filter: bytes | None
-    """None: without seccomp."""
+    """The seccomp filter; None to go without seccomp."""
     switch_user: bool
-    """Whether a program runs as nobody; only root can."""
+    """Whether a program runs as the user nobody; only root can switch users."""
     own_processes: bool
-    """Whether the server has a process namespace of its own."""
+    """Whether the server has its own process namespace."""
     own_disk: bool
-    """Whether the scratch folder is on a disk that only this server has."""
+    """Whether the scratch folder is on a tmpfs of this server alone."""
 
 
 def library_folders(packages: str = "") -> list[str]:
-    """Where the interpreter finds its modules and the shared libraries that they need, and given packages."""
+    """Return the paths of Python's library, of shared libraries, devices and the allowed packages."""
     linked = [entry.path for entry in os.scandir(packages)] if packages else []
     candidates = (*sys.path, *SYSTEM, *DEVICES, *linked)
     return sorted({os.path.realpath(path) for path in candidates if os.path.exists(path)})
 
 
-def confine(walls: Confinement, folder: str, *, seconds: float, memory_mib: int) -> None:
-    """Bound this process and lock it into a folder. Errors: OSError, ValueError."""
+def confine(confinement: Confinement, folder: str, *, seconds: float, memory_mib: int) -> None:
+    """Confine this process, with `folder` as the only writable folder. Errors: OSError, ValueError."""
     os.setsid()
     die_with_parent()
     os.chdir(folder)
     os.umask(0o077)
-    _limit(walls, seconds, memory_mib)
-    if walls.switch_user:
+    _limit(confinement, seconds, memory_mib)
+    if confinement.switch_user:
         os.setgroups([])
         os.setresgid(NOBODY, NOBODY, NOBODY)
         os.setresuid(NOBODY, NOBODY, NOBODY)
@@ -75,21 +76,23 @@ def confine(walls: Confinement, folder: str, *, seconds: float, memory_mib: int)
     drop_capabilities()
     prctl(PR_SET_DUMPABLE, 0)
     prctl(PR_SET_NO_NEW_PRIVS, 1)
-    if walls.landlock_version is not None:
-        landlock.restrict(readable=walls.library, writable=[folder], version=walls.landlock_version)
-    if walls.filter is not None:
-        seccomp.install(walls.filter)
+    if confinement.landlock_version is not None:
+        landlock.restrict(
+            readable=confinement.library, writable=[folder], version=confinement.landlock_version
+        )
+    if confinement.filter is not None:
+        seccomp.install(confinement.filter)
     gc.enable()
 
 
-def _limit(walls: Confinement, seconds: float, memory_mib: int) -> None:
+def _limit(confinement: Confinement, seconds: float, memory_mib: int) -> None:
     cpu = cpu_seconds(seconds)
-    if walls.filter is None:  # seccomp forbids processes; the kernel counts those of all of a user
+    if confinement.filter is None:  # with seccomp it cannot fork; the limit counts all processes of the user
         _bound(resource.RLIMIT_NPROC, PROCESSES)
     for kind, limit in (
         (resource.RLIMIT_AS, memory_mib * MIB),
         (resource.RLIMIT_CPU, cpu),
-        (resource.RLIMIT_FSIZE, min(LARGEST_FILE_MIB, walls.bounds.scratch_mib) * MIB),
+        (resource.RLIMIT_FSIZE, min(LARGEST_FILE_MIB, confinement.bounds.scratch_mib) * MIB),
         (resource.RLIMIT_NOFILE, OPEN_FILES),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_MEMLOCK, 0),
@@ -99,12 +102,12 @@ def _limit(walls: Confinement, seconds: float, memory_mib: int) -> None:
 
 
 def cpu_seconds(seconds: float) -> int:
-    """Time of a core beyond which the kernel kills a program with a deadline."""
+    """Return the CPU seconds after which the kernel kills a program with this deadline."""
     return ceil(seconds) + 1
 
 
 def _bound(kind: int, limit: int) -> None:
-    """Set both limits; one that was inherited and is stricter stays."""
+    """Set the soft and the hard limit; a stricter inherited limit stays."""
     hard = resource.getrlimit(kind)[1]
     limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
     resource.setrlimit(kind, (limit, limit))

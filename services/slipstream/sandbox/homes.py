@@ -1,7 +1,9 @@
-"""The folders of fork servers: each is locked by the verifier that made it, and swept once that is gone.
+"""The folders of fork servers. Each is locked by the process that made it, and removed after that process
+ends.
 
-A verifier that is killed leaves its folders behind. The lock alone says whether the owner lives: the kernel
-releases it when a process ends. So verifiers of one machine never sweep the folders of each other.
+A process that is killed leaves its folders behind. Only the lock tells whether the owner still runs: the
+kernel releases the lock when the process ends. So several processes of one machine never remove each other's
+folders.
 """
 
 import fcntl
@@ -14,11 +16,11 @@ from pathlib import Path
 from slipstream.sandbox import scratch
 
 PREFIX = "slipstream-scratch-"
-"""Of folders that are locked before they are used, by every version that makes them."""
+"""Every version of Slipstream that uses this prefix locks its folders before it uses them."""
 
 
 class Home:
-    """A folder with the lock of this process on it."""
+    """A folder that this process has locked."""
 
     def __init__(self, path: str, descriptor: int) -> None:
         self.path = path
@@ -26,19 +28,19 @@ class Home:
 
     @classmethod
     def make(cls) -> "Home":
-        """A new one. Errors: OSError."""
+        """Make and lock a new folder. Errors: OSError."""
         while True:
             path = tempfile.mkdtemp(prefix=PREFIX)
             try:
                 descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-            except FileNotFoundError:  # somebody has swept it before it was locked
+            except FileNotFoundError:  # another process removed it before it was locked
                 continue
             if _lock(descriptor) and _is_at(path, descriptor):
                 return cls(path, descriptor)
             os.close(descriptor)
 
     def remove(self) -> None:
-        """Remove it with whatever is in it, and give up the lock."""
+        """Remove the folder with its content, and release the lock."""
         try:
             _remove(self.path)
         finally:
@@ -46,14 +48,14 @@ class Home:
 
 
 def sweep() -> int:
-    """Remove the folders in the temporary folder whose owners are gone; returns how many they were."""
-    swept = 0
+    """Remove the folders whose owners have ended from the temporary folder. Returns how many were removed."""
+    removed = 0
     for path in sorted(Path(tempfile.gettempdir()).glob(f"{PREFIX}*")):
         with suppress(OSError), _opened(str(path)) as descriptor:
             if _lock(descriptor) and _is_at(str(path), descriptor):
                 _remove(str(path))
-                swept += not path.exists()
-    return swept
+                removed += not path.exists()
+    return removed
 
 
 @contextmanager
@@ -66,7 +68,7 @@ def _opened(path: str) -> Iterator[int]:
 
 
 def _lock(descriptor: int) -> bool:
-    """Whether nobody else holds it."""
+    """Take the lock without waiting. Returns whether no other process holds it."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -75,7 +77,7 @@ def _lock(descriptor: int) -> bool:
 
 
 def _is_at(path: str, descriptor: int) -> bool:
-    """Whether a path still leads to an open folder."""
+    """Return whether the path still leads to the open folder."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(descriptor))
     except FileNotFoundError:
@@ -83,7 +85,7 @@ def _is_at(path: str, descriptor: int) -> bool:
 
 
 def _remove(path: str) -> None:
-    """Remove a folder that a killed program may have filled with anything."""
+    """Remove a folder with any content that a killed program may have left."""
     with suppress(OSError):
         scratch.clear(path)
         os.rmdir(path)

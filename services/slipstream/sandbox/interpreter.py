@@ -1,12 +1,12 @@
-"""How the interpreter of a fork server is started, within the outer walls or without them."""
+"""The command line and environment of a fork server's interpreter."""
 
 from pathlib import Path
 
 SOURCE_ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("__init__.py", "processes", "sandbox")
-"""What a server imports of this package."""
+"""The parts of `slipstream` that a fork server imports; bubblewrap shows the server only these."""
 SCRIPT = Path(__file__).with_name("server.py")
 INTERPRETER_FLAGS = ("-s", "-P", "-S", "-B", "-X", "utf8")
-"""No packages, no folders of the user, nothing of where it is started, no caches written."""
+"""No site packages, no user folder, no current directory on sys.path, and no bytecode files."""
 ENVIRONMENT = {"PYTHONHASHSEED": "0"}
-"""The order of a set is part of what a program does, and a verdict is to be the same again."""
+"""A fixed hash seed gives sets the same order in each run, so that a run can be repeated."""

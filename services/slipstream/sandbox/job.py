@@ -1,4 +1,4 @@
-"""What a fork server is told: the bounds that hold for all programs, and one run of a program."""
+"""Messages between the caller and a fork server: the limits of all programs, one run, and its result."""
 
 import json
 from dataclasses import asdict, dataclass, fields
@@ -11,79 +11,84 @@ THREADS = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What a program may use."""
+    """The limits that hold for every program of a sandbox."""
 
     output_bytes: int = OUTPUT_BYTES
-    """Longest standard output; what a call returns may be as long."""
+    """Largest standard output, in bytes; the value that a call returns has the same limit."""
     scratch_mib: int = SCRATCH_MIB
-    """Files in its scratch folder, in MiB."""
+    """Total size of the files in the scratch folder, in MiB."""
     threads: int = THREADS
-    """More of them than a program has use for fill the kernel's memory, which no bound of its own counts."""
+    """Number of threads; their kernel memory is not counted by RLIMIT_AS, so they need a limit of their
+    own."""
     packages: str = ""
-    """Folder of the packages that it may import beside Python's library; empty: none."""
+    """Folder of the packages that programs may import besides the standard library; empty for none."""
     modules: tuple[str, ...] = ()
-    """Those of them that a server imports before there is a program."""
+    """Modules of `packages` that the fork server imports at its start, so that a program need not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One run of a program in a process of its own. It carries inputs, never what is expected."""
+    """One run of a program in a process of its own. It carries the inputs, and never the expected result."""
 
     code: str
     stdin: str = ""
     call: str | None = None
-    """An expression to evaluate once the program has run; None: run it as a script."""
+    """An expression to evaluate after the program has run; None runs the program as a script."""
     arguments: str | None = None
-    """JSON list of arguments for what `call` evaluates to; None: `call` is the value."""
+    """JSON list of the arguments with which the value of `call` is called; None returns the value of `call`
+    itself."""
     seconds: float
-    """Deadline by the clock from when the code begins; waiting for a core does not count."""
+    """Deadline in seconds of wall time after the code begins; time spent waiting for a core does not
+    count."""
     memory_mib: int
-    """Address space in MiB, the interpreter's included; it bounds all, since a program is one process."""
+    """Address space in MiB, including the interpreter; a program is one process, so this bounds its
+    memory."""
 
     def to_json(self) -> dict[str, Any]:
-        """Run → JSON."""
+        """Return the run as a JSON object."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """What became of a run, as its warden saw it."""
+    """The result of a run, as its supervisor saw it."""
 
     end: str
-    """`exited`, `killed` (by a signal), `late`, `output`, `disk` or `threads` (more than it may)."""
+    """`exited`, `killed` (by a signal), `late`, or the limit that was exceeded: `output`, `disk` or
+    `threads`."""
     status: int
-    """Exit status or number of the signal."""
+    """The exit status, or the number of the signal."""
     stdout: str
     value: str | None
-    """JSON of what the call returned, as the program's process wrote it: not to be trusted."""
+    """JSON of the value of the call. The program's process wrote it: do not trust it."""
     seconds: float
-    """How long it took, by the clock; waiting for a core does not count."""
+    """Duration in seconds of wall time; time spent waiting for a core does not count."""
     error: str = ""
-    """Name of the exception that ended it, as the program's process wrote it: not to be trusted."""
+    """Name of the exception that ended the program. The program's process wrote it: do not trust it."""
     doubt: str = ""
-    """Why the machine, and not the program, may be at fault for a wrong outcome; mostly nothing."""
+    """Why the machine, and not the program, may be at fault for a failure; empty in the usual case."""
 
 
 def result_from_json(message: dict[str, Any]) -> RunResult:
-    """JSON → RunResult. Errors: KeyError."""
+    """Return a result from its JSON object. Errors: KeyError for a missing field."""
     return RunResult(**{field.name: message[field.name] for field in fields(RunResult)})
 
 
 def bounds_to_json(bounds: Bounds) -> str:
-    """Bounds → JSON, as a word of a command."""
+    """Return the bounds as JSON text, for the command line of a server."""
     return compact(asdict(bounds))
 
 
 def bounds_from_json(text: str) -> Bounds:
-    """JSON → Bounds."""
+    """Return the bounds from their JSON text."""
     return Bounds(**json.loads(text))
 
 
 def run_from_json(message: dict[str, Any]) -> Run:
-    """JSON → Run."""
+    """Return a run from its JSON object."""
     return Run(**message)
 
 
 def compact(value: Any) -> str:
-    """JSON without spaces."""
+    """Return a value as JSON without spaces."""
     return json.dumps(value, separators=(",", ":"))

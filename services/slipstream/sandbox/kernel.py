@@ -1,4 +1,4 @@
-"""The few calls of the Linux kernel that Python does not offer, by ctypes."""
+"""Linux system calls that Python's standard library does not offer, by ctypes."""
 
 import ctypes
 import os
@@ -14,7 +14,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def check(result: int) -> int:
-    """The result of a call. Errors: OSError when it is negative."""
+    """Return the result of a call. Errors: OSError with errno when the result is negative."""
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
@@ -22,30 +22,33 @@ def check(result: int) -> int:
 
 
 def syscall(number: int, *arguments: object) -> int:
-    """A call by number; integers are passed as 64 bits. Errors: OSError."""
-    whole = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
-    return check(_libc.syscall(ctypes.c_long(number), *whole))
+    """Make a system call by number; integers are passed as 64 bits. Errors: OSError."""
+    words = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
+    return check(_libc.syscall(ctypes.c_long(number), *words))
 
 
 def prctl(option: int, value: object = 0, third: object = 0) -> None:
-    """One operation on this process. Errors: OSError."""
+    """Call prctl(2) on this process. Errors: OSError."""
     arguments = [ctypes.c_ulong(item) if isinstance(item, int) else item for item in (value, third, 0, 0)]
     check(_libc.prctl(option, *arguments))
 
 
 def unshare(flags: int) -> None:
-    """Leave namespaces for new ones. Errors: OSError, often PermissionError in a pod."""
+    """Move this process into new namespaces. Errors: OSError; in a pod often PermissionError."""
     check(_libc.unshare(flags))
 
 
 def mount(kind: str | None, target: str, flags: int, options: str = "") -> None:
-    """Mount a new file system of a kind, or with None change what is mounted. Errors: OSError."""
-    named = kind.encode() if kind else None
-    check(_libc.mount(named, os.fsencode(target), named, ctypes.c_ulong(flags), options.encode()))
+    """Mount a new file system of this kind; with None change the flags of an existing mount.
+
+    Errors: OSError.
+    """
+    kind_bytes = kind.encode() if kind else None
+    check(_libc.mount(kind_bytes, os.fsencode(target), kind_bytes, ctypes.c_ulong(flags), options.encode()))
 
 
 def drop_capabilities() -> None:
-    """Give up every capability. Errors: OSError."""
+    """Drop every capability of this process. Errors: OSError."""
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION_3, 0)
-    nothing = (ctypes.c_uint32 * 6)()
-    syscall(CAPSET[os.uname().machine], header, nothing)
+    no_capabilities = (ctypes.c_uint32 * 6)()
+    syscall(CAPSET[os.uname().machine], header, no_capabilities)

@@ -1,4 +1,4 @@
-"""Landlock: which folders a process may read and write. See landlock(7) and linux/landlock.h."""
+"""Landlock: restrict the folders that a process may read and write. See landlock(7) and linux/landlock.h."""
 
 import ctypes
 import errno
@@ -13,24 +13,27 @@ VERSION_FLAG, PATH_BENEATH = 1, 1
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 REFER, TRUNCATE, IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
 RIGHTS_OF_ABI = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1, 5: (1 << 16) - 1}
-"""File rights that each version of the interface knows; later ones know those of the fifth."""
+"""Version of the interface → the file rights that it knows; later versions use those of version 5."""
 NETWORK_SINCE, SCOPES_SINCE = 4, 6
 BIND_AND_CONNECT, ABSTRACT_SOCKETS_AND_SIGNALS = 0b11, 0b11
 MAKE_SPECIAL = 1 << 6 | 1 << 9 | 1 << 10 | 1 << 11
-"""Devices, sockets and named pipes, which nobody may make."""
+"""The rights to make devices, sockets and named pipes, which no program gets."""
 
 
 def abi() -> int:
-    """The version of the kernel's interface. Errors: OSError when it has none, or it is switched off."""
+    """Return the version of the kernel's interface.
+
+    Errors: OSError when Landlock is missing or switched off.
+    """
     return syscall(CREATE_RULESET, 0, 0, VERSION_FLAG)
 
 
 def restrict(*, readable: Sequence[str], writable: Sequence[str], version: int) -> None:
-    """Confine this process to folders and files, for ever; no_new_privs comes first. Errors: OSError."""
-    known = RIGHTS_OF_ABI[min(version, max(RIGHTS_OF_ABI))]
+    """Restrict this process to these folders and files for good. Set no_new_privs first. Errors: OSError."""
+    rights = RIGHTS_OF_ABI[min(version, max(RIGHTS_OF_ABI))]
     head = struct.pack(
         "=QQQ",
-        known,
+        rights,
         BIND_AND_CONNECT if version >= NETWORK_SINCE else 0,
         ABSTRACT_SOCKETS_AND_SIGNALS if version >= SCOPES_SINCE else 0,
     )
@@ -40,7 +43,7 @@ def restrict(*, readable: Sequence[str], writable: Sequence[str], version: int) 
         for path in readable:
             _allow(ruleset, path, READ_FILE | READ_DIR)
         for path in writable:
-            _allow(ruleset, path, known & ~EXECUTE & ~MAKE_SPECIAL & ~IOCTL_DEV)
+            _allow(ruleset, path, rights & ~EXECUTE & ~MAKE_SPECIAL & ~IOCTL_DEV)
         syscall(RESTRICT_SELF, ruleset, 0)
     finally:
         os.close(ruleset)

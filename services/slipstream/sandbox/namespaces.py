@@ -1,4 +1,4 @@
-"""Namespaces of a fork server: no network interfaces, no foreign processes, mounts of its own."""
+"""Namespaces of a fork server without bubblewrap: an empty network, own processes, own mounts."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -22,15 +22,17 @@ from slipstream.sandbox.kernel import (
 NETWORK, PROCESSES, SCRATCH = "network_namespace", "pid_namespace", "scratch_disk"
 MIB = 1024 * 1024
 SCRATCH_DISKS = 2
-"""Size of a scratch disk, in what a program may keep: files that are removed and still open count too."""
+"""Size of a scratch disk as a multiple of a program's limit: files that are deleted but still open use space
+too."""
 INODES = 1024
-"""Files and folders that it holds; a program is ended at a quarter of them."""
+"""Limit of files and folders on the disk; a program is ended at a quarter of it (scratch.MAX_ENTRIES)."""
 
 
 def enter(home: str, *, scratch_mib: int) -> dict[str, str]:
-    """Enter what this machine allows, with a scratch disk at `home`; returns why a layer is missing, by name.
+    """Enter the namespaces that this machine allows, and mount a scratch disk at `home`.
 
-    The process identifiers are those of the children from now on: the next child is the first process.
+    Returns layer → why it is missing. The process namespace holds for children: the next child is its process
+    1.
     """
     try:
         _enter_user()
@@ -51,7 +53,7 @@ def enter(home: str, *, scratch_mib: int) -> dict[str, str]:
 
 
 def _mount_scratch_disk(home: str, size: int) -> None:
-    """A disk in memory that only this server has, so that no program fills another's."""
+    """Mount a tmpfs that only this server uses, so that no program fills another's disk."""
     unshare(CLONE_NEWNS)
     mount(None, "/", MS_REC | MS_PRIVATE)
     options = f"size={size},nr_inodes={INODES},mode=0700"
@@ -59,7 +61,10 @@ def _mount_scratch_disk(home: str, size: int) -> None:
 
 
 def _enter_user() -> None:
-    """For who is not root: a user namespace, in which the others are allowed."""
+    """Unless this is root, enter a user namespace, in which the other namespaces are allowed.
+
+    Errors: OSError.
+    """
     user, group = os.geteuid(), os.getegid()
     if user == 0:
         return

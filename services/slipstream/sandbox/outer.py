@@ -1,4 +1,5 @@
-"""The outer walls: bubblewrap around each server, and what holds for the whole pod and is only found."""
+"""The layers around a fork server: bubblewrap, which is started here, and two of the pod, which are
+detected."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,25 +15,25 @@ Use = Literal["auto", "off"]
 
 KERNEL_VERSION = Path("/proc/version")
 GVISOR_VERSIONS = ("-gvisor ", "#1 SMP Sun Jan 10 15:06:54 PST 2016")
-"""The suffix of its release since 2026, and the date of a build that every release of it claims."""
+"""The suffix of its kernel release since 2026, and the build date that every release of gVisor reports."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outer:
-    """Invariant: bubblewrap is among the missing exactly when there is none."""
+    """The outer layers. Invariant: `bubblewrap` is a key of `missing` exactly when the field is None."""
 
     bubblewrap: Bubblewrap | None
     missing: Mapping[str, str]
-    """Outer layer → why it is not there."""
+    """Outer layer → why it is missing."""
 
 
 async def find(use: Use) -> Outer:
-    """What this machine has of the outer walls; bubblewrap is tried unless it is `off`."""
+    """Find the outer layers of this machine; bubblewrap is tried unless `use` is `off`."""
     missing = {"cgroup": cgroup_missing(cgroup.own()), "gvisor": gvisor_missing()}
     bubblewrap = None
     try:
         if use == "off":
-            raise BubblewrapUnavailable("verifier.isolation.bubblewrap is off")
+            raise BubblewrapUnavailable("bubblewrap is off in the configuration")
         bubblewrap = await bubblewrap_trial.find()
     except (BubblewrapUnavailable, OSError) as error:
         missing["bubblewrap"] = str(error)
@@ -40,17 +41,17 @@ async def find(use: Use) -> Outer:
 
 
 def cgroup_missing(own: Cgroups) -> str:
-    """Why the memory of this pod is not bounded, or nothing when it is."""
+    """Return why no cgroup limits the memory of this process; "" when one does."""
     if own.memory_bytes() is not None:
         return ""
-    return "no memory limit for this process in its cgroup; the bound is one program's memory a server"
+    return "no memory limit for this process in its cgroup; only the limit of each program holds"
 
 
 def gvisor_missing(file: Path = KERNEL_VERSION) -> str:
-    """Why the kernel is not gVisor's, or nothing when it is."""
+    """Return why this is not the gVisor kernel; "" when it is."""
     try:
         version = file.read_text(encoding="utf-8", errors="replace")
     except OSError:
         version = ""
-    found = any(mark in version for mark in GVISOR_VERSIONS)
-    return "" if found else "the pod runs on the node's own kernel"
+    is_gvisor = any(mark in version for mark in GVISOR_VERSIONS)
+    return "" if is_gvisor else "the pod runs on the node's own kernel"

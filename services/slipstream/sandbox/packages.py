@@ -1,10 +1,11 @@
-"""Packages that programs may import: a folder with links to installed ones and to what they require.
+"""Packages that programs may import: a folder of links to installed packages and their requirements.
 
-A program can read these and nothing else of the folder where the verifier's own packages are.
+A program can read these packages, and no other package of the folder where they are installed.
 """
 
 import os
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
@@ -15,27 +16,27 @@ OPTIONAL = re.compile(r";.*\bextra\b")
 
 
 class PackageMissing(ValueError):
-    """A package for programs is not installed where the verifier runs, or cannot be imported."""
+    """A package for programs is not installed, or cannot be imported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packages:
-    """Installed packages."""
+    """Installed packages that programs may import."""
 
     entries: Sequence[Path] = ()
-    """Files and folders of which they consist."""
+    """The files and folders of the packages."""
     modules: Sequence[str] = ()
-    """What a server imports before there is a program."""
+    """The modules that a fork server imports at its start."""
 
     def link_into(self, folder: str) -> None:
-        """Make a folder of modules out of an empty one."""
+        """Fill an empty folder with links to the packages."""
         for entry in self.entries:
             os.symlink(entry, os.path.join(folder, entry.name))
         os.chmod(folder, 0o755)
 
 
 def find(names: Sequence[str]) -> Packages:
-    """Installed distributions, and those that they require and that are installed. Errors: PackageMissing."""
+    """Find installed distributions, and the installed ones that they require. Errors: PackageMissing."""
     wanted = list(names)
     entries: dict[str, Path] = {}
     modules: list[str] = []
@@ -50,10 +51,9 @@ def find(names: Sequence[str]) -> Packages:
         except PackageNotFoundError as error:
             if name in names:
                 raise PackageMissing(
-                    f"verifier.isolation.packages: {name} is not installed where the verifier runs; "
-                    "install it, or leave it out"
+                    f"{name} is not installed in {sys.prefix}; install it there, or leave it out"
                 ) from error
-            continue  # what is required on another system only
+            continue  # a requirement of another operating system
         for entry in _entries(installed):
             entries[entry.name] = entry
             modules += [entry.stem] if name in names and _is_module(entry) else []
@@ -62,7 +62,7 @@ def find(names: Sequence[str]) -> Packages:
 
 
 def _entries(installed: Distribution) -> Iterator[Path]:
-    """Files and folders of a distribution where modules are looked for."""
+    """Yield the files and folders of a distribution at the top of site-packages."""
     first = {file.parts[0] for file in installed.files or ()}
     for name in sorted(first - {"..", "__pycache__"}):
         path = Path(os.path.realpath(str(installed.locate_file(name))))
@@ -71,10 +71,10 @@ def _entries(installed: Distribution) -> Iterator[Path]:
 
 
 def _is_module(entry: Path) -> bool:
-    """Whether it is a package or a module by its own name; not one that its siblings use."""
+    """Return whether the entry is a public package or module."""
     return not entry.name.startswith("_") and (entry.suffix == ".py" or (entry / "__init__.py").is_file())
 
 
 def _required(installed: Distribution) -> list[str]:
     lines = [line for line in installed.requires or () if not OPTIONAL.search(line)]
-    return [found[0] for found in map(REQUIREMENT.match, lines) if found]
+    return [match[0] for match in map(REQUIREMENT.match, lines) if match]

@@ -1,21 +1,25 @@
-"""What the kernel says of a warden's program: how many threads it has, how long it waited for a core."""
+"""Read /proc for a supervisor's program: its number of threads, and how long it waited for a CPU core."""
 
 from contextlib import suppress
 
 FIRST_FIELD, THREADS_FIELD = 3, 20
-"""Of /proc/PID/stat behind the name, which may hold anything; see proc_pid_stat(5)."""
+"""Numbers of fields of /proc/PID/stat, counted as in proc_pid_stat(5); the first one after the process
+name."""
 
 
 def own_children() -> list[int]:
-    """The children of this process as /proc counts them, which may be mounted in another namespace."""
+    """Return the process ids of this process' children, as /proc numbers them.
+
+    /proc may be mounted from another process namespace, so the ids can differ from those of `fork`.
+    """
     with open("/proc/thread-self/children", encoding="ascii") as file:
         return [int(word) for word in file.read().split()]
 
 
 def waited_for_core() -> float:
-    """Seconds for which the program was ready and got no core; 0 where the kernel does not say.
+    """Return the seconds for which the program was runnable without a core; 0 where the kernel has no figure.
 
-    It says so of the first thread only, which may have waited for others of the same program.
+    The kernel reports the first thread only, which may have waited for other threads of the same program.
     """
     with suppress(OSError, ValueError, IndexError):
         return int(_of_program("schedstat").split()[1]) / 1e9
@@ -23,7 +27,7 @@ def waited_for_core() -> float:
 
 
 def threads() -> int:
-    """How many threads the program has; 0 where the kernel does not say."""
+    """Return the number of threads of the program; 0 where the kernel has no figure."""
     with suppress(OSError, ValueError, IndexError):
         return int(_of_program("stat").rpartition(")")[2].split()[THREADS_FIELD - FIRST_FIELD])
     return 0

@@ -1,7 +1,8 @@
-"""A program's process: confined, it runs the code, and writes the value of a call into a pipe.
+"""The program's process: it is confined, then runs the code and writes the value of a call into a pipe.
 
-Nothing in here is trusted once the code has begun: it knows its own inputs and can write into its own pipes,
-and has no means to reach anything else. So all that it can forge is what its own answer is.
+From the moment the code begins, nothing that this process writes is trusted. The code knows its own inputs
+and can write into its own pipes, and can reach nothing else. So the only thing that it can forge is its own
+result.
 """
 
 import atexit
@@ -24,7 +25,7 @@ from slipstream.sandbox.job import Run, compact
 from slipstream.sandbox.values import to_plain
 
 CONFINED = b"\x06"
-"""The first byte in the pipe of the value: the walls are up, and the code begins."""
+"""The first byte in the pipe of the value: the process is confined, and the code begins."""
 UNCONFINED_STATUS = 70
 FIRST_OWN_DESCRIPTOR = 4
 MOST_LIKELY_VICTIM = "1000"
@@ -32,13 +33,16 @@ PROGRAM_FILE = "program.py"
 VALUE_DESCRIPTOR = 3
 
 
-def become(run: Run, walls: Confinement, folder: str, *, descriptors: Mapping[int, int]) -> NoReturn:
-    """Make this process the program. `descriptors`: 0 to 3 → what it reads, says, throws away, returns."""
+def become(run: Run, confinement: Confinement, folder: str, *, descriptors: Mapping[int, int]) -> NoReturn:
+    """Turn this process into the program.
+
+    `descriptors`: 0 to 3 → standard input, output, error, and the pipe of the value.
+    """
     try:
-        atexit._clear()  # of the server's own
+        atexit._clear()  # the functions that the server registered
         _arrange(descriptors)
-        _prefer_to_die()
-        confine(walls, folder, seconds=run.seconds, memory_mib=run.memory_mib)
+        _raise_oom_score()
+        confine(confinement, folder, seconds=run.seconds, memory_mib=run.memory_mib)
         os.write(VALUE_DESCRIPTOR, CONFINED)
     except BaseException as error:
         os.write(VALUE_DESCRIPTOR, f"{type(error).__name__}: {error}".encode())
@@ -46,14 +50,15 @@ def become(run: Run, walls: Confinement, folder: str, *, descriptors: Mapping[in
     _finish(_status(run))
 
 
-def _prefer_to_die() -> None:
-    """Of a cgroup without memory the kernel ends programs, and neither the verifier nor what watches them."""
+def _raise_oom_score() -> None:
+    """Let the kernel kill the program, and not its supervisor or the caller, when the cgroup has no memory
+    left."""
     with suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
         file.write(MOST_LIKELY_VICTIM)
 
 
 def _arrange(descriptors: Mapping[int, int]) -> None:
-    """Standard streams and the pipe, and nothing else that the server had open."""
+    """Set up the standard streams and the pipe, and close all other descriptors of the server."""
     high = {target: os.dup(source) for target, source in descriptors.items()}
     for target, source in high.items():
         os.dup2(source, target, inheritable=True)
@@ -64,7 +69,7 @@ def _arrange(descriptors: Mapping[int, int]) -> None:
 
 
 def _stream(descriptor: int, mode: str) -> TextIOWrapper:
-    """It leaves its descriptor open, as the interpreter's own do: programs write to it past the stream."""
+    """Open a stream that leaves its descriptor open when closed: programs may use the descriptor directly."""
     stream = open(descriptor, mode, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
     assert isinstance(stream, TextIOWrapper)
     return stream
@@ -76,7 +81,7 @@ def _status(run: Run) -> int:
     except SystemExit as error:
         return error.code if isinstance(error.code, int) else int(error.code is not None)
     except BaseException as error:
-        with suppress(BaseException):  # what it defined may raise again
+        with suppress(BaseException):  # a class of the program may raise in its own repr
             _send(type(error).__name__.encode())
             traceback.print_exc()
         return 1
@@ -84,12 +89,12 @@ def _status(run: Run) -> int:
 
 
 def _execute(run: Run) -> None:
-    random.seed(0)  # so that a verdict can be had again
+    random.seed(0)  # a run is repeatable
     if numpy_random := sys.modules.get("numpy.random"):
         numpy_random.seed(0)
     sys.argv = [PROGRAM_FILE]
     module = ModuleType("__main__" if run.call is None else "program")
-    sys.modules[module.__name__] = module  # where dataclasses and pickle look for what the program defines
+    sys.modules[module.__name__] = module  # dataclasses and pickle look up the program's classes here
     module.__file__ = PROGRAM_FILE
     lines = run.code.splitlines(keepends=True)
     linecache.cache[PROGRAM_FILE] = (len(run.code), None, lines, PROGRAM_FILE)  # for tracebacks and `inspect`
@@ -109,7 +114,10 @@ def _send(data: bytes) -> None:
 
 
 def _finish(status: int) -> NoReturn:
-    """What the interpreter does at its end, without its long clean-up."""
+    """Exit as the interpreter does: join threads, run exit functions, flush.
+
+    Skip the slow clean-up of objects.
+    """
     try:
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()

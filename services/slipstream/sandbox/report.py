@@ -1,4 +1,4 @@
-"""`python -m slipstream.sandbox.report`: layers and room that this machine has, as JSON."""
+"""`python -m slipstream.sandbox.report`: print this machine's isolation layers and capacity as JSON."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ from slipstream.sandbox.server_process import ServerProcess
 
 
 async def report() -> Report:
-    """What a server started for this purpose finds. Errors: SandboxLost."""
+    """Start a fork server, and return its report. Errors: SandboxLost."""
     outer = await find("auto")
     server = await ServerProcess.start(Bounds(), outer)
     await server.kill()

@@ -1,7 +1,7 @@
-"""The sandbox of a verifier: as many fork servers as cores or as fit, each replaced when it is lost.
+"""Run untrusted programs: a pool of fork servers, each replaced when it is lost.
 
-`run` waits for a free server, at most WAIT_SECONDS. Invariant: code runs only behind the layers that the
-configuration demands; a program costs its own run, never a server, and a lost server one run.
+`run` waits for a free server, at most WAIT_SECONDS. Invariant: a program runs only behind the layers that the
+caller requires. A failed program costs only its own run, and a lost server costs one run.
 """
 
 import asyncio
@@ -22,21 +22,22 @@ from slipstream.sandbox.capacity import (
 from slipstream.sandbox.cgroup import Cgroups
 from slipstream.sandbox.homes import Home
 from slipstream.sandbox.job import Bounds, Run, RunResult
-from slipstream.sandbox.layers import LAYERS, Report
+from slipstream.sandbox.layers import LAYERS, Report, TooFewLayers
 from slipstream.sandbox.outer import Outer, Use, find
+from slipstream.sandbox.packages import PackageMissing
 from slipstream.sandbox.server_process import SandboxLost, ServerProcess
+from slipstream.sandbox.setting_names import DEFAULT_NAMES, SettingNames
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 
 WAIT_SECONDS = 300.0
-MACHINE_AT_FAULT = (
-    "during the run the kernel refused a process or killed one for the limits of this cgroup; give the "
-    "verifier more memory or processes, or lower verifier.workers"
-)
 
 
 class Sandbox:
-    """Runs programs of a model. To make one starts nothing; `start` does, if `prepare` asked for it."""
+    """A pool of fork servers.
+
+    The constructor starts nothing; `start` starts servers if `prepare` was called.
+    """
 
     def __init__(
         self,
@@ -48,8 +49,13 @@ class Sandbox:
         log: Log,
         allowed_packages: Sequence[str] = (),
         cgroups: Cgroups | None = None,
+        settings: SettingNames = DEFAULT_NAMES,
     ) -> None:
-        """`cgroups`: those of this process, unless they are given."""
+        """`number`: servers to start; None for one per core, as far as they fit. `require`: layers of
+        isolation.
+
+        `cgroups`: None for those of this process. `settings`: names of the settings for error messages.
+        """
         self._number = number
         self._bounds = Bounds()
         self._cgroups = cgroups or cgroup.own()
@@ -60,45 +66,52 @@ class Sandbox:
         self._log = log
         self._memory_mib = 0
         self._packages = allowed_packages
-        self._linked: Home | None = None
-        self._places: FairPool[ServerProcess | None] = FairPool()
+        self._settings = settings
+        self._package_folder: Home | None = None
+        self._slots: FairPool[ServerProcess | None] = FairPool()
         self._runs: set[asyncio.Task[RunResult]] = set()
 
     def prepare(self, *, memory_mib: int) -> None:
-        """Ask for servers of programs that may have so much memory; before `start`."""
+        """Announce programs with this memory limit, so that `start` starts servers.
+
+        Call it before `start`.
+        """
         self._memory_mib = max(self._memory_mib, memory_mib)
 
     async def start(self) -> None:
-        """Start the servers. Errors: SandboxLost when one cannot start, TooFewLayers, TooLittleCapacity."""
+        """Start the servers.
+
+        Errors: SandboxLost when a server cannot start, TooFewLayers, TooLittleCapacity, PackageMissing.
+        """
         if not self._memory_mib:
             return
         self._metrics.count("sandbox_servers_lost_total", 0)
-        if swept := await asyncio.to_thread(homes.sweep):
-            self._log.info("folders of ended verifiers removed", folders=swept)
-        room = Capacity.of_this_process(self._cgroups)
+        if removed := await asyncio.to_thread(homes.sweep):
+            self._log.info("folders of ended sandboxes removed", folders=removed)
+        capacity = Capacity.of_this_process(self._cgroups)
         most = self._number or usable_cores()
-        threads = max(LEAST_THREADS, threads_each(room, self._bounds, servers=most))
+        threads = max(LEAST_THREADS, threads_each(capacity, self._bounds, servers=most))
         self._bounds = replace(self._bounds, threads=threads)
         self._link_packages()
         self._outer = await find(self._bubblewrap)
-        first = await self._begin()
-        self._places.put(first)
-        self._tell(first.report)
+        first = await self._start_server()
+        self._slots.put(first)
+        self._publish(first.report)
         try:
             need = Need.of(self._memory_mib, self._bounds, first.report)
-            number = servers_for(room, need, wanted=self._number)
-        except TooLittleCapacity:
+            number = servers_for(capacity, need, wanted=self._number, settings=self._settings)
+        except TooLittleCapacity as error:
             await self.close()
-            raise
+            raise TooLittleCapacity(f"{self._settings.servers}: {error}") from error
         if number < most:
-            self._log.warning("fewer programs than cores", servers=number, memory_mib=room.memory_mib)
-        for server in await asyncio.gather(*(self._begin() for _ in range(number - 1))):
-            self._places.put(server)
+            self._log.warning("fewer programs than cores", servers=number, memory_mib=capacity.memory_mib)
+        for server in await asyncio.gather(*(self._start_server() for _ in range(number - 1))):
+            self._slots.put(server)
 
     async def run(self, run: Run, *, group: str = "") -> RunResult:
-        """What became of a run, which goes on when the caller is cancelled; groups take turns.
+        """Run a program, and return its result. Free servers go to the groups in turn.
 
-        Errors: SandboxLost.
+        The run goes on when the caller is cancelled, so that its server stays usable. Errors: SandboxLost.
         """
         task = asyncio.create_task(self._run(run, group))
         self._runs.add(task)
@@ -110,58 +123,72 @@ class Sandbox:
         for task in self._runs:
             task.cancel()
         await asyncio.gather(*self._runs, return_exceptions=True)
-        for server in self._places.take_free():
+        for server in self._slots.take_free():
             if server is not None:
                 await server.kill()
-        if self._linked is not None:
-            self._linked.remove()
-            self._linked = None
+        if self._package_folder is not None:
+            self._package_folder.remove()
+            self._package_folder = None
 
     def _link_packages(self) -> None:
-        """Make the folder of packages that programs may import. Errors: PackageMissing."""
+        """Fill the folder of packages that programs may import. Errors: PackageMissing."""
         if self._packages:
-            found = packages.find(self._packages)
-            self._linked = Home.make()
-            found.link_into(self._linked.path)
-            self._bounds = replace(self._bounds, packages=self._linked.path, modules=tuple(found.modules))
+            try:
+                allowed = packages.find(self._packages)
+            except PackageMissing as error:
+                raise PackageMissing(f"{self._settings.packages}: {error}") from error
+            self._package_folder = Home.make()
+            allowed.link_into(self._package_folder.path)
+            self._bounds = replace(
+                self._bounds, packages=self._package_folder.path, modules=tuple(allowed.modules)
+            )
 
     async def _run(self, run: Run, group: str) -> RunResult:
-        place = await self._free_place(group)
-        server = place
+        server = await self._free_slot(group)
         try:
-            if server is None:
-                server = await self._begin()
+            if server is None:  # the last server of this slot was lost
+                server = await self._start_server()
             events = self._cgroups.events()
-            ran = await server.run(run)
+            result = await server.run(run)
             if self._cgroups.events() > events:
-                ran = replace(ran, doubt=ran.doubt or MACHINE_AT_FAULT)
+                result = replace(result, doubt=result.doubt or self._cgroup_doubt())
         except BaseException:
-            self._places.put(None)
+            self._slots.put(None)
             self._metrics.count("sandbox_servers_lost_total")
             if server is not None:
                 await server.kill()
             raise
-        self._places.put(server)
-        return ran
+        self._slots.put(server)
+        return result
 
-    async def _free_place(self, group: str) -> ServerProcess | None:
+    def _cgroup_doubt(self) -> str:
+        return (
+            "during the run the kernel refused a process or killed one, because of a limit of this cgroup; "
+            f"raise the limits on memory and processes, or lower {self._settings.servers}"
+        )
+
+    async def _free_slot(self, group: str) -> ServerProcess | None:
         try:
             with self._metrics.waiting("sandbox"):
                 async with asyncio.timeout(WAIT_SECONDS):
-                    return await self._places.take(group)
+                    return await self._slots.take(group)
         except TimeoutError as error:
             raise SandboxLost(f"no server was free within {WAIT_SECONDS:g} s") from error
 
-    async def _begin(self) -> ServerProcess:
-        server = await ServerProcess.start(self._bounds, self._outer)
+    async def _start_server(self) -> ServerProcess:
+        try:
+            server = await ServerProcess.start(self._bounds, self._outer)
+        except PackageMissing as error:
+            raise PackageMissing(f"{self._settings.packages}: {error}") from error
         try:
             server.report.demand(self._require)
-        except ValueError:
+        except TooFewLayers as error:
             await server.kill()
-            raise
+            raise TooFewLayers(f"{self._settings.require}: {error}") from error
         return server
 
-    def _tell(self, report: Report) -> None:
+    def _publish(self, report: Report) -> None:
+        """Log the layers, and set their metrics."""
         for name in LAYERS:
             self._metrics.set("isolation_layer", float(name in report.active), layer=name)
         self._log.info("sandbox", active=list(report.active), missing=dict(report.missing))

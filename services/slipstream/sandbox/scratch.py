@@ -1,7 +1,7 @@
-"""The scratch folder of a program: made for it, watched while it runs, and gone afterwards.
+"""The scratch folder of a program: measured while the program runs, and emptied afterwards.
 
-The program may fill it with anything (folders deeper than a path may be long, folders that nobody may read,
-links), so nothing here recurses or follows a link, and what cannot be seen counts as too much.
+The program may create anything there: folders nested deeper than the longest path, unreadable folders, links.
+So this module never recurses and never follows a link, and an unreadable folder counts as over the limit.
 """
 
 import os
@@ -11,38 +11,41 @@ BLOCK_BYTES = 512
 
 
 def over(folder: str, *, max_bytes: int) -> bool:
-    """Whether it holds more than it may, in bytes on the disk or in files and folders, or hides something."""
+    """Return whether the folder exceeds `max_bytes` on disk or MAX_ENTRIES, or holds an unreadable folder."""
     entries = total = 0
     open_folders = [folder]
     while open_folders:
         try:
-            found = _entries(open_folders.pop())
-            total += sum(map(_bytes, found))
-            open_folders += [entry.path for entry in found if entry.is_dir(follow_symlinks=False)]
+            children = _entries(open_folders.pop())
+            total += sum(map(_bytes, children))
+            open_folders += [entry.path for entry in children if entry.is_dir(follow_symlinks=False)]
         except (FileNotFoundError, NotADirectoryError):  # the program has just removed it
             continue
         except OSError:
             return True
-        entries += len(found)
+        entries += len(children)
         if entries > MAX_ENTRIES or total > max_bytes:
             return True
     return False
 
 
 def crowded(folder: str, *, bytes_needed: int) -> str:
-    """Why a program may be unable to write what it may keep, or nothing: others fill its disk, too."""
+    """Return why the program may be unable to write `bytes_needed`, or "": other programs share its disk."""
     disk = os.statvfs(folder)
     free = disk.f_bavail * disk.f_frsize
     if free >= bytes_needed and (disk.f_favail or not disk.f_files):
         return ""
     return (
         f"the disk of the scratch folders has {free >> 20} MiB free, and a program may write "
-        f"{bytes_needed >> 20}; give the verifier's temporary folder more room"
+        f"{bytes_needed >> 20}; free space in the temporary folder, or move it to a larger disk"
     )
 
 
 def clear(folder: str) -> None:
-    """Empty it, once no program uses it. What lies deep is first moved up, so that no path grows long."""
+    """Empty the folder after the program has ended.
+
+    Nested folders are moved up first, so that paths stay short.
+    """
     moved = 0
     while entries := _entries(folder):
         for entry in entries:
@@ -61,7 +64,7 @@ def clear(folder: str) -> None:
 
 
 def _bytes(entry: os.DirEntry[str]) -> int:
-    """What it takes on the disk; nothing when the program has just removed it."""
+    """Return the bytes on disk; 0 when the program has just removed the entry."""
     try:
         return entry.stat(follow_symlinks=False).st_blocks * BLOCK_BYTES
     except FileNotFoundError:

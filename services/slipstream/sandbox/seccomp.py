@@ -1,6 +1,7 @@
-"""A seccomp filter: the program of classic BPF that lets a few system calls pass.
+"""The seccomp filter: a classic BPF program that allows a list of system calls.
 
-See linux/seccomp.h and linux/filter.h. Its layout:  arch? → x32? → calls with arguments → calls → EPERM.
+See linux/seccomp.h and linux/filter.h. Order of the checks: architecture → x32 → calls whose arguments count
+→ other allowed calls → EPERM.
 """
 
 import ctypes
@@ -31,17 +32,17 @@ NUMBER_OFFSET, ARCH_OFFSET, ARGUMENTS_OFFSET = 0, 4, 16
 X32_BIT = 0x40000000
 CLONE_THREAD = 0x00010000
 NEW_NAMESPACES = 0x7E020080
-"""Every CLONE_NEW* flag."""
+"""All CLONE_NEW* flags."""
 UNIX, STREAM, TYPE_BITS = 1, 1, 0x7FF
-WHOLE = 0xFFFFFFFF
+ALL_BITS = 0xFFFFFFFF
 FCNTL_COMMANDS = (0, 1, 2, 3, 4, 5, 6, 7, 1030)
-"""Duplicate, flags and locks; not F_SETOWN and F_SETSIG, by which the kernel signals others."""
+"""Duplicates, flags and locks; not F_SETOWN and F_SETSIG, which make the kernel signal other processes."""
 IOCTL_REQUESTS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 """TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX."""
 
 
 class Machine(NamedTuple):
-    """An architecture: its audit number, and its column in the tables of calls."""
+    """An architecture: its audit number, and its column in the tables of syscalls.py."""
 
     audit: int
     column: int
@@ -52,7 +53,10 @@ Instruction = tuple[int, int, int, int]
 
 
 def program(machine: str) -> bytes:
-    """The filter for an architecture, as `uname -m` says it. Errors: OSError for one without a table."""
+    """Return the filter for an architecture (`uname -m`).
+
+    Errors: OSError for an architecture without a table.
+    """
     if machine not in MACHINES:
         raise OSError(errno.ENOSYS, f"no table of system calls for {machine}")
     audit, column = MACHINES[machine]
@@ -64,14 +68,14 @@ def program(machine: str) -> bytes:
         *_load(NUMBER_OFFSET),
         (JUMP_IF_AT_LEAST, 0, 1, X32_BIT),
         (RETURN, 0, 0, ERRNO | errno.EPERM),
-        *_when(CLONE3[column], [(RETURN, 0, 0, ERRNO | errno.ENOSYS)]),  # so that the C library uses clone
+        *_when(CLONE3[column], [(RETURN, 0, 0, ERRNO | errno.ENOSYS)]),  # the C library then uses clone
         *_when(CLONE[column], _threads_only()),
         *_when(OPEN[column], _no_truncated_reading(1)),
         *_when(OPENAT[column], _no_truncated_reading(2)),
         *_when(PRLIMIT64[column], _own_limits()),
-        *_when(SOCKETPAIR[column], _pair_of_streams()),  # no addresses
-        *_when(FCNTL[column], _among(1, WHOLE, FCNTL_COMMANDS)),
-        *_when(IOCTL[column], _among(1, WHOLE, IOCTL_REQUESTS)),
+        *_when(SOCKETPAIR[column], _pair_of_streams()),
+        *_when(FCNTL[column], _among(1, ALL_BITS, FCNTL_COMMANDS)),
+        *_when(IOCTL[column], _among(1, ALL_BITS, IOCTL_REQUESTS)),
         *_any_of([number for number in numbers if number is not None]),
         (RETURN, 0, 0, ERRNO | errno.EPERM),
     ]
@@ -79,14 +83,14 @@ def program(machine: str) -> bytes:
 
 
 def install(code: bytes) -> None:
-    """Put this process under a filter, for ever; no_new_privs comes first. Errors: OSError."""
+    """Install a filter in this process for good. Set no_new_privs first. Errors: OSError."""
     buffer = ctypes.create_string_buffer(code, len(code))
     head = struct.pack("@HP", len(code) // 8, ctypes.addressof(buffer))
     prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.create_string_buffer(head, len(head)))
 
 
 def this_machine() -> str:
-    """The architecture that the kernel runs on."""
+    """Return the architecture of this kernel, as `uname -m` prints it."""
     return os.uname().machine
 
 
@@ -95,12 +99,12 @@ def _load(offset: int) -> list[Instruction]:
 
 
 def _when(number: int | None, then: Sequence[Instruction]) -> list[Instruction]:
-    """For one call, where the machine has it: instructions that end in a verdict."""
+    """Return instructions for one call, which have to end in a RETURN; none if the machine lacks the call."""
     return [] if number is None else [(JUMP_IF_EQUAL, 0, len(then), number), *then]
 
 
 def _threads_only() -> list[Instruction]:
-    """Allow a clone that makes a thread, and no new process and no namespace."""
+    """Allow clone for a thread; refuse a new process or namespace."""
     return [
         *_load(ARGUMENTS_OFFSET),
         (AND, 0, 0, CLONE_THREAD | NEW_NAMESPACES),
@@ -111,21 +115,21 @@ def _threads_only() -> list[Instruction]:
 
 
 def _no_truncated_reading(argument: int) -> list[Instruction]:
-    """Allow to open a file, but not to empty one that is only read, at which Landlock looks since ABI 3."""
+    """Allow open, but not O_TRUNC without the right to write, which Landlock checks only since version 3."""
     refuse = (RETURN, 0, 0, ERRNO | errno.EPERM)
     return [
         *_load(ARGUMENTS_OFFSET + 8 * argument),
         (AND, 0, 0, os.O_TRUNC | os.O_ACCMODE),
         *_when(os.O_TRUNC | os.O_RDONLY, [refuse]),
-        *_when(os.O_TRUNC | os.O_ACCMODE, [refuse]),  # neither reads nor writes
+        *_when(os.O_TRUNC | os.O_ACCMODE, [refuse]),  # access mode 3, neither reading nor writing
         (RETURN, 0, 0, ALLOW),
     ]
 
 
 def _own_limits() -> list[Instruction]:
-    """Allow limits of process 0, which is itself, but to change that of its time of a core.
+    """Allow prlimit on the process itself (0), except to change RLIMIT_CPU.
 
-    At that one the kernel sends a SIGKILL, which would look as if the machine had no memory left.
+    At that limit the kernel sends SIGKILL, which the supervisor would take for a lack of memory.
     """
     allow, refuse = (RETURN, 0, 0, ALLOW), (RETURN, 0, 0, ERRNO | errno.EPERM)
     process, kind, new = (ARGUMENTS_OFFSET + 8 * argument for argument in range(3))
@@ -145,7 +149,7 @@ def _own_limits() -> list[Instruction]:
 
 
 def _pair_of_streams() -> list[Instruction]:
-    """Allow a pair of streams of this machine; to ask for another family may load a kernel module."""
+    """Allow a pair of UNIX stream sockets; another address family could make the kernel load a module."""
     return [
         *_load(ARGUMENTS_OFFSET),
         (JUMP_IF_EQUAL, 1, 0, UNIX),
@@ -155,7 +159,7 @@ def _pair_of_streams() -> list[Instruction]:
 
 
 def _among(argument: int, mask: int, values: Sequence[int]) -> list[Instruction]:
-    """Allow it when the low half of an argument, masked, is one of the values."""
+    """Allow the call if the low 32 bits of an argument, masked, are one of the values."""
     return [
         *_load(ARGUMENTS_OFFSET + 8 * argument),
         (AND, 0, 0, mask),

@@ -1,12 +1,14 @@
 """The fork server: `python -s -P -S -B .../server.py SOURCE_ROOT SOCKET HOME BOUNDS OUTER`.
 
-    namespaces ─▶ trials ─▶ ready ─▶ a run waits ─▶ fork a warden ─▶ its end ─┐
-                                         ▲                                    │
-                                         └────────────────────────────────────┘
+    namespaces ─▶ trials ─▶ ready ─▶ a run arrives ─▶ fork a supervisor ─▶ it ends ─┐
+                                           ▲                                        │
+                                           └────────────────────────────────────────┘
 
-BOUNDS is JSON. OUTER is `bubblewrap` where that has made the namespaces, else `none`.
-It has an empty environment and no packages but those that programs may have, has imported what programs use,
-and never reads a run itself: so a program is a copy of a memory in which no other program was.
+BOUNDS is JSON. OUTER is `bubblewrap` if bubblewrap has made the namespaces, else `none`.
+
+The server has an empty environment, and only the packages that programs may import. It imports at its start
+the modules that programs use. It never reads a run itself, so the memory from which a program is forked has
+never held another program.
 """
 
 import gc
@@ -19,7 +21,7 @@ from collections.abc import Sequence
 
 BUBBLEWRAP, WITHOUT_BUBBLEWRAP = "bubblewrap", "none"
 ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-"""A server that is forked has no threads."""
+"""NumPy must start no threads here: a fork copies only the thread that calls it."""
 USED_BY_PROGRAMS = [
     "abc",
     "array",
@@ -57,7 +59,7 @@ USED_BY_PROGRAMS = [
 
 
 def main(argv: Sequence[str]) -> None:
-    """Serve until the parent is gone."""
+    """Serve runs until the parent process closes the socket."""
     from slipstream.processes.frames import to_frame
     from slipstream.processes.lifetime.parent_death import die_with_parent
     from slipstream.sandbox.job import bounds_from_json
@@ -73,23 +75,23 @@ def main(argv: Sequence[str]) -> None:
     for name in USED_BY_PROGRAMS:
         __import__(name)
     unusable = _import_packages(bounds)
-    site.setquit()  # `exit` and `quit`, which an interpreter without packages lacks
-    sys.path.pop(0)  # our own source
+    site.setquit()  # -S skips the site module, which defines `exit` and `quit`
+    sys.path.pop(0)  # SOURCE_ROOT, which programs may not import
     with socket.socket(fileno=descriptor) as connection:
         if unusable:
             connection.sendall(to_frame({"unusable": unusable}))
             return
-        walls, report = find_confinement(home, missing, bounds)
+        confinement, report = find_confinement(home, missing, bounds)
         connection.sendall(to_frame({"active": list(report.active), "missing": dict(report.missing)}))
         gc.collect()
         gc.freeze()
         gc.disable()
-        while _next_waits(connection):
-            _fork_supervisor(connection, walls, home)
+        while _wait_for_run(connection):
+            _fork_supervisor(connection, confinement, home)
 
 
 def _import_packages(bounds: "Bounds") -> str:
-    """Import the packages that programs may have; why one cannot be imported, or nothing."""
+    """Import the packages that programs may import. Returns why one cannot be imported, or ""."""
     if not bounds.packages:
         return ""
     sys.path.append(bounds.packages)
@@ -106,7 +108,8 @@ def _import_packages(bounds: "Bounds") -> str:
 
 
 def _continue_as_first_process() -> None:
-    """Go on in a child, with which the kernel ends every process of its namespace."""
+    """Fork, and go on in the child, which is process 1 of the namespace: when it ends, the kernel kills the
+    others."""
     from slipstream.processes.lifetime.parent_death import die_with_parent
 
     child = os.fork()
@@ -117,27 +120,27 @@ def _continue_as_first_process() -> None:
     die_with_parent()
 
 
-def _next_waits(connection: socket.socket) -> bool:
-    """Wait for a run; False when the parent is gone."""
+def _wait_for_run(connection: socket.socket) -> bool:
+    """Wait for a run. Returns False when the parent has closed the socket."""
     select.select([connection], [], [])
     return bool(connection.recv(1, socket.MSG_PEEK))
 
 
-def _fork_supervisor(connection: socket.socket, walls: "Confinement", home: str) -> None:
-    """Have one run; without an answer the server ends, so that its parent learns of it."""
+def _fork_supervisor(connection: socket.socket, confinement: "Confinement", home: str) -> None:
+    """Execute one run in a supervisor. If it fails, exit: the closed socket tells the parent."""
     from slipstream.processes.lifetime.parent_death import die_with_parent
     from slipstream.sandbox.supervisor import serve_one
 
-    warden = os.fork()
-    if warden == 0:
+    supervisor = os.fork()
+    if supervisor == 0:
         status = 1
         try:
             die_with_parent()
-            serve_one(connection, walls, home)
+            serve_one(connection, confinement, home)
             status = 0
         finally:
             os._exit(status)
-    _, status = os.waitpid(warden, 0)
+    _, status = os.waitpid(supervisor, 0)
     if status:
         sys.exit(1)
 

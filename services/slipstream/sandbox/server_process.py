@@ -1,4 +1,4 @@
-"""One fork server, as the verifier sees it."""
+"""The parent's side of one fork server."""
 
 import asyncio
 import secrets
@@ -13,18 +13,18 @@ from slipstream.sandbox.layers import Report
 from slipstream.sandbox.outer import Outer
 from slipstream.sandbox.packages import PackageMissing
 from slipstream.sandbox.server import BUBBLEWRAP, WITHOUT_BUBBLEWRAP
-from slipstream.sandbox.supervisor import PATIENCE
+from slipstream.sandbox.supervisor import MAX_DEADLINES
 
 START_SECONDS = 60.0
 MARGIN_SECONDS = 20.0
 
 
 class SandboxLost(OSError):
-    """The infrastructure failed a run: its server could not start, has ended, or said nothing sensible."""
+    """The infrastructure failed a run: its server did not start, has ended, or sent an invalid reply."""
 
 
 class ServerProcess:
-    """A fork server that has one run at a time. It is of no use after SandboxLost."""
+    """A fork server that executes one run at a time. After SandboxLost it can only be killed."""
 
     def __init__(self, child: Child, home: Home) -> None:
         self._child = child
@@ -33,7 +33,7 @@ class ServerProcess:
 
     @classmethod
     async def start(cls, bounds: Bounds, outer: Outer) -> "ServerProcess":
-        """A server that is ready, with the report of its walls. Errors: SandboxLost."""
+        """Start a server, and wait until it is ready. Errors: SandboxLost, PackageMissing."""
         home = Home.make()
         child = await Child.start(
             lambda descriptor: _command(descriptor, home.path, bounds, outer), environment=ENVIRONMENT
@@ -43,7 +43,7 @@ class ServerProcess:
             async with asyncio.timeout(START_SECONDS):
                 ready = await child.receive()
             if "unusable" in ready:
-                raise PackageMissing(f"verifier.isolation.packages: {ready['unusable']}")
+                raise PackageMissing(ready["unusable"])
             inner = Report(active=ready["active"], missing=ready["missing"])
             server.report = inner.within(outer.missing)
         except BaseException as error:
@@ -56,39 +56,39 @@ class ServerProcess:
         return server
 
     async def run(self, run: Run) -> RunResult:
-        """What became of a run. Errors: SandboxLost."""
+        """Execute a run, and return its result. Errors: SandboxLost."""
         nonce = secrets.token_hex(16)
         try:
-            async with asyncio.timeout(PATIENCE * run.seconds + MARGIN_SECONDS):
+            async with asyncio.timeout(MAX_DEADLINES * run.seconds + MARGIN_SECONDS):
                 reply = await self._child.exchange(to_frame(run.to_json()) + to_frame({"nonce": nonce}))
             if reply.get("nonce") != nonce:
-                raise BadFrame("an answer with another nonce")
+                raise BadFrame("the reply has another nonce")
             if "failed" in reply:
                 raise BadFrame(reply["failed"])
             return result_from_json(reply)
         except (EOFError, OSError, TimeoutError, ValueError, KeyError) as error:
-            raise SandboxLost(f"a run was not had: {type(error).__name__}: {error}") from error
+            raise SandboxLost(f"a run has no result: {type(error).__name__}: {error}") from error
 
     async def kill(self) -> None:
-        """End the server and with it all that it started, and remove its folder."""
+        """Kill the server with all its descendants, and remove its folder."""
         await self._child.kill()
         await asyncio.to_thread(self._home.remove)
 
 
 def _command(descriptor: int, home: str, bounds: Bounds, outer: Outer) -> list[str]:
-    wall = outer.bubblewrap
-    if wall and bounds.packages:
-        wall = wall.with_packages(bounds.packages)
-    before = (
-        [*wall.command(home, scratch_mib=bounds.scratch_mib), wall.interpreter] if wall else [sys.executable]
-    )
+    bubblewrap = outer.bubblewrap
+    if bubblewrap and bounds.packages:
+        bubblewrap = bubblewrap.with_packages(bounds.packages)
+    interpreter = [sys.executable]
+    if bubblewrap:
+        interpreter = [*bubblewrap.command(home, scratch_mib=bounds.scratch_mib), bubblewrap.interpreter]
     return [
-        *before,
+        *interpreter,
         *INTERPRETER_FLAGS,
         str(SCRIPT),
         str(SOURCE_ROOT),
         str(descriptor),
         home,
         bounds_to_json(bounds),
-        BUBBLEWRAP if wall else WITHOUT_BUBBLEWRAP,
+        BUBBLEWRAP if bubblewrap else WITHOUT_BUBBLEWRAP,
     ]

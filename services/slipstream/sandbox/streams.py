@@ -1,4 +1,5 @@
-"""What goes into a program, a file in memory, and pipes for what comes out, kept up to a bound."""
+"""The standard streams of a program: its input as a file in memory, its output through pipes, up to a
+limit."""
 
 import fcntl
 import os
@@ -11,12 +12,12 @@ SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_S
 
 @dataclass(slots=True, kw_only=True)
 class Streams:
-    """The standard streams of one program. Invariant: of each at most `limit` bytes and a chunk are kept."""
+    """The streams of one program. Invariant: of each output at most `limit` bytes and one chunk are kept."""
 
     theirs: dict[int, int]
-    """Number of the descriptor in the program → its end of a pipe, or its input."""
+    """Number of a descriptor in the program → the descriptor here that it becomes a copy of."""
     sources: dict[int, bytearray]
-    """Our ends of what it writes → what has come."""
+    """Our read end of each pipe → the bytes that have arrived."""
     stdout: bytearray
     value: bytearray
     limit: int
@@ -24,9 +25,10 @@ class Streams:
 
     @classmethod
     def open(cls, stdin: str, *, limit: int) -> "Streams":
-        """Standard input, and pipes for standard output and the value; standard error goes nowhere."""
+        """Open standard input, and pipes for standard output and the value; standard error goes to
+        /dev/null."""
         (stdout_ours, stdout_theirs), (value_ours, value_theirs) = os.pipe(), os.pipe()
-        nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
         stdout, value = bytearray(), bytearray()
         for descriptor in (stdout_ours, value_ours):
             os.set_blocking(descriptor, False)
@@ -34,7 +36,7 @@ class Streams:
             theirs={
                 0: _input(stdin.encode("utf-8", "replace")),
                 1: stdout_theirs,
-                2: nowhere,
+                2: null,
                 3: value_theirs,
             },
             sources={stdout_ours: stdout, value_ours: value},
@@ -44,38 +46,38 @@ class Streams:
         )
 
     def close_theirs(self) -> None:
-        """Let go of the program's ends, once it has them."""
+        """Close the program's ends, after the fork."""
         while self.theirs:
             os.close(self.theirs.popitem()[1])
 
-    def wait(self, ender: int, seconds: float) -> bool:
-        """Carry bytes for at most some seconds; whether the process behind the descriptor `ender` ended."""
-        readable = [ender, *(source for source in self.sources if source not in self.ended)]
+    def wait(self, pidfd: int, seconds: float) -> bool:
+        """Read output for at most `seconds`. Returns whether the process of `pidfd` has ended."""
+        readable = [pidfd, *(source for source in self.sources if source not in self.ended)]
         ready, _, _ = select.select(readable, [], [], seconds)
         for source in ready:
-            if source != ender:
+            if source != pidfd:
                 self._read(source)
-        return ender in ready
+        return pidfd in ready
 
     def drain(self) -> None:
-        """Read what is left, once nobody writes any more."""
+        """Read the rest of the output, after all writers have ended."""
         for source in self.sources:
             while source not in self.ended and not self.over():
                 if not self._read(source):
                     break
 
     def over(self) -> bool:
-        """Whether more came than is allowed."""
+        """Return whether an output is longer than the limit."""
         return any(len(data) > self.limit for data in self.sources.values())
 
     def close(self) -> None:
-        """Close all ends of ours."""
+        """Close all descriptors."""
         self.close_theirs()
         for source in self.sources:
             os.close(source)
 
     def _read(self, source: int) -> bool:
-        """Take a chunk; whether there was one."""
+        """Read one chunk. Returns whether there was one."""
         try:
             data = os.read(source, CHUNK)
         except BlockingIOError:
@@ -87,7 +89,7 @@ class Streams:
 
 
 def _input(data: bytes) -> int:
-    """A file, since programs ask how long their input is, that nobody can write to any more."""
+    """Return a sealed file in memory. It is no pipe, because programs may ask for the size of their input."""
     descriptor = os.memfd_create("input", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     with open(descriptor, "wb", closefd=False) as file:
         file.write(data)

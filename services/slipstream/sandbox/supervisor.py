@@ -1,8 +1,8 @@
-"""The warden of one run: a trusted process between the server and the program.
+"""The supervisor of one run: a trusted process between the fork server and the program.
 
-It reads the run from the server's socket, starts the program in a process of its own without that socket,
-feeds and bounds it, ends it, and answers. Only then it reads the nonce of the answer: the program had no copy
-of a memory in which it was.
+The supervisor reads the run from the server's socket, and forks the program's process, which does not have
+that socket. It feeds the program, enforces the limits, ends the program, and only then reads the nonce with
+which it has to sign the reply. So the nonce was never in a memory of which the program has a copy.
 """
 
 import os
@@ -25,11 +25,12 @@ from slipstream.sandbox.program import CONFINED, become
 from slipstream.sandbox.streams import Streams
 
 TICK_SECONDS = 0.02
-PATIENCE = 5
-"""Deadlines that a program may take which waits for a core, on a machine that is too busy."""
-LEAST_PATIENCE_SECONDS = 2.0
+MAX_DEADLINES = 5
+"""On a busy machine a program may take this many times its deadline in wall time, if it waits for a core."""
+LEAST_OVERTIME_SECONDS = 2.0
+"""Wall time that a program with a short deadline may take beyond it, if it waits for a core."""
 BEGIN_SECONDS = 10.0
-"""Longest time for the walls to go up; only then the program begins, and its deadline counts."""
+"""Longest time to confine the process. The program begins afterwards, and its deadline counts from there."""
 END_SECONDS = 5.0
 CLOCK_TICK_SECONDS = 0.05
 MAX_ERROR = 100
@@ -37,16 +38,16 @@ MIB = 1024 * 1024
 
 
 class RunFailed(Exception):
-    """The infrastructure failed the run; the message says how."""
+    """The infrastructure failed, so the run has no result; the message says why."""
 
 
-def serve_one(connection: socket.socket, walls: Confinement, home: str) -> None:
-    """Read one run, have it, answer."""
+def serve_one(connection: socket.socket, confinement: Confinement, home: str) -> None:
+    """Read one run from the socket, execute it, and send the result."""
     message = receive_frame(connection)
     if message is None:
         return
     try:
-        reply: dict[str, Any] = asdict(run_program(run_from_json(message), walls, home))
+        reply: dict[str, Any] = asdict(run_program(run_from_json(message), confinement, home))
     except (RunFailed, OSError) as error:
         reply = {"failed": f"{type(error).__name__}: {error}"}
     nonce = receive_frame(connection)
@@ -54,52 +55,54 @@ def serve_one(connection: socket.socket, walls: Confinement, home: str) -> None:
         connection.sendall(to_frame({**reply, "nonce": nonce["nonce"]}))
 
 
-def run_program(run: Run, walls: Confinement, home: str) -> RunResult:
-    """Run a program to its end. Errors: RunFailed, OSError when that could not be done."""
+def run_program(run: Run, confinement: Confinement, home: str) -> RunResult:
+    """Run a program to its end. Errors: RunFailed or OSError when the infrastructure failed."""
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     folder = tempfile.mkdtemp(prefix="program-", dir=home)
     try:
-        if walls.switch_user:
+        if confinement.switch_user:
             os.chown(folder, NOBODY, NOBODY)
-        return _supervised(run, walls, folder)
+        return _supervised(run, confinement, folder)
     finally:
         scratch.clear(folder)
         os.rmdir(folder)
 
 
-def _supervised(run: Run, walls: Confinement, folder: str) -> RunResult:
-    streams = Streams.open(run.stdin, limit=walls.bounds.output_bytes)
+def _supervised(run: Run, confinement: Confinement, folder: str) -> RunResult:
+    streams = Streams.open(run.stdin, limit=confinement.bounds.output_bytes)
     try:
         pid = os.fork()
         if pid == 0:
-            become(run, walls, folder, descriptors=streams.theirs)
+            become(run, confinement, folder, descriptors=streams.theirs)
         started = time.monotonic()
         try:
             streams.close_theirs()
-            end, doubt = _watch(pid, run.seconds, streams, folder, walls)
-            seconds = _could_compute(pid, time.monotonic() - started)
+            end, doubt = _watch(pid, run.seconds, streams, folder, confinement)
+            seconds = _time_on_core(pid, time.monotonic() - started)
         finally:
-            status, used = _end(pid, walls)
+            status, used = _end(pid, confinement)
         streams.drain()
         if end == "exited" and _killed_by_kernel(status):
             end = _end_of_killed(used, run)
-        return _ran(end, status, streams, seconds, doubt)
+        return _result(end, status, streams, seconds, doubt)
     finally:
         streams.close()
 
 
-def _watch(pid: int, seconds: float, streams: Streams, folder: str, walls: Confinement) -> tuple[str, str]:
-    """Until the program ends or is to be ended: "exited" or why, and why that may be no fault of its own.
+def _watch(
+    pid: int, seconds: float, streams: Streams, folder: str, confinement: Confinement
+) -> tuple[str, str]:
+    """Wait until the program ends or exceeds a limit. Errors: RunFailed.
 
-    Errors: RunFailed.
+    Returns "exited" or the limit, and why the machine may be at fault for a failure.
     """
     descriptor = os.pidfd_open(pid)
     started, begun, doubt = time.monotonic(), None, ""
     try:
         while True:
             ended = streams.wait(descriptor, TICK_SECONDS)
-            if not walls.own_disk:
-                doubt = doubt or scratch.crowded(folder, bytes_needed=walls.bounds.scratch_mib * MIB)
+            if not confinement.own_disk:
+                doubt = doubt or scratch.crowded(folder, bytes_needed=confinement.bounds.scratch_mib * MIB)
             if ended:
                 return "exited", doubt
             now = time.monotonic()
@@ -107,15 +110,17 @@ def _watch(pid: int, seconds: float, streams: Streams, folder: str, walls: Confi
                 begun = now
             if begun is None:
                 if now - started > BEGIN_SECONDS:
-                    raise RunFailed(f"no walls within {BEGIN_SECONDS:g} s on a busy machine")
-            elif end := _too_much(streams, folder, walls.bounds) or _late(pid, now - begun, seconds):
+                    raise RunFailed(
+                        f"the process was not confined within {BEGIN_SECONDS:g} s on a busy machine"
+                    )
+            elif end := _exceeded(streams, folder, confinement.bounds) or _late(pid, now - begun, seconds):
                 return end, ""
     finally:
         os.close(descriptor)
 
 
-def _too_much(streams: Streams, folder: str, bounds: Bounds) -> str:
-    """What the program has more of than it may, or nothing."""
+def _exceeded(streams: Streams, folder: str, bounds: Bounds) -> str:
+    """Return the limit that the program exceeds, or ""."""
     if streams.over():
         return "output"
     if scratch.over(folder, max_bytes=bounds.scratch_mib * MIB):
@@ -124,22 +129,29 @@ def _too_much(streams: Streams, folder: str, bounds: Bounds) -> str:
 
 
 def _late(pid: int, elapsed: float, seconds: float) -> str:
-    """Whether the program is over its deadline, and not for want of a core. Errors: RunFailed."""
+    """Return "late" if the program used up its deadline, else "".
+
+    Errors: RunFailed if the program is over its deadline because it got no core.
+    """
     late = elapsed - seconds
     if late > 0 and (late > process_statistics.waited_for_core() or cpu_seconds_of(pid) >= seconds):
         return "late"
-    if late > max((PATIENCE - 1) * seconds, LEAST_PATIENCE_SECONDS):
+    if late > max((MAX_DEADLINES - 1) * seconds, LEAST_OVERTIME_SECONDS):
         raise RunFailed(f"no end within {elapsed:.1f} s on a busy machine")
     return ""
 
 
-def _could_compute(pid: int, elapsed: float) -> float:
-    """Seconds without those in which a program waited for a core, but for its own threads."""
+def _time_on_core(pid: int, elapsed: float) -> float:
+    """Return the wall time without the time spent waiting for a core, at least the CPU time of all
+    threads."""
     return min(elapsed, max(elapsed - process_statistics.waited_for_core(), cpu_seconds_of(pid)))
 
 
-def _end(pid: int, walls: Confinement) -> tuple[int, float]:
-    """Kill the program and whatever it started, and wait for it; its wait status and time of a core."""
+def _end(pid: int, confinement: Confinement) -> tuple[int, float]:
+    """Kill the program and all its descendants, and wait for them. Returns its wait status and CPU seconds.
+
+    Errors: RunFailed when a descendant does not end.
+    """
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
     _, status, usage = os.wait4(pid, 0)
@@ -150,13 +162,13 @@ def _end(pid: int, walls: Confinement) -> tuple[int, float]:
         except ChildProcessError:
             return status, usage.ru_utime + usage.ru_stime
         if time.monotonic() > deadline:
-            raise RunFailed("what the program started does not end")
-        _kill_orphans(walls)
+            raise RunFailed("a process that the program started does not end")
+        _kill_orphans(confinement)
 
 
-def _kill_orphans(walls: Confinement) -> None:
-    """Orphans of a program become children of the warden; only without seccomp there can be any."""
-    if walls.own_processes:
+def _kill_orphans(confinement: Confinement) -> None:
+    """Kill the program's orphans, which become children of this process. With seccomp there are none."""
+    if confinement.own_processes:
         with suppress(ProcessLookupError):
             os.kill(-1, signal.SIGKILL)
         return
@@ -166,42 +178,48 @@ def _kill_orphans(walls: Confinement) -> None:
 
 
 def _killed_by_kernel(status: int) -> bool:
-    """Of a program that was not ended by its warden, and cannot kill itself: seccomp forbids it."""
+    """Return whether the kernel killed the program.
+
+    The program cannot kill itself: seccomp forbids kill(2).
+    """
     return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
 
 
 def _end_of_killed(used: float, run: Run) -> str:
-    """Why the kernel killed a program: for its time of a core, or for want of memory. Errors: RunFailed."""
+    """Return "late" if the kernel killed the program for its CPU time.
+
+    Errors: RunFailed if an inherited limit on CPU time, or a lack of memory, was the reason.
+    """
     inherited = resource.getrlimit(resource.RLIMIT_CPU)[1]
     if used >= cpu_seconds(run.seconds) - CLOCK_TICK_SECONDS:
         return "late"
     if inherited != resource.RLIM_INFINITY and used >= inherited - CLOCK_TICK_SECONDS:
         raise RunFailed(
-            f"the verifier was started with a limit of {inherited} s of a core (`ulimit -t`); raise it"
+            f"the sandbox was started with a limit of {inherited} s of CPU time (`ulimit -t`); raise it"
         )
     raise RunFailed(
-        "the kernel killed the program, and not for its time: this machine or its cgroup has no memory left; "
-        "give it more, or lower verifier.workers"
+        "the kernel killed the program, and not for its CPU time: this machine or its cgroup has no memory "
+        "left; give it more memory, or run fewer programs at a time"
     )
 
 
-def _ran(end: str, status: int, streams: Streams, seconds: float, doubt: str) -> RunResult:
+def _result(end: str, status: int, streams: Streams, seconds: float, doubt: str) -> RunResult:
     value = bytes(streams.value)
     if not value.startswith(CONFINED):
-        said = value.decode(errors="replace") or f"it ended with status {status}"
-        raise RunFailed(f"the program could not be confined: {said}")
+        reason = value.decode(errors="replace") or f"it ended with status {status}"
+        raise RunFailed(f"the program could not be confined: {reason}")
     if end == "exited" and streams.over():
         end = "output"
     if end == "exited" and os.WIFSIGNALED(status):
         end = "killed"
-    said = value[len(CONFINED) :].decode(errors="replace")
-    well = end == "exited" and status == 0
+    written = value[len(CONFINED) :].decode(errors="replace")
+    succeeded = end == "exited" and status == 0
     return RunResult(
         end=end,
         status=os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status),
         stdout=streams.stdout.decode(errors="replace"),
-        value=(said or None) if well else None,
-        error="" if well else said[:MAX_ERROR],
+        value=(written or None) if succeeded else None,
+        error="" if succeeded else written[:MAX_ERROR],
         seconds=seconds,
         doubt=doubt,
     )

@@ -1,15 +1,15 @@
-"""The system calls that a program may make; whatever is not in these tables fails with EPERM.
+"""The system calls that a program may make; every other call fails with EPERM.
 
-Not among them, on purpose: fork and exec (one process a program: no descendants), signals to others, sockets,
-ptrace and process_vm_*, chmod, chown and utime (which Landlock does not govern), mount, namespaces, bpf,
-keys, io_uring, memfd, shared memory, priorities.
+These calls are left out on purpose: fork and exec (one process a program: no descendants), signals to others,
+sockets, ptrace and process_vm_*, chmod, chown and utime (which Landlock does not govern), mount, namespaces,
+bpf, keys, io_uring, memfd, shared memory, priorities.
 """
 
 from collections.abc import Mapping
 
 # name → numbers on x86-64 and on aarch64; None where the machine has no such call.
 ALLOWED: Mapping[str, tuple[int | None, int | None]] = {
-    # files, within what Landlock allows
+    # files; Landlock restricts the paths
     "close": (3, 57),
     "close_range": (436, 436),
     "creat": (85, None),
@@ -81,7 +81,7 @@ ALLOWED: Mapping[str, tuple[int | None, int | None]] = {
     "alarm": (37, None),
     "getitimer": (36, 102),
     "setitimer": (38, 103),
-    # its own signals
+    # signals to the program itself
     "rt_sigaction": (13, 134),
     "rt_sigprocmask": (14, 135),
     "rt_sigreturn": (15, 139),
@@ -108,7 +108,7 @@ ALLOWED: Mapping[str, tuple[int | None, int | None]] = {
     "eventfd2": (290, 19),
     "sendto": (44, 206),
     "recvfrom": (45, 207),
-    # who and where it is
+    # information about the process and the machine
     "getpid": (39, 172),
     "gettid": (186, 178),
     "getppid": (110, 173),
@@ -127,7 +127,7 @@ ALLOWED: Mapping[str, tuple[int | None, int | None]] = {
     "exit_group": (231, 94),
 }
 
-# Allowed with some arguments only; `seccomp.py` says which.
+# seccomp.py allows these calls only with certain arguments.
 OPEN: tuple[int, int | None] = (2, None)
 OPENAT = (257, 56)
 CLONE = (56, 220)

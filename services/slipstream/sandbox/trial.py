@@ -1,4 +1,4 @@
-"""Which walls stand on this machine: each is tried by a program that runs against it."""
+"""Find the layers that work on this machine: for each, a trial program tries to break through it."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ def refused(action, *arguments):
 import colorsys, os, resource, socket
 open("note", "w").close()
 """
-"""The library can be read and the scratch folder written, whatever else holds."""
+"""Every trial checks that the library can be read and the scratch folder written."""
 PROBES: Mapping[str, str] = {
     "rlimits": "0 < resource.getrlimit(resource.RLIMIT_AS)[0] <= {memory_bytes}",
     "user": "os.geteuid() != 0",
@@ -33,14 +33,17 @@ PROBES: Mapping[str, str] = {
     "seccomp": "refused(socket.socket) and refused(os.fork) and refused(os.kill, os.getppid(), 0)",
 }
 HINTS: Mapping[str, str] = {
-    "user": "; run the verifier as another user than root, or let nobody read the library"
+    "user": "; run as another user than root, or make the library readable for the user nobody"
 }
 
 
 def find_confinement(home: str, missing: Mapping[str, str], bounds: Bounds) -> tuple[Confinement, Report]:
-    """The strongest inner walls that stand, and which they are. `missing`: namespaces that are not there."""
+    """Return the inner layers that work on this machine, and their report.
+
+    `missing`: layer → reason, for the namespaces that could not be entered.
+    """
     lacking = dict(missing)
-    walls = Confinement(
+    confinement = Confinement(
         bounds=bounds,
         library=library_folders(bounds.packages),
         landlock_version=None,
@@ -50,52 +53,52 @@ def find_confinement(home: str, missing: Mapping[str, str], bounds: Bounds) -> t
         own_disk=False,
     )
     additions: Mapping[str, Callable[[Confinement], Confinement]] = {
-        "rlimits": lambda walls: walls,
+        "rlimits": lambda confinement: confinement,
         "user": _as_nobody(home),
-        SCRATCH: lambda walls: replace(walls, own_disk=True),
-        "seccomp": lambda walls: replace(walls, filter=seccomp.program(seccomp.this_machine())),
-        "landlock": lambda walls: replace(walls, landlock_version=landlock.abi()),
+        SCRATCH: lambda confinement: replace(confinement, own_disk=True),
+        "seccomp": lambda confinement: replace(confinement, filter=seccomp.program(seccomp.this_machine())),
+        "landlock": lambda confinement: replace(confinement, landlock_version=landlock.abi()),
     }
     for name, add in additions.items():
         if name in missing:
             continue
         try:
-            stronger = add(walls)
-            reason = _refuted(name, stronger, home)
+            stronger = add(confinement)
+            reason = _failure(name, stronger, home)
         except OSError as error:
             reason = str(error.strerror or error)
         if reason:
             lacking[name] = f"{reason}{HINTS.get(name, '')}"
         else:
-            walls = stronger
-    return walls, Report(active=[name for name in INNER if name not in lacking], missing=lacking)
+            confinement = stronger
+    return confinement, Report(active=[name for name in INNER if name not in lacking], missing=lacking)
 
 
 def _as_nobody(home: str) -> Callable[[Confinement], Confinement]:
-    def add(walls: Confinement) -> Confinement:
+    def add(confinement: Confinement) -> Confinement:
         if os.geteuid() != 0:
-            return walls
+            return confinement
         os.chmod(home, 0o711)
-        return replace(walls, switch_user=True)
+        return replace(confinement, switch_user=True)
 
     return add
 
 
-def _refuted(name: str, walls: Confinement, home: str) -> str:
-    """Why a wall does not stand, or nothing."""
+def _failure(name: str, confinement: Confinement, home: str) -> str:
+    """Return why a layer does not work, or ""."""
     probe = PROBES[name].format(
         memory_bytes=TRIAL_MEMORY_MIB * MIB,
-        disk_bytes=SCRATCH_DISKS * walls.bounds.scratch_mib * MIB,
+        disk_bytes=SCRATCH_DISKS * confinement.bounds.scratch_mib * MIB,
         source=os.path.abspath(__file__),
     )
     try:
-        ran = run_program(
-            Run(code=WORKS, call=probe, seconds=TRIAL_SECONDS, memory_mib=TRIAL_MEMORY_MIB), walls, home
+        result = run_program(
+            Run(code=WORKS, call=probe, seconds=TRIAL_SECONDS, memory_mib=TRIAL_MEMORY_MIB), confinement, home
         )
     except RunFailed as error:
         return str(error)
-    if ran.value == "true":
+    if result.value == "true":
         return ""
-    if ran.value is None:
-        return f"a trial program did not work behind it ({ran.end}, status {ran.status})"
+    if result.value is None:
+        return f"a trial program failed behind it ({result.end}, status {result.status})"
     return "a trial program passed through it"

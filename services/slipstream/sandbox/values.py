@@ -1,4 +1,7 @@
-"""A program's value as plain JSON, tagged by type: what runs beside the program, and is not trusted."""
+"""Encode a program's value as JSON tagged by type.
+
+It runs in the program's process: do not trust the result.
+"""
 
 import math
 from decimal import Decimal
@@ -10,7 +13,7 @@ EXACT_INTEGER = 2**53
 
 
 def to_plain(value: Any, depth: int = 0) -> Any:
-    """A value as JSON; of an object of another type only that it is one. Runs beside the program."""
+    """Return a value as tagged JSON; an object of an unknown type becomes {"o": name of the type}."""
     if depth > MAX_DEPTH:
         return {"o": "deep"}
     if value is None or value is True or value is False:

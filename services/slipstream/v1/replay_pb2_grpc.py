@@ -26,9 +26,9 @@ if _version_not_supported:
 
 
 class ReplayStub(object):
-    """Serves rollout workers and the learner. Every method may be retried. A call
-    of a learner names its epoch: once another learner has attached, it is
-    refused with ABORTED.
+    """Serves rollout workers and the learner. Every method may be retried. A
+    learner's call carries its epoch: it fails with ABORTED once another learner
+    has attached.
     """
 
     def __init__(self, channel):
@@ -115,38 +115,38 @@ class ReplayStub(object):
 
 
 class ReplayServicer(object):
-    """Serves rollout workers and the learner. Every method may be retried. A call
-    of a learner names its epoch: once another learner has attached, it is
-    refused with ABORTED.
+    """Serves rollout workers and the learner. Every method may be retried. A
+    learner's call carries its epoch: it fails with ABORTED once another learner
+    has attached.
     """
 
     def LeasePrompts(self, request, context):
-        """Rollout: ask for prompts to work on. Waits up to `wait_seconds` for
-        admission; an empty answer means that nothing was admitted in that time.
+        """Rollout: lease prompts. Waits up to `wait_seconds` for admission; an empty
+        response means that no group was admitted in that time.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RenewLeases(self, request, context):
-        """Rollout: the heartbeat of a worker, one call for all its leases. A lease
-        ends when no heartbeat names it for the lease's `seconds`.
+        """Rollout: the heartbeat of a worker, for all its leases. A lease expires when
+        no heartbeat has named it for the lease's `seconds`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReturnPrompts(self, request, context):
-        """Rollout: hand prompts back unworked. Their slots are free at once.
+        """Rollout: return leases without a group. Their slots are free at once.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def InsertGroup(self, request, context):
-        """Rollout: hand in a finished group. Idempotent by (group_id, lease_epoch);
-        a worker whose lease expired is fenced. A group that nothing could be learned
-        from, because it is malformed, is filtered as `invalid`: it would be so again.
+        """Rollout: insert a finished group. Idempotent by (group_id, lease_epoch); a
+        worker whose lease has expired is fenced. A malformed group is filtered as
+        `invalid`; a retry would not help.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -154,11 +154,11 @@ class ReplayServicer(object):
 
     def SampleBatch(self, request, context):
         """Learner: take the oldest `groups` groups, in order of dispatch, or none.
-        A batch belongs to its newest hand-out: what was in flight for the same
-        `version` is given anew, and the end of an older stream, its release or its
-        acknowledgement does nothing. A call that comes after a newer one is refused
-        with ABORTED, so that a request that was delayed on the way takes nothing.
-        Waits up to `wait_seconds`; streams one group a message.
+        A batch belongs to its newest delivery (HandOut): groups in flight for the
+        same `version` are delivered again, and the release or acknowledgement of an
+        older delivery has no effect. A call with an older delivery number than the
+        newest fails with ABORTED, so a delayed request takes no groups.
+        Waits up to `wait_seconds`; streams one group per message.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -172,38 +172,38 @@ class ReplayServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseBatch(self, request, context):
-        """Learner: put sampled groups back untrained, at their old place.
+        """Learner: release sampled groups untrained; they return to their position.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DropGroups(self, request, context):
-        """Learner: throw sampled groups away that cannot be trained on.
+        """Learner: drop sampled groups that cannot be trained on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AnnounceVersion(self, request, context):
-        """Learner: `version` has been loaded by the fleet. Opens admission.
+        """Learner: the fleet serves `version`. Opens admission.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ConfirmCheckpoint(self, request, context):
-        """Learner: the checkpoint of `version` is durable; groups trained up to it
-        need not be kept any longer.
+        """Learner: the checkpoint of `version` is durable. Replay deletes
+        the groups that were trained up to it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AttachLearner(self, request, context):
-        """Learner, at start: it continues from `version`. What was in flight and what
-        later versions consumed goes back to the buffer. From here on calls of
-        earlier learners are refused. Idempotent by `learner_id`.
+        """Learner, at start: continue from `version`. Groups in flight, and groups that
+        later versions consumed, return to the buffer. Calls of earlier learners fail
+        from now on. Idempotent by `learner_id`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -225,14 +225,14 @@ class ReplayServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetStats(self, request, context):
-        """Whoever looks on: the ledger and the admission state, read in one atomic step.
+        """Probe and console: the ledger and the admission state, read atomically.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetActivity(self, request, context):
-        """Learner that waits for a batch: the ledger, and what the workers are doing.
+        """Learner, while it waits for a batch: the ledger and the state of the workers.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -325,9 +325,9 @@ def add_ReplayServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Replay(object):
-    """Serves rollout workers and the learner. Every method may be retried. A call
-    of a learner names its epoch: once another learner has attached, it is
-    refused with ABORTED.
+    """Serves rollout workers and the learner. Every method may be retried. A
+    learner's call carries its epoch: it fails with ABORTED once another learner
+    has attached.
     """
 
     @staticmethod

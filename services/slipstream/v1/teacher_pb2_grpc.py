@@ -47,11 +47,11 @@ class TeacherServicer(object):
     """
 
     def ReadTokens(self, request, context):
-        """Logprobs of given tokens under the teacher. The answer depends on nothing
-        but the request and the weights, so any pod with the same weights can give
-        it, and it can be asked for again. A full queue is RESOURCE_EXHAUSTED, with `retry-after-ms` in the trailing
-        metadata; another vocabulary, or tokens that the teacher cannot read, are
-        INVALID_ARGUMENT.
+        """Logprobs of given tokens under the teacher. The response depends only on the
+        request and the weights, so the call may be retried at any pod with the same
+        weights. A full queue is RESOURCE_EXHAUSTED, with `retry-after-ms` in the
+        trailing metadata; another vocabulary, or tokens that do not fit the teacher's
+        context, are INVALID_ARGUMENT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

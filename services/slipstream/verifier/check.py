@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
 from slipstream.answers.cpu_limit import TooSlow, cpu_limit
-from slipstream.answers.latex_input import UnsupportedExpression, readable
+from slipstream.answers.latex_input import UnsupportedExpression, normalize
 from slipstream.config import RunConfig, VerifierConfig
 from slipstream.config.load import parse_config
 from slipstream.config.rewards import KINDS, CodeTestsConfig, GroundTruth
@@ -30,6 +30,7 @@ from slipstream.verifier.code.cases import cases_of
 from slipstream.verifier.resources import Resources
 from slipstream.verifier.reward import MissingResource, UnusableGroundTruth
 from slipstream.verifier.rewards.bind import make_reward
+from slipstream.verifier.setting_names import SETTING_NAMES
 
 TRUTHS_SECONDS = 5.0
 """Time for all ground truths together; most take a millisecond."""
@@ -77,9 +78,10 @@ def _of_sandbox(
             Capacity.of_this_process(cgroup.own()),
             Need.of(memory_mib, Bounds(), isolation),
             wanted=config.workers,
+            settings=SETTING_NAMES,
         )
     except (PackageMissing, TooFewLayers, TooLittleCapacity, SandboxLost) as error:
-        yield _refusal(key, str(error).removeprefix(f"{key}: "), here=True)
+        yield _refusal(key, str(error), here=True)
 
 
 def unread(kind: str, truths: Sequence[Truth], *, seconds: float = TRUTHS_SECONDS) -> tuple[list[Bad], int]:
@@ -115,9 +117,9 @@ def _why_unread(read: Read, name: str, answer: str, fields: dict[str, str]) -> s
 
 
 def _expressions() -> Read:
-    from slipstream.answers.latex import parsed  # importing SymPy takes half a second
+    from slipstream.answers.latex import parse_answer  # importing SymPy takes half a second
 
-    return lambda prompt: parsed(readable(prompt.answer))
+    return lambda prompt: parse_answer(normalize(prompt.answer))
 
 
 READERS: Mapping[GroundTruth, Callable[[], Read]] = {"expression": _expressions, "tests": lambda: cases_of}

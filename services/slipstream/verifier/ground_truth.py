@@ -4,7 +4,7 @@ import re
 from fractions import Fraction
 from functools import lru_cache
 
-from slipstream.answers.latex_input import UnsupportedExpression, readable
+from slipstream.answers.latex_input import UnsupportedExpression, normalize
 from slipstream.answers.number import NotANumber, read_number
 from slipstream.records import Prompt
 from slipstream.verifier.reward import UnusableGroundTruth
@@ -38,7 +38,7 @@ def expected_expression(prompt: Prompt) -> str:
 
 
 _number = lru_cache(maxsize=256)(read_number)
-_expression = lru_cache(maxsize=256)(readable)
+_expression = lru_cache(maxsize=256)(normalize)
 
 
 def countdown_puzzle(prompt: Prompt) -> tuple[tuple[int, ...], int]:

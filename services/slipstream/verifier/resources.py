@@ -10,6 +10,7 @@ from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.verifier.admission import AdmissionQueue
 from slipstream.verifier.cache import Reads, RewardCache, VerdictCache
+from slipstream.verifier.setting_names import SETTING_NAMES
 from slipstream.verifier.workers.pool import Workers
 
 
@@ -41,6 +42,7 @@ class Resources:
             allowed_packages=config.isolation.packages,
             metrics=metrics,
             log=log,
+            settings=SETTING_NAMES,
         )
         return cls(
             config=config,

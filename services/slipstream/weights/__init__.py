@@ -1,1 +1,1 @@
-"""How weights travel: the layout of a broadcast, the group that carries it, and its two ends."""
+"""Weight broadcasts: the layout in buckets, the process group, and both ends of a transfer."""

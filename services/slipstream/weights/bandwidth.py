@@ -1,8 +1,8 @@
-"""Measures the bandwidth between two processes over the path that weights take.
+"""Measures the bandwidth between two processes over the path of weight broadcasts.
 
     sender (rank 0)                                receiver (rank 1)
     invite              ──── TCP ────────────▶     read the invitation
-    form the group      ◀── gate and store ──▶     form the group
+    form the group      ◀── rendezvous ──────▶     form the group
     each round: send    ──── group or TCP ───▶     receive
                         ◀── TCP ──────────────     confirm
 
@@ -36,7 +36,7 @@ EPOCH = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What is sent in each round: `buckets` of `bucket_bytes`; the first of `rounds` + 1 is not counted."""
+    """The size of the measurement: `rounds` of `buckets` of `bucket_bytes`, after one warm-up round."""
 
     bucket_bytes: int
     buckets: int
@@ -48,7 +48,7 @@ class Load:
         return self.bucket_bytes * self.buckets
 
     def manifest(self) -> Manifest:
-        """The layout of a publication of this size: one tensor a bucket."""
+        """Return the layout of a publication of this size, with one tensor in each bucket."""
         words = self.bucket_bytes // DTYPE.itemsize
         shapes = [(f"bucket {number}", (words,)) for number in range(self.buckets)]
         return plan(shapes, dtype=DTYPE, bucket_bytes=self.bucket_bytes, model_fingerprint="probe")
@@ -56,7 +56,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invitation:
-    """What the sender tells the receiver: where they form their group, and what it will send."""
+    """The sender's message to the receiver: the address of the rendezvous, and the load."""
 
     host: str
     port: int
@@ -65,7 +65,7 @@ class Invitation:
     load: dict[str, int]
 
     def rendezvous(self, *, rank: int) -> Rendezvous:
-        """As one of two members."""
+        """Return the rendezvous of one of the two members."""
         return Rendezvous(
             epoch=EPOCH,
             rank=rank,
@@ -78,7 +78,7 @@ class Invitation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class Measurement:
     """The seconds of each counted round of one kind, and the bytes of a round."""
 
     kind: Kind
@@ -87,23 +87,23 @@ class Measured:
 
     @property
     def gigabytes_per_second(self) -> float:
-        """The median, in units of 10^9 bytes."""
+        """Median over the rounds, in 10^9 bytes per second."""
         return self.nbytes / median(self.seconds) / GIGA
 
     @property
     def slowest(self) -> float:
-        """Of the slowest round, in units of 10^9 bytes a second."""
+        """Bandwidth of the slowest round, in 10^9 bytes per second."""
         return self.nbytes / max(self.seconds) / GIGA
 
     @property
     def fastest(self) -> float:
-        """Of the fastest round, in units of 10^9 bytes a second."""
+        """Bandwidth of the fastest round, in 10^9 bytes per second."""
         return self.nbytes / min(self.seconds) / GIGA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class End:
-    """One end of the measurement: the group, the TCP connection, and where the weights are."""
+    """One end of the measurement: the group, the TCP connection, and the device of the weights."""
 
     group: WeightGroup
     connection: socket.socket
@@ -113,7 +113,7 @@ class End:
 
     @property
     def addresses(self) -> tuple[str, str]:
-        """The addresses of this end and of the other one."""
+        """The IP addresses of this end and of the other end."""
         return self.connection.getsockname()[0], self.connection.getpeername()[0]
 
 
@@ -128,9 +128,9 @@ def sending(
     log: Log,
     progress: Callable[[], None],
 ) -> Iterator[End]:
-    """The sender's end. It invites the receiver, at the other end of the connection, into a group.
+    """Invite the receiver, at the other end of the connection, into a group, and yield the sender's end.
 
-    `host`: the address of this machine on which the members meet. Errors: TransferError.
+    `host`: the address of this machine on which the rendezvous listens. Errors: TransferError.
     """
     connection.settimeout(timeout_seconds)
     with _as_transfer_error("the forming of the group"), _store(host, timeout_seconds, log) as store:
@@ -148,7 +148,7 @@ def sending(
 
 
 def invitation(connection: socket.socket) -> Invitation:
-    """What the sender has sent over a connection that was made for it. Errors: TransferError."""
+    """Read the invitation of the sender from a connection. Errors: TransferError."""
     with _as_transfer_error("the invitation of the sender"):
         return Invitation(**json.loads(_line(connection)))
 
@@ -161,15 +161,15 @@ def receiving(
     device: torch.device,
     progress: Callable[[], None],
 ) -> Iterator[End]:
-    """The receiver's end, in the group into which it was invited. Errors: TransferError."""
+    """Join the group of the invitation, and yield the receiver's end. Errors: TransferError."""
     connection.settimeout(invitation.timeout_seconds)
     load = Load(**invitation.load)
     with _formed(invitation.rendezvous(rank=1), device, progress) as group:
         yield End(group=group, connection=connection, device=device, load=load, progress=progress)
 
 
-def measure_as_sender(end: End, kind: Kind) -> Measured:
-    """Send every round of a kind, and time it until the receiver confirms it. Errors: TransferError."""
+def measure_as_sender(end: End, kind: Kind) -> Measurement:
+    """Send all rounds of a kind, and measure each until the receiver confirms it. Errors: TransferError."""
     send_round = SENDERS[kind]
     seconds = []
     with _as_transfer_error(f"a round of kind {kind}"):
@@ -179,11 +179,11 @@ def measure_as_sender(end: End, kind: Kind) -> Measured:
             _wait_for_confirmation(end)
             seconds.append(time.perf_counter() - started)
             end.progress()
-    return Measured(kind=kind, nbytes=end.load.nbytes, seconds=tuple(seconds[1:]))
+    return Measurement(kind=kind, nbytes=end.load.nbytes, seconds=tuple(seconds[1:]))
 
 
 def answer_as_receiver(end: End, kind: Kind) -> None:
-    """Receive every round of a kind, and confirm each. Errors: TransferError."""
+    """Receive and confirm all rounds of a kind. Errors: TransferError."""
     receive_round = RECEIVERS[kind]
     with _as_transfer_error(f"a round of kind {kind}"):
         for number in range(end.load.rounds + 1):
@@ -193,7 +193,7 @@ def answer_as_receiver(end: End, kind: Kind) -> None:
 
 
 def _broadcast(end: End, _: int) -> None:
-    """The buckets alone: nothing is packed, nothing is checked."""
+    """Broadcast buckets without packing and without checksums."""
     buffer = torch.zeros(end.load.bucket_bytes, dtype=torch.uint8, device=end.device)
     for _bucket in range(end.load.buckets):
         end.group.broadcast(buffer)
@@ -201,7 +201,7 @@ def _broadcast(end: End, _: int) -> None:
 
 
 def _send_publication(end: End, number: int) -> None:
-    """All that the learner does in a publication: buckets are packed and get a checksum."""
+    """Send as the learner does in a publication, with packing and checksums."""
     manifest = end.load.manifest()
     weights = torch.ones(manifest.tensors[0].shape, dtype=DTYPE, device=end.device)
     tensors = {spec.name: weights for spec in manifest.tensors}
@@ -209,14 +209,14 @@ def _send_publication(end: End, number: int) -> None:
 
 
 def _receive_publication(end: End, number: int) -> None:
-    """All that a rollout does before it loads a bucket: its checksum is compared."""
+    """Receive as a rollout does, with the verification of checksums, without loading the weights."""
     manifest = end.load.manifest()
     for _tensors in receive(end.group, manifest, version=number, device=end.device, progress=end.progress):
         pass
 
 
 def _send_tcp(end: End, _: int) -> None:
-    """One plain stream, from the memory of the host."""
+    """Send over the plain TCP connection, from host memory."""
     buffer = bytes(end.load.bucket_bytes)
     for _bucket in range(end.load.buckets):
         end.connection.sendall(buffer)
@@ -230,7 +230,7 @@ def _receive_tcp(end: End, _: int) -> None:
         while arrived < len(buffer):
             count = end.connection.recv_into(buffer[arrived:])
             if not count:
-                raise TransferError("the sender has left")
+                raise TransferError("the sender closed the connection")
             arrived += count
         end.progress()
 
@@ -257,12 +257,12 @@ def _store(host: str, timeout_seconds: float, log: Log) -> Iterator[RendezvousSt
 
 
 def _line(connection: socket.socket) -> bytes:
-    """What the other end sends up to the end of a line. Errors: OSError, TransferError."""
+    """Read one line. Errors: OSError, TransferError."""
     line = b""
     while not line.endswith(b"\n"):
         part = connection.recv(1)
         if not part:
-            raise TransferError("the sender ended the connection before it invited this process")
+            raise TransferError("the sender closed the connection before it sent its invitation")
         line += part
     return line
 
@@ -283,11 +283,11 @@ def _as_transfer_error(what: str) -> Iterator[None]:
     try:
         yield
     except TimeoutError as error:
-        raise TransferError(f"{what} did not come to its end in time") from error
+        raise TransferError(f"{what} timed out") from error
     except OSError as error:
         raise TransferError(f"{what} broke: {error}") from error
 
 
 def _wait_for_confirmation(end: End) -> None:
     if end.connection.recv(1) != DONE:
-        raise TransferError("the receiver has left")
+        raise TransferError("the receiver closed the connection")

@@ -1,7 +1,7 @@
 """The process group of one membership epoch: the learner is rank 0, engine processes are the rest.
 
-Formed from a store that the learner serves behind a gate, without torch's global group, so that it can be
-torn down and rebuilt in the middle of a run. gloo and NCCL take the same path; only the constructor differs.
+It is formed through the rendezvous, without torch's global process group, so that it can be torn down and
+rebuilt during a run. gloo and NCCL share the code; only the constructor of the process group differs.
 """
 
 import atexit
@@ -27,21 +27,21 @@ from slipstream.weights.rendezvous.client import Tunnel, open_tunnel
 from slipstream.weights.rendezvous.server import STORE_HOST, RendezvousServer
 
 Backend = Literal["gloo", "nccl"]
-CONNECTING_TIMEOUTS = 5  # how many of its timeouts gloo waits for a peer to connect
-LEAVING_SECONDS = 5.0
+CONNECTING_TIMEOUTS = 5  # gloo waits for a connection for this many of its timeouts
+ABORT_SECONDS = 5.0
 BLOCKING_WAIT = {"TORCH_NCCL_BLOCKING_WAIT": "1", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}
-"""Read by torch when it makes a group: `wait` raises at its timeout, and no watchdog ends the process."""
+"""torch reads these when it makes a group: `wait` raises at its timeout, and torch's watchdog is off."""
 
 
 class TransferError(RuntimeError):
-    """A group could not be formed, or a broadcast failed, was late, or arrived damaged."""
+    """A group could not be formed, or a broadcast failed, timed out, or arrived damaged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendezvous:
-    """Where and as what to join the group of one epoch.
+    """How one member joins the group of one epoch.
 
-    The store's host and port are those of the learner's gate, to which every member shows its nonce.
+    `store_host` and `store_port` are the address of the learner's rendezvous server.
     """
 
     epoch: int
@@ -54,11 +54,11 @@ class Rendezvous:
 
 
 class RendezvousStore:
-    """The store through which members find each other; the learner keeps one for the whole run.
+    """torch's store through which members find each other; the learner has one for the whole run.
 
-    It listens on the loopback only. Members come through the gate, which listens on `host` and nothing else;
-    the learner too, so that the end of an epoch ends its own waits as well.
-    Errors: ValueError when `host` stands for all addresses, OSError when it is not this machine's.
+    The store listens on the loopback only. Members connect through the rendezvous server, which listens on
+    `host` only. The learner does so as well, so that the end of an epoch also ends its own waits.
+    Errors: ValueError for a wildcard `host`, OSError for an address of another machine.
     """
 
     def __init__(self, host: str, port: int, *, timeout_seconds: float, log: Log) -> None:
@@ -78,7 +78,7 @@ class RendezvousStore:
 
 
 class WeightGroup:
-    """A formed group. One of its waits never lasts longer than the rendezvous' timeout."""
+    """A formed group. Invariant: no single wait lasts longer than the timeout of the rendezvous."""
 
     def __init__(self, group: Any, timeout_seconds: float) -> None:
         self._group = group
@@ -99,35 +99,35 @@ class WeightGroup:
             torch.cuda.current_stream(tensor.device).synchronize()
 
     def close(self) -> None:
-        """Leave the group; peers that still wait in it get an error. Returns at once."""
-        group, self._group = self._group, None  # gloo lets its peers go when the last reference is gone
+        """Leave the group, without blocking. Peers that still wait in it get an error."""
+        group, self._group = self._group, None  # gloo closes its connections when the last reference is gone
         if group is not None:
-            _leave(group)
+            _abort(group)
 
 
 def backend_of(device: torch.device) -> Backend:
-    """The backend that a device speaks."""
+    """Return the backend for a device."""
     return "nccl" if device.type == "cuda" else "gloo"
 
 
 def nccl_version(device: torch.device) -> str:
-    """Of the NCCL that this process has loaded, such as "2.30.7"; empty where the device speaks gloo.
+    """Return the version of the loaded NCCL, such as "2.30.7"; empty for a device that uses gloo.
 
-    Not the one that torch was built with: an image may bring another.
+    An image may contain another NCCL than torch was built with, so torch's own version is not used.
     """
     if backend_of(device) == "gloo":
         return ""
-    parts = dist.ProcessGroupNCCL.get_runtime_nccl_version()  # type: ignore[call-arg]  # static, but for its stub
+    parts = dist.ProcessGroupNCCL.get_runtime_nccl_version()  # type: ignore[call-arg]  # a static method; the stub says otherwise
     return ".".join(str(part) for part in parts)
 
 
 def form_group(
     rendezvous: Rendezvous, *, device: torch.device, progress: Callable[[], None] = no_progress
 ) -> WeightGroup:
-    """Form the group of an epoch with all its members, each wait within the rendezvous' timeout.
+    """Form the group of an epoch; return once all members are connected.
 
-    All members are connected when it returns. `progress` is called after each wait.
-    Errors: TransferError, at once when the learner ends the epoch before all members have formed it.
+    Each wait has the timeout of the rendezvous, and `progress` is called after each wait.
+    Errors: TransferError; at once if the learner ends the epoch before all members have formed the group.
     """
     try:
         return _form(rendezvous, device, progress)
@@ -139,7 +139,7 @@ def form_group(
 
 
 def _form(rendezvous: Rendezvous, device: torch.device, progress: Callable[[], None]) -> WeightGroup:
-    """Errors: OSError, RuntimeError."""
+    """Form the group. Errors: OSError, RuntimeError."""
     timeout = timedelta(seconds=rendezvous.timeout_seconds)
     tunnel = open_tunnel(
         host=rendezvous.store_host,
@@ -180,10 +180,10 @@ def _gloo(store: Store, rendezvous: Rendezvous, timeout: timedelta) -> Any:
 
 
 def _nccl(store: Store, rendezvous: Rendezvous, tunnel: Tunnel, device: torch.device) -> Any:
-    """A group whose members are connected: each takes part in one small all-reduce.
+    """Return a group that has connected its members by one small all-reduce.
 
-    NCCL connects in the first collective. With `blocking` 0 it does so without holding the thread in the
-    driver, so that an abort ends it. Errors: RuntimeError.
+    NCCL connects in the first collective. With `blocking` 0 it polls instead of blocking the thread in the
+    driver, so an abort can end it. Errors: RuntimeError.
     """
     timeout = timedelta(seconds=rendezvous.timeout_seconds)
     options: Any = dist.ProcessGroupNCCL.Options()
@@ -194,13 +194,13 @@ def _nccl(store: Store, rendezvous: Rendezvous, tunnel: Tunnel, device: torch.de
     try:
         construct_while_open(tunnel, partial(_connect, group, timeout, device), timeout, may_hang=True)
     except (RuntimeError, OSError):
-        _leave(group)
+        _abort(group)
         raise
     return group
 
 
 def _connect(group: Any, timeout: timedelta, device: torch.device) -> None:
-    """Errors: RuntimeError."""
+    """Connect all members. Errors: RuntimeError."""
     token = torch.ones(1, device=device)
     group.allreduce([token]).wait(timeout)
     torch.cuda.current_stream(device).synchronize()
@@ -220,29 +220,29 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-_leaving: set[threading.Thread] = set()
+_aborting: set[threading.Thread] = set()
 
 
-def _leave(group: Any) -> None:
-    """Abort a group in a thread of its own: NCCL may wait for what will not come."""
+def _abort(group: Any) -> None:
+    """Abort a group in a thread of its own, because NCCL may block."""
 
     def abort() -> None:
         nonlocal group
         with suppress(RuntimeError):
             group.abort()
-        group = None  # gloo's destructor waits for its own threads, in torch
-        _leaving.discard(threading.current_thread())
+        group = None  # so that gloo's destructor, which joins its threads, runs in this thread
+        _aborting.discard(threading.current_thread())
 
-    thread = threading.Thread(target=abort, name="leaving a group", daemon=True)
-    _leaving.add(thread)
+    thread = threading.Thread(target=abort, name="abort of a group", daemon=True)
+    _aborting.add(thread)
     thread.start()
 
 
 @atexit.register
-def _left() -> None:
-    """A thread that is in torch when the interpreter ends would abort the process."""
-    for thread in list(_leaving):
-        thread.join(LEAVING_SECONDS)
+def _join_aborting() -> None:
+    """Wait for aborting threads: a thread inside torch at interpreter exit aborts the process."""
+    for thread in list(_aborting):
+        thread.join(ABORT_SECONDS)
 
 
 def _first_line(error: BaseException) -> str:

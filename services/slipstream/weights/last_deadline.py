@@ -1,7 +1,7 @@
-"""The last deadline of a blocking call into torch.distributed, for calls that outlast their own timeout.
+"""A last deadline for blocking calls into torch.distributed, which may exceed their own timeout.
 
-NCCL can wait in C++ beyond every timeout that torch knows, for example while it connects. Nothing ends such a
-thread but the end of its process.
+NCCL can block in C++ beyond all timeouts of torch, for example while it connects. Such a thread ends only
+with its process.
 """
 
 import asyncio
@@ -19,17 +19,17 @@ from slipstream.weights.threads import in_thread
 T = TypeVar("T")
 
 LAST = 2.0
-"""The last deadline, in timeouts of a single wait: the call's own timeout comes first."""
+"""The last deadline, in timeouts of a single wait; above 1, so that the call's own timeout comes first."""
 EXIT_STATUS = 70
 POLL_SECONDS = 0.25
 
 
 class CallStuck(RuntimeError):
-    """A call did not return by its last deadline; its thread is left behind."""
+    """A call made no progress until its last deadline; its thread still runs."""
 
 
 class Progress:
-    """When a call last got further; the call says so by calling this, from any thread."""
+    """The time of the last progress of a call. The call reports progress by calling this, from any thread."""
 
     def __init__(self) -> None:
         self._at = time.monotonic()
@@ -38,19 +38,19 @@ class Progress:
         self._at = time.monotonic()
 
     def silent_seconds(self) -> float:
-        """Since the call last got further."""
+        """Return the seconds since the last progress."""
         return time.monotonic() - self._at
 
 
 def no_progress() -> None:
-    """For a caller that watches nothing."""
+    """Do nothing: the `progress` of callers without a last deadline."""
 
 
 async def watched(call: Callable[[Progress], T], *, timeout_seconds: float, what: str) -> T:
-    """The result of `call`, which runs in a thread of its own and reports its progress.
+    """Run `call` in a thread of its own, and return its result.
 
-    `timeout_seconds`: what the call allows for one of its waits. Errors: those of the call, and CallStuck
-    after LAST times that without progress.
+    `timeout_seconds`: timeout of a single wait of the call. Errors: those of the call, and CallStuck after
+    LAST times that timeout without progress.
     """
     progress, seconds = Progress(), LAST * timeout_seconds
     waiting = asyncio.wrap_future(in_thread(partial(call, progress), what))
@@ -64,9 +64,9 @@ async def watched(call: Callable[[Progress], T], *, timeout_seconds: float, what
 
 @contextmanager
 def or_exit(timeout_seconds: float, what: str) -> Iterator[Progress]:
-    """Around a blocking call: without progress for LAST times the timeout, this process ends at once.
+    """Exit the process if the block makes no progress for LAST times the timeout.
 
-    For a process whose parent sees that and starts another, such as that of an engine.
+    For a process that its parent restarts, such as an engine's.
     """
     progress, over = Progress(), threading.Event()
     seconds = LAST * timeout_seconds
@@ -85,6 +85,6 @@ def or_exit(timeout_seconds: float, what: str) -> Iterator[Progress]:
 
 
 def _forget(late: asyncio.Future[T]) -> None:
-    """A result that comes after the last deadline interests nobody."""
+    """Retrieve the exception of an abandoned call, so that asyncio does not log it."""
     if not late.cancelled():
         late.exception()

@@ -1,4 +1,4 @@
-"""The layout of one broadcast of all weights: which tensor lies where in which bucket."""
+"""The layout of one broadcast of all weights: the bucket and the offset of each tensor."""
 
 import hashlib
 import json
@@ -11,13 +11,13 @@ import torch
 from slipstream.v1 import learner_pb2 as pb
 
 ALIGNMENT_BYTES = 16
-# Keys of config.json that say how a model was saved, not what it is.
+# Keys of config.json about the way a model was saved: two copies of one model may differ in them.
 UNIDENTIFYING = {"torch_dtype", "dtype", "transformers_version", "_name_or_path", "use_cache"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorSpec:
-    """One tensor: its checkpoint name, dtype, shape, and its place in the stream of buckets."""
+    """One tensor: its checkpoint name, dtype, shape, bucket, and offset in the bucket in bytes."""
 
     name: str
     dtype: torch.dtype
@@ -33,14 +33,14 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """The tensors in order of loading, and the size in bytes of each bucket (trailer not counted)."""
+    """The tensors in order of loading, and the size of each bucket in bytes, without its trailer."""
 
     tensors: tuple[TensorSpec, ...]
     bucket_bytes: tuple[int, ...]
     model_fingerprint: str
 
     def tensors_of(self, bucket: int) -> list[TensorSpec]:
-        """The tensors that one bucket carries."""
+        """Return the tensors of one bucket."""
         return [spec for spec in self.tensors if spec.bucket == bucket]
 
 
@@ -51,7 +51,7 @@ def plan(
     bucket_bytes: int,
     model_fingerprint: str,
 ) -> Manifest:
-    """Lay tensors out in order: a bucket is closed when the next tensor does not fit any more.
+    """Lay out tensors in their order; start a new bucket when the next tensor does not fit.
 
     A tensor larger than `bucket_bytes` gets a bucket of its own. Errors: ValueError without tensors.
     """
@@ -71,7 +71,7 @@ def plan(
 
 
 def model_fingerprint(model_dir: Path) -> str:
-    """Identity of a model and its tokenizer: equal where one side's weights and token ids fit the other.
+    """Return a digest of a model's configuration and tokenizer: with equal digests weights and token ids fit.
 
     Errors: FileNotFoundError when there is no config.json.
     """

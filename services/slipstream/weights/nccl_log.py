@@ -1,4 +1,4 @@
-"""What NCCL's log says of the way that it has chosen between two processes."""
+"""Reads from NCCL's log which transport it has chosen between two processes."""
 
 import os
 import re
@@ -11,22 +11,22 @@ NETWORK = "NET/"
 
 
 def start() -> Path:
-    """A file into which NCCL will write its log; call this before the process makes its first group."""
+    """Return a file into which NCCL will log. Call this before the process makes its first group."""
     file = Path(tempfile.mkdtemp(prefix="slipstream-probe-")) / "nccl.log"
     file.touch()
     os.environ["NCCL_DEBUG"] = "INFO"
     os.environ["NCCL_DEBUG_FILE"] = str(file)
-    os.environ.pop("NCCL_DEBUG_SUBSYS", None)  # what NCCL logs without it has the lines of channels
+    os.environ.pop("NCCL_DEBUG_SUBSYS", None)  # the default subsystems include the lines about channels
     return file
 
 
 def transports(log: str) -> list[str]:
-    """The transports of all channels, each once, such as `NET/IB/0/GDRDMA`."""
+    """Return the distinct transports of all channels, such as `NET/IB/0/GDRDMA`."""
     return sorted({match["transport"] for match in CHANNEL.finditer(log)})
 
 
 def meaning(names: list[str]) -> str:
-    """One sentence on what the transports are, and what to do about a slow one."""
+    """Return a sentence that explains the transports, with advice for a slow one."""
     network = [name for name in names if name.startswith(NETWORK)]
     if not names:
         return "NCCL's log names no channel"

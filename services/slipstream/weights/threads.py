@@ -1,4 +1,4 @@
-"""A call in a thread of its own, so that whoever waits for it can stop waiting."""
+"""Runs a blocking call in a thread of its own, so that its caller can stop waiting for it."""
 
 import threading
 from collections.abc import Callable
@@ -9,9 +9,10 @@ T = TypeVar("T")
 
 
 def in_thread(call: Callable[[], T], name: str, *, daemon: bool = False) -> Future[T]:
-    """What the call will return or raise. The process waits for the thread before it exits, unless `daemon`.
+    """Return a future of the call's result. Unless `daemon`, the process waits for the thread when it exits.
 
-    A daemon that is in torch when the interpreter ends aborts the process: only for a call that may hang.
+    Use `daemon` only for a call that may hang: a daemon thread inside torch at interpreter exit aborts the
+    process.
     """
     result: Future[T] = Future()
     threading.Thread(target=_fulfil, args=(result, call), name=name, daemon=daemon).start()
@@ -21,5 +22,5 @@ def in_thread(call: Callable[[], T], name: str, *, daemon: bool = False) -> Futu
 def _fulfil(result: Future[T], call: Callable[[], T]) -> None:
     try:
         result.set_result(call())
-    except Exception as error:  # raised again by whoever waits for the result
+    except Exception as error:  # Future.result raises it again
         result.set_exception(error)

@@ -1,7 +1,7 @@
 """Both ends of a broadcast: pack and send, receive and verify, one bucket at a time.
 
 A bucket is a flat byte tensor with a trailer of four int64: magic, version, bucket index, checksum. The
-receiver hands out tensors only from a bucket whose trailer is right, so damage never reaches a model.
+receiver yields tensors only from a bucket with the expected trailer, so corrupted bytes never reach a model.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -53,8 +53,8 @@ def receive(
 ) -> Iterator[list[tuple[str, torch.Tensor]]]:
     """Yield the (name, tensor) pairs of each bucket once it is verified.
 
-    The tensors are views of the bucket: copy what must live on. `progress` is called after each broadcast,
-    and when the caller comes back for the next bucket. Errors: TransferError.
+    The tensors are views of the bucket: copy those that must outlive it. `progress` is called after each
+    broadcast, and when the caller asks for the next bucket. Errors: TransferError.
     """
     for bucket, size in enumerate(manifest.bucket_bytes):
         buffer = _buffer(size, device)
@@ -66,7 +66,7 @@ def receive(
 
 
 def checksum(words: torch.Tensor) -> int:
-    """Position-dependent checksum of int64 words, modulo 2^64 (as a signed number); any device.
+    """Return a position-dependent checksum of int64 words, modulo 2^64 (as a signed number), on any device.
 
     Within a chunk Σ word_i · (2 i + 1), chunks combined as a polynomial. Every word's factor is odd, so a
     change of any single word changes the sum.
@@ -79,7 +79,7 @@ def checksum(words: torch.Tensor) -> int:
 
 
 def view(buffer: torch.Tensor, spec: TensorSpec) -> torch.Tensor:
-    """The part of a bucket that holds one tensor, in its dtype and shape."""
+    """Return the part of a bucket that holds one tensor, in its dtype and shape."""
     return buffer[spec.offset : spec.offset + spec.nbytes].view(spec.dtype).view(spec.shape)
 
 
@@ -97,8 +97,10 @@ def _trailer(buffer: torch.Tensor) -> torch.Tensor:
 
 def _verify(buffer: torch.Tensor, *, version: int, bucket: int) -> None:
     expected = [MAGIC, version, bucket, checksum(_words(buffer))]
-    found = _trailer(buffer).tolist()
-    if found != expected:
+    received = _trailer(buffer).tolist()
+    if received != expected:
         names = ("magic", "version", "bucket", "checksum")
-        wrong = [f"{n} {f} instead of {e}" for n, f, e in zip(names, found, expected, strict=True) if f != e]
+        wrong = [
+            f"{n} {r} instead of {e}" for n, r, e in zip(names, received, expected, strict=True) if r != e
+        ]
         raise TransferError(f"bucket {bucket} of version {version} arrived damaged: {', '.join(wrong)}")

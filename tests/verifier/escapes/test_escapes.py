@@ -6,16 +6,17 @@ import os
 import socket
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from sandbox.hostile_programs import calls, interpreter
+from sandbox.processes import descendants, steady
 from slipstream.config import VerifierConfig
 from slipstream.config.rewards import CodeTestsConfig
 from slipstream.records import Outcome, Prompt
 from slipstream.sandbox import sandbox
 from slipstream.verifier.reward import Answer
-from verifier.escapes import calls, interpreter
 from verifier.escapes.programs import CALLED, PRINTED, SHARED
 from verifier.scoring import Bench, answer
 
@@ -49,27 +50,8 @@ def surroundings() -> Iterator[dict[str, object]]:
             }
 
 
-def descendants(pid: int) -> list[int]:
-    """Process ids below a process."""
-    found = []
-    with suppress(FileNotFoundError, ProcessLookupError):
-        for task in Path(f"/proc/{pid}/task").glob("*/children"):
-            for child in map(int, task.read_text(encoding="ascii").split()):
-                found += [child, *descendants(child)]
-    return found
-
-
-async def steady() -> list[int]:
-    """The processes below this one, once they stay the same: the wardens of the trials have ended."""
-    before: list[int] = []
-    while before != (now := descendants(os.getpid())) or not now:
-        before = now
-        await asyncio.sleep(0.1)
-    return before
-
-
 async def settled(before: list[int]) -> bool:
-    """Whether the same processes are there as before, once the warden of the last run has ended."""
+    """Whether the same processes are there as before, once the supervisor of the last run has ended."""
     for _ in range(200):
         if descendants(os.getpid()) == before:
             return True

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Starts a Redis for replay: TLS only, one user with the least rights, nothing lost that was confirmed.
+# Start a Redis for replay: TLS only, one user with the least permissions, every confirmed write on disk.
 #
 #   sh start.sh [redis-server option ...]        such as --maxmemory 4gb
 #
-# Reads the template of the users, the password and the certificate; writes RUN_DIR and DATA_DIR only. The
-# password itself never leaves its file: what Redis gets to see is its SHA-256. Newlines at its end do not count.
+# It reads the template of the users, the password file and the certificate, and writes to RUN_DIR and DATA_DIR only.
+# Redis gets the SHA-256 of the password, and never the password. Newlines at the end of the file do not count.
 set -eu
 umask 077
 : "${ACL_TEMPLATE:=/etc/redis/users.acl.template}"
@@ -16,15 +16,15 @@ umask 077
 
 password=$(cat "$PASSWORD_FILE")
 if [ -z "$password" ]; then
-  echo "$PASSWORD_FILE is empty: put the password of Redis' user replay there" >&2
+  echo "$PASSWORD_FILE is empty: write the password of the Redis user replay to it" >&2
   exit 2
 fi
 digest=$(printf %s "$password" | sha256sum | cut -d ' ' -f 1)
 unset password
 sed "s/PASSWORD_SHA256/$digest/" "$ACL_TEMPLATE" > "$RUN_DIR/users.acl"
 
-# appendfsync always: everysec answers before it writes while a flush is slow.
-# protected-mode no: it is for servers without a password, and this one has no user without.
+# appendfsync always: with everysec, Redis answers before a slow flush is done.
+# protected-mode no: protected mode guards servers without a password, and every user who may read or write here has one.
 exec redis-server \
   --port 0 \
   --tls-port "$PORT" \

@@ -1,4 +1,4 @@
-"""From groups to the sequences that train, and to minibatches of them."""
+"""The sequences of a batch that train, and their minibatches."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from slipstream.records import Completion, FinishReason, Group
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingSequence:
-    """One completion behind its prompt, as it is trained on."""
+    """One prompt and completion that trains."""
 
     prompt_token_ids: tuple[int, ...]
     completion: Completion
@@ -18,24 +18,24 @@ class TrainingSequence:
     """Index of the completion among all completions of the batch, in order."""
     group: int
     share: float = 1.0
-    """Factor of its advantage: less than 1 where equal answers share it."""
+    """Factor of its advantage: below 1 if duplicate answers share one."""
 
     @property
     def length(self) -> int:
-        """Tokens of prompt and completion."""
+        """Number of tokens of prompt and completion."""
         return len(self.prompt_token_ids) + len(self.completion.token_ids)
 
     @property
     def sampled(self) -> int:
-        """Tokens that the policy sampled."""
+        """Number of tokens that the policy sampled."""
         return sum(self.completion.mask)
 
 
 def make_sequences(groups: Sequence[Group], shaping: Shaping) -> list[TrainingSequence]:
-    """The completions to train on.
+    """Return the completions to train on.
 
-    Left out, of the loss and of what it is divided by: withheld ones (no reward), those that the overlong
-    filter takes, and repeated answers where duplicates are dropped.
+    The loss and its counts leave out withheld completions (no reward), those that the overlong filter
+    removes, and repeated answers if duplicates are dropped.
     """
     sequences: list[TrainingSequence] = []
     place = 0
@@ -63,10 +63,10 @@ def _trains(completion: Completion, shaping: Shaping) -> bool:
 
 
 def split(sequences: Sequence[TrainingSequence], parts: int) -> list[list[TrainingSequence]]:
-    """Minibatches of whole groups, in order; never an empty one unless there is nothing at all.
+    """Return minibatches of whole groups, in order. None is empty unless there are no sequences.
 
-    Replay hands groups out by age, the oldest prompt first, and they are not shuffled: a group of a later
-    minibatch is trained by a policy that has moved on, and that comes on top of the age of the youngest.
+    Replay hands groups out with the oldest prompt first, and they are not shuffled. So the updates within a
+    step, which add to the age of later minibatches, fall on the youngest groups.
     """
     names = sorted({sequence.group for sequence in sequences})
     if not names:
@@ -77,7 +77,7 @@ def split(sequences: Sequence[TrainingSequence], parts: int) -> list[list[Traini
 
 
 def prompt_tokens(sequences: Sequence[TrainingSequence]) -> dict[int, int]:
-    """Sampled tokens of each group over all its sequences."""
+    """Return the sampled tokens of each group over all its sequences."""
     totals: dict[int, int] = {}
     for sequence in sequences:
         totals[sequence.group] = totals.get(sequence.group, 0) + sequence.sampled

@@ -1,4 +1,4 @@
-"""Sequences into rows of bounded length, without padding, as many for every rank."""
+"""Packing of sequences into rows of bounded length, without padding, equally many for each rank."""
 
 import heapq
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from slipstream.learner.batches.batch import TrainingSequence
 def without_too_long(
     sequences: Sequence[TrainingSequence], max_tokens: int
 ) -> tuple[list[TrainingSequence], int]:
-    """Those that fit into a row, and how many do not: a row of theirs would take memory that is not there."""
+    """Return the sequences that fit into a row, and the number of those that do not."""
     fitting = [sequence for sequence in sequences if sequence.length <= max_tokens]
     return fitting, len(sequences) - len(fitting)
 
@@ -22,13 +22,14 @@ def pack(
     ranks: int = 1,
     enough: int | None = None,
 ) -> list[list[TrainingSequence]]:
-    """First-fit-decreasing into rows of at most `max_tokens`, of which every rank gets as many.
+    """Pack first-fit-decreasing into rows of at most `max_tokens`, equally many for each rank.
 
-    `enough` tokens make a row that is not worth filling further, where attention costs the square of a row:
-    only a sequence that is longer makes its row longer.
-    With `share_prompts` what is packed are bundles of a group's sequences, whose prompt counts once. For
-    several ranks the rows, a multiple of their number, are made about equally long, longest first; some may
-    be empty. No sequence may be longer than a row.
+    enough: tokens above which a row is not filled further, because attention costs the square of a row. Only
+        a longer sequence makes its row longer.
+    share_prompts: pack bundles of a group's sequences, whose prompt counts once.
+    ranks: the number of rows is a multiple of it. With several ranks the rows are about equally long, longest
+        first, and some may be empty.
+    No sequence may be longer than a row.
     """
     capacity = max_tokens if enough is None else min(enough, max_tokens)
     bundles = _bundles(sequences, capacity) if share_prompts else [[sequence] for sequence in sequences]
@@ -43,12 +44,12 @@ def pack(
 
 
 def _first_fit(bundles: Sequence[list[TrainingSequence]], capacity: int) -> list[list[TrainingSequence]]:
-    """Rows of a capacity; a longer bundle gets a row of its own."""
+    """Return rows of at most `capacity` tokens; a longer bundle gets a row of its own."""
     rows: list[list[TrainingSequence]] = []
     free: list[int] = []
     for bundle in bundles:
         length = _bundle_length(bundle)
-        place = next((i for i, room in enumerate(free) if room >= length), None)
+        place = next((i for i, tokens in enumerate(free) if tokens >= length), None)
         if place is None:
             place = len(rows)
             rows.append([])
@@ -61,7 +62,7 @@ def _first_fit(bundles: Sequence[list[TrainingSequence]], capacity: int) -> list
 def _even(
     bundles: Sequence[list[TrainingSequence]], max_tokens: int, count: int
 ) -> list[list[TrainingSequence]] | None:
-    """`count` rows, each bundle into the shortest; None when one does not fit there."""
+    """Return `count` rows, with each bundle in the shortest row; None if a bundle does not fit."""
     rows: list[list[TrainingSequence]] = [[] for _ in range(count)]
     shortest = [(0, place) for place in range(count)]
     for bundle in bundles:
@@ -75,7 +76,7 @@ def _even(
 
 
 def _bundles(sequences: Sequence[TrainingSequence], max_tokens: int) -> list[list[TrainingSequence]]:
-    """The sequences by group, a group in as many bundles as its completions need rows."""
+    """Return bundles of sequences of one group, each of at most `max_tokens`."""
     bundles: list[list[TrainingSequence]] = []
     for sequence in sorted(sequences, key=lambda s: s.group):
         last = bundles[-1] if bundles else None
@@ -88,5 +89,5 @@ def _bundles(sequences: Sequence[TrainingSequence], max_tokens: int) -> list[lis
 
 
 def _bundle_length(bundle: Sequence[TrainingSequence]) -> int:
-    """Tokens of a bundle: its prompt once, and every completion."""
+    """Return the tokens of a bundle: its prompt once, and each completion."""
     return len(bundle[0].prompt_token_ids) + sum(len(s.completion.token_ids) for s in bundle)

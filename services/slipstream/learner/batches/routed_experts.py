@@ -1,8 +1,7 @@
-"""The experts that rollouts used, from the bytes that travel with a completion to the tokens of a packed row.
+"""The routed experts of rollouts: from the bytes in a completion to the tokens of a packed row.
 
-Routing replay: the learner's forward pass uses the experts that the engine chose, with the weights that its
-own router gives them. See Stabilizing MoE Reinforcement Learning by Aligning Training and Inference Routers,
-arXiv:2510.11370.
+Routing replay: the learner's forward pass uses the experts that the engine chose, weighted by its own router.
+See Stabilizing MoE Reinforcement Learning by Aligning Training and Inference Routers, arXiv:2510.11370.
 
 Shape suffixes: R tokens of a row, L hidden layers of the model, K experts active at a token.
 """
@@ -21,7 +20,7 @@ UNKNOWN = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Neighbouring tokens of a row: `count` of them, from the `first` of their prompt and completion."""
+    """`count` consecutive tokens of a row, which are those of prompt and completion from index `first` on."""
 
     experts: RoutedExperts | None
     first: int
@@ -29,7 +28,7 @@ class Origin:
 
 
 def experts_of_row(origins: Sequence[Origin], device: torch.device) -> torch.Tensor | None:
-    """The experts of each token of a row, [R, L, K] int32, -1 where they are not known; None without any.
+    """Return the experts of each token of a row, [R, L, K] int32, -1 for unknown; None if all are unknown.
 
     Errors: RoutingMismatch when the origins are of several models.
     """
@@ -38,21 +37,21 @@ def experts_of_row(origins: Sequence[Origin], device: torch.device) -> torch.Ten
         return None
     if len(shapes) > 1:
         raise RoutingMismatch(f"routed experts: got (layers, top_k) {sorted(shapes)} in one batch")
-    whole = np.full((sum(o.count for o in origins), *shapes.pop()), UNKNOWN, dtype=np.int32)
+    experts_RLK = np.full((sum(o.count for o in origins), *shapes.pop()), UNKNOWN, dtype=np.int32)
     start = 0
     for origin in origins:
         if origin.experts is not None:
-            known = _ids(origin.experts)[origin.first : origin.first + origin.count]
-            whole[start : start + len(known)] = known
+            ids = _ids(origin.experts)[origin.first : origin.first + origin.count]
+            experts_RLK[start : start + len(ids)] = ids
         start += origin.count
-    return torch.from_numpy(whole).to(device)
+    return torch.from_numpy(experts_RLK).to(device)
 
 
 def require_experts(groups: Sequence[Group], routers: Routers, *, hidden_layers: int) -> None:
-    """Check that every completion that may train brings its experts, and that they are of this model.
+    """Check that each completion that may train has its experts, and that they are of this model.
 
-    Needed are those of all tokens before the last sampled one: nothing that trains looks at what comes
-    behind, which routes itself. Errors: RoutingMismatch.
+    The experts of all tokens before the last sampled one are required. No sampled token attends to later
+    ones, which the learner's own router routes. Errors: RoutingMismatch.
     """
     for group in groups:
         for completion in group.completions:

@@ -1,4 +1,4 @@
-"""From the sequences of a minibatch to this rank's rows; every rank has equally many."""
+"""Sharding of rows over ranks: each rank takes equally many rows of a minibatch."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -12,15 +12,15 @@ from slipstream.learner.batches.rows import Row, empty_row, make_row
 from slipstream.learner.ranks.ranks import Ranks
 
 ENOUGH_TOKENS: Final = 512
-"""Of a row on a CPU, whose attention computes every pair of tokens of a row and masks those that do not
-belong together; longer rows make nothing else faster there."""
+"""Tokens of a row on a CPU. Attention there computes all pairs of tokens of a row, and masks pairs of
+different sequences; longer rows make nothing else faster."""
 
 
 class RowSharding:
-    """Packs the same sequences in the same way on every rank, and takes the rows of its own rank.
+    """Packs a minibatch identically on every rank, and returns the rows of its own rank.
 
-    Invariant: no sequence is on two ranks, and all ranks have the same number of rows; a rank that has
-    fewer gets empty ones, because each forward and backward pass is a collective.
+    Invariant: no sequence is on two ranks, and all ranks have the same number of rows. Empty rows fill up,
+    because each forward and backward pass is a collective.
     """
 
     def __init__(
@@ -32,8 +32,10 @@ class RowSharding:
         top_k: int | None = None,
         rollout_top_k: int = 0,
     ) -> None:
-        """`top_k`: likeliest tokens that a teacher says of each; None without a teacher. `rollout_top_k`:
-        those that rollouts bring with them and the objective reads."""
+        """Take the number of likeliest tokens at each position.
+
+        top_k: of the teacher; None without a teacher. rollout_top_k: of the rollout, read by the objective.
+        """
         self._config = config
         self._device = device
         self._ranks = ranks
@@ -41,7 +43,7 @@ class RowSharding:
         self._rollout_top_k = rollout_top_k
 
     def rows(self, sequences: Sequence[TrainingSequence]) -> list[Row]:
-        """The rows of this rank; no sequence may be longer than a row."""
+        """Return the rows of this rank; no sequence may be longer than a row."""
         totals = prompt_tokens(sequences)
         packed = pack(
             sequences,

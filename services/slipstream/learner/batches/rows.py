@@ -29,37 +29,38 @@ class Row:
     versions_T: torch.Tensor
     sequence_ids_T: torch.Tensor
     ends_B: torch.Tensor
-    """Where in the row the last token of each sequence is."""
+    """Index in the row of the last token of each sequence."""
     places_B: torch.Tensor
     shares_B: torch.Tensor
     group_ids_B: torch.Tensor
     prompt_tokens_B: torch.Tensor
     mask_T: torch.Tensor
-    """1; 0 in a row that only keeps this rank in step with the others."""
+    """1; 0 in an empty row, which a rank computes because each pass is a collective."""
     layout: Layout
-    """Of sequence_ids_T and mask_T, for every loss of this row."""
+    """The layout of sequence_ids_T and mask_T, for every loss of this row."""
     members_2R: torch.Tensor | None = None
-    """Where sequences share prompts: whose token it is, as the number of its prompt and that of its sequence,
-    0 for the prompt itself."""
+    """Only if sequences share prompts: the number of each token's prompt, and of its sequence, 0 for the
+    prompt itself."""
     experts_RLK: torch.Tensor | None = None
-    """What the rollouts brought with them, see `experts_of_row`."""
+    """The experts that the rollouts used, see `experts_of_row`."""
     teacher: RowTeacher | None = None
-    """What a teacher says of the sampled tokens."""
+    """The teacher's logprobs of the sampled tokens."""
     rollout_top: RolloutTop | None = None
-    """The rollout's likeliest tokens, where the objective reads them."""
+    """The rollout's likeliest tokens, if the objective reads them."""
 
     @property
     def size_3(self) -> torch.Tensor:
-        """Tokens, sampled tokens, and pairs of a token and one that it sees, float64; 0 in an empty row."""
+        """Numbers of tokens, of sampled tokens, and of pairs of a token and a token it attends to, float64; 0
+        in an empty row."""
         count = torch.ones_like(self.tokens_R).sum()
         sizes = [count, self.mask_T.sum(), (self.positions_R + 1).sum()]
         return torch.stack([size.double() for size in sizes]) * self.mask_T.any()
 
     @property
     def attention_RR(self) -> torch.Tensor | None:
-        """Which token [R, first] may see which [R, second]: earlier ones of its prompt and of itself.
+        """Whether token [R, first] attends to token [R, second]: to earlier ones of its prompt and sequence.
 
-        Made when it is asked for: those of all rows of a batch would take more memory than a row's pass.
+        It is computed on each access: the masks of all rows of a batch would take more memory than one pass.
         """
         if self.members_2R is None:
             return None
@@ -78,37 +79,38 @@ def make_row(
     share_prompts: bool = False,
     rollout_top: bool = False,
 ) -> Row:
-    """The tensors of one row; `totals` is `prompt_tokens` of the whole minibatch.
+    """Return the tensors of one row.
 
-    With `share_prompts` neighbours of one group stand behind one copy of their prompt, and an attention
-    mask lets each completion see that prompt and itself. `rollout_top`: whether the row has the rollout's
-    likeliest tokens, which all sequences bring then.
+    totals: `prompt_tokens` of the whole minibatch.
+    share_prompts: consecutive sequences of one group follow one copy of their prompt, and an attention mask
+        lets each completion attend to that prompt and itself.
+    rollout_top: whether the row has the rollout's likeliest tokens, which all sequences must have then.
     """
-    made = _RowInTheMaking()
+    builder = _RowBuilder()
     previous: TrainingSequence | None = None
     for index, sequence in enumerate(sequences):
         shared = share_prompts and previous is not None and previous.group == sequence.group
-        made.add(index, sequence, shared=shared)
+        builder.add(index, sequence, shared=shared)
         previous = sequence
-    sequence_ids_T = torch.tensor(made.sequence_ids, device=device, dtype=torch.int64)
-    mask_T = torch.ones(len(made.targets), device=device)
+    sequence_ids_T = torch.tensor(builder.sequence_ids, device=device, dtype=torch.int64)
+    mask_T = torch.ones(len(builder.targets), device=device)
     return Row(
-        tokens_R=torch.tensor(made.tokens, device=device),
-        positions_R=torch.tensor(made.positions, device=device),
-        predictors_T=torch.tensor(made.predictors, device=device),
-        targets_T=torch.tensor(made.targets, device=device),
-        rollout_logprobs_T=torch.tensor(made.logprobs, device=device),
-        versions_T=torch.tensor(made.versions, device=device),
+        tokens_R=torch.tensor(builder.tokens, device=device),
+        positions_R=torch.tensor(builder.positions, device=device),
+        predictors_T=torch.tensor(builder.predictors, device=device),
+        targets_T=torch.tensor(builder.targets, device=device),
+        rollout_logprobs_T=torch.tensor(builder.logprobs, device=device),
+        versions_T=torch.tensor(builder.versions, device=device),
         sequence_ids_T=sequence_ids_T,
-        ends_B=torch.tensor(made.ends, device=device, dtype=torch.int64),
+        ends_B=torch.tensor(builder.ends, device=device, dtype=torch.int64),
         places_B=torch.tensor([s.place for s in sequences], device=device, dtype=torch.int64),
         shares_B=torch.tensor([s.share for s in sequences], device=device),
         group_ids_B=torch.tensor([s.group for s in sequences], device=device),
         prompt_tokens_B=torch.tensor([totals[s.group] for s in sequences], device=device),
         mask_T=mask_T,
         layout=lay_out(mask_T, sequence_ids_T),
-        members_2R=torch.tensor([made.bundles, made.members], device=device) if share_prompts else None,
-        experts_RLK=experts_of_row(made.origins, device),
+        members_2R=torch.tensor([builder.bundles, builder.members], device=device) if share_prompts else None,
+        experts_RLK=experts_of_row(builder.origins, device),
         teacher=teacher_of_row([sequence.completion for sequence in sequences], device),
         rollout_top=top_of_row([sequence.completion for sequence in sequences], device)
         if rollout_top
@@ -117,9 +119,9 @@ def make_row(
 
 
 def empty_row(device: torch.device, *, top_k: int | None = None, rollout_top_k: int = 0) -> Row:
-    """A row without weight: one token behind one other, with a mask of 0.
+    """Return a row without weight: a prompt and a completion of one token each, with a mask of 0.
 
-    `top_k`: likeliest tokens of a teacher that the other rows have; None without a teacher. `rollout_top_k`:
+    top_k: the teacher's likeliest tokens that the other rows have; None without a teacher. rollout_top_k:
     those of the rollout.
     """
     sequence = TrainingSequence(
@@ -143,8 +145,8 @@ def empty_row(device: torch.device, *, top_k: int | None = None, rollout_top_k: 
 
 
 @dataclass(slots=True)
-class _RowInTheMaking:
-    """`bundles` and `members` say whose token it is; member 0 is the shared prompt."""
+class _RowBuilder:
+    """The lists of a row. `bundles` and `members` are the rows of `Row.members_2R`."""
 
     tokens: list[int] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
@@ -161,7 +163,7 @@ class _RowInTheMaking:
     end_of_prompt: int = 0
 
     def add(self, index: int, sequence: TrainingSequence, *, shared: bool) -> None:
-        """Append a sequence, without its prompt when that stands in the row already."""
+        """Append a sequence, without its prompt if that is in the row already."""
         completion = sequence.completion
         experts, prompt = completion.routed_experts, len(sequence.prompt_token_ids)
         if not shared:

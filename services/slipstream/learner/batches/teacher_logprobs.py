@@ -1,4 +1,4 @@
-"""What a teacher says, from the bytes that travel with a completion to the tokens of a packed row.
+"""The teacher's logprobs: from the bytes in a completion to the tokens of a packed row.
 
 Shape suffixes: T sampled tokens of a row, K the teacher's likeliest tokens.
 """
@@ -20,32 +20,32 @@ class RowTeacher:
     logprobs_T: torch.Tensor
     """Of the sampled tokens."""
     ids_TK: torch.Tensor | None = None
-    """Its likeliest tokens at their positions, where the run asks for some."""
+    """The teacher's likeliest tokens at each position; None if the run reads none."""
     top_TK: torch.Tensor | None = None
-    """The logprobs of those."""
+    """The logprobs of the likeliest tokens."""
 
 
 def teacher_of_row(completions: Sequence[Completion], device: torch.device) -> RowTeacher | None:
-    """The lesson of the sampled tokens of these completions, in order; None without any.
+    """Return the teacher's logprobs of the sampled tokens of these completions; None if none has them.
 
-    Errors: ValueError where some have one and others do not, or they have different top_k.
+    Errors: ValueError if some completions have them and others lack them, or if their top_k differ.
     """
-    known = [(c.teacher, np.array(c.mask, dtype=bool)) for c in completions if c.teacher is not None]
-    if not known:
+    taught = [(c.teacher, np.array(c.mask, dtype=bool)) for c in completions if c.teacher is not None]
+    if not taught:
         return None
-    widths = {teacher.top_k for teacher, _ in known}
-    if len(known) < len(completions) or len(widths) > 1:
+    widths = {teacher.top_k for teacher, _ in taught}
+    if len(taught) < len(completions) or len(widths) > 1:
         raise ValueError(
-            f"{len(completions) - len(known)} of {len(completions)} completions of a row have no logprobs of "
-            f"the teacher, and the others {sorted(widths)} likeliest tokens"
+            f"{len(completions) - len(taught)} of {len(completions)} completions of a row have no logprobs "
+            f"of the teacher, and the others {sorted(widths)} likeliest tokens"
         )
     (top_k,) = widths
-    own = np.concatenate([np.frombuffer(t.logprobs, "<f4")[mask] for t, mask in known])
+    own = np.concatenate([np.frombuffer(t.logprobs, "<f4")[mask] for t, mask in taught])
     logprobs_T = torch.from_numpy(own).to(device)
     if not top_k:
         return RowTeacher(logprobs_T=logprobs_T)
-    ids = np.concatenate([matrix(t.top_ids, "<u4", top_k)[mask] for t, mask in known]).astype(np.int64)
-    top = np.concatenate([matrix(t.top_logprobs, "<f4", top_k)[mask] for t, mask in known])
+    ids = np.concatenate([matrix(t.top_ids, "<u4", top_k)[mask] for t, mask in taught]).astype(np.int64)
+    top = np.concatenate([matrix(t.top_logprobs, "<f4", top_k)[mask] for t, mask in taught])
     return RowTeacher(
         logprobs_T=logprobs_T,
         ids_TK=torch.from_numpy(ids).to(device),
@@ -54,11 +54,11 @@ def teacher_of_row(completions: Sequence[Completion], device: torch.device) -> R
 
 
 def empty_teacher(tokens: int, top_k: int) -> TeacherLogprobs:
-    """For tokens that do not train: a teacher that is certain of token 0."""
+    """Return logprobs for tokens that do not train: a teacher that is certain of token 0."""
     nothing = bytes(4 * tokens * top_k)
     return TeacherLogprobs(logprobs=bytes(4 * tokens), top_k=top_k, top_ids=nothing, top_logprobs=nothing)
 
 
 def matrix(payload: bytes, kind: str, columns: int) -> "np.ndarray[tuple[int, ...], np.dtype[Any]]":
-    """Row-major bytes as [rows, columns]."""
+    """Return row-major bytes as [rows, columns]."""
     return np.frombuffer(payload, kind).reshape(-1, columns)

@@ -1,4 +1,4 @@
-"""The rollout's likeliest tokens, from the bytes that travel with a completion to the tokens of a packed row.
+"""The rollout's likeliest tokens: from the bytes in a completion to the tokens of a packed row.
 
 Shape suffixes: T sampled tokens of a row, K likeliest tokens.
 """
@@ -15,36 +15,36 @@ from slipstream.records import Completion, Group, TopLogprobs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolloutTop:
-    """What the policy that sampled a row would rather have said, nats."""
+    """The likeliest tokens of the policy that sampled a row."""
 
     ids_TK: torch.Tensor
     """Its likeliest tokens at each position, int32."""
     logprobs_TK: torch.Tensor
-    """Their logprobs under it, float32."""
+    """Their logprobs under that policy, nats, float32."""
 
 
 def top_of_row(completions: Sequence[Completion], device: torch.device) -> RolloutTop:
-    """The likeliest tokens at the sampled tokens of these completions, in order.
+    """Return the likeliest tokens at the sampled tokens of these completions, in order.
 
-    All must have them, and as many: `require_top_logprobs` sees to it.
+    All must have equally many: `require_top_logprobs` checks it.
     """
-    known = [c.top_logprobs for c in completions if c.top_logprobs is not None]
-    assert len(known) == len(completions), "require_top_logprobs sees to it"
-    ids = np.concatenate([matrix(top.ids, "<u4", top.top_k) for top in known]).astype(np.int32)
-    logprobs = np.concatenate([matrix(top.logprobs, "<f4", top.top_k) for top in known])
+    tops = [c.top_logprobs for c in completions if c.top_logprobs is not None]
+    assert len(tops) == len(completions), "require_top_logprobs checks it"
+    ids = np.concatenate([matrix(top.ids, "<u4", top.top_k) for top in tops]).astype(np.int32)
+    logprobs = np.concatenate([matrix(top.logprobs, "<f4", top.top_k) for top in tops])
     return RolloutTop(
         ids_TK=torch.from_numpy(ids).to(device), logprobs_TK=torch.from_numpy(logprobs).to(device)
     )
 
 
 def no_top_logprobs(tokens: int, top_k: int) -> TopLogprobs:
-    """For tokens that do not train."""
+    """Return likeliest tokens for tokens that do not train."""
     nothing = bytes(4 * tokens * top_k)
     return TopLogprobs(top_k=top_k, ids=nothing, logprobs=nothing)
 
 
 def require_top_logprobs(groups: Sequence[Group], top_k: int, *, vocabulary: int) -> None:
-    """Check that every completion that may train brings `top_k` likeliest tokens of this vocabulary.
+    """Check that each completion that may train has `top_k` likeliest tokens of this vocabulary.
 
     Errors: ValueError naming the group.
     """

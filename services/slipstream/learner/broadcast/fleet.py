@@ -1,4 +1,4 @@
-"""The learner's side of the fleet stream: who is in the fleet, and a mailbox for each worker."""
+"""The learner's side of the fleet stream: the members, and two message queues for each."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -20,15 +20,18 @@ SAME_NCCL = (
 
 
 class MemberLost(RuntimeError):
-    """A worker left, or did not answer in time."""
+    """A rollout left, or did not answer in time."""
 
 
 class UpdateFailed(RuntimeError):
-    """A worker is there, but the update did not arrive as a whole; it stays paused until one does."""
+    """A rollout did not get the whole update. It stays paused until it gets a whole one."""
 
 
 class Member:
-    """One worker for as long as its stream lives. Answers are matched by kind, epoch and version."""
+    """One rollout, from the begin of its stream to the end.
+
+    Answers are matched by kind, epoch and version.
+    """
 
     def __init__(self, join: pb.JoinFleet) -> None:
         self.worker_id: str = join.worker_id
@@ -46,14 +49,14 @@ class Member:
         self.outbox.put_nowait(pb.LearnerMessage(**message))
 
     def receive(self, message: pb.WorkerMessage) -> None:
-        """A message came in from the worker."""
+        """Queue a message from the rollout."""
         self._inbox.put_nowait(message)
 
     async def answer(self, kind: str, *, epoch: int, version: int, timeout_seconds: float | None) -> Any:
-        """The worker's next message of `kind` about this update; those about earlier ones are skipped.
+        """Return the rollout's next message of `kind` about this update; skip messages about earlier ones.
 
-        Without a timeout it ends when the member is dropped.
-        Errors: UpdateFailed when it says so; MemberLost when it goes or does not answer in time.
+        Without a timeout, the wait ends when the member is dropped.
+        Errors: UpdateFailed if the rollout reports a failure; MemberLost if it leaves or does not answer.
         """
         try:
             async with asyncio.timeout(timeout_seconds):
@@ -61,27 +64,27 @@ class Member:
                     message = await self._inbox.get()
                     if message is None:
                         raise MemberLost(f"{self.worker_id} left")
-                    found = message.WhichOneof("message")
-                    content: Any = getattr(message, found) if found else None
+                    name = message.WhichOneof("message")
+                    content: Any = getattr(message, name) if name else None
                     about = (getattr(content, "epoch", epoch), getattr(content, "version", None))
                     if about != (epoch, version):
                         continue
-                    if found == kind:
+                    if name == kind:
                         return content
-                    if found == "failed":
+                    if name == "failed":
                         raise UpdateFailed(f"{self.worker_id}: {content.reason}")
         except TimeoutError as error:
             raise MemberLost(f"{self.worker_id} did not answer `{kind}` in {timeout_seconds} s") from error
 
     def drop(self) -> None:
-        """End the stream; the worker may join again."""
+        """End the stream; the rollout may join again."""
         self.alive = False
         self.outbox.put_nowait(None)
         self._inbox.put_nowait(None)
 
 
 class Fleet(FleetServicer):
-    """The members. A worker that joins under a name that is taken replaces the old stream."""
+    """The members. A rollout that joins under the name of a member replaces it."""
 
     def __init__(
         self, *, model_fingerprint: str, backend: str, nccl_version: str = "", metrics: Metrics, log: Log
@@ -98,22 +101,22 @@ class Fleet(FleetServicer):
         self.epoch = 0
 
     def members(self) -> list[Member]:
-        """Those whose stream is open, by name."""
+        """Return the members with an open stream, by name."""
         return [self._members[name] for name in sorted(self._members) if self._members[name].alive]
 
     def confirm(self, member: Member, version: int) -> None:
-        """The worker serves `version`, and got it from this learner."""
+        """Record that the rollout serves `version`, which this learner sent."""
         member.version = version
         self._confirmed[member.worker_id] = version
 
     def drop(self, member: Member, reason: str) -> None:
-        """Put a worker out of the fleet; it may join again."""
+        """Drop a rollout from the fleet; it may join again."""
         if member.alive:
             self._log.warning("worker dropped", worker=member.worker_id, reason=reason)
             member.drop()
 
     def finish(self, reason: str) -> None:
-        """Tell everybody that the run is over, and close the streams."""
+        """Tell all members that the run is over, and close the streams."""
         for member in self.members():
             member.tell(finish=pb.Finish(reason=reason))
             member.drop()
@@ -121,14 +124,14 @@ class Fleet(FleetServicer):
     async def Join(
         self, request_iterator: AsyncIterator[pb.WorkerMessage], context: Any
     ) -> AsyncIterator[pb.LearnerMessage]:
-        """One worker's stream, from its first message to its end."""
+        """Serve one rollout's stream, from its first message to its end."""
         first = await _first_message(request_iterator)
         if first is None or first.WhichOneof("message") != "join":
             await context.abort(
                 grpc.StatusCode.INVALID_ARGUMENT, "the first message of a stream must be Join"
             )
             return
-        await self._refuse_strangers(first.join, context)
+        await self._refuse_other_models(first.join, context)
         member = self._enter(first.join)
         reader = BackgroundTask.begin(
             _read(request_iterator, member),
@@ -144,11 +147,11 @@ class Fleet(FleetServicer):
             self._leave(member)
 
     async def GetPolicy(self, request: pb.GetPolicyRequest, context: Any) -> pb.GetPolicyResponse:
-        """The learner's progress."""
+        """Return the version, the epoch and the members."""
         members = [pb.FleetMember(worker_id=m.worker_id, version=m.version) for m in self.members()]
         return pb.GetPolicyResponse(version=self.version, epoch=self.epoch, members=members)
 
-    async def _refuse_strangers(self, join: pb.JoinFleet, context: Any) -> None:
+    async def _refuse_other_models(self, join: pb.JoinFleet, context: Any) -> None:
         for what, theirs, ours, remedy in (
             ("model", join.model_fingerprint, self._fingerprint, "give both the same model directory"),
             ("backend", join.backend, self._backend, "give both the same kind of device"),
@@ -167,7 +170,7 @@ class Fleet(FleetServicer):
             old.drop()
         member = Member(join)
         if self._confirmed.get(join.worker_id) == join.serving_version:
-            # Another claim may be of a version that an earlier life of the learner lost and made anew.
+            # any other version may be one that the learner lost in a crash, and trained anew
             member.version = join.serving_version
         self._members[join.worker_id] = member
         self._log.info("worker joined", worker=join.worker_id, members=len(self.members()))
@@ -184,7 +187,7 @@ class Fleet(FleetServicer):
 
 
 async def _first_message(messages: AsyncIterator[pb.WorkerMessage]) -> pb.WorkerMessage | None:
-    """How a stream begins; None when it does not, in time."""
+    """Return the first message of a stream; None if there is none within JOIN_SECONDS."""
     try:
         async with asyncio.timeout(JOIN_SECONDS):
             return await anext(aiter(messages), None)
@@ -193,7 +196,7 @@ async def _first_message(messages: AsyncIterator[pb.WorkerMessage]) -> pb.Worker
 
 
 async def _read(messages: AsyncIterator[pb.WorkerMessage], member: Member) -> None:
-    """Put what the worker says into its mailbox, until it stops talking."""
+    """Queue the messages of a rollout until its stream ends."""
     try:
         async for message in messages:
             if message.WhichOneof("message") == "leave":

@@ -1,11 +1,12 @@
-"""Publishing: one version to the members of the fleet, all or some, with a deadline on every wait.
+"""Broadcast of one version to all or some members of the fleet, with a deadline on every wait.
 
     Prepare ─▶ form the group (new members: new epoch) ─▶ all Ready ─▶ Begin ─▶ broadcast
-            ─▶ Applied ─▶ Commit ─▶ Serving, each worker at its own pace
+            ─▶ Applied ─▶ Commit ─▶ Serving, each member as soon as it can
 
-When anything fails, the epoch ends, and whoever does not serve the version yet gets all of it again in a new
-one. A worker that falls silent, or fails three times in a row, is dropped; it may join again and is caught up
-then. Publishing to nobody succeeds: whoever joins later gets the version at that time.
+If anything fails, the epoch ends, and the members that do not serve the version yet get all of it again in a
+new epoch. A member that does not answer, or fails three times in a row, is dropped. It may join again, and
+gets the version then. Publishing to an empty fleet succeeds: a rollout that joins later gets the version
+then.
 """
 
 import asyncio
@@ -20,7 +21,8 @@ import torch
 
 from slipstream.config import WeightsConfig
 from slipstream.learner.broadcast.fleet import Fleet, Member, MemberLost, UpdateFailed
-from slipstream.rpc.errors import Stuck
+from slipstream.learner.parallel import both
+from slipstream.rpc.errors import SlipstreamError, Stuck
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.v1 import learner_pb2 as pb
@@ -33,12 +35,16 @@ T = TypeVar("T")
 
 MIB = 1024 * 1024
 TRIES = 3
-FORMING = 1.25  # timeouts until Ready: a member that waits in vain for another says so after one
+FORMING = 1.25  # timeouts until Ready: a member that waits for another in vain reports that after one timeout
+
+
+class TornSnapshot(SlipstreamError):
+    """The weights to send are of no single version, because copying them failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """How a publication went: workers that serve the version, their longest pause, and its transfer."""
+    """The result of a publication: rollouts that serve the version, and the longest times of any of them."""
 
     workers: int
     seconds: float
@@ -49,8 +55,8 @@ class Published:
 class Publisher:
     """Sends a snapshot of the weights. Invariant: a group is used only by the members it was formed with.
 
-    `weights`: by name; `dtype`: that of the wire. Their values may change between two
-    publications, but not during one. `device`: where they pass through on their way.
+    weights: by name. Their values may change between two publications, but not during one.
+    dtype: of the broadcast. device: on which tensors are broadcast.
     """
 
     def __init__(
@@ -85,14 +91,18 @@ class Publisher:
         self._group: WeightGroup | None = None
         self._grouped: list[Member] = []
         self._failing = False
+        self._refusal = ""
         for name in ("publish_failures_total", "publish_bytes_total"):
             metrics.count(name, 0)  # so that a rate sees the first one
 
     async def publish(self, version: int) -> Published:
-        """Bring every member of the fleet to `version`; returns once those that live serve it.
+        """Bring each member of the fleet to `version`; return once all remaining members serve it.
 
-        Errors: Stuck when a collective outlasts its last deadline; only a new process helps.
+        Errors: Stuck when a collective outlasts its last deadline, which only a new process ends;
+        TornSnapshot after `refuse`.
         """
+        if self._refusal:
+            raise TornSnapshot(self._refusal)
         started = time.monotonic()
         self._fleet.version = version
         updated: set[Member] = set()
@@ -108,6 +118,10 @@ class Publisher:
             transfer_seconds=max((m.receive_seconds for m in updated), default=0.0),
         )
 
+    def refuse(self, reason: str) -> None:
+        """Send no weights from now on, for this reason."""
+        self._refusal = reason
+
     @contextmanager
     def _shown_as_running(self) -> Iterator[None]:
         self._metrics.set("publish_started_timestamp_seconds", time.time())
@@ -118,7 +132,7 @@ class Publisher:
             self._metrics.set("publish_running", 0)
 
     async def _attempt(self, version: int, members: Sequence[Member]) -> None:
-        """One try. Every failure drops a member or counts against it, so tries come to an end."""
+        """Try once. Each failure drops a member or counts as one of its TRIES, so tries come to an end."""
         self._failing = False
         with self._metrics.timing("publish_seconds", phase="prepare"):
             members = await self._prepare(version, members)
@@ -146,7 +160,7 @@ class Publisher:
             await self._commit(version, [m for m, ok in zip(members, applied, strict=True) if ok])
 
     async def _prepare(self, version: int, members: Sequence[Member]) -> list[Member]:
-        """Tell everybody what comes, and form a group with them; returns them, if all are ready.
+        """Prepare the members, and form a group with them; return them if all are ready, else none.
 
         Errors: Stuck.
         """
@@ -162,20 +176,15 @@ class Publisher:
             member.tell(prepare=self._prepare_message(version, rank, world_size, nonce))
             rank += member.ranks
         seconds = self._timeout * (FORMING if forming else 1)
-        asking = asyncio.create_task(self._ask(members, "ready", version, timeout_seconds=seconds))
-        try:
-            fault = await self._form(members) if forming else None
-            answers = await asking
-        except BaseException:
-            asking.cancel()
-            raise
+        asking = self._ask(members, "ready", version, timeout_seconds=seconds)
+        fault, answers = await both(self._form(members), asking) if forming else (None, await asking)
         if fault is None and all(answers):
             return list(members)
         self._fail(version, members, fault or "another member was not ready")
         return []
 
     async def _form(self, members: Sequence[Member]) -> str | None:
-        """The group of a new epoch; returns why it could not be formed. Errors: Stuck."""
+        """Form the group of a new epoch; return why it could not be formed. Errors: Stuck."""
         rendezvous = self._rendezvous(members)
         try:
             self._group = await self._watched(
@@ -201,7 +210,7 @@ class Publisher:
         )
 
     async def _transfer(self, version: int, applying: Sequence[asyncio.Task[Any]]) -> None:
-        """Broadcast. Errors: TransferError, Stuck."""
+        """Broadcast the weights. Errors: TransferError, Stuck."""
         group = self._group
         if group is None or any(task.done() for task in applying):
             raise TransferError("a member failed before the broadcast")
@@ -209,7 +218,7 @@ class Publisher:
         self._metrics.count("publish_bytes_total", self._bytes)
 
     async def _watched(self, call: Callable[[Progress], T], what: str) -> T:
-        """Errors: those of the call; Stuck when it outlasts its last deadline."""
+        """Run a blocking call in a thread. Errors: its own; Stuck after its last deadline."""
         try:
             return await watched(call, timeout_seconds=self._timeout, what=what)
         except CallStuck as error:
@@ -220,7 +229,10 @@ class Publisher:
             ) from error
 
     async def _settle(self, members: Sequence[Member], applying: Sequence[asyncio.Task[Any]]) -> list[Any]:
-        """The answers to a transfer that is over. Only now the clock runs: its own waits had theirs."""
+        """Return the answers to a transfer.
+
+        Their deadline begins at its end: the transfer had deadlines of its own.
+        """
         await asyncio.wait(applying, timeout=self._timeout)
         for member, task in zip(members, applying, strict=True):
             if not task.done():
@@ -228,7 +240,7 @@ class Publisher:
         return await asyncio.gather(*applying)
 
     def _rendezvous(self, members: Sequence[Member]) -> Rendezvous:
-        """The learner's own way into the group, with a nonce that the end of this epoch takes back."""
+        """Return the learner's own rendezvous, with a nonce that is valid in this epoch."""
         return Rendezvous(
             epoch=self._fleet.epoch,
             rank=0,
@@ -267,7 +279,10 @@ class Publisher:
         )
 
     async def _answer(self, member: Member, kind: str, version: int, *, timeout_seconds: float | None) -> Any:
-        """The member's answer; None when it failed. A lost member ends the group, and with it every wait."""
+        """Return the member's answer; None if it failed.
+
+        A lost member ends the group, and all waits in it.
+        """
         epoch = self._fleet.epoch
         try:
             with self._metrics.waiting(f"worker_{kind}"):
@@ -275,7 +290,7 @@ class Publisher:
                     kind, epoch=epoch, version=version, timeout_seconds=timeout_seconds
                 )
         except UpdateFailed as error:
-            if not self._failing:  # the others fail because this one did
+            if not self._failing:  # the failure of one member makes the others fail
                 member.failures += 1
             self._failing = True
             self._log.warning("update failed", worker=member.worker_id, reason=str(error))
@@ -295,7 +310,7 @@ class Publisher:
                 member.tell(abort=pb.Abort(epoch=self._fleet.epoch, reason=reason))
 
     def close(self) -> None:
-        """End the rendezvous: nobody can join a group any more."""
+        """End the rendezvous: no process can join a group any more."""
         self._store.server.close()
 
     def _leave_group(self) -> None:
@@ -307,9 +322,9 @@ class Publisher:
 
 
 async def catch_up(publisher: Publisher, fleet: Fleet, weights: asyncio.Lock) -> None:
-    """Bring late joiners to the current version, one update at a time, until cancelled.
+    """Send the current version to rollouts that join late, one update at a time, until cancelled.
 
-    `weights` is held while the snapshot is read here or changed elsewhere.
+    weights: held while the snapshot is read here, or changed elsewhere.
     """
     while True:
         await fleet.joined.wait()

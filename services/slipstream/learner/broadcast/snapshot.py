@@ -1,4 +1,4 @@
-"""A copy of the policy's weights as they are published, so that training may go on changing its own."""
+"""A copy of the policy's weights for publication, so that training may continue to change the policy."""
 
 import torch
 
@@ -7,9 +7,9 @@ from slipstream.learner.ranks.ranks import Ranks
 
 
 class Snapshot:
-    """The weights of one version in the wire dtype, in the memory of rank 0's processor.
+    """The weights of one version in the dtype of the broadcast, in the host memory of rank 0.
 
-    Not in that of its GPU: a model that needs several of them to train does not fit into one.
+    They are not in GPU memory: a model that trains on several GPUs may not fit into one.
     """
 
     def __init__(self, policy: Policy, ranks: Ranks) -> None:
@@ -19,7 +19,7 @@ class Snapshot:
 
     @torch.no_grad()
     def take(self) -> None:
-        """Copy the weights as they are now; every rank must. On rank 0 nobody may be reading `tensors`."""
+        """Copy the current weights; all ranks must call. On rank 0, nothing may be reading `tensors`."""
         on_gpu = self._policy.device.type == "cuda"
         for name, tensor in self._policy.named_tensors():
             if self._ranks.rank:

@@ -1,4 +1,4 @@
-"""Durable state of the learner: written aside by all ranks, flushed, and published by one rename.
+"""Durable state of the learner: all ranks write a temporary folder, which one rename publishes.
 
     checkpoints/step_00000050/{tensors/*.safetensors, model/, state.json}
 
@@ -35,24 +35,24 @@ SCHEMA = 2
 PARTIAL = ".partial"
 TENSORS = "tensors"
 
-# It says so whenever one process saves or loads alone.
+# torch warns of this whenever one process saves or loads alone
 warnings.filterwarnings("ignore", message="torch.distributed is disabled")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """What a checkpoint says besides tensors; `version` is the policy version, which is also the step."""
+    """The state in a checkpoint besides tensors; `version` is the policy version, which is also the step."""
 
     version: int
     model_fingerprint: str
     memory: Mapping[str, Any] = field(default_factory=dict)
     """See slipstream.learner.checkpoints.memory."""
     cursor: Mapping[str, Any] = field(default_factory=lambda: asdict(START))
-    """Where the data stood: a slipstream.records.Cursor."""
+    """The position in the data: a slipstream.records.Cursor."""
     unvaried_share: float | None = None
-    """Of the groups generated for the last step, those whose rewards are all equal: the next step asks."""
+    """Share of the groups generated for the last step whose rewards are all equal; the next step reads it."""
     bytes: int | None = None
-    """Size of its tensors, of all ranks together; None in older checkpoints."""
+    """Size of the tensors of all ranks together; None in older checkpoints."""
     schema: int = SCHEMA
 
 
@@ -66,8 +66,10 @@ class _Writing:
 
 
 class CheckpointWriter:
-    """One rank's part in writing checkpoints below `root`, one at a time. Invariant: a folder with the name
-    of a checkpoint is whole."""
+    """Writes one rank's part of checkpoints below `root`, one at a time.
+
+    Invariant: a folder with the name of a checkpoint is complete.
+    """
 
     def __init__(self, root: Path, ranks: Ranks) -> None:
         self._root = root
@@ -77,11 +79,14 @@ class CheckpointWriter:
 
     @property
     def busy(self) -> bool:
-        """Whether a checkpoint was begun and not settled."""
+        """Whether a checkpoint was begun, and not settled."""
         return self._writing is not None
 
     def prepare(self, state: State, policy: Policy) -> None:
-        """On rank 0, before `begin`: a folder with all that is not a tensor. Errors: OSError."""
+        """Make the folder, with everything except tensors.
+
+        Called on rank 0 before `begin`. Errors: OSError.
+        """
         partial = self._partial(state.version)
         delete_partial(self._root)
         try:
@@ -93,7 +98,7 @@ class CheckpointWriter:
             raise
 
     def begin(self, version: int, tensors: Mapping[str, torch.Tensor]) -> None:
-        """On every rank: begin to write the tensors in the background. The last one must be settled.
+        """Begin to write the tensors in the background. The last checkpoint must be settled. All ranks call.
 
         `copy_unwritten` must be called before any of them changes.
         """
@@ -103,17 +108,17 @@ class CheckpointWriter:
         self._writing = _Writing(version, live, self._thread.submit(self._write, live, path))
 
     def copy_unwritten(self) -> None:
-        """Copy what is not written yet: from now on the tensors may change."""
+        """Copy the tensors that are not written yet: from now on the originals may change."""
         if self._writing is not None:
             self._writing.live.copy_unwritten()
 
     def wait(self) -> None:
-        """Wait until the parts of all ranks are written, or could not be."""
+        """Wait until all ranks have written their parts, or failed."""
         if self._writing is not None:
             wait([self._writing.future])
 
     def settle(self) -> Path | None:
-        """Wait until the last checkpoint is written; rank 0 publishes it. Errors: OSError, RankLost."""
+        """Wait until the last checkpoint is written; rank 0 gives it its name. Errors: OSError, RankLost."""
         if self._writing is None:
             return None
         writing, self._writing = self._writing, None
@@ -122,11 +127,11 @@ class CheckpointWriter:
             return self._publish(writing.version) if self._ranks.rank == 0 else None
         except OSError:
             if self._ranks.rank == 0:
-                delete_partial(self._root)  # it holds the space that the next try needs
+                delete_partial(self._root)  # frees the disk space that the next try needs
             raise
 
     def _write(self, live: LiveShards, path: Path) -> None:
-        """Write the part of this rank. Errors: OSError on every rank when one could not write its part."""
+        """Write the part of this rank. Errors: OSError on every rank if one could not write its part."""
         reason = ""
         try:
             live.write(path)
@@ -148,19 +153,19 @@ class CheckpointWriter:
 
 
 def latest_checkpoint(root: Path) -> Path | None:
-    """The newest whole checkpoint, or None."""
-    found = sorted(path for path in root.glob("step_*") if (path / "state.json").exists())
-    return found[-1] if found else None
+    """Return the newest complete checkpoint, or None."""
+    checkpoints = sorted(path for path in root.glob("step_*") if (path / "state.json").exists())
+    return checkpoints[-1] if checkpoints else None
 
 
 def read_state(checkpoint: Path, *, model_fingerprint: str | None = None) -> State:
-    """The state of a checkpoint. Errors: CheckpointError when it is not one of this model and schema."""
+    """Return the state of a checkpoint. Errors: CheckpointError if it is of another model or schema."""
     try:
-        found = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
-        schema = found.get("schema") if isinstance(found, dict) else None
+        fields = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
+        schema = fields.get("schema") if isinstance(fields, dict) else None
         if schema not in (None, SCHEMA):
             raise CheckpointError(f"{checkpoint} has schema {schema}, this version reads {SCHEMA}")
-        state = State(**found)
+        state = State(**fields)
     except (json.JSONDecodeError, TypeError) as error:
         raise CheckpointError(f"{checkpoint}/state.json cannot be read: {error}") from error
     if model_fingerprint not in (None, state.model_fingerprint):
@@ -169,7 +174,7 @@ def read_state(checkpoint: Path, *, model_fingerprint: str | None = None) -> Sta
 
 
 def stored_names(checkpoint: Path) -> frozenset[str]:
-    """The names of a checkpoint's tensors. Errors: CheckpointError."""
+    """Return the names of a checkpoint's tensors. Errors: CheckpointError."""
     try:
         return frozenset(_reader(checkpoint).read_metadata().state_dict_metadata)
     except (OSError, ValueError, KeyError, SafetensorError) as error:
@@ -177,9 +182,9 @@ def stored_names(checkpoint: Path) -> frozenset[str]:
 
 
 def load_tensors(checkpoint: Path, targets: dict[str, torch.Tensor], *, alone: bool = False) -> None:
-    """Fill the targets, in place, by name; each rank reads its part. All ranks must call it, unless `alone`.
+    """Fill the targets in place, by name; each rank reads its part. All ranks must call, unless `alone`.
 
-    Errors: CheckpointError when one is not there, or has another shape.
+    Errors: CheckpointError if a tensor is missing, or has another shape.
     """
     missing = sorted(set(targets) - stored_names(checkpoint))
     if missing:
@@ -197,7 +202,7 @@ def prune(root: Path, *, keep: int) -> None:
 
 
 def write_whole(write: Callable[[Path], None], directory: Path) -> None:
-    """Have a directory written, whole or not at all, in place of what is there. Errors: OSError."""
+    """Have a directory written completely, then replace the old one by a rename. Errors: OSError."""
     partial = directory.with_name(f"{PARTIAL}-{directory.name}")
     shutil.rmtree(partial, ignore_errors=True)
     write(partial)
@@ -207,7 +212,7 @@ def write_whole(write: Callable[[Path], None], directory: Path) -> None:
 
 
 def delete_partial(root: Path) -> None:
-    """Delete what this or an earlier writer left unfinished."""
+    """Delete unfinished checkpoints of this or an earlier writer."""
     for path in root.glob(f"{PARTIAL}-*"):
         shutil.rmtree(path, ignore_errors=True)
 
@@ -227,7 +232,7 @@ def _reader(checkpoint: Path) -> HuggingFaceStorageReader:
 
 
 def _reason(error: BaseException) -> str:
-    """What went wrong on the first rank that failed."""
+    """Return the error of the first rank that failed."""
     failures = error.failures if isinstance(error, CheckpointException) else {}
     for cause, _ in failures.values():
         return (str(cause).splitlines() or [type(cause).__name__])[0]

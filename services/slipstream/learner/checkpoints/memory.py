@@ -1,4 +1,4 @@
-"""What learning remembers from batch to batch beside weights and moments; part of a checkpoint."""
+"""State that passes from batch to batch, beside weights and moments; a part of checkpoints."""
 
 import math
 from collections.abc import Mapping
@@ -18,14 +18,14 @@ class Memory:
     watch: CollapseWatch
     baselines: RunningBaselines = field(default_factory=RunningBaselines)
     target: float | None = None
-    """Entropy that the coefficient adapts to; None where it does not adapt."""
+    """Entropy in nats that the coefficient adapts to; None if it does not adapt."""
     entropy_coefficient: float = 0.0
     entropy: float = 0.0
     """Mean token entropy of the last batch, in nats; 0 before the first."""
 
     @classmethod
     def fresh(cls, entropy: Entropy | None, alarm: CollapseAlarm) -> "Memory":
-        """At the start of a run."""
+        """Return the state at the start of a run."""
         return cls(
             watch=CollapseWatch(spec=alarm),
             target=entropy.target if entropy else None,
@@ -33,13 +33,13 @@ class Memory:
         )
 
     def active_entropy(self, spec: Entropy | None) -> float:
-        """The entropy coefficient of this step, judged by the entropy of the last batch."""
+        """Return the entropy coefficient of this step, by the entropy of the last batch."""
         return 0.0 if spec is None else active_entropy(spec, self.entropy_coefficient, self.entropy)
 
     def after(
         self, spec: Entropy | None, baselines: RunningBaselines, metrics: Mapping[str, float]
     ) -> tuple["Memory", bool]:
-        """The memory after a step, and whether the policy looks like collapsing.
+        """Return the state after a step, and whether the policy may be collapsing.
 
         metrics: those of the loss and of diversity, by name, with the mean entropy as `token_entropy`.
         """
@@ -47,7 +47,7 @@ class Memory:
         if math.isfinite(entropy):
             coefficient = adapt_entropy(spec, coefficient, entropy) if spec else coefficient
         else:
-            entropy = self.entropy  # no token trained, so nothing was learned about it
+            entropy = self.entropy  # no token trained in this step
         watch, alarm = self.watch.after(metrics)
         after = replace(
             self, watch=watch, baselines=baselines, entropy_coefficient=coefficient, entropy=entropy
@@ -55,7 +55,7 @@ class Memory:
         return after, alarm
 
     def to_dict(self) -> dict[str, Any]:
-        """For a checkpoint: plain values."""
+        """Return plain values for a checkpoint."""
         return {
             "watch": self.watch.to_dict(),
             "baselines": self.baselines.to_dict(),
@@ -65,18 +65,20 @@ class Memory:
         }
 
     def restored(self, state: Mapping[str, Any]) -> "Memory":
-        """This memory with what a checkpoint remembers; an older one, which has none, changes nothing.
+        """Return the state of a checkpoint, or this one for an older checkpoint without it.
 
-        The entropy coefficient goes on only where it adapts, and to the same target: else the configuration,
-        which may have changed, says what it is.
+        The entropy coefficient is restored only if it adapts to the same target. Otherwise the configuration,
+        which may have changed, sets it.
         """
         if not state:
             return self
-        goes_on = self.target is not None and state["target"] == self.target
+        same_target = self.target is not None and state["target"] == self.target
         return replace(
             self,
             watch=CollapseWatch.from_dict(self.watch.spec, state["watch"]),
             baselines=RunningBaselines(averages=state["baselines"]),
-            entropy_coefficient=float(state["entropy_coefficient"]) if goes_on else self.entropy_coefficient,
+            entropy_coefficient=float(state["entropy_coefficient"])
+            if same_target
+            else self.entropy_coefficient,
             entropy=float(state["entropy"]),
         )

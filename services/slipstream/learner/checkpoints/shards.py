@@ -1,4 +1,4 @@
-"""One rank's part of a checkpoint: which tensors it writes, and how training may change them meanwhile.
+"""One rank's part of a checkpoint: the tensors it writes, while training may change them.
 
 A file of a rank is a safetensors file with the offsets of its parts in the whole tensors, under the keys by
 which torch.distributed.checkpoint reads it.
@@ -22,34 +22,37 @@ OFFSET_KEY: Final = "saved_offsets"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard:
-    """This rank's part of one tensor, and where in the tensor it begins."""
+    """This rank's part of one tensor, and its offsets in the tensor."""
 
     tensor: torch.Tensor
     offsets: tuple[int, ...]
 
 
 def shards_of(tensors: Mapping[str, torch.Tensor], *, rank: int) -> dict[str, Shard]:
-    """What this rank writes: its parts of sharded tensors; of the others, rank 0 writes all."""
-    found = {}
+    """Return the parts of tensors that this rank writes. Rank 0 writes tensors that are not sharded."""
+    shards = {}
     for name, tensor in tensors.items():
         if isinstance(tensor, DTensor):
             (chunk,) = tensor.__create_chunk_list__()
             local = tensor.to_local().detach()
             if local.numel():
-                found[name] = Shard(tensor=local, offsets=tuple(chunk.offsets))
+                shards[name] = Shard(tensor=local, offsets=tuple(chunk.offsets))
         elif rank == 0:
-            found[name] = Shard(tensor=tensor.detach(), offsets=(0,) * tensor.dim())
-    return found
+            shards[name] = Shard(tensor=tensor.detach(), offsets=(0,) * tensor.dim())
+    return shards
 
 
 def whole_bytes(tensors: Mapping[str, torch.Tensor]) -> int:
-    """Size of a checkpoint of these tensors, the parts of all ranks together."""
+    """Return the bytes of these tensors, the parts of all ranks together."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
 
 
 class LiveShards:
-    """Shards that are written while their owner computes with them. Invariant: what is written is what they
-    held when this was made, provided that the owner calls `copy_unwritten` before it changes them."""
+    """Shards that are written while training uses them.
+
+    Invariant: the file holds the values at construction, provided that `copy_unwritten` is called before any
+    of them changes.
+    """
 
     def __init__(self, shards: Mapping[str, Shard]) -> None:
         self._lock = Lock()
@@ -57,18 +60,20 @@ class LiveShards:
         forms = {n: Form(dtype=s.tensor.dtype, shape=tuple(s.tensor.shape)) for n, s in shards.items()}
         self._forms = file_order(forms)
         self._offsets = {name: {OFFSET_KEY: list(shard.offsets)} for name, shard in shards.items()}
-        self._left = False
+        self._copied = False
 
     def copy_unwritten(self) -> None:
-        """Copy what is not written yet, to the memory of the processor: from now on the owner may change the
-        originals."""
+        """Copy the shards that are not written yet to host memory: from now on the originals may change."""
         with self._lock:
-            if not self._left:
+            if not self._copied:
                 self._shards = {name: tensor.to("cpu", copy=True) for name, tensor in self._shards.items()}
-            self._left = True
+            self._copied = True
 
     def write(self, path: Path) -> None:
-        """Write all of them as one file, in pieces. A shard is let go when it is written. Errors: OSError."""
+        """Write all shards as one file, in pieces.
+
+        A copied shard is freed when it is written. Errors: OSError.
+        """
         metadata = {"format": "pt", OFFSETS_KEY: json.dumps(self._offsets)}
         write_file(path, self._forms, self._pieces(), metadata=metadata)
 

@@ -1,9 +1,8 @@
-"""Tensors as one safetensors file, written a piece at a time from where they are, without a second copy.
+"""Writes tensors as one safetensors file, piece by piece, without a second copy.
 
     8 bytes: length of the header │ header: JSON, name → dtype, shape, place │ the bytes of each tensor
 
-Each piece is forced to disk before the next ones pile up behind it, so that the size of the file is how much
-has really been written.
+The file is synced to disk every SYNC_BYTES, so that its size shows how much has really been written.
 """
 
 import json
@@ -19,7 +18,7 @@ import torch
 
 PIECE_BYTES: Final = 16 * 2**20
 SYNC_BYTES: Final = 64 * 2**20
-"""Written bytes after which the file is forced to disk."""
+"""Written bytes after which the file is synced to disk."""
 HEADER_ALIGNMENT: Final = 8
 DTYPE_NAMES: Final = {
     torch.float64: "F64",
@@ -37,14 +36,14 @@ DTYPE_NAMES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """What the header of a file says of one tensor."""
+    """The entry of one tensor in the header of a file."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
 
     @property
     def bytes(self) -> int:
-        """Size of its data."""
+        """Size of the tensor's data."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
@@ -55,8 +54,10 @@ def write_file(
     *,
     metadata: Mapping[str, str],
 ) -> None:
-    """Write a safetensors file whose data are the `pieces`: the elements of all tensors, in the order of
-    `forms`, in runs of any length. On return it is on the disk. Errors: OSError."""
+    """Write a safetensors file, and sync it to disk.
+
+    pieces: the elements of all tensors in the order of `forms`, in runs of any length. Errors: OSError.
+    """
     with path.open("wb") as stream:
         stream.write(_header(forms, metadata))
         unsynced = written = 0
@@ -66,19 +67,19 @@ def write_file(
             written += data.nbytes
             unsynced += data.nbytes
             if unsynced >= SYNC_BYTES:
-                _force_to_disk(stream)
+                _sync(stream)
                 unsynced = 0
         assert written == sum(form.bytes for form in forms.values()), "the data are not those of the header"
-        _force_to_disk(stream)
+        _sync(stream)
 
 
 def file_order(forms: Mapping[str, Form]) -> dict[str, Form]:
-    """The forms in an order that keeps every tensor aligned in the file: widest dtype first, then by name."""
+    """Return the forms, widest dtype first, then by name: each tensor is aligned in the file."""
     return dict(sorted(forms.items(), key=lambda entry: (-entry[1].dtype.itemsize, entry[0])))
 
 
 def pieces_of(tensor: torch.Tensor, *, dtype: torch.dtype | None = None) -> Iterator[torch.Tensor]:
-    """A tensor's elements in memory of the processor, in copies of PIECE_BYTES at most."""
+    """Yield a tensor's elements in host memory, in copies of PIECE_BYTES at most."""
     flat = tensor.detach().reshape(-1)
     step = max(1, PIECE_BYTES // tensor.element_size())
     for start in range(0, flat.numel(), step):
@@ -97,6 +98,6 @@ def _header(forms: Mapping[str, Form], metadata: Mapping[str, str]) -> bytes:
     return struct.pack("<Q", len(text)) + text
 
 
-def _force_to_disk(stream: BinaryIO) -> None:
+def _sync(stream: BinaryIO) -> None:
     stream.flush()
     os.fsync(stream.fileno())

@@ -1,7 +1,7 @@
-"""The ranks of the learner: one process or several, which do the same things in the same order.
+"""The ranks of the learner: one process or several, which execute the same calls in the same order.
 
-What a rank knows of its own rows alone is summed or gathered here, so that every rank goes on with the same
-numbers. Our own collectives are small and go over gloo; those of FSDP are torch's, over NCCL on GPUs.
+Numbers that a rank computes from its own rows are summed or gathered here, so that all ranks continue with
+the same numbers. Our own collectives are small, and use gloo; those of FSDP are torch's, over NCCL on GPUs.
 
 Shape suffix: T tokens of one rank, as many as it has.
 """
@@ -23,7 +23,7 @@ POLL_SECONDS: Final = 2.0
 BEAT: Final = "slipstream/beat"
 TEXT_BYTES: Final = 512
 FORGET_AFTER: Final = 16
-"""Commands after which every rank has long seen one."""
+"""Commands after which a command's key is deleted: all ranks have read it by then."""
 
 
 class RankLost(SlipstreamError):
@@ -31,25 +31,25 @@ class RankLost(SlipstreamError):
 
 
 class Ranks(Protocol):
-    """What training asks of its ranks. Every rank calls these in the same order."""
+    """The collectives of training. All ranks call them in the same order."""
 
     rank: int
     size: int
 
     def sum(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The sum over ranks, on every rank, on the tensor's device."""
+        """Return the sum over ranks, on the tensor's device."""
 
     def max(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The largest of all ranks, by element."""
+        """Return the maximum over ranks, element by element."""
 
     def gather(self, tensor_T: torch.Tensor) -> torch.Tensor:
-        """The tensors of all ranks, one behind the other in order of rank."""
+        """Return the tensors of all ranks, concatenated in the order of ranks."""
 
     def any(self, flag: bool) -> bool:
-        """Whether it is true on any rank."""
+        """Return whether the flag is true on any rank."""
 
     def first_text(self, text: str) -> str:
-        """The first text of a rank that is not empty, shortened. May be called beside all other methods."""
+        """Return the text of the first rank that has one, shortened. It may run parallel to other methods."""
 
 
 class Alone:
@@ -79,11 +79,11 @@ class Alone:
         return text
 
     def close(self) -> None:
-        """There is no group to leave."""
+        """Do nothing: there is no process group to leave."""
 
 
 class Heartbeat:
-    """How the other ranks know that rank 0 is there while it waits for something else than them."""
+    """Tells the other ranks that rank 0 lives while it waits for data."""
 
     def __init__(self, store: Any, *, timeout_seconds: float) -> None:
         self._store = store
@@ -92,12 +92,12 @@ class Heartbeat:
         self._heard = time.monotonic()
 
     def beat(self) -> None:
-        """On rank 0, every second or so."""
+        """Send a heartbeat. Called on rank 0, about every second."""
         self._beats += 1
         self._store.set(BEAT, str(self._beats))
 
     def heard(self) -> bool:
-        """On the others: whether it has beaten within the timeout, or since they began to listen."""
+        """Return whether a heartbeat came within the timeout. Called on the other ranks."""
         beats = int(self._store.get(BEAT)) if self._store.check([BEAT]) else 0
         if beats != self._beats:
             self._beats, self._heard = beats, time.monotonic()
@@ -118,7 +118,7 @@ class TorchRanks:
         self.size: int = dist.get_world_size()
         self.mesh: DeviceMesh = init_device_mesh(device.type, (self.size,))
         self._background = dist.new_group(backend="gloo", timeout=timeout)
-        self._store = dist.distributed_c10d._get_default_store()  # the one that all ranks met in
+        self._store = dist.distributed_c10d._get_default_store()  # the store of init_process_group
         self._commands = 0
         self.heartbeat = Heartbeat(self._store, timeout_seconds=timeout_seconds)
 
@@ -140,8 +140,8 @@ class TorchRanks:
         parts = [torch.empty_like(padded) for _ in lengths]
         with named_loss(self):
             dist.all_gather(parts, padded)
-        found = torch.cat([part[:length] for part, length in zip(parts, lengths, strict=True)])
-        return found.to(tensor_T.device)
+        gathered = torch.cat([part[:length] for part, length in zip(parts, lengths, strict=True)])
+        return gathered.to(tensor_T.device)
 
     def any(self, flag: bool) -> bool:
         """See Ranks."""
@@ -159,7 +159,7 @@ class TorchRanks:
         return next((text for text in texts if text), "")
 
     def tell(self, messages: Sequence[bytes]) -> None:
-        """On rank 0: give the others their next command, as one message or several."""
+        """Send the other ranks their next command, as one message or several. Called on rank 0."""
         self._store.set(self._key(self._commands), "")
         lengths = [len(message) for message in messages]
         with named_loss(self):
@@ -170,7 +170,7 @@ class TorchRanks:
         self._commands += 1
 
     def listen(self) -> list[bytes] | None:
-        """On the other ranks: the next command, or None when there is none within some seconds."""
+        """Return rank 0's next command; None after POLL_SECONDS. Called on the other ranks."""
         try:
             self._store.wait([self._key(self._commands)], timedelta(seconds=POLL_SECONDS))
         except dist.DistStoreError:
@@ -203,7 +203,7 @@ class TorchRanks:
 
 @contextmanager
 def named_loss(ranks: Ranks) -> Iterator[None]:
-    """Around collectives: what torch reports of a dead or late rank becomes RankLost."""
+    """Turn torch's error of a dead or late rank in a collective into RankLost."""
     try:
         yield
     except RuntimeError as error:
@@ -214,15 +214,15 @@ def named_loss(ranks: Ranks) -> Iterator[None]:
 
 
 def started_by_torchrun() -> bool:
-    """Whether this process is one of several ranks."""
+    """Return whether this process is one of several ranks."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
 def own_rank() -> int:
-    """The rank that torchrun gave to this process; 0 for a process alone."""
+    """Return the rank that torchrun gave to this process; 0 for a single process."""
     return int(os.environ.get("RANK", "0"))
 
 
 def local_rank() -> int:
-    """Which of its machine's ranks, and so which of its GPUs, this process is."""
+    """Return the rank of this process on its machine, which is the number of its GPU."""
     return int(os.environ.get("LOCAL_RANK", "0"))

@@ -1,7 +1,7 @@
-"""A model over several ranks: every rank keeps a part of each parameter, its gradient and its moments.
+"""Sharding of a model over ranks: each rank holds a part of each parameter, its gradient and its moments.
 
 See PyTorch FSDP, arXiv:2304.11277; FSDP2's `fully_shard`. A layer's parameters are gathered for its forward
-and its backward pass, and let go in between.
+and its backward pass, and freed in between.
 """
 
 from collections.abc import Sequence
@@ -22,10 +22,11 @@ def shard(
 ) -> None:
     """Shard a module's parameters over a mesh, in place; its loss is a sum over ranks, not a mean.
 
-    Layers are gathered in `dtype`, that of the forward pass; what is outside of them, such as a head that
-    works in float32, in the dtype `outside`, or as it is stored. Gradients are reduced in float32. Only calls
-    of `root` itself may compute. `apart`: modules outside of layers that are not gathered for a call of
-    `root`, which must not compute with them.
+    dtype: in which layers are gathered, that of the forward pass.
+    outside: the same for modules outside of layers, such as a head that computes in float32; None for the
+        dtype that they are stored in.
+    apart: modules that a call of `root` does not gather, and must not compute with.
+    Gradients are reduced in float32. Only calls of `root` itself may compute.
     """
     narrow = None if dtype is torch.float32 and outside is None else dtype
     of_layers = MixedPrecisionPolicy(param_dtype=narrow, reduce_dtype=torch.float32)
@@ -33,35 +34,34 @@ def shard(
         fully_shard(layer, mesh=mesh, mp_policy=of_layers)
     if apart:
         fully_shard(list(apart), mesh=mesh)
-    # By default the root would stay gathered after a pass without gradient, and miss a change of its shards.
+    # by default the root stays gathered after a pass without gradient, and misses a change of its shards
     wide = MixedPrecisionPolicy(param_dtype=outside, reduce_dtype=torch.float32)
     fully_shard(root, mesh=mesh, mp_policy=wide, reshard_after_forward=True)
     for module in root.modules():
         if isinstance(module, FSDPModule):
-            module.set_force_sum_reduction_for_comms(True)  # gloo has no other
+            module.set_force_sum_reduction_for_comms(True)  # gloo reduces by sum only
             module.set_gradient_divide_factor(1.0)
 
 
 def checkpoint_activations(model: Any) -> None:
-    """Keep only the input of each layer of a transformers model for the backward pass, and compute the rest
-    again.
+    """Keep only the inputs of a transformers model's layers for the backward pass; recompute the rest.
 
     See Training Deep Nets with Sublinear Memory Cost, arXiv:1604.06174. Errors: ValueError for a model that
-    transformers cannot do this with.
+    transformers does not support in this.
     """
-    found = layers(model)
-    if not found:
+    blocks = layers(model)
+    if not blocks:
         raise ValueError(
             f"learner.activation_checkpointing: {type(model).__name__} has no layers that support it; "
             "set it to false"
         )
     model.gradient_checkpointing_enable({"use_reentrant": False})
-    for layer in found:
-        layer.training = True  # the layer alone looks at this; dropout below it stays off
+    for layer in blocks:
+        layer.training = True  # transformers checkpoints only then; dropout below the layer stays off
 
 
 def layers(model: torch.nn.Module) -> list[torch.nn.Module]:
-    """The transformer blocks."""
+    """Return the transformer blocks."""
     from transformers.modeling_layers import GradientCheckpointingLayer
 
     return [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]

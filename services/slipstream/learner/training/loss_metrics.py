@@ -1,4 +1,4 @@
-"""The metrics of a loss as Prometheus sees them: by staleness, and by the sign of the advantage."""
+"""Prometheus metrics of the loss, by staleness and by the sign of the advantage."""
 
 import math
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from slipstream.algorithms.staleness import BUCKETS
 from slipstream.telemetry.metrics import Metrics
 
 SIGNS: Final = {"positive": "_positive", "negative": "_negative", "zero": "_zero"}
-"""Label, and suffix of the loss's metrics. Every trained token is in one of the three."""
+"""Label, and suffix of the metric in metrics.jsonl. Each trained token has one of the three."""
 
 TOKEN_SHARES: Final = {
     "zero_gradient_tokens_total": "zero_gradient_fraction",
@@ -40,8 +40,8 @@ SUMS: Final = {
 }
 """Prometheus name of each sum over the tokens of a cell, and the name of their mean in metrics.jsonl.
 
-An effective sample size is (sum x)^2 / (n sum x^2) of all tokens together; those of cells have no mean that
-says as much. n is `loss_tokens`."""
+The effective sample size is (sum x)^2 / (n sum x^2) over all tokens, with n from `loss_tokens`. It follows
+from these sums; it does not follow from the effective sample sizes of the cells."""
 
 DIVERSITY: Final = (
     "token_entropy",
@@ -58,33 +58,33 @@ DIVERSITY: Final = (
 CRITIC: Final = ("value_loss", "explained_variance", "value_clip_fraction", "critic_gradient_norm")
 
 
-def observe_critic(metrics: Metrics, found: Mapping[str, float]) -> None:
-    """Show what the critic of a step says about itself; nothing in a run without one."""
+def observe_critic(metrics: Metrics, values: Mapping[str, float]) -> None:
+    """Set the gauges of the critic, if the run has one."""
     for name in CRITIC:
-        if name in found:
-            metrics.set(name, found[name])
+        if name in values:
+            metrics.set(name, values[name])
 
 
 def observe_loss(metrics: Metrics, by_staleness: Mapping[str, Mapping[str, float]]) -> None:
-    """Count the tokens of a step, and show its ratios; a bucket without tokens shows NaN, not what it was."""
+    """Count the tokens of a step, and set its gauges. Gauges of a bucket without tokens become NaN."""
     for age in BUCKETS:
-        found = by_staleness.get(age, {})
+        values = by_staleness.get(age, {})
         for sign, suffix in SIGNS.items():
-            _observe_cell(metrics, found, suffix, {"staleness": age, "sign": sign})
+            _observe_cell(metrics, values, suffix, {"staleness": age, "sign": sign})
 
 
 def _observe_cell(
-    metrics: Metrics, found: Mapping[str, float], suffix: str, labels: Mapping[str, str]
+    metrics: Metrics, values: Mapping[str, float], suffix: str, labels: Mapping[str, str]
 ) -> None:
-    trained = found.get(f"trained_tokens{suffix}", 0.0)
+    trained = values.get(f"trained_tokens{suffix}", 0.0)
     metrics.count("tokens_trained_total", trained, **labels)
     for name, share in TOKEN_SHARES.items():
-        metrics.count(name, trained * found.get(f"{share}{suffix}", 0.0), **labels)
+        metrics.count(name, trained * values.get(f"{share}{suffix}", 0.0), **labels)
     for name, share in SIDE_SHARES.items():
         for side in ("low", "high"):
-            metrics.count(name, trained * found.get(f"{share}_{side}{suffix}", 0.0), side=side, **labels)
+            metrics.count(name, trained * values.get(f"{share}_{side}{suffix}", 0.0), side=side, **labels)
     metrics.set("loss_tokens", trained, **labels)
     for name, mean in SUMS.items():
-        metrics.set(name, trained * found.get(f"{mean}{suffix}", 0.0) if trained else 0.0, **labels)
+        metrics.set(name, trained * values.get(f"{mean}{suffix}", 0.0) if trained else 0.0, **labels)
     for name, metric in GAUGES.items():
-        metrics.set(name, found.get(f"{metric}{suffix}", math.nan) if trained else math.nan, **labels)
+        metrics.set(name, values.get(f"{metric}{suffix}", math.nan) if trained else math.nan, **labels)

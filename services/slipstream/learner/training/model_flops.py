@@ -3,17 +3,17 @@
     FLOPs = f · N · tokens  +  f · H · positions  +  12 · L · W · pairs
 
     f          6 for a weight that trains (2 forward, 4 backward), 4 for one that does not (below adapters)
-    N          weights of the matrices of the layers that a token goes through; of experts, the active ones
+    N          weights of the matrices of the layers that a token uses; of experts, the active ones
     tokens     tokens of the rows, prompts included
     H          weights of the output head
-    positions  sampled tokens, which alone the head is applied to
+    positions  sampled tokens: the head is applied to no others
     L, W       layers; width of the attention (heads · size of a head)
-    pairs      of a token and one that it sees: 1 + its position, added up over the tokens
+    pairs      pairs of a token and a token it attends to: the sum of 1 + position over the tokens
 
-See PaLM: Scaling Language Modeling with Pathways, arXiv:2204.02311, appendix B. There a token pairs with the
-whole sequence; here only with what a causal mask lets it see, which is half of that. What is computed again
-(activation checkpointing) or without gradient (old and reference logprobs), and a critic, do not count.
-Layers with a sliding window count as full attention.
+See PaLM: Scaling Language Modeling with Pathways, arXiv:2204.02311, appendix B. The paper pairs a token with
+the whole sequence; here the causal mask leaves half of the pairs. Recomputation (activation checkpointing),
+passes without gradient (old and reference logprobs) and a critic do not count. Layers with a sliding window
+count as full attention.
 """
 
 from dataclasses import dataclass
@@ -26,27 +26,27 @@ from slipstream.learner.policy.model import Policy
 
 TRAINED, FROZEN = 6, 4
 ATTENTION = 12
-"""FLOPs of a pair for each unit of width: two products forward, and two for each of them backward."""
+"""FLOPs of a pair for each unit of width: two products forward, and four backward."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFlops:
-    """FLOPs of one forward and backward pass, by what they grow with."""
+    """FLOPs of one forward and backward pass: for each token, sampled token and pair."""
 
     token: float
-    """Of each token of a row."""
+    """For each token of a row."""
     position: float
-    """Of each sampled token, beside."""
+    """In addition, for each sampled token."""
     pair: float
-    """Of each token and one that it sees."""
+    """For each pair of a token and a token it attends to."""
 
     def of(self, tokens: float, positions: float, pairs: float) -> float:
-        """FLOPs of so many tokens, sampled tokens, and pairs of tokens."""
+        """Return the FLOPs of these numbers of tokens, sampled tokens, and pairs of tokens."""
         return self.token * tokens + self.position * positions + self.pair * pairs
 
 
 def model_flops(policy: Policy) -> ModelFlops:
-    """What a pass of a policy needs. On several ranks: of the whole model, whatever part this rank holds."""
+    """Return the FLOPs of a policy; on several ranks, of the whole model."""
     model = policy.model
     text = model.config.get_text_config()
     head = model.get_output_embeddings().weight
@@ -69,7 +69,7 @@ def _factor(weight: torch.Tensor) -> int:
 
 
 def _attention_width(text: Any) -> int:
-    """Heads times the size of a head; 0 of a model whose configuration does not say them."""
+    """Return heads times the size of a head; 0 if the configuration of the model does not name them."""
     heads, width = getattr(text, "num_attention_heads", None), getattr(text, "hidden_size", None)
     if not isinstance(heads, int) or not isinstance(width, int):
         return 0
@@ -77,7 +77,7 @@ def _attention_width(text: Any) -> int:
 
 
 def _active_share(text: Any) -> float:
-    """Share of the experts of a layer that a token goes through; 1 without experts."""
+    """Return the share of a layer's experts that are active at a token; 1 without experts."""
     experts = next((getattr(text, key) for key in EXPERT_KEYS if getattr(text, key, None)), None)
     active = getattr(text, "num_experts_per_tok", None)
     return active / experts if experts and active else 1.0

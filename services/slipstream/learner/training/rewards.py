@@ -1,4 +1,4 @@
-"""From the rewards of a batch to what its advantages are computed from: components, shaping, KL.
+"""The rewards of a batch as its advantages read them: components, shaping, KL.
 
 Shape suffixes: B completions of the batch in order, withheld ones among them; N reward components.
 """
@@ -18,7 +18,7 @@ SOFT_OVERLONG, KL = "soft_overlong", "kl"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRewards:
-    """Every reward component of every completion; a row of NaN where the completion has no say."""
+    """Every reward component of every completion; a row of NaN for a completion outside the statistics."""
 
     components_BN: torch.Tensor
     """float64."""
@@ -28,15 +28,15 @@ class BatchRewards:
     lengths_B: torch.Tensor
     """Tokens that the policy sampled."""
     keys: tuple[str, ...]
-    """Task of each completion, by which running baselines are kept."""
+    """Task of each completion: running baselines are kept by task."""
 
     @property
     def total_B(self) -> torch.Tensor:
-        """Weighted sum of the components."""
+        """The weighted sum of the components."""
         return (self.components_BN * self.weights_N).sum(dim=1)
 
     def plus(self, component_B: torch.Tensor, *, weight: float) -> "BatchRewards":
-        """With one more component; it says nothing where the completion has no say."""
+        """Return the rewards with one more component, which is NaN where the others are NaN."""
         component_B = torch.where(self.total_B.isnan(), torch.nan, component_B.double())
         return replace(
             self,
@@ -46,33 +46,34 @@ class BatchRewards:
 
 
 def batch_rewards(groups: Sequence[Group], weights: Mapping[str, float], shaping: Shaping) -> BatchRewards:
-    """Rewards with the shaping by length; NaN for withheld completions, and for overlong ones that the filter
-    takes out of the statistics.
+    """Return the rewards, with the shaping by length.
 
-    A group of equal task rewards that dynamic sampling let through, since its refills were used up, is not
-    punished for length: nothing else would differ in it.
+    Withheld completions are NaN, and so are overlong ones that the filter removes from the statistics. A
+    group of equal task rewards, which dynamic sampling let through after its last refill, gets no penalty for
+    length: lengths would be the only difference in it.
     """
-    everything = [(index, group, c) for index, group in enumerate(groups) for c in group.completions]
-    rows = [_components(c, weights, shaping) for _, _, c in everything]
+    completions = [(index, group, c) for index, group in enumerate(groups) for c in group.completions]
+    rows = [_components(c, weights, shaping) for _, _, c in completions]
     rewards = BatchRewards(
         components_BN=torch.tensor(rows, dtype=torch.float64).reshape(len(rows), len(weights)),
         weights_N=torch.tensor(list(weights.values()), dtype=torch.float64),
-        group_ids_B=torch.tensor([index for index, _, _ in everything], dtype=torch.int64),
-        lengths_B=torch.tensor([sum(c.mask) for _, _, c in everything], dtype=torch.float64),
-        keys=tuple(group.prompt.task for _, group, _ in everything),
+        group_ids_B=torch.tensor([index for index, _, _ in completions], dtype=torch.int64),
+        lengths_B=torch.tensor([sum(c.mask) for _, _, c in completions], dtype=torch.float64),
+        keys=tuple(group.prompt.task for _, group, _ in completions),
     )
     ramp = shaping.soft_overlong
     if ramp is None:
         return rewards
     varied = [_varies(group, weights, shaping) for group in groups]
     shares = [
-        soft_overlong(sum(c.mask), ramp) / ramp.factor if varied[index] else 0.0 for index, _, c in everything
+        soft_overlong(sum(c.mask), ramp) / ramp.factor if varied[index] else 0.0
+        for index, _, c in completions
     ]
     return rewards.plus(torch.tensor(shares), weight=ramp.factor)  # the factor also counts where gdpo whitens
 
 
 def task_reward(completion: Completion, weights: Mapping[str, float]) -> float:
-    """Weighted sum of the components, before any shaping; NaN where it was withheld."""
+    """Return the weighted sum of the components, before shaping; NaN for a withheld completion."""
     if completion.withheld:
         return math.nan
     return sum(weights[reward.name] * reward.value for reward in completion.rewards)
@@ -81,30 +82,31 @@ def task_reward(completion: Completion, weights: Mapping[str, float]) -> float:
 def diversity_of(
     groups: Sequence[Group], weights: Mapping[str, float], shaping: Shaping, unvaried_share: float | None
 ) -> dict[str, float]:
-    """Diversity of what was generated: of a batch that dynamic sampling has picked, with the rest put back.
+    """Return the diversity of the generated groups, by those of a batch.
 
-    unvaried_share: of all groups generated of late, those whose rewards are equal; None where it is unknown.
+    Dynamic sampling keeps groups of equal rewards out of the batch; they are counted by `unvaried_share`,
+    their share of all recently generated groups, None if unknown.
     """
     samples, sampling = _group_samples(groups, weights), shaping.dynamic_sampling
-    found = diversity(samples)
+    metrics = diversity(samples)
     if sampling is None:
-        return found
+        return metrics
     if unvaried_share is None:
-        return found | {"reward_std": math.nan, "zero_variance_share": math.nan}
+        return metrics | {"reward_std": math.nan, "zero_variance_share": math.nan}
     varied = [sample for sample in samples if has_variance(sample.task_rewards, sampling.tolerance)]
     spread = diversity(varied)["reward_std"] if varied else 0.0
-    return found | {"reward_std": spread * (1 - unvaried_share), "zero_variance_share": unvaried_share}
+    return metrics | {"reward_std": spread * (1 - unvaried_share), "zero_variance_share": unvaried_share}
 
 
 def _varies(group: Group, weights: Mapping[str, float], shaping: Shaping) -> bool:
-    """Whether dynamic sampling, if it is on, finds that the task rewards of the group differ."""
+    """Return whether dynamic sampling is off, or the task rewards of the group differ by its tolerance."""
     sampling = shaping.dynamic_sampling
     rewards = [task_reward(c, weights) for c in group.completions if not c.withheld]
     return sampling is None or has_variance(rewards, sampling.tolerance)
 
 
 def _group_samples(groups: Sequence[Group], weights: Mapping[str, float]) -> list[GroupSample]:
-    """The groups as the diversity metrics want them: what was sampled, and the rewards that there are."""
+    """Return the sampled tokens, texts and rewards of the groups, for the diversity metrics."""
     return [
         GroupSample(
             token_ids=tuple(_sampled(c) for c in group.completions),

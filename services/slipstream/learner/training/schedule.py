@@ -6,9 +6,10 @@ from slipstream.config import ScheduleConfig
 
 
 def learning_rate(step: int, *, peak: float, steps: int, schedule: ScheduleConfig) -> float:
-    """Rate of the step that makes version `step` (1 is the first): linear warm-up, then constant or cosine.
+    """Return the rate of the step that makes version `step` (1 is the first): linear warm-up, then constant
+    or cosine.
 
-    A pure function of the step, so a resumed run continues where it was.
+    It depends on the step alone, so a resumed run continues the schedule.
     """
     if step <= schedule.warmup_steps:
         return peak * step / schedule.warmup_steps

@@ -1,9 +1,9 @@
-"""Everything of a training step that a checkpoint keeps, as tensors by name.
+"""The tensors of a training step that a checkpoint holds, by name.
 
     model/NAME   optimizer/{exp_avg, exp_avg_sq, step}/NAME   reference/NAME   rng.cpu
     critic/module/NAME   critic/optimizer/{…}/NAME
 
-The random state is that of the CPU: training draws nothing on a GPU, and nothing that differs by rank.
+The random state is that of the CPU: training draws no random numbers on a GPU, and equal ones on all ranks.
 """
 
 from pathlib import Path
@@ -19,25 +19,24 @@ RNG = "rng.cpu"
 
 
 def collect(training: TrainingStep) -> dict[str, torch.Tensor]:
-    """The tensors of this rank; those of the model are the live ones."""
-    found = {RNG: torch.get_rng_state()}
+    """Return the tensors of this rank; they are the live tensors of the model, not copies."""
+    tensors = {RNG: torch.get_rng_state()}
     for name, parameter in training.policy.trained_parameters():
-        found[f"model/{name}"] = parameter.detach()
+        tensors[f"model/{name}"] = parameter.detach()
         for key, value in training.optimizer.state.get(parameter, {}).items():
-            found[f"optimizer/{key}/{name}"] = value
+            tensors[f"optimizer/{key}/{name}"] = value
     if training.reference is not None and training.reference.moves:
         for name, parameter in training.reference.policy.model.named_parameters():
-            found[f"reference/{name}"] = parameter.detach()
+            tensors[f"reference/{name}"] = parameter.detach()
     if training.critic is not None:
-        found |= {f"critic/{name}": tensor for name, tensor in training.critic.named_state().items()}
-    return found
+        tensors |= {f"critic/{name}": tensor for name, tensor in training.critic.named_state().items()}
+    return tensors
 
 
 def restore(training: TrainingStep, checkpoint: Path) -> None:
-    """Put a checkpoint's tensors back. Errors: CheckpointError, also when a parameter has no moments.
+    """Load the tensors of a checkpoint. Errors: CheckpointError, also for a parameter without moments.
 
-    A moving reference, or a critic, that the checkpoint does not have, because the run had none then, stays
-    as it is.
+    A moving reference or a critic that the checkpoint lacks, because the run had none then, keeps its values.
     """
     check_adapters(training.policy, checkpoint)
     stored = stored_names(checkpoint)
@@ -49,10 +48,10 @@ def restore(training: TrainingStep, checkpoint: Path) -> None:
     for part in ("reference/", "critic/"):
         if not any(name.startswith(part) for name in stored):
             targets = {name: tensor for name, tensor in targets.items() if not name.startswith(part)}
-    strange = sorted(name for name in stored - set(targets) if name.startswith("critic/module/"))
-    if strange and training.critic is not None:
+    unknown = sorted(name for name in stored - set(targets) if name.startswith("critic/module/"))
+    if unknown and training.critic is not None:
         raise CheckpointError(
-            f"{checkpoint} has {strange[0]}, and learner.critic is of another kind; set it back, or start a "
+            f"{checkpoint} has {unknown[0]}, and learner.critic is of another kind; set it back, or start a "
             "new run"
         )
     load_tensors(checkpoint, targets)
@@ -60,7 +59,7 @@ def restore(training: TrainingStep, checkpoint: Path) -> None:
 
 
 def _make_moments(optimizer: torch.optim.Optimizer) -> None:
-    """The state of AdamW before its first step, which does not make it until then."""
+    """Make the state of AdamW, which AdamW itself makes only in its first step."""
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             optimizer.state[parameter] = {

@@ -1,9 +1,9 @@
--- ARGV: version, learner epoch, number of the hand-out, then ids. Those that it holds were trained on; they are
--- kept until a checkpoint.
--- Returns {how many, what was generated since the step before, next dispatch index, indices still open, how many
--- the step trained on without holding them}.
--- Acknowledged again, as after a lost answer or by a learner that makes the step anew, a version has the same
--- generated as at first.
+-- ARGV: version, learner epoch, number of the hand-out, then group ids. Record that the step that made `version`
+-- trained on the groups that the hand-out holds. They are kept until a checkpoint is durable.
+-- Returns {number of those groups, what was generated since the previous step, next dispatch index, open indices,
+-- number of groups that the step trained on without holding them}.
+-- A version may be acknowledged again, after a lost response or by a learner that repeats the step. The second
+-- acknowledgement returns the same `generated` as the first.
 local version, hand_out = ARGV[1], ARGV[2] .. ':' .. ARGV[3]
 local refusal = replaced(ARGV[2])
 if refusal then
@@ -33,10 +33,10 @@ for _, set in ipairs({requeued, leases, buffered, in_flight}) do
     open[#open + 1] = tonumber(string.match(id, '%d+'))
   end
 end
-local made = redis.call('HGET', generated_by, version)
-if not made then
-  made = cjson.encode(redis.call('HGETALL', generated))
-  redis.call('HSET', generated_by, version, made)
+local summed = redis.call('HGET', generated_by, version)
+if not summed then
+  summed = cjson.encode(redis.call('HGETALL', generated))
+  redis.call('HSET', generated_by, version, summed)
   redis.call('DEL', generated)
 end
-return {acked, cjson.decode(made), counter('dispatched'), open, strays}
+return {acked, cjson.decode(summed), counter('dispatched'), open, strays}

@@ -1,5 +1,5 @@
--- ARGV: version, learner epoch. The fleet serves it. A new version has all its refills of dynamic sampling before
--- it; an announcement that comes late changes nothing.
+-- ARGV: version, learner epoch. Record that the fleet serves the version. A new version resets the count of refills of
+-- dynamic sampling. An announcement of an older version changes nothing.
 local refusal = replaced(ARGV[2])
 if refusal then
   return refusal

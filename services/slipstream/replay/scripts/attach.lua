@@ -1,8 +1,8 @@
--- ARGV: version, groups_per_step, the learner's own id, then a cursor: next dispatch index, indices that were open
--- The learner continues from `version`. Returns {released, restored, learner epoch}; to a learner that has attached
--- before, as when the answer was lost or the call was delayed on the way, only its epoch.
--- From here on admission counts as if the versions so far had trained on groups_per_step groups each: true of
--- an unbroken run, and the only bound that makes sense after a lost Redis or an older checkpoint.
+-- ARGV: version, groups_per_step, the learner's own id, then a cursor: next dispatch index, open indices.
+-- Attach a learner that continues from `version`. Returns {released, restored, learner epoch}. A learner that has
+-- attached before (its response was lost, or the call was delayed) gets {0, 0, its epoch}.
+-- From here on admission counts as if each version so far had trained on groups_per_step groups. In an unbroken run
+-- this is so. After a lost Redis or an older checkpoint the true number is unknown.
 local version = tonumber(ARGV[1])
 allow_when_full()
 local epoch = redis.call('HGET', learners, ARGV[3])
@@ -13,7 +13,7 @@ epoch = redis.call('HINCRBY', counters, 'learner_epoch', 1)
 redis.call('HSET', learners, ARGV[3], epoch)
 redis.call('HSET', counters, 'hand_out', 0)
 redis.call('DEL', evaluation_requests)
-redis.call('DEL', evaluation_queue, evaluation_leases)  -- nobody waits for them any more
+redis.call('DEL', evaluation_queue, evaluation_leases)  -- the learner that waited for them is gone
 note_version(version)
 local released = redis.call('ZRANGE', in_flight, 0, -1)
 for _, id in ipairs(released) do
@@ -32,13 +32,13 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', retrained, '(' .. version, '+inf
   redis.call('ZREM', retrained, id)
 end
 if redis.call('HEXISTS', generated_by, version + 1) == 0 then
-  redis.call('DEL', generated_by)  -- of steps that will not be made anew as they were
+  redis.call('DEL', generated_by)  -- the learner will not repeat these steps with the same groups
 end
--- A Redis that lost what the checkpoint knows of goes on in the data where the checkpoint was.
-local known = counter('dispatched')
-if known < tonumber(ARGV[4]) then
+-- If Redis has lost the position in the data, continue from the cursor of the checkpoint.
+local dispatched = counter('dispatched')
+if dispatched < tonumber(ARGV[4]) then
   for i = 5, #ARGV do
-    if tonumber(ARGV[i]) >= known then
+    if tonumber(ARGV[i]) >= dispatched then
       redis.call('ZADD', requeued, ARGV[i], string.format('g%09d', ARGV[i]))
     end
   end

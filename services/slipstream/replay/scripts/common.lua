@@ -1,34 +1,34 @@
--- The names of the keys, and the moves that the scripts share. Put in front of every script.
+-- The names of the keys, and the functions that the scripts share. This file is put in front of every script.
 --
 -- requeued ─▶ leases ─▶ buffered ─▶ in_flight ─▶ kept ─▶ (freed)        training, counted in the ledger
---               ├─▶ (skipped: as if it had never been leased)
---               └─▶ (retired: its lease ended by a fault too often)
--- evaluation_queue ─▶ evaluation_leases ─▶ (summed up)                  evaluation, never counted in it
+--               ├─▶ (skipped: the lease is counted nowhere else)
+--               └─▶ (retired: too many leases of the prompt ended by a fault)
+-- evaluation_queue ─▶ evaluation_leases ─▶ (summed up)                  evaluation, never counted in the ledger
 --
--- A group is in one of these sets, or settled. Its hash `group:<id>` holds what is known of it.
+-- A group is in one of these sets, or it is settled. The hash `group:<id>` holds its fields.
 local prefix = KEYS[1]
 local counters = prefix .. 'counters'                      -- hash: the ledger, announced version, next index
-local requeued = prefix .. 'requeued'                      -- ids by dispatch index: to be leased anew
-local leases = prefix .. 'leases'                          -- ids by deadline in milliseconds: a heartbeat moves it
+local requeued = prefix .. 'requeued'                      -- ids by dispatch index: prompts to lease again
+local leases = prefix .. 'leases'                          -- ids by deadline in milliseconds, which a heartbeat moves
 local buffered = prefix .. 'buffered'                      -- ids by dispatch index
-local ages = prefix .. 'ages'                              -- the buffered ids by their newest token's version
+local ages = prefix .. 'ages'                              -- the buffered ids by the version of their newest token
 local in_flight = prefix .. 'in_flight'                    -- ids by dispatch index
 local kept = prefix .. 'kept'                              -- ids by the version that trained on them
 local evaluation_queue = prefix .. 'evaluation_queue'      -- ids by the version to evaluate
 local evaluation_leases = prefix .. 'evaluation_leases'    -- ids by deadline in milliseconds
-local generated = prefix .. 'generated'                    -- hash: what was inserted since the last step, summed up
-local generated_by = prefix .. 'generated_by'              -- hash: version not durable yet → what its step had generated
+local generated = prefix .. 'generated'                    -- hash: sums over the groups inserted since the last step
+local generated_by = prefix .. 'generated_by'              -- hash: version without a durable checkpoint → its `generated`
 local learners = prefix .. 'learners'                      -- hash: a learner's own id → its epoch
-local retrained = prefix .. 'retrained'                    -- ids that a step used without holding them, by its version
-local evaluation_requests = prefix .. 'evaluation_requests'  -- hash: request id → the evaluation that it started
+local retrained = prefix .. 'retrained'                    -- ids that a step trained on without holding them, by its version
+local evaluation_requests = prefix .. 'evaluation_requests'  -- hash: request id → id of its evaluation
 local pass_rates = prefix .. 'pass_rates'                  -- hash: prompt id → correct, total, version last seen
 
-local retired = prefix .. 'retired'                        -- hash: id → JSON: prompts that were retired and not yet logged
-local workers = prefix .. 'workers'                        -- hash: worker → JSON: when heard from, what it said
+local retired = prefix .. 'retired'                        -- hash: id → JSON: retired prompts that are not logged yet
+local workers = prefix .. 'workers'                        -- hash: worker → JSON: time of its last call, and its state
 
-local REMEMBER_SECONDS = 600  -- how long a settled group is known, so that a repeated insert is recognised
-local NEWS_MILLISECONDS = 500  -- what is known of a worker is as old as this at most, and not written more often
-local MOST_FAULTS = 3         -- leases of one prompt that may end by a fault; with the last the prompt is retired
+local REMEMBER_SECONDS = 600  -- a settled group is remembered this long, to recognise a repeated insert
+local NEWS_MILLISECONDS = 500  -- the state of a worker is written at most this often
+local MOST_FAULTS = 3         -- at this number of leases that ended by a fault, the prompt is retired
 
 local function group_key(id)
   return prefix .. 'group:' .. id
@@ -55,13 +55,13 @@ local function counter(name)
   return tonumber(redis.call('HGET', counters, name) or '0')
 end
 
--- When memory is full Redis refuses a script's first write if it may take memory, and nothing after that.
--- A script that only ever frees memory in the end starts with this harmless write.
+-- When memory is full, Redis refuses the first write of a script if that command may use memory, and checks no
+-- later write. A script that frees memory on balance starts with this DEL, so that Redis lets it run.
 local function allow_when_full()
   redis.call('DEL', prefix .. 'nothing')
 end
 
--- The error to return when another learner has attached since, or Redis has lost that this one had; else nil.
+-- Return an error if another learner has attached since, or if Redis has lost the attachment; else nil.
 local function replaced(learner_epoch)
   local current = counter('learner_epoch')
   if tonumber(learner_epoch) ~= current then
@@ -70,15 +70,15 @@ local function replaced(learner_epoch)
   end
 end
 
--- Is this group in flight, and was it this hand-out that gave it to the learner?
+-- Return whether the group is in flight under this hand-out.
 local function held_by(id, hand_out)
   return redis.call('ZSCORE', in_flight, id) and redis.call('HGET', group_key(id), 'hand_out') == hand_out
 end
 
 local function buffer(id)
-  local known = redis.call('HMGET', group_key(id), 'index', 'newest')
-  redis.call('ZADD', buffered, known[1], id)
-  redis.call('ZADD', ages, known[2], id)
+  local fields = redis.call('HMGET', group_key(id), 'index', 'newest')
+  redis.call('ZADD', buffered, fields[1], id)
+  redis.call('ZADD', ages, fields[2], id)
 end
 
 local function unbuffer(id)
@@ -86,27 +86,27 @@ local function unbuffer(id)
   redis.call('ZREM', ages, id)
 end
 
--- The group is done with: free its bytes, remember for a while that it was here.
+-- Free the bytes of a finished group. Its hash stays for REMEMBER_SECONDS.
 local function settle(id)
   redis.call('HDEL', group_key(id), 'bytes')
   redis.call('EXPIRE', group_key(id), REMEMBER_SECONDS)
 end
 
--- No worker gets the prompt again. An evaluation counts its completions as errors.
+-- Retire a prompt: it is not leased again. An evaluation counts its completions as errors.
 local function retire(id, fault)
-  local known = redis.call('HMGET', group_key(id), 'index', 'worker', 'size')
+  local fields = redis.call('HMGET', group_key(id), 'index', 'worker', 'size')
   if is_evaluation(id) then
-    redis.call('HINCRBY', evaluation_key(id), 'errors', known[3])
+    redis.call('HINCRBY', evaluation_key(id), 'errors', fields[3])
     redis.call('HINCRBY', evaluation_key(id), 'remaining', -1)
   else
     count('retired:' .. fault, 1)
   end
-  redis.call('HSET', retired, id, cjson.encode({id, tonumber(known[1]), known[2], fault}))
+  redis.call('HSET', retired, id, cjson.encode({id, tonumber(fields[1]), fields[2], fault}))
   settle(id)
 end
 
--- A lease is over without a group: the prompt waits for another worker. `fault` says what went wrong, and is nil
--- when the worker returned the lease in an orderly way.
+-- End a lease without a group: its prompt waits for another worker. `fault` is the reason, or nil if the worker
+-- returned the lease without a fault.
 local function end_lease(id, why, fault)
   local evaluation = is_evaluation(id)
   redis.call('ZREM', evaluation and evaluation_leases or leases, id)
@@ -122,24 +122,24 @@ local function end_lease(id, why, fault)
   end
 end
 
--- Nobody looked for overdue leases for so long that heartbeats could not arrive either, as while Redis or replay
--- was stopped: a silent worker is then no sign of a fault.
+-- Return whether no sweep ran for so long that Redis or replay must have been stopped. Then no heartbeat could
+-- arrive, so a lease without a heartbeat is no sign of a dead worker.
 local MOST_UNWATCHED_MILLISECONDS = 5000
 local function unwatched(time)
   local watched = redis.call('HGET', counters, 'watched_at')
   return watched and time - tonumber(watched) > MOST_UNWATCHED_MILLISECONDS
 end
 
--- What is known of a worker from now on; what is nil stays as it was.
+-- Update the state of a worker; a nil argument leaves its field unchanged.
 local function hear_from(worker, time, serving, failure)
-  local known = cjson.decode(redis.call('HGET', workers, worker) or '{}')
-  if known.at and time - known.at < NEWS_MILLISECONDS and serving == known.serving and not failure then
-    return  -- a wait for admission asks many times a second
+  local state = cjson.decode(redis.call('HGET', workers, worker) or '{}')
+  if state.at and time - state.at < NEWS_MILLISECONDS and serving == state.serving and not failure then
+    return  -- a worker that waits for admission calls many times a second
   end
-  known.at = time
-  known.serving = serving
-  known.failure = failure or known.failure
-  redis.call('HSET', workers, worker, cjson.encode(known))
+  state.at = time
+  state.serving = serving
+  state.failure = failure or state.failure
+  redis.call('HSET', workers, worker, cjson.encode(state))
 end
 
 local function expire_leases(time)
@@ -153,13 +153,13 @@ local function expire_leases(time)
   return expired
 end
 
--- Is this lease still held, under this epoch?
+-- Return whether the lease still runs under this epoch.
 local function holds(id, epoch)
   local set = is_evaluation(id) and evaluation_leases or leases
   return redis.call('ZSCORE', set, id) and redis.call('HGET', group_key(id), 'epoch') == epoch
 end
 
--- What is wrong with a group that is right by itself: its size, or a version that no learner has made yet.
+-- Return the fault of a well-formed group: a wrong size, or a version that no learner has made; '' for none.
 local function fault_of(completions, size, newest)
   if completions ~= size and completions ~= '0' then
     return string.format('it has %s completions, and its lease asked for %s', completions, size)
@@ -171,14 +171,14 @@ local function fault_of(completions, size, newest)
   return ''
 end
 
--- A version has been made; what was sampled from it stays valid when a learner goes back behind it.
+-- Remember the newest version ever made: groups that it sampled stay valid when a learner restarts before it.
 local function note_version(version)
   if tonumber(version) > counter('made') then
     redis.call('HSET', counters, 'made', version)
   end
 end
 
--- How many groups may be started: (pipeline_depth + version + 1) * groups_per_step - accepted - running.
+-- Return how many prompts may be leased: (pipeline_depth + version + 1) * groups_per_step - accepted - running.
 local function admission_free(pipeline_depth, groups_per_step)
   local accepted = counter('trained') + counter('trained_offset')
     + redis.call('ZCARD', buffered) + redis.call('ZCARD', in_flight)

@@ -1,4 +1,5 @@
--- ARGV: version, learner epoch. Its checkpoint is durable: groups trained up to it are let go. Returns how many.
+-- ARGV: version, learner epoch. The checkpoint of the version is durable: free the groups trained up to it. Returns
+-- how many.
 local refusal = replaced(ARGV[2])
 if refusal then
   return refusal

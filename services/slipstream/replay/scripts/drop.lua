@@ -1,4 +1,4 @@
--- ARGV: hand-out, reason, then ids. Those that it holds will not be trained on. Returns how many.
+-- ARGV: hand-out, reason, then group ids. Drop the groups that the hand-out holds. Returns how many.
 local dropped = 0
 allow_when_full()
 for i = 3, #ARGV do

@@ -1,8 +1,8 @@
--- ARGV: lease milliseconds. Ends the leases that no heartbeat renewed in time; after a time in which nobody could
--- have renewed one, all leases begin anew. Called every second.
--- Returns {how many expired, how many began anew, JSON of each prompt retired since the last call:
--- [group id, index, worker, fault]}.
-local FORGET_MILLISECONDS = 3600000  -- after which a silent worker is not mentioned any more
+-- ARGV: lease milliseconds. Expire the leases that no heartbeat renewed in time. If no heartbeat could arrive for
+-- some time, extend all leases instead. Replay calls this every second.
+-- Returns {number expired, number extended, for each prompt retired since the last call the JSON of [group id, index,
+-- worker, fault]}.
+local FORGET_MILLISECONDS = 3600000  -- a worker without calls is forgotten after this time
 allow_when_full()
 local time = milliseconds()
 local expired, renewed = 0, 0
@@ -17,16 +17,16 @@ else
   expired = expire_leases(time)
 end
 redis.call('HSET', counters, 'watched_at', time)
-local known = redis.call('HGETALL', workers)
-for i = 1, #known, 2 do
-  if time - cjson.decode(known[i + 1]).at > FORGET_MILLISECONDS then
-    redis.call('HDEL', workers, known[i])
+local states = redis.call('HGETALL', workers)
+for i = 1, #states, 2 do
+  if time - cjson.decode(states[i + 1]).at > FORGET_MILLISECONDS then
+    redis.call('HDEL', workers, states[i])
   end
 end
-local told = {}
-local news = redis.call('HGETALL', retired)
-for i = 2, #news, 2 do
-  told[#told + 1] = news[i]
+local reports = {}
+local new_reports = redis.call('HGETALL', retired)
+for i = 2, #new_reports, 2 do
+  reports[#reports + 1] = new_reports[i]
 end
 redis.call('DEL', retired)
-return {expired, renewed, told}
+return {expired, renewed, reports}

@@ -1,20 +1,21 @@
--- ARGV: id, epoch, what is wrong with the group (empty: nothing), completions, scored completions, withheld completions, tokens, newest version, bytes,
---   most refills of a version (-1: the group is trained on whatever its rewards),
---   prompt id, correct completions (-1: pass rates are not remembered), decay of a pass rate,
---   whether its rewards are all equal (1 or 0), then name, sum and count of each reward
--- Returns {outcome, reason, detail}. What is wrong is filtered as invalid. A group that is accepted is stored by the first write, which Redis refuses when
--- memory is full: then nothing has changed, and the same insert may be tried again.
+-- ARGV: id, epoch, fault of the group (empty for none), completions, scored completions, withheld completions, tokens,
+--   newest version, bytes, limit of refills of a version (-1: never filter for lack of variance), prompt id, correct
+--   completions (-1: remember no pass rates), decay of a pass rate, whether its rewards are all equal (1 or 0), then
+--   name, sum and count of each reward
+-- Returns {outcome, reason, detail}. A group with a fault is filtered as invalid.
+-- An accepted group is stored by the first write, which Redis refuses when memory is full. Then nothing has changed,
+-- and the insert may be repeated.
 local id, epoch, fault, completions, scored = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 local most_refills = tonumber(ARGV[10])
 local group = group_key(id)
 
-local MOST_PROMPTS = 1000000  -- of further ones no pass rate is remembered: they stay unseen
+local MOST_PROMPTS = 1000000  -- pass rates of further prompts are not remembered
 
 local function accept_lease()
   redis.call('ZREM', leases, id)
   count('inserted', 1)
   if fault ~= '' then
-    return  -- its numbers mean nothing
+    return  -- the numbers of an invalid group are not counted
   end
   count('withheld', ARGV[6])
   count('tokens_inserted', ARGV[7])
@@ -33,11 +34,11 @@ local function remember_pass_rate()
   if correct < 0 or scored == 0 then
     return
   end
-  local known = redis.call('HGET', pass_rates, prompt)
-  if not known and redis.call('HLEN', pass_rates) >= MOST_PROMPTS then
+  local stored = redis.call('HGET', pass_rates, prompt)
+  if not stored and redis.call('HLEN', pass_rates) >= MOST_PROMPTS then
     return
   end
-  local old_correct, old_total = string.match(known or '0 0 0', '^(%S+) (%S+)')
+  local old_correct, old_total = string.match(stored or '0 0 0', '^(%S+) (%S+)')
   local counts = string.format('%.17g %.17g', decay * tonumber(old_correct) + correct,
     decay * tonumber(old_total) + scored)
   redis.call('HSET', pass_rates, prompt, counts .. ' ' .. counter('version'))

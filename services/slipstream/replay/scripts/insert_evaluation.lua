@@ -1,5 +1,7 @@
--- ARGV: id, epoch, what is wrong with the group (empty: nothing), completions, sampled tokens, sum of their versions, then name, sum, count, value of the best completion and of the most frequent answer of each reward (empty: none)
--- Returns {outcome, reason, detail}. What is wrong counts as completions that could not be scored. Nothing of the training ledger changes.
+-- ARGV: id, epoch, fault of the group (empty for none), completions, sampled tokens, sum of their versions, then for
+--   each reward its name, sum, count, value of the best completion and value of the most frequent answer (empty: none)
+-- Returns {outcome, reason, detail}. The completions of a group with a fault count as errors. The training ledger does
+-- not change.
 local id, epoch, fault, completions = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local group = group_key(id)
 

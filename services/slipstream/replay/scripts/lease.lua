@@ -1,9 +1,9 @@
 -- ARGV: worker, max_prompts, serving_version, lease milliseconds, group_size, pipeline_depth, groups_per_step,
---   request id ('' when an answer that is lost will not be asked for again), attempt
--- What an earlier attempt of this request was given, and perhaps never got, comes first, under new epochs: so the
--- late end of that attempt cannot take it back. Once a later attempt is known an earlier one gets nothing.
--- Returns {id, epoch, index, size, 1 if it was decided on before} for each lease: evaluations first, then the
--- oldest dispatch. A prompt that was decided on keeps the size that it got then.
+--   request id (empty: the request is not repeated if its response is lost), attempt
+-- The leases of an earlier attempt of the same request come first, under new epochs: so the earlier attempt, when it
+-- ends late, cannot return them. An attempt that is older than the latest one gets nothing.
+-- Returns {id, epoch, index, size, 1 if the curriculum has decided before} for each lease: evaluations first, then
+-- training prompts by dispatch index. A prompt about which the curriculum has decided keeps its group size.
 local worker, wanted, serving = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local request, attempt = prefix .. 'request:' .. ARGV[8], tonumber(ARGV[9])
 local repeatable = ARGV[8] ~= ''
@@ -11,7 +11,7 @@ local time = milliseconds()
 local deadline = time + tonumber(ARGV[4])
 local granted = {}
 
-local REQUEST_SECONDS = 300  -- how long a request is known; a worker gives up long before
+local REQUEST_SECONDS = 300  -- a request is remembered this long; workers give up long before
 
 local function grant(set, id, index, size)
   local epoch = redis.call('HINCRBY', group_key(id), 'epoch', 1)
@@ -26,12 +26,12 @@ local function grant(set, id, index, size)
 end
 
 local function grant_again()
-  local given = redis.call('HGETALL', request)
-  for i = 1, #given, 2 do
-    local id, by, epoch = given[i], string.match(given[i + 1], '^(%d+) (%d+)$')
-    if by and tonumber(by) < attempt and holds(id, epoch) and #granted < wanted then
-      local known = redis.call('HMGET', group_key(id), 'index', 'size')
-      grant(is_evaluation(id) and evaluation_leases or leases, id, tonumber(known[1]), tonumber(known[2]))
+  local earlier = redis.call('HGETALL', request)
+  for i = 1, #earlier, 2 do
+    local id, leased_by, epoch = earlier[i], string.match(earlier[i + 1], '^(%d+) (%d+)$')
+    if leased_by and tonumber(leased_by) < attempt and holds(id, epoch) and #granted < wanted then
+      local fields = redis.call('HMGET', group_key(id), 'index', 'size')
+      grant(is_evaluation(id) and evaluation_leases or leases, id, tonumber(fields[1]), tonumber(fields[2]))
     end
   end
 end
@@ -46,7 +46,7 @@ local function grant_evaluations()
   end
 end
 
--- The oldest prompt without a lease: one that came back, or else the next new one.
+-- Return the oldest prompt without a lease: the first of `requeued`, or else the next new prompt.
 local function next_prompt()
   local oldest = redis.call('ZPOPMIN', requeued)
   if oldest[1] then

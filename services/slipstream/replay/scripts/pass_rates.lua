@@ -1,6 +1,6 @@
--- ARGV: prompt ids. Returns {announced version, what is known of each: «correct total version», or ''}.
-local found = {}
+-- ARGV: prompt ids. Returns {announced version, for each prompt 'correct total version', or '' if it is not stored}.
+local stored = {}
 for i, prompt in ipairs(ARGV) do
-  found[i] = redis.call('HGET', pass_rates, prompt) or ''
+  stored[i] = redis.call('HGET', pass_rates, prompt) or ''
 end
-return {counter('version'), found}
+return {counter('version'), stored}

@@ -1,4 +1,5 @@
--- ARGV: hand-out, then ids. Puts those that it holds back at their old place. Returns how many.
+-- ARGV: hand-out, then group ids. Release the groups that the hand-out holds to their old place in the buffer. Returns
+-- how many.
 local released = 0
 allow_when_full()
 for i = 2, #ARGV do

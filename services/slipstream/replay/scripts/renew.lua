@@ -1,5 +1,5 @@
 -- ARGV: worker, lease milliseconds, serving version, scoring failure ('' for none), then id and epoch of each lease
--- The worker lives, and works on these. Returns {id, epoch} of those that are not its own any more.
+-- Extend the leases that the worker still holds. Returns {id, epoch} of the others.
 local worker = ARGV[1]
 local lost = {}
 allow_when_full()

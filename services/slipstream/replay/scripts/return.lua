@@ -1,4 +1,5 @@
--- ARGV: worker, fault ('' for none), then id and epoch of each lease. Returns how many were this worker's to return.
+-- ARGV: worker, fault ('' for none), then id and epoch of each lease. Return the leases that the worker still holds.
+-- Returns how many.
 local returned = 0
 local fault = ARGV[2] ~= '' and ARGV[2] or nil
 for i = 3, #ARGV, 2 do

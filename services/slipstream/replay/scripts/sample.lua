@@ -1,7 +1,7 @@
 -- ARGV: groups, oldest version that a group's newest token may have, version before the step, learner epoch,
 --   number of this hand-out
--- Puts back what an older hand-out holds for the same step, drops what is over age, then moves the oldest groups
--- in flight: exactly `groups` of them, or none. Returns ids.
+-- Release the groups that an older hand-out holds for the same step; drop the groups over age; then put the oldest
+-- groups in flight: exactly `groups` of them, or none. Returns their ids.
 local wanted, number = tonumber(ARGV[1]), tonumber(ARGV[5])
 local refusal = replaced(ARGV[4])
 if refusal then

@@ -1,13 +1,13 @@
--- ARGV: version, prompts, samples_per_prompt, reward, learner epoch, request id. Queues the held-out prompts.
--- Returns the evaluation's id: the same for a request that comes again.
+-- ARGV: version, prompts, samples_per_prompt, reward, learner epoch, request id. Queue the held-out prompts.
+-- Returns the id of the evaluation. A repeated request gets the same id.
 local version, prompts = ARGV[1], tonumber(ARGV[2])
 local refusal = replaced(ARGV[5])
 if refusal then
   return refusal
 end
-local known = redis.call('HGET', evaluation_requests, ARGV[6])
-if known then
-  return known
+local existing = redis.call('HGET', evaluation_requests, ARGV[6])
+if existing then
+  return existing
 end
 local id = string.format('e%09d', redis.call('HINCRBY', counters, 'evaluations', 1))
 redis.call('HSET', evaluation_key(id), 'version', version, 'samples', ARGV[3], 'reward', ARGV[4],

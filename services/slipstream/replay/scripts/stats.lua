@@ -1,4 +1,4 @@
--- ARGV: pipeline_depth, groups_per_step. Reads everything in one step: {counters, sizes, admission_free}.
+-- ARGV: pipeline_depth, groups_per_step. Returns {counters, sizes of the sets, admission_free}, read atomically.
 return {
   redis.call('HGETALL', counters),
   {redis.call('ZCARD', leases), redis.call('ZCARD', buffered), redis.call('ZCARD', in_flight),

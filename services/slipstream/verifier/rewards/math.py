@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from slipstream.answers.exact import exactly_equal, has_quotient
-from slipstream.answers.latex_input import UnsupportedExpression, readable
+from slipstream.answers.latex_input import UnsupportedExpression, normalize
 from slipstream.config.rewards.answers import MathConfig
 from slipstream.records import Prompt
 from slipstream.verifier.adapters import Concurrently
@@ -36,7 +36,7 @@ def math(config: MathConfig, resources: Resources) -> Reward:
         """Compare without algebra where that is possible; else call a child. A costly answer is invalid."""
         expected = expected_expression(prompt)
         try:
-            given = readable(answer.text)
+            given = normalize(answer.text)
         except UnsupportedExpression as error:
             return invalid(str(error))
         if config.computed and has_quotient(given) and not has_quotient(expected):

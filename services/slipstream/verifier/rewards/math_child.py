@@ -2,7 +2,7 @@
 
 from slipstream.answers.cpu_limit import cpu_limit
 from slipstream.answers.equality import equal, warm_up
-from slipstream.answers.latex import parsed
+from slipstream.answers.latex import parse_answer
 from slipstream.answers.latex_input import UnsupportedExpression
 from slipstream.records import Prompt
 from slipstream.verifier.reward import Answer, UnusableGroundTruth, Verdict, invalid
@@ -15,7 +15,7 @@ def score(prompt: Prompt, answer: Answer, *, digits: int, computed: bool, second
     """
     with cpu_limit(seconds):
         try:
-            parsed(prompt.answer)
+            parse_answer(prompt.answer)
         except UnsupportedExpression as error:
             raise UnusableGroundTruth(f"prompt {prompt.prompt_id}: `answer`: {error}") from error
         try:

@@ -1,4 +1,4 @@
-"""The sandbox itself: which walls stand, who may not start without them, and what a lost server costs."""
+"""The sandbox: its layers of isolation, what a lost server costs, and what one run leaves to the next."""
 
 import asyncio
 import os
@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sandbox.hostile_programs import calls
+from sandbox.started import started
 from slipstream.config import VerifierConfig
-from slipstream.config.rewards import CodeTestsConfig, ExactMatchConfig
-from slipstream.config.sections.verifier import IsolationConfig
 from slipstream.processes.frames import receive_frame, to_frame
 from slipstream.sandbox import kernel, scratch, seccomp
 from slipstream.sandbox.interpreter import (
@@ -28,13 +28,10 @@ from slipstream.sandbox.interpreter import (
     SOURCE_ROOT,
 )
 from slipstream.sandbox.job import Bounds, Run, bounds_to_json
-from slipstream.sandbox.layers import LAYERS, Report, TooFewLayers
 from slipstream.sandbox.server_process import SandboxLost
-from verifier.escapes import calls
-from verifier.scoring import Bench
+from slipstream.telemetry.metrics import Metrics
 
 pytestmark = pytest.mark.usefixtures("outer_wall")
-REWARD = CodeTestsConfig(name="code_tests")
 POD_USER = 10001
 UNSHARE, CLONE = {"x86_64": (272, 56), "aarch64": (97, 220)}[os.uname().machine]
 
@@ -44,44 +41,13 @@ def run(code: str, **settings: Any) -> Run:
 
 
 def children() -> set[int]:
-    """Of this process, which may be those of other tests too."""
+    """Return the children of this process, which may include those of other tests."""
     text = Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii")
     return {int(child) for child in text.split()}
 
 
-def test_every_layer_is_reported_and_shown_as_a_metric() -> None:
-    async def once() -> None:
-        async with Bench([REWARD], config=VerifierConfig(workers=1)) as bench:
-            for name in LAYERS:
-                assert bench.sample("isolation_layer", layer=name) in (0, 1)
-            for name in VerifierConfig().isolation.require:
-                assert bench.sample("isolation_layer", layer=name) == 1
-
-    asyncio.run(once())
-
-
-def test_nothing_starts_where_no_reward_runs_code() -> None:
-    async def once() -> None:
-        config = VerifierConfig(isolation=IsolationConfig(require=("gvisor",)))
-        async with Bench([ExactMatchConfig(name="exact_match")], config=config) as bench:
-            assert bench.sample("isolation_layer", layer="seccomp") is None
-
-    asyncio.run(once())
-
-
-def test_a_verifier_with_fewer_layers_than_demanded_does_not_start() -> None:
-    async def once() -> None:
-        config = VerifierConfig(workers=1, isolation=IsolationConfig(require=("seccomp", "gvisor")))
-        async with Bench([REWARD], config=config):
-            pass
-
-    with pytest.raises(TooFewLayers, match=r"gvisor \(the pod runs on the node's own kernel\)"):
-        asyncio.run(once())
-    Report(active=["seccomp"], missing={"gvisor": "x"}).demand(["seccomp"])
-
-
-def test_what_stands_is_told_by_a_python_without_packages() -> None:
-    """A report is had wherever an interpreter is, such as an image before anything is installed."""
+def test_a_python_without_packages_can_print_the_report_of_the_layers() -> None:
+    """The report needs only an interpreter, as in an image before anything is installed."""
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(SOURCE_ROOT)}
     command = [sys.executable, "-S", "-c", "import slipstream.sandbox.report"]
     subprocess.run(command, env=environment, check=True)
@@ -90,8 +56,8 @@ def test_what_stands_is_told_by_a_python_without_packages() -> None:
 def test_a_lost_server_costs_one_run_and_is_replaced() -> None:
     async def once() -> None:
         of_others = children()
-        async with Bench([REWARD], config=VerifierConfig(workers=1)) as bench:
-            sandbox = bench.resources.sandbox
+        metrics = Metrics()
+        async with started(metrics=metrics) as sandbox:
             hangs = asyncio.create_task(sandbox.run(run("while True: pass", seconds=60.0)))
             await asyncio.sleep(0.2)
             for child in children() - of_others:
@@ -99,24 +65,23 @@ def test_a_lost_server_costs_one_run_and_is_replaced() -> None:
             with pytest.raises(SandboxLost):
                 await hangs
             assert (await sandbox.run(run("print(1)"))).stdout == "1\n"
-            assert bench.sample("sandbox_servers_lost_total") == 1
+            assert metrics.registry.get_sample_value("slipstream_sandbox_servers_lost_total") == 1
 
     asyncio.run(once())
 
 
-def test_programs_have_nothing_of_each_other() -> None:
+def test_a_program_finds_nothing_of_an_earlier_program() -> None:
     async def once() -> None:
-        async with Bench([REWARD], config=VerifierConfig(workers=1)) as bench:
-            sandbox = bench.resources.sandbox
+        async with started() as sandbox:
             await sandbox.run(run("open('left', 'w').write('x'); import math; math.pi = 3"))
-            said = await sandbox.run(
+            result = await sandbox.run(
                 run("import os, math; print(os.listdir('.'), math.pi > 3, dict(os.environ))")
             )
-            assert said.stdout == "[] True {}\n"
+            assert result.stdout == "[] True {}\n"
             first, second = [
                 await sandbox.run(run("import random; print(random.random(), {'a', 'b'})")) for _ in "ab"
             ]
-            assert first.stdout == second.stdout, "a verdict can be had again"
+            assert first.stdout == second.stdout, "a run is repeatable"
 
     asyncio.run(once())
 
@@ -152,7 +117,7 @@ def test_a_filter_is_made_for_both_architectures_and_no_other() -> None:
 
 
 def without_namespaces() -> None:
-    """As in most pods: no new namespaces for this process and its children."""
+    """Refuse new namespaces to this process and its children, as most pods do."""
     refuse = (seccomp.RETURN, 0, 0, seccomp.ERRNO | 1)
     steps = [(seccomp.LOAD, 0, 0, 0), (seccomp.JUMP_IF_EQUAL, 0, 1, UNSHARE), refuse]
     steps.append((seccomp.RETURN, 0, 0, seccomp.ALLOW))
@@ -161,7 +126,7 @@ def without_namespaces() -> None:
 
 
 def readable_interpreter() -> str:
-    """One that the user of a pod can run. Skips where there is none."""
+    """Return an interpreter that the user of a pod can run. Skip the test where there is none."""
     for candidate in (os.path.realpath(sys.executable), "/usr/bin/python3"):
         folders = [Path(candidate), *Path(candidate).parents]
         if Path(candidate).exists() and all(folder.stat().st_mode & stat.S_IXOTH for folder in folders):
@@ -175,7 +140,8 @@ def readable_interpreter() -> str:
 
 @contextmanager
 def server_as_pod(prepare: Callable[[], None] | None) -> Iterator[Callable[..., Any]]:
-    """A fork server as the user of a pod; yields its report, and then what runs a program."""
+    """Start a fork server as the user of a pod; yields a function that receives a report or runs a
+    program."""
     ours, theirs = socket.socketpair()
     ours.settimeout(30)
     with ours, tempfile.TemporaryDirectory() as home:
@@ -215,7 +181,9 @@ def server_as_pod(prepare: Callable[[], None] | None) -> Iterator[Callable[..., 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become the user of a pod")
 @pytest.mark.parametrize("prepare", [None, without_namespaces])
-def test_the_user_of_a_pod_has_the_walls_that_are_demanded(prepare: Callable[[], None] | None) -> None:
+def test_the_user_of_a_pod_gets_the_required_layers(
+    prepare: Callable[[], None] | None,
+) -> None:
     with server_as_pod(prepare) as ask:
         report = ask()
         assert {*VerifierConfig().isolation.require, "user"} <= set(report["active"])
@@ -231,14 +199,14 @@ def test_the_user_of_a_pod_has_the_walls_that_are_demanded(prepare: Callable[[],
 
 
 def with_stricter_limits() -> None:
-    """As a pod whose runtime has set some; the user of a pod cannot raise them."""
+    """Set limits as a container runtime may; the user of a pod cannot raise them."""
     for kind, limit in ((resource.RLIMIT_NOFILE, 20), (resource.RLIMIT_FSIZE, 1 << 20)):
         resource.setrlimit(kind, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CPU, (2, 2))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become the user of a pod")
-def test_a_stricter_limit_that_was_inherited_is_taken_as_it_is() -> None:
+def test_a_stricter_limit_that_was_inherited_stays() -> None:
     with server_as_pod(with_stricter_limits) as ask:
         assert {*VerifierConfig().isolation.require} <= set(ask()["active"])
         reads = "[__import__('resource').getrlimit(kind)[1] for kind in (7, 1, 0)]"

@@ -1,4 +1,4 @@
-"""The outer walls that are of the whole pod: when they are found, and what is said when they are not."""
+"""The layers of the whole pod: when they are detected, and the reason when they are missing."""
 
 from pathlib import Path
 
@@ -10,7 +10,9 @@ from slipstream.sandbox.outer import cgroup_missing, gvisor_missing
 @pytest.mark.parametrize(
     ("bound", "found"), [("536870912\n", True), ("max\n", False), (f"{1 << 62}\n", False)]
 )
-def test_a_cgroup_counts_when_it_bounds_the_memory(tmp_path: Path, bound: str, found: bool) -> None:
+def test_the_cgroup_layer_is_active_if_a_cgroup_limits_memory(
+    tmp_path: Path, bound: str, found: bool
+) -> None:
     (tmp_path / "memory.max").write_text(bound)
     missing = cgroup_missing(Cgroups(memory=[tmp_path / "nowhere", tmp_path]))
     assert (missing == "") == found
@@ -27,7 +29,7 @@ def test_a_cgroup_counts_when_it_bounds_the_memory(tmp_path: Path, bound: str, f
         ("Linux version 6.12.0 (builder@host) (gcc 14.2) #1 SMP PREEMPT_DYNAMIC\n", False),
     ],
 )
-def test_gvisor_is_told_from_the_version_of_the_kernel(tmp_path: Path, version: str, found: bool) -> None:
+def test_gvisor_is_detected_by_the_version_of_the_kernel(tmp_path: Path, version: str, found: bool) -> None:
     (tmp_path / "version").write_text(version)
     missing = gvisor_missing(tmp_path / "version")
     assert missing == ("" if found else "the pod runs on the node's own kernel")

@@ -1,4 +1,4 @@
-"""Folders of fork servers: those of verifiers that are gone are swept, those of living ones never."""
+"""Folders of fork servers: `sweep` removes those of ended owners, and never those of running ones."""
 
 import os
 import subprocess
@@ -20,23 +20,23 @@ time.sleep(60)
 
 @pytest.fixture(autouse=True)
 def own_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other verifiers run on this machine."""
+    """Use a temporary folder of this test alone: other sandboxes run on this machine."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
 
-def test_a_folder_is_swept_once_its_owner_is_gone_and_not_before(tmp_path: Path) -> None:
+def test_a_folder_is_removed_after_its_owner_has_ended_and_not_before(tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(SOURCE_ROOT)}
     with subprocess.Popen([sys.executable, "-c", OWNER], env=environment, stdout=subprocess.PIPE) as owner:
         assert owner.stdout is not None
         path = Path(owner.stdout.readline().decode().strip())
         (path / "program-x" / "deep").mkdir(parents=True)
-        os.utime(path, (0, 0))  # age says nothing
+        os.utime(path, (0, 0))  # the age of a folder does not count
         assert (homes.sweep(), path.exists()) == (0, True)
         owner.kill()
     assert (homes.sweep(), path.exists()) == (1, False)
 
 
-def test_a_folder_of_our_own_is_not_swept_and_removed_with_all_that_is_in_it(tmp_path: Path) -> None:
+def test_sweep_leaves_a_folder_of_this_process_and_remove_empties_it(tmp_path: Path) -> None:
     home = homes.Home.make()
     (Path(home.path) / "file").write_text("x")
     assert homes.sweep() == 0
@@ -44,7 +44,7 @@ def test_a_folder_of_our_own_is_not_swept_and_removed_with_all_that_is_in_it(tmp
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_has_another_name_or_is_a_link_is_left_alone(tmp_path: Path) -> None:
+def test_sweep_leaves_links_and_folders_with_other_names(tmp_path: Path) -> None:
     kept = [tmp_path / "slipstream-sandbox-old", tmp_path / f"{homes.PREFIX}link"]
     kept[0].mkdir()
     kept[1].symlink_to(kept[0])
@@ -52,8 +52,8 @@ def test_what_has_another_name_or_is_a_link_is_left_alone(tmp_path: Path) -> Non
     assert all(path.exists() for path in kept)
 
 
-def test_verifiers_that_start_at_the_same_time_leave_each_others_folders(tmp_path: Path) -> None:
-    """One sweeps all the while others make folders and use them."""
+def test_processes_that_start_at_the_same_time_leave_each_others_folders(tmp_path: Path) -> None:
+    """One process sweeps while others make folders and use them."""
     environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(SOURCE_ROOT)}
     code = (
         "import os; from slipstream.sandbox.homes import Home\n"

@@ -1,4 +1,5 @@
-"""bubblewrap around the servers of programs: what exists within, what dies with it, and what if it fails."""
+"""bubblewrap around fork servers: what exists inside, what ends with the parent, and what holds if it
+fails."""
 
 import asyncio
 import json
@@ -9,23 +10,18 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
-from pydantic import ValidationError
-from slipstream.config import VerifierConfig
-from slipstream.config.rewards import CodeTestsConfig
-from slipstream.config.sections.verifier import IsolationConfig
+from sandbox.processes import descendants
 from slipstream.sandbox import bubblewrap
 from slipstream.sandbox.bubblewrap_trial import NAMESPACES
 from slipstream.sandbox.confine import DEVICES
 from slipstream.sandbox.interpreter import SOURCE_ROOT
 from slipstream.sandbox.job import Bounds, Run, RunResult
-from slipstream.sandbox.layers import Report, TooFewLayers
+from slipstream.sandbox.layers import Report
 from slipstream.sandbox.outer import Use, find
 from slipstream.sandbox.server_process import ServerProcess
-from verifier.escapes.test_escapes import descendants
-from verifier.scoring import Bench
 
 Seen = TypeVar("Seen")
 WORKING = pytest.mark.usefixtures("working_bubblewrap")
@@ -68,7 +64,7 @@ asyncio.run(hang())
 
 
 def ran(*codes: str, use: Use = "auto") -> tuple[Report, list[RunResult]]:
-    """Programs of one server, and which walls it has."""
+    """Run programs in one server; returns its report and their results."""
 
     async def once() -> tuple[Report, list[RunResult]]:
         server = await ServerProcess.start(BOUNDS, await find(use))
@@ -82,21 +78,21 @@ def ran(*codes: str, use: Use = "auto") -> tuple[Report, list[RunResult]]:
 
 
 def runs(pid: int) -> bool:
-    """Whether a process is there, and not only its exit status."""
+    """Return whether a process runs, and is no zombie."""
     try:
         return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text(encoding="ascii")
     except (FileNotFoundError, ProcessLookupError):
         return False
 
 
-def known(paths: list[str], use: Use) -> list[str]:
-    """Those of some paths that exist for a program."""
+def existing(paths: list[str], use: Use) -> list[str]:
+    """Return the paths that exist for a program."""
     _, (program,) = ran(KNOWN.format(paths=paths), use=use)
     return [path for path in paths if repr(path) in program.stdout]
 
 
 def of_a_server(look: Callable[[int], Seen]) -> Seen:
-    """What is seen of a server within bubblewrap, by its process id."""
+    """Call `look` with the process id of a server inside bubblewrap, and return its result."""
 
     async def once() -> Seen:
         others = descendants(os.getpid())
@@ -111,7 +107,7 @@ def of_a_server(look: Callable[[int], Seen]) -> Seen:
 
 
 def status_and_shared_namespaces(pid: int) -> tuple[dict[str, str], list[str]]:
-    """/proc/PID/status, and the namespaces that a process has in common with this one."""
+    """Return /proc/PID/status, and the namespaces that the process shares with this one."""
     lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
     names = [*NAMESPACES, *(["user"] if os.geteuid() else [])]
     shared = [
@@ -123,7 +119,7 @@ def status_and_shared_namespaces(pid: int) -> tuple[dict[str, str], list[str]]:
 
 
 def writable_mounts(pid: int) -> tuple[set[str], str]:
-    """Where a process may write as far as its mounts go, and the folder of its scratch disk."""
+    """Return the writable mounts of a process, and the folder of its scratch disk."""
     lines = Path(f"/proc/{pid}/mounts").read_text(encoding="utf-8").splitlines()
     mounts = {line.split()[1]: line.split()[3].split(",") for line in lines}
     (scratch,) = [place for place in mounts if "/slipstream-scratch-" in place]
@@ -132,7 +128,7 @@ def writable_mounts(pid: int) -> tuple[set[str], str]:
 
 @pytest.fixture
 def put_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Puts a program of ours on the PATH as `bwrap`."""
+    """Return a function that puts a script on the PATH as `bwrap`."""
 
     def put(script: str) -> None:
         (tmp_path / "bwrap").write_text(script)
@@ -153,8 +149,8 @@ def test_nothing_of_the_pod_exists_for_a_program(tmp_path: Path) -> None:
         *(sys.executable, f"/proc/{os.getpid()}/environ", str(SOURCE_ROOT / "slipstream/config")),
         *("/dev/shm", "/dev/pts", "/dev/mem", "/dev/vda", os.path.expanduser("~/.ssh"), os.getcwd()),
     ]
-    assert set(known(paths, "off")) == {path for path in paths if os.path.lexists(path)}
-    assert known(paths, "auto") == [path for path in paths if path in str(SOURCE_ROOT)]
+    assert set(existing(paths, "off")) == {path for path in paths if os.path.lexists(path)}
+    assert existing(paths, "auto") == [path for path in paths if path in str(SOURCE_ROOT)]
 
 
 @WORKING
@@ -169,13 +165,13 @@ def test_a_server_has_namespaces_of_its_own_and_few_capabilities() -> None:
 
 
 @WORKING
-def test_only_the_scratch_disk_can_be_written_in_the_view() -> None:
+def test_only_the_scratch_disk_is_writable_inside_bubblewrap() -> None:
     writable, scratch = of_a_server(writable_mounts)
     assert writable - {*DEVICES, "/proc"} == {scratch}
 
 
 @WORKING
-def test_the_inner_walls_stand_within() -> None:
+def test_the_inner_layers_are_active_inside_bubblewrap() -> None:
     report, (user, network, wrote) = ran(
         "import os; print(os.getuid() != 0, os.uname().nodename)",
         "import socket; socket.socket()",
@@ -204,18 +200,18 @@ def test_files_that_are_removed_and_open_count_against_the_scratch_disk() -> Non
 
 
 @WORKING
-def test_nothing_within_outlives_a_verifier_that_is_killed(tmp_path: Path) -> None:
+def test_nothing_inside_bubblewrap_outlives_a_parent_that_is_killed(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(SOURCE_ROOT), "TMPDIR": str(tmp_path)}
-    verifier = subprocess.Popen([sys.executable, "-c", HANGING], stdout=subprocess.PIPE, env=environment)
-    with verifier:
-        assert verifier.stdout is not None
-        assert verifier.stdout.readline() == b"runs\n"
+    parent = subprocess.Popen([sys.executable, "-c", HANGING], stdout=subprocess.PIPE, env=environment)
+    with parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"runs\n"
         for _ in range(1000):
-            if len(below := descendants(verifier.pid)) >= 4:  # bwrap, the server, a warden, the program
+            if len(below := descendants(parent.pid)) >= 4:  # bwrap, the server, a supervisor, the program
                 break
             time.sleep(0.01)
         assert len(below) >= 4
-        verifier.send_signal(signal.SIGKILL)
+        parent.send_signal(signal.SIGKILL)
     deadline = time.monotonic() + 5
     while any(map(runs, below)):
         assert time.monotonic() < deadline, "something outlived it"
@@ -226,12 +222,12 @@ def test_nothing_within_outlives_a_verifier_that_is_killed(tmp_path: Path) -> No
     ("script", "reason"),
     [
         (REFUSES, "bwrap: Creating new namespace failed: Operation not permitted"),
-        (LETS_THROUGH, "a trial saw through it: process "),
+        (LETS_THROUGH, "the trial program sees outside of it: process "),
         ("no program", "Exec format error"),
-        ("#!/bin/sh\n", "a trial said ''"),
+        ("#!/bin/sh\n", "the trial program printed ''"),
     ],
 )
-def test_where_bubblewrap_fails_all_is_as_without_it_and_the_reason_is_told(
+def test_where_bubblewrap_fails_programs_run_without_it_and_the_report_has_the_reason(
     script: str, reason: str, put_on_path: Callable[[str], None]
 ) -> None:
     put_on_path(script)
@@ -240,33 +236,11 @@ def test_where_bubblewrap_fails_all_is_as_without_it_and_the_reason_is_told(
     assert program.stdout == "1\n"
 
 
-def test_where_there_is_none_it_is_missing_and_may_not_be_demanded(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def once(**isolation: Any) -> str:
-        config = VerifierConfig(workers=1, isolation=IsolationConfig(**isolation))
-        async with Bench([CodeTestsConfig(name="code_tests")], config=config) as bench:
-            assert bench.sample("isolation_layer", layer="bubblewrap") == 0
-            return bench.lines.getvalue()
-
-    monkeypatch.setenv("PATH", "")
-    assert "no `bwrap` on the PATH" in asyncio.run(once())
-    assert "isolation.bubblewrap is off" in asyncio.run(once(bubblewrap="off"))
-    with pytest.raises(TooFewLayers, match=r"bubblewrap \(no `bwrap` on the PATH"):
-        asyncio.run(once(require=("bubblewrap",)))
-
-
-def test_what_is_off_cannot_be_demanded() -> None:
-    assert IsolationConfig(bubblewrap=False) == IsolationConfig(bubblewrap="off"), "YAML reads off as false"
-    with pytest.raises(ValidationError, match="require demands bubblewrap, and bubblewrap is off"):
-        IsolationConfig(bubblewrap="off", require=("seccomp", "bubblewrap"))
-    with pytest.raises(ValidationError):
-        IsolationConfig(bubblewrap=True)
-
-
 @pytest.mark.chart
 @WORKING
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mask /proc as a container runtime does")
 @pytest.mark.parametrize(("masked", "reason"), [("", None), ("/proc/interrupts", "Can't mount proc")])
-def test_the_user_of_a_pod_has_it_unless_proc_is_masked(masked: str, reason: str | None) -> None:
+def test_the_user_of_a_pod_has_bubblewrap_unless_proc_is_masked(masked: str, reason: str | None) -> None:
     as_pod = "exec setpriv --reuid 10001 --regid 10001 --clear-groups /usr/bin/python3 -B -m"
     hide = f"mount --bind /dev/null {masked} && " if masked else ""
     command = f"{hide}{as_pod} slipstream.sandbox.report"

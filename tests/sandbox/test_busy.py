@@ -1,4 +1,4 @@
-"""On a machine whose cores are taken, a program that takes more than its time is late, and not lost."""
+"""On a busy machine, a program that uses up its deadline is `late`, and its run is not lost."""
 
 import asyncio
 import os
@@ -7,11 +7,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from slipstream.config import VerifierConfig
-from slipstream.config.rewards import CodeTestsConfig
+from sandbox.hostile_programs import interpreter
+from sandbox.started import started
 from slipstream.sandbox.job import Run, RunResult
-from verifier.escapes import interpreter
-from verifier.scoring import Bench
 
 MANY_THREADS = interpreter.PRELUDE + interpreter.STAYING["computes many times its deadline in threads"]
 SECONDS = 0.3
@@ -19,7 +17,8 @@ SECONDS = 0.3
 
 @contextmanager
 def busy(load: int) -> Iterator[None]:
-    """Every core has so much to compute; sessions of their own share it evenly with a program."""
+    """Keep every core busy with `load` processes, in sessions of their own: the scheduler is fair per
+    session."""
     command = [sys.executable, "-c", "while True: pass"]
     number = load * len(os.sched_getaffinity(0))
     spinners = [subprocess.Popen(command, start_new_session=True) for _ in range(number)]
@@ -32,18 +31,18 @@ def busy(load: int) -> Iterator[None]:
 
 
 def ends(code: str, *, seconds: float, number: int) -> list[str]:
-    """How runs of a program end on a busy machine."""
-    return [ran.end for ran in runs(code, seconds=seconds, number=number)]
+    """Return how runs of a program end on a busy machine."""
+    return [result.end for result in runs(code, seconds=seconds, number=number)]
 
 
 def runs(code: str, *, seconds: float, number: int, load: int = 1) -> list[RunResult]:
-    """What becomes of runs of a program on a busy machine."""
+    """Return the results of runs of a program on a busy machine."""
 
     async def play() -> list[RunResult]:
-        async with Bench([CodeTestsConfig(name="code_tests")], config=VerifierConfig(workers=1)) as bench:
+        async with started() as sandbox:
             run = Run(code=code, call="answer", arguments="[]", seconds=seconds, memory_mib=512)
             with busy(load):
-                return [await bench.resources.sandbox.run(run) for _ in range(number)]
+                return [await sandbox.run(run) for _ in range(number)]
 
     return asyncio.run(play())
 

@@ -1,0 +1,10 @@
+"""The configuration keys of the sandbox, as error messages name them."""
+
+from slipstream.sandbox.setting_names import SettingNames
+
+SETTING_NAMES = SettingNames(
+    servers="verifier.workers",
+    memory_mib="memory_mib of code_tests",
+    require="verifier.isolation.require",
+    packages="verifier.isolation.packages",
+)

@@ -1,0 +1,28 @@
+"""The processes below this one, for tests that look at them or kill them."""
+
+import asyncio
+import os
+from contextlib import suppress
+from pathlib import Path
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the process ids of all descendants of a process."""
+    below = []
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for task in Path(f"/proc/{pid}/task").glob("*/children"):
+            for child in map(int, task.read_text(encoding="ascii").split()):
+                below += [child, *descendants(child)]
+    return below
+
+
+async def steady() -> list[int]:
+    """Wait until the descendants of this process stay the same, and return them.
+
+    The supervisors of the trials have ended then.
+    """
+    before: list[int] = []
+    while before != (now := descendants(os.getpid())) or not now:
+        before = now
+        await asyncio.sleep(0.1)
+    return before
