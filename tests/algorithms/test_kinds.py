@@ -84,7 +84,8 @@ def limits() -> dict[float, list[str]]:
 
 
 def test_the_alert_on_clipping_has_the_limits_of_the_objectives() -> None:
-    rules = yaml.safe_load((ROOT / "deploy/prometheus/recording.yaml").read_text(encoding="utf-8"))
+    file = ROOT / "charts/slipstream/files/rules/recording.yaml"
+    rules = yaml.safe_load(file.read_text(encoding="utf-8"))
     expressions = {rule["record"]: rule["expr"] for group in rules["groups"] for rule in group["rules"]}
     expression = expressions["slipstream:clip_fraction_limit"]
     written = re.findall(r'([\d.]+) \* slipstream_objective_info\{objective=~?"([^"]+)"\}', expression)
