@@ -1,4 +1,4 @@
-"""Reads the comments of values.yaml, as tables of each key's default and meaning. Pure."""
+"""Reads the comments of values.yaml, and writes tables with the default and meaning of each key. Pure."""
 
 import json
 import re
@@ -14,7 +14,7 @@ COMMENT = re.compile(r"^ *# (?P<first>-- )?(?P<text>.*)$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A documented key: its dotted name, what it is for, its default as JSON; none for a section."""
+    """A documented key: its dotted name, its description, and its default as JSON (None for a section)."""
 
     key: str
     text: str
@@ -40,7 +40,7 @@ def entries(text: str) -> list[Entry]:
 
 
 def tables(text: str) -> str:
-    """A table for each section of a file of values, in Markdown."""
+    """Return a Markdown table for each section of a file of values."""
     sections: dict[str, list[Entry]] = {}
     for entry in entries(text):
         sections.setdefault(entry.key.partition(".")[0] if "." in entry.key else "", []).append(entry)

@@ -29,7 +29,7 @@ OWNED = ("ci/rendered/*",)
 
 
 def readme() -> str:
-    """The chart's README."""
+    """Return the README of the chart."""
     values = (CHART / "values.yaml").read_text(encoding="utf-8")
     template = (CHART / "README.template.md").read_text(encoding="utf-8")
     rows = [f"| [{file.stem}](ci/{file.name}) | {_first_comment(file)} |" for file in examples()]
@@ -38,12 +38,12 @@ def readme() -> str:
 
 
 def copies() -> dict[Path, bytes]:
-    """Files of deploy/redis that the chart installs, byte for byte."""
+    """Return copies of the files of deploy/redis that the chart installs."""
     return {CHART / "files/redis" / name: (REDIS / name).read_bytes() for name in REDIS_FILES}
 
 
 def renderings() -> dict[Path, bytes]:
-    """One example in full, and the differences of the others, with the chart as it is on disk."""
+    """Return one example in full, and the differences of the others from it."""
     folder = CHART / "ci/rendered"
     objects = {file.stem.removesuffix("-values"): comparable_objects(file) for file in examples()}
     full = CHECKSUM.sub("(checksum)", render_text(read_release(CHART / f"ci/{BASE}-values.yaml")))
@@ -85,13 +85,13 @@ def _comparable(value: Any, name: str) -> Any:
 
 @cache
 def _chart_files() -> dict[str, str]:
-    """The path of each file that templates read, by its text."""
+    """Return the path of each file that templates read, by its text."""
     files = [path for path in (CHART / "files").rglob("*") if path.is_file()]
     return {path.read_text(encoding="utf-8").strip(): str(path.relative_to(CHART)) for path in sorted(files)}
 
 
 def _compared_with_its_file(document: dict[str, Any]) -> dict[str, list[str]]:
-    """The groups of rules of an object, as the changes to those of the file that it is made of."""
+    """Return how the rules of an object differ from the file that they are made of."""
     path = f"files/rules/{document['metadata']['name'].partition('-rules-')[2]}.yaml"
     groups = yaml.safe_load((CHART / path).read_text(encoding="utf-8"))
     return {f"({path})": list(changes(groups, document["spec"]))}

@@ -19,7 +19,7 @@ EXAMPLES = CHART / "ci"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """What `helm install` is given."""
+    """The arguments of `helm install`."""
 
     name: str = "demo"
     namespace: str = "training"
@@ -27,21 +27,21 @@ class Release:
 
 
 class RenderError(ValueError):
-    """The chart refuses these values; the message is what helm would print."""
+    """The chart refuses the values. The message is the one that helm prints."""
 
 
 def examples() -> list[Path]:
-    """The files of values whose rendering is committed."""
+    """Return the files of values whose objects are committed."""
     return sorted(EXAMPLES.glob("*-values.yaml"))
 
 
 def read_release(file: Path) -> Release:
-    """The release that a file of values makes."""
+    """Return the release with the values of a file."""
     return Release(values=yaml.safe_load(file.read_text(encoding="utf-8")) or {})
 
 
 def render_files(release: Release, *, chart: Path = CHART) -> dict[str, str]:
-    """The text of each template that is not empty, by its path in templates/. Errors: RenderError."""
+    """Return the text of each template that is not empty, by its path in templates/. Errors: RenderError."""
     try:
         with helm_python.Chart.load(chart) as loaded:
             rendered = loaded.render(dict(release.values), name=release.name, namespace=release.namespace)
@@ -52,33 +52,33 @@ def render_files(release: Release, *, chart: Path = CHART) -> dict[str, str]:
 
 
 def render_objects(release: Release, *, chart: Path = CHART) -> list[dict[str, Any]]:
-    """Every object of a release, hooks included. Errors: RenderError."""
+    """Return every object of a release, hooks included. Errors: RenderError."""
     files = render_files(release, chart=chart)
     texts = [text for path, text in files.items() if path.endswith(".yaml")]
     return [document for text in texts for document in yaml.load_all(text, yaml.CSafeLoader) if document]
 
 
 def render_text(release: Release, *, chart: Path = CHART) -> str:
-    """A release as one YAML text, each template's part under its name. Errors: RenderError."""
+    """Return a release as one YAML text, with the template's name above each part. Errors: RenderError."""
     files = render_files(release, chart=chart)
     parts = [f"---\n# {path}\n{_body(text)}\n" for path, text in files.items() if path.endswith(".yaml")]
     return "".join(parts)
 
 
 def lint(release: Release, *, chart: Path = CHART) -> list[str]:
-    """What a strict lint finds wrong."""
+    """Return the errors of a strict lint."""
     report = helm_python.lint(chart, dict(release.values), strict=True, namespace=release.namespace)
     return [str(error) for error in report["errors"]]
 
 
 def _body(text: str) -> str:
-    """Without the separator that it may begin with, and without blanks at the end of lines."""
+    """Return a text without its first separator, and without blanks at the ends of lines."""
     lines = [line.rstrip() for line in text.strip().removeprefix("---").lstrip("\n").splitlines()]
     return "\n".join(lines)
 
 
 def main() -> None:
-    """Print what a file of values makes."""
+    """Print the objects of a file of values."""
     parser = argparse.ArgumentParser(description="Render a file of values.")
     parser.add_argument("file", type=Path)
     print(render_text(read_release(parser.parse_args().file)), end="")

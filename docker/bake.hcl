@@ -2,8 +2,8 @@
 #
 #   REVISION=$(git rev-parse HEAD) docker buildx bake --file docker/bake.hcl --load
 #
-# docker/README.md says how to push them, with attestations, and how their digests get into the chart's values.
-# No attestation is set here: the local image store cannot hold one, so that --load would fail.
+# docker/README.md describes how to push the images with attestations, and how to pin their digests in the chart's values.
+# No attestation is set here, because --load would fail: the local image store cannot hold attestations.
 
 variable "REGISTRY" {
   default = ""

@@ -13,7 +13,7 @@ LIBRARY = "libnccl.so.2"
 
 
 def nccl_of(library: str = LIBRARY) -> str:
-    """The version of a NCCL library, such as "2.30.7". Errors: OSError where there is none."""
+    """Return the version of a NCCL library, such as "2.30.7". Errors: OSError if there is no library."""
     number = ctypes.c_int()
     ctypes.CDLL(library).ncclGetVersion(ctypes.byref(number))
     major, rest = divmod(number.value, 10_000)
@@ -32,7 +32,7 @@ def compare(wanted: str, found: str) -> str | None:
 
 
 def main(arguments: Sequence[str]) -> str | None:
-    """What is wrong, for sys.exit."""
+    """Return the problem for sys.exit, or None."""
     import torch
 
     if torch.version.cuda is None:

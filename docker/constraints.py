@@ -26,7 +26,7 @@ MISSING = {"torchvision", "torchaudio", "torchcodec"}  # docker/cpu-wheels.sh re
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """What an image installs of the project (`extras`), and what its base brings (`base`)."""
+    """The extras of the project that an image installs, and the packages of its base image."""
 
     extras: tuple[str, ...] = ()
     base: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ def closure(image: Image) -> dict[str, str]:
 
 
 def requirements(extras: Iterable[str]) -> Iterator[Requirement]:
-    """What pyproject.toml asks for with these extras."""
+    """Return the requirements of pyproject.toml with these extras."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = [project["dependencies"], *(project["optional-dependencies"][extra] for extra in extras)]
     return (Requirement(text) for texts in wanted for text in texts)
@@ -95,13 +95,13 @@ def version_of(name: str) -> str:
 
 
 def page(name: str, pins: dict[str, str]) -> str:
-    """The text of a constraints file."""
+    """Return the text of a constraints file."""
     lines = [f"{distribution}=={pins[distribution]}" for distribution in sorted(pins)]
     return "\n".join([f"# {name}: written by docker/constraints.py", *lines, ""])
 
 
 def pages() -> dict[str, str]:
-    """Every constraints file by its name."""
+    """Return the text of every constraints file by its name."""
     texts = {f"{name}.txt": page(f"the {name} image", closure(image)) for name, image in IMAGES.items()}
     texts |= {f"{name}.txt": page("docker/setup.sh", closure(setup)) for name, setup in SETUPS.items()}
     return {**texts, "build.txt": page("the wheel", {name: version_of(name) for name in BUILD})}

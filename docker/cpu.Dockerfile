@@ -1,4 +1,4 @@
-# Every pod and the slipstream command without a GPU: for a laptop, or a cluster made of one.
+# Every pod and the slipstream command without a GPU: for a laptop, or a local cluster such as kind.
 #
 #   docker build --file docker/cpu.Dockerfile --tag slipstream-cpu:0.1.0 .
 #

@@ -3,7 +3,7 @@
 # 3.11, 3.12 and 3.13 that runs; 3.11 is the one that the whole test suite runs on.
 set -euo pipefail
 
-# Asked by running it: a version manager puts names on the PATH that start nothing.
+# Run each candidate: a version manager puts names on the PATH that start no Python.
 supported='
 import sys
 version = "%d.%d" % sys.version_info[:2]

@@ -18,7 +18,7 @@ COPY charts/slipstream/values.yaml charts/slipstream/values.schema.json charts/s
 COPY services services
 RUN python -m pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels .
 
-# The environment sees the vLLM and the torch of the base; that it gets none of its own is checked.
+# The environment uses the vLLM and the torch of the base image. The build fails if pip installs others.
 FROM ${BASE} AS install
 COPY docker/constraints/rollout.txt /constraints.txt
 COPY docker/check_nccl.py docker/nccl.txt /
@@ -39,7 +39,7 @@ LABEL org.opencontainers.image.title="slipstream-rollout" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
-# NCCL loads libibverbs where it finds it, and knows InfiniBand and RoCE through it alone. The versions are the base's.
+# NCCL loads libibverbs if it is installed, and uses InfiniBand and RoCE through it. The versions are those of the base image.
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends libibverbs1 ibverbs-providers librdmacm1 \

@@ -1,4 +1,4 @@
-# replay, the verifier and the probe: a slim Python, no torch.
+# Replay, the verifier and the probe, on a slim Python image without torch.
 #
 #   docker build --file docker/services.Dockerfile --tag slipstream-services:0.1.0 .
 #

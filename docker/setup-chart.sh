@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What `make test-chart` needs beyond the virtual environment: Prometheus with promtool, a Redis that speaks TLS,
+# Installs what `make test-chart` needs beside the virtual environment: Prometheus with promtool, a Redis with TLS,
 # bubblewrap, and the schemas of custom resources.
 set -euo pipefail
 

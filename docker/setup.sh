@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes the virtual environment of the laptop: every extra, CPU wheels where there is no GPU.
-# The containers install the same extras, one image a pod. Versions are those of docker/constraints.
+# Makes the virtual environment for development: every extra, with CPU wheels on a machine without a GPU.
+# The images install the same extras, one image per pod. The versions are those of docker/constraints.
 set -euo pipefail
 
 venv=${VENV:-.venv}

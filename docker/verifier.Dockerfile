@@ -1,4 +1,4 @@
-# The verifier for rewards that are models (reward_model, process_reward), on PyTorch's image; it runs on CPUs, too.
+# The verifier for rewards that are models (reward_model, process_reward), on PyTorch's image. It also runs on CPUs.
 #
 #   docker build --file docker/verifier.Dockerfile --tag slipstream-verifier:0.1.0 .
 #
@@ -18,7 +18,7 @@ COPY charts/slipstream/values.yaml charts/slipstream/values.schema.json charts/s
 COPY services services
 RUN python -m pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels .
 
-# The environment sees the torch of the base; that it gets none of its own is checked.
+# The environment uses the torch of the base image. The build fails if pip installs another torch.
 FROM ${BASE} AS install
 COPY docker/constraints/verifier.txt /constraints.txt
 COPY --from=wheel /wheels /wheels

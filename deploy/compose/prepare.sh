@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes what compose.yaml mounts: folders, passwords, certificates. Again, it renews the certificates.
+# Makes the folders, passwords and certificates that compose.yaml mounts. A second run renews the certificates.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

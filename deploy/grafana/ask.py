@@ -1,4 +1,4 @@
-"""Asks a Prometheus what the panels of a dashboard ask it, as Grafana would."""
+"""Runs the queries of the panels of a dashboard in Prometheus, as Grafana does."""
 
 import json
 import re
@@ -13,7 +13,7 @@ TIMEOUT_SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """One answer to a query: labels, and values at Unix times in seconds."""
+    """One series of an answer: its labels, and values at Unix times in seconds."""
 
     labels: Mapping[str, str]
     times: Sequence[float]
@@ -21,22 +21,22 @@ class Series:
 
 
 def fill_in(expr: str, variables: Mapping[str, str]) -> str:
-    """The expression with every `$name` in the place of which a value is known. Errors: KeyError."""
+    """Return the expression with a value for every `$name`. Errors: KeyError for a name without a value."""
     return re.sub(r"\$([a-z_]\w*)", lambda found: variables[found[1]], expr)
 
 
 def legend(template: str, series: Series) -> str:
-    """How Grafana calls a series. Errors: KeyError when the template asks for a label that it has not."""
+    """Return the legend of a series, as in Grafana. Errors: KeyError for a label that the series lacks."""
     return re.sub(r"\{\{\s*(\w+)\s*\}\}", lambda found: series.labels[found[1]], template)
 
 
 def panels_of(board: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The panels of a dashboard's JSON, without its rows."""
+    """Return the panels of a dashboard's JSON, without its rows."""
     return [panel for panel in board["panels"] if panel["type"] != "row"]
 
 
 def ask(url: str, expr: str, *, start: float, end: float, step: float) -> list[Series]:
-    """The series of a range query. Errors: OSError, also for an expression that Prometheus refuses."""
+    """Return the series of a range query. Errors: OSError, also for an expression that Prometheus refuses."""
     query = urlencode({"query": expr, "start": start, "end": end, "step": step})
     with urlopen(f"{url}/api/v1/query_range?{query}", timeout=TIMEOUT_SECONDS) as response:
         found = json.load(response)["data"]["result"]

@@ -22,7 +22,7 @@ FIRING = 'ALERTS{alertname=~"Slipstream.*", alertstate="firing", namespace="$nam
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """Panels under a heading, from left to right, and further down where they do not fit."""
+    """Panels under a heading, from left to right, in as many lines as they need."""
 
     title: str
     panels: Sequence[Panel]
@@ -30,7 +30,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Board:
-    """One dashboard; `name` is that of its file. `workers`: one may choose among them."""
+    """One dashboard. `name` is that of its file; `workers` adds variables that select pools and workers."""
 
     name: str
     title: str
@@ -38,11 +38,11 @@ class Board:
     rows: Sequence[Row]
     workers: bool = False
     steps: bool = True
-    """Whether anything in it is averaged over the steps of the learner."""
+    """Whether a panel averages over steps of the learner, so that the dashboard has the variable `window`."""
 
 
 def render(board: Board) -> str:
-    """The dashboard's JSON, the same bytes every time."""
+    """Return the JSON of a dashboard, the same bytes every time."""
     builder = (
         builders.Dashboard(f"Slipstream / {board.title}")
         .uid(f"slipstream-{board.name}")
@@ -66,7 +66,7 @@ def render(board: Board) -> str:
 
 
 def _lay_out(rows: Sequence[Row]) -> list[Any]:
-    """Every panel at its place, with an id that follows from its title and so outlives a new neighbour."""
+    """Return the panels with their positions. An id depends on the title alone, so it stays the same."""
     placed: list[Any] = []
     y = 0
     for row in rows:
@@ -138,7 +138,7 @@ def _links() -> Any:
 
 
 def _alerts() -> Any:
-    """A red line wherever an alert begins to fire."""
+    """Return the annotation that draws a red line when an alert begins to fire."""
     return (
         builders.AnnotationQuery()
         .name("Alerts")

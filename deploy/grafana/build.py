@@ -1,4 +1,4 @@
-"""Writes the dashboards: `python deploy/grafana/build.py`; with --check, says which are not up to date."""
+"""Write the dashboards: `python deploy/grafana/build.py`. With --check, only name those out of date."""
 
 import argparse
 import sys
@@ -28,7 +28,7 @@ def main() -> int:
     strange = [file for file in FOLDER.glob("*.json") if file not in rendered]
     if check:
         for file in (*stale, *strange):
-            print(f"{file} is not what deploy/grafana builds: run `make dashboards`", file=sys.stderr)
+            print(f"{file} is out of date: run `make dashboards`", file=sys.stderr)
         return int(bool(stale or strange))
     for file, text in rendered.items():
         file.write_text(text)

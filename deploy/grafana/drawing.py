@@ -1,4 +1,4 @@
-"""Draws panels from the answers to their queries, a function for each kind of panel, for documents."""
+"""Draws panels from the answers to their queries for the docs, with one function for each kind of panel."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -19,12 +19,12 @@ MOST_NAMES = 8
 
 
 def draw(axes: Any, panel: Mapping[str, Any], answers: Answers) -> None:
-    """One panel into its axes; a panel without data says so."""
+    """Draw one panel into its axes, or «no data»."""
     axes.set_title(panel["title"], loc="left", fontsize=8, color=INK, fontweight="bold", pad=3)
     axes.tick_params(labelsize=6, length=2, color=PALE)
     for side in axes.spines.values():
         side.set_color(PALE)
-    if not any(math.isfinite(value) for _, found in answers for one in found for value in one.values):
+    if not any(math.isfinite(value) for _, series in answers for one in series for value in one.values):
         _empty(axes)
         return
     KINDS[panel["type"]](axes, panel, answers)
@@ -32,7 +32,7 @@ def draw(axes: Any, panel: Mapping[str, Any], answers: Answers) -> None:
 
 def _lines(axes: Any, panel: Mapping[str, Any], answers: Answers) -> None:
     custom = panel["fieldConfig"]["defaults"]["custom"]
-    named = [(legend(target["legendFormat"], one), one) for target, found in answers for one in found]
+    named = [(legend(target["legendFormat"], one), one) for target, series in answers for one in series]
     named = [(name, one) for name, one in named if any(map(math.isfinite, one.values))]
     if custom.get("stacking", {}).get("mode") == "normal":
         _stack(axes, named, _fixed_colors(panel))
@@ -65,8 +65,8 @@ def _stack(axes: Any, named: Sequence[tuple[str, Series]], fixed: Mapping[str, s
     times = sorted({time for _, one in named for time in one.times})
     rows = []
     for _, one in named:
-        known = dict(zip(one.times, one.values, strict=True))
-        rows.append([value if math.isfinite(value := known.get(time, 0.0)) else 0.0 for time in times])
+        values = dict(zip(one.times, one.values, strict=True))
+        rows.append([value if math.isfinite(value := values.get(time, 0.0)) else 0.0 for time in times])
     free = (PALETTE * len(named))[: len(named)]
     colors = [fixed.get(name, color) for (name, _), color in zip(named, free, strict=True)]
     axes.stackplot(times, rows, labels=[name for name, _ in named], colors=colors, alpha=0.6, lw=0)
@@ -88,8 +88,8 @@ def _number(axes: Any, panel: Mapping[str, Any], answers: Answers) -> None:
     defaults = panel["fieldConfig"]["defaults"]
     text, color = in_unit(value, panel), COLORS[color_of(value, panel, answers)]
     for mapping in defaults.get("mappings", []):
-        if (found := mapping["options"].get(f"{value:g}")) is not None:
-            text, color = found["text"], COLORS[found["color"]]
+        if (option := mapping["options"].get(f"{value:g}")) is not None:
+            text, color = option["text"], COLORS[option["color"]]
     axes.plot(series.times, series.values, lw=0.8, color=color, alpha=0.35)
     axes.margins(y=0.6)
     axes.set_yticks([])
@@ -97,10 +97,10 @@ def _number(axes: Any, panel: Mapping[str, Any], answers: Answers) -> None:
 
 
 def color_of(value: float, panel: Mapping[str, Any], answers: Answers) -> str:
-    """The colour that a number has: by its thresholds, or by a query that takes their place."""
+    """Return the colour of a number, by the thresholds of the panel or by the query that replaces them."""
     steps = panel["fieldConfig"]["defaults"]["thresholds"]["steps"]
     letters = {one["options"]["configRefId"] for one in panel.get("transformations", [])}
-    for limit in (last_of(one) for target, found in answers if target["refId"] in letters for one in found):
+    for limit in (last_of(one) for target, series in answers if target["refId"] in letters for one in series):
         if limit is not None:
             steps = [{"value": None, "color": "green"}, {"value": limit, "color": "red"}]
     reached = [step["color"] for step in steps if step["value"] is None or value >= step["value"]]
@@ -108,7 +108,7 @@ def color_of(value: float, panel: Mapping[str, Any], answers: Answers) -> str:
 
 
 def last_of(series: Series) -> float | None:
-    """The last finite value of a series."""
+    """Return the last finite value of a series."""
     return next((value for value in reversed(series.values) if math.isfinite(value)), None)
 
 
@@ -118,8 +118,8 @@ def _heat(axes: Any, panel: Mapping[str, Any], answers: Answers) -> None:
     below = [0.0] * len(times)
     rows = []
     for one in series:
-        known = dict(zip(one.times, one.values, strict=True))
-        up_to = [known.get(time, 0.0) for time in times]
+        values = dict(zip(one.times, one.values, strict=True))
+        up_to = [values.get(time, 0.0) for time in times]
         rows.append([max(0.0, now - before) ** 0.5 for now, before in zip(up_to, below, strict=True)])
         below = up_to
     axes.pcolormesh(times, range(len(rows)), rows, cmap="Blues", shading="nearest", rasterized=True)
@@ -130,17 +130,17 @@ def _heat(axes: Any, panel: Mapping[str, Any], answers: Answers) -> None:
 
 def _states(axes: Any, panel: Mapping[str, Any], answers: Answers) -> None:
     options = panel["fieldConfig"]["defaults"]["mappings"][0]["options"]
-    target, found = answers[0]
-    for row, one in enumerate(found):
+    target, series = answers[0]
+    for row, one in enumerate(series):
         step = one.times[1] - one.times[0] if len(one.times) > 1 else 1.0
         for time, value in zip(one.times, one.values, strict=True):
             axes.broken_barh([(time, step)], (row - 0.35, 0.7), color=options[f"{value:g}"]["color"], lw=0)
     axes.set_yticks([])
-    for row, one in enumerate(found):
+    for row, one in enumerate(series):
         axes.text(one.times[0], row + 0.4, legend(target["legendFormat"], one), fontsize=6, va="bottom")
     for option in options.values():
         axes.plot([], [], color=option["color"], lw=5, label=option["text"])
-    axes.set_ylim(-0.5, len(found) + 0.4)
+    axes.set_ylim(-0.5, len(series) + 0.4)
     axes.legend(fontsize=6, loc="upper left", frameon=False, ncols=len(options))
 
 
@@ -153,7 +153,7 @@ def _empty(axes: Any) -> None:
 
 
 def in_unit(value: float, panel: Mapping[str, Any]) -> str:
-    """A value as the panel's unit says it."""
+    """Return a value as text in the unit of the panel."""
     unit = panel["fieldConfig"]["defaults"]["unit"]
     if unit == "percentunit":
         return f"{100 * value:.3g}%"

@@ -1,4 +1,4 @@
-"""Hardware: what the machines are used for, and whether they hold.
+"""Hardware: how the machines are used, and whether their pods keep running.
 
 GPUs, pods and claims come from exporters of the cluster: those rows are empty where there is none.
 """
@@ -157,6 +157,6 @@ PODS = Row(
 BOARD = Board(
     name="hardware",
     title="Hardware",
-    description="What the machines are used for, and whether they hold.",
+    description="How the machines are used, and whether their pods keep running.",
     rows=[LEARNER, VOLUMES, GPUS, PODS],
 )

@@ -15,12 +15,12 @@ SOURCE = common.DataSourceRef(type_val="prometheus", uid="${datasource}")
 GREEN, YELLOW, RED, BLUE = "green", "yellow", "red", "blue"
 LETTERS = "ABCDEFGHIJ"
 Steps = Sequence[tuple[float | None, str]]
-"""Colours by value: each from its bound upwards; the first bound is None."""
+"""Colours by value: each applies from its bound upwards; the first bound is None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """A query, and how its series are called."""
+    """A query, and the legend of its series."""
 
     expr: str
     legend: str = ""
@@ -28,7 +28,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """A panel that has no place yet. Widths are in columns of 24, heights in Grafana's units."""
+    """A panel without a position. Widths are in columns of 24, heights in Grafana's units."""
 
     title: str
     builder: Any
@@ -109,7 +109,7 @@ def number(
 
 
 def heat(title: str, description: str, expr: str, *, unit: str, width: int = 12) -> Panel:
-    """How a histogram's observations are spread, over time."""
+    """Return a heatmap of the distribution of a histogram over time."""
     query = Query(expr=expr, legend="{{le}}")
     builder = _described(heatmap_builders.Panel(), title, description, [query], unit="short")
     builder.calculate(False).cell_gap(1).show_legend()
@@ -129,7 +129,7 @@ def heat(title: str, description: str, expr: str, *, unit: str, width: int = 12)
 def states(
     title: str, description: str, query: Query, *, names: Mapping[int, tuple[str, str]], width: int = 24
 ) -> Panel:
-    """What each series is doing, as a band of colours; `names` are those of its values."""
+    """Return a band of colours per series, which shows its state; `names` are the states by value."""
     builder = _described(statetimeline.Panel(), title, description, [query], unit="none")
     builder.mappings(_mappings(names)).show_value(common.VisibilityMode.NEVER).row_height(0.8)
     builder.merge_values(True).fill_opacity(80).line_width(0)
@@ -137,7 +137,7 @@ def states(
 
 
 def _described(builder: Any, title: str, description: str, queries: Sequence[Query], *, unit: str) -> Any:
-    """What all panels have."""
+    """Set the options that all panels have."""
     builder.title(title).description(description).unit(unit).datasource(SOURCE)
     heated = isinstance(builder, heatmap_builders.Panel)
     for letter, query in zip(LETTERS[: len(queries)], queries, strict=True):

@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).resolve().parents[2]
-RULES = ROOT / "deploy" / "prometheus"
+RULES = ROOT / "charts/slipstream/files/rules"
 NAMESPACE, RELEASE, POOL = "rl", "quickstart", "default"
 PODS = 4
 START_SECONDS = 300.0

@@ -86,7 +86,7 @@ def test_value_and_gradient_of_both_are_those_of_the_reference(objective: Object
         )
         assert result.loss == pytest.approx(reference.loss(spec, batch), rel=1e-9)
         assert result.gradient.tolist() == pytest.approx(reference.gradient(spec, batch), rel=1e-9, abs=1e-12)
-        if isinstance(objective, Gspo):  # whose tokens share one ratio, so that a mask by token has no value
+        if isinstance(objective, Gspo):  # gspo has one ratio a sequence: a mask by token has no value
             continue
         difference = reference.finite_differences(spec, batch)
         assert reference.gradient(spec, batch) == pytest.approx(difference, rel=1e-6, abs=2e-8)

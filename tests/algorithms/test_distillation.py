@@ -112,7 +112,7 @@ def test_a_divergence_adds_its_value_and_its_slopes(
         spec_of(Is(), distillation=Distillation(coefficient=3.0, top_k=2, **options)),
         logprobs=logprobs,
         rollout_logprobs=logprobs.detach(),
-        advantages=torch.ones(1, dtype=torch.float64),  # which do not count, as reward_weight is 0
+        advantages=torch.ones(1, dtype=torch.float64),  # without effect: reward_weight is 0
         mask=torch.ones(1, dtype=torch.long),
         sequence_ids=torch.zeros(1, dtype=torch.long),
         taught=Taught(logprobs_T=taught.logprobs_T, top=top),

@@ -67,8 +67,6 @@ CASES: tuple[tuple[Values, str], ...] = (
     (run(" \n"), "--set-file run.config="),
     (run("a: ["), "is not a YAML mapping"),
     (run("- 1"), "is not a YAML mapping"),
-    (run("stages: [{name: a, kind: rl}]"), "has `stages`"),
-    (run("teacher: {address: 'a:1'}"), "sets teacher.address"),
     (run(DISTILS), "has algorithm.distillation and no teacher.path"),
     (run(TAUGHT), "/models/teacher, where the teacher has no volume: set teacher.models.existingClaim"),
     (
@@ -143,68 +141,19 @@ CASES: tuple[tuple[Values, str], ...] = (
         },
         "tls.secrets.teacher is empty",
     ),
-    (run("run_dir: /x"), "sets run_dir, which the chart sets"),
-    (run("replay: {redis_url: null}"), "sets replay.redis_url"),
-    (run("rpc: {plaintext: true}"), "sets rpc.plaintext"),
-    (run("weights: {port: 1}"), "sets weights.port"),
-    (run("learner: {ranks: 2}"), "1 × 1 = 1: leave learner.ranks out"),
-    (
-        {**run("learner: {device: cuda}"), **pool(gpu={"count": 0}), "learner": {"gpu": {"count": 0}}},
-        "is cuda",
-    ),
-    (run("learner: {device: cpu}"), "learner.device is cpu"),
-    (
-        {**run("rollout: {device: cuda}"), **pool(gpu={"count": 0}), "learner": {"gpu": {"count": 0}}},
-        "rollout.device is cuda",
-    ),
     (run(f"{TINY_RUN}verifier: {{device: cuda}}\n"), "verifier.device is cuda, and verifier.gpu.count is 0"),
     ({"learner": {"ranksPerNode": 2}}, "learner.ranksPerNode is 2, and a rank is a GPU"),
-    (pool(gpu={"count": 2}), "set the pool's gpu.count to 1"),
-    (run("rollout: {tensor_parallel: 2}"), "set the pool's gpu.count to 2"),
-    (run("rollout: {engine: emulated}"), "set gpu.count to 0"),
-    (pool(nodes=2), "2 × 1 = 2 GPUs a worker, and the run's rollout.tensor_parallel is 1: set"),
-    (
-        {**run("rollout: {tensor_parallel: 2}"), **pool(nodes=2, gpu={"count": 2})},
-        "2 × 2 = 4 GPUs a worker, and the run's rollout.tensor_parallel is 2",
-    ),
-    (
-        {**run("rollout: {tensor_parallel: 2}"), "rollout": {"pools": [{"name": "a", "nodes": 3}]}},
-        "3 × 1 = 3 GPUs a worker",
-    ),
     (
         {**pool(nodes=2, gpu={"count": 0}), "learner": {"gpu": {"count": 0}}},
         "2 nodes and no GPU",
-    ),
-    ({**run("rollout: {engine: emulated}"), **pool(nodes=2)}, "emulated, which stays in one pod"),
-    ({**run("rollout: {tensor_parallel: 1, nodes: 1}")}, "leave it out of the run, and set nodes in"),
-    (
-        {**run("rollout: {tensor_parallel: 2}\nlearner: {lora: {serve: adapter}}"), **pool(nodes=2)},
-        "serve is adapter, which works in one pod",
-    ),
-    (
-        {
-            **run("model: {dtype: bfloat16}\nrollout: {tensor_parallel: 2}\nlearner: {lora: {rank: 8}}"),
-            **pool(nodes=2),
-        },
-        "serve is adapter (the default with bfloat16), which works in one pod",
     ),
     (
         {**run("rollout: {tensor_parallel: 2}"), **pool(nodes=2), "fullnameOverride": "a" * 40},
         "is longer than 48: shorten the pool's name",
     ),
-    (
-        {**run("rollout: {tensor_parallel: 2}"), **pool(gpu={"count": 0}), "learner": {"gpu": {"count": 0}}},
-        "has no GPU, and the run's rollout.tensor_parallel is 2",
-    ),
     (pool(gpu={"count": 0}), "has no GPU and the learner has"),
     ({"learner": {"gpu": {"count": 0}}}, "has GPUs and the learner has none"),
     ({"learner": {"nodes": 2}}, "accessModes to [ReadWriteMany]"),
-    (run("model: {path: /models/a}"), "set model.mode to volume"),
-    (
-        {**run("warmup: {steps: 1}"), "model": {"mode": "volume", "volume": {"existingClaim": "models"}}},
-        "leave `warmup` out of the run",
-    ),
-    ({"model": DOWNLOAD, "network": HUB}, "leave model.tiny out of the run"),
     ({"model": {"mode": "volume"}}, "set one of them"),
     ({"model": {"mode": "volume", "volume": {"existingClaim": "a", "hostPath": "/a"}}}, "set one of them"),
     (
@@ -242,8 +191,6 @@ CASES: tuple[tuple[Values, str], ...] = (
     ),
     ({"model": {"cache": {"kind": "claim"}}}, "set model.cache.existingClaim"),
     ({"model": {"cache": {"kind": "hostPath"}}}, "set model.cache.hostPath"),
-    (run(TINY_RUN + FILE_RUN), "set data.existingClaim"),
-    ({**run(TINY_RUN + FILE_RUN), "data": {"existingClaim": "a", "mountPath": "/prompts"}}, "below /prompts"),
     ({"verifier": {"image": {"tag": "latest"}}}, "verifier.image.digest"),
     ({"redis": {"image": {"tag": "8.4.1-alpine"}}}, "set 8.6.3 or newer"),
     ({"tls": {"certManager": {"issuerRef": {"name": "a"}}}}, "set createAuthority to false"),
@@ -323,7 +270,6 @@ CASES: tuple[tuple[Values, str], ...] = (
         "verifier.autoscaling.minReplicas is 9",
     ),
     ({"verifier": {"autoscaling": {"enabled": True, "by": "answers"}}}, "is answers, and KEDA does not know"),
-    (run("verifier: {http_address: '0.0.0.0:1'}"), "sets verifier.http_address"),
     (
         {"verifier": {"http": {"enabled": True, "port": 9464, "peers": ANYWHERE}}},
         "verifier.http.port is 9464, which the verifier uses",
@@ -443,4 +389,72 @@ CASES: tuple[tuple[Values, str], ...] = (
     ),
     ({"redis": {"dnsPolicy": "None"}}, "set redis.dnsConfig.nameservers"),
     (pool(**ON_NODE), "rollout.pools[a].hostNetwork is true, and the NetworkPolicies"),
+)
+
+# (values laid over BASE, what `slipstream validate` says, also in the init container); helm installs them
+RUN_CASES: tuple[tuple[Values, str], ...] = (
+    (run("stages: [{name: a, kind: rl}]"), "has `stages`"),
+    (run("teacher: {address: 'a:1'}"), "teacher.address: is set in the run"),
+    (run("run_dir: /x"), "run_dir: is set in the run, and the chart sets it"),
+    (run("replay: {redis_url: null}"), "replay.redis_url: is set in the run"),
+    (run("rpc: {plaintext: true}"), "plaintext is true, and tls is set"),
+    (run("weights: {port: 1}"), "weights.port: is set in the run"),
+    (run("learner: {ranks: 2}"), "1 × 1 = 1; leave it out of the run"),
+    (
+        {**run("learner: {device: cuda}"), **pool(gpu={"count": 0}), "learner": {"gpu": {"count": 0}}},
+        "learner.device: is cuda, and the values' learner.gpu.count is 0",
+    ),
+    (run("learner: {device: cpu}"), "learner.device: is cpu, and the values' learner.gpu.count is 1"),
+    (
+        {**run("rollout: {device: cuda}"), **pool(gpu={"count": 0}), "learner": {"gpu": {"count": 0}}},
+        "rollout.device is cuda",
+    ),
+    (pool(gpu={"count": 2}), "set the pool's gpu.count to 1"),
+    (run("rollout: {tensor_parallel: 2}"), "set the pool's gpu.count to 2"),
+    (run("rollout: {engine: emulated}"), "set gpu.count to 0"),
+    (pool(nodes=2), "2 × 1 = 2 GPUs a worker, and the run's rollout.tensor_parallel is 1; set"),
+    (
+        {**run("rollout: {tensor_parallel: 2}"), **pool(nodes=2, gpu={"count": 2})},
+        "2 × 2 = 4 GPUs a worker, and the run's rollout.tensor_parallel is 2",
+    ),
+    (
+        {**run("rollout: {tensor_parallel: 2}"), "rollout": {"pools": [{"name": "a", "nodes": 3}]}},
+        "3 × 1 = 3 GPUs a worker",
+    ),
+    ({**run("rollout: {engine: emulated}"), **pool(nodes=2)}, "emulated, which stays in one pod"),
+    ({**run("rollout: {tensor_parallel: 1, nodes: 1}")}, "leave it out of the run, and set nodes in"),
+    (
+        {**run("rollout: {tensor_parallel: 2}\nlearner: {lora: {serve: adapter}}"), **pool(nodes=2)},
+        "serve is adapter, which works in one pod",
+    ),
+    (
+        {
+            **run(
+                "model: {tiny: {}, dtype: bfloat16}\n"
+                "rollout: {tensor_parallel: 2}\n"
+                "learner: {lora: {rank: 8}}\n"
+            ),
+            **pool(nodes=2),
+        },
+        "serve is adapter (the default with bfloat16), which works in one pod",
+    ),
+    (
+        {**run("rollout: {tensor_parallel: 2}"), **pool(gpu={"count": 0}), "learner": {"gpu": {"count": 0}}},
+        "has 0 GPUs a worker, and the run's rollout.tensor_parallel is 2",
+    ),
+    (run("model: {path: /models/a}"), "set the values' model.mode to volume or download"),
+    (
+        {**run("warmup: {steps: 1}"), "model": {"mode": "volume", "volume": {"existingClaim": "models"}}},
+        "leave `warmup` out of the run",
+    ),
+    (
+        {"model": DOWNLOAD, "network": HUB},
+        "model.tiny: is in the run, and the values' model.mode",
+    ),
+    (run(TINY_RUN + FILE_RUN), "set the values' data.existingClaim"),
+    (
+        {**run(TINY_RUN + FILE_RUN), "data": {"existingClaim": "a", "mountPath": "/prompts"}},
+        "is /data/train.jsonl, where replay has no volume",
+    ),
+    (run("verifier: {http_address: '0.0.0.0:1'}"), "verifier.http_address: is set in the run"),
 )

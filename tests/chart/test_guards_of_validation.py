@@ -1,12 +1,18 @@
-"""`slipstream validate --values` refuses what the chart refuses, but for what only helm looks at."""
+"""`slipstream validate --values` refuses what the chart refuses, except what only helm looks at.
+
+It also refuses a run that does not fit its values, which helm does not: the init container `check` does.
+"""
 
 import re
 from pathlib import Path
 
 import pytest
 import yaml
-from chart.guard_cases import BASE, CASES
-from chart.test_guards import GUARDS, laid_over, messages, problems_of_case
+from chart.guard_cases import BASE, CASES, RUN_CASES, Values
+from chart.manifests import of_kind
+from chart.rendering import render
+from chart.test_guards import GUARDS, laid_over, messages, problems, problems_of_case
+from render import Release
 from slipstream.cli.__main__ import main
 
 ONLY_HELM = {
@@ -74,3 +80,26 @@ def test_the_values_that_the_cases_start_from_are_valid(tmp_path: Path) -> None:
     file = tmp_path / "values.yaml"
     file.write_text(yaml.safe_dump(BASE), encoding="utf-8")
     assert main(["validate", "--values", str(file)]) == 0
+
+
+@pytest.mark.chart
+@pytest.mark.parametrize(("values", "text"), RUN_CASES, ids=[text for _, text in RUN_CASES])
+def test_a_run_that_does_not_fit_its_values_is_refused_before_and_after_the_installation(
+    values: Values, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert problems(values) == []
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(laid_over(BASE, values)), encoding="utf-8")
+    assert main(["validate", "--values", str(file)]) == 2
+    assert text in capsys.readouterr().err
+    assert main(["validate", *files_of_the_check(values, tmp_path), "--installed"]) == 2
+    assert text in capsys.readouterr().err
+
+
+def files_of_the_check(values: Values, folder: Path) -> list[str]:
+    """The run and the values that the init container `check` of a release reads."""
+    documents = render(Release(values=laid_over(BASE, values)))
+    (config,) = [d for d in of_kind(documents, "ConfigMap") if "values.yaml" in (d.get("data") or {})]
+    for name in ("run.yaml", "values.yaml"):
+        (folder / f"installed-{name}").write_text(config["data"][name], encoding="utf-8")
+    return [str(folder / "installed-run.yaml"), "--values", str(folder / "installed-values.yaml")]

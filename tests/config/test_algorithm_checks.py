@@ -230,7 +230,7 @@ def test_what_cannot_be_right_is_an_error(overrides: list[str], key: str, reason
         (
             ["algorithm.shaping={goldilocks: {}}", "data={kind: addition, digits: 6}"],
             "algorithm.shaping",
-            "hardly ever meet",
+            "hardly ever repeat",
         ),
         (
             ["algorithm.preset=maxrl", "algorithm.shaping={soft_overlong: {}}"],

@@ -126,7 +126,7 @@ def test_the_emulated_engine_stays_on_one_node() -> None:
     found = problems("rollout.nodes=2", "rollout.tensor_parallel=2", "rollout.engine=emulated")
     (problem,) = [problem for problem in found if problem.severity == "error"]
     assert problem.key == "rollout.nodes"
-    assert "`emulated` stays on one" in problem.reason
+    assert "`emulated` runs on one node" in problem.reason
 
 
 def test_the_emulated_engine_chooses_no_experts_to_replay() -> None:

@@ -422,7 +422,7 @@ def test_kl_in_the_reward_counts_for_answers_that_do_not_train_just_as_well(
     assert dropped.isnan().tolist() == [False, False, True, False, True]
 
 
-def test_an_added_component_says_nothing_of_a_withheld_answer_and_gdpo_sees_its_factor() -> None:
+def test_an_added_component_is_nan_for_a_withheld_answer_and_gdpo_reads_its_factor() -> None:
     answers = group(completion((1,)), completion((2, 3, 4)), completion((5,), reward=None))
     found = []
     for factor in (0.5, 2.0):

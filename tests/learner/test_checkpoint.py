@@ -184,7 +184,7 @@ def test_an_exported_checkpoint_loads_as_the_model_that_was_trained(policy: Poli
     assert (tmp_path / "model" / "tokenizer.json").exists()
 
 
-def test_export_writes_the_newest_checkpoint_of_a_run_and_says_what_is_wrong(
+def test_export_writes_the_newest_checkpoint_of_a_run_or_names_the_fault(
     policy: Policy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     training = TrainingStep(policy, CONFIG)

@@ -49,7 +49,7 @@ def test_the_file_is_what_safetensors_itself_reads(tmp_path: Path) -> None:
     assert all(torch.equal(found[name], tensor) for name, tensor in written.items())
 
 
-def test_what_is_written_is_what_the_tensors_held_before_they_were_left(tmp_path: Path) -> None:
+def test_the_file_holds_the_values_from_before_the_tensors_were_copied(tmp_path: Path) -> None:
     written = {"a": torch.full((5,), 1.0), "b": torch.full((5,), 2.0), "c": torch.full((5,), 3.0)}
     live, middle, changed = LiveShards(shards_of(written, rank=0)), Event(), Event()
     pieces = live._pieces
@@ -74,9 +74,7 @@ def test_what_is_written_is_what_the_tensors_held_before_they_were_left(tmp_path
     assert [float(found[name][0]) for name in "abc"] == [1.0, 2.0, 3.0]
 
 
-def test_a_step_leaves_the_checkpoint_that_is_being_written_its_own_weights(
-    policy: Policy, tmp_path: Path
-) -> None:
+def test_a_step_does_not_change_a_checkpoint_that_is_being_written(policy: Policy, tmp_path: Path) -> None:
     """The lockstep calls `copy_unwritten` before the first change, and only then."""
     training = TrainingStep(policy, config_with())
     writer = CheckpointWriter(tmp_path, Alone())
@@ -107,7 +105,7 @@ def test_a_step_leaves_the_checkpoint_that_is_being_written_its_own_weights(
     assert all(torch.equal(found[name], tensor) for name, tensor in before.items())
 
 
-def test_a_checkpoint_says_how_many_bytes_its_tensors_are(policy: Policy, tmp_path: Path) -> None:
+def test_the_state_of_a_checkpoint_has_the_bytes_of_its_tensors(policy: Policy, tmp_path: Path) -> None:
     training = TrainingStep(policy, config_with())
     lockstep = Lockstep(Alone(), training, None, CheckpointWriter(tmp_path, Alone()))  # type: ignore[arg-type]
 

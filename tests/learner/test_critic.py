@@ -154,7 +154,7 @@ def test_a_value_is_read_at_the_token_before_and_at_the_last_one_alone_or_packed
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_new_critic_says_0_so_that_the_advantage_is_the_reward_to_go(policy: Policy, kind: str) -> None:
+def test_a_new_critic_predicts_0_so_the_advantage_is_the_reward_to_go(policy: Policy, kind: str) -> None:
     training = training_of(policy, configured(policy, kind=kind))
     expected = loss_of(training, [[1.0] * 3, [0.0] * 2], [contrast()])
     result = train(training, [contrast()])
@@ -206,7 +206,7 @@ def test_a_perfect_critic_leaves_nothing_to_learn(policy: Policy) -> None:
     assert float(found["critic"].abs().max()) == 0
 
 
-def test_after_a_truncated_completion_the_value_counts_where_the_run_says_so(policy: Policy) -> None:
+def test_the_value_after_a_truncated_completion_counts_only_with_bootstrap(policy: Policy) -> None:
     # gamma 0.5, V = 0.5, one token each, reward 1: A = 1 + 0.5 * 0.5 - 0.5 = 0.75 with a bootstrap, else 0.5
     cut = group(
         replace(completion((5,), reward=1.0), finish_reason=FinishReason.LENGTH), completion((8,), reward=1.0)
@@ -240,7 +240,7 @@ def test_a_divergence_in_the_reward_is_taken_off_each_token(new_policy: Callable
 
 @pytest.mark.parametrize("clip", [None, 0.2])
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_value_loss_falls_over_repeated_batches_and_returns_become_foreseen(
+def test_the_value_loss_falls_over_repeated_batches_and_values_explain_the_returns(
     policy: Policy, kind: str, clip: float | None
 ) -> None:
     # at a policy's rate of nearly 0 the batch stays the same

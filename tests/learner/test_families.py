@@ -108,7 +108,7 @@ def test_the_tokenizer_knows_the_context_of_every_family(family: str, tmp_path: 
         tokens.encode(Prompt(prompt_id="p", task="t", text="1" * 41, answer=""))
 
 
-def test_a_function_of_the_logits_that_nobody_declared_is_refused(tmp_path: Path) -> None:
+def test_an_undeclared_function_of_the_logits_is_refused(tmp_path: Path) -> None:
     directory = make_model("llama", tmp_path)
     config = AutoConfig.from_pretrained(directory)
     config.logits_scaling = 8.0  # a key that Llama's code does not read

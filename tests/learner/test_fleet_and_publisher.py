@@ -50,7 +50,7 @@ def test_the_first_failed_publication_is_a_rise_of_its_counter(policy: Policy) -
     play(policy, scene)
 
 
-def test_publishing_to_nobody_succeeds(policy: Policy) -> None:
+def test_publishing_to_an_empty_fleet_succeeds(policy: Policy) -> None:
     async def scene(learner: Learner) -> None:
         assert (await learner.publish(4)).workers == 0
         assert learner.fleet.version == 4
@@ -79,7 +79,7 @@ def test_a_late_joiner_gets_the_current_version_and_nobody_else_gets_anything(po
     play(policy, scene)
 
 
-def test_a_nonce_that_nobody_used_opens_nothing_once_its_epoch_is_over(policy: Policy) -> None:
+def test_an_unused_nonce_is_invalid_after_its_epoch(policy: Policy) -> None:
     async def scene(learner: Learner) -> None:
         mortal = Worker("mortal", faults=("die_at_begin",))
         await learner.join(Worker("other"), mortal)
@@ -143,7 +143,7 @@ def test_when_a_worker_dies_the_others_end_up_serving_the_version_in_a_new_epoch
 
 
 @pytest.mark.parametrize("fault", ["die_at_prepare", "die_at_begin", "die_in_the_middle", "die_at_applied"])
-def test_nobody_waits_for_a_deadline_when_a_worker_has_died(policy: Policy, fault: str) -> None:
+def test_no_member_waits_for_a_deadline_when_a_worker_has_died(policy: Policy, fault: str) -> None:
     """Neither the learner nor a worker that was just on its way into the group."""
 
     async def scene(learner: Learner) -> None:
@@ -155,7 +155,7 @@ def test_nobody_waits_for_a_deadline_when_a_worker_has_died(policy: Policy, faul
     play(policy, scene, timeout_seconds=LATE)
 
 
-def test_a_worker_that_says_nothing_is_dropped_at_the_deadline(policy: Policy) -> None:
+def test_a_worker_that_does_not_answer_is_dropped_at_the_deadline(policy: Policy) -> None:
     async def scene(learner: Learner) -> None:
         silent, other = Worker("silent", faults=("silent_at_prepare",)), Worker("other")
         await learner.join(silent, other)
@@ -284,7 +284,7 @@ def test_a_stream_that_does_not_begin_with_join_is_refused(policy: Policy) -> No
     play(policy, scene)
 
 
-def test_a_stream_that_cannot_be_read_says_whose_it_is_and_why(policy: Policy) -> None:
+def test_the_error_of_an_unreadable_stream_names_the_worker_and_the_reason(policy: Policy) -> None:
     async def scene(learner: Learner) -> None:
         worker = Worker("w")
         await learner.join(worker)
@@ -402,7 +402,7 @@ def test_the_policy_can_be_asked_for(policy: Policy) -> None:
     play(policy, scene)
 
 
-def test_weights_whose_copy_failed_are_sent_to_nobody(policy: Policy) -> None:
+def test_weights_whose_copy_failed_are_never_sent(policy: Policy) -> None:
     async def scene(learner: Learner) -> None:
         learner.publisher.refuse("the snapshot of version 4 is incomplete")
         with pytest.raises(TornSnapshot, match="the snapshot of version 4 is incomplete"):

@@ -46,7 +46,7 @@ def test_micro_batches_as_trl_makes_them_are_padded_to_one_length(part: Any) -> 
     assert [int(b.mask_BL.sum()) for b in whole] == [int(b.mask_BL.sum()) for b in cut]
 
 
-def test_the_peak_of_a_call_is_what_it_held_at_one_time(part: Any) -> None:
+def test_the_peak_of_a_call_is_the_memory_it_held_at_one_time(part: Any) -> None:
     cost = part(
         "cost"
     )  # in a process of its own, as the benchmarks: memory that other tests leave would count

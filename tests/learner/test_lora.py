@@ -107,7 +107,7 @@ def test_a_target_that_the_model_has_not_is_refused_with_those_that_it_has(polic
 
 
 @pytest.mark.parametrize("target", ["lm_head", "embed_tokens", "norm"])
-def test_the_head_and_what_is_not_linear_are_no_targets(policy: Policy, target: str) -> None:
+def test_the_head_and_modules_that_are_not_linear_are_no_targets(policy: Policy, target: str) -> None:
     with pytest.raises(ValueError, match=f"no linear layer `{target}`"):
         adapted(policy, target_modules=[target])
 
@@ -281,7 +281,7 @@ def test_a_checkpoint_of_another_kind_or_shape_is_refused(
         restore(after, saved)
 
 
-def test_what_travels_is_the_whole_model_merged_or_the_adapters_alone(
+def test_the_published_tensors_are_the_merged_model_or_the_adapters_alone(
     new_policy: Callable[[], Policy],
 ) -> None:
     def travels(policy: Policy) -> int:

@@ -17,7 +17,7 @@ from slipstream.learner.training.step import TrainingStep
 CPU = torch.device("cpu")
 
 
-def test_one_rank_holds_what_the_formula_says(tiny_dir: Path) -> None:
+def test_one_rank_holds_the_bytes_of_the_formula(tiny_dir: Path) -> None:
     config = config_with(
         "learner.critic.kind=model",
         model={"path": str(tiny_dir)},
@@ -44,7 +44,7 @@ def test_one_rank_holds_what_the_formula_says(tiny_dir: Path) -> None:
     assert need.rank["gradients"] == need.rank["moments"] // 2
 
 
-def test_ranks_share_all_but_what_they_gather() -> None:
+def test_ranks_share_all_memory_except_gathered_parameters() -> None:
     size = ModelSize(parameters=1_000, layer=30, outside=100)
     one, four = (learner_memory(config_with(), size, ranks=ranks) for ranks in (1, 4))
     assert one.rank == {"weights": 4_000, "gradients": 4_000, "moments": 8_000, "gathered": 0}
@@ -64,7 +64,7 @@ def test_a_model_is_measured_by_its_headers(tiny_dir: Path, tmp_path: Path) -> N
     assert model_size(tmp_path) is None
 
 
-def test_what_does_not_fit_is_refused_with_both_numbers(
+def test_a_model_that_does_not_fit_is_refused_with_both_numbers(
     tiny_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = config_with(model={"path": str(tiny_dir)})
@@ -76,7 +76,7 @@ def test_what_does_not_fit_is_refused_with_both_numbers(
         check_memory(config, CPU, ranks=1)
 
 
-def test_on_cpus_the_ranks_of_a_machine_share_its_memory_with_what_the_first_one_publishes(
+def test_on_cpus_the_ranks_of_a_machine_share_its_memory_with_the_published_copy(
     tiny_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = config_with(model={"path": str(tiny_dir)})

@@ -179,7 +179,7 @@ def test_the_tiny_tokenizer_has_one_token_a_character_and_gives_back_the_text() 
     assert tokenizer("é")["input_ids"] == [tokenizer.unk_token_id]
 
 
-def test_the_tiny_model_says_how_many_tokens_it_has() -> None:
+def test_the_tiny_model_has_the_configured_context_length() -> None:
     assert len(make_tokenizer(max_tokens=16)) == TINY.vocabulary_size
 
 

@@ -39,14 +39,14 @@ def trained(policy: Policy, groups: list[Group], *overrides: str, **tree: Any) -
     return TrainingStep(policy, config_with(*overrides, **tree)).train(groups, version=0).model_flops
 
 
-def test_the_matrices_of_the_layers_cost_what_torch_counts(policy: Policy) -> None:
+def test_the_flops_of_the_matrices_are_those_that_torch_counts(policy: Policy) -> None:
     found = counted_in_layers(policy, 16)
     matrices = sum(count for name, count in found.items() if name in ("aten.mm", "aten.addmm"))
     assert model_flops(policy).token * 16 == matrices
     assert model_flops(policy).token == 6 * LAYERS * (ATTENTION_WEIGHTS + MLP_WEIGHTS)
 
 
-def test_a_pair_of_tokens_costs_what_torch_counts_of_it(policy: Policy) -> None:
+def test_the_flops_of_a_pair_of_tokens_are_those_that_torch_counts(policy: Policy) -> None:
     """torch counts every pair of a sequence, a causal mask or not."""
     query, key, value = (torch.randn(1, 1, 16, WIDTH, requires_grad=True) for _ in range(3))
     with FlopCounterMode(display=False) as counter:
@@ -100,6 +100,6 @@ def test_the_peak_of_a_gpu_is_that_of_its_name(name: str, tflops: float | None) 
     assert bfloat16_tflops(name) == tflops
 
 
-def test_a_device_without_a_known_peak_has_none_until_it_is_configured() -> None:
+def test_an_unlisted_device_has_no_peak_until_it_is_configured() -> None:
     assert peak_flops(config_with(), CPU) is None
     assert peak_flops(config_with("learner.peak_tflops=0.5"), CPU) == 0.5e12

@@ -85,7 +85,7 @@ def pairs_apart(*answers: Completion, least: float | None, anchor: str | None = 
     return pairs_by_score(groups, verified_scores(groups, ONE), anchor=anchor, least_distance=least)
 
 
-def test_of_equally_good_pairs_the_one_that_is_least_alike_is_made() -> None:
+def test_of_equally_good_pairs_the_most_distant_one_is_made() -> None:
     assert [pair.rejected for pair in pairs_apart(RIGHT, SLIP, OTHER_WAY, least=None).pairs] == [SLIP]
     found = pairs_apart(RIGHT, SLIP, OTHER_WAY, least=0.0)
     assert [(pair.chosen, pair.rejected, pair.distance) for pair in found.pairs] == [(RIGHT, OTHER_WAY, 1.0)]

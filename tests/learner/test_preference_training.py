@@ -137,7 +137,7 @@ def test_a_round_makes_right_answers_likelier_against_wrong_ones(policy: Policy,
     assert [row["prompt_token_ids"] for row in learned.rows] == [[3, i] for i in range(4, 12)]
 
 
-def test_spin_prefers_the_demonstration_of_the_prompt_to_what_was_sampled(
+def test_spin_prefers_the_demonstration_of_the_prompt_to_the_sampled_answers(
     policy: Policy, tiny_dir: Path
 ) -> None:
     from dataclasses import replace
@@ -157,13 +157,15 @@ def test_spin_prefers_the_demonstration_of_the_prompt_to_what_was_sampled(
         learn(training, [replace(groups[0], dispatch_index=1)])
 
 
-def test_a_round_without_a_pair_says_why_and_what_to_do(policy: Policy, tiny_dir: Path) -> None:
+def test_the_error_of_a_round_without_pairs_has_the_reason_and_a_remedy(
+    policy: Policy, tiny_dir: Path
+) -> None:
     groups = [group(completion((5,)), completion((6,)))] * 3
     with pytest.raises(NothingKept, match=r"made 0 pairs of 3 groups \(3 ties\), ranked by verifier; sample"):
         learn(training_of(policy, tiny_dir), groups)
 
 
-def test_a_round_of_different_approaches_trains_on_the_pair_that_is_least_alike(
+def test_with_a_least_distance_a_round_trains_on_the_most_distant_pair(
     policy: Policy, tiny_dir: Path
 ) -> None:
     right, slip = completion((5, 6, 7, 8), reward=1.0), completion((5, 6, 7, 9), reward=0.0)
@@ -185,7 +187,7 @@ def test_a_round_that_is_stopped_ends_before_its_next_step(policy: Policy, tiny_
         )
 
 
-def test_a_judge_gives_the_share_of_the_right_verdict_and_nothing_to_what_was_withheld(
+def test_a_judge_returns_the_probability_of_the_right_verdict_and_none_for_withheld_answers(
     new_policy: Callable[[], Policy], tiny_dir: Path
 ) -> None:
     policy, tokens = new_policy(), load_tokens(tiny_dir, max_new_tokens=8)

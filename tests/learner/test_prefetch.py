@@ -28,7 +28,7 @@ async def failed() -> Prefetch:
     return prefetch
 
 
-def test_a_batch_that_is_wanted_raises_what_its_fetch_raised() -> None:
+def test_taking_a_batch_raises_the_error_of_its_fetch() -> None:
     async def run() -> None:
         prefetch = await failed()
         with pytest.raises(ValueError, match="group 7 has no tokens"):
@@ -37,7 +37,7 @@ def test_a_batch_that_is_wanted_raises_what_its_fetch_raised() -> None:
     asyncio.run(run())
 
 
-def test_a_batch_that_is_dropped_returns_it() -> None:
+def test_releasing_a_batch_returns_the_error_of_its_fetch() -> None:
     async def run() -> Exception | None:
         return await (await failed()).release()
 
@@ -69,7 +69,7 @@ def test_the_time_of_a_teacher_is_no_time_without_a_batch() -> None:
     assert len(asyncio.run(run()) or ()) == 2
 
 
-def test_a_batch_that_a_teacher_still_reads_is_put_back_when_it_is_dropped() -> None:
+def test_a_batch_that_waits_for_a_teacher_can_be_released() -> None:
     events = Events()
 
     async def never(groups: Sequence[Group]) -> list[Group]:

@@ -127,7 +127,7 @@ def test_even_rows_that_would_overflow_get_more_of_them() -> None:
     assert [len(row) for row in rows] == [1, 1, 1, 1]
 
 
-def test_rows_are_not_filled_beyond_what_is_enough_and_a_longer_sequence_has_its_own() -> None:
+def test_rows_are_not_filled_above_enough_tokens_and_a_longer_sequence_has_its_own_row() -> None:
     # with a prompt of 1 each: 31, 11, 9, 8, 8 tokens; rows of 20 are enough, 40 are the most
     rows = pack(sequences([30, 10, 8, 7, 7]), max_tokens=40, enough=20)
     assert [[s.length for s in row] for row in rows] == [[31], [11, 9], [8, 8]]

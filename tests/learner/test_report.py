@@ -104,7 +104,7 @@ def test_the_time_of_an_interrupted_run_is_that_of_its_last_step(tmp_path: Path)
     assert (history.sessions[-1].loop_seconds, history.sessions[-1].idle_seconds) == (8.0, 1.0)
 
 
-def test_completions_are_counted_by_what_their_tokens_say(tmp_path: Path) -> None:
+def test_completions_are_counted_by_the_versions_of_their_tokens(tmp_path: Path) -> None:
     groups = [
         group(
             completion(versions=(3, 3, 4)),
@@ -146,7 +146,7 @@ def test_a_sample_carries_id_logprob_and_version_of_every_token(tmp_path: Path) 
     assert sample["details"] == {"exact_match": "test 1 of 2: late"}
 
 
-def test_what_is_not_finite_is_null_in_the_files(tmp_path: Path) -> None:
+def test_numbers_that_are_not_finite_are_null_in_the_files(tmp_path: Path) -> None:
     report = Report(tmp_path, Metrics())
     write_step(report, [contrast()], step_result(loss=math.nan, max_ratio=math.inf))
     report.samples(1, [group(completion((5,), logprobs=(-math.inf,)), completion())], count=1)

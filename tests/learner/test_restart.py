@@ -66,7 +66,7 @@ def same(run_dir: Path, whole_dir: Path) -> None:
             assert found == row, place
 
 
-def test_the_circle_turns(uninterrupted: Whole) -> None:
+def test_a_run_trains_and_publishes_all_steps(uninterrupted: Whole) -> None:
     for algorithm in ALGORITHMS:
         ended, run_dir = uninterrupted(algorithm)
         assert ended.ledger.trained == 24

@@ -43,7 +43,7 @@ def routers(moe_policy: Policy) -> Routers:
     return Routers(moe_policy.model)
 
 
-def test_ids_lie_by_token_layer_and_rank_and_what_is_not_known_is_minus_one() -> None:
+def test_ids_are_ordered_by_token_layer_and_rank_and_unknown_ones_are_minus_one() -> None:
     origins = [
         Origin(experts=numbered(3, layers=2, top_k=2), first=1, count=3),
         Origin(experts=None, first=0, count=1),

@@ -60,7 +60,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         },
         "DeepseekV3TopkRouter: its weights are not a softmax",
     ),
-    "GraniteMoe": ({"num_local_experts": 4, "num_experts_per_tok": 2}, "GraniteMoeTopKRouter: not a router"),
+    "GraniteMoe": (
+        {"num_local_experts": 4, "num_experts_per_tok": 2},
+        "GraniteMoeTopKRouter: not a supported router",
+    ),
     "Jamba": ({"num_experts": 4}, "JambaForCausalLM: its routers are not modules of their own"),
 }
 
@@ -104,13 +107,13 @@ def close(found: torch.Tensor, wanted: torch.Tensor) -> None:
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_routers_are_found_by_what_they_do(moe_policy: Policy) -> None:
+def test_routers_are_found_by_their_attributes(moe_policy: Policy) -> None:
     routers = Routers(moe_policy.model)
     assert (routers.layers, routers.experts, routers.top_k) == ([0, 1, 2], EXPERTS, TOP_K)
 
 
 @pytest.mark.parametrize("share_prompts", [False, True])
-def test_what_is_recorded_is_what_a_slow_router_says_at_the_predicting_token(
+def test_the_record_equals_that_of_a_slow_router_at_the_predicting_token(
     moe_policy: Policy, share_prompts: bool
 ) -> None:
     row = row_of(SEQUENCES, share_prompts=share_prompts)
@@ -204,7 +207,7 @@ def test_replayed_experts_give_the_logprobs_and_gradients_of_slow_loops_over_the
         torch.testing.assert_close(found[name], gradient, rtol=1e-3, atol=1e-4, msg=name)
 
 
-def test_what_replay_makes_active_is_what_is_recorded(moe_policy: Policy) -> None:
+def test_the_record_has_the_replayed_experts(moe_policy: Policy) -> None:
     row = row_of(SEQUENCES)
     replay_RLK = random_experts(len(row.tokens_R))
     routed = run(watched(moe_policy), row, Watch(records=True, replay_RLK=replay_RLK)).routed
@@ -238,7 +241,7 @@ def test_the_columns_of_dense_layers_are_passed_over() -> None:
 
 
 @pytest.mark.parametrize("family", sorted(REFUSED))
-def test_a_model_without_routers_that_are_known_is_refused_by_name(family: str) -> None:
+def test_a_model_without_supported_routers_is_refused_by_name(family: str) -> None:
     settings, reason = REFUSED[family]
     model = model_of(family, settings)
     with pytest.raises(UnsupportedRouting, match=reason):

@@ -31,7 +31,7 @@ def test_the_bounds_and_the_objective_are_those_of_the_run() -> None:
     assert abs(time.time() - (value(metrics, "last_step_timestamp_seconds") or 0)) < 5
 
 
-def test_the_peak_is_that_of_all_ranks_and_is_not_shown_where_it_is_not_known() -> None:
+def test_the_peak_is_that_of_all_ranks_and_is_not_shown_if_unknown() -> None:
     metrics = Metrics()
     show_peak(config_with(), torch.device("cpu"), metrics, ranks=2)
     assert value(metrics, "peak_flops") is None
@@ -52,7 +52,7 @@ def test_a_publication_counts_the_bytes_of_the_weights_once(policy: Policy) -> N
     play(policy, scene)
 
 
-def test_a_finished_run_says_so_and_when_its_last_step_was(policy: Policy, tmp_path: Path) -> None:
+def test_a_finished_run_shows_that_and_the_time_of_its_last_step(policy: Policy, tmp_path: Path) -> None:
     scene = Scene(policy, tmp_path)
     scene.run()
     assert value(scene.metrics, "run_finished") == 1

@@ -142,7 +142,7 @@ def test_a_step_makes_the_rewarded_answer_likelier_and_the_other_one_less_likely
     assert result.tokens == 5
 
 
-def test_a_batch_anchor_makes_the_first_ratio_exactly_1_whatever_the_rollout_said(policy: Policy) -> None:
+def test_a_batch_anchor_makes_the_first_ratio_exactly_1_for_any_rollout_logprobs(policy: Policy) -> None:
     far = [replace(contrast(), completions=tuple(_far(c) for c in contrast().completions))]
     batch = configured(algorithm={"objective": {"kind": "ppo_clip", "anchor": "batch"}})
     assert train(policy, far, batch).metrics["max_ratio"] == 1.0
@@ -327,7 +327,7 @@ def test_a_step_can_be_given_up_until_it_changes_weights(policy: Policy) -> None
     assert all(parameter.grad is None for parameter in policy.model.parameters())
 
 
-def test_tokens_over_age_are_in_no_count_of_what_trained(policy: Policy) -> None:
+def test_tokens_over_age_are_not_counted_as_trained(policy: Policy) -> None:
     training = TrainingStep(policy, configured("staleness.max_staleness=1"))
     old, new = contrast("old", version=0), contrast("new", version=4)
     result = training.train([old, new], version=4)

@@ -56,7 +56,7 @@ def test_rows_are_in_the_order_of_dispatch_and_answers_without_labels_are_counte
     assert found.counts == {"completions": 4, "withheld": 1, "unlabelled": 1, "steps": 2, "right_steps": 1}
 
 
-def test_a_stage_that_labels_nothing_says_what_became_of_the_answers() -> None:
+def test_the_error_of_a_stage_without_labels_counts_the_answers_by_outcome() -> None:
     with pytest.raises(NothingKept, match=r"labelled 0 of 2 answers \(1 withheld\).*64 \(max_steps\)"):
         learn(group(labelled("c"), completion((5,), reward=None)))
 

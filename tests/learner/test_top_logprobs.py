@@ -156,7 +156,7 @@ def test_the_step_masks_as_whole_distributions_of_the_model_do(
 
 
 @pytest.mark.parametrize("divergence", ["tv", "kl"])
-def test_the_top_tokens_drop_what_the_sampled_one_alone_does_not_show(
+def test_the_top_tokens_mask_a_token_that_the_sampled_one_alone_would_not(
     new_policy: Callable[[], Policy], divergence: str
 ) -> None:
     groups = batch(new_policy())
@@ -196,7 +196,7 @@ def test_a_sampled_token_among_the_likeliest_counts_once(new_policy: Callable[[]
         assert metrics["clip_fraction_low"] == dropped
 
 
-def test_what_the_sampling_policy_itself_says_is_no_distance(new_policy: Callable[[], Policy]) -> None:
+def test_the_divergence_to_the_sampling_policy_itself_is_zero(new_policy: Callable[[], Policy]) -> None:
     groups = batch(new_policy(), noise=0.0)
     distances = divergences(new_policy(), groups, name="topk_kl", temperature=1.0)
     assert max(abs(distance) for distance, _ in distances) < 1e-5
@@ -252,7 +252,9 @@ def test_an_empty_row_has_as_many_likeliest_tokens_as_the_others() -> None:
     assert empty_row(CPU).rollout_top is None
 
 
-def test_what_the_objective_does_not_read_is_not_looked_up(new_policy: Callable[[], Policy]) -> None:
+def test_no_top_logprobs_are_computed_that_the_objective_does_not_read(
+    new_policy: Callable[[], Policy],
+) -> None:
     groups = batch(new_policy())
     plain = [
         replace(g, completions=tuple(replace(c, top_logprobs=None) for c in g.completions)) for g in groups
@@ -312,7 +314,7 @@ def test_the_policys_logprobs_of_top_tokens_are_constants(new_policy: Callable[[
     assert forward.without_gradient(policy, row).constants_TK is None  # no other pass pays for them
 
 
-def test_what_the_emulated_engine_samples_goes_over_the_wire_into_a_step(policy: Policy) -> None:
+def test_samples_of_the_emulated_engine_pass_over_the_wire_into_a_step(policy: Policy) -> None:
     config = configured("rollout.engine=emulated", "rollout.emulated.median_seconds=0.01")
     engine = EmulatedEngine(config)
 

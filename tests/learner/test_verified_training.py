@@ -184,7 +184,7 @@ def test_a_round_done_again_mixes_in_the_same_and_the_next_round_others(
     assert not set(demonstrated(first)) & set(demonstrated(later))
 
 
-def test_what_is_mixed_in_is_learned(policy: Policy, tiny_dir: Path) -> None:
+def test_mixed_in_demonstrations_are_learned(policy: Policy, tiny_dir: Path) -> None:
     stage = mixing(policy, tiny_dir, mix={**MIX, "share": 0.5}, epochs=8, batch_size=4)
     tokens = load_tokens(tiny_dir, max_new_tokens=8)
     prompt, text = make_source(SortDigitsData(length=2), seed=0).demonstration(0)
@@ -235,7 +235,7 @@ def test_without_a_mix_nothing_is_added(policy: Policy, tiny_dir: Path) -> None:
     assert demonstrated(learned) == []
 
 
-def test_a_round_that_keeps_nothing_says_how_many_why_and_what_to_do(policy: Policy) -> None:
+def test_the_error_of_a_round_that_keeps_nothing_has_counts_reason_and_remedy(policy: Policy) -> None:
     with pytest.raises(NothingKept) as refused:
         training(policy).learn(
             [group(WRONG, CUT_OFF)] * 2, version=0, report=lambda *_: None, stopped=lambda: False

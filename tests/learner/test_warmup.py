@@ -59,7 +59,7 @@ def test_two_steps_make_a_directory_that_loads_and_rows_of_progress(
 
 
 @pytest.mark.usefixtures("quick")
-def test_what_an_interrupted_cold_start_left_is_cleared_away(tmp_path: Path) -> None:
+def test_the_remains_of_an_interrupted_cold_start_are_deleted(tmp_path: Path) -> None:
     rest = tmp_path / ".partial-made"
     rest.mkdir()
     (rest / "model.safetensors").write_bytes(b"half")
@@ -99,7 +99,7 @@ def test_a_model_of_ones_own_is_trained_on_a_file_of_ones_own_and_stays_as_it_wa
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_demonstration_apart_from_the_answer_is_what_is_learned_and_no_accuracy_is_made_up(
+def test_demonstrations_apart_from_answers_are_learned_and_no_accuracy_is_reported(
     tiny_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rows = [{"prompt": f"{i}+1=", "answer": "2", "thought": "77777"} for i in range(64)]

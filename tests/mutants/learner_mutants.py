@@ -115,7 +115,9 @@ LEARNER_MUTANTS: Final = (
         "baselines.of(rewards.keys, total), dtype",
         "baselines.after(rewards.keys, total, self._advantage.decay).of(rewards.keys, total), dtype",
     ),
-    _advantages("advantages: the KL is a bonus", "-self._ranks.sum(penalty_B)", "self._ranks.sum(penalty_B)"),
+    _advantages(
+        "advantages: the KL is a bonus", "-models.ranks.sum(penalty_B)", "models.ranks.sum(penalty_B)"
+    ),
     _advantages("advantages: the KL without its coefficient", "weight=kl.coefficient)", "weight=1.0)"),
     _advantages(
         "advantages: the KL of training answers only",

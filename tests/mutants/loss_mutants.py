@@ -113,7 +113,7 @@ LOSS_MUTANTS: Final = (
     _loss("entropy: over sequences", "max(counts.tokens, 1)", "max(counts.sequences, 1)", _REGULARIZERS),
     _loss(
         "entropy: over-age tokens count",
-        "(factor * found.trained_T).to(total)",
+        "(factor * summed.trained_T).to(total)",
         "(factor * mask.bool()).to(total)",
         ("test_mutant_gaps.py",),
     ),
@@ -303,13 +303,13 @@ LOSS_MUTANTS: Final = (
     ),
     _correction(
         "outlier_tokens: by the logprobs of the start of the batch",
-        "if isinstance(spec, Opsm | OutlierTokens) else log_rho_T",
-        "if isinstance(spec, Opsm) else log_rho_T",
+        'if spec.reads == "drift" else log_rho_T',
+        'if spec.kind == "opsm" else log_rho_T',
     ),
     _correction(
         "opsm: by the logprobs of the start of the batch",
-        "if isinstance(spec, Opsm | OutlierTokens) else log_rho_T",
-        "if isinstance(spec, OutlierTokens) else log_rho_T",
+        'if spec.reads == "drift" else log_rho_T',
+        'if spec.kind == "outlier_tokens" else log_rho_T',
     ),
     Mutant(
         name="distillation: a rest at its floor still moves",

@@ -38,7 +38,11 @@ class Room:
 ALGORITHMS: Final = Room(
     sources=Path("services/slipstream/algorithms"),
     tests=Path("tests/algorithms"),
-    beside=(Path("services/slipstream/__init__.py"), Path("pyproject.toml")),
+    beside=(
+        Path("services/slipstream/__init__.py"),
+        Path("services/slipstream/functions.py"),
+        Path("pyproject.toml"),
+    ),
 )
 LEARNER: Final = Room(
     sources=Path("services/slipstream/learner"),

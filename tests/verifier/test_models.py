@@ -17,7 +17,6 @@ from slipstream.verifier.models.child import verdicts_of
 from slipstream.verifier.models.classifier import Classifier
 from slipstream.verifier.models.process import StepScorer
 from slipstream.verifier.models.steps import AGGREGATIONS
-from slipstream.verifier.rewards import models
 from slipstream.verifier.workers.worker import WorkerLost
 from verifier.scoring import Bench, answer
 from verifier.tiny_models import a_model, logits_of
@@ -173,7 +172,8 @@ def test_a_missing_model_or_library_stops_the_verifier_at_start(
     config = RewardModelConfig(name="reward_model", path=tmp_path)
     with pytest.raises(ConfigError, match=r"rewards\.0: reward_model: path: .* has no config.json"):
         Bench([config])
-    monkeypatch.setattr(models, "NEEDED", ("torch", "no_such_library"))
+    needs_more = replace(RewardModelConfig.facts, libraries=("torch", "no_such_library"))
+    monkeypatch.setattr(RewardModelConfig, "facts", needs_more)
     with pytest.raises(
         ConfigError, match=r"needs no_such_library: pip install '\.\[reward-model\]' in a clone of Slipstream"
     ):

@@ -1,10 +1,10 @@
 {{/*
-What cannot work, said before anything is installed: every guard writes one line for each problem, with what to set
-instead; all lines are shown at once. guards.yaml calls this, and nothing else does.
+Refuses values that cannot work, before anything is installed. Every guard writes one line per problem, with what to set
+instead, and all lines are shown together. Only guards.yaml calls this template.
 */}}
 {{- define "slipstream.guards" -}}
 {{- $found := list -}}
-{{- range $subject := list "names" "run" "ranks" "model" "data" "images" "tls" "redis" "learner" "pools" "autoscaling" "verifier" "rewards" "teacher" "network" "monitoring" "accounts" "extras" "containers" "hosts" -}}
+{{- range $subject := list "names" "run" "ranks" "model" "images" "tls" "redis" "learner" "pools" "autoscaling" "verifier" "rewards" "teacher" "network" "monitoring" "accounts" "extras" "containers" "hosts" -}}
 {{- range splitList "\n" (include (printf "slipstream.guards.%s" $subject) $) -}}
 {{- with trim . -}}
 {{- $found = append $found (printf "  - %s" .) -}}

@@ -1,4 +1,4 @@
-"""Pure maths of the losses: specifications without torch, and the torch functions loaded on first use."""
+"""The maths of the losses as pure functions. Importing it needs no torch: the functions load on first use."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Final

@@ -17,9 +17,10 @@ from slipstream.algorithms.spec import Aggregation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """What a loss is divided by: counts over every rank and microbatch of one optimizer batch.
+    """Counts over every rank and microbatch of one optimizer batch, by which a loss is divided.
 
-    Taken over the data mask, before any algorithm masks tokens: clipping and age never change them. Only
+    They are those of the data mask, before an algorithm masks tokens: clipping and age do not change them.
+    Only
     sequences and prompts with a token in the mask count. Tokens and sequences add up over microbatches;
     prompts do only where no group is split over two.
     """
@@ -45,7 +46,7 @@ def count(mask: Tensor, sequence_ids: Tensor, group_ids: Tensor | None = None) -
 
 
 def count_layout(layout: Layout, group_ids: Tensor | None = None) -> Counts:
-    """`count` of a row that is laid out, with one copy to the host at most."""
+    """Return `count` of a row that has a layout, with one copy to the host at most."""
     length_B, prompt_tokens_B = layout.lengths_B, None
     filled = [(length_B > 0).sum()]
     if group_ids is not None:
@@ -76,8 +77,8 @@ def token_weights(
     Raises ValueError for mismatched shapes, and for prompt_mean without prompt counts.
     """
     layout = lay_out(mask, sequence_ids)
-    whole = count_layout(layout, group_ids) if counts is None else counts
-    return spread(sequence_weights(spec, layout, whole, dtype=dtype), layout)
+    counts = count_layout(layout, group_ids) if counts is None else counts
+    return spread(sequence_weights(spec, layout, counts, dtype=dtype), layout)
 
 
 def sequence_weights(spec: Aggregation, layout: Layout, counts: Counts, *, dtype: torch.dtype) -> Tensor:
@@ -116,7 +117,7 @@ def _prompt_tokens(counts: Counts, length_B: Tensor) -> Tensor:
 
 
 def _numbered(group_ids: Tensor) -> Tensor:
-    """The ids [B] as 0, 1, ... in order of size; unlike `unique` this leaves the host alone."""
+    """Return the ids [B] as 0, 1, ... in order of size. Unlike `unique` it does not wait for the device."""
     sorted_B, order_B = group_ids.sort()
     if not sorted_B.numel():
         return order_B

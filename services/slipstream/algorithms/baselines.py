@@ -1,4 +1,4 @@
-"""Running averages of the reward by key: the memory of the estimators ema and mixed, without torch."""
+"""Running averages of the reward by key, the baselines of the estimators ema and mixed, without torch."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,8 +12,8 @@ from slipstream.algorithms.spec.checks import require_positive
 class RunningBaselines:
     """Exponential moving average of the reward of each key (in a run, the task).
 
-    Never changed: after a batch there is a new one. A key starts at the mean of its first batch, not at 0.
-    NaN rewards (withheld completions) are left out, of batches and of keys.
+    Immutable: `after` returns new averages. A key starts at the mean of its first batch, not at 0. NaN
+    rewards (withheld completions) are ignored.
     """
 
     averages: Mapping[str, float] = field(default_factory=dict)
@@ -28,16 +28,16 @@ class RunningBaselines:
         object.__setattr__(self, "averages", MappingProxyType(dict(self.averages)))
 
     def of(self, keys: Sequence[str], rewards: Sequence[float]) -> list[float]:
-        """Baseline of each completion as it stands before this batch: score with it, then call `after`.
+        """Return the baseline of each completion before this batch. Call `after` when the batch is scored.
 
-        A key not seen before has the mean of its own rewards here, so that its first batch is centred, or
-        NaN if all of them are NaN.
+        The baseline of a new key is the mean of its rewards in this batch, so that its first batch is
+        centred, or NaN if all of them are NaN.
         """
-        known = _means(keys, rewards) | dict(self.averages)
-        return [known.get(key, math.nan) for key in keys]
+        baselines = _means(keys, rewards) | dict(self.averages)
+        return [baselines.get(key, math.nan) for key in keys]
 
     def after(self, keys: Sequence[str], rewards: Sequence[float], decay: float) -> "RunningBaselines":
-        """The averages after this batch: decay × old + (1 - decay) × mean of the key's rewards.
+        """Return the averages after this batch: decay × old + (1 - decay) × mean of the key's rewards.
 
         Raises ValueError for a decay outside (0, 1) or an infinite reward.
         """
@@ -51,7 +51,7 @@ class RunningBaselines:
         return RunningBaselines(averages=dict(self.averages) | moved)
 
     def to_dict(self) -> dict[str, float]:
-        """The averages for a checkpoint; RunningBaselines(averages=...) takes them back."""
+        """Return the averages for a checkpoint; RunningBaselines(averages=...) restores them."""
         return dict(self.averages)
 
 

@@ -1,4 +1,4 @@
-"""The shape and order checks of the tensors that come in from other rooms.
+"""Checks of the shapes, dtypes and order of the tensors that callers pass.
 
 Suffixes: _T packed tokens, _B completions.
 """
@@ -50,12 +50,12 @@ def zeros_and_ones(tensor: Tensor) -> Tensor:
 
 
 def refuse_mask(name: str) -> NoReturn:
-    """Raise the ValueError of a mask of other numbers."""
+    """Raise the ValueError for a mask with numbers other than 0 and 1."""
     raise ValueError(f"{name}: got values other than 0 and 1, needs a mask")
 
 
 def require_sequence_ids(sequence_ids: Tensor) -> None:
-    """Raise ValueError unless sequence_ids are integers that index a tensor; their order is not looked at."""
+    """Raise ValueError unless sequence_ids are integers that index a tensor. Their order is not checked."""
     require_integers("sequence_ids", sequence_ids)
     if sequence_ids.dtype not in (torch.int32, torch.int64):
         raise ValueError(f"sequence_ids: got {sequence_ids.dtype}, needs int64 (or int32)")
@@ -68,7 +68,7 @@ def rises_by_one(sequence_ids: Tensor) -> Tensor:
 
 
 def refuse_sequence_ids(sequence_ids: Tensor) -> NoReturn:
-    """Raise the ValueError of ids that do not."""
+    """Raise the ValueError for sequence ids that do not rise by 0 or 1 from 0."""
     raise ValueError(
         f"sequence_ids: got {sequence_ids[:8].tolist()}..., needs ids that start at 0 and rise by 0 or 1 "
         "from each token to the next"

@@ -1,4 +1,4 @@
-"""Which tokens of a batch drive the entropy down: the covariance of logprob and advantage, token by token.
+"""Covariance of logprob and advantage by token: tokens with a large covariance reduce the entropy most.
 
 Suffixes: _N tokens of a whole optimizer batch, _T packed tokens, _B sequences.
 """
@@ -13,7 +13,8 @@ from slipstream.algorithms.checks import require_shape
 _MIX: Final = (-0x61C8864680B583EB, -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15)
 """The constants of SplitMix64 as signed integers: the golden ratio, then the two multipliers."""
 _MASK: Final = ((1 << 34) - 1, (1 << 37) - 1, (1 << 33) - 1)
-"""What is left of a number after a shift by 30, 27 and 31 bits, so that the sign is not carried along."""
+"""Masks that make the arithmetic shifts by 30, 27 and 31 bits logical ones: they clear the copies of the
+sign."""
 
 
 def token_covariances(logprobs: Tensor, advantages: Tensor, means: tuple[float, float]) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a critic learns, and what its advantages are made of: value loss, explained variance, whitening.
+"""Value loss of a critic, its explained variance, and the whitening of its advantages.
 
 Suffixes: _T packed tokens, _B sequences.
 """
@@ -28,7 +28,7 @@ CRITIC = "critic"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueLoss:
-    """The loss, with gradient, and the sums that its metrics are made of.
+    """The loss, with gradient, and the sums from which `finalize_values` computes its metrics.
 
     With the same counts, losses and their gradients add up over microbatches and ranks.
     """
@@ -79,8 +79,9 @@ def value_loss(
 def finalize_values(sums: Mapping[str, Tensor]) -> dict[str, float]:
     """Turn the sums of all microbatches and ranks into metrics; none where no critic trained.
 
-    value_loss: mean over the tokens that trained. value_clip_fraction: share of them that the clip kept
-    still. explained_variance: 1 - Var(R - v_old) / Var(R), 1 for a perfect critic, 0 for a constant, below 0
+    value_loss: mean over the tokens that trained. value_clip_fraction: share of them whose gradient
+    the clip sets to 0. explained_variance: 1 - Var(R - v_old) / Var(R), 1 for a perfect critic, 0 for a
+    constant, below 0
     for a worse one; NaN where all returns are equal.
     """
     if CRITIC not in sums:
@@ -90,7 +91,7 @@ def finalize_values(sums: Mapping[str, Tensor]) -> dict[str, float]:
         return {"value_loss": math.nan, "explained_variance": math.nan, "value_clip_fraction": math.nan}
     spread = square - total**2 / tokens
     left = error_square - error**2 / tokens
-    equal = spread <= 1e-12 * max(square, 1e-12)  # what is left of it is rounding
+    equal = spread <= 1e-12 * max(square, 1e-12)  # a smaller variance is rounding error
     return {
         "value_loss": loss / tokens,
         "explained_variance": math.nan if equal else 1 - left / spread,
@@ -123,7 +124,8 @@ def moments(values: Tensor, mask: Tensor) -> Tensor:
 def whiten(values: Tensor, batch_moments: Tensor, *, epsilon: float) -> Tensor:
     """Return (values - mean) / (std + epsilon), [T] of the dtype of values, with ddof 1.
 
-    batch_moments: of the whole batch, see `moments`. Of fewer than two tokens nothing is known: they get 0.
+    batch_moments: of the whole batch, see `moments`. Fewer than two tokens have no deviation, and
+    get 0.
     """
     count, total, square = batch_moments.tolist()
     if count < 2:

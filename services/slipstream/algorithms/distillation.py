@@ -1,7 +1,7 @@
 """On-policy distillation: the teacher's advantage of sampled tokens, and divergences between distributions.
 
 Suffixes: _T packed tokens, _K the teacher's likeliest tokens at a position, _C cells: those and the sampled
-token. What all other tokens have together is the cell called the rest.
+token. All other tokens together are one more cell, the rest.
 """
 
 from dataclasses import dataclass
@@ -15,9 +15,11 @@ from slipstream.algorithms.regularizers import Term
 from slipstream.algorithms.spec import Distillation
 
 LEAST_LOGPROB: Final = -20.0
-"""Of a token under the teacher, nats: one that it never says would make the reverse divergence infinite."""
+"""Least logprob of a token under the teacher, nats. Without it a token of probability 0 would make the
+reverse
+divergence infinite."""
 LEAST_REST: Final = 1e-5
-"""Of the probability of the rest. Logprobs in float32 leave an error of about 1e-6 in one minus their sum."""
+"""Least probability of the rest. With float32 logprobs, 1 minus their sum has an error of about 1e-6."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +34,7 @@ class TeacherTop:
     """Bool: which of them is the sampled token; none in a row where it is not among them."""
 
     def part(self, piece: slice) -> "TeacherTop":
-        """Some tokens of it."""
+        """Return the tokens of a slice."""
         return TeacherTop(
             logprobs_TK=self.logprobs_TK[piece],
             teacher_logprobs_TK=self.teacher_logprobs_TK[piece],
@@ -42,15 +44,15 @@ class TeacherTop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taught:
-    """What a teacher says of the sampled tokens of a microbatch."""
+    """The teacher's logprobs of the sampled tokens of a microbatch."""
 
     logprobs_T: Tensor
     """Of the sampled token under the teacher, nats."""
     top: TeacherTop | None = None
-    """For a divergence."""
+    """Its likeliest tokens, for a divergence; None for the kind advantage."""
 
     def part(self, piece: slice) -> "Taught":
-        """Some tokens of it."""
+        """Return the tokens of a slice."""
         return Taught(
             logprobs_T=self.logprobs_T[piece], top=None if self.top is None else self.top.part(piece)
         )
@@ -71,7 +73,7 @@ def teacher_advantages(
 ) -> Tensor:
     """Return reward_weight A + coefficient sg(t - l), [T], with t - l clamped to +-20.
 
-    Where the teacher gives a divergence, the second part is not there.
+    The kinds with a divergence have only the first summand.
     """
     weighed_T = spec.reward_weight * advantages_T
     if spec.kind != "advantage":
@@ -85,7 +87,7 @@ def divergence_term(spec: Distillation, logprobs_T: Tensor, taught: Taught) -> D
     With p the teacher's and q the policy's probabilities of cells c, and r the rest:
         KL(q || p) = sum_c q_c (l_c - t_c) + q_r (l_r - t_r),  by l_c:  q_c ((l_c - t_c) - (l_r - t_r))
         KL(p || q) = sum_c p_c (t_c - l_c) + p_r (t_r - l_r),  by l_c:  -p_c + p_r q_c / q_r
-    where q_r = 1 - sum_c q_c moves with every l_c. A q_r at its floor does not move.
+    where q_r = 1 - sum_c q_c depends on every l_c. A q_r at its floor is a constant.
     """
     top = taught.top
     assert top is not None, "check sees to it"
@@ -110,7 +112,7 @@ def divergence_term(spec: Distillation, logprobs_T: Tensor, taught: Taught) -> D
 
 
 def _cells(top_TK: Tensor, sampled_T: Tensor, live_TC: Tensor) -> Tensor:
-    """The logprobs of the cells, [T, C] float64; 0 in a cell that there is not."""
+    """The logprobs of the cells, [T, C] float64; 0 where the sampled token is among the likeliest ones."""
     both_TC = torch.cat([top_TK.double(), sampled_T.double()[:, None]], dim=1)
     return torch.where(live_TC, both_TC, 0.0)
 

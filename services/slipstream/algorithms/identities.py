@@ -75,11 +75,11 @@ def identities(objective: Objective) -> list[Identity]:
         "advantages times 3 give the gradient times 3": _scale,
         f"loss and gradient are finite at log ratios of ±{FAR:g}": _far,
     }
-    found = []
+    results = []
     for name, test in tests.items():
         failures = (test(objective, _random_batch(seed)) for seed in SEEDS)
-        found.append(Identity(name=name, failure=next((text for text in failures if text), "")))
-    return found
+        results.append(Identity(name=name, failure=next((text for text in failures if text), "")))
+    return results
 
 
 def why_unusable(section: Mapping[str, Any], *, axis: str) -> str:
@@ -246,15 +246,15 @@ def _difference(got_T: Tensor, expected_T: Tensor) -> str:
 
 def _print_check(section: Mapping[str, Any]) -> int:
     try:
-        found = identities(_objective(section))
+        results = identities(_objective(section))
     except Exception as error:  # the function is the user's, and may raise anything
         print(f"cannot be used: {error if isinstance(error, ValueError) else repr(error)}")
         return 1
-    for identity in found:
+    for identity in results:
         print(f"  {'fails' if identity.failure else 'holds'}  {identity.name}")
         if identity.failure:
             print(f"         {identity.failure}")
-    return int(any(identity.failure for identity in found))
+    return int(any(identity.failure for identity in results))
 
 
 def main(arguments: Sequence[str]) -> int:

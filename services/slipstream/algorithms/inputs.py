@@ -1,4 +1,4 @@
-"""The tensors that a policy loss computes with: widened, and 0 wherever they are masked.
+"""The inputs of a policy loss in one form: float32 or wider, and 0 outside the mask.
 
 Suffixes: _T packed tokens, _B sequences, _K tokens of the vocabulary.
 """
@@ -29,9 +29,9 @@ class Inputs:
     """No token is over age: trained_T is the mask."""
     staleness_T: Tensor | None
     selected_T: Tensor | None
-    """Bool: what top_entropy and clip_cov let train."""
+    """Bool: the tokens that top_entropy and clip_cov select."""
     held_T: Tensor | None
-    """Bool: what kl_cov holds near the anchor."""
+    """Bool: the tokens that kl_cov holds near the anchor."""
     log_rho_T: Tensor | None
     """log prox - log mu."""
     drift_T: Tensor | None
@@ -49,15 +49,16 @@ class Inputs:
 
 
 def read_inputs(loss: LossSpec, packed: Packed) -> Inputs:
-    """Bring what `policy_loss` was given, checked before, into one form."""
+    """Return the inputs of a microbatch that `check` has accepted."""
     layout = packed.layout
     l_T = layout.keep(wide(packed.logprobs.detach()))
     constants = packed.constants.items()
-    known = {name: None if c is None else layout.keep(c.detach().to(l_T)) for name, c in constants}
-    mu_T, prox_T, ref_T = known["rollout_logprobs"], known["old_logprobs"], known["ref_logprobs"]
+    constants_T = {name: None if c is None else layout.keep(c.detach().to(l_T)) for name, c in constants}
+    names = ("rollout_logprobs", "old_logprobs", "ref_logprobs")
+    mu_T, prox_T, ref_T = (constants_T[name] for name in names)
     anchor_T = {"rollout": mu_T, "batch": prox_T, None: None}[loss.objective.anchor]
     A_T = layout.keep(_per_token(packed).to(l_T))
-    teacher_T = known["teacher_logprobs"]
+    teacher_T = constants_T["teacher_logprobs"]
     if loss.distillation is not None and teacher_T is not None:
         A_T = teacher_advantages(loss.distillation, A_T, l_T, teacher_T)
     if loss.token_weight == "one_minus_ref":
@@ -73,7 +74,7 @@ def read_inputs(loss: LossSpec, packed: Packed) -> Inputs:
             mask_T=layout.mask_T,
             sequence_ids_T=layout.sequence_ids_T,
             lengths_B=layout.lengths_B.to(l_T),
-            router_shift_T=_router_shift(loss, known["router_shift"], layout),
+            router_shift_T=_router_shift(loss, constants_T["router_shift"], layout),
             top_k=_top_k(loss, packed.top_k, layout),
         ),
         trained_T=_trained(loss, packed.staleness, layout.mask_T),
@@ -84,7 +85,7 @@ def read_inputs(loss: LossSpec, packed: Packed) -> Inputs:
         log_rho_T=prox_T - mu_T if needs_rho and prox_T is not None and mu_T is not None else None,
         drift_T=None if mu_T is None else l_T - mu_T,
         log_ratio_ref_T=None if ref_T is None else l_T - ref_T,
-        entropy_T=known["entropy"],
+        entropy_T=constants_T["entropy"],
         log_ratio_teacher_T=None if teacher_T is None else teacher_T - l_T,
         taught=_taught(packed.taught, teacher_T, layout),
     )

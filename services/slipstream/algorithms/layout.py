@@ -1,4 +1,4 @@
-"""Where the sequences of a packed row lie: checked once, when it is built, and read from then on.
+"""The sequences and the mask of a packed row, checked once, when the row is built.
 
 Suffixes: _T packed tokens, _B sequences, _P parts.
 """
@@ -24,12 +24,12 @@ from slipstream.algorithms.ratios import keep
 from slipstream.algorithms.segments import segment_sum
 
 PART: Final = 30_000
-"""Tokens of a part, about: so many stay in the cache, and torch leaves up to 32,768 to one thread."""
+"""Tokens of a part, about: they fit into the cache, and torch uses one thread for up to 32,768 elements."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """Where a part begins."""
+    """Start of a part in its row."""
 
     token: int
     sequence: int
@@ -39,7 +39,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """Some whole sequences of a row, as a row of their own, and where they are in it."""
+    """Some whole sequences of a row as a row of their own, and their position in the whole row."""
 
     layout: "Layout"
     tokens: slice
@@ -50,7 +50,7 @@ class Piece:
 class Layout:
     """Which sequence each token is of, and which tokens are in the mask; `lay_out` builds and checks it.
 
-    Invariant: nobody writes into its tensors, so that what was checked stays true.
+    Invariant: its tensors are never written to, so its checks stay true.
     """
 
     sequence_ids_T: Tensor
@@ -64,7 +64,7 @@ class Layout:
     counted: int
     """Tokens in the mask."""
     cuts: tuple[Cut, ...]
-    """Where its parts begin; the first at 0."""
+    """Where each part begins; the first begins at token 0."""
 
     @property
     def tokens(self) -> int:
@@ -131,7 +131,7 @@ def lay_out(mask: Tensor, sequence_ids: Tensor, *, part: int = PART) -> Layout:
 
 
 def _facts(mask: Tensor, mask_T: Tensor, ids_T: Tensor, part: int) -> list[int]:
-    """What the host has to know, in one copy.
+    """Return the numbers that the host needs, with one copy from the device.
 
     Whether the mask and the ids are legal, the last id, the number of tokens in the mask. Then of each part
     but the first: its first token; its first sequence; the number of tokens in the mask before it.
@@ -140,7 +140,7 @@ def _facts(mask: Tensor, mask_T: Tensor, ids_T: Tensor, part: int) -> list[int]:
         return [True, True, -1, 0]
     counted_T = mask_T.cumsum(0, dtype=torch.int32)
     heads = (zeros_and_ones(mask), rises_by_one(ids_T), ids_T[-1], counted_T[-1])
-    # the start of the sequence that goes on there; of unordered ids, which are refused, any token
+    # searchsorted needs ordered ids. For unordered ones it gives any position, and `lay_out` refuses them.
     start_P = torch.searchsorted(ids_T, ids_T[part::part].contiguous()).clamp(max=mask.shape[0] - 1)
     starts = (start_P, ids_T[start_P], counted_T[start_P] - mask_T[start_P].int()) if start_P.numel() else ()
     numbers: list[int] = torch.cat([torch.stack([head.long() for head in heads]), *starts]).tolist()

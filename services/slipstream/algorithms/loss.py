@@ -2,9 +2,9 @@
 
 tokens ─▶ objective: J, g ─▶ × corrections c ─▶ + regularisers ─▶ × aggregation weight w ─▶ loss, metrics
 
-Every term of the loss has a slope by the logprob of its own token that is known in closed form: -w c g, and
-what the regularisers add. So the loss is a number with its slopes; nothing but the logprobs and the entropy
-has a gradient. Sequences meet only in the sum, so they go through in parts, each with its own temporaries.
+Every term of the loss has a slope by the logprob of its own token in closed form: -w c g, plus the slopes of
+the regularisers. So the loss is a number with its slopes, and only the logprobs and the entropy have a
+gradient. Sequences meet only in the sum, so a row is computed in parts, which bounds the temporary memory.
 
 Suffixes: _T packed tokens, _B sequences.
 """
@@ -44,7 +44,7 @@ class PolicyLoss:
     loss: Tensor
     """Scalar, to be minimised."""
     tally: Tally
-    """What the metrics are made of."""
+    """The sums for the metrics."""
 
     @property
     def sums(self) -> dict[str, Tensor]:
@@ -163,17 +163,17 @@ def packed_policy_loss(
         check(loss, packed)
         _check_counts(counts, packed.layout)
         tally = tally or Tally(logprobs.device)
-        found = _sum_of_parts(loss, packed, counts, m2po_limit, tally)
-    total = with_slope(found.value, logprobs, found.slope_T)
-    if found.slope_TK is not None:
+        summed = _sum_of_parts(loss, packed, counts, m2po_limit, tally)
+    total = with_slope(summed.value, logprobs, summed.slope_T)
+    if summed.slope_TK is not None:
         assert packed.taught is not None, "there is a slope"
         assert packed.taught.top is not None, "there is a slope"
         likeliest_TK = packed.taught.top.logprobs_TK
-        total = total + with_slope(torch.zeros_like(found.value), likeliest_TK, found.slope_TK)
+        total = total + with_slope(torch.zeros_like(summed.value), likeliest_TK, summed.slope_TK)
     if loss.entropy is not None and entropy is not None:
         coefficient = loss.entropy.coefficient if entropy_coefficient is None else entropy_coefficient
         factor = -coefficient / max(counts.tokens, 1)
-        total = total + with_slope(factor * found.entropy, entropy, (factor * found.trained_T).to(total))
+        total = total + with_slope(factor * summed.entropy, entropy, (factor * summed.trained_T).to(total))
     return PolicyLoss(loss=total, tally=tally)
 
 
@@ -212,7 +212,7 @@ def _check_logprobs(logprobs: Tensor) -> None:
 def _layout_of(
     logprobs: Tensor, mask: Tensor | None, sequence_ids: Tensor | None, layout: Layout | None
 ) -> Layout:
-    """The layout that was passed, or that of mask and sequence_ids."""
+    """Return the layout that was passed, or else the layout of mask and sequence_ids."""
     if layout is not None:
         if mask is not None or sequence_ids is not None:
             raise ValueError("layout: got it beside mask or sequence_ids, needs it in the place of both")
@@ -236,8 +236,8 @@ def _check_counts(counts: Counts, layout: Layout) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    """What the parts add up to."""
+class _Sum:
+    """Loss, slopes and entropy, added over the parts."""
 
     value: Tensor
     """The loss without its entropy bonus."""
@@ -250,9 +250,7 @@ class _Found:
     trained_T: Tensor
 
 
-def _sum_of_parts(
-    loss: LossSpec, packed: Packed, counts: Counts, limit: float | None, tally: Tally
-) -> _Found:
+def _sum_of_parts(loss: LossSpec, packed: Packed, counts: Counts, limit: float | None, tally: Tally) -> _Sum:
     limit = _whole_limit(loss, packed) if limit is None else limit
     slope_T = torch.zeros_like(
         packed.logprobs, dtype=torch.promote_types(packed.logprobs.dtype, torch.float32)
@@ -272,7 +270,7 @@ def _sum_of_parts(
             value, slope_T[part.tokens] = value + more, slope_T[part.tokens] + of_sampled_T
         if inputs.entropy_T is not None:
             entropy = entropy + inputs.keep(inputs.entropy_T).sum(dtype=torch.float64)
-    return _Found(
+    return _Sum(
         value=value,
         slope_T=slope_T,
         slope_TK=slope_TK,
@@ -286,7 +284,7 @@ def _m2po(loss: LossSpec) -> M2po | None:
 
 
 def _whole_limit(loss: LossSpec, packed: Packed) -> float | None:
-    """The bound of m2po over all parts; None without m2po."""
+    """Return the bound of m2po over all parts; None without m2po."""
     correction = _m2po(loss)
     if correction is None:
         return None
@@ -302,7 +300,7 @@ def _whole_limit(loss: LossSpec, packed: Packed) -> float | None:
 def _value_and_slope(
     loss: LossSpec, inputs: Inputs, weight_T: Tensor, limit: float | None, tally: Tally
 ) -> tuple[Tensor, Tensor]:
-    """The loss of a part as a number, and its derivative by each logprob; the metrics go to the tally."""
+    """Return the loss of a part and its derivative by each logprob; add the metrics to the tally."""
     objective = surrogate(loss.objective, _tokens(loss, inputs))
     correction_T = _corrections(loss, inputs, limit)
     tally.add(
@@ -321,14 +319,15 @@ def _value_and_slope(
         weight_T = weight_T * inputs.trained_T
     policy_T = weight_T if correction_T is None else weight_T * correction_T
     value_T = -policy_T * objective.value_T
-    if objective.slope_T is None:
-        slope_T = -policy_T * objective.weight_T * inputs.tokens.advantages_T
-    else:
-        slope_T = -policy_T * objective.slope_T
+    g_T = objective.slope_T
+    if g_T is None:
+        g_T = objective.weight_T * inputs.tokens.advantages_T
+    slope_T = -policy_T * g_T
     term = add_terms(_terms(loss, inputs))
     if term is not None:
         value_T, slope_T = value_T + weight_T * term.value_T, slope_T + weight_T * term.slope_T
-    value_T = value_T + 0 * inputs.tokens.logprobs_T  # an infinite logprob shows, though a bound may hide it
+    # 0 × inf is NaN: an infinite logprob shows in the loss, even where a bound hides it
+    value_T = value_T + 0 * inputs.tokens.logprobs_T
     value = inputs.keep(value_T).sum(dtype=torch.float64)
     return value, inputs.keep(slope_T)
 
@@ -338,14 +337,14 @@ def _divergence(loss: LossSpec, inputs: Inputs, weight_T: Tensor) -> tuple[Tenso
     tokens' logprobs."""
     assert loss.distillation is not None, "check sees to it"
     assert inputs.taught is not None, "check sees to it"
-    found = divergence_term(loss.distillation, inputs.tokens.logprobs_T, inputs.taught)
-    value = inputs.keep(weight_T * found.term.value_T).sum(dtype=torch.float64)
-    slope_TK = inputs.keep(weight_T[:, None] * found.slope_TK)
-    return value, inputs.keep(weight_T * found.term.slope_T), slope_TK
+    divergence = divergence_term(loss.distillation, inputs.tokens.logprobs_T, inputs.taught)
+    value = inputs.keep(weight_T * divergence.term.value_T).sum(dtype=torch.float64)
+    slope_TK = inputs.keep(weight_T[:, None] * divergence.slope_TK)
+    return value, inputs.keep(weight_T * divergence.term.slope_T), slope_TK
 
 
 def _tokens(loss: LossSpec, inputs: Inputs) -> Tokens:
-    """What the objective sees: for vespo the weights of a tis correction are part of its ratio."""
+    """Return the objective's tokens. For vespo the weights of a tis correction are part of the ratio."""
     tokens, spec = inputs.tokens, _inside_ratio(loss)
     if spec is None:
         return tokens
@@ -394,7 +393,7 @@ def _terms(loss: LossSpec, inputs: Inputs) -> list[Term]:
 
 
 def _extra_values(inputs: Inputs) -> dict[str, Tensor]:
-    found = {
+    values = {
         "kl_rollout": None if inputs.drift_T is None else k3(bounded(inputs.drift_T)),
         "kl_ref": None if inputs.log_ratio_ref_T is None else k3(-bounded(inputs.log_ratio_ref_T)),
         "kl_teacher": (
@@ -403,11 +402,11 @@ def _extra_values(inputs: Inputs) -> dict[str, Tensor]:
         "entropy": inputs.entropy_T,
         "router_shift": inputs.tokens.router_shift_T,
     }
-    return {name: value_T for name, value_T in found.items() if value_T is not None}
+    return {name: value_T for name, value_T in values.items() if value_T is not None}
 
 
 def _dropped_sequences(inputs: Inputs, correction_T: Tensor | None) -> Tensor | None:
-    """How many sequences with trained tokens have none left after the corrections; None without any."""
+    """Count the sequences whose trained tokens the corrections all drop; None without corrections."""
     if correction_T is None:
         return None
     tokens, sequences = inputs.tokens, inputs.layout.sequences

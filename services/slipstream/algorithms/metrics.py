@@ -1,4 +1,4 @@
-"""What a policy loss says about itself: from sums that add up exactly over microbatches and ranks to metrics.
+"""Metrics of a policy loss, from sums that add up exactly over microbatches and ranks.
 
 Suffixes: _N bins of the histogram. The sums are those of a tally, by staleness bucket and sign of A.
 """
@@ -21,11 +21,11 @@ SIGNS: Final = {"": slice(None), "_positive": slice(2, 3), "_negative": slice(0,
 
 def merge(parts: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     """Reduce the sums of several microbatches to those of their union."""
-    whole: dict[str, Tensor] = {}
+    total: dict[str, Tensor] = {}
     for part in parts:
         for name, value in part.items():
-            whole[name] = _reduce(name, whole[name], value) if name in whole else value
-    return whole
+            total[name] = _reduce(name, total[name], value) if name in total else value
+    return total
 
 
 def finalize(sums: Mapping[str, Tensor]) -> dict[str, float]:
@@ -42,7 +42,7 @@ def finalize(sums: Mapping[str, Tensor]) -> dict[str, float]:
     mean_correction, mean_correction_sq: mean of c, and of c^2.
     ess, ess_correction: (sum x)^2 / (n sum x^2) for x = r and x = c, the share of tokens left effective.
     kl_rollout (KL(mu || pi)), kl_ref (KL(pi || ref)), kl_teacher (KL(pi || teacher)), entropy: nats per
-    token, where they are known.
+    token, where the loss has the logprobs for them.
     router_shift: mean of rspo's gamma without its floor; 1 where the routers have not moved.
     dropped_sequences: sequences all of whose tokens a correction dropped.
     """
@@ -69,7 +69,7 @@ def finalize_by_staleness(sums: Mapping[str, Tensor]) -> dict[str, dict[str, flo
 
 
 def _marginal(host: Mapping[str, Tensor], ages: slice, signs: slice) -> dict[str, float]:
-    """The metrics of one selection of cells."""
+    """Return the metrics of one selection of cells."""
     flag = dict(zip(FLAGS, host["flags"][:, ages, signs].sum((1, 2)).tolist(), strict=True))
     value = dict(zip((*VALUES, *OPTIONAL), host["values"][:, ages, signs].sum((1, 2)).tolist(), strict=True))
     tokens, trained = float(host["tokens"][ages, signs].sum()), flag["trained"]
@@ -91,8 +91,8 @@ def _marginal(host: Mapping[str, Tensor], ages: slice, signs: slice) -> dict[str
         metrics[f"out_of_band_fraction_{end}"] = _share(flag[f"out_of_band_{end}"], trained)
     for name in ("ratio", "ratio_sq", "log_ratio", "log_ratio_sq", "correction", "correction_sq"):
         metrics[f"mean_{name}"] = _share(value[name], trained)
-    given = [name for name, known in zip(OPTIONAL, host["given"].tolist(), strict=True) if known]
-    return metrics | {name: _share(value[name], trained) for name in given}
+    optional = [name for name, is_given in zip(OPTIONAL, host["given"].tolist(), strict=True) if is_given]
+    return metrics | {name: _share(value[name], trained) for name in optional}
 
 
 def _quantile(count_N: Tensor, share: float) -> float:
@@ -107,5 +107,5 @@ def _reduce(name: str, left: Tensor, right: Tensor) -> Tensor:
     return torch.maximum(left, right) if name in REDUCED_BY_MAX else left + right
 
 
-def _share(part: float, whole: float) -> float:
-    return part / whole if whole else 0.0
+def _share(part: float, total: float) -> float:
+    return part / total if total else 0.0

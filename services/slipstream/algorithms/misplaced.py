@@ -1,4 +1,4 @@
-"""Fields that are known to be written where they do not belong, and what belongs there instead."""
+"""Parameters that users of other frameworks write in an objective, and our keys in their place."""
 
 from collections.abc import Mapping
 from dataclasses import fields

@@ -1,4 +1,4 @@
-"""The tensors of one packed microbatch as they come in: checked, and cut into parts of whole sequences.
+"""The tensors of one packed microbatch: checked, and cut into parts of whole sequences.
 
 Suffixes: _T packed tokens, _B sequences, _K tokens of the vocabulary.
 """
@@ -25,7 +25,8 @@ from slipstream.algorithms.spec import Dppo, LossSpec, Rspo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packed:
-    """The arguments of `policy_loss` that have tokens or sequences, as they came in, and their layout."""
+    """The arguments of `policy_loss` with an element for each token or sequence, unchanged, and their
+    layout."""
 
     layout: Layout
     logprobs: Tensor
@@ -58,7 +59,7 @@ class Packed:
 
     @property
     def constants(self) -> dict[str, Tensor | None]:
-        """What is [T] and floating beside the logprobs, by name."""
+        """The other floating-point arguments [T] by name."""
         names = ("rollout_logprobs", "old_logprobs", "ref_logprobs", "entropy", "router_shift")
         teacher = None if self.taught is None else self.taught.logprobs_T
         return {name: getattr(self, name) for name in names} | {"teacher_logprobs": teacher}
@@ -66,7 +67,7 @@ class Packed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Some whole sequences of a microbatch, as a microbatch of their own, and where they are in it."""
+    """Some whole sequences of a microbatch as one of their own, and their position in the whole one."""
 
     packed: Packed
     tokens: slice
@@ -87,9 +88,9 @@ def parts(packed: Packed) -> Iterator[Part]:
 
 
 def check(loss: LossSpec, packed: Packed) -> None:
-    """Raise ValueError, naming the argument, unless the microbatch is whole and has what the loss needs.
+    """Raise ValueError, naming the argument, unless the microbatch has every input of the loss.
 
-    What is wrong with numbers is read from the device at one time, at the end.
+    Wrong numbers are found on the device, and read with one copy to the host at the end.
     """
     require_tensor("advantages", packed.advantages)
     for name, constant in packed.constants.items():
@@ -170,7 +171,7 @@ def _check_staleness(loss: LossSpec, packed: Packed) -> None:
 
 
 def _check_chosen(loss: LossSpec, packed: Packed) -> None:
-    """The tokens that statistics of the whole batch choose: given wherever, and only where, they are read."""
+    """Require `selected` and `held` where a part of the loss reads them, and refuse them elsewhere."""
     readers: dict[str, dict[str, object]] = {
         "selected": {"top_entropy": loss.top_entropy, "clip_cov": loss.clip_cov},
         "held": {"kl_cov": loss.kl_cov},
@@ -208,7 +209,7 @@ def _check_taught(loss: LossSpec, packed: Packed) -> None:
 
 
 def _check_numbers(loss: LossSpec, packed: Packed) -> None:
-    """Ages, the masks of chosen tokens and router shifts, all with one copy to the host."""
+    """Check ages, masks of chosen tokens and router shifts, with one copy to the host."""
     wrong: dict[str, Tensor] = {}
     if packed.staleness is not None:
         wrong["staleness"] = (packed.mask & (packed.staleness < 0)).any()

@@ -1,4 +1,4 @@
-"""The loss of preference pairs: how much better the policy likes the better answer than its reference did.
+"""The loss of preference pairs (DPO).
 
 Shape suffix: P pairs.
 """
@@ -24,7 +24,7 @@ def preference_loss(
     ref_rejected_P: torch.Tensor,
     beta: float,
 ) -> PreferenceLoss:
-    """-log sigmoid(beta · ((chosen - ref_chosen) - (rejected - ref_rejected))), pair by pair.
+    """Return -log sigmoid(beta · ((chosen - ref_chosen) - (rejected - ref_rejected))), pair by pair.
 
     See Direct Preference Optimization, arXiv:2305.18290, equation 7. Self-Play Fine-Tuning, arXiv:2401.01335,
     equation 4.7 with the logistic loss, is the same with a demonstration as the chosen answer, one of the
@@ -34,8 +34,8 @@ def preference_loss(
     temperature 1. Errors: ValueError for shapes that differ, a beta that is not positive, or a reference
     that is not finite.
     """
-    given = {"rejected_P": rejected_P, "ref_chosen_P": ref_chosen_P, "ref_rejected_P": ref_rejected_P}
-    for name, tensor in given.items():
+    others = {"rejected_P": rejected_P, "ref_chosen_P": ref_chosen_P, "ref_rejected_P": ref_rejected_P}
+    for name, tensor in others.items():
         if tensor.shape != chosen_P.shape or chosen_P.dim() != 1:
             raise ValueError(
                 f"{name} has the shape {tuple(tensor.shape)}, chosen_P {tuple(chosen_P.shape)}; both need [P]"

@@ -21,7 +21,7 @@ from slipstream.algorithms.segments import segment_sum
 from slipstream.algorithms.spec.checks import require_choice
 
 ProcessReward = Literal["last", "mean", "min", "product"]
-"""What becomes of the scores of a completion's steps."""
+"""How the scores of the steps of a completion become one reward."""
 
 
 def process_reward(

@@ -1,4 +1,4 @@
-"""From what a caller writes (a mapping, a preset's name) to the frozen specification it means."""
+"""From a mapping or the name of a preset to the frozen specification."""
 
 import difflib
 from collections.abc import Iterable, Mapping
@@ -42,11 +42,11 @@ LOSS_KEYS: Final = (
     "max_tokens",
     "max_staleness",
 )
-"""What the mapping of a loss may hold; `corrections` is read as `correction`."""
+"""The keys of the mapping of a loss; `corrections` is read as `correction`."""
 
 
 def resolve_advantage(spec: Mapping[str, Any] | Advantage) -> Advantage:
-    """Return the advantage meant by {"kind": ..., fields}, {"preset": name} or itself.
+    """Return the advantage for {"kind": ..., fields}, {"preset": name} or an advantage.
 
     Raises ValueError for an unknown kind, preset or field, and for a field out of range.
     """
@@ -58,7 +58,7 @@ def resolve_advantage(spec: Mapping[str, Any] | Advantage) -> Advantage:
 
 
 def resolve_loss(spec: Mapping[str, Any] | LossSpec) -> LossSpec:
-    """Return the loss meant by a mapping with the keys LOSS_KEYS, or itself.
+    """Return the loss for a mapping with the keys LOSS_KEYS, or a loss unchanged.
 
     A preset gives every part; a key beside it replaces that part, and None switches it off. Without a preset
     objective and aggregation are required. The aggregation is a name or {"kind": name, "max_tokens": int};
@@ -100,9 +100,10 @@ def with_kind(spec: Any) -> Any:
 
 
 def nearest(name: object, names: Iterable[str]) -> str:
-    """Return " (did you mean 'x'?)" for the known name that is spelt most like it, or nothing."""
-    found = difflib.get_close_matches(str(name), tuple(names), n=3)
-    best = max(found, key=lambda known: sorted(known) == sorted(str(name)), default="")  # letters swapped
+    """Return " (did you mean 'x'?)" for the name that is spelt most like it, or an empty text."""
+    similar = difflib.get_close_matches(str(name), tuple(names), n=3)
+    # of similar names, the one with the same letters is likelier: swapping two letters is a common slip
+    best = max(similar, key=lambda other: sorted(other) == sorted(str(name)), default="")
     return f" (did you mean {best!r}?)" if best else ""
 
 
@@ -120,25 +121,25 @@ def _corrections(spec: Mapping[str, Any], preset: Preset | None) -> tuple[Correc
         raise ValueError("corrections: got correction as well, needs one of the two")
     if "correction" not in spec and "corrections" not in spec:
         return preset.corrections if preset else ()
-    given = spec.get("correction", spec.get("corrections"))
-    if given is None:
+    corrections = spec.get("correction", spec.get("corrections"))
+    if corrections is None:
         return ()
-    parts = given if isinstance(given, list | tuple) else (given,)
+    parts = corrections if isinstance(corrections, list | tuple) else (corrections,)
     return tuple(_of_kind("correction", part, CORRECTIONS) for part in parts)
 
 
 def _part(name: str, cls: type[Spec], spec: Mapping[str, Any], preset: Preset | None) -> Spec | None:
-    given: object = spec.get(name) if name in spec or preset is None else getattr(preset, name)
-    return None if given is None else _build(name, given, cls)
+    part: object = spec.get(name) if name in spec or preset is None else getattr(preset, name)
+    return None if part is None else _build(name, part, cls)
 
 
 def _aggregation(spec: Mapping[str, Any], preset: Preset | None) -> Aggregation:
     if "aggregation" not in spec and preset is None:
         raise ValueError(f"loss: got the keys {sorted(spec)}, needs preset or aggregation")
-    given = spec.get("aggregation", preset and preset.aggregation)
-    if isinstance(given, Aggregation):
-        given = {"kind": given.kind, "max_tokens": given.max_tokens}
-    parts = dict(given) if isinstance(given, Mapping) else {"kind": given}
+    aggregation = spec.get("aggregation", preset and preset.aggregation)
+    if isinstance(aggregation, Aggregation):
+        aggregation = {"kind": aggregation.kind, "max_tokens": aggregation.max_tokens}
+    parts = dict(aggregation) if isinstance(aggregation, Mapping) else {"kind": aggregation}
     if spec.get("max_tokens") is not None:
         if parts.get("max_tokens") not in (None, spec["max_tokens"]):
             raise ValueError(
@@ -165,22 +166,22 @@ def _build(what: str, spec: object, cls: type[Spec], *, kind: str = "") -> Spec:
         return spec
     if not isinstance(spec, Mapping):
         raise ValueError(f"{what}: got {spec!r}, needs a mapping of its fields")
-    known = fields(cls)  # type: ignore[arg-type]
-    _require_known(what, spec, (field.name for field in known), kind=kind)
-    for field in known:
+    parameters = fields(cls)  # type: ignore[arg-type]
+    _require_known(what, spec, (field.name for field in parameters), kind=kind)
+    for field in parameters:
         needed = field.default is MISSING and field.default_factory is MISSING
         if needed and field.name not in spec:
             raise ValueError(f"{what}.{field.name}: got nothing, needs a value")
     return cls(**spec)
 
 
-def _require_known(what: str, spec: Mapping[str, Any], known: Iterable[str], *, kind: str = "") -> None:
-    known = tuple(known)
+def _require_known(what: str, spec: Mapping[str, Any], allowed: Iterable[str], *, kind: str = "") -> None:
+    allowed = tuple(allowed)
     for key in spec:
-        if key in known:
+        if key in allowed:
             continue
         reason = why_misplaced(kind, key) if what.startswith("objective") else None
         raise ValueError(
-            f"{what}: got the key {key!r}, needs only {', '.join(known)}"
-            + (f"; {reason}" if reason else nearest(key, known))
+            f"{what}: got the key {key!r}, needs only {', '.join(allowed)}"
+            + (f"; {reason}" if reason else nearest(key, allowed))
         )

@@ -1,4 +1,4 @@
-"""The sums that the metrics of a loss are made of, added up over the parts of a microbatch.
+"""The sums for the metrics of a loss, added up over the parts of a microbatch.
 
 Suffixes: _T packed tokens. A cell is a staleness bucket and a sign of the advantage; every quantity is summed
 in each cell, so that any marginal is a sum of cells.
@@ -39,7 +39,7 @@ VALUES: Final = (
 """Summed over the tokens that trained."""
 
 OPTIONAL: Final = ("kl_rollout", "kl_ref", "kl_teacher", "entropy", "router_shift")
-"""Summed likewise, where the loss was given what they need."""
+"""Summed over the tokens that trained, where the loss has their inputs."""
 
 AGES: Final = (*BUCKETS, "unknown")
 BINS_PER_UNIT: Final = 64
@@ -49,10 +49,10 @@ BINS: Final = 2 * int(LOG_RATIO_LIMIT) * BINS_PER_UNIT + 1
 _NAMES: Final = (*VALUES, *OPTIONAL)
 
 _LAST_BUCKET: Final = max(low for low, _ in BUCKETS.values())
-"""Its least age."""
+"""Least age of the last bucket."""
 
 CELLS: Final = len(AGES) * 3
-"""One more, the last, takes the tokens that do not count."""
+"""Number of cells. One more cell, the last, takes the tokens that do not count."""
 
 
 class Tally:
@@ -84,11 +84,11 @@ class Tally:
         everything_counts: bool,
         everything_trains: bool,
     ) -> None:
-        """Add a part.
+        """Add the sums of one part.
 
         mask_T: [T] bool, the tokens of the batch; trained_T: those of them that are not over age.
-        correction_T: the product c of the corrections. extra: [T] those of OPTIONAL that are known, by name.
-        everything_counts, everything_trains: mask_T, trained_T are known to be true throughout.
+        correction_T: the product c of the corrections. extra: name of OPTIONAL → [T].
+        everything_counts, everything_trains: every element of mask_T, trained_T is true.
         """
         z_T, cell_T = surrogate.log_ratio_T.double(), self._cell(advantages_T, staleness_T)
         ones_T, all_T = (
@@ -109,7 +109,7 @@ class Tally:
             self._given[OPTIONAL.index(name)].fill_(1)
 
     def sums(self) -> dict[str, Tensor]:
-        """The sums so far by name, which later parts leave as they are; see `merge` and `finalize`."""
+        """Return copies of the sums so far by name; see `merge` and `finalize`."""
         shape = (len(AGES), 3)
         return {
             "tokens": self._flags.reshape(CELLS + 1, -1)[:CELLS].sum(1).reshape(shape),
@@ -125,12 +125,12 @@ class Tally:
         sign_T = advantages_T.nan_to_num().sign().long() + 1
         if staleness_T is None:
             return (len(AGES) - 1) * 3 + sign_T
-        age_T = staleness_T.clamp(0, _LAST_BUCKET).long()  # outside the mask it may be anything
+        age_T = staleness_T.clamp(0, _LAST_BUCKET).long()  # outside the mask it may be any number
         return self._bucket_of_age[age_T] * 3 + sign_T
 
 
 def _buckets(device: torch.device) -> Tensor:
-    """The bucket of each age up to the least of the last one, whose bucket older ones share."""
+    """Return the bucket of each age up to the least age of the last bucket."""
     age = torch.arange(_LAST_BUCKET + 1, device=device)
     after = [age > high for _, high in BUCKETS.values() if high is not None]
     return torch.stack(after).sum(0)
@@ -139,7 +139,7 @@ def _buckets(device: torch.device) -> Tensor:
 def _flags(
     surrogate: Surrogate, trained_T: Tensor, correction_T: Tensor | None, advantages_T: Tensor
 ) -> Tensor:
-    """The FLAGS of each token as the bits of one number."""
+    """Return the FLAGS of each token as the bits of one number."""
     without_gradient_T = (surrogate.weight_T == 0) | (advantages_T == 0)
     dropped_T = None if correction_T is None else correction_T == 0
     flags = (
@@ -173,7 +173,7 @@ def _values(surrogate: Surrogate, z_T: Tensor, correction_T: Tensor | None) -> d
 
 
 def _flag_counts(flags: Tensor) -> Tensor:
-    """How many tokens of each cell have each of FLAGS: [flags, ages, signs]."""
+    """Count the tokens with each flag in each cell: [flags, ages, signs]."""
     codes, bit = (torch.arange(n, device=flags.device) for n in (1 << len(FLAGS), len(FLAGS)))
     bits = ((codes >> bit[:, None]) & 1).double()
     counts = bits @ flags.reshape(CELLS + 1, -1)[:CELLS].T

@@ -41,7 +41,7 @@ DEPARTURE_OF_AGGREGATION: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Translation:
-    """What the keys amount to here."""
+    """The keys of Telescope as keys of a run."""
 
     algorithm: dict[str, Any]
     """The `algorithm:` section of a run that means the same."""
@@ -50,11 +50,11 @@ class Translation:
     minibatches: int | None
     """learner.minibatches, where the keys state it."""
     notes: tuple[str, ...]
-    """What became of each key, in the order given, then what differs from Telescope."""
+    """The translation of each key, in the order of the mapping; then the differences from Telescope."""
 
 
 def translate(mapping: Mapping[str, Any]) -> Translation:
-    """Return our axes for Telescope's keys; what is not given is Telescope's default.
+    """Return our axes for Telescope's keys; a missing key has Telescope's default.
 
     Raises ValueError for an unknown key, a value out of range, a key that nothing would read, and the
     combinations that Telescope refuses.
@@ -142,7 +142,7 @@ def _refuse_contradictions(name: str, keys: Mapping[str, Any]) -> None:
         )
 
 
-def _refuse_unread(name: str, keys: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+def _refuse_unread(name: str, keys: Mapping[str, Any], mapping: Mapping[str, Any]) -> None:
     clips = keys["use_ppo_clip"] or name in ("cispo", "gspo")
     reads = {
         "clip_low": clips,
@@ -158,10 +158,10 @@ def _refuse_unread(name: str, keys: Mapping[str, Any], given: Mapping[str, Any])
         "dr_grpo_loss_agg_mode": "set algorithm: dr_grpo",
     }
     instead["clip_high"] = instead["clip_low"]
-    for key in given:
+    for key in mapping:
         if not reads.get(key, True):
             raise ValueError(
-                f"telescope.{key}: got {given[key]!r}, and the algorithm {name} does not read it; "
+                f"telescope.{key}: got {mapping[key]!r}, and the algorithm {name} does not read it; "
                 f"{instead.get(key, 'set algorithm: sapo')}, or leave it out"
             )
 

@@ -1,1 +1,1 @@
-"""The `slipstream` command and the local launcher: the same pods as in a cluster, as child processes."""
+"""The `slipstream` command, and the launcher that runs all pods as child processes of one machine."""

@@ -16,7 +16,8 @@
     slipstream score FILE [--reward NAME ...] [--config RUN] [--set KEY=VALUE ...] [--column USE=NAME ...]
     slipstream certs DIR [--roles ROLE ...] [--san ROLE=NAME ...] [--trust-domain NAME] [--days N]
 
-Exit status: 0 done (or stopped in order by one Ctrl-C), 1 failed, 2 wrong usage or configuration, 130 killed.
+Exit status: 0 success, or an orderly stop after one Ctrl-C; 1 failure; 2 wrong usage or configuration;
+130 after a second Ctrl-C.
 """
 
 import argparse
@@ -38,9 +39,9 @@ USAGE_ERROR, FAILED, KILLED = 2, 1, 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit status. Errors become one readable message on stderr."""
+    """Run the command and return its exit status. An error becomes one message on stderr."""
     arguments = _parser().parse_args(argv)
-    _sort_out(arguments)
+    _take_config_from_options(arguments)
     command: Callable[[argparse.Namespace], int] = arguments.command
     try:
         return command(arguments)
@@ -125,8 +126,8 @@ def _schema(arguments: argparse.Namespace) -> int:
 
 
 def _export(arguments: argparse.Namespace) -> int:
-    """In a process of its own, which may import torch and the learner."""
-    if not arguments.checkpoint.is_dir():  # said at once: the process takes seconds to start
+    """Write the checkpoint in a child process, which may import torch and the learner."""
+    if not arguments.checkpoint.is_dir():  # checked here, because the child process takes seconds to start
         raise UsageError(f"{arguments.checkpoint} is not a directory; name a checkpoint or a run")
     command = [sys.executable, "-m", "slipstream.learner.export", str(arguments.checkpoint)]
     dtype = ["--dtype", arguments.dtype] if arguments.dtype else []
@@ -151,14 +152,18 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     run = _command(commands, "run", _run, "train a model, with all parts on this machine")
     run.add_argument(
-        "--resume", nargs="?", const="", metavar="RUN_DIR", help="go on with a run; the newest one by default"
+        "--resume", nargs="?", const="", metavar="RUN_DIR", help="continue a run; default: the newest one"
     )
-    run.add_argument("--plain", action="store_true", help="one plain line a step, on a terminal too")
+    run.add_argument(
+        "--plain", action="store_true", help="print one plain line for each step, on a terminal too"
+    )
     _add_release(_command(commands, "validate", _validate, "check a configuration without starting anything"))
     warmup = _command(commands, "warmup", _warmup, "make and train the initial model, supervised")
     warmup.add_argument("--model", type=Path, metavar="DIR", help="Hugging Face directory to start from")
     warmup.add_argument("--data", type=Path, metavar="FILE", help="JSONL rows of prompt and answer")
-    warmup.add_argument("--output", type=Path, metavar="DIR", help="where the model goes; default: the cache")
+    warmup.add_argument(
+        "--output", type=Path, metavar="DIR", help="directory of the model; default: in the cache"
+    )
     warmup.add_argument("--steps", type=int, help="optimizer steps")
     algorithms = add_subcommand(commands, "algorithms", _algorithms, "list the algorithms, or explain one")
     of = "a preset, or the kind of a part; `check` tests an objective"
@@ -171,10 +176,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_subcommand(commands, "schema", _schema, "print the JSON schema of a run's YAML, for editors")
     export = add_subcommand(commands, "export", _export, "write a checkpoint as a Hugging Face directory")
-    export.add_argument("checkpoint", type=Path, help="a checkpoint, or a run: its newest one")
-    export.add_argument("output", type=Path, help="directory to make")
-    of = "of the weights; default: that of the run (learner.checkpoint.model_dtype, else model.dtype)"
-    export.add_argument("--dtype", choices=("float32", "bfloat16"), help=of)
+    export.add_argument(
+        "checkpoint", type=Path, help="a checkpoint, or a run, whose newest checkpoint is taken"
+    )
+    export.add_argument("output", type=Path, help="new directory for the model")
+    dtype = "precision of the weights; default: learner.checkpoint.model_dtype of the run, else model.dtype"
+    export.add_argument("--dtype", choices=("float32", "bfloat16"), help=dtype)
     add_cluster(commands)
     add_probe(commands)
     add_doctor(commands)
@@ -186,38 +193,57 @@ def _parser() -> argparse.ArgumentParser:
 def _add_certs(commands: Subcommands) -> None:
     text = "make or renew certificates for development: an authority, and one certificate for each role"
     certs = add_subcommand(commands, "certs", _certs, text)
-    certs.add_argument("directory", type=Path, metavar="DIR", help="where they are, or will be")
-    certs.add_argument("--roles", nargs="+", action="extend", default=[], metavar="ROLE", help="default: all")
+    certs.add_argument("directory", type=Path, metavar="DIR", help="folder of the certificates")
+    certs.add_argument(
+        "--roles", nargs="+", action="extend", default=[], metavar="ROLE", help="default: all roles"
+    )
     certs.add_argument(
         "--san",
         nargs="+",
         action="extend",
         default=[],
         metavar="ROLE=NAME",
-        help="a further DNS name or IP address under which a role is reached",
+        help="a further DNS name or IP address of a role",
     )
-    certs.add_argument("--trust-domain", metavar="NAME", help="of all identities; default: slipstream")
-    certs.add_argument("--days", type=int, default=90, help="validity; default: 90")
+    certs.add_argument(
+        "--trust-domain", metavar="NAME", help="trust domain of all identities; default: slipstream"
+    )
+    certs.add_argument("--days", type=int, default=90, help="validity in days; default: 90")
 
 
 def _add_release(validate: argparse.ArgumentParser) -> None:
     group = validate.add_argument_group(
-        "a Helm release", "With --values, --set is helm's own: KEY is one of the chart's values."
+        "a Helm release", "With --values, --set has helm's syntax, and KEY is one of the chart's values."
     )
     group.add_argument(
-        "-f", "--values", type=Path, action="append", default=[], metavar="FILE", help="values of the chart"
+        "-f",
+        "--values",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="file with values of the chart",
     )
     group.add_argument(
-        "--set-file", action="append", default=[], metavar="KEY=FILE", help="one value: the text of a file"
+        "--set-file",
+        action="append",
+        default=[],
+        metavar="KEY=FILE",
+        help="set a value to the text of a file",
     )
     group.add_argument(
-        "--models", type=Path, metavar="DIR", help="copy of what the learner mounts at /models"
+        "--models", type=Path, metavar="DIR", help="copy of the volume that the learner mounts at /models"
     )
     group.add_argument(
-        "--installed", action="store_true", help="in a pod: helm has compared run and values already"
+        "--installed",
+        action="store_true",
+        help="the command runs in a pod, and helm has already compared run and values",
     )
     group.add_argument(
-        "--data", type=Path, metavar="DIR", help="copy of what replay mounts at the chart's data.mountPath"
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help="copy of the volume that replay mounts at the chart's data.mountPath",
     )
 
 
@@ -236,8 +262,11 @@ def _command(
     return parser
 
 
-def _sort_out(arguments: argparse.Namespace) -> None:
-    """An option with optional values takes a CONFIG that follows it: give it back."""
+def _take_config_from_options(arguments: argparse.Namespace) -> None:
+    """Move a CONFIG that argparse read as a value of `--set` or `--resume` to `arguments.config`.
+
+    Both options take a variable number of values, so argparse assigns a CONFIG behind them to the option.
+    """
     if not hasattr(arguments, "parser"):
         return
     if arguments.name == "validate":
@@ -252,7 +281,7 @@ def _sort_out(arguments: argparse.Namespace) -> None:
 
 
 def _require_values(arguments: argparse.Namespace) -> None:
-    """The options of a release do nothing without its values."""
+    """Exit with an error if an option of a release is used without --values."""
     for option in ("set_file", "models", "data", "installed"):
         if getattr(arguments, option) and not arguments.values:
             arguments.parser.error(

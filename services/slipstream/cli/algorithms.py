@@ -1,4 +1,4 @@
-"""`slipstream algorithms`: the presets and the parts they are made of, from the specifications themselves."""
+"""`slipstream algorithms`: the presets and their parts, from the specifications themselves."""
 
 import inspect
 import json
@@ -65,7 +65,7 @@ PARTS: Final[Mapping[str, Mapping[str, type[Any]]]] = {
         "collapse_alarm": CollapseAlarm,
     },
 }
-"""What stands under each axis of `algorithm:`, by name."""
+"""Axis → kind → specification."""
 REGULARISERS: Final = (
     *("kl", "drift_penalty", "entropy", "top_entropy", "clip_cov", "kl_cov", "distillation"),
 )
@@ -112,7 +112,7 @@ def check_command(function: str, arguments: Mapping[str, Any]) -> int:
 
 
 def overview() -> str:
-    """Every preset in a line, then the kinds of each axis."""
+    """Return every preset in a line, then the kinds of each axis."""
     width = max(map(len, PRESETS))
     lines = ["presets (algorithm.preset; `slipstream algorithms NAME` explains one)"]
     lines += [f"  {name:<{width}}  {_summary(preset)}  {preset.source}" for name, preset in PRESETS.items()]
@@ -125,7 +125,7 @@ def overview() -> str:
 
 
 def details(name: str) -> str:
-    """Formula, parameters, band and source of a preset, or of a part by its kind."""
+    """Return formula, parameters, band and source of a preset, or of a part by its kind."""
     if name in PRESETS:
         return "\n".join(_preset_lines(name, PRESETS[name]))
     parts = [(axis, table[name]) for axis, table in PARTS.items() if name in table]
@@ -136,9 +136,9 @@ def details(name: str) -> str:
             return f"aggregation {kind}\n{INDENT}{weight}"
     if name == "duplicates":
         return f"shaping duplicates\n{INDENT}keep, drop or share: {field_notes(Shaping)[name]}"
-    known = [*PRESETS, *(kind for table in PARTS.values() for kind in table), *AGGREGATIONS, "duplicates"]
+    names = [*PRESETS, *(kind for table in PARTS.values() for kind in table), *AGGREGATIONS, "duplicates"]
     raise UsageError(
-        f"algorithms: got {name!r}, needs a preset or the kind of a part{nearest(name, known)}; "
+        f"algorithms: got {name!r}, needs a preset or the kind of a part{nearest(name, names)}; "
         "`slipstream algorithms` lists them"
     )
 

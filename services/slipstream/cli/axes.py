@@ -15,7 +15,8 @@ Row = tuple[str, str]
 
 
 def axis_rows(config: "RunConfig") -> list[Row]:
-    """What a valid configuration trains with, one axis a row; and what each of Telescope's keys became."""
+    """Return the axes of a valid configuration, one a row, and the translation of each of Telescope's
+    keys."""
     algorithm, budget = config.algorithm, config.rollout.max_new_tokens
     loss = algorithm.resolved_loss(max_staleness=config.staleness.max_staleness, max_new_tokens=budget)
     shaping = algorithm.resolved_shaping(max_new_tokens=budget)
@@ -48,7 +49,7 @@ def spec_text(spec: Any) -> str:
 
 
 def in_effect(spec: Any, field: str) -> object:
-    """The value of a field, or what takes its place where it was left to the rest of the specification."""
+    """Return the value of a field, or the default that the rest of the specification gives it."""
     if isinstance(spec, Kl) and field == "estimator":
         return spec.resolved_estimator
     if isinstance(spec, Kl) and field == "cap":
@@ -65,7 +66,7 @@ def in_effect(spec: Any, field: str) -> object:
 
 
 def _unread(spec: Any, field: str) -> bool:
-    """Whether nothing would read the field, as the rest of the specification stands."""
+    """Whether the rest of the specification makes the field without effect."""
     if isinstance(spec, Dppo) and field == "top_k":
         return not spec.needs_top_k
     if isinstance(spec, Distillation) and field in ("top_k", "forward_share"):
@@ -74,7 +75,7 @@ def _unread(spec: Any, field: str) -> bool:
 
 
 def shaping_text(shaping: Shaping) -> str:
-    """The parts of a shaping that are on, with their fields."""
+    """Return the parts of a shaping that are on, with their fields."""
     shown = (
         f"{name} {part}" if isinstance(part, str) else f"{name} ({spec_text(part)})"
         for name, part in shaping_parts(shaping)
@@ -83,7 +84,7 @@ def shaping_text(shaping: Shaping) -> str:
 
 
 def shaping_parts(shaping: Shaping) -> Iterator[tuple[str, Any]]:
-    """The name and the specification, or the word, of each part that is on."""
+    """Yield each part that is on: its name, and its specification or its choice."""
     for field in fields(shaping):
         part = getattr(shaping, field.name)
         if field.name == "collapse_alarm" or part is None or part == "keep":

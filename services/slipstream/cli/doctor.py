@@ -1,4 +1,4 @@
-"""`slipstream doctor`: what this machine has of what Slipstream can use, and what is missing."""
+"""`slipstream doctor`: the packages, devices and layers of isolation that this machine has or lacks."""
 
 import argparse
 import json
@@ -29,11 +29,11 @@ PACKAGES = (
     ("HTTPX", ("httpx",), "the reward `judge`: the extra `verifier`"),
     ("FastAPI", ("fastapi",), "`verifier.http_address`: the extra `verifier`"),
 )
-"""Name, the packages that bring it, and what needs it."""
+"""Name, packages that provide it, and what needs it."""
 
 
 def doctor_command(arguments: argparse.Namespace) -> int:
-    """Print it; 0 when code can be run with the isolation that is demanded by default, else 1."""
+    """Print the report; return 0 if the layers of isolation that are required by default work, else 1."""
     layers = isolation()
     for line in (*versions(), "", *described(layers)):
         print(line)
@@ -41,13 +41,13 @@ def doctor_command(arguments: argparse.Namespace) -> int:
 
 
 def add_doctor(commands: Subcommands) -> None:
-    """The command's place in the parser."""
-    text = "say what this machine has: versions, GPUs, and the layers of isolation for programs"
+    """Add the command to the parser."""
+    text = "list what this machine has: versions, GPUs, and the layers of isolation for programs"
     add_subcommand(commands, "doctor", doctor_command, text)
 
 
 def isolation() -> dict[str, Any]:
-    """The report of a sandbox, which a process of the verifier makes. Errors: CommandError."""
+    """Return the report of the sandbox, which a child process makes. Errors: CommandError."""
     try:
         done = subprocess.run(
             [sys.executable, "-m", REPORT], capture_output=True, text=True, timeout=REPORT_SECONDS, check=True
@@ -57,24 +57,24 @@ def isolation() -> dict[str, Any]:
         raise CommandError(f"the sandbox did not start: {last}") from error
     except subprocess.TimeoutExpired as error:
         raise CommandError(f"the sandbox did not start within {REPORT_SECONDS:g} s") from error
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    layers: dict[str, Any] = json.loads(done.stdout)
+    return layers
 
 
 def versions() -> Iterator[str]:
-    """A line for each part that is installed or missing."""
+    """Yield a line for each part that is installed or missing."""
     kernel = f"{platform.system()} {platform.release()} {platform.machine()}"
     yield f"Slipstream {__version__}, Python {platform.python_version()}, {kernel}, {os.cpu_count()} cores"
     for name, packages, needed_for in PACKAGES:
-        found = _installed(packages)
-        yield f"  {name:<14}{found}" if found else f"  {name:<14}missing; needed for {needed_for}"
+        installed = _installed(packages)
+        yield f"  {name:<14}{installed}" if installed else f"  {name:<14}missing; needed for {needed_for}"
     yield f"  {'Redis':<14}{embedded_redis()}"
     gpus = len(list(DEVICES.glob("nvidia[0-9]*")))
     yield f"  {'GPUs':<14}{gpus}" if gpus else f"  {'GPUs':<14}none; everything runs on the CPU"
 
 
 def embedded_redis() -> str:
-    """The server that `slipstream run` would embed, or what is missing, as replay's own module says it."""
+    """Return which Redis server `slipstream run` would embed, or what is missing, as reported by replay."""
     command = [sys.executable, "-m", REDIS]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=REDIS_SECONDS)
@@ -85,7 +85,7 @@ def embedded_redis() -> str:
 
 
 def described(layers: dict[str, Any]) -> Iterator[str]:
-    """A line for each layer of isolation, and whether that is enough."""
+    """Yield a line for each layer of isolation, and whether a verifier that runs code would start."""
     yield "Isolation of programs (code_tests):"
     for name in layers["active"]:
         yield f"  {name:<20}active"
@@ -99,16 +99,16 @@ def described(layers: dict[str, Any]) -> Iterator[str]:
         yield "Enough for a verifier that runs code, as verifier.isolation.require is by default."
 
 
-def room(found: dict[str, Any]) -> Iterator[str]:
-    """A line for what programs that run at the same time share."""
-    processes = found["processes"]
-    yield f"  {'memory':<20}{found['memory_mib']:,} MiB, of the cgroup or of the machine"
-    yield f"  {'temporary folder':<20}{found['scratch_mib']:,} MiB free"
+def room(resources: dict[str, Any]) -> Iterator[str]:
+    """Yield a line for each resource that concurrent programs share."""
+    processes = resources["processes"]
+    yield f"  {'memory':<20}{resources['memory_mib']:,} MiB, of the cgroup or of the machine"
+    yield f"  {'temporary folder':<20}{resources['scratch_mib']:,} MiB free"
     yield f"  {'processes':<20}{'no limit' if processes is None else f'{processes:,} more'}"
 
 
 def lacking(layers: dict[str, Any]) -> list[str]:
-    """Layers that are demanded by default and missing."""
+    """Return the layers that are required by default and missing."""
     from slipstream.config import VerifierConfig
 
     return [name for name in VerifierConfig().isolation.require if name not in layers["active"]]

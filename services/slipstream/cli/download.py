@@ -1,7 +1,7 @@
 """Fills a model directory of the chart: `python -m slipstream.cli.download REPOSITORY REVISION DIRECTORY`.
 
-Pods that share the directory load the files once. Proxy, mirror, authority and time-out come from the
-variables that the hub's library reads: HTTPS_PROXY, HF_ENDPOINT, SSL_CERT_FILE, HF_HUB_DOWNLOAD_TIMEOUT.
+Pods that share the directory download the files once. The hub's library reads these environment variables:
+HTTPS_PROXY, HF_ENDPOINT (a mirror), SSL_CERT_FILE (an authority), HF_HUB_DOWNLOAD_TIMEOUT.
 Exit status: 0 once the directory is complete; 1 when the hub or the directory fails.
 """
 
@@ -15,14 +15,14 @@ from slipstream.hub.shared import load_once
 
 
 def main(argv: Sequence[str]) -> int:
-    """Entry point; returns the exit status."""
+    """Run the program and return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m slipstream.cli.download")
     parser.add_argument("repository", help="repository of the hub, as organisation/name")
     parser.add_argument("revision", help="commit or tag")
     parser.add_argument("directory", type=Path, help="directory to fill")
-    given = parser.parse_args(argv)
+    arguments = parser.parse_args(argv)
     try:
-        load_once(given.repository, given.revision, given.directory, say=_say)
+        load_once(arguments.repository, arguments.revision, arguments.directory, say=_say)
     except (HubError, OSError) as error:
         print(f"slipstream download: {error}", file=sys.stderr)
         return 1

@@ -1,4 +1,4 @@
-"""The errors that the command shows without a traceback."""
+"""Errors that the command prints without a traceback."""
 
 
 class CommandError(Exception):
@@ -8,10 +8,10 @@ class CommandError(Exception):
 
 
 class UsageError(CommandError):
-    """What was asked for cannot be: another argument or configuration is needed."""
+    """The command is impossible as it is: another argument or configuration is needed."""
 
     status = 2
 
 
 class RunFailed(CommandError):
-    """A run, or a cold start, ended before it was done."""
+    """A run, or a cold start, ended before it was complete."""

@@ -1,6 +1,7 @@
-"""Loads a model of the hub: `python -m slipstream.cli.fetch MODEL`, where MODEL is the section as JSON.
+"""Downloads a model of the hub: `python -m slipstream.cli.fetch MODEL`, where MODEL is the `model` section as
+JSON.
 
-Prints `{"total": BYTES, "folder": PATH}` when there is something to load, then `{"directory": PATH,
+Prints `{"total": BYTES, "folder": PATH}` if there is something to download, then `{"directory": PATH,
 "commit": COMMIT}` or `{"error": TEXT}`.
 """
 
@@ -15,17 +16,17 @@ from slipstream.processes.lifetime.parent_death import die_with_parent
 
 
 def main(arguments: list[str]) -> int:
-    """Entry point; returns the exit status."""
+    """Run the program and return its exit status."""
     die_with_parent(os.getppid())
     model = ModelConfig.model_validate_json(arguments[0])
     try:
         if not is_offline(model) and cached_model(model, weights=True) is None:
             _say(total=size_of(model), folder=str(cache_folder(model)))
-        found = fetch_model(model, weights=True)
+        local = fetch_model(model, weights=True)
     except HubError as error:
         _say(error=str(error))
         return 1
-    _say(directory=str(found.directory), commit=found.commit)
+    _say(directory=str(local.directory), commit=local.commit)
     return 0
 
 

@@ -1,6 +1,6 @@
-"""What the commands need of the hub: revisions of a run, and its model in the cache of this machine.
+"""The commands' access to the hub: commits of a run, and a local copy of its model.
 
-commits (of a resumed run, or as they are now) ─▶ small files ─▶ validate ─▶ weights, in a child process
+commits (of the resumed run, or the current ones) ─▶ small files ─▶ validate ─▶ weights, in a child process
 """
 
 import json
@@ -27,16 +27,17 @@ GIGABYTE = 1e9
 
 
 def pinned(config: RunConfig, *, resume: str | None = None) -> RunConfig:
-    """The configuration with commits; a resumed run keeps to its own. Errors: UsageError."""
+    """Return the configuration with commits as revisions; a resumed run keeps its commits. Errors:
+    UsageError."""
     _require_datasets(config)
     try:
-        return with_commits(config, {} if resume is None else _known(config, resume))
+        return with_commits(config, {} if resume is None else _commits_of_run(config, resume))
     except HubError as error:
         raise UsageError(str(error)) from error
 
 
 def _require_datasets(config: RunConfig) -> None:
-    """Said before the hub is asked for anything. Errors: UsageError."""
+    """Errors: UsageError if the run needs the package `datasets` and it is not installed."""
     if find_spec("datasets") is None and any(hub_data(config)):
         raise UsageError(
             "data.kind is hub, and the package datasets is not installed: pip install '.[datasets]' "
@@ -45,32 +46,33 @@ def _require_datasets(config: RunConfig) -> None:
 
 
 def write_revisions(run: Path, given: RunConfig, resolved: RunConfig) -> None:
-    """Keep the commits in the directory of the run, for a resume."""
-    found = commits(given, resolved)
-    if found:
+    """Write the commits to the directory of the run, for a resume."""
+    by_revision = commits(given, resolved)
+    if by_revision:
         partial = run / f"{REVISIONS}.partial"
-        partial.write_text(json.dumps(found, indent=1), encoding="utf-8")
+        partial.write_text(json.dumps(by_revision, indent=1), encoding="utf-8")
         partial.rename(run / REVISIONS)
 
 
 def with_weights(config: RunConfig) -> RunConfig:
-    """The configuration with its model loaded, which is shown as it comes. Errors: UsageError.
+    """Download the model, show the progress, and return the configuration with its directory. Errors:
+    UsageError.
 
-    In a child process: a download that is interrupted ends at once.
+    The download is a child process, which an interruption can stop at once.
     """
     if not is_hub_id(config.model.path):
         return config
     command = [sys.executable, "-m", FETCH, config.model.model_dump_json()]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     try:
-        found = _followed(child, config.model)
+        model = _follow(child, config.model)
     finally:
         child.kill()
         child.wait()
-    return config.model_copy(update={"model": with_directory(config.model, found)})
+    return config.model_copy(update={"model": with_directory(config.model, model)})
 
 
-def _followed(child: "subprocess.Popen[str]", model: ModelConfig) -> HubModel:
+def _follow(child: "subprocess.Popen[str]", model: ModelConfig) -> HubModel:
     assert child.stdout is not None
     first = json.loads(child.stdout.readline() or "{}")
     if "total" in first:
@@ -82,22 +84,23 @@ def _followed(child: "subprocess.Popen[str]", model: ModelConfig) -> HubModel:
 
 
 def _show(child: "subprocess.Popen[str]", model: ModelConfig, folder: Path, total: int) -> None:
-    """A line every few seconds until the child ends."""
+    """Print the progress every few seconds until the child ends."""
     next_line = 0.0
     while child.poll() is None:
         if time.monotonic() >= next_line:
-            here = sum(file.stat().st_size for file in folder.glob("blobs/*") if file.exists())
-            size = f"{min(here, total) / GIGABYTE:.1f} of {total / GIGABYTE:.1f} GB"
+            loaded = sum(file.stat().st_size for file in folder.glob("blobs/*") if file.exists())
+            size = f"{min(loaded, total) / GIGABYTE:.1f} of {total / GIGABYTE:.1f} GB"
             print(f"model {model.path} at {(model.revision or '')[:12]}: {size}", flush=True)
             next_line = time.monotonic() + LINE_EVERY_SECONDS
         time.sleep(LOOK_SECONDS)
 
 
-def _known(config: RunConfig, resume: str) -> dict[str, str]:
-    """The commits of the run that is resumed; none where there is no such run, which is said later."""
+def _commits_of_run(config: RunConfig, resume: str) -> dict[str, str]:
+    """Return the commits of the run to resume; none if the run does not exist, which a later check
+    reports."""
     path = Path(resume) if resume else (config.run_dir or config.runs_dir / LATEST)
     file = path / REVISIONS
     if not file.is_file():
         return {}
-    found: dict[str, str] = json.loads(file.read_text(encoding="utf-8"))
-    return found
+    by_revision: dict[str, str] = json.loads(file.read_text(encoding="utf-8"))
+    return by_revision

@@ -41,11 +41,11 @@ def run_command(
     pods: Callable[[RunConfig], tuple[PodSpec, ...]] = local_pods,
     cold_start_command: tuple[str, ...] = cold_start.COMMAND,
 ) -> int:
-    """Run a valid configuration to its end; returns the exit status.
+    """Run a valid configuration to its end, and return the exit status.
 
-    `local` is the configuration with commits for revisions of the hub and the model in a directory here.
-    `resume` is None for a new run, "" for the newest one, or a run directory.
-    Errors: UsageError, or RunFailed when everything has stopped.
+    `local`: the configuration with commits as revisions, and with a local directory of the model.
+    `resume`: None for a new run, "" for the newest run, or a run directory.
+    Errors: UsageError before anything starts; RunFailed after all processes have stopped.
     """
     if config.rpc.tls is not None:
         raise UsageError(
@@ -100,7 +100,7 @@ async def _run(
 
 
 def _resumable(config: RunConfig, given: str) -> RunDirectory:
-    """The run to resume. Errors: UsageError when the configuration now describes another one."""
+    """Return the run to resume. Errors: UsageError if the configuration now describes another run."""
     run = find_run_directory(config, given)
     before = run.read_source()
     changed = _changed(before, config) if before else []
@@ -114,13 +114,13 @@ def _resumable(config: RunConfig, given: str) -> RunDirectory:
 
 
 def _changed(before: RunConfig, now: RunConfig) -> list[str]:
-    """What may not change, because the checkpoint or the buffered groups were made under it."""
-    found = [key for key in ("model", "data", "seed") if getattr(before, key) != getattr(now, key)]
+    """Return the changed keys among those on which the checkpoint or the buffered groups depend."""
+    changed = [key for key in ("model", "data", "seed") if getattr(before, key) != getattr(now, key)]
     if {reward.name for reward in before.rewards} != {reward.name for reward in now.rewards}:
-        found.append("set of reward names")
+        changed.append("set of reward names")
     if before.rollout.temperature != now.rollout.temperature:
-        found.append("rollout.temperature")
-    return found
+        changed.append("rollout.temperature")
+    return changed
 
 
 async def _model(
@@ -131,7 +131,8 @@ async def _model(
     display: Display,
     command: tuple[str, ...],
 ) -> Path | None:
-    """The directory of the initial model, made if need be; None when interrupted."""
+    """Return the directory of the initial model, after a cold start if it needs one; None when
+    interrupted."""
     before = stored_config(found).model.path if found else None
     if not cold_start.needs_cold_start(config):
         assert config.model.path is not None
@@ -153,7 +154,7 @@ async def _model(
 
 
 def _resolve(config: RunConfig, run: RunDirectory, model: Path) -> RunConfig:
-    """The configuration that the pods read: nothing in it depends on where they are started."""
+    """Return the configuration that the pods read, with absolute paths."""
     paths = {"run_dir": run.path, "runs_dir": config.runs_dir.absolute()}
     resolved = cold_start.warmed(config, model).model_copy(update=paths)
     return with_context(resolved, read_model(resolved))

@@ -1,4 +1,4 @@
-"""`slipstream score`: scores of a user's own data, by the rewards of the verifier."""
+"""`slipstream score`: scores a user's own data with the rewards of the verifier."""
 
 import argparse
 import json
@@ -10,7 +10,7 @@ from slipstream.cli.subcommand import Subcommands, add_subcommand
 
 
 def add_score(commands: Subcommands) -> None:
-    """The command and its options."""
+    """Add the command to the parser."""
     score = add_subcommand(commands, "score", _score, "score completions in a file of your own")
     score.add_argument(
         "file",
@@ -24,7 +24,7 @@ def add_score(commands: Subcommands) -> None:
         action="extend",
         default=[],
         metavar="NAME",
-        help="by which; the kinds are in docs/rewards.md",
+        help="a reward to score with; docs/rewards.md lists the kinds",
     )
     score.add_argument("--config", type=Path, metavar="RUN", help="YAML file of a run, for its rewards")
     score.add_argument(
@@ -33,7 +33,7 @@ def add_score(commands: Subcommands) -> None:
         action="extend",
         default=[],
         metavar="KEY=VALUE",
-        help="an argument, as rewards.0.pattern=.*",
+        help="set an argument of a reward, such as rewards.0.pattern=.*",
     )
     score.add_argument(
         "--column",
@@ -43,11 +43,11 @@ def add_score(commands: Subcommands) -> None:
         metavar="USE=NAME",
         help="name of the column for prompt, answer (the ground truth), completion, tokens or id",
     )
-    score.add_argument("--output", type=Path, metavar="FILE", help="where the scores go; default: stdout")
+    score.add_argument("--output", type=Path, metavar="FILE", help="file for the scores; default: stdout")
 
 
 def _score(arguments: argparse.Namespace) -> int:
-    """This process becomes one of the verifier, whose the rewards are."""
+    """Execute the verifier's scorer in this process."""
     options = {
         "file": str(arguments.file),
         "rewards": arguments.reward,
@@ -58,4 +58,4 @@ def _score(arguments: argparse.Namespace) -> int:
     }
     sys.stdout.flush()
     command = [sys.executable, "-m", "slipstream.verifier.score", json.dumps(options)]
-    os.execv(sys.executable, command)  # a Ctrl-C and a closed pipe are its own
+    os.execv(sys.executable, command)  # so that the scorer itself handles Ctrl-C and a closed pipe

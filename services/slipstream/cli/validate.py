@@ -1,4 +1,4 @@
-"""`slipstream validate`: everything that can be known before the start, all of it at once."""
+"""`slipstream validate`: reports all problems that can be found before a run starts."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -30,23 +30,26 @@ from slipstream.prompts import make_source
 
 
 def find_problems(config: RunConfig, *, gpus: Literal["error", "note"]) -> list[Problem]:
-    """Problems of the configuration or of its stages, the model, the data and this machine, each once."""
+    """Return the problems of the configuration or its stages, the model, the data and this machine.
+
+    `gpus`: severity of a missing GPU; an error if the run starts on this machine.
+    """
     if not config.stages:
         return _find(config, gpus=gpus)
     start = read_model(config)
-    found = [*(start.problems if start else ()), *(check_prompts(config, start) if config.warmup else ())]
-    known = {(problem.key, problem.reason) for problem in found}
+    problems = [*(start.problems if start else ()), *(check_prompts(config, start) if config.warmup else ())]
+    reported = {(problem.key, problem.reason) for problem in problems}
     for stage_run in stage_runs(config):
         of_stage = [*_find(stage_run.config, gpus=gpus), *check_stage(stage_run)]
-        new = [problem for problem in of_stage if (problem.key, problem.reason) not in known]
-        known |= {(problem.key, problem.reason) for problem in new}
-        found += [replace(problem, key=f"{stage_run.key}.{problem.key}") for problem in new]
-    return found
+        new = [problem for problem in of_stage if (problem.key, problem.reason) not in reported]
+        reported |= {(problem.key, problem.reason) for problem in new}
+        problems += [replace(problem, key=f"{stage_run.key}.{problem.key}") for problem in new]
+    return problems
 
 
 def _find(config: RunConfig, *, gpus: Literal["error", "note"]) -> list[Problem]:
     model = read_model(config)
-    found = [
+    problems = [
         *check_config(config),
         *model_problems(config, model),
         *prompt_problems(config, model),
@@ -57,11 +60,11 @@ def _find(config: RunConfig, *, gpus: Literal["error", "note"]) -> list[Problem]
         *check_machine(config, gpus=gpus),
         *check_context(config, model, gpus=gpus),
     ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(problems))
 
 
 def model_problems(config: RunConfig, model: ModelFiles | None) -> Iterator[Problem]:
-    """Problems of the directories of policy, reference and critic; `model` is None for a tiny policy."""
+    """Yield problems of the directories of policy, reference and critic. `model`: None for a tiny policy."""
     yield from _reference(config)
     yield from _critic(config)
     yield from _dense(config, model)
@@ -71,7 +74,7 @@ def model_problems(config: RunConfig, model: ModelFiles | None) -> Iterator[Prob
 
 
 def prompt_problems(config: RunConfig, model: ModelFiles | None) -> Iterator[Problem]:
-    """Problems of the prompts with this model."""
+    """Yield problems of the prompts with this model."""
     yield from check_prompts(config, model)
     yield from check_verbalized(config, model)
     yield from check_self_judge(config, model)
@@ -99,21 +102,21 @@ def validate_command(config: RunConfig, source: str) -> int:
 
 
 def require_valid(config: RunConfig, source: str, *, gpus: Literal["error", "note"]) -> list[Problem]:
-    """The notes on a valid configuration. Errors: UsageError that lists every problem."""
+    """Return the notes on a valid configuration. Errors: UsageError that lists every problem."""
     problems = find_problems(config, gpus=gpus)
     require_no_error(problems, source)
     return problems
 
 
 def require_no_error(problems: Sequence[Problem], source: str) -> None:
-    """Errors: UsageError that lists every problem that is no note."""
+    """Raise an error unless all problems are notes. Errors: UsageError that lists the others."""
     errors = [problem for problem in problems if problem.severity == "error"]
     if errors:
         raise UsageError(_list(source, errors))
 
 
 def _dense(config: RunConfig, model: ModelFiles | None) -> Iterator[Problem]:
-    """What needs a mixture of experts, on a model that config.json shows to have none."""
+    """Check settings that need a mixture of experts against the config.json of the model."""
     if model is None or not model.config or any(key in model.config for key in EXPERT_KEYS):
         return
     reason = "is a dense model: its config.json names no experts"
@@ -129,7 +132,7 @@ def _dense(config: RunConfig, model: ModelFiles | None) -> Iterator[Problem]:
 
 
 def _vocabulary(config: RunConfig, model: ModelFiles | None) -> Iterator[Problem]:
-    """More likeliest tokens than a model has, as its config.json shows."""
+    """Check that the numbers of likeliest tokens do not exceed the vocabulary in config.json."""
     top_k, size = config.algorithm.resolved_top_logprobs(), model.config.get("vocab_size") if model else None
     if isinstance(size, int) and top_k > size:
         yield beyond_vocabulary(top_k, size)
@@ -165,7 +168,7 @@ def _list(source: str, errors: Sequence[Problem]) -> str:
 
 
 def number_lines(numbers: DerivedNumbers) -> list[tuple[str, str]]:
-    """For the table of derived numbers."""
+    """Return names and texts for the table of derived numbers."""
     top = numbers.top_logprobs
     size = (
         f"{TOP_BYTES * top:,} bytes a sampled token; a group at most {-(-numbers.group_bytes // MIB):,} MiB"

@@ -1,4 +1,4 @@
-"""`slipstream warmup`: the cold start alone, for any model directory and any JSONL file."""
+"""`slipstream warmup`: only the cold start, for any model directory and any JSONL file."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ INTERRUPTED = 130
 def warmup_config(
     file: Path | None, overrides: Sequence[str], *, model: Path | None, data: Path | None, steps: int | None
 ) -> RunConfig:
-    """The configuration of a cold start: a run's, or the defaults, with the arguments in their places."""
+    """Return the configuration of a run, or the defaults, with the values of the command's options."""
     changes = list(overrides)
     if model is not None:
         changes += ["model.tiny=null", f"model.path={json.dumps(str(model))}"]
@@ -40,7 +40,7 @@ def warmup_config(
 def warmup_command(
     config: RunConfig, *, output: Path | None, command: tuple[str, ...] = cold_start.COMMAND
 ) -> int:
-    """Make the model and print where it is; returns the exit status. Errors: UsageError, RunFailed."""
+    """Make the model, print its directory and return the exit status. Errors: UsageError, RunFailed."""
     _require_ready(config, output)
     directory = output.absolute() if output else cold_start.cached_model(config)
     try:
@@ -71,8 +71,8 @@ async def _make(config: RunConfig, directory: Path, command: tuple[str, ...]) ->
 
 def _require_ready(config: RunConfig, output: Path | None) -> None:
     model = read_model(config)
-    found = [*(model.problems if model else ()), *check_prompts(config, model)]
-    errors = [str(problem) for problem in found if problem.severity == "error"]
+    problems = [*(model.problems if model else ()), *check_prompts(config, model)]
+    errors = [str(problem) for problem in problems if problem.severity == "error"]
     if output is not None and output.exists() and (not output.is_dir() or any(output.iterdir())):
         errors.append(f"--output: {output} is there already; name a new directory")
     if errors:

@@ -1,4 +1,4 @@
-"""The few calls to the API server that the commands are made of, with their errors said in one line."""
+"""The calls to the Kubernetes API server that `slipstream cluster` makes, with one-line errors."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -12,13 +12,14 @@ from slipstream.cluster.permissions import denied
 T = TypeVar("T")
 Json = dict[str, Any]
 CONNECT_SECONDS, READ_SECONDS = 5.0, 20.0
-FOLLOW_SECONDS = 24 * 3600.0  # a log that is followed may be silent for as long
+FOLLOW_SECONDS = 24 * 3600.0
+"""Read deadline of a followed log, which may be silent for long."""
 MERGE_PATCH = "application/merge-patch+json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """A kind of object, as the API's paths name it."""
+    """A kind of object, as it is named in paths of the API."""
 
     group: str
     version: str
@@ -35,8 +36,8 @@ SCALED_OBJECT = Kind(group="keda.sh", version="v1alpha1", plural="scaledobjects"
 class Api:
     """The objects of one namespace, as JSON. Every call has a deadline.
 
-    Errors of every method: ClusterUsageError without the right to make the call, Unreachable when the API
-    server does not answer, Missing for an object that is not there, ClusterError for anything else it says.
+    Errors of every method: ClusterUsageError if the user may not make the call, Unreachable if the API server
+    does not answer, Missing if the object does not exist, ClusterError for any other error of the API server.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -48,7 +49,7 @@ class Api:
         self._core, self._objects = CoreV1Api(client), CustomObjectsApi(client)
 
     def pods(self, selector: str) -> list[Json]:
-        """The pods with these labels."""
+        """Return the pods with these labels."""
         response = self._ask(
             "list",
             "pods",
@@ -59,9 +60,9 @@ class Api:
         return self._items("pods", _decoded(response.data))
 
     def objects(self, kind: Kind, selector: str = "") -> list[Json]:
-        """The objects of a kind with these labels; none where the cluster does not know the kind."""
+        """Return the objects of a kind with these labels; none if the cluster does not have the kind."""
         try:
-            found = self._ask(
+            answer = self._ask(
                 "list",
                 kind.plural,
                 lambda: self._objects.list_namespaced_custom_object(
@@ -75,12 +76,12 @@ class Api:
             )
         except Missing:
             return []
-        return self._items(kind.plural, found)
+        return self._items(kind.plural, answer)
 
     def objects_everywhere(self, kind: Kind, selector: str) -> list[Json]:
-        """The objects of all namespaces; none for who may not look so far."""
+        """Return the objects of all namespaces; none if the user may not list other namespaces."""
         try:
-            found = self._ask(
+            answer = self._ask(
                 "list",
                 kind.plural,
                 lambda: self._objects.list_cluster_custom_object(
@@ -93,7 +94,7 @@ class Api:
             )
         except ClusterUsageError:
             return []
-        return self._items(kind.plural, found)
+        return self._items(kind.plural, answer)
 
     def scale(self, kind: Kind, name: str, replicas: int) -> None:
         """Set the number of replicas through the scale subresource."""
@@ -113,7 +114,7 @@ class Api:
         )
 
     def annotate(self, kind: Kind, name: str, annotations: Mapping[str, str | None]) -> None:
-        """Set annotations, all or none of them; None removes one."""
+        """Set annotations in one request; None removes an annotation."""
         self._ask(
             "patch",
             kind.plural,
@@ -130,7 +131,7 @@ class Api:
         )
 
     def read_map(self, name: str) -> dict[str, str]:
-        """The data of a ConfigMap."""
+        """Return the data of a ConfigMap."""
         response = self._ask(
             "get",
             "configmaps",
@@ -138,11 +139,11 @@ class Api:
                 name, self.namespace, _preload_content=False, _request_timeout=_timeout()
             ),
         )
-        found = _decoded(response.data)
-        return dict(found.get("data") or {}) if isinstance(found, dict) else {}
+        answer = _decoded(response.data)
+        return dict(answer.get("data") or {}) if isinstance(answer, dict) else {}
 
     def write_map(self, name: str, data: Mapping[str, str | None]) -> None:
-        """Set keys of a ConfigMap; None removes one."""
+        """Set keys of a ConfigMap; None removes a key."""
         self._ask(
             "patch",
             "configmaps",
@@ -159,7 +160,10 @@ class Api:
     def log(
         self, pod: str, container: str, *, follow: bool, since_seconds: int | None, tail: int | None
     ) -> Iterator[bytes]:
-        """Pieces of a container's log, each line with its time in front. Errors: NotStarted, too."""
+        """Return pieces of a container's log; each line starts with its time.
+
+        Errors: also NotStarted, if the container has not started.
+        """
         response = self._ask(
             "get",
             "pods/log",
@@ -178,9 +182,10 @@ class Api:
         stream: Iterator[bytes] = response.stream(amt=None, decode_content=False)
         return stream
 
-    def _items(self, resource: str, found: Any) -> list[Json]:
-        """The objects of a list. Errors: ClusterUsageError for what is none, such as a login page."""
-        items = found.get("items") if isinstance(found, dict) else None
+    def _items(self, resource: str, answer: Any) -> list[Json]:
+        """Return the objects of a list. Errors: ClusterUsageError for another answer, such as a login
+        page."""
+        items = answer.get("items") if isinstance(answer, dict) else None
         if not isinstance(items, list):
             raise ClusterUsageError(
                 f"{self.connection.configuration.host} (context {self.connection.context}) answers, but not "
@@ -219,7 +224,7 @@ class Api:
 
 
 def _decoded(body: bytes) -> Any:
-    """The JSON of a body; None for one that is none."""
+    """Return the parsed JSON of a response; None if it is not JSON."""
     try:
         return json.loads(body)
     except ValueError:
@@ -231,7 +236,7 @@ def _timeout(read: float = READ_SECONDS) -> tuple[float, float]:
 
 
 def _message(error: Any) -> str:
-    """What the API server says in words, or the reason of its status."""
+    """Return the message of the API server, or the reason of its status."""
     try:
         body = json.loads(error.body or error.data or "")
     except (TypeError, ValueError):
@@ -241,6 +246,6 @@ def _message(error: Any) -> str:
 
 
 def _cause(error: Exception) -> str:
-    """The innermost reason, without the objects that the client prints around it."""
+    """Return the innermost reason, without the objects that urllib3 prints around it."""
     text = str(getattr(error, "reason", None) or error)
     return " ".join(text.rsplit("object at", 1)[-1].split(": ", 1)[-1].split())

@@ -1,4 +1,4 @@
-"""What owns the number of replicas of a workload, where something does."""
+"""The autoscalers of a release: ScaledObjects of KEDA and HorizontalPodAutoscalers."""
 
 from dataclasses import dataclass, replace
 
@@ -11,10 +11,11 @@ REMEMBERED = "slipstream.dev/paused-replicas"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Autoscaler:
-    """What owns the number of replicas of a workload: a ScaledObject of KEDA or a HorizontalPodAutoscaler.
+    """The owner of the number of replicas of a workload: a ScaledObject of KEDA or a HorizontalPodAutoscaler.
 
-    `pressure` is the largest of its external metrics, as it last saw them: above 1 it adds replicas.
-    `held` is the number that KEDA is told to keep; `remembered` what `pause` has put aside, "" for no number.
+    `pressure`: the largest of its external metrics, when it last read them; above 1 it adds replicas.
+    `held`: the number of replicas that an annotation makes KEDA keep; None if there is no such annotation.
+    `remembered`: the annotation in which `pause` stores the earlier value of `held`; None outside of a pause.
     """
 
     kind: str
@@ -28,13 +29,18 @@ class Autoscaler:
 
 
 def autoscalers_of(api: Api, release: Release) -> dict[str, Autoscaler]:
-    """The autoscalers by the name of their workload; KEDA's, where it has made an HPA of its own."""
+    """Return the autoscalers, by the name of their workload.
+
+    KEDA makes an HPA for each ScaledObject; such a pair is one autoscaler, with the pressure of the HPA.
+    """
     names = {workload.name for workload in release.workloads}
-    plain = {found.target: found for found in map(_plain, api.objects(AUTOSCALER)) if found.target in names}
-    keda = {found.target: found for found in map(_keda, api.objects(SCALED_OBJECT)) if found.target in names}
+    plain = {hpa.target: hpa for hpa in map(_plain, api.objects(AUTOSCALER)) if hpa.target in names}
+    keda = {
+        scaled.target: scaled for scaled in map(_keda, api.objects(SCALED_OBJECT)) if scaled.target in names
+    }
     merged = {
-        target: replace(found, pressure=plain[target].pressure) if target in plain else found
-        for target, found in keda.items()
+        target: replace(scaled, pressure=plain[target].pressure) if target in plain else scaled
+        for target, scaled in keda.items()
     }
     return {**plain, **merged}
 
@@ -59,7 +65,7 @@ def _pressure(status: Json) -> float | None:
 
 
 def _quantity(text: str) -> float:
-    """A number as Kubernetes writes it: `1250m` is 1.25."""
+    """Parse a number as Kubernetes writes it: `1250m` is 1.25."""
     return float(text[:-1]) / 1000 if text.endswith("m") else float(text)
 
 

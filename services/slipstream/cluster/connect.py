@@ -1,4 +1,5 @@
-"""From a kubeconfig, or the service account of the pod that this runs in, to a connection."""
+"""Connects to Kubernetes with a kubeconfig, or with the service account of the pod that the command runs
+in."""
 
 import logging
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ IN_CLUSTER = "(in cluster)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """Where the API server is and who asks (`configuration` is the client's own), and for which namespace."""
+    """Address and credentials of an API server (`configuration`, a class of the client), and a namespace."""
 
     configuration: Any
     namespace: str
@@ -25,9 +26,10 @@ class Connection:
 def connect(
     *, kubeconfig: Path | None = None, context: str | None = None, namespace: str | None = None
 ) -> Connection:
-    """Read the credentials; nothing is sent yet. By default $KUBECONFIG or ~/.kube/config, else the pod's.
+    """Read the credentials, without sending a request.
 
-    Errors: ClusterUsageError when the extra, the file or the context is missing.
+    `kubeconfig`: None reads $KUBECONFIG, then ~/.kube/config, then the service account of the pod.
+    Errors: ClusterUsageError if the extra `cluster`, the file or the context is missing.
     """
     try:
         from kubernetes.client import Configuration
@@ -37,23 +39,23 @@ def connect(
             "clone of Slipstream"
         ) from error
     configuration = Configuration()
-    configuration.retries = False  # urllib3 would repeat a refused connection, with a warning each time
+    configuration.retries = False  # urllib3 would retry a refused connection, with a warning each time
     source = _kubeconfig(kubeconfig)
     if source is None and context is None:
         return _from_pod(configuration, namespace)
     return _from_file(configuration, source, context, namespace)
 
 
-def _kubeconfig(given: Path | None) -> str | None:
-    """The file, or the list of files as $KUBECONFIG writes it; None when there is none."""
+def _kubeconfig(file: Path | None) -> str | None:
+    """Return the file, or a list of files in the form of $KUBECONFIG; None if there is no kubeconfig."""
     from kubernetes.config import KUBE_CONFIG_DEFAULT_LOCATION
 
-    if given is not None:
-        if not given.is_file():
-            raise ClusterUsageError(f"{given}: no such kubeconfig file")
-        return str(given)
-    found = [path for path in KUBE_CONFIG_DEFAULT_LOCATION.split(":") if Path(path).expanduser().is_file()]
-    return ":".join(found) or None
+    if file is not None:
+        if not file.is_file():
+            raise ClusterUsageError(f"{file}: no such kubeconfig file")
+        return str(file)
+    files = [path for path in KUBE_CONFIG_DEFAULT_LOCATION.split(":") if Path(path).expanduser().is_file()]
+    return ":".join(files) or None
 
 
 def _from_file(
@@ -67,7 +69,7 @@ def _from_file(
     try:
         contexts, current = list_kube_config_contexts(config_file=source)
         chosen = _choose(contexts, current, context)
-        with _told() as faults:
+        with _logged_errors() as faults:
             load_kube_config(config_file=source, context=chosen["name"], client_configuration=configuration)
     except (ConfigException, YAMLError, AttributeError, KeyError, TypeError, ValueError, OSError) as error:
         raise ClusterUsageError(f"{source}: not a usable kubeconfig: {_one_line(error)}") from error
@@ -90,8 +92,8 @@ def _choose(contexts: list[dict[str, Any]], current: dict[str, Any], name: str |
     for candidate in contexts:
         if candidate["name"] == name:
             return candidate
-    known = ", ".join(sorted(candidate["name"] for candidate in contexts))
-    raise ClusterUsageError(f"no context {name!r} in the kubeconfig; it has {known}")
+    names = ", ".join(sorted(candidate["name"] for candidate in contexts))
+    raise ClusterUsageError(f"no context {name!r} in the kubeconfig; it has {names}")
 
 
 def _from_pod(configuration: Any, namespace: str | None) -> Connection:
@@ -109,20 +111,21 @@ def _from_pod(configuration: Any, namespace: str | None) -> Connection:
 
 
 @contextmanager
-def _told() -> Iterator[list[str]]:
-    """Why a credential plugin gave nothing, which the client logs and does not raise; a line each."""
-    found: list[str] = []
+def _logged_errors() -> Iterator[list[str]]:
+    """Collect errors that the client logs inside the block: it does not raise those of a credential
+    plugin."""
+    messages: list[str] = []
 
-    class Keep(logging.Handler):
+    class Collector(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            found.append(" ".join(record.getMessage().split()))
+            messages.append(" ".join(record.getMessage().split()))
 
-    root, keep = logging.getLogger(), Keep(logging.ERROR)
-    root.addHandler(keep)
+    root, collector = logging.getLogger(), Collector(logging.ERROR)
+    root.addHandler(collector)
     try:
-        yield found
+        yield messages
     finally:
-        root.removeHandler(keep)
+        root.removeHandler(collector)
 
 
 def _one_line(error: Exception) -> str:

@@ -1,21 +1,21 @@
-"""What can go wrong between the command and a cluster, each as one line that says what to do."""
+"""Errors of `slipstream cluster`; each message is one line that says what to do."""
 
 
 class ClusterError(Exception):
-    """The cluster did not do what was asked."""
+    """The cluster did not execute the request."""
 
 
 class ClusterUsageError(ClusterError):
-    """What was asked for cannot be: another argument, kubeconfig or right is needed."""
+    """The request is impossible as it is: another argument, kubeconfig or permission is needed."""
 
 
 class Unreachable(ClusterError):
-    """The API server does not answer; it may come back."""
+    """The API server does not answer; a later call may succeed."""
 
 
 class Missing(ClusterError):
-    """The object is not there, or no longer."""
+    """The object does not exist."""
 
 
 class NotStarted(ClusterError):
-    """The container has not begun, so it has no log yet."""
+    """The container has not started, so it has no log."""

@@ -1,8 +1,8 @@
-"""The metrics pages of pods, fetched through port forwarding.
+"""Fetches the metrics pages of pods through port forwarding.
 
-Not through the API server's pod proxy: that connects from the API server to the pod's address, which the
-default-deny NetworkPolicies of the chart forbid. A forwarded port is opened by the kubelet inside the pod's
-own network namespace, where no policy stands between.
+The API server's pod proxy cannot be used: it connects to the pod's address, which the default-deny
+NetworkPolicies of the chart forbid. A forwarded port is opened by the kubelet inside the pod's network
+namespace, to which NetworkPolicies do not apply.
 """
 
 import http.client
@@ -30,7 +30,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The text of a page, or why there is none."""
+    """The text of a page, or the reason why there is none."""
 
     text: str = ""
     failure: str = ""
@@ -39,23 +39,24 @@ class Answer:
 def read_pages(
     connection: Connection, targets: Sequence[Target], *, seconds: float = ALL_SECONDS
 ) -> Mapping[str, Answer]:
-    """The page of each pod, by pod name: a few at a time, all of them within `seconds`. Never fails."""
+    """Return an answer for each pod, by pod name, within `seconds`. Raises no error."""
     waiting: queue.SimpleQueue[Target] = queue.SimpleQueue()
     answers: queue.SimpleQueue[tuple[str, Answer]] = queue.SimpleQueue()
     for target in targets:
         waiting.put(target)
     for _ in range(min(READERS, len(targets))):
-        # A daemon, because the client's handshake has no deadline: a reader that hangs is left behind.
+        # Daemon threads, because the client's handshake has no deadline, and a thread that hangs cannot be
+        # stopped.
         threading.Thread(target=_read_all, args=(connection, waiting, answers), daemon=True).start()
-    found = {target.pod: Answer(failure=f"no answer within {seconds:g} s") for target in targets}
+    pages = {target.pod: Answer(failure=f"no answer within {seconds:g} s") for target in targets}
     deadline = time.monotonic() + seconds
     for _ in targets:
         try:
             pod, answer = answers.get(timeout=max(0.0, deadline - time.monotonic()))
         except queue.Empty:
             break
-        found[pod] = answer
-    return found
+        pages[pod] = answer
+    return pages
 
 
 def _read_all(
@@ -76,7 +77,7 @@ def _read(connection: Connection, target: Target) -> Answer:
     from kubernetes.client.exceptions import ApiException
     from kubernetes.stream import portforward
 
-    # A client of its own: `portforward` swaps a method of it while it runs.
+    # Each thread needs its own client, because `portforward` replaces a method of the client while it runs.
     core = CoreV1Api(ApiClient(connection.configuration))
     try:
         forward = portforward(
@@ -105,7 +106,7 @@ def _read(connection: Connection, target: Target) -> Answer:
 
 
 def _refusal(reason: str) -> str:
-    """Why no port was forwarded, from the words of the client's WebSocket."""
+    """Return why no port was forwarded, from the error message of the client's WebSocket."""
     status = re.search(r"Handshake status (\d+)", reason)
     if status and status[1] == "403":
         return "you may not port-forward (verbs get and create on pods/portforward)"

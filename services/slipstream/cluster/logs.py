@@ -1,4 +1,5 @@
-"""The log lines of all pods of a release, merged, each with the name of its pod."""
+"""Log lines of all pods of a release, merged by time. Unlike kubectl, it also follows pods that start
+later."""
 
 import heapq
 import math
@@ -15,13 +16,14 @@ from slipstream.cluster.pods import Pod, pods_of
 from slipstream.cluster.release import COMPONENTS, Release
 
 LOOK_SECONDS = 3.0
+"""Time between two searches for new pods."""
 RETRY_SECONDS = 0.5
 WAITING_LINES = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A line with its time as the kubelet wrote it (RFC 3339, UTC: it sorts as text) and its pod."""
+    """A line, its pod, and its time as the kubelet wrote it: RFC 3339 in UTC, which sorts as text."""
 
     stamp: str
     pod: str
@@ -30,14 +32,15 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Which lines: of the last `since_seconds`, and at most the last `tail` of a pod (None: all)."""
+    """The lines to read: those of the last `since_seconds`, and at most the last `tail` of a pod; None is
+    all."""
 
     since_seconds: int | None = None
     tail: int | None = None
 
 
 def read_logs(api: Api, pods: Sequence[Pod], wanted: Wanted) -> Iterator[Line]:
-    """The lines that there are, in order of time."""
+    """Return the existing lines, in order of time."""
     return heapq.merge(*(_lines(api, pod, wanted, follow=False) for pod in pods), key=lambda line: line.stamp)
 
 
@@ -50,10 +53,10 @@ def follow_logs(
     target: str,
     look_seconds: float = LOOK_SECONDS,
 ) -> Iterator[Line]:
-    """Lines as they come, without end; every `look_seconds` pods that `target` means and are new join in."""
+    """Yield lines as they are written, without end. New pods of `target` are found every `look_seconds`."""
     lines: queue.Queue[Line | ClusterError] = queue.Queue(maxsize=WAITING_LINES)
     followed: set[str] = set()
-    first, looked = wanted, time.monotonic()
+    first, searched = wanted, time.monotonic()
     while True:
         for pod in pods:
             if pod.name not in followed:
@@ -61,46 +64,46 @@ def follow_logs(
                 reader = (api, pod, first, lines.put)
                 threading.Thread(target=_follow, args=reader, daemon=True).start()
         try:
-            yield _line(lines.get(timeout=max(0.0, looked + look_seconds - time.monotonic())))
+            yield _line(lines.get(timeout=max(0.0, searched + look_seconds - time.monotonic())))
         except queue.Empty:
-            # A pod that comes later is new from its first line on.
-            first, looked = Wanted(), time.monotonic()
-            pods = _meant(pods_of(api, release), target)
+            # All lines of a pod that starts later are new, so `wanted` does not limit them.
+            first, searched = Wanted(), time.monotonic()
+            pods = _matching(pods_of(api, release), target)
 
 
 def choose_pods(api: Api, release: Release, target: str) -> list[Pod]:
-    """The pods that COMPONENT, COMPONENT/POOL or a pod's name means; all for "".
+    """Return the pods of `target`: COMPONENT, COMPONENT/POOL, the name of a pod, or "" for all pods.
 
-    Errors: ClusterUsageError naming what there is.
+    Errors: ClusterUsageError naming the components that exist.
     """
     pods = pods_of(api, release)
-    found = _meant(pods, target)
-    if not found:
-        known = ", ".join(dict.fromkeys(pod.title for pod in pods)) or "none at all"
+    chosen = _matching(pods, target)
+    if not chosen:
+        titles = ", ".join(dict.fromkeys(pod.title for pod in pods)) or "none at all"
         what = f"no pod of {target}" if target else "no pod"
-        raise ClusterUsageError(f"release {release.name} has {what}; its pods are of {known}")
-    return found
+        raise ClusterUsageError(f"release {release.name} has {what}; its pods are of {titles}")
+    return chosen
 
 
-def _meant(pods: Iterable[Pod], target: str) -> list[Pod]:
+def _matching(pods: Iterable[Pod], target: str) -> list[Pod]:
     return [
         pod for pod in pods if target in ("", pod.component, pod.title, pod.name) or _ends_in(pod, target)
     ]
 
 
 def _ends_in(pod: Pod, target: str) -> bool:
-    """Whether the target is the short name that we print."""
+    """Return whether the target is the short name of the pod, as it is printed."""
     return target.partition("-")[0] in COMPONENTS and pod.name.endswith(f"-{target}")
 
 
-def _line(found: Line | ClusterError) -> Line:
-    if isinstance(found, ClusterError):
-        raise found
-    return found
+def _line(item: Line | ClusterError) -> Line:
+    if isinstance(item, ClusterError):
+        raise item
+    return item
 
 
 def _follow(api: Api, pod: Pod, wanted: Wanted, put: Callable[[Line | ClusterError], None]) -> None:
-    """One pod's lines until it is gone. A stream that breaks is taken up where it ended."""
+    """Put the lines of a pod until it is deleted; after a broken stream, continue with the next line."""
     last = ""
     while True:
         try:
@@ -119,7 +122,7 @@ def _follow(api: Api, pod: Pod, wanted: Wanted, put: Callable[[Line | ClusterErr
 
 
 def _lines(api: Api, pod: Pod, wanted: Wanted, *, follow: bool) -> Iterator[Line]:
-    """The lines of one pod; none while its container has not begun, or where the stream breaks."""
+    """Yield the lines of one pod; end if its container has not started, or if the stream breaks."""
     from urllib3.exceptions import HTTPError
 
     try:
@@ -134,17 +137,17 @@ def _lines(api: Api, pod: Pod, wanted: Wanted, *, follow: bool) -> Iterator[Line
 
 
 def split_lines(pieces: Iterable[bytes]) -> Iterator[str]:
-    """The lines of a stream that comes in pieces of any size."""
+    """Yield the lines of a stream that arrives in pieces of any size."""
     rest = b""
     for piece in pieces:
-        *whole, rest = (rest + piece).split(b"\n")
-        yield from (line.decode("utf-8", errors="replace") for line in whole)
+        *complete, rest = (rest + piece).split(b"\n")
+        yield from (line.decode("utf-8", errors="replace") for line in complete)
     if rest:
         yield rest.decode("utf-8", errors="replace")
 
 
 def _age(stamp: str) -> int:
-    """Seconds since a time, rounded up; Python reads no more than microseconds of it."""
+    """Return the seconds since a time, rounded up. Fractions are cut off: Python cannot parse nanoseconds."""
     seconds = stamp.removesuffix("Z").partition(".")[0]
     then = datetime.fromisoformat(seconds).replace(tzinfo=UTC)
     return math.ceil((datetime.now(UTC) - then).total_seconds())

@@ -1,9 +1,10 @@
-"""Everything that `slipstream cluster` may do: the Role of the chart (templates/cluster/role.yaml), as data.
+"""The permissions that `slipstream cluster` needs: the Role of the chart (templates/cluster/role.yaml), as
+data.
 
-Reading is by namespace, because a Role cannot select by label. What changes something is limited by name to
-the objects of one release: the scale of its rollouts and of its learner, its ScaledObjects, and the ConfigMap
-that remembers what a pause has taken away. Nobody needs `patch` on Deployments, which is the right to run
-any image with any Secret of the namespace.
+Read permissions are for the whole namespace, because a Role cannot select by label. Write permissions are for
+named objects of one release: the scale of its rollouts and of its learner, its ScaledObjects, and the
+ConfigMap with the replicas of a pause. No command needs `patch` on Deployments, which would allow the user to
+run any image with any Secret of the namespace.
 """
 
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 PERMISSIONS: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("", "pods"): ("list",),
     ("", "pods/log"): ("get",),
-    # A WebSocket is opened by GET; from 1.35 on the API server asks for `create` as well.
+    # GET opens a WebSocket; from Kubernetes 1.35 on the API server requires `create` as well.
     ("", "pods/portforward"): ("create", "get"),
     ("", "configmaps"): ("get", "patch"),
     ("apps", "deployments"): ("list",),
@@ -27,7 +28,7 @@ PERMISSIONS: Mapping[tuple[str, str], tuple[str, ...]] = {
 
 
 def denied(verb: str, resource: str, namespace: str) -> str:
-    """What to say when the API server refuses a call for want of rights."""
+    """Return the message for a call that the API server does not permit."""
     return (
         f"you may not {verb} {resource} in namespace {namespace}: have the release's Role bound to you "
         "(values cluster.rbac.create and cluster.rbac.subjects), or choose another --context or --namespace"

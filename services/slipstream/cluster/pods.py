@@ -1,16 +1,17 @@
-"""The pods of a release, as the API server knows them."""
+"""The pods of a release, as the API server reports them."""
 
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from slipstream.cluster.api import Api, Json
-from slipstream.cluster.release import COMPONENT, POOL, Release, label, place
+from slipstream.cluster.release import COMPONENT, POOL, Release, label, sort_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
-    """A pod; `state` is its phase, or why it does not run. `metrics_port` is None without such a page."""
+    """A pod. `state`: its phase, or why it does not run. `metrics_port`: None for a pod without a metrics
+    page."""
 
     name: str
     component: str
@@ -31,13 +32,13 @@ class Pod:
 
     @property
     def running(self) -> bool:
-        """Whether its container has begun and not ended."""
+        """Whether its container has started and not ended."""
         return self.state in ("Running", "Terminating")
 
 
 def pods_of(api: Api, release: Release) -> list[Pod]:
-    """Its pods, in the order of the components."""
-    return sorted((_pod(item) for item in api.pods(release.selector)), key=place)
+    """Return the pods of a release, in the order of COMPONENTS."""
+    return sorted((_pod(item) for item in api.pods(release.selector)), key=sort_key)
 
 
 def _pod(item: Json) -> Pod:

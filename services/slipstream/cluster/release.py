@@ -14,8 +14,8 @@ COMPONENTS = ("learner", "rollout", "verifier", "teacher", "replay", "redis")
 KINDS = {"Deployment": DEPLOYMENT, "StatefulSet": STATEFUL_SET, "LeaderWorkerSet": LEADER_WORKER_SET}
 
 
-class Named(Protocol):
-    """What has a place among the parts of a release."""
+class Part(Protocol):
+    """A pod or workload of a release."""
 
     @property
     def component(self) -> str: ...
@@ -27,9 +27,9 @@ class Named(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A Deployment, StatefulSet or LeaderWorkerSet of the release: how many replicas it wants and has ready.
+    """A Deployment, StatefulSet or LeaderWorkerSet, with its desired and its ready replicas.
 
-    A replica is a pod; of a LeaderWorkerSet it is a group of pods.
+    A replica is a pod; a replica of a LeaderWorkerSet is a group of pods.
     """
 
     kind: str
@@ -46,13 +46,13 @@ class Workload:
 
     @property
     def resource(self) -> Kind:
-        """Its kind as the API's paths name it."""
+        """The kind of the workload, for paths of the API."""
         return KINDS[self.kind]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """A release and what it is made of."""
+    """A Helm release and its workloads."""
 
     name: str
     namespace: str
@@ -60,41 +60,41 @@ class Release:
 
     @property
     def selector(self) -> str:
-        """The labels of all its objects."""
+        """Label selector of all objects of the release."""
         return f"{OURS},{INSTANCE}={self.name}"
 
     @property
     def fullname(self) -> str:
-        """What the names of its objects begin with."""
+        """Prefix of the names of all objects of the release."""
         return self.learner.name.removesuffix("-learner")
 
     def short(self, name: str) -> str:
-        """The name of one of its objects without what all of them begin with."""
+        """Return the name of an object of the release without the prefix of all names."""
         return name.removeprefix(f"{self.fullname}-")
 
     @property
     def learner(self) -> Workload:
-        """Its learner. Errors: ClusterUsageError when it has none."""
-        found = [workload for workload in self.workloads if workload.component == "learner"]
-        if not found:
+        """The learner. Errors: ClusterUsageError if the release has none."""
+        learners = [workload for workload in self.workloads if workload.component == "learner"]
+        if not learners:
             raise ClusterUsageError(f"release {self.name} has no learner: is its installation complete?")
-        return found[0]
+        return learners[0]
 
     @property
     def pools(self) -> tuple[Workload, ...]:
-        """Its rollouts. Errors: ClusterUsageError when it has none."""
-        found = tuple(workload for workload in self.workloads if workload.component == "rollout")
-        if not found:
+        """The pools of rollouts. Errors: ClusterUsageError if the release has none."""
+        pools = tuple(workload for workload in self.workloads if workload.component == "rollout")
+        if not pools:
             raise ClusterUsageError(
                 f"release {self.name} has no rollout pool: set rollout.pools in its values"
             )
-        return found
+        return pools
 
 
 def find_release(api: Api, name: str | None) -> Release:
-    """The named release, or the only one. Errors: ClusterUsageError, with the releases that there are."""
-    found = [(kind, item) for kind, resource in KINDS.items() for item in api.objects(resource, OURS)]
-    workloads = [(kind, item) for kind, item in found if not _is_part(item)]
+    """Return the named release, or the only one. Errors: ClusterUsageError naming the releases that exist."""
+    objects = [(kind, item) for kind, resource in KINDS.items() for item in api.objects(resource, OURS)]
+    workloads = [(kind, item) for kind, item in objects if not _has_controller(item)]
     names = sorted({label(item, INSTANCE) for _, item in workloads})
     if name is None and len(names) > 1:
         raise ClusterUsageError(
@@ -107,19 +107,19 @@ def find_release(api: Api, name: str | None) -> Release:
     return Release(
         name=chosen,
         namespace=api.namespace,
-        workloads=tuple(sorted(own, key=place)),
+        workloads=tuple(sorted(own, key=sort_key)),
     )
 
 
-def _is_part(item: Json) -> bool:
-    """Whether another object controls it, as a LeaderWorkerSet does the StatefulSets that it is made of."""
+def _has_controller(item: Json) -> bool:
+    """Return whether another object controls this one, as a LeaderWorkerSet controls its StatefulSets."""
     return any(owner.get("controller") for owner in item["metadata"].get("ownerReferences", ()))
 
 
-def _not_found(api: Api, name: str | None, here: Sequence[str]) -> str:
+def _not_found(api: Api, name: str | None, releases: Sequence[str]) -> str:
     what = "no Slipstream release" if name is None else f"no release {name!r}"
-    if here:
-        return f"{what} in namespace {api.namespace}; it has {', '.join(here)}"
+    if releases:
+        return f"{what} in namespace {api.namespace}; it has {', '.join(releases)}"
     items = api.objects_everywhere(DEPLOYMENT, OURS)
     elsewhere = sorted({f"{label(x, INSTANCE)} in {x['metadata']['namespace']}" for x in items})
     hint = f"found {', '.join(elsewhere)}" if elsewhere else "is --namespace or --context another one?"
@@ -131,14 +131,14 @@ def _or(names: Sequence[str]) -> str:
 
 
 def label(item: Json, key: str) -> str:
-    """A label of an object; empty without it."""
+    """Return a label of an object; empty if it does not have the label."""
     return str(item["metadata"].get("labels", {}).get(key, ""))
 
 
-def place(item: Named) -> tuple[int, str, str]:
-    """Where it stands among others: in the order of the components."""
-    known = item.component in COMPONENTS
-    return COMPONENTS.index(item.component) if known else len(COMPONENTS), item.pool, item.name
+def sort_key(part: Part) -> tuple[int, str, str]:
+    """Return a key that sorts the parts of a release in the order of COMPONENTS, others last."""
+    is_ours = part.component in COMPONENTS
+    return COMPONENTS.index(part.component) if is_ours else len(COMPONENTS), part.pool, part.name
 
 
 def _workload(kind: str, item: Json) -> Workload:

@@ -1,4 +1,4 @@
-"""Set the number of rollouts of a pool, unless something else owns that number."""
+"""Sets the number of rollouts of a pool, unless an autoscaler or a pause determines the number."""
 
 from collections.abc import Mapping
 
@@ -18,10 +18,11 @@ NOT_SCALED: Mapping[str, str] = {
 
 
 def scale(api: Api, release: Release, target: str, replicas: int, *, override: bool) -> str:
-    """Scale `rollout` or `rollout/POOL`; returns what was done, in words.
+    """Scale `rollout` or `rollout/POOL`, and return a line that describes the change.
 
+    `override`: make KEDA keep the number until `scale_automatically`.
     Errors: ClusterUsageError for another target, an unknown or unnamed pool, a paused release, or a pool that
-    an autoscaler owns. `override` has KEDA hold the number until `scale_automatically`.
+    an autoscaler owns.
     """
     workload = choose_pool(release, target)
     autoscaler = autoscalers_of(api, release).get(workload.name)
@@ -38,7 +39,7 @@ def scale(api: Api, release: Release, target: str, replicas: int, *, override: b
 
 
 def scale_automatically(api: Api, release: Release, target: str) -> str:
-    """Let KEDA scale a pool again; returns what was done, in words. Errors: as `scale`."""
+    """Let KEDA scale a pool again, and return a line that describes the change. Errors: those of `scale`."""
     workload = choose_pool(release, target)
     autoscaler = autoscalers_of(api, release).get(workload.name)
     _refuse_paused(api, release, workload, autoscaler)
@@ -51,7 +52,7 @@ def scale_automatically(api: Api, release: Release, target: str) -> str:
 
 
 def choose_pool(release: Release, target: str) -> Workload:
-    """The workload that `rollout` or `rollout/POOL` names. Errors: ClusterUsageError."""
+    """Return the workload that `rollout` or `rollout/POOL` names. Errors: ClusterUsageError."""
     component, _, pool = target.partition("/")
     if component != "rollout":
         reason = NOT_SCALED.get(component, "only rollout or rollout/POOL can be scaled")
@@ -60,15 +61,15 @@ def choose_pool(release: Release, target: str) -> Workload:
     names = ", ".join(workload.title for workload in pools)
     if not pool and len(pools) > 1:
         raise ClusterUsageError(f"release {release.name} has several pools; choose one of {names}")
-    found = [workload for workload in pools if not pool or workload.pool == pool]
-    if not found:
+    named = [workload for workload in pools if not pool or workload.pool == pool]
+    if not named:
         raise ClusterUsageError(f"release {release.name} has no pool {pool!r}; it has {names}")
-    return found[0]
+    return named[0]
 
 
 def _refuse_paused(api: Api, release: Release, workload: Workload, autoscaler: Autoscaler | None) -> None:
-    put_aside = autoscaler is not None and autoscaler.remembered is not None
-    if put_aside or workload.name in read_paused(api, release):
+    held_by_pause = autoscaler is not None and autoscaler.remembered is not None
+    if held_by_pause or workload.name in read_paused(api, release):
         raise ClusterUsageError(f"{workload.title} is paused: `slipstream cluster resume` first")
 
 

@@ -1,4 +1,4 @@
-"""What a release is doing: pods, versions, staleness, ledger, from the API server and the metrics pages."""
+"""The status of a release: pods, versions, staleness, ledger, from the API server and the metrics pages."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,8 @@ from slipstream.telemetry.readings import Buckets, Page
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staleness:
-    """Age in versions of the tokens trained on since the learner started. Quantiles are bounds of buckets."""
+    """Staleness in versions of the tokens trained on since the learner started; quantiles are bucket
+    bounds."""
 
     mean: float
     p50: float
@@ -28,7 +29,7 @@ class Staleness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerState:
-    """Groups by state (a state with reasons is their sum), and what does not add up."""
+    """Groups by state, summed over reasons, and the residual of the ledger, which should be 0."""
 
     groups: Mapping[str, int]
     residual: int
@@ -36,7 +37,7 @@ class LedgerState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A pod with the version that it serves or trains, and how far that is behind; None where it has none."""
+    """A pod, the version that it serves or trains, and its lag behind the learner; None if it has none."""
 
     pod: Pod
     version: int | None
@@ -45,10 +46,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """All of it; what no pod could say is None.
+    """The status of a release. A number that no pod reported is None.
 
-    `version` is the learner's, `announced` the one that replay has last heard of. `failures` are the pods
-    without numbers, and why.
+    `version`: that of the learner. `announced`: the last version that the learner announced to replay.
+    `failures`: why a pod has no numbers, by pod.
     """
 
     release: Release
@@ -66,7 +67,8 @@ class Status:
 
 
 def read_status(api: Api, release: Release) -> Status:
-    """Ask all at once. Errors: ClusterError of the API server; a pod that does not answer is no error."""
+    """Read all pods at once. Errors: ClusterError of the API server; a pod that does not answer is a failure
+    in the status."""
     pods, autoscalers = pods_of(api, release), autoscalers_of(api, release)
     pages, failures = _pages(read_pages(api.connection, _targets(pods)))
     learners = [pages[pod.name] for pod in pods if pod.component == "learner" and pod.name in pages]
@@ -119,8 +121,8 @@ def _row(pod: Pod, page: Page | None, learner: int | None) -> Row:
 
 
 def _staleness(pages: Sequence[Page]) -> Staleness | None:
-    made = [page.histogram("staleness_versions") for page in pages]
-    ages = [buckets for buckets in made if buckets is not None and buckets.count]
+    histograms = [page.histogram("staleness_versions") for page in pages]
+    ages = [buckets for buckets in histograms if buckets is not None and buckets.count]
     if not ages:
         return None
     total: Buckets = reduce(add, ages)

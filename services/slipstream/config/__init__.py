@@ -1,4 +1,4 @@
-"""The configuration of a run: schema, loading, checks and derived numbers. Nothing here needs torch."""
+"""The configuration of a run: schema, loading, checks and derived numbers. Nothing here imports torch."""
 
 from slipstream.config.critic import CriticConfig
 from slipstream.config.load import ConfigError, apply_environment, load_config, parse_config

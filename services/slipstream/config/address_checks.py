@@ -1,4 +1,4 @@
-"""What is wrong with the addresses of a run: ports, Redis, and plaintext that other machines can read."""
+"""Checks of the addresses of a run: ports, Redis, and plaintext that other machines can read."""
 
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -16,19 +16,19 @@ REMEDY = "set rpc.tls (`slipstream certs` makes some), or rpc.plaintext to true 
 
 
 def fixed_ports(config: RunConfig) -> list[tuple[str, str, int]]:
-    """(key, host, port) of every port that the configuration fixes for pods on this machine."""
-    addresses = (("replay", config.replay), ("verifier", config.verifier), ("learner", config.learner))
-    found = [(f"{name}.address", *split_address(section.address)) for name, section in addresses]
+    """Return (key, host, port) of every port that the configuration fixes for pods on this machine."""
+    sections = (("replay", config.replay), ("verifier", config.verifier), ("learner", config.learner))
+    ports = [(f"{name}.address", *split_address(section.address)) for name, section in sections]
     if config.algorithm.resolved_distillation() is not None:
-        found.append(("teacher.address", *split_address(config.teacher.address)))
+        ports.append(("teacher.address", *split_address(config.teacher.address)))
     if config.rollout.workers:
-        found.append(("rollout.address", *split_address(config.rollout.address)))
-    found.append(("weights.port", config.weights.host, config.weights.port))
+        ports.append(("rollout.address", *split_address(config.rollout.address)))
+    ports.append(("weights.port", config.weights.host, config.weights.port))
     if config.telemetry.port:
-        services = len(addresses) + (config.algorithm.resolved_distillation() is not None)
+        services = len(sections) + (config.algorithm.resolved_distillation() is not None)
         pods = range(services + config.rollout.workers)
-        found += [("telemetry.port", config.telemetry.host, config.telemetry.port + pod) for pod in pods]
-    return [row for row in found if row[2]]
+        ports += [("telemetry.port", config.telemetry.host, config.telemetry.port + pod) for pod in pods]
+    return [row for row in ports if row[2]]
 
 
 def _redis(config: RunConfig) -> Iterator[Problem]:
@@ -46,7 +46,7 @@ def _redis(config: RunConfig) -> Iterator[Problem]:
 
 
 def _redis_access(config: RunConfig) -> Iterator[Problem]:
-    """User, password and authority, which are of use only together with the right address."""
+    """Check user, password and authority, which need the right address to take effect."""
     replay = config.replay
     parts = urlsplit(replay.redis_url or "")
     credentials = "@" in parts.netloc or "password=" in parts.query
@@ -76,7 +76,8 @@ def _weights_host(config: RunConfig) -> Iterator[Problem]:
     if config.weights.host in WILDCARDS:
         yield Problem(
             key="weights.host",
-            reason=f"is {config.weights.host!r}, which stands for all addresses; workers need one to go to",
+            reason=f"is {config.weights.host!r}, which stands for all addresses, and workers "
+            "need one to connect to",
             remedy="set SLIPSTREAM_WEIGHTS_HOST to the address of the learner's pod",
         )
 
@@ -98,7 +99,8 @@ def _ports(config: RunConfig) -> Iterator[Problem]:
 
 
 def _plaintext_beyond_loopback(config: RunConfig) -> Iterator[Problem]:
-    """A problem for each address at which a pod would refuse to listen, or to call."""
+    """Yield a problem for each address at which a pod would refuse to listen, or which it would refuse to
+    call."""
     if config.rpc.tls is not None or config.rpc.plaintext:
         return
     for name in ("replay", "verifier", "teacher", "learner", "rollout"):

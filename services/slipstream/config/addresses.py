@@ -1,17 +1,19 @@
-"""Addresses as the configuration writes them, and which of them only this machine can reach."""
+"""Addresses of the form host:port or unix:path, and whether other machines can reach them."""
 
 import ipaddress
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port of host:port; an IPv6 host without its brackets."""
+    """Return host and port of host:port; an IPv6 host loses its brackets."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
 
 
 def is_loopback(address: str) -> bool:
-    """Whether host:port or unix:path can be reached from this machine only; a name other than localhost may
-    be anybody's."""
+    """Return whether only this machine can reach host:port or unix:path.
+
+    Names are not resolved: of all names, only localhost counts as loopback.
+    """
     if address.startswith("unix:"):
         return True
     host = address.rpartition(":")[0].strip("[]")

@@ -44,8 +44,8 @@ OPTIONAL_PARTS: Final = (
 """Parts of the loss that an explicit null switches off; elsewhere null is the preset's part."""
 
 
-def _one_or_many(given: object) -> object:
-    return (given,) if isinstance(given, Mapping) else given
+def _one_or_many(corrections: object) -> object:
+    return (corrections,) if isinstance(corrections, Mapping) else corrections
 
 
 AdvantageConfig = Annotated[Advantage, Field(discriminator="kind"), BeforeValidator(with_kind)]
@@ -66,7 +66,7 @@ class AlgorithmConfig(BaseModel):
     is the reward of a completion, A an advantage, G the size of a group. An objective maximises J; g is the
     factor of the gradient of l. sg stops the gradient. docs/algorithms.md compares the parts.
 
-    Invariant: what was not given is not in a dump either, so a dump reads back to the same algorithm.
+    Invariant: a dump has only the keys that were set, so it reads back to the same algorithm.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
@@ -131,59 +131,61 @@ class AlgorithmConfig(BaseModel):
 
     @property
     def translation(self) -> Translation | None:
-        """What Telescope's keys amount to, where the section holds them."""
+        """Telescope's keys as keys of a run; None where the section has none."""
         return None if self.telescope is None else translate(self.telescope)
 
     @property
     def group_size(self) -> int | None:
-        """Completions a prompt that the recipe asks for, if it does."""
+        """Completions for each prompt that the preset requires; None where it leaves the size to the run."""
         translation = self.translation
         return self._preset().group_size if translation is None else translation.group_size
 
     def resolved_advantage(self) -> Advantage:
-        """The advantage that the run uses."""
+        """Return the advantage that the run uses."""
         return self._axes().advantage or self._preset().advantage
 
     def resolved_objective(self) -> Objective:
-        """The objective that the run uses."""
+        """Return the objective that the run uses."""
         return self._axes().objective or self._preset().objective
 
     def resolved_top_logprobs(self) -> int:
-        """Likeliest tokens whose logprobs rollouts bring with each sampled token; 0 where none are read."""
+        """Return how many likeliest tokens with logprobs rollouts send with each sampled token; 0 for
+        most."""
         return self.resolved_objective().top_logprobs
 
     def resolved_aggregation(self) -> AggregationName:
-        """The aggregation that the run uses."""
+        """Return the aggregation that the run uses."""
         return self._axes().aggregation or self._preset().aggregation
 
     def resolved_corrections(self) -> tuple[Correction, ...]:
-        """The corrections that the run uses."""
+        """Return the corrections that the run uses."""
         axes = self._axes()
-        given = "correction" in axes.model_fields_set
-        return (axes.correction or ()) if given else self._preset().corrections
+        is_set = "correction" in axes.model_fields_set
+        return (axes.correction or ()) if is_set else self._preset().corrections
 
     def resolved_kl(self) -> Kl | None:
-        """The divergence to the reference that the run uses."""
-        found: Kl | None = self._part("kl")
-        return found
+        """Return the divergence to the reference, if the run has one."""
+        kl: Kl | None = self._part("kl")
+        return kl
 
     def resolved_drift_penalty(self) -> DriftPenalty | None:
-        """The divergence to the policy that sampled that the run uses."""
-        found: DriftPenalty | None = self._part("drift_penalty")
-        return found
+        """Return the penalty on the distance to the rollout policy, if the run has one."""
+        penalty: DriftPenalty | None = self._part("drift_penalty")
+        return penalty
 
     def resolved_kl_cov(self) -> KlCov | None:
-        """How the run holds tokens near the anchor by their covariance, if it does."""
-        found: KlCov | None = self._part("kl_cov")
-        return found
+        """Return the penalty on tokens of large covariance, if the run has one."""
+        kl_cov: KlCov | None = self._part("kl_cov")
+        return kl_cov
 
     def resolved_distillation(self) -> Distillation | None:
-        """How the run learns from a teacher, if it does."""
-        found: Distillation | None = self._part("distillation")
-        return found
+        """Return how the run learns from a teacher, if it does."""
+        distillation: Distillation | None = self._part("distillation")
+        return distillation
 
     def resolved_loss(self, *, max_staleness: int, max_new_tokens: int) -> LossSpec:
-        """The loss that the run uses. Errors: ValueError for a combination that is known to be wrong."""
+        """Return the loss that the run uses. Errors: ValueError for a combination that is known to be
+        wrong."""
         axes, name = self._axes(), self.resolved_aggregation()
         parts: dict[str, Any] = {
             part: getattr(axes, part) for part in OPTIONAL_PARTS if part in axes.model_fields_set
@@ -201,13 +203,14 @@ class AlgorithmConfig(BaseModel):
         )
 
     def declared_shaping(self) -> Shaping:
-        """The shaping of the section or its preset, lengths as they are written."""
+        """Return the shaping of the section or its preset, with null for lengths that follow from the run."""
         axes = self._axes()
-        given = "shaping" in axes.model_fields_set
-        return (axes.shaping or Shaping()) if given else self._preset().shaping
+        is_set = "shaping" in axes.model_fields_set
+        return (axes.shaping or Shaping()) if is_set else self._preset().shaping
 
     def resolved_shaping(self, *, max_new_tokens: int) -> Shaping:
-        """The shaping that the run uses, its lengths filled in. Errors: ValueError for lengths that cross."""
+        """Return the shaping that the run uses, with all lengths. Errors: ValueError for lengths that
+        cross."""
         shaping = self.declared_shaping()
         soft = shaping.soft_overlong
         if soft is None:
@@ -217,7 +220,7 @@ class AlgorithmConfig(BaseModel):
         return replace(shaping, soft_overlong=replace(soft, max_len=longest, safe_len=safe))
 
     def _part(self, name: str) -> Any:
-        """An optional part: what the section gives, null included, or else the preset's."""
+        """Return an optional part: of the section, where it is set (also to null), or else of the preset."""
         axes = self._axes()
         return getattr(axes if name in axes.model_fields_set else self._preset(), name)
 

@@ -1,4 +1,5 @@
-"""What is wrong with an algorithm although each part of it is right: combinations, and what a run lacks."""
+"""Problems of an algorithm beyond its parts: combinations of parts, and parts that the rest of a run
+contradicts."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import fields
@@ -28,7 +29,7 @@ KEYS: Final = {"max_staleness": "algorithm.objective", "token_weight": "algorith
 
 
 def _parts(config: RunConfig) -> Iterator[Problem]:
-    """Combinations that the loss and the shaping refuse themselves."""
+    """Yield the errors of the loss and the shaping when they are made."""
     algorithm, budget = config.algorithm, config.rollout.max_new_tokens
     try:
         algorithm.resolved_loss(max_staleness=config.staleness.max_staleness, max_new_tokens=budget)
@@ -68,7 +69,7 @@ def _uncorrected(config: RunConfig) -> Iterator[Problem]:
 
 
 def _anchor(config: RunConfig) -> Iterator[Problem]:
-    """What the anchor batch does not do: correct stale tokens, and bound anything in a single update."""
+    """Yield notes on the anchor batch: it corrects no stale tokens, and with one update it bounds nothing."""
     algorithm = config.algorithm
     corrections = algorithm.resolved_corrections()
     weighted = any(correction.weighs for correction in corrections)
@@ -100,7 +101,7 @@ def _updates_once(config: RunConfig) -> bool:
 
 
 def _updates(config: RunConfig) -> Iterator[Problem]:
-    """Several updates on one batch without a ratio."""
+    """Yield problems of several updates on one batch without a ratio."""
     objective = config.algorithm.resolved_objective()
     if not isinstance(objective, Pg) or config.algorithm.resolved_drift_penalty() is not None:
         return
@@ -144,7 +145,7 @@ def _group_size(config: RunConfig) -> Iterator[Problem]:
 
 
 def _without_router(config: RunConfig) -> Iterator[Problem]:
-    """Objectives whose inputs the model does not have."""
+    """Yield a problem where the model lacks an input of the objective."""
     objective, tiny = config.algorithm.resolved_objective(), config.model.tiny
     if isinstance(objective, Rspo) and tiny is not None and not tiny.experts:
         yield Problem(
@@ -206,7 +207,7 @@ def _rewards(config: RunConfig) -> Iterator[Problem]:
 
 
 def _critic(config: RunConfig) -> Iterator[Problem]:
-    """The schema gives the advantage gae its critic; here is what does not go with one."""
+    """Yield problems of a critic, and of advantages by token. The schema adds the critic of gae itself."""
     advantage, objective = config.algorithm.resolved_advantage(), config.algorithm.resolved_objective()
     critic, steps = config.learner.critic, config.learner.steps
     if critic is not None and not isinstance(advantage, Gae):
@@ -230,7 +231,7 @@ def _critic(config: RunConfig) -> Iterator[Problem]:
 
 
 def _supervision(config: RunConfig) -> Iterator[Problem]:
-    """What rewards by step need: an estimator, an objective and a reward that know of steps."""
+    """Yield a problem where the estimator, the objective or every reward cannot take rewards by step."""
     if config.algorithm.supervision == "outcome":
         return
     advantage, objective = config.algorithm.resolved_advantage(), config.algorithm.resolved_objective()
@@ -256,7 +257,8 @@ def _supervision(config: RunConfig) -> Iterator[Problem]:
 
 
 def _penalty_in_the_reward(config: RunConfig) -> Iterator[Problem]:
-    """Penalties whose coefficient would not count, as the advantage rescales each group or component."""
+    """Yield problems of penalties whose coefficient cancels: the advantage rescales each group or
+    component."""
     kl, advantage = config.algorithm.resolved_kl(), config.algorithm.resolved_advantage()
     in_reward = kl is not None and kl.placement == "reward"
     if in_reward and isinstance(advantage, Gdpo):
@@ -275,7 +277,7 @@ def _penalty_in_the_reward(config: RunConfig) -> Iterator[Problem]:
             reason=f"is reward, and {cancels} the coefficient cancels",
             remedy="set placement: loss, or an advantage that keeps the scale, such as dr_grpo or rloo",
         )
-    if not isinstance(advantage, MaxRl):  # which has a note of its own about every punishment
+    if not isinstance(advantage, MaxRl):  # _rewards yields a note on every penalty with maxrl
         yield from _punishments(config, cancels)
 
 
@@ -298,7 +300,7 @@ def _punishments(config: RunConfig, cancels: str) -> Iterator[Problem]:
 
 
 def _without_effect(config: RunConfig) -> Iterator[Problem]:
-    """Fields that are not their defaults, and that nothing reads as the rest of their part stands."""
+    """Yield notes on fields that were set and that the rest of their part ignores."""
     entropy, shaping = config.algorithm.entropy, config.algorithm.declared_shaping()
     if entropy is not None and entropy.target is None:
         for name in ("step", "largest"):

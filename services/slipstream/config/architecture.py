@@ -1,7 +1,7 @@
-"""What config.json says of a model: its context, its logits, its key-value cache, and whether it can be used.
+"""Facts about a model from its config.json: context, logits, key-value cache, and whether it can be trained.
 
-Everything here is a function of the parsed file, so that `slipstream validate` needs neither torch nor
-transformers, and says what the learner and the engine would say at their start.
+All functions take the parsed file. So `slipstream validate` needs neither torch nor transformers, and reports
+what the learner and the engine would refuse when they start.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,10 +30,10 @@ STATE_KEYS = (
 """Keys of layers that carry a state from token to token: state-space, convolution and linear attention."""
 STATEFUL = frozenset({"rwkv", "mamba", "mamba2", "falcon_mamba", "recurrent_gemma", "xlstm", "minimax"})
 ALIBI = frozenset({"bloom", "mpt"})
-"""Their attention biases come from a padding mask, which packed sequences do not have."""
+"""Models whose attention biases come from a padding mask, which packed sequences do not have."""
 PACKED_BY_MASK = frozenset({"opt"})
-"""Models whose attention, as transformers computes it, does not take from the positions where a packed
-sequence ends; the learner gives them a mask."""
+"""Models to which the learner passes a mask, because their code in transformers does not find the ends of
+packed sequences from the positions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,55 +46,56 @@ class LogitTransform:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheShape:
-    """Sizes from which the key-value cache of a sequence follows."""
+    """Sizes that determine the key-value cache of a sequence."""
 
     values_per_token: int
-    """Keys and values of one token in one layer, as numbers."""
+    """How many numbers the keys and values of one token are, in one layer."""
     full_layers: int
     """Layers that keep every token."""
     window_layers: int
-    """Layers that keep a sliding window."""
+    """Layers with a sliding window."""
     window: int
-    """Tokens of that window; 0 without such layers."""
+    """Tokens of the sliding window; 0 if no layer has one."""
 
     def bytes_for(self, tokens: int, *, value_bytes: int, slack: int = 0) -> int:
-        """Bytes for one sequence; a layer with a window keeps `slack` tokens more than the window."""
-        kept = self.full_layers * tokens + self.window_layers * min(tokens, self.window + slack)
-        return kept * self.values_per_token * value_bytes
+        """Return the bytes for one sequence; a layer with a window keeps `slack` tokens more than the
+        window."""
+        entries = self.full_layers * tokens + self.window_layers * min(tokens, self.window + slack)
+        return entries * self.values_per_token * value_bytes
 
 
 def text_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of the language model: nested configurations keep them in `text_config`."""
+    """Return the settings of the language model, which models with several parts keep in `text_config`."""
     nested = settings.get("text_config")
     return {**settings, **nested} if isinstance(nested, Mapping) else dict(settings)
 
 
 def context_of(settings: Mapping[str, Any]) -> int | None:
-    """Longest sequence in tokens; None where config.json does not say it."""
+    """Return the longest sequence in tokens; None if config.json does not have it."""
     return _first(text_settings(settings), CONTEXT_KEYS)
 
 
 def logits_of(settings: Mapping[str, Any]) -> LogitTransform:
-    """What the model does to the products of its output head, such as Gemma-2, Granite and Cohere do."""
+    """Return how the model scales and caps its logits, as Gemma-2, Granite and Cohere do."""
     text = text_settings(settings)
     scale = float(text.get("logit_scale") or 1.0) / float(text.get("logits_scaling") or 1.0)
     return LogitTransform(scale=scale, soft_cap=text.get("final_logit_softcapping") or None)
 
 
 def caps_attention(settings: Mapping[str, Any]) -> bool:
-    """Whether attention scores are soft-capped, which torch's fused attention leaves out."""
+    """Return whether attention scores are soft-capped, which torch's fused attention does not support."""
     return bool(text_settings(settings).get("attn_logit_softcapping"))
 
 
 def cache_shape(settings: Mapping[str, Any]) -> CacheShape | None:
-    """Layers, heads and window of the key-value cache; None where config.json does not say them."""
+    """Return the sizes of the key-value cache; None if config.json does not have them."""
     text = text_settings(settings)
     layers, values = _first(text, LAYER_KEYS), _values_per_token(text)
     if layers is None or values is None:
         return None
     window = text.get("sliding_window")
-    uses = isinstance(window, int) and text.get("use_sliding_window") is not False
-    sliding = _sliding_layers(text, layers) if uses else 0
+    has_window = isinstance(window, int) and text.get("use_sliding_window") is not False
+    sliding = _sliding_layers(text, layers) if has_window else 0
     return CacheShape(
         values_per_token=values,
         full_layers=layers - sliding,
@@ -104,7 +105,7 @@ def cache_shape(settings: Mapping[str, Any]) -> CacheShape | None:
 
 
 def why_unusable(settings: Mapping[str, Any]) -> str | None:
-    """Why no run can train this model; None for one that config.json does not speak against."""
+    """Return why no run can train this model; None if config.json shows no reason."""
     return next(_faults(settings), None)
 
 
@@ -129,7 +130,7 @@ def _faults(settings: Mapping[str, Any]) -> Iterator[str]:
 
 def _carries_state(text: Mapping[str, Any], kind: str) -> bool:
     kinds = text.get("layer_types") or text.get("layers_block_type")
-    if isinstance(kinds, list):  # a hybrid family has models of attention alone, with all of its keys
+    if isinstance(kinds, list):  # in a hybrid family, models with attention only have the state keys too
         return bool(STATE_KINDS & {str(each) for each in kinds})
     return kind in STATEFUL or any(text.get(key) for key in STATE_KEYS)
 
@@ -140,8 +141,8 @@ def _values_per_token(text: Mapping[str, Any]) -> int | None:
         return sum(int(part or 0) for part in latent)
     heads, width = _first(text, HEAD_KEYS), _first(text, WIDTH_KEYS)
     size = _first(text, ("head_dim",)) or (width // heads if heads and width else None)
-    kept = 1 if text.get("multi_query") is True else _first(text, ("num_key_value_heads",)) or heads
-    return 2 * kept * size if kept and size else None
+    cached_heads = 1 if text.get("multi_query") is True else _first(text, ("num_key_value_heads",)) or heads
+    return 2 * cached_heads * size if cached_heads and size else None
 
 
 def _sliding_layers(text: Mapping[str, Any], layers: int) -> int:
@@ -150,7 +151,7 @@ def _sliding_layers(text: Mapping[str, Any], layers: int) -> int:
         return sum(each == "sliding_attention" for each in kinds)
     pattern = text.get("sliding_window_pattern")
     if isinstance(pattern, int) and pattern > 0:
-        return layers - layers // pattern  # every last layer of a pattern sees everything
+        return layers - layers // pattern  # the last layer of each pattern has full attention
     return layers
 
 

@@ -1,4 +1,7 @@
-"""What is wrong with a configuration that its schema lets pass, and the numbers that follow from it. Pure."""
+"""Checks of a whole configuration, beyond its schema, and the numbers that follow from it.
+
+Nothing here reads a file, a port or a model.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,12 +28,12 @@ __all__ = [
 ]
 
 EXPERT_KEYS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
-"""Where a model's config.json may say how many experts a layer has."""
+"""Keys of a model's config.json that may have the number of experts of a layer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DerivedNumbers:
-    """What a configuration amounts to."""
+    """Numbers that follow from a configuration."""
 
     groups_per_step: int
     completions_per_step: int
@@ -39,26 +42,27 @@ class DerivedNumbers:
     admission_capacity: int
     """Groups that may be started before the first version after the initial one is announced."""
     mean_staleness: int
-    """What admission holds the mean age at, in versions."""
+    """Mean staleness in versions that admission control leads to."""
     max_staleness: int
-    """Age in versions beyond which a token has no gradient."""
+    """Staleness in versions beyond which a token has no gradient."""
     clip_band: tuple[float, float]
     top_logprobs: int
-    """Likeliest tokens that a sampled token brings along."""
+    """Number of likeliest tokens whose logprobs are sent with each sampled token."""
     group_bytes: int
-    """Of a group on the wire without prompt and text, when every completion uses its whole budget."""
+    """Bytes of a group on the wire, without prompt and text, if every completion uses its whole budget."""
     completions_in_flight: int
-    """Completions that all local workers generate at one time, at most."""
+    """Most completions that all local workers generate at a time."""
     evaluation_completions: int
 
 
 def check_config(config: RunConfig) -> list[Problem]:
-    """Every problem that the configuration alone shows: no file, port or model is looked at."""
+    """Return the problems that the configuration alone shows."""
     return [problem for check in CHECKS for problem in check(config)]
 
 
 def derived_numbers(config: RunConfig, *, held_out_size: int | None) -> DerivedNumbers:
-    """Groups, completions and tokens a step, and the bounds on age; `held_out_size` is the data's."""
+    """Return the numbers of a configuration. `held_out_size`: held-out prompts of the data; None is no
+    limit."""
     rollout, groups, age = config.rollout, config.learner.groups_per_step, config.staleness
     evaluated = min(config.evaluation.prompts, held_out_size or config.evaluation.prompts)
     return DerivedNumbers(

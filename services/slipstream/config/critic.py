@@ -9,11 +9,12 @@ from slipstream.config.paths import HomePath
 FOREIGN: Final = {"head": "path", "model": "loss_coefficient"}
 """The key that a critic of the kind does not read."""
 TIMES: Final = 10
-"""A regression takes larger steps than a policy; verl has 1e-5 and 1e-6, OpenRLHF 9e-6 and 5e-7."""
+"""Default learning rate of the critic over that of the policy: verl has 1e-5 and 1e-6, OpenRLHF 9e-6 and
+5e-7."""
 
 
 class CriticConfig(BaseModel):
-    """What predicts the value of a state, in units of reward, before each sampled token."""
+    """The model that predicts the value of the state before each sampled token, in units of reward."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
@@ -32,7 +33,7 @@ class CriticConfig(BaseModel):
     """Number of first steps of a run in which only the critic trains."""
 
     def peak(self, policy_rate: float) -> float:
-        """The learning rate, given that of the policy."""
+        """Return the peak learning rate for a policy with this peak rate."""
         return TIMES * policy_rate if self.learning_rate is None else self.learning_rate
 
     @model_validator(mode="after")

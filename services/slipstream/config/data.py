@@ -43,14 +43,14 @@ class SortDigitsData(_Strict):
 
 
 class Columns(_Strict):
-    """Which column of a row is what; all further columns become fields that rewards can read."""
+    """The names of the columns of a row; other columns become fields that rewards can read."""
 
     prompt_column: str = "prompt"
     """Column of the prompt as text; rows without it need `messages_column`."""
     messages_column: str = "messages"
     """Column of the conversation: a list of {role, content}."""
     answer_column: str = "answer"
-    """Column of the ground truth, with which rewards compare an answer."""
+    """Column of the ground truth, to which rewards compare an answer."""
     demonstration_column: str | None = None
     """Column of the text that supervised training imitates, such as a chain of thought; null: the answer."""
 
@@ -84,9 +84,10 @@ class HubData(Columns, HubAccess):
     held_out_fraction: float = Field(0.05, gt=0, lt=1)
     """Share of the rows that is held out when there is no `held_out_split`."""
     streaming: bool = False
-    """Read the first `rows` rows over the network at each start, and keep no data set in the cache."""
+    """Read the first `rows` rows over the network at each start, without storing the data set in the
+    cache."""
     rows: int | None = Field(None, ge=2)
-    """Most rows that are read of a split; null reads all. `streaming` needs it."""
+    """Most rows that are read from a split; null reads all. Required by `streaming`."""
 
     @model_validator(mode="after")
     def streaming_ends(self) -> "HubData":
@@ -100,7 +101,8 @@ class HubData(Columns, HubAccess):
 
 
 class ReasoningGymData(_Strict):
-    """Puzzles of a task of reasoning-gym; the reward `slipstream.prompts.gym:score` is its own scorer."""
+    """Puzzles of a reasoning-gym task; the reward `slipstream.prompts.gym:score` is the scorer of the
+    task."""
 
     kind: Literal["reasoning_gym"] = "reasoning_gym"
     """Name of the kind."""
@@ -111,16 +113,16 @@ class ReasoningGymData(_Strict):
     seed: int | None = None
     """Seed of the puzzles; null: the run's."""
     size: int = Field(10_000, ge=2)
-    """Number of puzzles; a tenth of the distinct ones is held out, chosen by a hash."""
+    """Number of puzzles; a tenth of the distinct puzzles is held out, chosen by a hash."""
 
 
 class JudgingData(_Strict):
-    """`46 for 12+34=?` → `yes`: is this answer, right or with one digit changed, right?"""
+    """`46 for 12+34=?` → `yes`: is this answer right? It is the right answer, or has one digit changed."""
 
     kind: Literal["judging"] = "judging"
     """Name of the task."""
     of: Annotated[AdditionData | SortDigitsData, Field(discriminator="kind")]
-    """Task whose answers are judged: one with a single right answer to each prompt."""
+    """The task of the answers; each of its prompts has a single right answer."""
     prompt: str = "{prompt}{answer}?"
     """Text that asks for the judgement, with {prompt} and {answer} in it."""
     answers: tuple[str, str] = ("yes", "no")
@@ -131,22 +133,22 @@ TaskData = AdditionData | CountdownData | SortDigitsData | JudgingData | FileDat
 
 
 class MixtureData(_Strict):
-    """Several tasks in turn, equally often."""
+    """Several tasks, alternating, equally often."""
 
     kind: Literal["mixture"] = "mixture"
     """Name of the task."""
     of: tuple[Annotated[TaskData, Field(discriminator="kind")], ...] = Field(min_length=2)
-    """The tasks; all of them are judged by the same rewards."""
+    """The tasks; the same rewards score all of them."""
 
 
 DataConfig = Annotated[TaskData | MixtureData, Field(discriminator="kind")]
 
 
 def demonstrates(data: DataConfig) -> bool:
-    """Whether rows carry demonstrations apart from their answers."""
+    """Return whether rows have demonstrations that differ from their answers."""
     return any(isinstance(part, Columns) and part.demonstration_column for part in parts(data))
 
 
 def parts(data: DataConfig) -> tuple[TaskData, ...]:
-    """The tasks of a mixture, or the one task that there is."""
+    """Return the tasks of a mixture, or the single task."""
     return data.of if isinstance(data, MixtureData) else (data,)

@@ -1,5 +1,6 @@
-"""What is wrong with a distillation beside the rest of a run: no teacher, a teacher for nothing, filters,
-more tokens than there are, answers that no message holds."""
+"""Problems of a distillation with the rest of a run: a missing or an unused teacher, filters of groups, a
+top_k
+above the vocabulary, answers larger than a message."""
 
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -16,9 +17,9 @@ from slipstream.config.top_logprobs_checks import (
 )
 
 LOGPROB_BYTES: Final = 4
-"""Of a token's own logprob in an answer, and of its id in a question."""
+"""Bytes of a token's own logprob in an answer, and of its id in a question."""
 COMPLETION_BYTES: Final = 32
-"""At most, of the tags and lengths around a completion's numbers."""
+"""Most bytes of the protobuf tags and lengths of a completion."""
 
 
 def _teacher(config: RunConfig) -> Iterator[Problem]:
@@ -45,14 +46,15 @@ def _filtered(config: RunConfig) -> Iterator[Problem]:
         yield Problem(
             key="algorithm.shaping.dynamic_sampling",
             reason="drops groups whose rewards are equal, and with algorithm.distillation.reward_weight 0 "
-            "the policy learns from the teacher alone, which has something to say of them, too",
+            "the policy learns from the teacher alone, which teaches on these groups, too",
             remedy="set algorithm.shaping to null",
             severity="note",
         )
 
 
 def _rewards_for_nothing(config: RunConfig) -> Iterator[Problem]:
-    """What acts through the rewards, where the policy learns from the teacher alone."""
+    """Yield problems of parts that act through the rewards, where the policy learns from the teacher
+    alone."""
     algorithm = config.algorithm
     distillation, kl = algorithm.resolved_distillation(), algorithm.resolved_kl()
     if distillation is None or distillation.reward_weight:
@@ -85,13 +87,14 @@ def _vocabulary(config: RunConfig) -> Iterator[Problem]:
 
 
 def beyond_teaching(top_k: int, tokens: int, *, whose: str) -> Problem:
-    """More of the teacher's likeliest tokens than the model, or the teacher, has."""
+    """Return the problem of a top_k above the vocabulary of the model or the teacher."""
     key = "algorithm.distillation.top_k"
     return beyond_vocabulary(top_k, tokens, key=key, default=TOP_K, whose=whose)
 
 
 def answer_bytes(config: RunConfig) -> int:
-    """Bytes of a teacher's answer about a group, when every completion uses its whole budget; 0 without a
+    """Return the bytes of a teacher's answer about a group, when every completion uses its whole budget; 0
+    without a
     distillation."""
     distillation = config.algorithm.resolved_distillation()
     if distillation is None:
@@ -101,13 +104,13 @@ def answer_bytes(config: RunConfig) -> int:
 
 
 def question_bytes(config: RunConfig) -> int:
-    """Bytes of what a teacher is asked about a group, at most."""
+    """Return the most bytes of a question to the teacher about a group."""
     completions = largest_group(config) * (_longest(config) * LOGPROB_BYTES + COMPLETION_BYTES)
     return completions + LOGPROB_BYTES * config.learner.max_tokens_per_row
 
 
 def _longest(config: RunConfig) -> int:
-    """Tokens of the longest completion that the teacher is asked about."""
+    """Return the most tokens of a completion in a question to the teacher."""
     return min(config.rollout.max_new_tokens, config.learner.max_tokens_per_row)
 
 

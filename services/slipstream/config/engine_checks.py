@@ -1,4 +1,4 @@
-"""What is wrong with options of vLLM that are each right by themselves. Pure."""
+"""Checks of the engine: combinations of vLLM options, and engines over several nodes."""
 
 from collections.abc import Callable, Iterator
 from typing import Literal
@@ -7,17 +7,17 @@ from slipstream.config.problem import Problem
 from slipstream.config.schema import RunConfig
 
 CACHE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "fp8": 1, "fp8_e4m3": 1, "fp8_e5m2": 1}
-"""Bytes of a value. Other types have scales beside their values, and no check computes their size."""
+"""Bytes of a cached value, by type. Other types also store scales; their size is not checked."""
 
 
 def cache_type(config: RunConfig) -> str:
-    """Type of the engine's key-value cache."""
+    """Return the type of the engine's key-value cache."""
     kind = config.rollout.vllm.kv_cache_dtype
     return config.model.dtype if kind in (None, "auto") else str(kind)
 
 
 def _batches(config: RunConfig) -> Iterator[Problem]:
-    """vLLM ends at its start when a forward pass cannot hold one token of each sequence."""
+    """Check that a forward pass holds one token of each sequence; otherwise vLLM does not start."""
     options, rollout = config.rollout.vllm, config.rollout
     tokens, sequences = options.max_num_batched_tokens, options.max_num_seqs
     at_once = sequences or rollout.max_groups * rollout.group_size
@@ -37,9 +37,9 @@ def _batches(config: RunConfig) -> Iterator[Problem]:
 
 
 def beyond_context(config: RunConfig, context: int, *, known: bool) -> Iterator[Problem]:
-    """Options with which vLLM ends at its start in a context of so many tokens.
+    """Yield the options with which vLLM does not start, if its context is `context` tokens.
 
-    `known` is false where the model may have a shorter context: then they are notes.
+    `known`: False if the model may have a shorter context; then the problems are notes.
     """
     options = config.rollout.vllm
     severity: Literal["error", "note"] = "error" if known else "note"
@@ -63,7 +63,7 @@ def beyond_context(config: RunConfig, context: int, *, known: bool) -> Iterator[
 
 
 def _split_cache(config: RunConfig) -> Iterator[Problem]:
-    """vLLM splits the cache of a sequence over the GPUs of an engine, in groups of one size."""
+    """Check that the GPUs of an engine can be divided into groups that split the cache of a sequence."""
     parts, ranks = config.rollout.vllm.decode_context_parallel_size, config.rollout.tensor_parallel
     if parts is not None and ranks % parts:
         yield Problem(
@@ -88,7 +88,7 @@ def _narrow_cache(config: RunConfig) -> Iterator[Problem]:
 
 
 def _nodes(config: RunConfig) -> Iterator[Problem]:
-    """Problems of rollout.nodes above 1."""
+    """Check an engine that spans several nodes."""
     rollout, lora = config.rollout, config.learner.lora
     if rollout.nodes == 1:
         return
@@ -96,13 +96,13 @@ def _nodes(config: RunConfig) -> Iterator[Problem]:
         yield Problem(
             key="rollout.nodes",
             reason=f"is {rollout.nodes}, which does not divide rollout.tensor_parallel "
-            f"({rollout.tensor_parallel}): every node has as many GPUs of the engine",
+            f"({rollout.tensor_parallel}): every node has the same number of GPUs of the engine",
             remedy="set rollout.tensor_parallel to nodes × GPUs of a node",
         )
     if rollout.engine != "vllm":
         yield Problem(
             key="rollout.nodes",
-            reason=f"is {rollout.nodes}, and the engine `{rollout.engine}` stays on one",
+            reason=f"is {rollout.nodes}, and the engine `{rollout.engine}` runs on one node",
             remedy="set it to 1, or rollout.engine to `vllm`",
         )
     if lora is not None and lora.serve == "adapter":

@@ -1,4 +1,4 @@
-"""Keys of other frameworks, and what each is called here."""
+"""Keys of other frameworks, and the key of ours that each corresponds to."""
 
 from collections.abc import Mapping, Sequence
 
@@ -125,14 +125,14 @@ FOREIGN_KEYS: Mapping[str, tuple[str, str]] = {
     "lr": ("learner.learning_rate", ""),
     "optimizer": ("learner.learning_rate", "with betas and weight_decay beside it; it is AdamW"),
 }
-"""A key as others write it, with so many of the sections above it as are needed → ours, and a remark."""
+"""Foreign key, with as many parent sections as make it unique → our key, and a remark."""
 
 
 def foreign_key(path: Sequence[str]) -> str:
-    """What a dotted key of another framework is called here, in words; nothing for a key that none has."""
+    """Return the remedy for a key of another framework: our key. Empty for a key that no framework has."""
     for length in range(len(path), 0, -1):
-        found = FOREIGN_KEYS.get(".".join(path[-length:]))
-        if found is not None:
-            target, remark = found
+        key = ".".join(path[-length:])
+        if key in FOREIGN_KEYS:
+            target, remark = FOREIGN_KEYS[key]
             return f"it is `{target}` here" + (f" ({remark})" if remark else "")
     return ""

@@ -1,7 +1,8 @@
-"""The JSON schema of a run's YAML: editors complete and check by it; docs/configuration.md is made from it.
+"""The JSON schema of a run's YAML, for editors and for docs/configuration.md.
 
-It is of draft 7, which all YAML language servers read. The description of a key is the text under its field.
-The schema accepts what `load_config` accepts, and also what only a rule across several keys refuses.
+The schema is draft 7, which all YAML language servers support. The description of a key is the string under
+its field. The schema accepts every file that `load_config` accepts. It also accepts files that break only a
+rule across several keys.
 """
 
 import dataclasses
@@ -20,7 +21,8 @@ from slipstream.config.schema_keys import fields_of, kind_of
 DRAFT: Final = "http://json-schema.org/draft-07/schema#"
 KIND_NOTE: Final = "Selects this kind."
 NULLABLE: Final = frozenset({"RolloutConfig.group_size"})
-"""Keys whose null a validator of the section reads as not given, which pydantic's types do not say."""
+"""Keys that may be null although their type does not allow it: a validator of the section removes the
+null."""
 
 
 INFERRED: Final = frozenset({"CustomObjective", "CustomAdvantage"})
@@ -28,7 +30,7 @@ INFERRED: Final = frozenset({"CustomObjective", "CustomAdvantage"})
 
 
 def run_schema() -> dict[str, Any]:
-    """The JSON schema of a run's YAML."""
+    """Return the JSON schema of a run's YAML."""
     schema = RunFile.model_json_schema(
         ref_template="#/definitions/{model}", schema_generator=_RunSchema, mode="validation"
     )
@@ -38,23 +40,23 @@ def run_schema() -> dict[str, Any]:
 
 
 class _RunSchema(GenerateJsonSchema):
-    """Pydantic's schema with the texts under the fields, and without titles that repeat names."""
+    """Pydantic's schema, with the strings under the fields as descriptions, and without titles."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
-        """Never: the title would be the key in other letters."""
+        """Return False: pydantic's title would only repeat the key."""
         return False
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
-        """A section."""
+        """Return the schema of a section."""
         return _described(super().model_schema(schema), schema["cls"])
 
     def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
-        """A part of the algorithm."""
+        """Return the schema of a part of the algorithm."""
         return _described(super().dataclass_schema(schema), schema["cls"])
 
 
 def _described(section: JsonSchemaValue, cls: type[Any]) -> JsonSchemaValue:
-    """The schema of a section with the texts under its fields, and defaults as somebody would write them."""
+    """Return the schema of a section with descriptions, and with defaults as they are written in YAML."""
     section.pop("title", None)
     notes, defaults = field_notes(cls), _defaults(cls)
     for name, key in section["properties"].items():
@@ -68,14 +70,14 @@ def _described(section: JsonSchemaValue, cls: type[Any]) -> JsonSchemaValue:
             key["type"] = [key["type"], "null"]
         default = _as_written(defaults.get(name))
         if default == {}:
-            key.pop("default", None)  # the keys of the section have their own
+            key.pop("default", None)  # each key of the section states its own default
         elif "default" in key:
             key["default"] = default
     return section
 
 
 def _defaults(cls: type[Any]) -> Mapping[str, Any]:
-    """Key → default, of the keys that have one."""
+    """Return the default of each key that has one."""
     if issubclass(cls, BaseModel):
         fields = cls.model_fields.items()
         return {
@@ -87,20 +89,20 @@ def _defaults(cls: type[Any]) -> Mapping[str, Any]:
 
 
 def _as_written(default: Any) -> Any:
-    """A default as JSON; of a section, the keys that differ from the section's own defaults, and the kind."""
+    """Return a default as JSON. A section has its `kind` and the keys that differ from their own defaults."""
     if isinstance(default, BaseModel) or dataclasses.is_dataclass(default):
         section = type(default)
-        own, values = _defaults(section), {key: getattr(default, key) for key in fields_of(section)}
-        given = {key: value for key, value in values.items() if value != own.get(key, MISSING)}
+        defaults, values = _defaults(section), {key: getattr(default, key) for key in fields_of(section)}
+        changed = {key: value for key, value in values.items() if value != defaults.get(key, MISSING)}
         kind = kind_of(section)
-        return {key: _as_written(value) for key, value in given.items()} | ({"kind": kind} if kind else {})
+        return {key: _as_written(value) for key, value in changed.items()} | ({"kind": kind} if kind else {})
     if isinstance(default, tuple):
         return [_as_written(value) for value in default]
     return default if isinstance(default, bool | int | float | str | None) else str(default)
 
 
 def _as_draft_7(node: Any) -> Any:
-    """Draft 7 writes the entries of a list of fixed length as `items`, and does not know `prefixItems`."""
+    """Rename `prefixItems` to `items`, which is draft 7's name for the entries of a list of fixed length."""
     if isinstance(node, list):
         return [_as_draft_7(entry) for entry in node]
     if not isinstance(node, dict):

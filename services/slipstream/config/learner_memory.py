@@ -1,7 +1,7 @@
-"""How much memory a learner needs at least, from the sizes of its models. docs/learner.md has the formula.
+"""A lower bound of the memory of a learner, from the sizes of its models. docs/learner.md has the formula.
 
-Activations are not in it: they depend on rows, lengths and kernels. So what does not fit here never fits, and
-what fits here may still be too much.
+The bound does not include activations, which depend on rows, lengths and kernels. So a learner that exceeds
+the bound never fits, and one within it may still not fit.
 """
 
 from collections.abc import Mapping
@@ -21,34 +21,34 @@ class Size(Protocol):
 
     @property
     def parameters(self) -> int:
-        """All of them."""
+        """Parameters of the whole model."""
 
     @property
     def layer(self) -> int:
-        """Those of the largest layer."""
+        """Parameters of the largest layer."""
 
     @property
     def outside(self) -> int:
-        """Those outside of layers."""
+        """Parameters outside of layers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnerMemory:
-    """Bytes, by what they are for."""
+    """Bytes of a learner, by use."""
 
     rank: Mapping[str, int]
-    """On the device of each rank."""
+    """Bytes on the device of each rank, by use."""
     first_host: int
-    """In the memory of rank 0's host beside it: the weights that are published."""
+    """Bytes in host memory of rank 0: the weights that are published."""
 
     @property
     def rank_bytes(self) -> int:
-        """On the device of each rank."""
+        """Bytes on the device of each rank."""
         return sum(self.rank.values())
 
 
 def has_reference(config: RunConfig) -> bool:
-    """Whether the run's algorithm measures a divergence to a reference policy."""
+    """Return whether the run's algorithm measures a divergence to a reference policy."""
     loss = config.algorithm.resolved_loss(
         max_staleness=config.staleness.max_staleness, max_new_tokens=config.rollout.max_new_tokens
     )
@@ -56,8 +56,11 @@ def has_reference(config: RunConfig) -> bool:
 
 
 def models_beside(config: RunConfig, model: Path) -> tuple[Path | None, Path | None]:
-    """Directories of the reference and the critic that are loaded beside the policy of `model`; None for one
-    that is not: the policy without its adapters is a reference, and a critic may be a head."""
+    """Return the directories of the reference and the critic, which are loaded in addition to the policy.
+
+    `model`: directory of the policy. A directory is None where no model is loaded: the policy without its
+    adapters can be the reference, and the critic can be a head of the policy.
+    """
     settings, critic = config.algorithm.reference, config.learner.critic
     is_policy = config.learner.lora is not None and settings.path is None and settings.kind != "ema"
     reference = (settings.path or model) if has_reference(config) and not is_policy else None
@@ -73,9 +76,10 @@ def learner_memory(
     reference: Size | None = None,
     critic: Size | None = None,
 ) -> LearnerMemory:
-    """What a learner of so many ranks needs at least.
+    """Return the lower bound for a learner of `ranks` ranks.
 
-    `reference`, `critic`: models that are loaded beside the policy. Adapters are not counted: they are small.
+    `reference`, `critic`: models that are loaded in addition to the policy. Adapters are small, and not
+    counted.
     """
     wire = DTYPE_BYTES[config.model.dtype]
     adapted = config.learner.lora is not None
@@ -92,6 +96,7 @@ def learner_memory(
 
 
 def _gathered(policy: Size, stored: int, wire: int) -> int:
-    """What FSDP holds of other ranks: it gathers into one buffer, and copies the parameters out of it."""
+    """Return the bytes that FSDP gathers from other ranks: one buffer, and the parameters copied out of
+    it."""
     outside = stored * policy.outside
     return max(2 * outside, outside + 2 * wire * policy.layer)

@@ -1,4 +1,4 @@
-"""What adapters cannot be combined with."""
+"""Checks of low-rank adapters against the rest of a run."""
 
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -6,7 +6,8 @@ from typing import Final
 from slipstream.config.problem import Problem
 from slipstream.config.schema import RunConfig
 
-LARGEST_SERVED_RANK = 512  # of vLLM
+LARGEST_SERVED_RANK = 512
+"""Largest rank of an adapter that vLLM serves."""
 
 
 def _served_rank(config: RunConfig) -> Iterator[Problem]:
@@ -25,7 +26,7 @@ def _rounded_away(config: RunConfig) -> Iterator[Problem]:
         yield Problem(
             key="learner.lora.serve",
             reason="is `merged`, and with model.dtype bfloat16 a merged weight is rounded, which loses small "
-            "changes: what is sampled differs more and more from what is trained",
+            "changes: the policy that samples differs more and more from the policy that trains",
             remedy="leave it out: `adapter` is then the default",
             severity="note",
         )
@@ -36,7 +37,7 @@ def _averaged_reference(config: RunConfig) -> Iterator[Problem]:
         yield Problem(
             key="algorithm.reference.kind",
             reason="is `ema` with learner.lora: the product of averaged factors is not the average of the "
-            "weights, and a copy of all weights is what adapters are there to avoid",
+            "weights, and a copy of all weights would take the memory that adapters save",
             remedy="set `frozen`: the model without its adapters, which takes no memory",
         )
 

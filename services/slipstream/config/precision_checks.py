@@ -1,6 +1,6 @@
-"""Bands that are left before anything has been learned: by the rounding of bfloat16, and by age alone.
+"""Notes on bands that tokens leave before training: by the rounding of bfloat16, and by age alone.
 
-Engine and learner round in other places. With equal weights the log ratio z = log(learner) - log(engine) of a
+Engine and learner round differently. With equal weights the log ratio z = log(learner) - log(engine) of a
 token sampled by the engine has E[z] = -KL, which is -E[z^2] / 2 for differences as small as these: the ratio
 is below 1 on average, and for long sequences the mean of z tends to that, not to 0.
 """
@@ -28,7 +28,7 @@ from slipstream.config.schema import RunConfig
 MISMATCH: Final = 0.0024
 """Mean squared log ratio of a token at equal weights in bfloat16: the least that SmolLM2-135M shows."""
 NOTEWORTHY: Final = 0.05
-"""Share of the tokens without a gradient, for this reason alone, from which a note is worth reading."""
+"""Least share of tokens without a gradient by rounding for which there is a note."""
 NARROW_CLIP: Final = 1e-3
 """A clip of a sequence's ratio that what is learned in one version leaves: GSPO's is narrower."""
 DECOUPLED: Final = (
@@ -39,7 +39,7 @@ DECOUPLED: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Band:
-    """Where tokens keep their gradient, of the ratio of learner to engine at equal weights."""
+    """The ratios of learner to engine at which tokens keep their gradient."""
 
     name: str
     key: str
@@ -55,10 +55,11 @@ class Band:
     """Likewise above it."""
 
     def lost(self, tokens: int) -> tuple[float, float]:
-        """Shares without a gradient in answers of so many tokens: A > 0, A < 0."""
+        """Return the shares of tokens without a gradient, for A > 0 and for A < 0, in answers of so many
+        tokens."""
         mean, noise = self.log_ratio(tokens)
         below, above = outside(self.low, self.high, mean, noise)
-        if self.level == "outlier":  # one of the tokens outside drops all of them
+        if self.level == "outlier":  # one token outside the band drops its whole sequence
             lost = 1 - (1 - min(below + above, 1.0)) ** tokens
             return lost, lost
         positive, negative = (
@@ -67,13 +68,13 @@ class Band:
         return positive, negative
 
     def log_ratio(self, tokens: int) -> tuple[float, float]:
-        """Mean and standard deviation of the log ratio in nats, if those of the tokens are independent."""
+        """Return mean and standard deviation of the log ratio in nats, for independent tokens."""
         added = tokens if self.level == "sequence" else 1
         averaged = tokens if self.level == "geometric" else 1
         return -added * MISMATCH / 2, math.sqrt(added * MISMATCH / averaged)
 
     def ratio(self, tokens: int) -> str:
-        """What the band is of, in words."""
+        """Describe the ratio that the band bounds."""
         return {
             "token": "the log ratio of a token",
             "outlier": f"the log ratio of each of {tokens} tokens, of which none may leave it,",
@@ -83,7 +84,7 @@ class Band:
 
 
 def narrow_band(config: RunConfig) -> Iterator[Problem]:
-    """Bands around the rollout's logprobs that rounding leaves, or the age of the tokens."""
+    """Yield notes on bands around the rollout's logprobs that tokens leave by rounding or by age."""
     rounded = config.model.dtype == "bfloat16"
     noted = list(_left_by_rounding(config)) if rounded else []
     yield from noted
@@ -92,7 +93,8 @@ def narrow_band(config: RunConfig) -> Iterator[Problem]:
 
 
 def outside(low: float, high: float, mean: float, noise: float) -> tuple[float, float]:
-    """Shares below and above a band of the ratio, whose log is normal with this mean and deviation."""
+    """Return the shares below and above a band of a ratio whose log is normal with this mean and
+    deviation."""
     below = 0.0 if low <= 0 else math.erfc((mean - math.log(low)) / (noise * math.sqrt(2))) / 2
     above = 0.0 if math.isinf(high) else math.erfc((math.log(high) - mean) / (noise * math.sqrt(2))) / 2
     return below, above
@@ -206,7 +208,7 @@ def _corrections(config: RunConfig) -> Iterator[Band]:
 
 
 def _level(correction: Mis | IcePop | GeometricRejection) -> Level:
-    """Over what it takes the ratio."""
+    """Return whether the correction bounds the ratio of a token or of a sequence."""
     if isinstance(correction, Mis):
         return correction.level
     return "token" if isinstance(correction, IcePop) else "geometric"

@@ -1,4 +1,4 @@
-"""The reference policy of a run, and how a section dumps what it was given and nothing else."""
+"""The reference policy of a run, and dumps of a section that have only the keys that were set."""
 
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from slipstream.config.paths import HomePath
 
 
 def as_given(model: BaseModel, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-    """The dump of a model without the fields that it was not given."""
+    """Return the dump of a model without the fields that were not set."""
     return {key: value for key, value in dump(model).items() if key in model.model_fields_set}
 
 

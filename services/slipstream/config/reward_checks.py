@@ -1,4 +1,4 @@
-"""What is wrong with rewards beside each other and beside the rest of a run."""
+"""Checks of rewards against each other and against the rest of a run."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from slipstream.config.rewards import FormatConfig, RewardConfig, SelfJudgeConfi
 from slipstream.config.schema import RunConfig
 
 FEWEST_CORES: Final = 2
-"""Of a verifier whose children are one for each of its cores."""
+"""Fewest child processes of a verifier that starts one for each core."""
 
 
 def _rewards(config: RunConfig) -> Iterator[Problem]:
@@ -51,9 +51,9 @@ def _of_each(config: RunConfig) -> Iterator[Problem]:
 
 def _fits_the_data(config: RunConfig, reward: RewardConfig, key: str) -> Iterator[Problem]:
     kinds = [part.kind for part in parts(config.data)]
-    strange = [kind for kind in kinds if kind not in ("countdown", "file")]
-    if reward.facts.ground_truth == "countdown" and strange:
-        reason = f"`countdown` cannot judge answers of the data `{strange[0]}`"
+    others = [kind for kind in kinds if kind not in ("countdown", "file")]
+    if reward.facts.ground_truth == "countdown" and others:
+        reason = f"`countdown` cannot judge answers of the data `{others[0]}`"
         yield Problem(
             key=f"{key}.name", reason=reason, remedy="set `exact_match`, or data.kind to `countdown`"
         )
@@ -76,18 +76,19 @@ def _deadline(config: RunConfig, reward: RewardConfig, key: str) -> Iterator[Pro
 
 
 def _hanging_group(config: RunConfig, reward: RewardConfig, key: str) -> Iterator[Problem]:
-    """A group of answers that all hang: each takes its whole deadline, and children or places are few."""
+    """Check that a group whose answers all run into their deadlines is scored in the time that a rollout
+    waits."""
     children, group_size = config.verifier.workers or FEWEST_CORES, config.rollout.group_size
     seconds, at_once = reward.slowest_call(children=children, group_size=group_size)
     longest = seconds * ceil(group_size / at_once)
     patience = config.verifier.timeout_seconds * (config.verifier.retries + 1)
     if longest > patience:
-        places = f"{key}.concurrency" if reward.facts.runs_in == "endpoint" else "verifier.workers"
+        parallelism = f"{key}.concurrency" if reward.facts.runs_in == "endpoint" else "verifier.workers"
         yield Problem(
             key=f"{key}.timeout_seconds",
             reason=f"lets {group_size} answers that hang take {longest:g} s, {at_once} at a "
             f"time, and a rollout gives up after {patience:g} s, before all of them are judged",
-            remedy=f"lower it, or raise verifier.timeout_seconds, verifier.retries or {places}",
+            remedy=f"lower it, or raise verifier.timeout_seconds, verifier.retries or {parallelism}",
             severity="note",
         )
 
@@ -101,15 +102,15 @@ def _pattern(reward: FormatConfig, key: str) -> Iterator[Problem]:
 
 
 def _anchored(config: RunConfig, reward: SelfJudgeConfig, key: str) -> Iterator[Problem]:
-    """Others have a say in what a policy learns that judges itself."""
+    """Check that a policy which judges itself also gets rewards from others."""
     total = sum(abs(each.weight) for each in config.rewards)
     others = sum(abs(each.weight) for each in config.rewards if not each.facts.by_policy)
     if reward.weight and others < reward.anchor_share * total:
         yield Problem(
             key=f"{key}.weight",
             reason=f"leaves {others / total:.0%} of all weights to rewards that others give, and "
-            f"anchor_share is {reward.anchor_share:.0%}: it would learn to please itself",
-            remedy="add a reward that is verified, or give such a one more weight",
+            f"anchor_share is {reward.anchor_share:.0%}: the policy would learn to please itself",
+            remedy="add a reward that is verified, or give one more weight",
         )
     if config.evaluation.reward == reward.name:
         yield Problem(

@@ -1,4 +1,4 @@
-"""The one strict schema of a run: every key, its unit, its default and its range."""
+"""The schema of a run: every key, with its unit, default and range. Unknown keys are errors."""
 
 from pathlib import Path
 from typing import TypeVar
@@ -43,11 +43,11 @@ class RunFile(Section):
     warmup: WarmupConfig | None = None
     """Supervised training before reinforcement learning; null starts from the model as it is."""
     data: DataConfig = AdditionData()
-    """Where prompts and their right answers come from."""
+    """Source of the prompts and their right answers."""
     rewards: tuple[RewardConfig, ...] = (ExactMatchConfig(name="exact_match"),)
     """The rewards of an answer; the advantage is computed from their weighted sum."""
     algorithm: AlgorithmConfig = AlgorithmConfig()
-    """The loss: a preset, and the parts of it that are replaced."""
+    """The loss: a preset, and parts that replace those of the preset."""
     staleness: StalenessConfig = StalenessConfig()
     """How old the data of a training step may be."""
     rollout: RolloutConfig = RolloutConfig()
@@ -61,7 +61,7 @@ class RunFile(Section):
     learner: LearnerConfig = LearnerConfig()
     """The optimizer, its batches, and the resources of the learner."""
     weights: WeightsConfig = WeightsConfig()
-    """How new weights go from the learner to the rollout workers."""
+    """The broadcast of weights from the learner to the rollout workers."""
     evaluation: EvaluationConfig = EvaluationConfig()
     """How the accuracy on held-out prompts is measured."""
     telemetry: TelemetryConfig = TelemetryConfig()
@@ -69,7 +69,7 @@ class RunFile(Section):
     rpc: RpcConfig = RpcConfig()
     """The gRPC connections between all services."""
     stages: StagesConfig = ()
-    """What the run does, one stage after the other; an empty list is reinforcement learning alone."""
+    """Stages that the run executes one after the other; an empty list is reinforcement learning alone."""
 
 
 class RunConfig(RunFile):

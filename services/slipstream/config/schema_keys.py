@@ -1,4 +1,4 @@
-"""The keys of the schema of a run: those of one section, and every one with its dotted path."""
+"""The keys of a run's schema, by section and by dotted path."""
 
 import dataclasses
 import typing
@@ -11,20 +11,21 @@ from pydantic import BaseModel
 from slipstream.config.schema import RunFile
 
 REPEATED = ("stages[].", "data.of.", "data.of[].")
-"""Sections that have copies of other sections below them, whose keys are not suggested."""
+"""Sections that repeat other sections; their keys are not suggested."""
 Section = type[Any]
 
 
-def without_kinds(where: Sequence[str | int]) -> list[str]:
-    """The dotted key of a place, without positions in lists and kinds of sections."""
-    return [*_walked(where[:-1])[1], str(where[-1])]
+def without_kinds(location: Sequence[str | int]) -> list[str]:
+    """Return the parts of the dotted key at a pydantic location, without list indices and kinds of
+    sections."""
+    return [*_walk(location[:-1])[1], str(location[-1])]
 
 
-def _walked(where: Sequence[str | int]) -> tuple[list[Section], list[str]]:
-    """The sections at a place, and the keys on the way there."""
+def _walk(location: Sequence[str | int]) -> tuple[list[Section], list[str]]:
+    """Return the sections at a location, and the keys on the path to it."""
     sections: list[Section] = [RunFile]
     keys: list[str] = []
-    for part in where:
+    for part in location:
         if isinstance(part, int):
             continue
         below = [field for section in sections if (field := fields_of(section).get(part)) is not None]
@@ -36,30 +37,30 @@ def _walked(where: Sequence[str | int]) -> tuple[list[Section], list[str]]:
     return sections, keys
 
 
-def keys_at(where: Sequence[str | int]) -> set[str]:
-    """Names of the keys that may stand at a place, as pydantic names it: the kind of a section is a part."""
-    return {key for section in _walked(where)[0] for key in fields_of(section)}
+def keys_at(location: Sequence[str | int]) -> set[str]:
+    """Return the keys of the section at a pydantic location, in which the kind of a section is a part."""
+    return {key for section in _walk(location)[0] for key in fields_of(section)}
 
 
-def is_optional(where: Sequence[str | int]) -> bool:
-    """Whether the key at a place may be null."""
-    annotations = [fields_of(section).get(str(where[-1])) for section in _walked(where[:-1])[0]]
+def is_optional(location: Sequence[str | int]) -> bool:
+    """Return whether the key at a location may be null."""
+    annotations = [fields_of(section).get(str(location[-1])) for section in _walk(location[:-1])[0]]
     return any(type(None) in typing.get_args(annotation) for annotation in annotations)
 
 
 @lru_cache(maxsize=1)
 def paths() -> Mapping[str, tuple[str, ...]]:
-    """Every key of the schema → its dotted paths, the shortest first; an entry of a list is written `[]`."""
-    found: dict[str, set[str]] = {}
+    """Return every key of the schema → its dotted paths, shortest first; `[]` stands for a list index."""
+    by_key: dict[str, set[str]] = {}
     for path in _paths_of(RunFile, ""):
-        found.setdefault(path.rpartition(".")[2].removesuffix("[]"), set()).add(path)
+        by_key.setdefault(path.rpartition(".")[2].removesuffix("[]"), set()).add(path)
     return {
-        key: tuple(sorted(paths, key=lambda p: (p.count("."), "[]" in p, p))) for key, paths in found.items()
+        key: tuple(sorted(paths, key=lambda p: (p.count("."), "[]" in p, p))) for key, paths in by_key.items()
     }
 
 
 def fields_of(section: Section) -> Mapping[str, Any]:
-    """Key → annotation."""
+    """Return key → annotation of a section."""
     if issubclass(section, BaseModel):
         return {name: field.annotation for name, field in section.model_fields.items()}
     hints = typing.get_type_hints(section)
@@ -76,7 +77,7 @@ def _paths_of(section: Section, before: str) -> Iterator[str]:
 
 
 def _sections_in(annotation: Any) -> list[Section]:
-    """The sections that an annotation allows, unions and lists looked through."""
+    """Return the sections in an annotation, also those inside of unions and lists."""
     if isinstance(annotation, type) and (
         issubclass(annotation, BaseModel) or dataclasses.is_dataclass(annotation)
     ):
@@ -91,6 +92,6 @@ def _is_list(annotation: Any) -> bool:
 
 
 def kind_of(section: Section) -> str | None:
-    """The value of the key `kind`, where the section allows only one."""
+    """Return the value of the key `kind`, if the section allows only one."""
     kinds = typing.get_args(fields_of(section).get("kind"))
     return kinds[0] if len(kinds) == 1 and isinstance(kinds[0], str) else None

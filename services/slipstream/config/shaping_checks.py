@@ -1,4 +1,5 @@
-"""What is wrong with a shaping beside the rest of a run: group sizes, baselines, prompts that come once."""
+"""Checks of the shaping against the rest of a run: group sizes, baselines, prompts that are drawn only
+once."""
 
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -14,8 +15,8 @@ def _adaptive_group(config: RunConfig) -> Iterator[Problem]:
     if config.algorithm.declared_shaping().adaptive_group is not None and aggregation != "prompt_mean":
         yield Problem(
             key="algorithm.aggregation",
-            reason=f"is {aggregation} with shaping.adaptive_group: a prompt weighs as much as its group is "
-            "large",
+            reason=f"is {aggregation} with shaping.adaptive_group: the weight of a prompt grows with the "
+            "size of its group",
             remedy="set prompt_mean",
             severity="note",
         )
@@ -26,7 +27,7 @@ def _dynamic_sampling(config: RunConfig) -> Iterator[Problem]:
         return
     advantage = config.algorithm.resolved_advantage()
     if config.rollout.group_size == 1:
-        if not advantage.needs_groups:  # else the group size is the problem
+        if not advantage.needs_groups:  # another check reports the group size of such an advantage
             yield Problem(
                 key="algorithm.shaping.dynamic_sampling",
                 reason="needs rewards that differ in a group, and rollout.group_size is 1: every group "
@@ -60,7 +61,7 @@ def _dynamic_sampling(config: RunConfig) -> Iterator[Problem]:
 
 
 def _components(config: RunConfig) -> int:
-    """How many rewards gdpo normalises: the punishment of length is one more."""
+    """Return how many rewards gdpo normalises; soft_overlong counts as one."""
     weighted = sum(reward.weight != 0 for reward in config.rewards)
     return weighted + (config.algorithm.declared_shaping().soft_overlong is not None)
 
@@ -72,14 +73,14 @@ def _pass_rates(config: RunConfig) -> Iterator[Problem]:
         yield Problem(
             key="algorithm.shaping",
             reason=f"remembers the pass rate of each prompt, and {drawn:,} draws from some {distinct:,} "
-            "prompts hardly ever meet one again",
+            "prompts hardly ever repeat one",
             remedy="use it with a data file, or a smaller task",
             severity="note",
         )
 
 
 def _distinct_prompts(config: RunConfig) -> int | None:
-    """About how many prompts a generated task has; None for a file."""
+    """Return about how many prompts a generated task has; None for a file."""
     data = config.data
     if isinstance(data, AdditionData):
         return int((9 * 10 ** (data.digits - 1)) ** 2)

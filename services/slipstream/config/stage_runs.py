@@ -1,15 +1,16 @@
-"""From the stages of a run to one complete configuration for each of them."""
+"""Derives a complete configuration for each stage of a run."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from slipstream.config.load import ConfigError, given_tree, parse_config, set_key
+from slipstream.config.problem import Problem
 from slipstream.config.schema import RunConfig
 from slipstream.config.sections.model import ModelConfig, WarmupConfig
 from slipstream.config.stages import ReinforcementStage, SampledStage, Stage, SupervisedStage
 
-# What a stage may set, by its kind: what it reads, and nothing else.
+# The keys and sections that a stage may set, by its kind: those that it reads.
 SUPERVISED = (
     *("seed", "data", "rewards", "evaluation", "rollout"),
     *("learner.device", "learner.max_tokens_per_row"),
@@ -20,22 +21,24 @@ SAMPLED = (
     *("verifier", "replay", "telemetry", "weights"),
 )
 RL = (*SAMPLED, "learner", "algorithm", "staleness", "teacher")
-# Sections whose keys a stage replaces one by one; any other value, such as `data`, is replaced as a whole.
+# A stage replaces the keys of these sections one by one; it replaces any other section, such as `data`, as a
+# whole.
 MERGED = (
     *("evaluation", "rollout", "verifier", "replay", "telemetry"),
     *("learner", "staleness", "weights", "teacher"),
 )
-# Nothing is filtered, and nothing asks for more than one answer a prompt.
-# One process trains all weights, whatever the run's stages of reinforcement learning do.
+# A stage that samples first trains all weights in one process, whatever the stages of reinforcement learning
+# do.
 ALONE = {"learner.lora": None, "learner.critic": None, "learner.ranks": 1, "learner.replay_experts": False}
+# `ema` does not need several answers to a prompt, and without shaping no group is filtered.
 NO_ALGORITHM = {"advantage": {"kind": "ema"}, "shaping": None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageRun:
-    """One stage and the configuration that it runs with: the run's, with its own keys in their places.
+    """One stage, and its configuration: that of the run, with the keys that the stage sets.
 
-    `config.stages` is the stage alone, or nothing where the stage is reinforcement learning.
+    `config.stages` is the stage alone, or empty if the stage is reinforcement learning.
     """
 
     position: int
@@ -44,17 +47,17 @@ class StageRun:
 
     @property
     def key(self) -> str:
-        """How messages call it."""
+        """Key of the stage, for messages."""
         return f"stages[{self.position}]"
 
     @property
     def folder(self) -> str:
-        """Name of its directory: `02_reasoning`."""
+        """Name of the directory of the stage: `02_reasoning`."""
         return f"{self.position + 1:02d}_{self.stage.name}"
 
 
 def stage_runs(config: RunConfig) -> tuple[StageRun, ...]:
-    """The stages of a run, in order. Errors: ConfigError naming the stage and the key at fault."""
+    """Return the stages of a run, in order. Errors: ConfigError naming the stage and the key at fault."""
     return tuple(
         StageRun(position=position, stage=stage, config=_resolve(config, stage, f"stages[{position}]"))
         for position, stage in enumerate(config.stages)
@@ -73,7 +76,8 @@ def _resolve(config: RunConfig, stage: Stage, key: str) -> RunConfig:
 
 
 def _own_keys(stage: Stage) -> Iterator[tuple[str, Any]]:
-    """What the stage sets: `learner: {steps: 5}` is `learner.steps: 5`, which leaves the rest as it is."""
+    """Yield the keys that the stage sets: `learner: {steps: 5}` as `learner.steps: 5`, which keeps other
+    keys."""
     for name, value in stage.set.items():
         if name in MERGED and isinstance(value, Mapping):
             yield from ((f"{name}.{key}", below) for key, below in value.items())
@@ -88,15 +92,17 @@ def _check_has_effect(name: str, stage: Stage, key: str) -> None:
         allowed = SUPERVISED
     else:
         allowed = SAMPLED
-    if not any(name == known or name.startswith(f"{known}.") for known in allowed):
-        raise ConfigError(
-            f"{key}.set: `{name}` cannot be set in a stage of the kind {stage.kind}; it takes "
-            f"{', '.join(allowed)}"
+    if not any(name == prefix or name.startswith(f"{prefix}.") for prefix in allowed):
+        problem = Problem(
+            key=f"{key}.set",
+            reason=f"`{name}` cannot be set in a stage of the kind {stage.kind}",
+            remedy=f"it takes {', '.join(allowed)}",
         )
+        raise ConfigError(str(problem), [problem])
 
 
 def _forced(stage: Stage, model: ModelConfig) -> dict[str, Any]:
-    """The keys that follow from what kind of stage it is; `model` is the one that the run begins with."""
+    """Return the keys that the kind of the stage determines. `model`: the model that the run starts from."""
     if isinstance(stage, ReinforcementStage):
         return {}
     own = {"stages": [stage.model_dump(mode="json", exclude_unset=True, exclude={"set"})]}
@@ -109,7 +115,8 @@ def _forced(stage: Stage, model: ModelConfig) -> dict[str, Any]:
 
 
 def _synchronous(stage: SampledStage) -> dict[str, Any]:
-    """A round is one synchronous step: its groups are sampled from one version, and none is filtered."""
+    """Return the keys of a stage that samples first: a round is one synchronous step of one policy
+    version."""
     return {
         **ALONE,
         "algorithm": NO_ALGORITHM,

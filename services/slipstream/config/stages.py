@@ -1,4 +1,4 @@
-"""The stages of a run: what each one does, on what, for how long."""
+"""The `stages` section: the kinds of stages and their keys."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -11,22 +11,22 @@ from slipstream.config.problem import Invalid
 
 
 class DemonstrationMix(BaseModel):
-    """Demonstrations that are trained on beside the answers that a round keeps."""
+    """Demonstrations that are added to the answers that a round keeps."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
     data: DataConfig
     """The task or data set of the demonstrations, as for a supervised stage."""
     share: float = Field(gt=0, lt=1)
-    """Share of a round's sequences that are demonstrations: with 0.25, one beside three kept answers."""
+    """Share of a round's sequences that are demonstrations: with 0.25, one for three kept answers."""
 
     def beside(self, answers: int) -> int:
-        """How many demonstrations stand beside so many answers; at least one."""
+        """Return how many demonstrations to add to `answers` answers; at least 1."""
         return max(1, round(answers * self.share / (1 - self.share)))
 
 
 class _Stage(BaseModel):
-    """What every stage has."""
+    """The keys of every stage."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
@@ -61,19 +61,19 @@ class SupervisedStage(_Stage):
 
 
 class _RoundStage(_Stage):
-    """A stage that samples prompts `groups` at a time, and does something with what became of them."""
+    """A stage that samples answers to `groups` prompts in each round."""
 
     groups: int = Field(256, ge=1)
     """Prompts sampled in a round, each answered rollout.group_size times."""
 
     @property
     def sampling_rounds(self) -> int:
-        """How often it samples."""
+        """Number of rounds of sampling."""
         return 1
 
 
 class _SampledStage(_RoundStage):
-    """A stage that trains on what it sampled."""
+    """A stage that trains on its samples."""
 
     epochs: int = Field(1, ge=1)
     """Passes over the training data of a round."""
@@ -92,10 +92,10 @@ class _VerifiedStage(_SampledStage):
     keep_per_prompt: int | None = Field(None, ge=1)
     """Most distinct answers that are kept for a prompt; null keeps all."""
     keep: Literal["first", "best"] = "first"
-    """Which answers of a prompt are kept: the `first` ones, or the `best` by the weighted sum of rewards; the
-    first of equal ones."""
+    """Answers of a prompt that are kept: the `first`, or the `best` by the weighted sum of rewards, the first
+    of equal answers."""
     mix: DemonstrationMix | None = None
-    """Demonstrations of other data that are trained on beside the kept answers; null is none."""
+    """Demonstrations of other data that are trained on together with the kept answers; null is none."""
 
     @model_validator(mode="after")
     def selection_has_a_criterion(self) -> "_VerifiedStage":
@@ -122,7 +122,7 @@ class RejectionSamplingStage(_VerifiedStage):
 
     @property
     def sampling_rounds(self) -> int:
-        """How often it samples."""
+        """Number of rounds of sampling."""
         return self.rounds
 
 
@@ -143,14 +143,15 @@ class PreferenceStage(_SampledStage):
     rounds: int = Field(1, ge=1)
     """Rounds of sampling and training; the reference of a round is the policy at its start."""
     ranked_by: Literal["verifier", "model", "demonstrations"] = "verifier"
-    """What ranks the answers: `verifier`, the rewards; `model`, the policy's own judgement (self-rewarding),
-    which the rewards may veto; `demonstrations`, where a demonstration beats any other answer (SPIN)."""
+    """Ranking of the answers: `verifier`, by rewards; `model`, by the policy's own judgement
+    (self-rewarding), which the rewards may veto; `demonstrations`, where a demonstration beats any other
+    answer (SPIN)."""
     beta: float = Field(0.1, gt=0)
     """Strength of the pull to the reference: the loss is -log sigmoid(beta · difference of log-ratios)."""
     least_distance: float | None = Field(None, ge=0, le=1)
-    """Least distance of the answers of a pair: the share of the 3-grams of tokens of both that only one of
-    them has. Of the pairs that have it, the one with the largest difference of scores is taken, then the one
-    with the largest distance. null pairs the best with the worst, at any distance."""
+    """Least distance of the answers of a pair: the share of their 3-grams of tokens that only one answer has.
+    Of the pairs with this distance, the pair with the largest difference of scores is taken; of equal ones,
+    that with the largest distance. null pairs the best answer with the worst, at any distance."""
     judge_prompt: str | None = None
     """For `ranked_by: model`: text that asks for a judgement, with {prompt} and {answer} in it."""
     judge_answers: tuple[str, str] | None = None
@@ -158,7 +159,7 @@ class PreferenceStage(_SampledStage):
 
     @property
     def sampling_rounds(self) -> int:
-        """How often it samples."""
+        """Number of rounds of sampling."""
         return self.rounds
 
     @model_validator(mode="after")
@@ -192,8 +193,8 @@ class PreferenceStage(_SampledStage):
 
 
 class StepLabelsStage(_RoundStage):
-    """Sample from the policy, label the steps of the answers by completions sampled behind each of them, and
-    write them down for the training of a process reward model; the policy stays as it is."""
+    """Sample from the policy, label each step of the answers by completions sampled after the step, and write
+    the labels for the training of a process reward model; the policy is not trained."""
 
     kind: Literal["step_labels"]
     """Name of the kind."""

@@ -1,4 +1,4 @@
-"""What the rollouts' likeliest tokens weigh on the wire, and whether a group with them fits a message."""
+"""Bytes of the likeliest tokens that rollouts send, and whether a group with them fits into a message."""
 
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -8,21 +8,22 @@ from slipstream.config.schema import RunConfig
 
 MIB: Final = 2**20
 TOKEN_BYTES: Final = 9
-"""Of a sampled token: its id, its logprob and its mask."""
+"""Bytes of a sampled token: its id, its logprob and its mask."""
 TOP_BYTES: Final = 8
-"""Of one of the likeliest tokens at its position: its id and its logprob."""
+"""Bytes of one of the likeliest tokens at a position: its id and its logprob."""
 LARGEST_MESSAGE_MIB: Final = 2047
 """Protobuf's own limit is 2 GiB."""
 
 
 def group_bytes(config: RunConfig) -> int:
-    """Bytes of a group on the wire, without prompt and text, when every completion uses its whole budget."""
+    """Return the bytes of a group on the wire, without prompt and text, when every completion uses its
+    whole budget."""
     each = TOKEN_BYTES + TOP_BYTES * config.algorithm.resolved_top_logprobs()
     return largest_group(config) * config.rollout.max_new_tokens * each
 
 
 def largest_group(config: RunConfig) -> int:
-    """Completions of the largest group."""
+    """Return the completions of the largest group."""
     size, adaptive = config.rollout.group_size, config.algorithm.declared_shaping().adaptive_group
     return size if adaptive is None else max(size, adaptive.largest)
 
@@ -55,7 +56,7 @@ def beyond_vocabulary(
     default: int = 20,
     whose: str = "model",
 ) -> Problem:
-    """More likeliest tokens than a model of so many tokens has."""
+    """Return the problem of a top_k above the vocabulary, which has so many tokens."""
     return Problem(
         key=key,
         reason=f"is {top_k}, and the {whose} has {tokens:,} tokens",

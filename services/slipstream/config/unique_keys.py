@@ -1,4 +1,4 @@
-"""YAML in which a key may stand once in a section: the later one would win in silence."""
+"""A YAML loader that refuses duplicate keys. PyYAML would silently take the last one."""
 
 from typing import Any
 
@@ -8,14 +8,14 @@ MERGE = "tag:yaml.org,2002:merge"
 
 
 class DuplicateKey(ValueError):
-    """A key stands twice in one section; the message names it and its lines."""
+    """A section has a key twice; the message names the key and both lines."""
 
 
 class UniqueKeys(yaml.SafeLoader):
-    """A SafeLoader that refuses a key for the second time. A merged key (`<<`) may be replaced."""
+    """A SafeLoader that refuses duplicate keys. A key merged by `<<` may be replaced."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """A section. Errors: DuplicateKey."""
+        """Return the section of a YAML node. Errors: DuplicateKey."""
         lines: dict[str, int] = {}
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.tag == MERGE:

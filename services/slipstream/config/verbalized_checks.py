@@ -1,4 +1,4 @@
-"""What `rollout.sampling: verbalized` cannot do, by what the run or its stage trains on."""
+"""Checks of `rollout.sampling: verbalized`, which samples several candidate answers in one generation."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ KEY = "rollout.sampling"
 
 
 def verbalized(config: RunConfig) -> Iterator[Problem]:
-    """Problems of asking for several candidates at once, for a run or for one stage of it."""
+    """Yield the problems of verbalized sampling, for a run or for one of its stages."""
     if config.rollout.sampling != "verbalized":
         return
     if not config.stages:
@@ -23,9 +23,9 @@ def _trains_generations(config: RunConfig) -> Iterator[Problem]:
     if config.evaluation.sampling != "verbalized":
         yield Problem(
             key=KEY,
-            reason="is `verbalized`, so the policy is trained behind the instruction that asks for "
+            reason="is `verbalized`, so the policy is trained on prompts with an instruction that asks for "
             "candidates, and evaluation.sampling is `plain`: the accuracy is that of another prompt",
-            remedy="set evaluation.sampling to `verbalized` to measure what is trained",
+            remedy="set evaluation.sampling to `verbalized` to evaluate with the prompts of training",
             severity="note",
         )
     if config.algorithm.supervision == "process":
@@ -42,21 +42,21 @@ def _trains_candidates(config: RunConfig, stage: SampledStage) -> Iterator[Probl
     if isinstance(stage, PreferenceStage) and stage.ranked_by == "demonstrations":
         yield Problem(
             key=KEY,
-            reason="is `verbalized`, and self-play (ranked_by `demonstrations`) tells demonstrations from "
-            "what the policy answers to the prompt itself, not to another one",
+            reason="is `verbalized`, and self-play (ranked_by `demonstrations`) compares demonstrations with "
+            "the policy's answers to the plain prompt",
             remedy="set it to `plain`, or rank by `verifier` or `model`",
         )
     if isinstance(stage, StepLabelsStage):
         yield Problem(
             key=KEY,
-            reason="is `verbalized`, and labels are of steps that the policy takes behind the prompt itself",
+            reason="is `verbalized`, and step labels need answers to the plain prompt",
             remedy="set it to `plain`",
         )
     candidates, size = config.rollout.candidates, config.rollout.group_size
     if candidates > size:
         yield Problem(
             key="rollout.candidates",
-            reason=f"is {candidates}, and a group has {size} answers (rollout.group_size): the others of a "
-            "generation would be thrown away",
+            reason=f"is {candidates}, and a group has {size} answers (rollout.group_size): the other "
+            "candidates of a generation would be thrown away",
             remedy=f"set it to at most {size}, or raise rollout.group_size",
         )

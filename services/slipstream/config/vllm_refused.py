@@ -1,6 +1,6 @@
-"""Options of the pinned vLLM that rollout.vllm does not take, and why not.
+"""Options of the pinned vLLM that rollout.vllm does not accept, with the reasons.
 
-A test compares them with vLLM: each of its options is here or in config/sections/vllm.py, and in one of them.
+A test compares the options with vLLM: each option is either here or in config/sections/vllm.py.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ OURS: Final[Mapping[str, str]] = {
     "lora_target_modules": "learner.lora.target_modules",
     "lora_dtype": "learner.lora",
 }
-"""Option → the key of a run that sets it."""
+"""vLLM option → our key that sets it."""
 
 _REASONS: Final[Mapping[str, str]] = {
     "the learner's ratios need the logprobs of the distribution that tokens were sampled from": """
@@ -48,7 +48,7 @@ _REASONS: Final[Mapping[str, str]] = {
         offload_backend cpu_offload_gb cpu_offload_params offload_group_size offload_num_in_group
         offload_prefetch_step offload_params
     """,
-    "an engine that sleeps gives up its weights, and nothing wakes it": """
+    "an engine in sleep mode gives up its weights, and nothing wakes it": """
         enable_sleep_mode sleep_mode_offload_cudagraph sleep_preserve_parameter_names
         enable_cumem_allocator enable_nccl_comm_suspend
     """,
@@ -77,10 +77,10 @@ _REASONS: Final[Mapping[str, str]] = {
     "cp_kv_cache_interleave_size has taken its place": """
         dcp_kv_cache_interleave_size
     """,
-    "the place of a node is set where it is started": """
+    "the command that starts a node sets its rank and addresses": """
         master_addr master_port node_rank device_ids ray_workers_use_nsight
     """,
-    "experts that move between GPUs would not be where the weights for them arrive": """
+    "weights are sent to fixed GPUs, and experts that move between GPUs would not get theirs": """
         enable_eplb eplb_config
     """,
     "an engine that lost a rank starts again as a whole": """
@@ -133,10 +133,10 @@ _REASONS: Final[Mapping[str, str]] = {
         enable_log_requests fail_on_environ_validation
     """,
 }
-"""Reason → the options that it speaks against."""
+"""Reason → the options that are refused for it."""
 
 REFUSED: Final[Mapping[str, str]] = {
     **{option: f"{key} sets it" for option, key in OURS.items()},
     **{option: reason for reason, options in _REASONS.items() for option in options.split()},
 }
-"""Option → why rollout.vllm does not take it."""
+"""vLLM option → why rollout.vllm does not accept it."""

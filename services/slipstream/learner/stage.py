@@ -1,7 +1,7 @@
-"""The learner's place in a stage that samples first: `python -m slipstream.learner.stage --config FILE`.
+"""The learner of a stage that samples first: `python -m slipstream.learner.stage --config FILE`.
 
-The workers join the same fleet, are sent the same weights, and fill the same buffer as in reinforcement
-learning. In a distillation they serve the teacher, and the policy is trained beside it.
+The rollouts join the fleet, receive weights and fill the buffer as in reinforcement learning. In a
+distillation they serve the teacher, and the policy trains in this process.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ from slipstream.tokens import Tokens, load_tokens
 
 
 async def main(pod: Pod) -> None:
-    """Load, attach to replay, serve the fleet, and do the rounds, or as many as come before the stop."""
+    """Load, attach to replay, serve the fleet, and run the rounds to their end or until the pod stops."""
     config, stage = pod.config, sampled_stage(pod.config)
     teacher = stage.teacher if isinstance(stage, DistillationStage) else None
     device = pick_device(config.learner.device)
@@ -79,14 +79,14 @@ async def main(pod: Pod) -> None:
 
 
 def sampled_stage(config: RunConfig) -> SampledStage:
-    """The stage that the configuration is of. Errors: ValueError when it is of none that samples."""
+    """Return the stage of the configuration. Errors: ValueError if it is not one stage that samples."""
     if len(config.stages) != 1 or not isinstance(config.stages[0], SampledStage):
         raise ValueError("this program runs one stage that samples; `slipstream run` starts it for each")
     return config.stages[0]
 
 
 def load(config: RunConfig, run_dir: Path, device: torch.device) -> tuple[Policy, int]:
-    """The model of the last round, or of the start; and how many rounds have made it. Blocks."""
+    """Load the model of the last round, or of the start; return it with the number of rounds. Blocks."""
     without_progress_bars()
     torch.set_num_threads(config.learner.threads)
     torch.manual_seed(config.seed)
@@ -98,7 +98,7 @@ def load(config: RunConfig, run_dir: Path, device: torch.device) -> tuple[Policy
 
 
 def training_of(policy: Policy, config: RunConfig, stage: SampledStage) -> Training:
-    """What the stage does with the groups of a round."""
+    """Return the training of a round for this kind of stage."""
     budget = config.rollout.max_new_tokens
     tokens = load_tokens(config.model.directory(), max_new_tokens=budget)
     if isinstance(stage, PreferenceStage):
@@ -106,17 +106,17 @@ def training_of(policy: Policy, config: RunConfig, stage: SampledStage) -> Train
         return PreferenceTraining(policy, config, stage, tokens=tokens, source=source)
     if isinstance(stage, StepLabelsStage):
         return StepLabelling(stage, reward=config.evaluation.reward)
-    mixed = _mixed(config, stage, tokens)
+    demonstrations = _demonstrations(config, stage, tokens)
     if isinstance(stage, DistillationStage):
         teacher = load_tokens(stage.teacher, max_new_tokens=budget)
         same = same_tokens((config.model.directory(), tokens), (stage.teacher, teacher))
         translate = translation(tokens, same_tokens=same)
-        return VerifiedTraining(policy, config, stage, translate=translate, mixed=mixed)
-    return VerifiedTraining(policy, config, stage, mixed=mixed)
+        return VerifiedTraining(policy, config, stage, translate=translate, demonstrations=demonstrations)
+    return VerifiedTraining(policy, config, stage, demonstrations=demonstrations)
 
 
-def _mixed(config: RunConfig, stage: VerifiedStage, tokens: Tokens) -> DemonstrationSampler | None:
-    """What draws the demonstrations of a stage that mixes some in."""
+def _demonstrations(config: RunConfig, stage: VerifiedStage, tokens: Tokens) -> DemonstrationSampler | None:
+    """Return the sampler of demonstrations; None for a stage without a mix."""
     if stage.mix is None:
         return None
     return DemonstrationSampler(
@@ -128,7 +128,7 @@ def _mixed(config: RunConfig, stage: VerifiedStage, tokens: Tokens) -> Demonstra
 
 
 def same_tokens(one: tuple[Path, Tokens], other: tuple[Path, Tokens]) -> bool:
-    """Whether token ids, and what ends an answer, mean the same to both models."""
+    """Return whether two models have the same token ids, and the same end of an answer."""
     files = [directory / "tokenizer.json" for directory, _ in (one, other)]
     if not all(file.is_file() for file in files):
         return False

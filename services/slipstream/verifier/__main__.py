@@ -1,4 +1,4 @@
-"""The verifier pod: serves scores until it is told to stop, then lets running calls finish."""
+"""The verifier pod: serve scores until SIGTERM, then let running calls finish."""
 
 import asyncio
 import sys
@@ -19,12 +19,15 @@ if TYPE_CHECKING:
 
 GRACE_SECONDS = 5
 CONNECTION_SECONDS = 60.0
-"""After which a rollout connects anew, and finds verifiers that were added."""
+"""Longest life of a connection. A rollout that connects anew finds verifiers that were added."""
 
 
 async def main(pod: Pod) -> None:
-    """Serve until SIGTERM. Errors: ConfigError for a reward that cannot be made of its arguments,
-    or whose function or model cannot be had, TooFewLayers where code cannot be run as safely as demanded."""
+    """Serve until SIGTERM.
+
+    Errors: ConfigError for a reward with wrong arguments, or whose function or model cannot be loaded;
+    TooFewLayers if the sandbox lacks a layer of isolation that verifier.isolation.require names.
+    """
     config = pod.config.verifier
     resources = Resources.make(config, metrics=pod.metrics, log=pod.log)
     rewards = bind_rewards(pod.config.rewards, resources)
@@ -54,7 +57,7 @@ async def _serve(pod: Pod, scorer: Scorer) -> None:
 
 
 async def _start_http(pod: Pod, scorer: Scorer) -> "HttpServer | None":
-    """HTTP beside gRPC, where it is configured. Errors: ConfigError when FastAPI is not installed."""
+    """Serve HTTP if verifier.http_address is set. Errors: ConfigError if FastAPI is not installed."""
     address = pod.config.verifier.http_address
     if address is None:
         return None

@@ -1,4 +1,4 @@
-"""AdmissionQueue for answers: how many may be in work or wait, and what those beyond are told."""
+"""The admission queue of a verifier: a bound on the answers that are scored or wait."""
 
 import asyncio
 from typing import Any
@@ -9,52 +9,52 @@ from slipstream.telemetry.metrics import Metrics
 SMOOTHING = 0.1
 """Weight of the newest group in the mean time of a group."""
 RETRY_SECONDS = (0.05, 5.0)
-"""Bounds of the hint."""
+"""Bounds of the retry-after hint."""
 
 
 class AdmissionQueue:
-    """The queue of a verifier.
+    """A bounded number of slots, one for each answer.
 
-    Invariant: a group comes in when with it at most `places` are taken, or alone. An answer has one place
-    until its caller has the verdicts or gives up; each verdict that then goes on, so that the next try finds
-    it, has one until it is there.
+    Invariant: a group is admitted if at most `slots` are taken together with it, or if no slot is taken. An
+    answer has a slot until its caller has the verdicts or gives up. A verdict that is computed further after
+    its caller gave up, so that the next try finds it in the cache, has a slot until it is there.
     """
 
-    def __init__(self, places: int, *, metrics: Metrics) -> None:
-        self._places = places
+    def __init__(self, slots: int, *, metrics: Metrics) -> None:
+        self._slots = slots
         self._metrics = metrics
         self._taken = 0
         self._mean_seconds = 0.0
-        self._left_behind: set[asyncio.Task[Any]] = set()
+        self._abandoned: set[asyncio.Task[Any]] = set()
         metrics.count("answers_refused_total", 0)
 
     def admit(self, answers: int) -> None:
-        """Take places for a group. Errors: Busy when there are not as many."""
-        if self._taken and self._taken + answers > self._places:
+        """Take the slots of a group. Errors: Busy, with a retry-after hint, if there are too few."""
+        if self._taken and self._taken + answers > self._slots:
             self._metrics.count("answers_refused_total", answers)
             least, most = RETRY_SECONDS
             raise Busy(
-                f"{self._taken} answers are in work or wait, and verifier.queue is {self._places}",
+                f"{self._taken} answers are in work or wait, and verifier.queue is {self._slots}",
                 retry_after_seconds=min(max(self._mean_seconds, least), most),
             )
         self._take(answers)
 
     def release(self, answers: int, *, seconds: float) -> None:
-        """Give the places of a group back, which it had for so long."""
+        """Free the slots of a group, which it held for `seconds`."""
         self._take(-answers)
         self._metrics.observe("score_seconds", seconds)
         self._mean_seconds += SMOOTHING * (seconds - self._mean_seconds)
 
     def hold_until_done(self, verdict: asyncio.Task[Any]) -> None:
-        """One place until a verdict is there that nobody waits for any more."""
-        if verdict.done() or verdict in self._left_behind:
+        """Take one slot until a verdict is done whose caller gave up."""
+        if verdict.done() or verdict in self._abandoned:
             return
         self._take(1)
-        self._left_behind.add(verdict)
-        verdict.add_done_callback(self._found)
+        self._abandoned.add(verdict)
+        verdict.add_done_callback(self._abandoned_is_done)
 
-    def _found(self, verdict: asyncio.Task[Any]) -> None:
-        self._left_behind.remove(verdict)
+    def _abandoned_is_done(self, verdict: asyncio.Task[Any]) -> None:
+        self._abandoned.remove(verdict)
         self._take(-1)
 
     def _take(self, answers: int) -> None:

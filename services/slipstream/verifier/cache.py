@@ -1,4 +1,4 @@
-"""Verdicts that are known already: in training the same answer to the same prompt comes again and again."""
+"""A cache of verdicts: in training, the same answer to the same prompt is sampled again and again."""
 
 import asyncio
 import hashlib
@@ -14,11 +14,11 @@ from slipstream.verifier.reward import Answer, Verdict
 
 DIGEST_BYTES = 16
 Reads = Callable[[Prompt], Iterable[str]]
-"""What of a prompt a verdict depends on."""
+"""Returns the parts of a prompt on which a verdict depends."""
 
 
 class VerdictCache:
-    """The verdicts of all rewards of a verifier, the least recently used forgotten first.
+    """The cached verdicts of all rewards of a verifier; the least recently used verdict is evicted first.
 
     Invariant: it holds at most `entries` verdicts, and never an error.
     """
@@ -26,32 +26,32 @@ class VerdictCache:
     def __init__(self, entries: int, *, metrics: Metrics) -> None:
         self._entries = entries
         self._metrics = metrics
-        self._known: OrderedDict[bytes, Verdict] = OrderedDict()
+        self._verdicts: OrderedDict[bytes, Verdict] = OrderedDict()
 
     def get(self, key: bytes, reward: str) -> Verdict | None:
-        """The verdict under a key, now the most recently used; a hit is counted."""
-        known = self._known.get(key)
-        if known is not None:
-            self._known.move_to_end(key)
+        """Return the verdict under a key, and count a hit of the reward."""
+        verdict = self._verdicts.get(key)
+        if verdict is not None:
+            self._verdicts.move_to_end(key)
             self._metrics.count("verdict_cache_hits_total", reward=reward)
-        return known
+        return verdict
 
     def expect(self, reward: str) -> None:
-        """Count the hits of a reward from 0."""
+        """Export the hits of a reward from 0."""
         self._metrics.count("verdict_cache_hits_total", 0, reward=reward)
 
     def put(self, key: bytes, verdict: Verdict) -> None:
-        """Remember a verdict."""
+        """Add a verdict."""
         assert verdict.outcome is not Outcome.ERROR, "an error is worth another try"
-        self._known[key] = verdict
-        while len(self._known) > self._entries:
-            self._known.popitem(last=False)
+        self._verdicts[key] = verdict
+        while len(self._verdicts) > self._entries:
+            self._verdicts.popitem(last=False)
 
 
 class RewardCache:
-    """What one reward remembers: by its configuration, what it reads of the prompt, and the answer's text.
+    """One reward's part of the cache, for a reward whose verdict depends on the parts of the key alone.
 
-    Only for a reward whose verdict depends on nothing else.
+    The key: the reward's configuration, the parts of the prompt that it reads, and the text of the answer.
     """
 
     def __init__(
@@ -62,11 +62,10 @@ class RewardCache:
         self._reward = config.name
         cache.expect(config.name)
         self._reads = reads
-        judged_by = config.model_dump(mode="json", exclude={"name", "weight"})
-        self._prefix = json.dumps(judged_by, sort_keys=True)
+        self._prefix = json.dumps(config.model_dump(mode="json", exclude={"name", "weight"}), sort_keys=True)
 
     def key(self, prompt: Prompt, answer: Answer) -> bytes:
-        """The digest of all that the verdict depends on."""
+        """Return the digest of all that the verdict depends on."""
         digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
         for part in (self._prefix, *self._reads(prompt), answer.text):
             data = part.encode("utf-8", "surrogatepass")
@@ -74,13 +73,13 @@ class RewardCache:
         return digest.digest()
 
     def get(self, key: bytes) -> Verdict | None:
-        """The verdict under a key."""
+        """Return the verdict under a key."""
         return self._cache.get(key, self._reward)
 
     def put(self, key: bytes, verdict: Verdict) -> None:
-        """Remember a verdict that is not an error."""
+        """Add a verdict that is not an error."""
         self._cache.put(key, verdict)
 
     def hold_until_done(self, verdict: asyncio.Task[Verdict]) -> None:
-        """A verdict is still to come, and who asked for it has given up."""
+        """Hold a slot of the admission queue for a verdict whose caller gave up."""
         self._queue.hold_until_done(verdict)

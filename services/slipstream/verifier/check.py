@@ -1,7 +1,7 @@
-"""What a verifier would refuse to start with: `python -m slipstream.verifier.check`; validation asks it.
+"""Report what a verifier would refuse to start with: `python -m slipstream.verifier.check`, for `validate`.
 
 Reads {"config", "truths": kind of reward → [[prompt, answer, fields]]} from standard input, in JSON; writes
-{"refusals": [{key, reason, here}], "unread": kind → [[prompt, reason]], "left": how many were not looked at}.
+{"refusals": [{key, reason, here}], "unread": kind → [[prompt, reason]], "left": ground truths not yet read}.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from slipstream.verifier.rewards.bind import make_reward
 from slipstream.verifier.setting_names import SETTING_NAMES
 
 TRUTHS_SECONDS = 5.0
-"""Time for all ground truths together; a thousandth of a second is enough for most."""
+"""Time for all ground truths together; most take a millisecond."""
 ONE_SECONDS = 1.0
 Refusal = dict[str, Any]
 Truth = tuple[str, str, dict[str, str]]
@@ -46,7 +46,7 @@ Read = Callable[[Prompt], object]
 def refusals(
     config: RunConfig, layers: Callable[[], Coroutine[Any, Any, Report]] = report
 ) -> Iterator[Refusal]:
-    """Each reward that cannot be made, and why; `here` says that another machine may have what it needs."""
+    """Yield why each reward cannot be made; `here`: this machine lacks something that another may have."""
     resources = Resources.make(config.verifier, metrics=Metrics(), log=Log(pod="check", level="error"))
     for position, reward in enumerate(config.rewards):
         if not reward.needs_trial():
@@ -66,17 +66,17 @@ def refusals(
 def _of_sandbox(
     config: VerifierConfig, memory_mib: int, layers: Callable[[], Coroutine[Any, Any, Report]]
 ) -> Iterator[Refusal]:
-    """Which layer is missing, or what there is too little room for."""
+    """Yield which layer of isolation is missing, or for what the machine is too small."""
     try:
         key = "verifier.isolation.packages"
         packages.find(config.isolation.packages)
         key = "verifier.isolation.require"
-        found = asyncio.run(layers())
-        found.demand(config.isolation.require)
+        isolation = asyncio.run(layers())
+        isolation.demand(config.isolation.require)
         key = "verifier.workers"
         servers_for(
             Capacity.of_this_process(cgroup.own()),
-            Need.of(memory_mib, Bounds(), found),
+            Need.of(memory_mib, Bounds(), isolation),
             wanted=config.workers,
             settings=SETTING_NAMES,
         )
@@ -85,10 +85,10 @@ def _of_sandbox(
 
 
 def unread(kind: str, truths: Sequence[Truth], *, seconds: float = TRUTHS_SECONDS) -> tuple[list[Bad], int]:
-    """Prompts whose ground truth is none for this kind, with the reason; how many there was no time for."""
+    """Return the prompts whose ground truth the kind cannot read, and how many there was no time to read."""
     try:
         read = READERS[KINDS[kind].facts.ground_truth]()
-    except ImportError:  # said of the reward
+    except ImportError:  # `refusals` reports the library
         return [], len(truths)
     end = time.monotonic() + seconds
     reasons: dict[tuple[str, ...], str] = {}
@@ -105,7 +105,7 @@ def unread(kind: str, truths: Sequence[Truth], *, seconds: float = TRUTHS_SECOND
 
 
 def _why_unread(read: Read, name: str, answer: str, fields: dict[str, str]) -> str:
-    """Why a ground truth is none, or nothing."""
+    """Return why a ground truth cannot be read; an empty text if it can."""
     try:
         with cpu_limit(ONE_SECONDS):
             read(Prompt(prompt_id=name, task="check", text="?", answer=answer, fields=fields))
@@ -117,7 +117,7 @@ def _why_unread(read: Read, name: str, answer: str, fields: dict[str, str]) -> s
 
 
 def _expressions() -> Read:
-    from slipstream.answers.latex import parse_answer  # half a second that few need
+    from slipstream.answers.latex import parse_answer  # importing SymPy takes half a second
 
     return lambda prompt: parse_answer(normalize(prompt.answer))
 
@@ -131,15 +131,15 @@ def _refusal(key: str, reason: str, *, here: bool) -> Refusal:
 
 
 def main() -> None:
-    """Answer the one question on standard input."""
-    asked = json.load(sys.stdin)
-    found = {kind: unread(kind, truths) for kind, truths in asked["truths"].items()}
-    answer = {
-        "refusals": list(refusals(parse_config(asked["config"]))),
-        "unread": {kind: bad for kind, (bad, _) in found.items()},
-        "left": sum(left for _, left in found.values()),
+    """Write the report on the configuration in standard input."""
+    request = json.load(sys.stdin)
+    unread_of = {kind: unread(kind, truths) for kind, truths in request["truths"].items()}
+    report_of_run = {
+        "refusals": list(refusals(parse_config(request["config"]))),
+        "unread": {kind: bad for kind, (bad, _) in unread_of.items()},
+        "left": sum(left for _, left in unread_of.values()),
     }
-    print(json.dumps(answer))
+    print(json.dumps(report_of_run))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What each reward needs to know of the right answer, read from a prompt."""
+"""Read the ground truth of a prompt."""
 
 import re
 from fractions import Fraction
@@ -14,7 +14,7 @@ MAX_NUMBERS = 64
 
 
 def expected_answer(prompt: Prompt) -> str:
-    """The ground truth without surrounding white space. Errors: UnusableGroundTruth when there is none."""
+    """Return the ground truth without surrounding white space. Errors: UnusableGroundTruth if it is empty."""
     expected = prompt.answer.strip()
     if not expected:
         raise UnusableGroundTruth(f"prompt {prompt.prompt_id}: no `answer`; the ground truth is needed")
@@ -22,7 +22,7 @@ def expected_answer(prompt: Prompt) -> str:
 
 
 def expected_number(prompt: Prompt) -> tuple[Fraction, bool]:
-    """The ground truth as a number, and whether it is in percent. Errors: UnusableGroundTruth."""
+    """Return the ground truth as a number, and whether it is in percent. Errors: UnusableGroundTruth."""
     try:
         return _number(expected_answer(prompt))
     except NotANumber as error:
@@ -30,7 +30,7 @@ def expected_number(prompt: Prompt) -> tuple[Fraction, bool]:
 
 
 def expected_expression(prompt: Prompt) -> str:
-    """The ground truth as an expression that may be computed with. Errors: UnusableGroundTruth."""
+    """Return the ground truth as a mathematical expression within the limits. Errors: UnusableGroundTruth."""
     try:
         return _expression(expected_answer(prompt))
     except UnsupportedExpression as error:
@@ -42,9 +42,9 @@ _expression = lru_cache(maxsize=256)(normalize)
 
 
 def countdown_puzzle(prompt: Prompt) -> tuple[tuple[int, ...], int]:
-    """The given numbers (field `numbers`: "3 8 1" or "[3, 8, 1]") and the target (`answer`).
+    """Return the given numbers (field `numbers`: "3 8 1" or "[3, 8, 1]") and the target (`answer`).
 
-    Errors: UnusableGroundTruth naming what is missing or is not a whole number.
+    Errors: UnusableGroundTruth naming the field that is missing or is no whole number.
     """
     written = prompt.fields.get("numbers", "").strip("[] ").replace(",", " ").split()
     if not written or len(written) > MAX_NUMBERS:

@@ -1,4 +1,4 @@
-"""What the rewards of one verifier share: its children, its memory, its queue, its metrics and its log."""
+"""What the rewards of one verifier share: child processes, cache, admission queue, metrics and log."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from slipstream.verifier.workers.pool import Workers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """Collaborators of rewards. To make it starts nothing: `start` does, and only what a reward asked for."""
+    """Collaborators of rewards. `make` starts nothing; `start` starts only what a reward asked for."""
 
     config: VerifierConfig
     metrics: Metrics
@@ -26,11 +26,11 @@ class Resources:
     cache: VerdictCache
     sandbox: Sandbox
     starting: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
-    """What else begins with `start`; a reward adds to it when it is made, and ends what it began."""
+    """Further calls of `start`. A reward adds its own when it is made, and stops it in its `close`."""
 
     @classmethod
     def make(cls, config: VerifierConfig, *, metrics: Metrics, log: Log) -> "Resources":
-        """The resources that a configuration asks for."""
+        """Return the resources of a configuration."""
         workers = Workers(
             number=config.workers, memory_mib=config.worker_memory_mib, metrics=metrics, log=log
         )
@@ -55,20 +55,22 @@ class Resources:
         )
 
     def reward_cache(self, config: RewardSection, *, reads: Reads) -> RewardCache | None:
-        """What a costly reward remembers its verdicts in; None when the configuration wants no memory."""
+        """Return a reward's part of the cache; None if verifier.cache_entries is 0."""
         if not self.config.cache_entries:
             return None
         return RewardCache(self.cache, config, reads=reads, queue=self.queue)
 
     async def start(self) -> None:
-        """Start what the rewards need. Errors: WorkerLost or SandboxLost when a child process
-        cannot start, TooFewLayers."""
+        """Start what the rewards asked for.
+
+        Errors: WorkerLost or SandboxLost if a child process cannot start; TooFewLayers.
+        """
         await self.workers.start()
         await self.sandbox.start()
         for start in self.starting:
             await start()
 
     async def close(self) -> None:
-        """Stop it, when no call runs."""
+        """Stop the child processes. Call it when no answer is being scored."""
         await self.sandbox.close()
         await self.workers.close()

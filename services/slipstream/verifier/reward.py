@@ -1,6 +1,6 @@
-"""What a reward is: it sees all answers to a prompt, and says of each a score or why there is none.
+"""The interface of a reward: it gets all answers to a prompt, and returns a verdict on each.
 
-Light on purpose: the child processes of the verifier, and users' own rewards, import it.
+The child processes of the verifier and users' own rewards import this module, so it imports little.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ from slipstream.records import FinishReason, Outcome, Prompt, StepReward
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """One completion to judge; one that ended for length is judged like any other."""
+    """One completion to score. A completion that ended for its length is scored like any other."""
 
     text: str
     tokens: int
@@ -21,58 +21,60 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What a reward says of one answer; `value` means nothing when `outcome` is ERROR."""
+    """The result of a reward for one answer. `value` has no meaning if `outcome` is ERROR."""
 
     value: float
     outcome: Outcome = Outcome.SCORE
     detail: str = ""
-    """Why, in words, for invalid answers and errors."""
+    """The reason, for invalid answers and errors."""
     answer: str = ""
-    """The part of the completion that was judged, where the reward takes one out."""
+    """The part of the completion that was scored, if the reward extracts one."""
     steps: tuple[StepReward, ...] = ()
-    """Where the reward scores the steps of an answer: their scores, first to last."""
+    """The scores of the steps of the answer, first to last, if the reward scores steps."""
 
 
 def invalid(detail: str, *, value: float = 0.0) -> Verdict:
-    """The verdict on an answer that cannot be read, or that costs more to judge than it may."""
+    """Return the verdict on an answer that cannot be read, or whose scoring exceeds a limit."""
     return Verdict(value=value, outcome=Outcome.INVALID_ANSWER, detail=detail)
 
 
 def failed(detail: str) -> Verdict:
-    """No verdict: the infrastructure failed, and it is worth another try (invariant 11)."""
+    """Return the verdict for a failure of the infrastructure. Its caller should try again (invariant 11)."""
     return Verdict(value=0.0, outcome=Outcome.ERROR, detail=detail)
 
 
 def describe(error: BaseException) -> str:
-    """An exception in words: its type as well, unless its message says all (`says_all`)."""
+    """Return the type and the message of an exception; the message alone if the exception `says_all`."""
     return str(error) if getattr(error, "says_all", False) else f"{type(error).__name__}: {error}"
 
 
 class UnusableGroundTruth(ValueError):
-    """The prompt lacks what the reward compares with, or it cannot be read; the message names the prompt.
+    """The prompt has no ground truth that the reward can read; the message names the prompt.
 
-    It is the caller's error: no answer to this prompt can be judged, now or later.
+    The caller is at fault: no answer to this prompt can be scored, now or later.
     """
 
 
 class MissingResource(ValueError):
-    """This machine lacks what a reward needs: a library, a file, a model. Another machine may have it."""
+    """This machine lacks a library, a file or a model that a reward needs. Another machine may have it."""
 
 
 class Reward(Protocol):
     """One configured component of the reward vector."""
 
     async def score(self, prompt: Prompt, answers: Sequence[Answer]) -> Sequence[Verdict]:
-        """A verdict an answer, in order; the answers are a group: of rewards that look at one always
-        all of it, of others perhaps those that are open still.
+        """Return one verdict for each answer, in order, without blocking the event loop.
 
-        It never blocks the loop. What it raises makes every answer an Outcome.ERROR.
-        Errors: UnusableGroundTruth, which refuses the whole request.
+        A reward that sees groups gets all answers of the group. Another reward may get some of them, if the
+        others were scored by an earlier call.
+
+        Errors: UnusableGroundTruth refuses the whole request; any other exception makes every answer an
+        Outcome.ERROR.
         """
 
     async def close(self) -> None:
-        """Let go of what it holds; called once, when no call runs."""
+        """Free what the reward holds. Called once, when no answer is being scored."""
 
 
 RewardFunction = Callable[[Prompt, Answer], Verdict]
-"""A reward of one answer by itself that is pure and cheap."""
+"""A cheap and pure function of one answer."""

@@ -1,9 +1,9 @@
-"""From a group of answers to their reward vectors: every component at the same time, whoever asks.
+"""Score a group of answers: every reward at the same time, for gRPC, HTTP and files alike.
 
-score ─▶ room in the queue? ─┬─▶ no:  Busy, with a hint when to come again
-                             └─▶ yes: reward 1 ┐
-                                      reward 2 ├─▶ a vector an answer
-                                      reward 3 ┘
+score ─▶ slots in the admission queue? ─┬─▶ no:  Busy, with a retry-after hint
+                                        └─▶ yes: reward 1 ┐
+                                                 reward 2 ├─▶ one reward vector for each answer
+                                                 reward 3 ┘
 """
 
 import asyncio
@@ -23,17 +23,18 @@ from slipstream.verifier.reward import Answer, Reward, UnusableGroundTruth, Verd
 
 MAX_DETAIL = 300
 MAX_ANSWER = 200
-"""Characters of an answer by which it is known to be the same as another."""
+"""Characters of an extracted answer that are returned. An evaluation compares them for its majority vote."""
 REPORTED_PROMPTS = 10_000
+"""Unusable prompts that are remembered, so that each is logged once."""
 
 Vectors = list[list[Component]]
 
 
 class Scorer:
-    """Judges groups.
+    """Scores groups by all rewards.
 
-    Invariants: each answer gets one entry a reward, in order; whatever fails is an Outcome.ERROR, never a
-    score of 0 (invariant 11); no answer is judged without a place in the queue.
+    Invariants: each answer gets one component of each reward, in order; a failure is an Outcome.ERROR, never
+    a score of 0 (invariant 11); no answer is scored without a slot of the admission queue.
     """
 
     def __init__(
@@ -45,13 +46,13 @@ class Scorer:
         self._log = log
         self._unusable: dict[str, None] = {}
         for name in rewards:
-            for outcome in Outcome:  # so that a rate sees the first error
+            for outcome in Outcome:  # a rate in Prometheus needs the 0 before the first error
                 metrics.count("scores_total", 0, reward=name, outcome=outcome.value)
 
     async def score(self, prompt: Prompt, answers: Sequence[Answer]) -> Vectors:
-        """The reward vectors, in order.
+        """Return the reward vectors, in the order of the answers.
 
-        Errors: Busy when the queue is full; InvalidRequest for no answers; UnusableGroundTruth.
+        Errors: Busy if the admission queue is full; InvalidRequest for no answers; UnusableGroundTruth.
         """
         if not answers:
             raise InvalidRequest("Score: no answers; at least one is needed")
@@ -69,20 +70,20 @@ class Scorer:
         return vectors
 
     async def close(self) -> None:
-        """Close every reward, when no call runs."""
+        """Close every reward. Call it when no answer is being scored."""
         for reward in self._rewards.values():
             await reward.close()
 
     async def _columns(self, prompt: Prompt, answers: Sequence[Answer]) -> Vectors:
-        """The components, a reward a row; one reward alone needs no task of its own."""
+        """Return the components, one list for each reward. Errors: UnusableGroundTruth."""
         calls = [self._column(name, reward, prompt, answers) for name, reward in self._rewards.items()]
-        if len(calls) == 1:
+        if len(calls) == 1:  # without the cost of a task
             return [await calls[0]]
         columns = [asyncio.create_task(call) for call in calls]
         try:
             return list(await asyncio.gather(*columns))
         except UnusableGroundTruth:
-            for column in columns:  # what others say of this prompt is for nobody
+            for column in columns:  # the request is refused, so no other score is needed
                 column.cancel()
             raise
 
@@ -111,14 +112,14 @@ class Scorer:
                     detail=component.detail,
                 )
         for column in columns:
-            bad = next((component for component in column if component.outcome is Outcome.ERROR), None)
-            if bad is not None:
+            error = next((component for component in column if component.outcome is Outcome.ERROR), None)
+            if error is not None:
                 self._log.warning(
-                    "reward failed", prompt=prompt.prompt_id, reward=bad.name, detail=bad.detail
+                    "reward failed", prompt=prompt.prompt_id, reward=error.name, detail=error.detail
                 )
 
     def _report_unusable(self, prompt: Prompt, error: UnusableGroundTruth) -> None:
-        """Once a prompt, of the last so many that were reported."""
+        """Log the error, unless the prompt is one of the last REPORTED_PROMPTS that were logged."""
         if prompt.prompt_id in self._unusable:
             return
         self._unusable[prompt.prompt_id] = None
@@ -128,7 +129,7 @@ class Scorer:
 
 
 def _component(name: str, verdict: Verdict) -> Component:
-    """A verdict as it crosses the wire: finite numbers, steps that rise, and words that UTF-8 can say."""
+    """Return a verdict for the wire: finite numbers, steps with rising ends, and texts in valid UTF-8."""
     ends = [0, *(step.text_end for step in verdict.steps)]
     if not isfinite(verdict.value):
         verdict = failed(f"its score is {verdict.value}")

@@ -10,7 +10,7 @@ from slipstream.verifier.scorer import Scorer
 
 
 class VerifierServicer(verifier_pb2_grpc.VerifierServicer):
-    """The scorer over gRPC."""
+    """Serves the scorer over gRPC."""
 
     def __init__(self, scorer: Scorer) -> None:
         self._scorer = scorer

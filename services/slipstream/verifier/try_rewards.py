@@ -1,9 +1,9 @@
-"""Calls rewards once, as the verifier will: `python -m slipstream.verifier.try_rewards`; validation asks it.
+"""Call rewards once, as the verifier does: `python -m slipstream.verifier.try_rewards`, run by `validate`.
 
 Reads {"config", "rows": [[prompt, demonstration]]} from standard input, in JSON. Writes {"custom": [...],
-"excluded": [name of a `format`]}; an entry of "custom" has the reward's position, and either why it is
-refused or the row that it was tried on, with what it said of the demonstration and of an empty answer.
-What the functions print goes to standard error.
+"excluded": [name of a `format`]}. An entry of "custom" has the reward's position, and either why it is
+refused or the row that it was tried on, with its scores of the demonstration and of an empty answer. What the
+functions print goes to standard error.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ Tried = dict[str, Any]
 
 
 def try_rewards(config: RunConfig, rows: Sequence[Row]) -> dict[str, Any]:
-    """What became of each custom function, and which formats no exact match can have."""
+    """Return the result for each custom function, and the formats that exclude every exact match."""
     return {
         "custom": [
             {"position": position, **_tried(config, reward, rows)}
@@ -46,31 +46,32 @@ def try_rewards(config: RunConfig, rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def why_not_callable(reward: CustomConfig) -> str:
-    """Why the function cannot be called as the verifier calls it, or nothing."""
+    """Return why the verifier cannot call the function; an empty text if it can."""
     try:
         name = named_function(reward.function, entry_point=reward.entry_point)
         function = load_function(name)
-    except Exception as error:  # the module is the user's, and may raise anything
+    except Exception as error:  # a user's module may raise anything
         return f"cannot be imported: {error if isinstance(error, ValueError) else describe(error)}"
     if inspect.iscoroutinefunction(function):
         return f"{name} is a coroutine function, and a reward is a plain one"
     try:
         signature = inspect.signature(function)
-    except ValueError:  # a function of C that does not say what it takes
+    except ValueError:  # a C function without a signature
         return ""
     if TRL_PARAMETER in signature.parameters:
         return f"{name} takes `{TRL_PARAMETER}`, a list, which is the signature of TRL"
     try:
         signature.bind("prompt", "answer", **reward.arguments)
     except TypeError as error:
-        given = ", ".join(["a prompt", "answers" if reward.group else "an answer", *sorted(reward.arguments)])
-        return f"{name} cannot be called with {given}: {error}"
+        answers = "answers" if reward.group else "an answer"
+        arguments = ", ".join(["a prompt", answers, *sorted(reward.arguments)])
+        return f"{name} cannot be called with {arguments}: {error}"
     return ""
 
 
 def _tried(config: RunConfig, reward: CustomConfig, rows: Sequence[Row]) -> Tried:
     refused = why_not_callable(reward)
-    said_of_row: Tried = {}
+    scored_row: Tried = {}
     for number, (prompt, demonstration) in enumerate([] if refused else rows):
         try:
             right, empty = asyncio.run(_called(config, reward, prompt, (demonstration, "")))
@@ -80,14 +81,14 @@ def _tried(config: RunConfig, reward: CustomConfig, rows: Sequence[Row]) -> Trie
             if verdict.outcome is Outcome.ERROR:
                 whose = f"the answer {text[:60]!r}" if text else "an empty answer"
                 return {"refused": f"called with {whose} to prompt {prompt.prompt_id}: {verdict.detail}"}
-        said_of_row = said_of_row or {"row": number, "demonstration": _shown(right), "empty": _shown(empty)}
-    return {"refused": refused, **said_of_row}
+        scored_row = scored_row or {"row": number, "demonstration": _shown(right), "empty": _shown(empty)}
+    return {"refused": refused, **scored_row}
 
 
 async def _called(
     config: RunConfig, reward: CustomConfig | FormatConfig, prompt: Prompt, texts: Sequence[str]
 ) -> Sequence[Verdict]:
-    """The verdicts on these answers, by the reward in a child of its own.
+    """Return the verdicts on these answers, by the reward in a verifier with one child.
 
     Errors: WorkerLost, UnusableGroundTruth.
     """
@@ -108,7 +109,7 @@ async def _called(
 
 
 def _excluded(config: RunConfig, rows: Sequence[Row]) -> Iterator[str]:
-    """Formats that a whole text cannot have which is exactly the ground truth."""
+    """Yield the names of the formats that no ground truth has, if an exact match compares the whole text."""
     whole = any(
         isinstance(reward, ExactMatchConfig) and reward.extract == "whole" for reward in config.rewards
     )
@@ -126,12 +127,12 @@ def _shown(verdict: Verdict) -> str:
 
 
 def main() -> None:
-    """Answer the one question on standard input."""
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as answer:
+    """Write the report on the configuration in standard input."""
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as output:
         os.dup2(2, 1)
-        asked = json.load(sys.stdin)
-        rows = [(prompt_from_json(prompt), demonstration) for prompt, demonstration in asked["rows"]]
-        json.dump(try_rewards(parse_config(asked["config"]), rows), answer)
+        request = json.load(sys.stdin)
+        rows = [(prompt_from_json(prompt), demonstration) for prompt, demonstration in request["rows"]]
+        json.dump(try_rewards(parse_config(request["config"]), rows), output)
 
 
 if __name__ == "__main__":

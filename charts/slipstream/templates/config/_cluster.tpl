@@ -1,4 +1,4 @@
-{{/* cluster.yaml: what the pods read over the run's own YAML. The guards refuse a run that sets these keys. */}}
+{{/* cluster.yaml: keys that override the run's YAML in every pod. `slipstream validate` refuses a run that sets them. */}}
 
 {{- define "slipstream.config.cluster" -}}
 {{- $name := include "slipstream.fullname" . -}}
@@ -29,7 +29,7 @@
 {{- mergeOverwrite $config (include "slipstream.config.devices" . | fromYaml) | toYaml -}}
 {{- end -}}
 
-{{/* Who has GPUs computes on them: a GPU that cannot be used is an error, never a run on CPUs. */}}
+{{/* A component with GPUs must compute on them: a GPU that cannot be used is an error, not a reason to use the CPUs. */}}
 {{- define "slipstream.config.devices" -}}
 {{- $values := .Values -}}
 {{- $devices := dict -}}
@@ -81,7 +81,7 @@ redis_authority: /etc/slipstream/redis/ca.crt
 {{- end }}
 {{- end -}}
 
-{{/* The checksum of what the pods read: a pod that reads another configuration is another pod. */}}
+{{/* The checksum of the configuration. As an annotation it restarts the pods when the configuration changes. */}}
 {{- define "slipstream.config.checksum" -}}
 {{- printf "%s\n%s" .Values.run.config (include "slipstream.config.cluster" .) | sha256sum -}}
 {{- end -}}

@@ -1,4 +1,4 @@
-{{/* What the chart reads from the run's YAML. */}}
+{{/* Keys of the run's YAML that the chart reads. */}}
 
 {{/* One key of the run as JSON {found, value}. Takes (list $ "dotted.key"). */}}
 {{- define "slipstream.run.look" -}}
@@ -14,7 +14,7 @@
 {{- dict "found" $found "value" (ternary $here nil $found) | toJson -}}
 {{- end -}}
 
-{{/* One key of the run, or a default where it is absent or null. Takes (list $ "dotted.key" DEFAULT). */}}
+{{/* One key of the run, or a default if it is absent or null. Takes (list $ "dotted.key" DEFAULT). */}}
 {{- define "slipstream.run.value" -}}
 {{- $look := include "slipstream.run.look" (list (index . 0) (index . 1)) | fromJson -}}
 {{- if kindIs "invalid" $look.value -}}{{- index . 2 -}}{{- else -}}{{- $look.value -}}{{- end -}}
@@ -24,7 +24,7 @@
 {{- .Values.run.config | fromYaml | toJson -}}
 {{- end -}}
 
-{{/* The learner's ranks in a pod, and in all of them. */}}
+{{/* The number of the learner's ranks in a pod, and in all pods. */}}
 {{- define "slipstream.learner.ranksPerNode" -}}
 {{- with .Values.learner }}{{ ternary .gpu.count .ranksPerNode (gt (int .gpu.count) 0) }}{{ end -}}
 {{- end -}}
@@ -33,7 +33,7 @@
 {{- mul .Values.learner.nodes (include "slipstream.learner.ranksPerNode" . | int) -}}
 {{- end -}}
 
-{{/* Seconds in which a stopped worker may finish its groups, in all pools. */}}
+{{/* Seconds that a stopped worker has to finish its groups, in all pools. */}}
 {{- define "slipstream.rollout.drainSeconds" -}}
 {{- include "slipstream.run.value" (list . "rollout.drain_seconds" .Values.rollout.drainSeconds) -}}
 {{- end -}}

@@ -1,4 +1,4 @@
-{{/* Guards on containers and devices that the user adds: they must not take the chart's own names and ports. */}}
+{{/* Guards on containers and devices that the user adds: their names and ports must not clash with the chart's. */}}
 
 {{- define "slipstream.guards.containers" -}}
 {{- range (include "slipstream.rooms" . | fromJson).rooms -}}

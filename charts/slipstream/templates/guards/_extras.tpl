@@ -1,4 +1,4 @@
-{{/* Guards on what the user adds to the pods: it must not take the chart's own names and places. */}}
+{{/* Guards on volumes and variables that the user adds: their names and paths must not clash with the chart's. */}}
 
 {{- define "slipstream.guards.extras" -}}
 {{- $common := list "/etc/slipstream" "/tmp" "/home/slipstream" -}}

@@ -1,4 +1,4 @@
-{{/* Guards on what a pod shares with its node. NOTES.txt says what of it leaves the restricted Pod Security Standard. */}}
+{{/* Guards on the network and the DNS of pods that use those of their node. */}}
 
 {{- define "slipstream.guards.hosts" -}}
 {{- range (include "slipstream.rooms" . | fromJson).rooms -}}

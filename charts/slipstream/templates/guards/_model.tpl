@@ -2,21 +2,6 @@
 
 {{- define "slipstream.guards.model" -}}
 {{- $model := .Values.model -}}
-{{- $path := (include "slipstream.run.look" (list . "model.path") | fromJson).value -}}
-{{- $tiny := (include "slipstream.run.look" (list . "model.tiny") | fromJson).value -}}
-{{- $warmup := (include "slipstream.run.look" (list . "warmup") | fromJson).value -}}
-{{- if eq $model.mode "warmup" -}}
-{{- if not (kindIs "invalid" $path) }}
-model.mode is warmup, which makes the run's model.tiny, and the run names model.path {{ $path }}: set model.mode to volume (or download), which puts the model where the pods find it
-{{- end }}
-{{- else -}}
-{{- if not (kindIs "invalid" $warmup) }}
-the run has `warmup`, and model.mode {{ $model.mode }} makes no cold start: make the model with `slipstream warmup`, give it with model.mode volume, and leave `warmup` out of the run
-{{- end }}
-{{- if and (eq $model.mode "download") (not (kindIs "invalid" $tiny)) }}
-the run has model.tiny, and model.mode is download: leave model.tiny out of the run, or set model.mode to warmup
-{{- end }}
-{{- end -}}
 {{- if and (eq $model.mode "volume") (eq (empty $model.volume.existingClaim) (empty $model.volume.hostPath)) }}
 model.mode is volume, which needs one of model.volume.existingClaim and model.volume.hostPath: set one of them
 {{- end }}
@@ -55,8 +40,8 @@ model.cache.kind is hostPath, without one: set model.cache.hostPath
 {{- end -}}
 
 {{/*
-The block of network.egress.except that holds the mirror, where the mirror is named by an address and nothing else lets it
-through; of the blocks, the private ones are known here.
+The block of network.egress.except that contains the mirror, if the mirror is given by an address and no other rule allows
+it. Only the private blocks can be compared here.
 */}}
 {{- define "slipstream.guards.closedEndpoint" -}}
 {{- $egress := .Values.network.egress -}}

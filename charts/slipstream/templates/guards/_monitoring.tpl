@@ -1,4 +1,4 @@
-{{/* Guards on what Prometheus is told. */}}
+{{/* Guards on PodMonitors and rules. */}}
 
 {{- define "slipstream.guards.monitoring" -}}
 {{- with .Values.monitoring.podMonitors -}}

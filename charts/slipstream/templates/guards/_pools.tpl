@@ -1,4 +1,4 @@
-{{/* Guards on pools and on what scales them. */}}
+{{/* Guards on pools and autoscalers. */}}
 
 {{- define "slipstream.guards.pools" -}}
 {{- $names := list -}}

@@ -80,7 +80,7 @@ the run's reward {{ $reward.name }} asks {{ $reward.url }}, and the NetworkPolic
 {{- end }}
 {{- end -}}
 
-{{/* An image of one's own is believed to bring the module. Takes (list $ REWARD). */}}
+{{/* A custom reward needs its module. An image of the user's is assumed to have it. Takes (list $ REWARD). */}}
 {{- define "slipstream.guards.custom" -}}
 {{- $values := (index . 0).Values -}}
 {{- $reward := index . 1 -}}

@@ -1,6 +1,6 @@
-{{/* `slipstream validate` in the learner's pod, before the learner starts: the same check as on a workstation, with the real files. */}}
+{{/* The init container that runs `slipstream validate` with the files of the pod before the learner starts. */}}
 
-{{/* Whether the pod mounts the prompts for it: not where /models has them already. */}}
+{{/* Whether the pod mounts the prompts for the check: not if the mount at /models has them. */}}
 {{- define "slipstream.check.data" -}}
 {{- if and .Values.learner.check.enabled .Values.data.existingClaim (ne .Values.data.mountPath "/models") -}}true{{- end -}}
 {{- end -}}
@@ -39,19 +39,19 @@
 {{- end -}}
 {{- end -}}
 
-{{/* The check needs a model that is downloaded, and saves the time of making one for a run that cannot work. Takes the above. */}}
+{{/* The init containers in their order: the check after a download, which it reads, and before the making of a model, which takes long. Takes (dict "root" $ "room" ROOM "component" NAME). */}}
 {{- define "slipstream.learner.initial" -}}
 {{- $model := include "slipstream.model.init" . -}}
 {{- $check := include "slipstream.check.init" . -}}
 {{- ternary (list $model $check) (list $check $model) (eq .root.Values.model.mode "download") | compact | join "\n" -}}
 {{- end -}}
 
-{{/* The values that the check reads. The others may have what is meant for few, such as an environment variable. */}}
+{{/* The values that the check reads. They are in a ConfigMap, so values that may be confidential, such as environment variables, are left out. */}}
 {{- define "slipstream.check.values" -}}
 {{- $values := .Values -}}
 {{- $pools := list -}}
 {{- range (include "slipstream.rollout.pools" . | fromJson).pools -}}
-{{- $pools = append $pools (pick . "name" "gpu" "resources") -}}
+{{- $pools = append $pools (pick . "name" "nodes" "gpu" "resources") -}}
 {{- end -}}
 {{- dict
   "run" (pick $values.run "name")
@@ -63,7 +63,7 @@
   "rollout" (dict "drainSeconds" $values.rollout.drainSeconds "pools" $pools)
   "verifier" (pick $values.verifier "gpu" "resources")
   "teacher" (pick $values.teacher "gpu")
-  "replay" (pick $values.replay "image")
+  "replay" (pick $values.replay "image" "extraVolumeMounts")
   "redis" (pick $values.redis "mode" "maxMemoryMiB" "external")
   "network" (pick $values.network "policies")
   | toYaml -}}

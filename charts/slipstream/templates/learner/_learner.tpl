@@ -1,6 +1,6 @@
 {{/* The learner's command and its checkpoints. */}}
 
-{{/* One rank is a process; several are torchrun's, over machines that meet at the first. */}}
+{{/* One rank is one process; torchrun starts several ranks, with the rendezvous at the first pod. */}}
 {{- define "slipstream.learner.command" -}}
 {{- if eq (include "slipstream.learner.ranks" .) "1" -}}
 command: [tini, --, python, -m, slipstream.learner]
@@ -20,15 +20,15 @@ args:
   - --name=$(POD_NAME)
 {{- end -}}
 
-{{/* Where the ranks of several nodes meet: at the first pod, before it is ready. LeaderWorkerSet chooses the subdomain of its
-pods itself, so that with it the Service for the ranks has that pod alone. */}}
+{{/* The rendezvous address of the ranks: the first pod, also before it is ready. LeaderWorkerSet sets the subdomain of its
+pods itself, so there the Service for the ranks selects the first pod alone. */}}
 {{- define "slipstream.learner.meeting" -}}
 {{- $name := printf "%s-learner" (include "slipstream.fullname" .) -}}
 {{- if eq .Values.learner.workload "StatefulSet" -}}{{ $name }}-0.{{- end -}}
 {{ $name }}-ranks
 {{- end -}}
 
-{{/* The claim that all of its pods share: an object of its own, since a StatefulSet's template never changes. */}}
+{{/* The claim of all pods of the learner. It is a separate object, because the claim template of a StatefulSet cannot change. */}}
 {{- define "slipstream.learner.claim" -}}
 {{- default (printf "%s-checkpoints" (include "slipstream.fullname" .)) .Values.learner.checkpoints.existingClaim -}}
 {{- end -}}

@@ -1,6 +1,6 @@
-{{/* How the init container reaches the hub. */}}
+{{/* How the init container that downloads the model connects to the hub. */}}
 
-{{/* Its environment. Takes model.download. A mirror or a proxy has no Xet beside it: everything goes over plain HTTP. */}}
+{{/* Environment of the download. Takes model.download. A mirror or a proxy does not serve Xet, so Xet is disabled for them. */}}
 {{- define "slipstream.model.downloadEnv" -}}
 - {name: HF_HUB_DOWNLOAD_TIMEOUT, value: {{ .timeoutSeconds | quote }}}
 - {name: HF_HUB_ETAG_TIMEOUT, value: {{ .timeoutSeconds | quote }}}
@@ -29,12 +29,12 @@
 {{- end }}
 {{- end -}}
 
-{{/* The object with the authorities that the download trusts, if any. Takes model.download. */}}
+{{/* Name of the ConfigMap or Secret with the authorities that the download trusts, or nothing. Takes model.download. */}}
 {{- define "slipstream.model.authority" -}}
 {{- default .authority.secret .authority.configMap -}}
 {{- end -}}
 
-{{/* It, as a source of the volume `config`. Takes (dict "root" $ "component" NAME). */}}
+{{/* The authorities as a source of the volume `config`. Takes (dict "root" $ "component" NAME). */}}
 {{- define "slipstream.model.authoritySource" -}}
 {{- with .root.Values.model -}}
 {{- if and (eq .mode "download") (has $.component (list "learner" "rollout")) (include "slipstream.model.authority" .download) -}}
@@ -48,7 +48,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* The most pods that load the model, each into a volume of its own; 0 where they share one. */}}
+{{/* The largest number of pods that download the model into a volume of their own; 0 if the pods share a volume. */}}
 {{- define "slipstream.model.downloads" -}}
 {{- $pods := int .Values.learner.nodes -}}
 {{- range (include "slipstream.rollout.pools" . | fromJson).pools -}}

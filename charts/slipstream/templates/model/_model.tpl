@@ -1,4 +1,4 @@
-{{/* Where the model is, which volume holds it, and the init container that puts it there. */}}
+{{/* The path of the model, its volume, and the init container that makes or downloads it. */}}
 
 {{- define "slipstream.model.path" -}}
 {{- $model := .Values.model -}}
@@ -38,7 +38,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Its mount; a made model stays beside the learner's checkpoints. Takes the above, and "writable" where it is filled. */}}
+{{/* Mount of the volume `models`. The learner keeps a model that it made beside its checkpoints. Takes (dict "root" $ "component" NAME "writable" BOOL). */}}
 {{- define "slipstream.model.mount" -}}
 {{- if and (eq .root.Values.model.mode "warmup") (eq .component "learner") -}}
 - {name: checkpoints, mountPath: /models, subPath: models, readOnly: {{ not .writable }}}
@@ -47,7 +47,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Takes (dict "root" $ "room" ROOM "component" NAME). Arguments are never part of the script. */}}
+{{/* The init container. Takes (dict "root" $ "room" ROOM "component" NAME). Values are arguments of the script, never part of its text. */}}
 {{- define "slipstream.model.init" -}}
 {{- $values := .root.Values -}}
 {{- if ne $values.model.mode "volume" -}}
@@ -57,7 +57,7 @@
   command: [tini, -g, --, {{ include "slipstream.container.again" . }}sh, -c, {{ include "slipstream.model.warmup" . | quote }}, warmup]
   args:
     - {{ include "slipstream.model.path" .root }}
-    {{- /* A worker gets its weights from the learner; only the model's shape and its tokenizer matter. */}}
+    {{- /* A worker receives its weights from the learner, so it needs only the shape of the model and the tokenizer. */}}
     {{- if eq .component "rollout" }}
     - "--steps=0"
     {{- end }}
@@ -101,7 +101,7 @@ output=$1; shift; test -e "$output/config.json" || exec python -m slipstream.cli
 {{- end -}}
 {{- end -}}
 
-{{/* It, where a pod of the room mounts it: to read prompts, to make a model of them, to check them. Takes (dict "root" $ "component" NAME). */}}
+{{/* The claim for a component that reads, checks, or makes a model of the prompts; nothing for another component. Takes (dict "root" $ "component" NAME). */}}
 {{- define "slipstream.data.volumeOf" -}}
 {{- $makes := and (has .component (list "learner" "rollout")) (ne .root.Values.model.mode "volume") -}}
 {{- $checks := and (eq .component "learner") (eq (include "slipstream.check.data" .root) "true") -}}

@@ -1,7 +1,7 @@
 {{/*
-Labels and selectors. Takes (dict "root" $ "component" NAME), "pool" for the pods of a pool, "node" for one kind of them, and
-"labels" (a map) for an object or a pod that has its own. Its own go before commonLabels; the schema keeps the names of the
-chart's labels out of both.
+Labels and selectors. Takes (dict "root" $ "component" NAME), "pool" for the pods of a pool, "node" for `head` or `member` of
+an engine, and "labels" (a map) for further labels, which override commonLabels. The schema refuses names of the chart's own
+labels in both.
 */}}
 
 {{- define "slipstream.labels" -}}
@@ -29,7 +29,7 @@ slipstream.dev/node: {{ . }}
 {{- end }}
 {{- end -}}
 
-{{/* Metadata of an object. Takes the above, "name", and "annotations" (a map) where it has its own. */}}
+{{/* Metadata of an object. Takes the arguments of the labels, "name", and "annotations" (a map, optional). */}}
 {{- define "slipstream.metadata" -}}
 name: {{ .name }}
 namespace: {{ .root.Release.Namespace }}
@@ -41,7 +41,7 @@ annotations:
 {{- end }}
 {{- end -}}
 
-{{/* Metadata of a workload: with the labels and annotations of its room. Takes the above and "room". */}}
+{{/* Metadata of a workload, with the labels and annotations of its values. Takes the arguments of an object, and "room". */}}
 {{- define "slipstream.workload.metadata" -}}
 {{- include "slipstream.metadata" (merge (dict "labels" .room.labels "annotations" .room.annotations) .) -}}
 {{- end -}}

@@ -1,4 +1,4 @@
-{{/* Names of objects. Every one of them begins with the full name. */}}
+{{/* Names of objects, which all begin with the full name. */}}
 
 {{- define "slipstream.fullname" -}}
 {{- $name := default .Chart.Name .Values.nameOverride -}}

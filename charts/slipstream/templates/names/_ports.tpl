@@ -1,4 +1,4 @@
-{{/* The ports of the system, each in one place. */}}
+{{/* The ports of the services. */}}
 {{- define "slipstream.ports.replay" -}}50051{{- end -}}
 {{- define "slipstream.ports.verifier" -}}50052{{- end -}}
 {{- define "slipstream.ports.learner" -}}50053{{- end -}}
@@ -10,7 +10,7 @@
 {{- define "slipstream.ports.redis" -}}6379{{- end -}}
 {{- define "slipstream.ports.metrics" -}}9464{{- end -}}
 
-{{/* The ports that a room's own container has, as JSON {name: number}. Takes (list $ COMPONENT). */}}
+{{/* The ports of the main container of a component, as JSON {name: number}. Takes (list $ COMPONENT). */}}
 {{- define "slipstream.ports.of" -}}
 {{- $root := index . 0 -}}
 {{- $component := index . 1 -}}
@@ -32,10 +32,10 @@
 {{- toJson $ports -}}
 {{- end -}}
 
-{{/* Where a server listens: on all addresses, those of IPv4 too. Takes the port. */}}
+{{/* The address of a server: all addresses of IPv6 and of IPv4. Takes the port. */}}
 {{- define "slipstream.listen" -}}[::]:{{ . }}{{- end -}}
 
-{{/* The port of a URL, which may be left to its scheme. Takes the URL. */}}
+{{/* The port of a URL, or the default port of its scheme. Takes the URL. */}}
 {{- define "slipstream.ports.ofUrl" -}}
 {{- $server := regexFind "^https?://[^/?#]+" . -}}
 {{- $usual := ternary "80" "443" (hasPrefix "http:" $server) -}}

@@ -1,6 +1,6 @@
 {{/*
-Every room of this release with its values, as JSON {rooms: [{where, component, room}]}: `where` is the name of its values
-in messages. Each pool is one. Takes the root.
+Every component of this release with its values, as JSON {rooms: [{where, component, room}]}. `where` is the path of the
+values for messages. Each pool is a component. Takes the root.
 */}}
 {{- define "slipstream.rooms" -}}
 {{- $rooms := list -}}

@@ -1,9 +1,9 @@
-{{/* The edges of the design, for each room what may come in and what may go out. All take the root. */}}
+{{/* The connections between components: the ingress and egress rules of each. All take the root. */}}
 
 {{- define "slipstream.network.learner" -}}
 ingress:
   {{- include "slipstream.network.metrics" . | nindent 2 }}
-  # The store of torchrun believes whoever reaches it: no rollout does.
+  # The store of torchrun has no authentication, so no rollout may connect to it.
   {{- include "slipstream.network.weights" (list . "from" "rollout" "learner" "weights") | nindent 2 }}
   {{- include "slipstream.network.any" (list . "from" "learner") | nindent 2 }}
   {{- if .Values.tests.enabled }}
@@ -21,7 +21,7 @@ egress:
 {{- end -}}
 
 {{- define "slipstream.network.rollout" -}}
-{{- /* A weight group connects all its members, rollouts among each other included. */}}
+{{- /* A weight group connects all its members, also the rollouts with each other. */}}
 ingress:
   {{- include "slipstream.network.metrics" . | nindent 2 }}
   {{- include "slipstream.network.weights" (list . "from" "learner") | nindent 2 }}
@@ -35,7 +35,7 @@ egress:
   {{- include "slipstream.network.hub" . | nindent 2 }}
 {{- end -}}
 
-{{/* What it runs is not trusted: nothing goes out, but to the judges that it asks. */}}
+{{/* The verifier runs untrusted programs, so it may only connect to the endpoints of judges. */}}
 {{- define "slipstream.network.verifier" -}}
 ingress:
   {{- include "slipstream.network.metrics" . | nindent 2 }}
@@ -58,7 +58,7 @@ egress:
 {{- end }}
 {{- end -}}
 
-{{/* It answers, and calls nobody. */}}
+{{/* The teacher opens no connections. */}}
 {{- define "slipstream.network.teacher" -}}
 ingress:
   {{- include "slipstream.network.metrics" . | nindent 2 }}

@@ -1,6 +1,6 @@
-{{/* Single rules of NetworkPolicies. */}}
+{{/* Rules of NetworkPolicies. */}}
 
-{{/* Pods of this release by room; pods with hostNetwork by the addresses of nodes. Takes (list $ ROOM ...). */}}
+{{/* Peers: pods of this release by component, and pods with hostNetwork by the addresses of the nodes. Takes (list $ ROOM ...). */}}
 {{- define "slipstream.network.pods" -}}
 {{- $root := index . 0 -}}
 {{- $nodes := false -}}
@@ -17,7 +17,7 @@
 {{- end }}
 {{- end -}}
 
-{{/* The rooms of which a pod has the network of its node, separated by blanks. Takes the root. */}}
+{{/* The components with a pod that uses the network of its node, separated by blanks. Takes the root. */}}
 {{- define "slipstream.network.onNodes" -}}
 {{- $found := list -}}
 {{- range (include "slipstream.rooms" . | fromJson).rooms -}}
@@ -26,14 +26,14 @@
 {{- $found | uniq | join " " -}}
 {{- end -}}
 
-{{/* A port of a service, from or to rooms. Takes (list $ "from"|"to" SERVICE ROOM ...). */}}
+{{/* A rule for the port of a service, from or to components. Takes (list $ "from"|"to" SERVICE ROOM ...). */}}
 {{- define "slipstream.network.edge" -}}
 - ports: [{protocol: TCP, port: {{ include (printf "slipstream.ports.%s" (index . 2)) (index . 0) }}}]
   {{ index . 1 }}:
     {{- include "slipstream.network.pods" (prepend (slice . 3) (index . 0)) | trim | nindent 4 }}
 {{- end -}}
 
-{{/* Who a service serves: the rooms, and the pods of `helm test`. Takes (list $ SERVICE ROOM ...). */}}
+{{/* A rule for the clients of a service: the components, and the pods of `helm test`. Takes (list $ SERVICE ROOM ...). */}}
 {{- define "slipstream.network.served" -}}
 {{- $root := index . 0 -}}
 {{- $rooms := slice . 2 -}}
@@ -44,8 +44,8 @@
 {{- end -}}
 
 {{/*
-The ports on which gloo and NCCL carry weights, which the kernel chooses, and ports of services beside them, from or to
-a room. Takes (list $ "from"|"to" ROOM SERVICE ...).
+A rule for the ephemeral ports on which gloo and NCCL send weights, and for ports of services, from or to a component.
+Takes (list $ "from"|"to" ROOM SERVICE ...).
 */}}
 {{- define "slipstream.network.weights" -}}
 {{- $root := index . 0 -}}
@@ -63,7 +63,7 @@ a room. Takes (list $ "from"|"to" ROOM SERVICE ...).
 {{- end -}}
 {{- end -}}
 
-{{/* Rollouts among each other: weights, and all that the nodes of one engine say. Takes (list $ "from"|"to"). */}}
+{{/* Rules between rollouts: weights, and any traffic between the nodes of one engine. Takes (list $ "from"|"to"). */}}
 {{- define "slipstream.network.rollouts" -}}
 {{- $spans := false -}}
 {{- range (include "slipstream.rollout.pools" (index . 0) | fromJson).pools -}}
@@ -72,7 +72,7 @@ a room. Takes (list $ "from"|"to" ROOM SERVICE ...).
 {{- include (ternary "slipstream.network.any" "slipstream.network.weights" $spans) (append . "rollout") -}}
 {{- end -}}
 
-{{/* Every TCP port, from or to rooms. Takes (list $ "from"|"to" ROOM ...). */}}
+{{/* A rule for every TCP port, from or to components. Takes (list $ "from"|"to" ROOM ...). */}}
 {{- define "slipstream.network.any" -}}
 - ports: [{protocol: TCP}]
   {{ index . 1 }}:
@@ -97,7 +97,7 @@ a room. Takes (list $ "from"|"to" ROOM SERVICE ...).
     {{- toYaml .Values.network.dns.peers | nindent 4 }}
 {{- end -}}
 
-{{/* The hub of models, for the init container: a NetworkPolicy knows pods and addresses, not names. */}}
+{{/* A rule for the download from the hub. It has addresses, because a NetworkPolicy cannot select host names. */}}
 {{- define "slipstream.network.hub" -}}
 {{- if .Values.network.egress.huggingface -}}
 {{- with .Values.model.download }}
@@ -114,7 +114,7 @@ a room. Takes (list $ "from"|"to" ROOM SERVICE ...).
 {{- end -}}
 {{- end -}}
 
-{{/* What of all addresses of a family stays closed; nothing of a smaller block. Takes (list $ CIDR). */}}
+{{/* The blocks that stay closed if CIDR has all addresses of a family; nothing for a smaller block. Takes (list $ CIDR). */}}
 {{- define "slipstream.network.except" -}}
 {{- $cidr := index . 1 -}}
 {{- $closed := list -}}

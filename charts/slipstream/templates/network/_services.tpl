@@ -1,4 +1,4 @@
-{{/* The families of addresses of every Service; nothing where the cluster decides. */}}
+{{/* The IP families of every Service; nothing if the cluster decides. */}}
 {{- define "slipstream.service.families" -}}
 {{- with .Values.network.ipFamilyPolicy }}
 ipFamilyPolicy: {{ . }}

@@ -1,4 +1,4 @@
-{{/* What the containers of all rooms have in common. All take (dict "root" $ "room" ROOM "component" NAME). */}}
+{{/* Parts of the containers of all components. All take (dict "root" $ "room" ROOM "component" NAME). */}}
 
 {{- define "slipstream.container.image" -}}
 {{- $image := .room.image -}}
@@ -15,7 +15,7 @@ securityContext:
   {{- mergeOverwrite (deepCopy .root.Values.securityContext) .room.securityContext | toYaml | nindent 2 }}
 {{- end -}}
 
-{{/* Containers that the user adds, as a list; one without a security context gets the room's. Takes the above and "extra". */}}
+{{/* Containers that the user adds, as a list. A container without a security context gets the component's. Also takes "extra". */}}
 {{- define "slipstream.container.extra" -}}
 {{- $own := mergeOverwrite (deepCopy .root.Values.securityContext) .room.securityContext -}}
 {{- range .extra }}
@@ -35,8 +35,8 @@ envFrom:
 {{- end -}}
 
 {{/*
-The beginning of the command of an init container that may fail, for a flow sequence. LeaderWorkerSet makes all pods of a
-group anew when a container of one starts again, init containers too, at once and without an end: in its pods the command
+The beginning of the command of an init container that may fail, for a flow sequence. LeaderWorkerSet replaces all pods of a
+group when a container of one restarts, also an init container, immediately and without a limit: in its pods the command
 is run again inside the container. `tini -g` signals the shell and the command. Takes the above, and "node" of a pool's pod.
 */}}
 {{- define "slipstream.container.again" -}}
@@ -46,7 +46,7 @@ sh, -c, {{ printf `until "$@"; do %s; sleep 60; done` $say | quote }}, sh,{{ " "
 {{- end -}}
 {{- end -}}
 
-{{/* Requests and limits, with the GPUs among both unless they come from claims. */}}
+{{/* Requests and limits. Both have the GPUs, unless the GPUs come from claims. */}}
 {{- define "slipstream.container.resources" -}}
 resources:
   {{- $gpus := dict -}}
@@ -58,7 +58,7 @@ resources:
   {{- mergeOverwrite (deepCopy .room.resources) (dict "requests" $gpus "limits" $gpus) | toYaml | nindent 2 }}
 {{- end -}}
 
-{{/* The three probes of a pod of ours. Takes the above and "startSeconds". */}}
+{{/* The three probes of a Slipstream container. Also takes "startSeconds". */}}
 {{- define "slipstream.container.probes" -}}
 {{- $probes := .root.Values.probes -}}
 startupProbe:
@@ -90,7 +90,7 @@ lifecycle:
 {{- end -}}
 {{- end -}}
 
-{{/* The two files that every pod reads, one over the other. */}}
+{{/* The two configuration files of every pod; the second overrides the first. */}}
 {{- define "slipstream.container.config" -}}
 - --config=/etc/slipstream/run.yaml
 - --config=/etc/slipstream/cluster.yaml
@@ -101,7 +101,7 @@ lifecycle:
 - {name: USER, value: slipstream}
 {{- end -}}
 
-{{/* Images made on CUDA's ask for all GPUs of the node, and where the runtime lets them, they get those of other pods. */}}
+{{/* Images based on CUDA request all GPUs of the node, and some container runtimes then give them GPUs of other pods. */}}
 {{- define "slipstream.env.withoutGpu" -}}
 - {name: NVIDIA_VISIBLE_DEVICES, value: void}
 {{- end -}}

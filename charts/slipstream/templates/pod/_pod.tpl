@@ -1,4 +1,4 @@
-{{/* What the pods of all rooms have in common. All take (dict "root" $ "room" ROOM "component" NAME), and "pool". */}}
+{{/* Parts of the pods of all components. All take (dict "root" $ "room" ROOM "component" NAME), and "pool". */}}
 
 {{- define "slipstream.pod.metadata" -}}
 labels:
@@ -30,7 +30,7 @@ securityContext:
 {{- end }}
 {{- end -}}
 
-{{/* What a pod shares with its node, how it resolves names, and the devices that it claims. */}}
+{{/* The host namespaces, the DNS settings and the device claims of a pod. */}}
 {{- define "slipstream.pod.host" -}}
 {{- $host := dict -}}
 {{- range $key := list "hostNetwork" "hostIPC" "dnsPolicy" "dnsConfig" "resourceClaims" -}}
@@ -46,7 +46,7 @@ securityContext:
 {{- end -}}
 {{- end -}}
 
-{{/* The room's over that of all pods; null leaves a field to the cluster, such as to OpenShift's user IDs. */}}
+{{/* The security context of a pod: the component's overrides that of all pods. A null field is left to the cluster, such as user IDs to OpenShift. */}}
 {{- define "slipstream.pod.securityContext" -}}
 {{- $context := mergeOverwrite (deepCopy .root.Values.podSecurityContext) .room.podSecurityContext -}}
 {{- range $key, $value := .room.podSecurityContext -}}
@@ -75,7 +75,7 @@ securityContext:
 {{- end -}}
 {{- end -}}
 
-{{/* The user's init containers, and then those that bring the policy's model and, in the learner, check the run. */}}
+{{/* The user's init containers, then those that make or download the model and, in the learner, check the run. */}}
 {{- define "slipstream.pod.initContainers" -}}
 {{- $extra := include "slipstream.container.extra" (merge (dict "extra" .room.initContainers) .) | trim -}}
 {{- $own := "" -}}
@@ -101,7 +101,7 @@ automountServiceAccountToken: false
 {{- end -}}
 {{- end -}}
 
-{{/* Takes the above and "name". */}}
+{{/* Also takes "name". */}}
 {{- define "slipstream.disruption" -}}
 {{- if .room.podDisruptionBudget.enabled -}}
 apiVersion: policy/v1

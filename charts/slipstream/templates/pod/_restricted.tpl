@@ -1,5 +1,5 @@
 {{/*
-What of a room's values leaves the restricted Pod Security Standard, one reason a line; nothing where it holds.
+The reasons why a component violates the restricted Pod Security Standard, one per line; nothing if it meets the standard.
 Takes (dict "root" $ "where" WHAT "component" NAME "room" ROOM).
 */}}
 {{- define "slipstream.restricted.reasons" -}}
@@ -34,7 +34,7 @@ securityContext: {{ . }}
 {{- end -}}
 {{- end -}}
 
-{{/* Volumes of other types than the standard allows; the chart's own are directories of the node. */}}
+{{/* Volumes of types that the standard does not allow; of the chart's own volumes only directories of the node are such. */}}
 {{- define "slipstream.restricted.volumes" -}}
 {{- $allowed := list "configMap" "csi" "downwardAPI" "emptyDir" "ephemeral" "persistentVolumeClaim" "projected" "secret" -}}
 {{- range $volume := .room.extraVolumes -}}

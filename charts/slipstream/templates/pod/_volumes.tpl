@@ -1,6 +1,6 @@
-{{/* The volumes of all rooms. All take (dict "root" $ "room" ROOM "component" NAME). */}}
+{{/* The volumes of all components. All take (dict "root" $ "room" ROOM "component" NAME). */}}
 
-{{/* The names of the chart's own volumes in the pods of a room, separated by blanks. */}}
+{{/* The names of the chart's own volumes in the pods of a component, separated by blanks. */}}
 {{- define "slipstream.volumes.own" -}}
 {{- $names := list "config" "tmp" -}}
 {{- $further := "" -}}
@@ -36,7 +36,7 @@
   emptyDir: {{ with .room.cacheSize }}{sizeLimit: {{ . }}}{{ else }}{}{{ end }}
 {{- end -}}
 
-{{/* Configuration, certificate and password in one volume: nothing can be mounted below a mounted ConfigMap. */}}
+{{/* Configuration, certificate and password in one projected volume, because nothing can be mounted below a mounted ConfigMap. */}}
 {{- define "slipstream.volumes.config" -}}
 {{- $role := ternary "probe" .component (eq .component "test") -}}
 - name: config

@@ -1,17 +1,17 @@
-{{/* How replay reaches Redis, and what the built-in one is started with. */}}
+{{/* How replay connects to Redis, and how the built-in Redis is started. */}}
 
 {{- define "slipstream.redis.tls" -}}
 {{- if eq .Values.redis.mode "external" -}}{{ .Values.redis.external.tls }}{{- else -}}{{ ne .Values.tls.mode "none" }}{{- end -}}
 {{- end -}}
 
-{{/* Key of the authority's certificate in its Secret; empty without one. */}}
+{{/* Key of the authority's certificate in the Secret of Redis; empty if there is no such certificate. */}}
 {{- define "slipstream.redis.authorityKey" -}}
 {{- if eq (include "slipstream.redis.tls" .) "true" -}}
 {{- if eq .Values.redis.mode "external" -}}{{ .Values.redis.external.authorityKey }}{{- else -}}ca.crt{{- end -}}
 {{- end -}}
 {{- end -}}
 
-{{/* What replay mounts of it: the password, and the certificate of the authority. */}}
+{{/* Sources of replay's volume: the password of Redis, and the certificate of its authority. */}}
 {{- define "slipstream.redis.sources" -}}
 {{- $authority := include "slipstream.redis.authorityKey" . -}}
 {{- if eq .Values.redis.mode "external" -}}
@@ -38,7 +38,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Arguments of redis-server beyond those of start.sh; without TLS they replace its ports. */}}
+{{/* Arguments of redis-server after those of start.sh. Without TLS they replace the ports of start.sh. */}}
 {{- define "slipstream.redis.arguments" -}}
 - --maxmemory
 - {{ .Values.redis.maxMemoryMiB }}mb
@@ -54,7 +54,7 @@
 {{- end }}
 {{- end -}}
 
-{{/* The claim with its append-only file: an object of its own, since a StatefulSet's template never changes. */}}
+{{/* The claim with the append-only file. It is a separate object, because the claim template of a StatefulSet cannot change. */}}
 {{- define "slipstream.redis.claim" -}}
 {{- default (printf "%s-redis" (include "slipstream.fullname" .)) .Values.redis.persistence.existingClaim -}}
 {{- end -}}

@@ -1,6 +1,6 @@
 {{/*
 The pods of a pool. Takes (dict "root" $ "room" POOL "component" "rollout" "pool" NAME "name" NAME "startSeconds" N), and
-"node" where several pods are one engine: `head`, which is the worker, or `member`.
+"node" if several pods share one engine: `head` for the pod that represents the worker, or `member`.
 */}}
 
 {{- define "slipstream.rollout.pod" -}}
@@ -78,7 +78,7 @@ spec:
     {{- end }}
 {{- end -}}
 
-{{/* Which node of its engine a pod is: LWS tells each where the head is, and which of them it is. */}}
+{{/* The rank of a pod in its engine. LeaderWorkerSet gives each pod the address of the head and its own index. */}}
 {{- define "slipstream.rollout.place" -}}
 {{- if .node -}}
 - --set=rollout.nodes={{ .room.nodes }}

@@ -1,6 +1,6 @@
-{{/* The pools: each entry laid over rollout.defaults. */}}
+{{/* The pools: each entry overrides rollout.defaults. */}}
 
-{{/* All pools as JSON {pools: [...]}, each whole. */}}
+{{/* All pools with their defaults, as JSON {pools: [...]}. */}}
 {{- define "slipstream.rollout.pools" -}}
 {{- $pools := list -}}
 {{- range .Values.rollout.pools -}}
@@ -25,7 +25,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* From the deletion of a worker to its kill. Takes (list $ POOL). */}}
+{{/* Seconds from the deletion of a worker's pod to SIGKILL. Takes (list $ POOL). */}}
 {{- define "slipstream.rollout.graceSeconds" -}}
 {{- $pool := index . 1 -}}
 {{- $drain := include "slipstream.rollout.poolDrainSeconds" . | float64 | ceil | int -}}
@@ -36,7 +36,7 @@
 {{- if kindIs "invalid" .podDeletionCost -}}{{- ternary -100 0 .spot -}}{{- else -}}{{- .podDeletionCost -}}{{- end -}}
 {{- end -}}
 
-{{/* What asks for workers of a pool; one without workers has no pressure of its own. Takes (list $ POOL NAME). */}}
+{{/* The query of a pool's pressure. A pool without workers has no series, so the query falls back to the release's. Takes (list $ POOL NAME). */}}
 {{- define "slipstream.rollout.pressure" -}}
 {{- with index . 0 -}}
 {{- $release := printf `release="%s",namespace="%s"` .Release.Name .Release.Namespace -}}
@@ -44,13 +44,13 @@ max(slipstream:pressure{ {{- $release }},pool="{{ index $ 1 }}"}) or max(slipstr
 {{- end -}}
 {{- end -}}
 
-{{/* What the templates of a pool's pods take, but for root and room, as JSON. Takes (list $ POOL). */}}
+{{/* Arguments of the templates of a pool's pods, except `root` and `room`, as JSON. Takes (list $ POOL). */}}
 {{- define "slipstream.rollout.described" -}}
 {{- with index . 0 -}}
 {{- $start := include "slipstream.run.value" (list . "rollout.start_timeout_seconds" 1800) | float64 | ceil | int -}}
 {{- $pool := (index $ 1).name -}}
 {{- if gt (int (index $ 1).nodes) 1 -}}
-{{- /* Those that are there wait for those whose machine comes later. */}}
+{{- /* The first pods of a worker wait for pods whose nodes start later. */}}
 {{- $start = add $start .Values.rollout.meetSeconds -}}
 {{- end -}}
 {{- $name := printf "%s-rollout-%s" (include "slipstream.fullname" .) $pool -}}
@@ -58,7 +58,7 @@ max(slipstream:pressure{ {{- $release }},pool="{{ index $ 1 }}"}) or max(slipstr
 {{- end -}}
 {{- end -}}
 
-{{/* What scales: a pool's workers, each a pod or a group of pods. Takes (dict "room" POOL "name" NAME). */}}
+{{/* The workload that an autoscaler scales; one replica is one worker. Takes (dict "room" POOL "name" NAME). */}}
 {{- define "slipstream.rollout.scaleTarget" -}}
 {{- if gt (int .room.nodes) 1 -}}
 {apiVersion: leaderworkerset.x-k8s.io/v1, kind: LeaderWorkerSet, name: {{ .name }}}

@@ -1,6 +1,6 @@
-{{/* What the run's distillation needs: a teacher, or nothing. */}}
+{{/* The teacher of a run that distills. */}}
 
-{{/* "true" where the run learns from a teacher. */}}
+{{/* "true" if the run has algorithm.distillation; empty if not. */}}
 {{- define "slipstream.teacher.enabled" -}}
 {{- $look := include "slipstream.run.look" (list . "algorithm.distillation") | fromJson -}}
 {{- if and $look.found (kindIs "map" $look.value) -}}true{{- end -}}

@@ -1,4 +1,4 @@
-{{/* Identities and the Secrets that hold their certificates. */}}
+{{/* Identities, and the Secrets with their certificates. */}}
 
 {{- define "slipstream.tls.trustDomain" -}}
 {{- default (printf "%s.%s.slipstream" .Release.Name .Release.Namespace) .Values.tls.trustDomain -}}
@@ -13,7 +13,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* The roles that need a certificate, separated by blanks; `console` is for who scores over HTTP, and is no pod's. */}}
+{{/* The roles that need a certificate, separated by blanks. `console` is the role of HTTP clients of the verifier; no pod has it. */}}
 {{- define "slipstream.tls.roles" -}}
 learner rollout verifier replay{{ if include "slipstream.teacher.enabled" . }} teacher{{ end }}{{ if and .Values.verifier.http.enabled (eq .Values.tls.mode "certManager") }} console{{ end }}{{ if .Values.tests.enabled }} probe{{ end }}{{ if eq .Values.redis.mode "builtIn" }} redis{{ end }}
 {{- end -}}

@@ -1,6 +1,6 @@
-{{/* What the run's rewards need of the verifier. */}}
+{{/* Requirements of the run's rewards on the verifier. */}}
 
-{{/* The run's rewards of some kinds as JSON {rewards: [...]}; a kind that is left out is the name. Takes (list $ "kind" ...). */}}
+{{/* The run's rewards of some kinds as JSON {rewards: [...]}. The kind defaults to the name. Takes (list $ "kind" ...). */}}
 {{- define "slipstream.verifier.rewards" -}}
 {{- $kinds := rest . -}}
 {{- $found := list -}}
@@ -17,7 +17,7 @@
 {{- include "slipstream.verifier.rewards" (list . "reward_model" "process_reward") -}}
 {{- end -}}
 
-{{/* Longest start in seconds: models are loaded one after the other. */}}
+{{/* Longest start in seconds. It is a sum over the models, which are loaded one after the other. */}}
 {{- define "slipstream.verifier.startSeconds" -}}
 {{- $seconds := float64 .Values.verifier.startSeconds -}}
 {{- range (include "slipstream.verifier.models" . | fromJson).rewards -}}
@@ -35,7 +35,7 @@
 {{- $ports | uniq | join " " -}}
 {{- end -}}
 
-{{/* The port and its name; its name says how it is spoken to. */}}
+{{/* The port and its name, which names the protocol. */}}
 {{- define "slipstream.verifier.httpScheme" -}}
 {{- ternary "http" "https" (eq .Values.tls.mode "none") -}}
 {{- end -}}

@@ -1,4 +1,4 @@
-"""Rewards minus the mean of their group, the part that nearly all estimators share.
+"""Rewards minus the mean of their group, which most estimators use.
 
 Suffixes: _N rewards, _S groups.
 """
@@ -12,7 +12,7 @@ from torch import Tensor
 from slipstream.algorithms.segments import segment_range, segment_sum
 
 EQUAL_REWARDS: Final = 1e-8
-"""Rewards that span no more than this are equal: what differs is rounding (0.1 × 3 is not 0.3)."""
+"""Rewards whose range is at most this are equal: smaller differences are rounding (0.1 × 3 is not 0.3)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Estimators whose baseline remembers earlier batches; formulas in spec/history_advantage.py.
+"""Estimators whose baseline is an average over earlier batches; formulas in spec/history_advantage.py.
 
 Suffixes: _B completions, _S groups.
 """

@@ -63,7 +63,7 @@ def _relative(q: Tensor, p: Tensor) -> Tensor:
 
 
 def _relative_rest(q_T: Tensor, p_T: Tensor) -> Tensor:
-    """The same for what is left of 1. It is known to a rounding only, so a p of 0 is no infinite distance."""
+    """Return `_relative` of the rest, 1 minus a sum. Its p may round to 0, so it is at least one epsilon."""
     return _relative(q_T, p_T.clamp(min=torch.finfo(p_T.dtype).eps))
 
 

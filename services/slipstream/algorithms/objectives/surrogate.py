@@ -1,7 +1,7 @@
-"""What an objective is given and what it gives: the surrogate J of each token, and its gradient.
+"""Input and output of an objective: the tokens, and the surrogate J of each token with its gradient.
 
-Suffixes: _T packed tokens, _B sequences, _K tokens of the vocabulary. Nothing here carries a gradient: the
-loss is linear in the logprobs, with the slope -w g that the objectives state next to their J.
+Suffixes: _T packed tokens, _B sequences, _K tokens of the vocabulary. Objectives state the slope g next
+to their J, so no tensor carries a gradient, except in the tokens of an objective of the user's.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class TopK:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tokens:
-    """The tokens of one packed microbatch; all constants, finite, and 0 outside the mask."""
+    """The tokens of one packed microbatch: finite, and 0 outside the mask."""
 
     logprobs_T: Tensor
     """l, nats."""
@@ -36,7 +36,7 @@ class Tokens:
     advantages_T: Tensor
     """A."""
     mask_T: Tensor
-    """Bool: the tokens of the batch, over age or not."""
+    """Bool: the tokens that train; tokens over age included, whose weight is 0."""
     sequence_ids_T: Tensor
     lengths_B: Tensor
     """Tokens of each sequence in the mask."""
@@ -76,7 +76,7 @@ class Surrogate:
     value_T: Tensor
     """J."""
     weight_T: Tensor
-    """g / A: what the objective makes of the advantage."""
+    """g / A, the factor by which the objective weighs the advantage."""
     log_ratio_T: Tensor
     """The log ratio that the objective bounds, clamped to +-20: of the token, or of its sequence."""
     below_T: Tensor

@@ -65,11 +65,11 @@ def cispo(spec: Cispo, tokens: Tokens) -> Surrogate:
         return _weighted(c_T, tokens, r_T < low, r_T > high)
     least, most = spec.mask
     masked_low_T, masked_high_T = (A_T < 0) & (r_T < least), (A_T > 0) & (r_T > most)
-    found = _weighted(c_T * ~(masked_low_T | masked_high_T), tokens, r_T < low, r_T > high)
+    weighted = _weighted(c_T * ~(masked_low_T | masked_high_T), tokens, r_T < low, r_T > high)
     return replace(
-        found,
-        clipped_low_T=found.clipped_low_T | masked_low_T,
-        clipped_high_T=found.clipped_high_T | masked_high_T,
+        weighted,
+        clipped_low_T=weighted.clipped_low_T | masked_low_T,
+        clipped_high_T=weighted.clipped_high_T | masked_high_T,
     )
 
 
@@ -109,7 +109,8 @@ def sapo(spec: Sapo, tokens: Tokens) -> Surrogate:
 def _weighted(
     c_T: Tensor, tokens: Tokens, below_T: Tensor, above_T: Tensor, *, capped_T: Tensor | None = None
 ) -> Surrogate:
-    """J = sg(c) A l; the ends of the band act wherever the ratio is outside, or the upper one at capped_T."""
+    """Return J = sg(c) A l. A token outside the band counts as clipped; for the upper end capped_T may say
+    which."""
     return Surrogate(
         value_T=c_T * tokens.advantages_T * tokens.logprobs_T,
         weight_T=c_T,

@@ -1,4 +1,4 @@
-"""Data shaping as pure functions: which prompts are asked, which groups train, and what length costs."""
+"""Data shaping as pure functions: sampling of prompts, filters of groups, penalties on length."""
 
 from slipstream.algorithms.shaping.collapse import WATCHED, CollapseWatch
 from slipstream.algorithms.shaping.difficulty import (

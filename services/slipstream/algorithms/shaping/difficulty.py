@@ -1,4 +1,4 @@
-"""How hard a prompt is for the policy, whether it is asked when its turn comes, and how often."""
+"""Pass rate of a prompt, the probability that the prompt is sampled, and the size of its group."""
 
 import math
 from bisect import bisect_right
@@ -26,12 +26,14 @@ class PassRate:
         return self.correct / self.total if self.total > 0 else None
 
     def after(self, *, correct: int, total: int, decay: float) -> "PassRate":
-        """With one more group, of which `correct` of `total` were right; `decay` is left of what was."""
+        """Return the counts after a group with `correct` right of `total`; old counts are multiplied by
+        `decay`."""
         return PassRate(correct=decay * self.correct + correct, total=decay * self.total + total)
 
 
 def admission_probability(rate: float | None, *, versions_since_seen: int, shaping: Shaping) -> float:
-    """Chance that a prompt is asked when its turn comes: goldilocks × buckets, and 1 for an unseen one."""
+    """Return the probability that a prompt is sampled in its turn: goldilocks × buckets; 1 for an unseen
+    one."""
     if rate is None:
         return 1.0
     return _in_goldilocks(rate, versions_since_seen, shaping.goldilocks) * _of_bucket(rate, shaping.buckets)
@@ -40,22 +42,22 @@ def admission_probability(rate: float | None, *, versions_since_seen: int, shapi
 def skip_reason(
     rate: float | None, *, versions_since_seen: int, shaping: Shaping, draw: float
 ) -> SkipReason | None:
-    """What keeps a prompt from being asked; None when it is asked, as `draw` in [0, 1) decides."""
+    """Return which filter skips a prompt; None when it is sampled. `draw` in [0, 1) decides."""
     if draw < admission_probability(rate, versions_since_seen=versions_since_seen, shaping=shaping):
         return None
-    assert rate is not None, "an unseen prompt is asked for sure"
+    assert rate is not None, "an unseen prompt has the probability 1"
     refused = draw >= _in_goldilocks(rate, versions_since_seen, shaping.goldilocks)
     return "goldilocks" if refused else "buckets"
 
 
 def draw_of(seed: int, dispatch_index: int) -> float:
-    """A number in [0, 1) that every replica draws alike for one dispatch of one run."""
+    """Return a number in [0, 1): the same in every replica for one dispatch of one run."""
     digest = blake2b(f"{seed}/admission/{dispatch_index}".encode(), digest_size=8).digest()
     return (int.from_bytes(digest, "big") >> (64 - DRAW_BITS)) / 2.0**DRAW_BITS
 
 
 def group_size(rate: float | None, adaptive: AdaptiveGroup, *, default: int) -> int:
-    """How many completions to make: see AdaptiveGroup for the formula; `default` for an unseen prompt."""
+    """Return the size of a group, by the formula of AdaptiveGroup; `default` for an unseen prompt."""
     if rate is None:
         return default
     p = min(max(rate, adaptive.margin), 1.0 - adaptive.margin)

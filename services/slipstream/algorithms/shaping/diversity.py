@@ -1,4 +1,4 @@
-"""How much the completions of a prompt differ: what falls when a policy collapses onto one answer."""
+"""Diversity of the completions of a prompt, which falls when a policy collapses onto one answer."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ class GroupSample:
 
 
 def diversity(groups_P: Sequence[GroupSample]) -> dict[str, float]:
-    """Every metric of METRICS as its mean over the groups for which it has a meaning; NaN where none has."""
+    """Return each of METRICS as its mean over the groups where it is defined; NaN where it is nowhere."""
     return {name: _mean([metric(group) for group in groups_P]) for name, metric in METRICS.items()}
 
 
@@ -73,5 +73,5 @@ METRICS: Mapping[str, Callable[[GroupSample], float]] = {
 
 
 def _mean(values: Sequence[float]) -> float:
-    known = [value for value in values if not math.isnan(value)]
-    return fmean(known) if known else math.nan
+    numbers = [value for value in values if not math.isnan(value)]
+    return fmean(numbers) if numbers else math.nan

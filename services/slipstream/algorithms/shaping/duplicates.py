@@ -1,4 +1,4 @@
-"""What equal completions of one prompt weigh."""
+"""Weights of equal completions of one prompt."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -8,10 +8,10 @@ from typing import Literal
 def duplicate_weights(
     token_ids_G: Sequence[Sequence[int]], how: Literal["keep", "drop", "share"]
 ) -> list[float]:
-    """The factor of each completion's advantage in one group, by its exact token ids.
+    """Return the factor of each completion's advantage in one group, by its exact token ids.
 
     keep: 1 for all. drop: 1 for the first of equal ones, 0 for the others. share: 1 / how many are equal.
-    Errors: ValueError for another word.
+    Errors: ValueError for another value of `how`.
     """
     sequences = [tuple(ids) for ids in token_ids_G]
     if how == "keep":

@@ -1,4 +1,4 @@
-"""Whether a group of completions can teach anything."""
+"""Whether the rewards of a group differ, so that the group has a gradient."""
 
 from collections.abc import Sequence
 

@@ -1,10 +1,10 @@
-"""What the length of a completion costs."""
+"""The soft penalty on the length of a completion."""
 
 from slipstream.algorithms.spec.shaping import SoftOverlong
 
 
 def soft_overlong(length: int, spec: SoftOverlong) -> float:
-    """What is added to the reward of a completion of `length` tokens: 0, or a punishment below 0.
+    """Return what is added to the reward of a completion of `length` tokens: 0, or a penalty below 0.
 
     With excess = (length - safe_len) / (max_len - safe_len): -factor · max(0, excess), and never less than
     -factor with the floor. See DAPO, arXiv:2503.14476, equation 13.

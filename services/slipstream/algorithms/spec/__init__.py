@@ -1,4 +1,4 @@
-"""What a loss can be made of, as frozen data without torch, read by the schema of a run and by the maths."""
+"""The parts of a loss as frozen data without torch, read by the schema of a run and by the maths."""
 
 from slipstream.algorithms.spec.advantage import ADVANTAGES, Advantage
 from slipstream.algorithms.spec.batch_advantage import BatchScaled, Gdpo, ReinforcePp

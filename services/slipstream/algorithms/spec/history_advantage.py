@@ -1,4 +1,4 @@
-"""Advantages whose baseline remembers earlier batches, as data.
+"""Advantages whose baseline is an average over earlier batches, as data.
 
 b is the exponential moving average of the reward of a key, as it stood before the batch:
 b <- decay b + (1 - decay) (mean reward of the key in the batch). It starts at the first mean observed, never

@@ -142,7 +142,7 @@ class LossSpec:
 
     @property
     def by_teacher_alone(self) -> bool:
-        """Whether rewards count for nothing, because a teacher is all that is learned from."""
+        """Whether the policy learns from a teacher alone, so that rewards have no effect."""
         return self.distillation is not None and not self.distillation.reward_weight
 
     @property
@@ -165,7 +165,7 @@ class LossSpec:
 
 
 def _why_not_corrected(objective: Objective) -> str:
-    """Why an objective whose anchor is not the batch takes no weight by prox / mu, and what to do instead."""
+    """Return why an objective without the anchor batch takes no weight by prox / mu, and the remedy."""
     if isinstance(objective, Pg):
         return (
             ": pg has no ratio, so the step from the learner's policy at the start of the batch to the "
@@ -181,7 +181,8 @@ def _why_not_corrected(objective: Objective) -> str:
 
 
 def _refuse_wrong_advantages(objective: Objective, corrections: tuple[Correction, ...]) -> None:
-    """What cannot be with an advantage that a teacher gives each token, and that moves with the policy."""
+    """Refuse the parts that contradict a teacher's advantage, which differs by token and changes in
+    training."""
     if objective.one_advantage_per_sequence:
         raise ValueError(
             f"distillation.kind: got advantage, one for each token, with the objective {objective.kind}, "

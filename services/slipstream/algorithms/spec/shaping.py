@@ -1,4 +1,4 @@
-"""Data shaping as data: which prompts are asked, which groups and tokens train, and what length costs.
+"""Data shaping as data: sampling of prompts, filters of groups and tokens, penalties on length.
 
 The task reward is the weighted sum of the reward components, before any shaping; a completion counts as
 correct where it is above `correct_above`.
@@ -27,7 +27,7 @@ GroupSize = Annotated[int, Range(at_least=2)]
 class DynamicSampling:
     """A group trains iff its task rewards differ by more than tolerance; a new prompt takes its place.
 
-    The slot of a filtered group is free at once, so nobody waits; a finished group is never discarded because
+    A filtered group frees its slot at once, so sampling goes on; a finished group is never discarded because
     a shorter one came first.
     See DAPO: An Open-Source LLM Reinforcement Learning System at Scale, arXiv:2503.14476.
     """

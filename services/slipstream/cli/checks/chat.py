@@ -1,4 +1,5 @@
-"""A tokenizer's chat template, rendered in a sandbox: how long is a conversation, and how does a turn end?"""
+"""Renders a tokenizer's chat template in jinja2's sandbox: the text of a conversation, and the end of a
+turn."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 TURN = "ANSWER"
-"""Stands for an answer where the end of a turn is looked for."""
+"""Placeholder for an answer, after which the template writes the end of the turn."""
 SPECIAL_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
 
 
@@ -24,7 +25,7 @@ class ChatTemplate:
         self._special_tokens = special_tokens
 
     def render(self, messages: Sequence[ChatMessage]) -> str:
-        """The conversation as text, up to where the model answers; without the template when that fails."""
+        """Return the conversation as text, up to the model's answer; without the template if it fails."""
         from jinja2 import TemplateError
 
         turns = [{"role": message.role, "content": message.content} for message in messages]
@@ -33,8 +34,8 @@ class ChatTemplate:
         except (TemplateError, TypeError):
             return "".join(message.content for message in messages)
 
-    def behind_answer(self) -> str:
-        """What follows the answer of an assistant; nothing when that cannot be seen."""
+    def after_answer(self) -> str:
+        """Return the text after an assistant's answer; empty if the template fails or drops the answer."""
         from jinja2 import TemplateError
 
         turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": TURN}]
@@ -46,12 +47,13 @@ class ChatTemplate:
 
 
 def has_chat_template(directory: Path) -> bool:
-    """Whether the engine can turn messages into text, be it by a template that is not read here."""
+    """Return whether the tokenizer has a chat template, also one of a form that `read_chat_template` cannot
+    read."""
     return bool(_source(directory) or _settings(directory).get("chat_template"))
 
 
 def read_chat_template(directory: Path) -> ChatTemplate | None:
-    """The template of a tokenizer directory; None when it has none, or jinja2 is not installed."""
+    """Return the template of a tokenizer directory; None if it has none, or jinja2 is not installed."""
     text, settings = _source(directory), _settings(directory)
     if text is None:
         return None
@@ -71,19 +73,19 @@ def read_chat_template(directory: Path) -> ChatTemplate | None:
 
 
 def unstopped_end(directory: Path, tokenizer: "Tokenizer", template: ChatTemplate) -> str:
-    """The token that ends a turn, when generation would not stop there; nothing otherwise.
+    """Return the token that ends a turn if generation would not stop at it; empty otherwise.
 
-    vLLM stops at the tokenizer's eos_token and at eos_token_id of generation_config.json, or of config.json
-    where there is none.
+    vLLM stops at the tokenizer's eos_token, and at eos_token_id of generation_config.json, or of config.json
+    if that file does not exist.
     """
     special = {number for number, token in tokenizer.get_added_tokens_decoder().items() if token.special}
-    ids = tokenizer.encode(template.behind_answer(), add_special_tokens=False).ids
+    ids = tokenizer.encode(template.after_answer(), add_special_tokens=False).ids
     end = next((number for number in ids if number in special), None)
     if end is None:
         return ""
     generation = _read(directory / "generation_config.json") or _read(directory / "config.json")
-    given = generation.get("eos_token_id")
-    stops = set(given) if isinstance(given, list) else {given}
+    eos = generation.get("eos_token_id")
+    stops = set(eos) if isinstance(eos, list) else {eos}
     stops.add(tokenizer.token_to_id(_token(_settings(directory).get("eos_token"))))
     return "" if end in stops else str(tokenizer.id_to_token(end))
 

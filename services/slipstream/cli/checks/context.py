@@ -1,8 +1,8 @@
-"""How long are the sequences of a run, and does the engine's key-value cache hold one?"""
+"""Checks that the engine's context and key-value cache hold the longest sequence of a run."""
 
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,26 +27,26 @@ MIB = 1024**2
 BLOCK_TOKENS = 32
 VALUE_BYTES = {"float32": 4, "bfloat16": 2}
 WINDOW_SLACK = 2048
-"""Tokens that vLLM keeps beyond a sliding window while it computes a prompt: at least one batch of it."""
+"""Tokens that vLLM caches in addition to a sliding window while it computes a prompt: at least one batch."""
 UNSEEN = 2
-"""How much longer than the longest prompt that was looked at another one of an endless source may be."""
+"""Factor by which prompts of a generated task may exceed the longest prompt that was measured."""
 SMI = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """The longest sequence that the engine has to take, in tokens."""
+    """The longest sequence of the engine, in tokens."""
 
     prompt: int
-    """Longest prompt, with what a judge or verbalized sampling puts around it."""
+    """Longest prompt, with the text that a judge or verbalized sampling adds to it."""
     total: int
-    """With its completion; at least one block."""
+    """Longest prompt with its completion, rounded up to whole blocks."""
 
 
 def needed_context(config: RunConfig, model: ModelFiles | None) -> Need | None:
-    """What the prompts of a run need; None where they, or the model's tokenizer, cannot be read here."""
+    """Return the longest sequence of a run; None if prompts or tokenizer cannot be read on this machine."""
     if any(isinstance(stage, SampledStage) for stage in config.stages):
-        return None  # its judges ask longer questions than the data has
+        return None  # such a stage may add the text of a judge to a prompt, which is not measured here
     length = _length(config, model)
     if length is None:
         return None
@@ -54,15 +54,17 @@ def needed_context(config: RunConfig, model: ModelFiles | None) -> Need | None:
         source = make_source(config.data, seed=config.seed)
         longest = max((length(prompt) + more for prompt, more in _asked(config, source)), default=0)
     except (ValueError, OSError, ImportError):
-        return None  # check_prompts says so
+        return None  # check_prompts reports the error
     prompt = longest if isinstance(source, RowSource) else UNSEEN * longest
     total = -(-(prompt + config.rollout.max_new_tokens) // BLOCK_TOKENS) * BLOCK_TOKENS
     return Need(prompt=prompt, total=total)
 
 
 def longest_trained(config: RunConfig, model: ModelFiles | None) -> int | None:
-    """Tokens of the longest training prompt that was looked at, as the policy is asked; None where prompts,
-    or the model's tokenizer, cannot be read here."""
+    """Return the tokens of the longest measured training prompt, with the instruction of verbalized sampling.
+
+    None if prompts or tokenizer cannot be read on this machine.
+    """
     length = _length(config, model)
     if length is None:
         return None
@@ -73,11 +75,12 @@ def longest_trained(config: RunConfig, model: ModelFiles | None) -> int | None:
             prompts = (ask(prompt, rollout.candidates) for prompt in prompts)
         return max(map(length, prompts), default=None)
     except (ValueError, OSError, ImportError):
-        return None  # check_prompts says so
+        return None  # check_prompts reports the error
 
 
 def with_context(config: RunConfig, model: ModelFiles | None) -> RunConfig:
-    """The configuration with rollout.context_tokens as the run needs it, unless it is given or unknown."""
+    """Return the configuration with rollout.context_tokens set to the longest sequence, if that is known and
+    the key is null."""
     need = needed_context(config, model) if config.rollout.context_tokens is None else None
     if need is None:
         return config
@@ -88,9 +91,10 @@ def with_context(config: RunConfig, model: ModelFiles | None) -> RunConfig:
 def check_context(
     config: RunConfig, model: ModelFiles | None, *, gpus: Literal["error", "note"], measures: bool = True
 ) -> list[Problem]:
-    """Problems of the engine's context and cache. Nothing about the cache of a tiny model, which is small.
+    """Return the problems of the engine's context and cache. The cache of a tiny model is not checked.
 
-    `measures`: whether the run measures its prompts, as `slipstream run` does and pods in a cluster do not.
+    `measures`: whether the run measures its prompts: `slipstream run` does, pods in a cluster do not.
+    `gpus`: severity of problems of the cache; an error if the run starts on this machine.
     """
     if config.rollout.engine != "vllm":
         return []
@@ -105,15 +109,18 @@ def check_context(
     shape = cache_shape(model.config)
     if shape is not None and context is not None and cache_type(config) in CACHE_BYTES:
         gpu = _gpu_mib()
-        found = _on_cpu(config, shape, context) if gpu is None else _on_gpu(config, shape, context, gpu)
-        problems += [_with(problem, gpus) for problem in found]
+        cache = _on_cpu(config, shape, context) if gpu is None else _on_gpu(config, shape, context, gpu)
+        problems += [replace(problem, severity=gpus) for problem in cache]
     return problems
 
 
 def context_lines(
     config: RunConfig, model: ModelFiles | None, *, measures: bool = True
 ) -> list[tuple[str, str]]:
-    """The engine's context and its cache, for the table of derived numbers; `measures` as above."""
+    """Return the rows on the engine's context and cache for the table of derived numbers.
+
+    `measures`: as in `check_context`.
+    """
     if config.rollout.engine != "vllm" or model is None or not model.config:
         return []
     need = needed_context(config, model)
@@ -124,15 +131,18 @@ def context_lines(
     rows = [("engine context", f"{context:,} tokens of the model's {model.context or context:,}{longest}")]
     if shape is not None and cache_type(config) in CACHE_BYTES:
         size = _cache_bytes(config, shape, context)
-        held = int(config.rollout.kv_cache_gib * GIB // size)
+        capacity = int(config.rollout.kv_cache_gib * GIB // size)
         rows.append(
-            ("key-value cache", f"{size / MIB:,.1f} MiB a sequence; {held:,} of them fit the CPU engine's")
+            (
+                "key-value cache",
+                f"{size / MIB:,.1f} MiB a sequence; {capacity:,} of them fit the CPU engine's",
+            )
         )
     return rows
 
 
 def _engine_tokens(config: RunConfig, model: ModelFiles | None, need: Need | None) -> int | None:
-    """The context that an engine takes; `need` is None where nobody measures the prompts."""
+    """Return the context of the engine. `need`: None if the prompts are not measured."""
     declared = config.rollout.context_tokens or (None if need is None else need.total)
     rollout = config.rollout.model_copy(update={"context_tokens": declared})
     around = _around(config, model.tokenizer) if model and model.tokenizer else 0
@@ -147,7 +157,7 @@ def _model_context(config: RunConfig, model: ModelFiles | None) -> int | None:
 
 
 def _is_known(config: RunConfig, model: ModelFiles | None) -> bool:
-    """Whether the engine's context is certain: a model that is not seen here may have a shorter one."""
+    """Return whether the engine's context is certain; a model on another machine may have a shorter one."""
     if config.rollout.context_tokens is not None:
         return True
     another = any(isinstance(stage, DistillationStage) for stage in config.stages)
@@ -155,13 +165,13 @@ def _is_known(config: RunConfig, model: ModelFiles | None) -> bool:
 
 
 def _around(config: RunConfig, tokenizer: Any) -> int:
-    """Tokens of the longest text that the run puts around a prompt."""
+    """Return the tokens of the longest text that the run adds to a prompt."""
     lengths = (len(tokenizer.encode(text, add_special_tokens=False).ids) for text in added_texts(config))
     return max(lengths, default=0)
 
 
 def _length(config: RunConfig, model: ModelFiles | None) -> Callable[[Prompt], int] | None:
-    """How many tokens a prompt has."""
+    """Return a function that counts the tokens of a prompt; None if there is no tokenizer to read."""
     if config.model.tiny is not None:
         return lambda prompt: len(prompt_text(prompt))
     if model is None or model.tokenizer is None or config.model.path is None:
@@ -176,14 +186,16 @@ def _length(config: RunConfig, model: ModelFiles | None) -> Callable[[Prompt], i
 
 
 def _require_template(prompt: Prompt, template: ChatTemplate | None) -> None:
-    """Errors: ValueError for messages whose text is not known here."""
+    """Errors: ValueError for messages without a chat template to render them."""
     if prompt.messages and template is None:
         raise ValueError(f"prompt {prompt.prompt_id} has messages, and there is no chat template to read")
 
 
 def _asked(config: RunConfig, source: PromptSource) -> Iterable[tuple[Prompt, int]]:
-    """All that the engine is asked, and the tokens that come into it: prompts, the questions of judges about
-    their answers, verbalized prompts."""
+    """Yield every prompt of the engine, and how many tokens of an answer are inserted into it.
+
+    Prompts are those of the data, those of judges, which contain an answer, and those of verbalized sampling.
+    """
     judges = [reward for reward in config.rewards if isinstance(reward, SelfJudgeConfig)]
     for prompt in looked_at(config, source):
         yield prompt, 0
@@ -195,21 +207,21 @@ def _asked(config: RunConfig, source: PromptSource) -> Iterable[tuple[Prompt, in
 
 
 def _declared(config: RunConfig, need: Need | None) -> Iterator[Problem]:
-    given = config.rollout.context_tokens
-    if given is None or need is None:
+    limit = config.rollout.context_tokens
+    if limit is None or need is None:
         return
     wanted = need.prompt + config.rollout.max_new_tokens
-    if wanted > given:
+    if wanted > limit:
         yield Problem(
             key="rollout.context_tokens",
-            reason=f"is {given}, and the longest prompt ({need.prompt} tokens) with a completion of "
+            reason=f"is {limit}, and the longest prompt ({need.prompt} tokens) with a completion of "
             f"{config.rollout.max_new_tokens} has {wanted}: such prompts would be skipped",
             remedy=f"raise it to {wanted}, or leave it out",
         )
 
 
 def _cache_bytes(config: RunConfig, shape: CacheShape, context: int) -> int:
-    blocks = -(-context // BLOCK_TOKENS) + 1  # vLLM keeps one block for itself
+    blocks = -(-context // BLOCK_TOKENS) + 1  # vLLM reserves one block
     value_bytes = CACHE_BYTES[cache_type(config)]
     return shape.bytes_for(blocks * BLOCK_TOKENS, value_bytes=value_bytes, slack=WINDOW_SLACK)
 
@@ -240,7 +252,7 @@ def _on_gpu(config: RunConfig, shape: CacheShape, context: int, gpu_mib: int) ->
 
 
 def _gpu_mib() -> int | None:
-    """Memory of the smallest GPU of this machine; None without one."""
+    """Return the memory of the smallest GPU of this machine in MiB; None without a GPU."""
     if not any(Path("/dev").glob("nvidia[0-9]*")):
         return None
     try:
@@ -248,7 +260,3 @@ def _gpu_mib() -> int | None:
         return min(int(line) for line in done.stdout.split())
     except (OSError, subprocess.SubprocessError, ValueError):
         return None
-
-
-def _with(problem: Problem, severity: Literal["error", "note"]) -> Problem:
-    return Problem(key=problem.key, reason=problem.reason, remedy=problem.remedy, severity=severity)

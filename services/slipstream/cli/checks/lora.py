@@ -1,4 +1,4 @@
-"""Does the model have the layers that adapters are wanted for? Reads the headers of its weights, no more."""
+"""Checks that the model has the target layers of adapters. Reads only the headers of the weights."""
 
 from collections.abc import Iterator
 
@@ -11,23 +11,24 @@ SUFFIX = ".weight"
 
 
 def check_lora(config: RunConfig, model: ModelFiles | None) -> Iterator[Problem]:
-    """A problem for each target module that the model's files show to be missing."""
+    """Yield a problem for each target module that the model does not have."""
     lora = config.learner.lora
     if lora is None or isinstance(lora.target_modules, str):
         return
     layers = _layers(config, model)
     for target in lora.target_modules if layers else ():
         if not any(layer == target or layer.endswith(f".{target}") for layer in layers):
-            known = sorted({layer.rpartition(".")[2] for layer in layers})
+            names = sorted({layer.rpartition(".")[2] for layer in layers})
             yield Problem(
                 key="learner.lora.target_modules",
                 reason=f"names `{target}`, and the model has no such linear layer",
-                remedy=f"name some of {', '.join(known)}, or set `all-linear`",
+                remedy=f"name some of {', '.join(names)}, or set `all-linear`",
             )
 
 
 def _layers(config: RunConfig, model: ModelFiles | None) -> list[str]:
-    """Matrices of the checkpoint that are no embedding and no head; none where the files cannot be read."""
+    """Return the linear layers of the checkpoint, without embedding and head; none if files cannot be
+    read."""
     if config.model.path is None:
         return list(TINY_LAYERS)
     vocabulary = model.config.get("vocab_size") if model else None

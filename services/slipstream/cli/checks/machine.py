@@ -1,4 +1,4 @@
-"""Is this machine ready for the run: can it be written to, are its ports free, has it Redis and the GPUs?"""
+"""Checks that this machine can run the configuration: writable folders, free ports, Redis and GPUs."""
 
 import errno
 import socket
@@ -20,12 +20,13 @@ REDIS_PORT = 6379
 
 
 def check_machine(config: RunConfig, *, gpus: Literal["error", "note"]) -> list[Problem]:
-    """Problems of this machine; what a missing GPU counts as depends on whether the run starts here."""
+    """Return the problems of this machine. `gpus`: severity of a missing GPU; an error if the run starts
+    here."""
     return [*_folders(config), *_ports(config), *_redis(config), *_gpus(config, gpus)]
 
 
 def _folders(config: RunConfig) -> Iterator[Problem]:
-    """Where the run writes; each folder is tried in what exists of it already, and left as it was."""
+    """Check that the run can write to its folders, or create them. Leaves nothing behind."""
     folders = [("runs_dir", config.runs_dir), ("run_dir", config.run_dir)]
     if needs_cold_start(config) and config.warmup is not None:
         folders.append(("warmup.cache_dir", config.warmup.cache_dir.expanduser()))
@@ -39,7 +40,7 @@ def _folders(config: RunConfig) -> Iterator[Problem]:
 
 
 def _why_not_writable(folder: Path) -> str:
-    """Why nothing can be made in a folder, or where it would be made; nothing when it can."""
+    """Return why the folder cannot be written to or created; empty if it can."""
     nearest = folder.absolute()
     while not nearest.exists() and nearest != nearest.parent:
         nearest = nearest.parent
@@ -60,7 +61,7 @@ def _ports(config: RunConfig) -> Iterator[Problem]:
 
 
 def _in_use(host: str, port: int) -> bool:
-    """True when the port is taken; a host that is not this machine says nothing."""
+    """Return whether the port is in use; False for a host that is not this machine."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -79,10 +80,10 @@ def _redis(config: RunConfig) -> Iterator[Problem]:
         _connect(url)
     except (OSError, ValueError) as error:
         parts = urlsplit(url)
-        place = parts.path if parts.scheme == "unix" else f"{parts.hostname}:{_port(url)}"
+        address = parts.path if parts.scheme == "unix" else f"{parts.hostname}:{_port(url)}"
         yield Problem(
             key="replay.redis_url",
-            reason=f"no Redis answers at {place} ({error})",
+            reason=f"no Redis answers at {address} ({error})",
             remedy="start it, correct the address, or leave redis_url out for an embedded one",
         )
 
@@ -99,21 +100,21 @@ def _connect(url: str) -> None:
 
 
 def _port(url: str) -> str:
-    """The port as it stands in a url, which may be none."""
+    """Return the text of the port in a URL, which may be no number; Redis' own port if there is none."""
     return urlsplit(url).netloc.rpartition(":")[2] if ":" in urlsplit(url).netloc else str(REDIS_PORT)
 
 
 def _gpus(config: RunConfig, severity: Literal["error", "note"]) -> Iterator[Problem]:
-    found = len(list(Path("/dev").glob("nvidia[0-9]*")))
-    for key in () if found else _asks_for_cuda(config):
+    count = len(list(Path("/dev").glob("nvidia[0-9]*")))
+    for key in () if count else _cuda_keys(config):
         reason = "is cuda, and this machine has no GPU: /dev has no nvidia device, which a driver makes"
         remedy = "install the driver, or set it to auto"
         yield Problem(key=key, reason=reason, remedy=remedy, severity=severity)
     ranks = config.learner.ranks
-    if ranks > found > 0 and config.learner.device != "cpu":
-        reason = f"is {ranks}, and this machine has {found} GPUs"
+    if ranks > count > 0 and config.learner.device != "cpu":
+        reason = f"is {ranks}, and this machine has {count} GPUs"
         yield Problem(key="learner.ranks", reason=reason, remedy="lower it", severity=severity)
-    if config.learner.replay_experts and not found:
+    if config.learner.replay_experts and not count:
         yield Problem(
             key="learner.replay_experts",
             reason="is true, and this machine has no GPU: vLLM's CPU build returns chosen experts with "
@@ -126,13 +127,13 @@ def _gpus(config: RunConfig, severity: Literal["error", "note"]) -> Iterator[Pro
         remedy = "set it to 1, or rollout.workers to 0 and start the nodes yourself"
         yield Problem(key="rollout.nodes", reason=reason, remedy=remedy, severity=severity)
     wanted = config.rollout.tensor_parallel // config.rollout.nodes
-    if wanted > 1 and wanted > found and config.learner.device != "cpu":
-        reason = f"takes {wanted} GPUs, and this machine has {found}"
+    if wanted > 1 and wanted > count and config.learner.device != "cpu":
+        reason = f"takes {wanted} GPUs, and this machine has {count}"
         yield Problem(key="rollout.tensor_parallel", reason=reason, remedy="lower it", severity=severity)
 
 
-def _asks_for_cuda(config: RunConfig) -> Iterator[str]:
-    """The keys by which a part of the run that is started asks for CUDA."""
+def _cuda_keys(config: RunConfig) -> Iterator[str]:
+    """Yield the keys that require CUDA, of those parts that the run starts."""
     if config.learner.device == "cuda":
         yield "learner.device"
     if config.rollout.device == "cuda" and config.rollout.engine == "vllm":

@@ -1,4 +1,4 @@
-"""How much memory does the learner need at least?"""
+"""The lower bound of the learner's memory, for the table of derived numbers."""
 
 from slipstream.cli.checks.model import ModelFiles
 from slipstream.config import RunConfig
@@ -9,7 +9,7 @@ GIB = 1024**3
 
 
 def memory_lines(config: RunConfig, model: ModelFiles | None) -> list[tuple[str, str]]:
-    """For the table of derived numbers; nothing for a tiny model, or where a model's files are not here."""
+    """Return the row on the learner's memory; none for a tiny model, or if a model's files cannot be read."""
     if config.model.path is None or model is None:
         return []
     paths = (config.model.path, *models_beside(config, config.model.path))

@@ -1,4 +1,4 @@
-"""Can the demonstrations that a stage mixes in be trained on, and do they give away what is held out?"""
+"""Checks of a stage's `mix`: demonstrations must be trainable, and must not contain held-out prompts."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,19 +15,19 @@ from slipstream.records import Prompt
 
 KEY = "mix.data"
 OF_THE_RUN = ("evaluation.prompts", "learner.max_tokens_per_row")
-"""What `check_prompts` says of data that is sampled and measured, which demonstrations are not."""
+"""Keys that `check_prompts` reports for data that is sampled and evaluated; demonstrations are neither."""
 
 
 def check_mix(stage: Stage, config: RunConfig) -> Iterator[Problem]:
-    """Problems of the data that a stage mixes in; `config` is the one that the stage runs with."""
+    """Yield the problems of the data that a stage mixes in. `config`: the configuration of the stage."""
     mix = stage.mix if isinstance(stage, RejectionSamplingStage | DistillationStage) else None
     if mix is None:
         return
-    alone = config.model_copy(update={"data": mix.data, "rewards": ()})
-    found = [p for p in check_prompts(alone, read_model(config)) if p.key not in OF_THE_RUN]
-    for problem in found:
+    only_mix = config.model_copy(update={"data": mix.data, "rewards": ()})
+    problems = [p for p in check_prompts(only_mix, read_model(config)) if p.key not in OF_THE_RUN]
+    for problem in problems:
         yield replace(problem, key=KEY) if problem.key == "data" else _of_mix(problem)
-    if any(problem.key == "data" for problem in found):
+    if any(problem.key == "data" for problem in problems):
         return
     source = make_source(mix.data, seed=config.seed)
     prompts = [source.training(index) for index in range(_size(source))]
@@ -44,7 +44,7 @@ def _size(source: PromptSource) -> int:
 
 
 def _targets(mix: DemonstrationMix, config: RunConfig, prompts: list[Prompt]) -> Iterator[Problem]:
-    """Rows of countdown hold the number to reach, which is no demonstration of how."""
+    """Check that rows of countdown have expressions to imitate: their answer is only the target number."""
     judged = any(reward.facts.ground_truth == "countdown" for reward in config.rewards)
     undemonstrated = any(
         isinstance(part, Columns) and not part.demonstration_column for part in parts(mix.data)
@@ -62,14 +62,14 @@ def _held_out(config: RunConfig, prompts: list[Prompt]) -> Iterator[Problem]:
     try:
         source = make_source(config.data, seed=config.seed)
     except (ValueError, OSError, ImportError):
-        return  # check_prompts says so
+        return  # check_prompts reports the error
     count = min(config.evaluation.prompts, source.held_out_size or config.evaluation.prompts)
     held_out = {canonical(source.held_out(index)) for index in range(count)}
-    known = [prompt for prompt in prompts if canonical(prompt) in held_out]
-    if known:
+    leaked = [prompt for prompt in prompts if canonical(prompt) in held_out]
+    if leaked:
         yield Problem(
             key=KEY,
-            reason=f"demonstrates {len(known)} of the prompts that the evaluation holds out, the first being "
-            f"{known[0].prompt_id}: the accuracy would measure what was learned by heart",
+            reason=f"demonstrates {len(leaked)} of the prompts that the evaluation holds out, the first "
+            f"being {leaked[0].prompt_id}: the accuracy would measure what was learned by heart",
             remedy="leave these rows out, or name them in its held_out_path",
         )

@@ -1,4 +1,4 @@
-"""Is the model directory complete, and does its tokenizer fit it? Reads small files only, without torch."""
+"""Checks that a model directory is complete and fits its tokenizer. Reads small files only, without torch."""
 
 import ast
 import json
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 KEY = "model.path"
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
 TABLE = "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES"
-"""What AutoModelForCausalLM, with which the learner loads a policy, looks a `model_type` up in."""
+"""Table of transformers in which AutoModelForCausalLM, the class of the policy, looks up a `model_type`."""
 SPECIAL_IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFiles:
-    """What the checks know about a model directory; `tokenizer` is None when it could not be read here."""
+    """The parsed files of a model directory, and its problems. `tokenizer`: None if it cannot be read."""
 
     config: Mapping[str, Any]
     tokenizer: "Tokenizer | None"
@@ -37,12 +37,12 @@ class ModelFiles:
 
     @property
     def context(self) -> int | None:
-        """Longest sequence in tokens, where config.json states one."""
+        """Longest sequence in tokens; None if config.json does not have it."""
         return context_of(self.config)
 
 
 def read_model(config: RunConfig) -> ModelFiles | None:
-    """Look at the model directory of a configuration; None when the model is a tiny one, still to be made."""
+    """Return the files of the model directory; None for a tiny model, which is made later."""
     path = config.model.path
     if path is None:
         return None
@@ -54,7 +54,7 @@ def read_model(config: RunConfig) -> ModelFiles | None:
             remedy="leave it out, or set model.path to the id of a model on the hub",
         )
         return ModelFiles(config={}, tokenizer=None, problems=(named,))
-    to_be_loaded = revision is not None  # of the hub; the run loads the weights
+    to_be_loaded = revision is not None  # a model of the hub, whose weights the run loads later
     missing = tuple(_missing(path, to_be_loaded=to_be_loaded))
     if missing:
         return ModelFiles(config={}, tokenizer=None, problems=missing)
@@ -67,7 +67,7 @@ def read_model(config: RunConfig) -> ModelFiles | None:
 
 
 def parameters_of(path: Path) -> int:
-    """Parameters of a model directory, from the headers of the files that it is loaded from.
+    """Return the number of parameters of a model directory, from the headers of its weights.
 
     A file that cannot be read counts 0.
     """
@@ -79,7 +79,7 @@ def parameters_of(path: Path) -> int:
 
 
 def shapes_in(file: Path) -> dict[str, tuple[int, ...]]:
-    """Name → shape of the tensors of a safetensors file; nothing for one that cannot be read."""
+    """Return name → shape of the tensors of a safetensors file; empty if the file cannot be read."""
     try:
         return {name: entry.shape for name, entry in read_header(file)}
     except (OSError, ValueError):
@@ -88,8 +88,11 @@ def shapes_in(file: Path) -> dict[str, tuple[int, ...]]:
 
 @lru_cache(maxsize=1)
 def causal_model_types() -> frozenset[str] | None:
-    """Every `model_type` with a causal language model; None where transformers is not installed, or keeps its
-    table in another form."""
+    """Return every `model_type` with a causal language model, from the source of transformers: its import is
+    slow.
+
+    None if transformers is not installed, or its table has another form.
+    """
     spec = find_spec("transformers")
     if spec is None or spec.origin is None:
         return None
@@ -101,7 +104,7 @@ def causal_model_types() -> frozenset[str] | None:
 
 
 def _table_keys(module: ast.Module) -> list[str]:
-    """The keys of `TABLE = OrderedDict([("key", value), …])`."""
+    """Return the keys of `TABLE = OrderedDict([("key", value), …])`."""
     for statement in module.body:
         if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == TABLE:
             assert isinstance(statement.value, ast.Call)
@@ -110,8 +113,8 @@ def _table_keys(module: ast.Module) -> list[str]:
 
 
 def _unknown(settings: Mapping[str, Any]) -> str | None:
-    kind, known = settings.get("model_type"), causal_model_types()
-    if known is None or not isinstance(kind, str) or kind in known:
+    kind, supported = settings.get("model_type"), causal_model_types()
+    if supported is None or not isinstance(kind, str) or kind in supported:
         return None
     return (
         f"model_type of config.json is {kind}; the installed transformers has no causal language model of it"
@@ -161,7 +164,7 @@ def _read_json(path: Path) -> tuple[dict[str, Any], list[Problem]]:
 
 
 def _load_tokenizer(path: Path) -> tuple["Tokenizer | None", list[Problem]]:
-    """The fast tokenizer of a directory, or why it was not looked at."""
+    """Return the fast tokenizer of a directory, or None and why it was not read."""
     file = path / "tokenizer.json"
     if not file.is_file():
         return None, [_skipped(f"{path} has no tokenizer.json", "the pods check it when they start")]
@@ -182,7 +185,7 @@ def _load_tokenizer(path: Path) -> tuple["Tokenizer | None", list[Problem]]:
 
 
 def _unfit(settings: Mapping[str, Any], tokenizer: "Tokenizer") -> Iterator[Problem]:
-    """Token ids that the model has no embedding for."""
+    """Check that the model has an embedding for every token id."""
     vocabulary = settings.get("vocab_size")
     if not isinstance(vocabulary, int):
         yield _skipped("config.json states no vocab_size", "the pods check it when they start")
@@ -196,8 +199,8 @@ def _unfit(settings: Mapping[str, Any], tokenizer: "Tokenizer") -> Iterator[Prob
         )
         yield Problem(key=KEY, reason=reason, remedy=remedy)
     for key in SPECIAL_IDS:
-        given = settings.get(key)
-        for number in given if isinstance(given, list) else [given]:
+        ids = settings.get(key)
+        for number in ids if isinstance(ids, list) else [ids]:
             if isinstance(number, int) and not 0 <= number < vocabulary:
                 reason = f"{key} of config.json is {number}, and vocab_size is {vocabulary}"
                 yield Problem(key=KEY, reason=reason, remedy=remedy)

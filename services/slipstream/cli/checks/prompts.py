@@ -1,4 +1,5 @@
-"""Do the rows parse, can they be rewarded, and does each prompt with its completion fit into the context?"""
+"""Checks of the data: rows parse, rewards can score them, and prompts with completions fit into the
+context."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
@@ -20,12 +21,16 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 PROMPTS = 1000
+"""Prompts of a generated task that are checked."""
 SHOWN = 3
-"""Rows named of those that a reward cannot judge."""
+"""Most rows that a message names."""
 
 
 def check_prompts(config: RunConfig, model: ModelFiles | None) -> list[Problem]:
-    """Problems of the data, and of its prompts with this model: all of a file's, the first of a task's."""
+    """Return the problems of the data, and of its prompts with this model.
+
+    All rows of a file are checked, and the first PROMPTS prompts of a generated task.
+    """
     try:
         source = make_source(config.data, seed=config.seed)
     except (ValueError, OSError) as error:
@@ -57,7 +62,7 @@ def check_prompts(config: RunConfig, model: ModelFiles | None) -> list[Problem]:
 
 
 def looked_at(config: RunConfig, source: PromptSource) -> Iterator[Prompt]:
-    """All rows of a file; the first training and held-out prompts of a task, each once."""
+    """Yield all rows of a file, or the first training and held-out prompts of a generated task, each once."""
     if isinstance(source, RowSource):
         yield from trained_on(source)
         yield from map(source.held_out, range(source.held_out_size))
@@ -71,7 +76,7 @@ def looked_at(config: RunConfig, source: PromptSource) -> Iterator[Prompt]:
 
 
 def trained_on(source: PromptSource) -> Iterator[Prompt]:
-    """The training prompts among them, some of a task's more than once."""
+    """Yield the training prompts that are checked; a generated task may repeat some."""
     return map(source.training, range(source.size if isinstance(source, RowSource) else PROMPTS))
 
 
@@ -87,7 +92,7 @@ def _held_out(config: RunConfig, source: PromptSource) -> Iterator[Problem]:
 
 
 def _unjudgeable(config: RunConfig, prompts: Iterable[Prompt]) -> Iterator[Problem]:
-    """The first rows of a file that a reward cannot judge, and how many there are."""
+    """Check that every reward can score every row of a file."""
     if not any(isinstance(part, Columns) for part in parts(config.data)):
         return
     rows = list(prompts)
@@ -107,10 +112,10 @@ def _unjudgeable(config: RunConfig, prompts: Iterable[Prompt]) -> Iterator[Probl
 def _conversations(
     config: RunConfig, model: ModelFiles | None, prompts: Iterable[Prompt]
 ) -> Iterator[Problem]:
-    """The first row of messages, where the tokenizer has no chat template."""
+    """Check that there is a chat template if rows have messages."""
     path = config.model.path
     if model is not None and not model.config:
-        return  # the model is not here, which is said of the model
+        return  # read_model reports that the model is missing
     if path is not None and has_chat_template(path):
         return
     whose = "the tiny model" if path is None else f"the tokenizer in {path}"
@@ -127,7 +132,7 @@ def _conversations(
 def _end_of_turn(
     path: Path, tokenizer: "Tokenizer", template: ChatTemplate | None, prompts: Iterable[Prompt]
 ) -> Iterator[Problem]:
-    """A chat template whose end of turn does not end generation."""
+    """Check that generation stops at the end of a turn of the chat template."""
     if template is None or not any(prompt.messages for prompt in prompts):
         return
     end = unstopped_end(path, tokenizer, template)
@@ -142,15 +147,15 @@ def _end_of_turn(
 
 
 def _spelling(config: RunConfig, source: PromptSource, prompts: Iterable[Prompt]) -> Iterator[Problem]:
-    """The tiny model has a token for each printable ASCII character; the first prompt that needs another."""
+    """Check that the tiny model has a token for each character: it has those of printable ASCII."""
     texts: Iterable[tuple[Prompt, str]] = ((prompt, prompt.answer) for prompt in prompts)
     if demonstrates(config.data) and isinstance(source, RowSource):
         texts = chain(texts, map(source.demonstration, range(source.size)))
     for prompt, written in texts:
-        strange = sorted(set(prompt_text(prompt) + written) - set(TINY_CHARACTERS))
-        if strange:
+        missing = sorted(set(prompt_text(prompt) + written) - set(TINY_CHARACTERS))
+        if missing:
             reason = (
-                f"prompt {prompt.prompt_id} has {strange[0]!r}, and the tiny model knows printable ASCII only"
+                f"prompt {prompt.prompt_id} has {missing[0]!r}, and the tiny model knows printable ASCII only"
             )
             yield Problem(
                 key="data", reason=reason, remedy="set model.path to a model with a larger vocabulary"
@@ -165,7 +170,8 @@ def _context(
     length: Callable[[str], int],
     template: ChatTemplate | None = None,
 ) -> Iterator[Problem]:
-    """The longest prompt with a completion of full length, against a row of training and the context."""
+    """Check that the longest prompt with the longest completion fits into a row of the learner and the
+    context."""
     lengths = [(length(prompt_text(prompt, template)), prompt.prompt_id) for prompt in prompts]
     longest, name = max(lengths, default=(0, ""))
     budget, row = config.rollout.max_new_tokens, config.learner.max_tokens_per_row

@@ -1,4 +1,4 @@
-"""Can the user's own rewards be found, be called, and do they return scores? A child process tries them."""
+"""Check that the user's own rewards can be imported and called, and return scores, in a child process."""
 
 import json
 import subprocess
@@ -18,11 +18,11 @@ from slipstream.records import Prompt
 
 TRY = "slipstream.verifier.try_rewards"
 START_SECONDS = 120.0
-"""Time for the imports of the user's modules; the deadlines of the calls come on top."""
+"""Time to import the user's modules, in addition to the deadlines of the calls."""
 BUSY = 5
-"""Deadlines that a call may take on a machine that is too busy, as in the verifier."""
+"""Factor on the deadline of a call on a busy machine, as in the verifier."""
 LOOKED_AT, MOST_ROWS = 64, 3
-"""Prompts that are looked at, and how many of different tasks are tried."""
+"""Prompts that are read, and the most that are tried, one of each task."""
 REMEDY = (
     "it is called as function(prompt, {answers}, **arguments) and returns {result}; the text of an answer is "
     "answer.text, the ground truth is prompt.answer"
@@ -36,10 +36,10 @@ def check_rewards(
     prompts: bool = True,
     ask: Callable[[str], dict[str, Any]] | None = None,
 ) -> Iterator[Problem]:
-    """Problems of the rewards of the kind `custom`, and of a format that no exact match can have.
+    """Yield the problems of `custom` rewards, and of a `format` that excludes every exact match.
 
-    `folder`: where the modules of the rewards are; by default the working directory. Without `prompts` no
-    function is called: the data is not on this machine.
+    `folder`: where the modules of the rewards are; by default the working directory. Without `prompts`, the
+    data is not on this machine, and no function is called.
     """
     custom = [reward for reward in config.rewards if isinstance(reward, CustomConfig)]
     if not custom and not _may_exclude(config):
@@ -47,9 +47,9 @@ def check_rewards(
     rows = demonstrations(config) if prompts else []
     calls = sum(reward.timeout_seconds for reward in custom) * BUSY * 2 * max(1, len(rows))
     demonstrated = [[prompt_to_json(prompt), text] for prompt, text in rows]
-    asked = json.dumps({"config": given_tree(config), "rows": demonstrated})
+    request = json.dumps({"config": given_tree(config), "rows": demonstrated})
     try:
-        found = ask(asked) if ask else _asked(asked, START_SECONDS + calls, str(folder or Path.cwd()))
+        report = ask(request) if ask else _tried(request, START_SECONDS + calls, str(folder or Path.cwd()))
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         last = str(getattr(error, "stderr", "") or error).strip().rsplit("\n", 1)[-1]
         yield Problem(
@@ -58,10 +58,10 @@ def check_rewards(
             remedy="look at what the modules of your own rewards do when they are imported",
         )
         return
-    for tried in found["custom"]:
+    for tried in report["custom"]:
         if prompts or tried["refused"]:
             yield _problem(config, tried, rows)
-    for name in found["excluded"]:
+    for name in report["excluded"]:
         yield Problem(
             key="rewards",
             reason=f"`exact_match` compares the whole completion, and no ground truth has the form that "
@@ -72,19 +72,19 @@ def check_rewards(
 
 
 def demonstrations(config: RunConfig) -> list[tuple[Prompt, str]]:
-    """The first training prompt of each task with an answer that is right; none where data cannot be read."""
+    """Return the first training prompt of each task with a right answer; none if the data cannot be read."""
     try:
         source = make_source(config.data, seed=config.seed)
         first: dict[str, tuple[Prompt, str]] = {}
         for prompt, text in map(source.demonstration, range(LOOKED_AT)):
             first.setdefault(prompt.task, (prompt, text))
-    except (ValueError, OSError, ImportError):  # said of the data
+    except (ValueError, OSError, ImportError):  # check_prompts reports it
         return []
     return list(first.values())[:MOST_ROWS]
 
 
 def _problem(config: RunConfig, tried: dict[str, Any], rows: list[tuple[Prompt, str]]) -> Problem:
-    """Why a function is refused, or a note of what it said."""
+    """Return why a function is refused, or a note of the scores that it returned."""
     reward = config.rewards[tried["position"]]
     assert isinstance(reward, CustomConfig)
     key = f"rewards.{tried['position']}.{'function' if reward.function else 'entry_point'}"
@@ -119,16 +119,19 @@ def _may_exclude(config: RunConfig) -> bool:
 
 
 @lru_cache(maxsize=8)
-def _asked(asked: str, seconds: float, folder: str) -> dict[str, Any]:
-    """What the child says; stages often ask the same. Errors: SubprocessError, OSError, ValueError."""
+def _tried(request: str, seconds: float, folder: str) -> dict[str, Any]:
+    """Return the child's report, cached for stages with the same rewards.
+
+    Errors: SubprocessError, OSError, ValueError.
+    """
     done = subprocess.run(
         [sys.executable, "-m", TRY],
         cwd=folder,
-        input=asked,
+        input=request,
         capture_output=True,
         text=True,
         timeout=seconds,
         check=True,
     )
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report

@@ -1,4 +1,4 @@
-"""Can the policy be asked about its own answers, as the reward `self_judge` does?"""
+"""Check the question and the verdicts of the reward `self_judge` against the model."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ PROMPTS = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """How a model reads text, and how much of it."""
+    """The tokenizer and the context of a model."""
 
     tokens: Callable[[str], list[int]]
     context: int | None
 
 
 def check_self_judge(config: RunConfig, model: ModelFiles | None) -> Iterator[Problem]:
-    """Verdicts that begin alike, and a question that leaves no room for an answer."""
+    """Yield problems: verdicts that begin with the same token, and a question too long for the context."""
     reading = _reading(config, model)
     for position, reward in enumerate(config.rewards):
         if isinstance(reward, SelfJudgeConfig) and reading is not None:
@@ -51,12 +51,12 @@ def _verdicts(reward: SelfJudgeConfig, reading: Reading, key: str) -> Iterator[P
 
 
 def _room(config: RunConfig, reward: SelfJudgeConfig, reading: Reading, key: str) -> Iterator[Problem]:
-    """The first training prompts, with no answer in the question."""
+    """Yield a problem if the question, with one of the first prompts, leaves too few tokens for an answer."""
     try:
         source = make_source(config.data, seed=config.seed)
         prompts = [source.training(index) for index in range(PROMPTS)]
     except (ValueError, OSError, ImportError, IndexError):
-        return  # check_prompts says so
+        return  # check_prompts reports it
     if reading.context is None:
         return
     template = None if config.model.path is None else read_chat_template(config.model.path)

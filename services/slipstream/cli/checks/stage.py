@@ -1,4 +1,4 @@
-"""What a stage needs beyond what every run needs: demonstrations, several answers a prompt, a teacher."""
+"""Checks of a single stage: demonstrations, several answers to a prompt, a teacher."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,7 +22,7 @@ from slipstream.config.stages import (
 
 
 def check_stage(stage_run: StageRun) -> list[Problem]:
-    """Problems of one stage with the configuration that it runs with; keys are those of the stage."""
+    """Return the problems of one stage with its configuration; keys are relative to the stage."""
     stage, config = stage_run.stage, stage_run.config
     return [
         *_demonstrations(stage, config),
@@ -34,7 +34,7 @@ def check_stage(stage_run: StageRun) -> list[Problem]:
 
 
 def stage_line(stage_run: StageRun) -> str:
-    """A stage in a few words: `rl, 50 steps of 64 groups × 8 completions`."""
+    """Return a summary of a stage: `rl, 50 steps of 64 groups × 8 completions`."""
     stage, config = stage_run.stage, stage_run.config
     if isinstance(stage, SupervisedStage):
         warmup = config.warmup
@@ -49,7 +49,7 @@ def stage_line(stage_run: StageRun) -> str:
 
 
 def _demonstrations(stage: Stage, config: RunConfig) -> Iterator[Problem]:
-    """The answer of a countdown row is the target number, which is no demonstration."""
+    """Check that the rows have demonstrations: the answer of a countdown row is only the target number."""
     needed = isinstance(stage, SupervisedStage) or (
         isinstance(stage, PreferenceStage) and stage.ranked_by == "demonstrations"
     )
@@ -68,7 +68,7 @@ def _demonstrations(stage: Stage, config: RunConfig) -> Iterator[Problem]:
 
 
 def _selects(stage: Stage, config: RunConfig) -> Iterator[Problem]:
-    """Whether a stage that keeps the best answers leaves any out."""
+    """Check that a stage which keeps the best answers does not keep all."""
     if not isinstance(stage, VerifiedStage) or stage.keep_per_prompt is None:
         return
     size = config.rollout.group_size
@@ -99,15 +99,15 @@ def _answers(stage: Stage, config: RunConfig) -> Iterator[Problem]:
 
 
 def _teacher(stage: Stage, config: RunConfig) -> Iterator[Problem]:
-    """The teacher answers the same prompts: it needs what a policy needs."""
+    """Check the teacher like a policy, because it answers the same prompts."""
     if not isinstance(stage, DistillationStage):
         return
     source = config.model.model_copy(update={"path": stage.teacher, "tiny": None})
     taught = config.model_copy(update={"model": source})
     files = read_model(taught)
-    assert files is not None, "a model with a path is looked at"
-    own = [replace(problem, key="teacher") for problem in files.problems]
-    yield from own
-    if not any(problem.severity == "error" for problem in own):
+    assert files is not None, "read_model returns None only without a path"
+    problems = [replace(problem, key="teacher") for problem in files.problems]
+    yield from problems
+    if not any(problem.severity == "error" for problem in problems):
         for problem in check_prompts(taught, files):
             yield replace(problem, reason=f"with the teacher {stage.teacher}: {problem.reason}")

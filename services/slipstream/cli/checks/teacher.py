@@ -1,5 +1,4 @@
-"""Can the teacher read what the policy samples: is it there with its weights, has it the policy's vocabulary
-and a context that holds the longest prompt with its completion?"""
+"""Checks of the teacher: its weights exist, and vocabulary and context fit the policy's completions."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -21,7 +20,7 @@ INDEX = "model.safetensors.index.json"
 
 
 def check_teacher(config: RunConfig, model: ModelFiles | None) -> Iterator[Problem]:
-    """Problems of the teacher of a run that distills; `model` is None for a tiny one, still to be made."""
+    """Yield the problems of the teacher of a run that distills. `model`: None for a tiny policy."""
     path = config.teacher.path
     if path is None or config.algorithm.resolved_distillation() is None:
         return
@@ -48,7 +47,7 @@ def check_teacher(config: RunConfig, model: ModelFiles | None) -> Iterator[Probl
         try:
             own = vocabulary_of(config.model.path)
         except ValueError:
-            return  # the model's own checks say it
+            return  # read_model reports the problem
         yield from _unlike(vocabulary, own, path, located(config.model.path))
 
 
@@ -61,7 +60,7 @@ def _settings(path: Path) -> Mapping[str, Any] | None:
 
 
 def _weights(path: Path) -> Iterator[Problem]:
-    """Files of weights that are not there, or empty."""
+    """Check that all files of weights exist and are not empty."""
     try:
         index: Any = json.loads((path / INDEX).read_text(encoding="utf-8"))
         named = set(index["weight_map"].values())
@@ -92,7 +91,8 @@ def _unlike(vocabulary: str, own: str, path: Path, policy: str) -> Iterator[Prob
 
 
 def _too_few(config: RunConfig, model: ModelFiles | None, settings: Mapping[str, Any]) -> Iterator[Problem]:
-    """Fewer tokens than are asked for; a policy with as few is what the policy's own check names."""
+    """Check that the teacher's vocabulary has `top_k` tokens, unless the check of the policy already
+    fails."""
     distillation, tokens, tiny = (
         config.algorithm.resolved_distillation(),
         settings.get("vocab_size"),
@@ -106,7 +106,7 @@ def _too_few(config: RunConfig, model: ModelFiles | None, settings: Mapping[str,
 
 
 def _too_short(config: RunConfig, model: ModelFiles | None, settings: Mapping[str, Any]) -> Iterator[Problem]:
-    """The learner does not ask about what is longer than learner.max_tokens_per_row."""
+    """Check the teacher's context; sequences over learner.max_tokens_per_row are not sent to it."""
     context, budget, row = (
         context_of(settings),
         config.rollout.max_new_tokens,

@@ -1,4 +1,4 @@
-"""Can the policy be asked for several candidates at once, as `sampling: verbalized` does?"""
+"""Check `sampling: verbalized`, which asks the policy for several candidates at once, against the model."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ from slipstream.records import Prompt
 
 PROMPTS = 1000
 FORM = '<answer probability="0.5"></answer>'
-"""What each candidate takes besides the answer itself."""
+"""The text around the answer of each candidate."""
 
 Length = Callable[[str], int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asking:
-    """One section that asks for candidates, and of which prompts."""
+    """One section with `sampling: verbalized`, and its prompts."""
 
     section: str
     candidates: int
@@ -41,7 +41,7 @@ def check_verbalized(config: RunConfig, model: ModelFiles | None) -> Iterator[Pr
     try:
         source = make_source(config.data, seed=config.seed)
     except (ValueError, OSError, ImportError):
-        return  # check_prompts says so
+        return  # check_prompts reports it
     asked = _asking(config, source)
     if config.model.tiny is not None:
         yield from _room(config, asked, config.model.tiny.max_tokens, len)
@@ -92,7 +92,7 @@ def _room(config: RunConfig, asked: Sequence[Asking], context: int, length: Leng
                 key=f"{asking.section}.sampling",
                 reason=reason,
                 remedy="set plain, or give model a larger context",
-                # Rollouts skip a prompt that does not fit: no run without prompts, one without an evaluation.
+                # Rollouts skip a prompt that does not fit. A run can do without an evaluation.
                 severity="error" if asking.section == "rollout" else "note",
             )
         row = config.learner.max_tokens_per_row

@@ -1,4 +1,4 @@
-"""Would the verifier start with these rewards, and can it read the ground truths? It is asked."""
+"""Check that a verifier starts with these rewards and can read the ground truths, in a child process."""
 
 import json
 import subprocess
@@ -37,41 +37,41 @@ def check_verifier(
     prompts: bool = True,
     ask: Callable[[str], dict[str, Any]] | None = None,
 ) -> Iterator[Problem]:
-    """What the verifier would refuse; `here` is how grave it is that this machine lacks something.
+    """Yield what a verifier would refuse; `here` is the severity if this machine lacks something.
 
-    Without `prompts` no ground truth is read: the data is not on this machine.
+    Without `prompts`, the data is not on this machine, and no ground truth is read.
     """
     if not any(reward.needs_trial() for reward in config.rewards):
         return
-    asked = {"config": given_tree(config), "truths": _truths(config) if prompts else {}}
+    request = json.dumps({"config": given_tree(config), "truths": _truths(config) if prompts else {}})
     try:
-        found = (ask or _found)(json.dumps(asked))
+        report = (ask or _report)(request)
     except (OSError, subprocess.SubprocessError) as error:
         last = str(getattr(error, "stderr", "") or error).strip().rsplit("\n", 1)[-1]
         remedy = "look at what the verifier logs when it starts"
         yield Problem(key="rewards", reason=f"could not be tried: {last}", remedy=remedy, severity="note")
         return
-    for each in found["refusals"]:
+    for each in report["refusals"]:
         severity: Severity = here if each["here"] else "error"
         remedy = REMEDIES[severity] if each["here"] else "correct it"
         yield Problem(key=each["key"], reason=each["reason"], remedy=remedy, severity=severity)
-    yield from _unread(config.rewards, found)
+    yield from _unread(config.rewards, report)
 
 
 def _truths(config: RunConfig) -> dict[str, list[Truth]]:
-    """What the prompts have for each kind of reward whose ground truth takes a computation to read."""
+    """Return the ground truths for each kind of reward that needs a computation to read them."""
     rewards = [reward for reward in config.rewards if reward.facts.ground_truth in READ_FIELDS]
     if not rewards:
         return {}
     try:
         prompts = list(looked_at(config, make_source(config.data, seed=config.seed)))
-    except (ValueError, OSError, ImportError):  # said of the data
+    except (ValueError, OSError, ImportError):  # check_prompts reports it
         return {}
     return {reward.kind: [*_to_read(reward, prompts)] for reward in rewards}
 
 
 def _to_read(reward: RewardSection, prompts: Sequence[Prompt]) -> Iterator[Truth]:
-    """What the reward reads of each prompt that is not refused at a glance."""
+    """Yield what the reward reads of each prompt that passed the cheap check."""
     for prompt in prompts:
         if not unmet_need(reward, prompt):
             truth = reward.facts.ground_truth
@@ -80,19 +80,19 @@ def _to_read(reward: RewardSection, prompts: Sequence[Prompt]) -> Iterator[Truth
             yield prompt.prompt_id, answer, fields
 
 
-def _unread(rewards: Sequence[RewardSection], found: dict[str, Any]) -> Iterator[Problem]:
+def _unread(rewards: Sequence[RewardSection], report: dict[str, Any]) -> Iterator[Problem]:
     names = {reward.kind: reward.name for reward in rewards}
-    for kind, bad in found["unread"].items():
+    for kind, bad in report["unread"].items():
         if bad:
             named = ", ".join(f"prompt {prompt} {reason}" for prompt, reason in bad[:SHOWN])
             more = f", and {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""
-            whom = "it" if len(bad) == 1 else "them"
+            them = "it" if len(bad) == 1 else "them"
             yield Problem(
                 key="data",
-                reason=f"{named}{more}; the reward `{names[kind]}` cannot judge {whom}",
+                reason=f"{named}{more}; the reward `{names[kind]}` cannot judge {them}",
                 remedy=f"correct the row, or leave the reward `{names[kind]}` out",
             )
-    left = found["left"]
+    left = report["left"]
     if left:
         yield Problem(
             key="data",
@@ -103,11 +103,14 @@ def _unread(rewards: Sequence[RewardSection], found: dict[str, Any]) -> Iterator
 
 
 @lru_cache(maxsize=8)
-def _found(asked: str) -> dict[str, Any]:
-    """The verifier's answer; stages often ask the same. Errors: SubprocessError, OSError."""
+def _report(request: str) -> dict[str, Any]:
+    """Return the child's report, cached for stages with the same rewards.
+
+    Errors: SubprocessError, OSError.
+    """
     command = [sys.executable, "-m", CHECK]
     done = subprocess.run(
-        command, input=asked, capture_output=True, text=True, timeout=CHECK_SECONDS, check=True
+        command, input=request, capture_output=True, text=True, timeout=CHECK_SECONDS, check=True
     )
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report

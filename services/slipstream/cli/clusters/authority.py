@@ -1,6 +1,6 @@
-"""A certificate authority for development: makes, keeps and renews what `slipstream certs` writes.
+"""The certificate authority of `slipstream certs`, for development.
 
-It needs the package cryptography; nothing that runs in a pod does.
+It needs the package cryptography, which no pod needs.
 """
 
 import ipaddress
@@ -35,10 +35,10 @@ class Pair:
 
 
 class Authority:
-    """Signs certificates of one trust domain, which its own certificate names."""
+    """Signs certificates of one trust domain, which the authority's certificate names."""
 
     def __init__(self, pair: Pair) -> None:
-        """Errors: ValueError unless it is one that `make_authority` made, with its key."""
+        """Errors: ValueError if `make_authority` did not make the certificate, or the key is not its key."""
         self.pair = pair
         self._certificate = x509.load_pem_x509_certificate(pair.certificate)
         key = load_pem_private_key(pair.key, password=None)
@@ -51,7 +51,7 @@ class Authority:
         self.trust_domain = uris_of(self._certificate)[0].removeprefix("spiffe://")
 
     def issue(self, role: str, names: Sequence[str], *, valid: timedelta) -> Pair:
-        """A certificate for one role and its DNS names or IP addresses, for client and server alike."""
+        """Return a certificate for one role and its DNS names or IP addresses, for clients and servers."""
         key = ec.generate_private_key(CURVE)
         identity = x509.UniformResourceIdentifier(f"spiffe://{self.trust_domain}/{role}")
         usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
@@ -70,7 +70,7 @@ class Authority:
         return _pair(builder.sign(self._key, SHA256()), key)
 
     def issued(self, certificate: bytes) -> bool:
-        """Whether this authority signed a certificate (PEM)."""
+        """Return whether this authority signed a certificate (PEM)."""
         try:
             x509.load_pem_x509_certificate(certificate).verify_directly_issued_by(self._certificate)
         except (ValueError, TypeError, InvalidSignature):
@@ -79,7 +79,7 @@ class Authority:
 
 
 def make_authority(trust_domain: str) -> Authority:
-    """A new authority, for ten years."""
+    """Make a new authority, which is valid for ten years."""
     key = ec.generate_private_key(CURVE)
     identity = x509.UniformResourceIdentifier(f"spiffe://{trust_domain}")
     builder = (
@@ -92,14 +92,14 @@ def make_authority(trust_domain: str) -> Authority:
 
 
 def names_of(certificate: bytes) -> list[str]:
-    """The DNS names and IP addresses of a certificate (PEM)."""
+    """Return the DNS names and IP addresses of a certificate (PEM)."""
     names = _alternatives(x509.load_pem_x509_certificate(certificate))
     addresses = map(str, names.get_values_for_type(x509.IPAddress))
     return [*names.get_values_for_type(x509.DNSName), *addresses]
 
 
 def uris_of(certificate: x509.Certificate) -> list[str]:
-    """The URIs of a certificate."""
+    """Return the URIs of a certificate."""
     return list(_alternatives(certificate).get_values_for_type(x509.UniformResourceIdentifier))
 
 

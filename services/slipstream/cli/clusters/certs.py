@@ -1,4 +1,4 @@
-"""`slipstream certs DIR`: a development CA and one certificate for each role; again, and they are renewed.
+"""`slipstream certs DIR`: makes or renews a development authority, and one certificate for each role.
 
 DIR/ca/{ca.crt,ca.key}   DIR/<role>/{tls.crt,tls.key,ca.crt}, the names that cert-manager uses
 """
@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 
 TRUST_DOMAIN = "slipstream"
 CONSOLE = "console"
-"""The role of people's programs: it is in no Secret of a release."""
+"""The role of programs that score over HTTP; no pod has it, so a release needs no Secret for it."""
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 NAME = re.compile(rf"(?=.{{1,253}}$)(\*\.)?({LABEL}\.)*(?![0-9]+$){LABEL}")
-"""A DNS name; one whose last part is a number would be a mistaken IP address."""
-LONGEST_DAYS = 3650  # those of the authority
+"""A DNS name. A name whose last part is a number is refused, as a mistyped IP address."""
+LONGEST_DAYS = 3650
+"""Validity of the authority in days."""
 DOMAIN = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?")
 SECRET_MODE, PUBLIC_MODE = 0o600, 0o644
 
@@ -33,19 +34,19 @@ SECRET_MODE, PUBLIC_MODE = 0o600, 0o644
 def certs_command(
     directory: Path, *, roles: Sequence[str], sans: Sequence[str], trust_domain: str | None, days: int
 ) -> int:
-    """Make or renew; returns the exit status.
+    """Make or renew certificates, and return the exit status.
 
-    Each `sans` is role=name. Names that a certificate has already are kept.
-    Errors: UsageError, before anything is written, for what cannot be and for files that are not ours.
+    `sans`: further names, as role=name. A renewed certificate keeps its names. Errors: UsageError for wrong
+    arguments, and for files that the command did not make; nothing is written then.
     """
     if not 1 <= days <= LONGEST_DAYS:
         raise UsageError(
             f"--days {days}: must be from 1 to {LONGEST_DAYS}, which is as long as the authority lasts"
         )
     wanted = _roles(roles)
-    given = _names(sans, wanted)
+    further_names = _names(sans, wanted)
     authority = _authority(directory / "ca", trust_domain)
-    names = {role: _all_names(directory / role, authority, given[role]) for role in wanted}
+    names = {role: _all_names(directory / role, authority, further_names[role]) for role in wanted}
     _write_authority(directory / "ca", authority)
     for role in wanted:
         pair = authority.issue(role, names[role], valid=timedelta(days=days))
@@ -56,29 +57,29 @@ def certs_command(
     return 0
 
 
-def _roles(given: Sequence[str]) -> tuple[str, ...]:
-    unknown = [role for role in given if role not in ROLES]
+def _roles(roles: Sequence[str]) -> tuple[str, ...]:
+    unknown = [role for role in roles if role not in ROLES]
     if unknown:
         raise UsageError(f"--roles {' '.join(unknown)}: the roles are {', '.join(ROLES)}")
-    return tuple(dict.fromkeys(given)) or ROLES
+    return tuple(dict.fromkeys(roles)) or ROLES
 
 
 def _names(sans: Sequence[str], roles: Sequence[str]) -> dict[str, list[str]]:
-    """The names that were given for each role."""
-    found: dict[str, list[str]] = {role: [] for role in roles}
+    """Return the names of `sans` for each role. Errors: UsageError."""
+    names: dict[str, list[str]] = {role: [] for role in roles}
     for san in sans:
         role, separator, name = san.partition("=")
-        if not separator or role not in found or not _is_name(name):
+        if not separator or role not in names or not _is_name(name):
             raise UsageError(
                 f"--san {san}: write role=name, with a DNS name or an IP address, for a role of "
                 f"{', '.join(roles)}"
             )
-        found[role].append(name)
-    return found
+        names[role].append(name)
+    return names
 
 
 def _is_name(name: str) -> bool:
-    """Whether it is a DNS name or an IP address."""
+    """Return whether a text is a DNS name or an IP address."""
     try:
         ipaddress.ip_address(name)
     except ValueError:
@@ -87,7 +88,8 @@ def _is_name(name: str) -> bool:
 
 
 def _authority(folder: Path, trust_domain: str | None) -> "Authority":
-    """The authority of this directory, or a new one."""
+    """Return the authority in a folder, or a new one. Errors: UsageError for an authority that is
+    unusable."""
     try:
         from slipstream.cli.clusters.authority import Authority, Pair, make_authority
     except ModuleNotFoundError as error:
@@ -110,21 +112,22 @@ def _authority(folder: Path, trust_domain: str | None) -> "Authority":
     return authority
 
 
-def _all_names(folder: Path, authority: "Authority", given: Sequence[str]) -> list[str]:
-    """The names of a role's certificate. Errors: UsageError when there is one that is not ours."""
+def _all_names(folder: Path, authority: "Authority", further_names: Sequence[str]) -> list[str]:
+    """Return the names for a role's certificate. Errors: UsageError for files that the authority did not
+    make."""
     from slipstream.cli.clusters.authority import names_of
 
     old = folder / "tls.crt"
     before = old.read_bytes() if old.exists() else b""
     if before and authority.issued(before):
-        return list(dict.fromkeys([*names_of(before), *given]))
-    strange = [name for name in ("tls.crt", "tls.key", "ca.crt") if (folder / name).exists()]
-    if strange:
+        return list(dict.fromkeys([*names_of(before), *further_names]))
+    foreign = [name for name in ("tls.crt", "tls.key", "ca.crt") if (folder / name).exists()]
+    if foreign:
         raise UsageError(
-            f"{folder / strange[0]} was not made by this authority, and is left alone; choose another DIR, "
+            f"{folder / foreign[0]} was not made by this authority, and is left alone; choose another DIR, "
             "or move it away"
         )
-    return list(dict.fromkeys([folder.name, *LOCAL_NAMES, *given]))
+    return list(dict.fromkeys([folder.name, *LOCAL_NAMES, *further_names]))
 
 
 def _write_authority(folder: Path, authority: "Authority") -> None:
@@ -134,7 +137,7 @@ def _write_authority(folder: Path, authority: "Authority") -> None:
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
-    """Replace a file at once, so that nobody ever reads half of one."""
+    """Write a file and rename it into place, so that no reader sees a partial file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
     partial.unlink(missing_ok=True)
@@ -145,9 +148,9 @@ def _write(path: Path, content: bytes, mode: int) -> None:
 
 def _tell(directory: Path, authority: "Authority", names: Mapping[str, Sequence[str]], days: int) -> None:
     width = max(map(len, names))
-    for role, known_as in names.items():
+    for role, role_names in names.items():
         identity = f"spiffe://{authority.trust_domain}/{role}"
-        print(f"{role:<{width}}  {directory / role}  {identity}  {' '.join(known_as)}")
+        print(f"{role:<{width}}  {directory / role}  {identity}  {' '.join(role_names)}")
     print(f"good for {days} days; the same command renews them")
     print(f"keep {directory / 'ca' / 'ca.key'} to yourself: who has it can be anybody")
     in_pods = [role for role in names if role != CONSOLE]
@@ -157,7 +160,7 @@ def _tell(directory: Path, authority: "Authority", names: Mapping[str, Sequence[
 
 
 def _loop(directory: Path, trust_domain: str, roles: Sequence[str]) -> str:
-    """The commands that put certificates into Secrets, which docs/kubernetes.md has for a release."""
+    """Return the shell commands that put the certificates into Secrets, as in docs/kubernetes.md."""
     release, namespace = _release_of(trust_domain)
     where = f" --namespace {namespace}" if namespace else ""
     return (
@@ -170,7 +173,7 @@ def _loop(directory: Path, trust_domain: str, roles: Sequence[str]) -> str:
 
 
 def _release_of(trust_domain: str) -> tuple[str, str]:
-    """Release and namespace of a chart's trust domain; for another domain `slipstream`, and no namespace."""
+    """Return release and namespace of a trust domain of the chart; `slipstream` and "" for another domain."""
     release, _, namespace = trust_domain.removesuffix(f".{TRUST_DOMAIN}").rpartition(".")
     if release and trust_domain.endswith(f".{TRUST_DOMAIN}"):
         return release, namespace

@@ -1,4 +1,4 @@
-"""`slipstream cluster`: its arguments, and what each of its commands prints."""
+"""`slipstream cluster`: the options of its commands, and their output."""
 
 import argparse
 import json
@@ -21,44 +21,51 @@ UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def add_cluster(commands: Subcommands) -> None:
-    """Add the command `cluster` with its own commands. Imports nothing heavy."""
+    """Add the command `cluster` and its subcommands to the parser, without slow imports."""
     cluster = add_subcommand(commands, "cluster", None, "look after a run on Kubernetes")
     own = cluster.add_subparsers(required=True, metavar="COMMAND")
     status = _add(own, "status", _status, "pods, versions, staleness, ledger and autoscalers")
     status.add_argument("--json", action="store_true", help="everything, as one JSON object")
     scale = _add(own, "scale", _scale, "set the number of rollouts of a pool")
-    scale.add_argument("target", metavar="rollout[/POOL]", help="the pool; needed where there are several")
-    scale.add_argument("replicas", metavar="N", help="how many; `auto` ends what --override began")
     scale.add_argument(
-        "--override", action="store_true", help="have KEDA hold the number, if it owns the pool"
+        "target", metavar="rollout[/POOL]", help="the pool; POOL is needed if there are several"
+    )
+    scale.add_argument("replicas", metavar="N", help="number of rollouts; `auto` ends an --override")
+    scale.add_argument(
+        "--override", action="store_true", help="make KEDA keep the number, if KEDA scales the pool"
     )
     logs = _add(own, "logs", _logs, "log lines of all pods, merged")
-    logs.add_argument("target", nargs="?", default="", metavar="COMPONENT[/POOL]|POD", help="only of these")
-    logs.add_argument("-f", "--follow", action="store_true", help="go on with new lines until Ctrl-C")
-    logs.add_argument("--since", type=_seconds, metavar="TIME", help="not older than, such as 90s, 10m, 2h")
+    logs.add_argument("target", nargs="?", default="", metavar="COMPONENT[/POOL]|POD", help="only these pods")
+    logs.add_argument("-f", "--follow", action="store_true", help="print new lines until Ctrl-C")
+    logs.add_argument("--since", type=_seconds, metavar="TIME", help="only newer lines, such as 90s, 10m, 2h")
     logs.add_argument(
         "--tail",
         type=int,
         metavar="N",
-        help=f"last lines of each pod, -1 for all; {TAIL}, or all with --since",
+        help=f"number of last lines of each pod, -1 for all; default: {TAIL}, or all with --since",
     )
     pause = _add(own, "pause", _pause, "stop learner and rollouts, so that their GPUs are free")
     pause.add_argument(
         "--wait",
         type=_patience,
         metavar="SECONDS",
-        help="for the pods to end; default: their grace period, and a minute",
+        help="longest wait for the pods to end; default: their grace period, and a minute",
     )
     _add(own, "resume", _resume, "start again what `pause` has stopped")
 
 
 def _add(commands: Subcommands, name: str, command: Command, help: str) -> argparse.ArgumentParser:
     parser = add_subcommand(commands, name, _run, help)
-    parser.add_argument("--release", metavar="NAME", help="Helm release; default: the only one there is")
-    parser.add_argument("-n", "--namespace", metavar="NAME", help="default: that of the context")
-    parser.add_argument("--context", metavar="NAME", help="of the kubeconfig; default: its current one")
+    parser.add_argument("--release", metavar="NAME", help="Helm release; default: the only release")
+    parser.add_argument("-n", "--namespace", metavar="NAME", help="default: the namespace of the context")
     parser.add_argument(
-        "--kubeconfig", type=Path, metavar="FILE", help="default: as kubectl finds it, or the pod's"
+        "--context", metavar="NAME", help="context of the kubeconfig; default: the current one"
+    )
+    parser.add_argument(
+        "--kubeconfig",
+        type=Path,
+        metavar="FILE",
+        help="default: the file that kubectl uses, or the service account of the pod",
     )
     parser.set_defaults(cluster_command=command)
     return parser
@@ -127,7 +134,7 @@ def _logs(api: "Api", release: "Release", arguments: argparse.Namespace) -> int:
         if not arguments.follow:
             raise
     except BrokenPipeError:
-        # Whoever read the lines has seen enough; Python would complain once more when it ends.
+        # The reader closed the pipe. Without this, Python would report the error again when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 

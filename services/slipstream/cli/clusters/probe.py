@@ -1,4 +1,4 @@
-"""`slipstream probe`: ask running services whether they work, and measure the network between two pods."""
+"""`slipstream probe`: checks running services, and measures the network between two pods."""
 
 import argparse
 import asyncio
@@ -9,11 +9,11 @@ from slipstream.cli.errors import UsageError
 from slipstream.cli.subcommand import Subcommands, add_subcommand
 
 TARGETS = {
-    "replay": "replay is healthy, and Redis behind it answers with a ledger that closes",
+    "replay": "replay is healthy, and its Redis returns a ledger with residual 0",
     "verifier": "the verifier is healthy",
     "teacher": "the teacher is healthy",
-    "learner": "the learner is healthy, and says its policy version",
-    "circle": "a prompt can be leased, scored and given back, which leaves the run as it was",
+    "learner": "the learner is healthy, and returns its policy version",
+    "circle": "a prompt can be leased, scored and returned, which does not change the run",
 }
 DEADLINE_SECONDS = 60.0
 MIB = 512
@@ -21,21 +21,21 @@ ROUNDS = 5
 
 
 def add_probe(commands: Subcommands) -> None:
-    """Add the command `probe`. Imports nothing heavy."""
-    text = "ask running services whether they work, or measure the bandwidth between two pods"
+    """Add the command `probe` to the parser, without slow imports."""
+    text = "check running services, or measure the bandwidth between two pods"
     details = "; one line a check. Exit status 1 when one fails"
     probe = add_subcommand(commands, "probe", None, text, details=details)
     targets = probe.add_subparsers(required=True, metavar="TARGET", dest="target")
     for target, meaning in TARGETS.items():
         service = add_subcommand(targets, target, probe_command, meaning)
         _add_config(service)
-        _add_deadline(service, "for all checks; until then what fails is tried again")
+        _add_deadline(service, "for all checks; a failed check is tried again until then")
     _add_send_weights(targets)
     _add_receive_weights(targets)
 
 
 def probe_command(arguments: argparse.Namespace) -> int:
-    """Run the checks of a target; returns the exit status. Errors: ConfigError."""
+    """Run the checks of a target, and return the exit status. Errors: ConfigError."""
     from slipstream.cli.clusters.probe_checks import run_probe
     from slipstream.config import apply_environment, load_config
 
@@ -45,7 +45,7 @@ def probe_command(arguments: argparse.Namespace) -> int:
 
 
 def send_weights_command(arguments: argparse.Namespace) -> int:
-    """Measure as the sender. Errors: ConfigError, CommandError."""
+    """Measure the bandwidth as the sender. Errors: ConfigError, CommandError."""
     _require_torch()
     from slipstream.cli.clusters.probe_weights import send_weights
     from slipstream.config import apply_environment, load_config
@@ -61,7 +61,7 @@ def send_weights_command(arguments: argparse.Namespace) -> int:
 
 
 def receive_weights_command(arguments: argparse.Namespace) -> int:
-    """Measure as the receiver. Errors: ValueError, CommandError."""
+    """Measure the bandwidth as the receiver. Errors: ValueError, CommandError."""
     _require_torch()
     from slipstream.cli.clusters.probe_weights import receive_weights
 
@@ -70,28 +70,26 @@ def receive_weights_command(arguments: argparse.Namespace) -> int:
 
 
 def _add_send_weights(targets: Subcommands) -> None:
-    text = "measure the bandwidth to another pod, as the learner that sends weights"
+    text = "measure the bandwidth to another pod, in the role of the learner that sends weights"
     details = ". It prints the command for the other pod, and waits for it"
     send = add_subcommand(targets, "send-weights", send_weights_command, text, details=details)
     _add_config(send)
-    _add_deadline(send, "for the other pod to come; weights.timeout_seconds bounds each wait after that")
+    _add_deadline(send, "for the other pod to connect; weights.timeout_seconds limits each later wait")
     send.add_argument(
-        "--mib", type=_count, default=MIB, metavar="N", help="sent in each round (default: %(default)s)"
+        "--mib", type=_count, default=MIB, metavar="N", help="MiB sent in each round (default: %(default)s)"
     )
     send.add_argument(
         "--rounds",
         type=_count,
         default=ROUNDS,
         metavar="N",
-        help="after one to warm up (default: %(default)s)",
+        help="rounds after a warm-up round (default: %(default)s)",
     )
-    send.add_argument(
-        "--cpu", action="store_true", help="gloo from the hosts' memory, also where there is a GPU"
-    )
+    send.add_argument("--cpu", action="store_true", help="use gloo and host memory, even if there is a GPU")
 
 
 def _add_receive_weights(targets: Subcommands) -> None:
-    text = "the other end of that, in a rollout's pod"
+    text = "receive the weights of `send-weights`, in the role of a rollout"
     receive = add_subcommand(targets, "receive-weights", receive_weights_command, text)
     receive.add_argument("ticket", metavar="TICKET", help="what `slipstream probe send-weights` has printed")
 
@@ -121,7 +119,7 @@ def _add_deadline(parser: argparse.ArgumentParser, of: str) -> None:
 
 
 def _require_torch() -> None:
-    """Errors: UsageError."""
+    """Errors: UsageError if torch is not installed."""
     if importlib.util.find_spec("torch") is None:
         raise UsageError(
             "weights are sent with torch, which this environment does not have; measure from a pod of the "

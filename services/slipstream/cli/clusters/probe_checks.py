@@ -1,9 +1,9 @@
-"""The checks of `slipstream probe`, over real channels, within one deadline.
+"""The checks of `slipstream probe`: real gRPC calls to running services, within one deadline.
 
-    circle:  replay ── lease ──▶ made-up answer ──▶ verifier ── scores ──▶ lease given back ──▶ ledger closes
+    circle:  replay ── lease ──▶ made-up answer ──▶ verifier ── scores ──▶ return of the lease ──▶ ledger
 
-The prompt that the circle borrows is leased again, before all others, by the next rollout that asks. Nothing
-is inserted, so nothing is ever trained on that a probe made.
+The next rollout gets the prompt that the circle leased and returned. The probe inserts nothing, so no answer
+of a probe is trained on.
 """
 
 import asyncio
@@ -31,28 +31,29 @@ T = TypeVar("T")
 CALL_SECONDS = 5.0
 ADMISSION_SECONDS = 1.0
 POLL_SECONDS = 0.2
-NO_EVALUATION = -1  # evaluations are given only to workers that serve their version or a later one
+NO_EVALUATION = -1
+"""A policy version below all others: replay gives evaluations only to workers with their version or later."""
 
 
 class CheckFailed(Exception):
-    """A service answered, and the answer is wrong."""
+    """A service gave a wrong answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """The configuration to find services by, and the time (of the loop's clock) until which to try."""
+    """The configuration with the addresses of services, and a deadline on the clock of the event loop."""
 
     config: RunConfig
     deadline: float
 
     @property
     def seconds_left(self) -> float:
-        """Until the deadline; never less than 0."""
+        """Seconds until the deadline; at least 0."""
         return max(0.0, self.deadline - asyncio.get_running_loop().time())
 
     @asynccontextmanager
     async def channel(self, address: str) -> AsyncIterator[grpc.aio.Channel]:
-        """A channel as the pods open it."""
+        """Open a channel with the settings of the pods."""
         channel = open_channel(address, self.config.rpc, log=Log(pod="probe"))
         try:
             yield channel
@@ -60,12 +61,13 @@ class Probe:
             await channel.close(None)
 
     async def ask(self, what: str, call: Callable[[], Awaitable[T]]) -> T:
-        """The answer to a call, tried again until the deadline. Errors: Unreachable, AioRpcError."""
+        """Return the answer to a call, which is retried until the deadline. Errors: Unreachable,
+        AioRpcError."""
         return await call_with_retries(what, call, give_up_after=round(self.seconds_left, 2))
 
 
 async def run_probe(target: str, config: RunConfig, *, deadline_seconds: float) -> bool:
-    """Make the checks of a target, print a line for each, and return whether all passed."""
+    """Run the checks of a target, print a line for each, and return whether all passed."""
     probe = Probe(config=config, deadline=asyncio.get_running_loop().time() + deadline_seconds)
     try:
         await CHECKS[target](probe)
@@ -79,7 +81,7 @@ async def run_probe(target: str, config: RunConfig, *, deadline_seconds: float) 
 
 
 async def check_replay(probe: Probe) -> None:
-    """Health, and one read of the ledger, which replay keeps in Redis."""
+    """Check the health of replay, and its ledger, which is in Redis. Errors: CheckFailed, Unreachable."""
     async with probe.channel(probe.config.replay.address) as channel:
         await _check_health(probe, "replay", channel, probe.config.replay.address)
         ledger, version = await _stats(probe, _replay(channel))
@@ -88,19 +90,19 @@ async def check_replay(probe: Probe) -> None:
 
 
 async def check_verifier(probe: Probe) -> None:
-    """Health."""
+    """Check the health of the verifier. Errors: CheckFailed, Unreachable."""
     async with probe.channel(probe.config.verifier.address) as channel:
         await _check_health(probe, "verifier", channel, probe.config.verifier.address)
 
 
 async def check_teacher(probe: Probe) -> None:
-    """Health, of one of the pods behind the address. Errors: CheckFailed, Unreachable."""
+    """Check the health of one pod behind the teacher's address. Errors: CheckFailed, Unreachable."""
     async with probe.channel(probe.config.teacher.address) as channel:
         await _check_health(probe, "teacher", channel, probe.config.teacher.address)
 
 
 async def check_learner(probe: Probe) -> None:
-    """Health, and the policy version with the fleet."""
+    """Check the health of the learner, and print its policy version and the size of its fleet."""
     async with probe.channel(probe.config.learner.address) as channel:
         await _check_health(probe, "learner", channel, probe.config.learner.address)
         stub: Any = FleetStub(channel)  # type: ignore[no-untyped-call, unused-ignore]
@@ -110,7 +112,7 @@ async def check_learner(probe: Probe) -> None:
 
 
 async def check_circle(probe: Probe) -> None:
-    """A lease, a score of a made-up answer, and the lease given back."""
+    """Check that a prompt can be leased, its answer scored, and the lease returned."""
     replay_address, verifier_address = probe.config.replay.address, probe.config.verifier.address
     async with probe.channel(replay_address) as to_replay, probe.channel(verifier_address) as to_verifier:
         await _check_health(probe, "replay", to_replay, replay_address)
@@ -121,7 +123,7 @@ async def check_circle(probe: Probe) -> None:
             try:
                 await _check_score(probe, to_verifier, lease)
             finally:
-                await _give_back(probe, replay, worker, lease)
+                await _return_lease(probe, replay, worker, lease)
         ledger, _ = await _stats(probe, replay)
         _check_ledger(ledger)
 
@@ -150,7 +152,7 @@ async def _check_health(probe: Probe, name: str, channel: grpc.aio.Channel, addr
 
 
 async def _stats(probe: Probe, stub: Any) -> tuple[Ledger, int]:
-    """The ledger and the announced version."""
+    """Return the ledger and the announced version."""
     request = replay_pb2.GetStatsRequest()
     answer = await probe.ask("GetStats", lambda: stub.GetStats(request, timeout=CALL_SECONDS))
     return codec.ledger_from_proto(answer.ledger), int(answer.version)
@@ -163,9 +165,10 @@ def _check_ledger(ledger: Ledger) -> None:
 
 
 async def _lease(probe: Probe, stub: Any, worker: str) -> Lease | None:
-    """A training prompt; None where admission stays closed while groups come in, which shows a circle too.
+    """Return the lease of a training prompt.
 
-    Errors: CheckFailed when until the deadline nothing is admitted and nothing comes in.
+    None if admission is closed and rollouts insert groups meanwhile: then the circle works, too.
+    Errors: CheckFailed if there is neither a lease nor an inserted group until the deadline.
     """
     before, _ = await _stats(probe, stub)
     request = replay_pb2.LeasePromptsRequest(
@@ -189,7 +192,7 @@ async def _lease(probe: Probe, stub: Any, worker: str) -> Lease | None:
 
 
 async def _check_score(probe: Probe, channel: grpc.aio.Channel, lease: Lease) -> None:
-    """Have the right answer judged, as a rollout would. Errors: CheckFailed."""
+    """Check that the verifier scores the right answer to the prompt. Errors: CheckFailed."""
     stub: Any = VerifierStub(channel)  # type: ignore[no-untyped-call, unused-ignore]
     request = verifier_pb2.ScoreRequest(
         prompt=codec.prompt_to_proto(lease.prompt),
@@ -211,8 +214,8 @@ async def _check_score(probe: Probe, channel: grpc.aio.Channel, lease: Lease) ->
     _say("ok", "score", ", ".join(f"{reward.name} {reward.value:g}" for reward in rewards))
 
 
-async def _give_back(probe: Probe, stub: Any, worker: str, lease: Lease) -> None:
-    """Errors: CheckFailed when the lease is not ours any more."""
+async def _return_lease(probe: Probe, stub: Any, worker: str, lease: Lease) -> None:
+    """Return the lease. Errors: CheckFailed if the probe no longer holds it."""
     ref = replay_pb2.LeaseRef(group_id=lease.group_id, lease_epoch=lease.lease_epoch)
     request = replay_pb2.ReturnPromptsRequest(worker_id=worker, leases=[ref])
     answer = await probe.ask("ReturnPrompts", lambda: stub.ReturnPrompts(request, timeout=CALL_SECONDS))

@@ -1,7 +1,7 @@
-"""The bandwidth between two pods over the path that weights take: `slipstream probe send-weights`.
+"""Measures the bandwidth between two pods on the network path of weights: `slipstream probe send-weights`.
 
-The sender prints the command for the other pod, with a ticket. The ports are free ones that the system
-chooses, as those of gloo and NCCL are: a NetworkPolicy that lets weights through lets the probe through.
+The sender prints the command for the other pod, with a ticket. The system chooses free ports, as it does for
+gloo and NCCL. So a NetworkPolicy that permits the transfer of weights also permits the probe.
 """
 
 import hmac
@@ -56,14 +56,14 @@ PATIENCE_SECONDS = 5.0
 
 
 class ProbeFailed(CommandError):
-    """The two processes could not measure what is between them."""
+    """The bandwidth could not be measured."""
 
 
 def send_weights(config: RunConfig, *, mib: int, rounds: int, deadline_seconds: float, cpu: bool) -> None:
     """Wait for the receiver, measure, and print a line for each kind of transfer.
 
-    `mib`: the size of a round; it is sent in buckets of `weights.bucket_mib`. Errors: ProbeFailed, and
-    ValueError and OSError for a `weights.host` on which this process cannot listen.
+    `mib`: size of a round, which is sent in buckets of `weights.bucket_mib`.
+    Errors: ProbeFailed; ValueError and OSError for a `weights.host` on which this process cannot listen.
     """
     device = torch.device("cpu" if cpu or not torch.cuda.is_available() else "cuda:0")
     network, log_file = _network(device), _start_nccl_log(device)
@@ -88,9 +88,10 @@ def send_weights(config: RunConfig, *, mib: int, rounds: int, deadline_seconds: 
 
 
 def receive_weights(text: str) -> None:
-    """Join the sender that has printed the ticket, and take part until it is done.
+    """Connect to the sender that printed the ticket, and receive until the measurement is complete.
 
-    Errors: ValueError for what is no ticket, UsageError for one that does not fit this pod, ProbeFailed.
+    `text`: the ticket. Errors: ValueError for a text that is no ticket, UsageError for a network that this
+    pod does not have, ProbeFailed.
     """
     ticket = Ticket.parse(text)
     device = torch.device("cpu" if ticket.network == "gloo" else "cuda:0")
@@ -110,7 +111,7 @@ def receive_weights(text: str) -> None:
 
 @contextmanager
 def _receiver(host: str, network: str, deadline_seconds: float) -> Iterator[socket.socket]:
-    """The connection of the receiver that has the printed ticket. Errors: ProbeFailed at the deadline."""
+    """Yield a connection of a receiver that has the printed ticket. Errors: ProbeFailed at the deadline."""
     until = time.monotonic() + deadline_seconds
     with listen(host, 0) as listening:
         ticket = Ticket(network=network, host=host, port=listening.getsockname()[1])
@@ -126,7 +127,7 @@ def _receiver(host: str, network: str, deadline_seconds: float) -> Iterator[sock
 
 
 def _accepted(listening: socket.socket, until: float) -> socket.socket:
-    """Errors: TimeoutError."""
+    """Return the next connection. Errors: TimeoutError at `until`."""
     listening.settimeout(_left(until))
     connection, _ = listening.accept()
     return connection
@@ -149,19 +150,19 @@ def _holds(connection: socket.socket, ticket: Ticket, until: float) -> bool:
 
 
 def _read(connection: socket.socket, size: int, until: float) -> bytes:
-    """So many bytes, or fewer where the stream ends before. Errors: OSError, TimeoutError at `until`."""
-    read = b""
-    while len(read) < size:
+    """Read `size` bytes, or fewer if the stream ends earlier. Errors: OSError, TimeoutError at `until`."""
+    data = b""
+    while len(data) < size:
         connection.settimeout(_left(until))
-        part = connection.recv(size - len(read))
+        part = connection.recv(size - len(data))
         if not part:
             break
-        read += part
-    return read
+        data += part
+    return data
 
 
 def _left(until: float) -> float:
-    """Seconds until then. Errors: TimeoutError when there are none."""
+    """Return the seconds until a time. Errors: TimeoutError if it has passed."""
     left = until - time.monotonic()
     if left <= 0:
         raise TimeoutError
@@ -170,7 +171,7 @@ def _left(until: float) -> float:
 
 @contextmanager
 def _sender(ticket: Ticket) -> Iterator[socket.socket]:
-    """A connection to the sender that has let this process in. Errors: ProbeFailed."""
+    """Yield a connection to the sender, after it accepted the ticket. Errors: ProbeFailed."""
     try:
         connection = socket.create_connection((ticket.host, ticket.port), JOINING_SECONDS)
     except OSError as error:
@@ -188,19 +189,19 @@ def _sender(ticket: Ticket) -> Iterator[socket.socket]:
 
 
 def _load(mib: int, rounds: int, *, bucket_mib: float) -> Load:
-    """Whole buckets, at least one; a round that is smaller than a bucket is one bucket of its size."""
+    """Return the buckets of a round: whole buckets, or one smaller bucket for a small round."""
     words = round(min(mib, bucket_mib) * MIB) // ALIGNMENT_BYTES
     bucket_bytes = max(1, words) * ALIGNMENT_BYTES
     return Load(bucket_bytes=bucket_bytes, buckets=max(1, mib * MIB // bucket_bytes), rounds=rounds)
 
 
 def _network(device: torch.device) -> str:
-    """`gloo`, or `nccl-` and its version."""
+    """Return `gloo`, or `nccl-` and the version of NCCL."""
     return "-".join(part for part in (backend_of(device), nccl_version(device)) if part)
 
 
 def _refuse_another_network(ticket: Ticket, device: torch.device) -> None:
-    """Errors: UsageError."""
+    """Errors: UsageError if this pod does not have the network of the sender."""
     if device.type == "cuda" and not torch.cuda.is_available():
         raise UsageError(
             f"the sender speaks {ticket.network}, and this pod has no CUDA device; receive in a pod with "

@@ -16,7 +16,7 @@ NOTHING = "–"
 
 
 def table(status: Status, *, now: datetime | None = None) -> list[str]:
-    """The lines for people."""
+    """Return the status as lines for a terminal. `now`: for the age of pods; None is the current time."""
     moment = now or datetime.now(UTC)
     workloads = [_workload(w, status.autoscalers.get(w.name)) for w in status.release.workloads]
     pods = [_pod(row, status, moment) for row in status.rows]
@@ -31,7 +31,7 @@ def table(status: Status, *, now: datetime | None = None) -> list[str]:
 
 
 def as_json(status: Status) -> dict[str, Any]:
-    """All of it, with pods and workloads by their names' own keys; times are ISO 8601."""
+    """Return all fields of the status as JSON; times are ISO 8601."""
     tree: dict[str, Any] = _plain(dataclasses.asdict(status))
     return tree
 
@@ -107,7 +107,7 @@ def _pod(row: Row, status: Status, now: datetime) -> tuple[str, ...]:
 
 
 def age(seconds: float) -> str:
-    """A duration as its largest unit: 45s, 12m, 5h, 3d."""
+    """Format a duration in its largest unit: 45s, 12m, 5h, 3d."""
     for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
         if seconds >= size:
             return f"{int(seconds // size)}{unit}"
@@ -115,7 +115,7 @@ def age(seconds: float) -> str:
 
 
 def _failures(status: Status) -> list[str]:
-    """One line a reason, however many pods it is the reason of."""
+    """Return one line for each reason, with all pods that have it."""
     by_reason: dict[str, list[str]] = {}
     for pod, reason in status.failures.items():
         by_reason.setdefault(reason, []).append(status.release.short(pod))
@@ -142,7 +142,8 @@ def _wrap(line: str, *, indent: int) -> list[str]:
 
 
 def _shorten(text: str, width: int) -> str:
-    """The text, with an ellipsis in its middle where it is too long: both ends of a name tell it apart."""
+    """Replace the middle of a text that is too long by an ellipsis; both ends of a name can be
+    distinctive."""
     if len(text) <= width:
         return text
     front = (width - 1) // 2
@@ -150,7 +151,7 @@ def _shorten(text: str, width: int) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """JSON knows no dates and no infinity."""
+    """Replace values that JSON does not have: dates by text, infinities by null."""
     if isinstance(value, dict):
         return {key: _plain(below) for key, below in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""What the receiver of `slipstream probe` needs to know of the sender, as one word to copy."""
+"""The ticket of `slipstream probe`: address, network and nonce of the sender, as one word to copy."""
 
 import secrets
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ NONCE_BYTES = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ticket:
-    """Where the sender waits, and what it speaks: `gloo`, or `nccl-` and a version. The nonce lets one in."""
+    """The sender's address, its network (`gloo`, or `nccl-` and a version), and a nonce for one receiver."""
 
     network: str
     host: str
@@ -24,7 +24,7 @@ class Ticket:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Errors: ValueError for a text that no sender has printed."""
+        """Parse the text of a ticket. Errors: ValueError for a text that is no ticket."""
         try:
             parts = urlsplit(text)
             nonce = bytes.fromhex(parts.path.removeprefix("/"))

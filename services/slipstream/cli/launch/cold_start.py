@@ -1,8 +1,8 @@
-"""The cold start: makes (or finds in the cache) the model that reinforcement learning starts from.
+"""The cold start: makes the model that reinforcement learning starts from, or finds it in the cache.
 
-cache_dir/<digest>/        a finished Hugging Face directory; it appears in one rename
-cache_dir/<digest>.log     what its training said
-cache_dir/<digest>.lock    held while it is made, so that two commands do not make it twice
+cache_dir/<digest>/        the complete Hugging Face directory, renamed into place
+cache_dir/<digest>.log     the log of its training
+cache_dir/<digest>.lock    a lock, so that two commands do not make the same model
 """
 
 import asyncio
@@ -33,12 +33,12 @@ LINE_EVERY_SECONDS = 3.0
 
 
 def needs_cold_start(config: RunConfig) -> bool:
-    """True when the model of the configuration is still to be made."""
+    """Return whether the configuration has a tiny model or a `warmup` section."""
     return config.model.tiny is not None or config.warmup is not None
 
 
 def cached_model(config: RunConfig) -> Path:
-    """Where the cold start of this configuration is kept: the same inputs give the same directory."""
+    """Return the cached directory for this configuration; equal inputs give the same directory."""
     warmup = _settings(config)
     inputs = {
         "format": FORMAT,
@@ -53,7 +53,7 @@ def cached_model(config: RunConfig) -> Path:
 
 
 def warmed(config: RunConfig, model: Path) -> RunConfig:
-    """The configuration that starts from the finished model."""
+    """Return the configuration that starts from the model in this directory."""
     revision = config.model.revision if model == config.model.path else None
     source = config.model.model_copy(update={"path": model, "tiny": None, "revision": revision})
     return config.model_copy(update={"model": source, "warmup": None})
@@ -70,7 +70,7 @@ async def cold_start(
     command: tuple[str, ...] = COMMAND,
     what: str = "cold start",
 ) -> bool:
-    """Make the model in `output` unless it is there; False when interrupted. Errors: PodFailed."""
+    """Make the model in `output` unless it exists; return False when interrupted. Errors: PodFailed."""
     output.parent.mkdir(parents=True, exist_ok=True)
     async with _lock(output.with_name(f"{output.name}.lock"), interrupted, say, what):
         if interrupted.is_set():
@@ -113,7 +113,7 @@ async def _follow(
 
 
 class Progress:
-    """One line every few seconds, and always the first and the last step."""
+    """Prints a line every few seconds, and always for the first and the last step."""
 
     def __init__(self, say: Callable[[str], None], what: str) -> None:
         self._say = say
@@ -121,7 +121,7 @@ class Progress:
         self._next = 0.0
 
     def show(self, rows: Sequence[Row]) -> None:
-        """Take in what the cold start printed."""
+        """Print lines for new rows of the cold start."""
         for row in rows:
             step, steps = int(number(row, "step")), int(number(row, "steps"))
             due = time.monotonic() >= self._next or step == steps
@@ -135,7 +135,7 @@ class Progress:
                 self._next = time.monotonic() + LINE_EVERY_SECONDS
 
     def _say_phase(self, row: Row) -> None:
-        """What is being done beside the steps; where it is counted, one line every few seconds."""
+        """Print a phase other than training; for a phase with a count, one line every few seconds."""
         done, of = int(number(row, "done_of_phase")), int(number(row, "of_phase"))
         if not done or done == of or time.monotonic() >= self._next:
             self._say(f"{self._what}: {row['phase']}" + (f" {done}/{of}" if of else ""))
@@ -143,7 +143,7 @@ class Progress:
 
 
 def _accuracy(row: Row) -> str:
-    """The accuracy, where it could be measured."""
+    """Return the text of the accuracy; empty if it was not measured."""
     return "" if row.get("accuracy") is None else f", accuracy {number(row, 'accuracy'):.3f}"
 
 
@@ -151,7 +151,7 @@ def _accuracy(row: Row) -> str:
 async def _lock(
     path: Path, interrupted: asyncio.Event, say: Callable[[str], None], what: str
 ) -> AsyncIterator[None]:
-    """Hold a lock file, or not when interrupted; the kernel lets go when its holder dies."""
+    """Lock a file, unless interrupted; the kernel releases the lock when the process ends."""
     deadline = time.monotonic() + LOCK_SECONDS
     with path.open("ab") as stream:
         if not _try_lock(stream.fileno()):
@@ -172,12 +172,12 @@ def _try_lock(descriptor: int) -> bool:
 
 
 def _settings(config: RunConfig) -> WarmupConfig:
-    """A tiny model without a `warmup` section is made, and not trained."""
+    """Return the `warmup` section; without one, a tiny model is initialised and not trained."""
     return config.warmup or WarmupConfig.model_validate({"steps": 0})
 
 
 def _file_states(config: RunConfig) -> list[tuple[str, int, int]]:
-    """Path, size and time of the files that the digest stands for but does not contain."""
+    """Return path, size and time of the input files, which identify their content in the digest."""
     files = [part for part in parts(config.data) if isinstance(part, FileData)]
     paths = [path for file in files for path in (file.path, file.held_out_path) if path is not None]
     if config.model.path is not None:

@@ -1,4 +1,4 @@
-"""One step of a run as short texts: the same columns in the live panel and in the plain lines."""
+"""The columns of a step, for the live panel and for plain lines."""
 
 from slipstream.cli.launch.history import History, Row
 
@@ -6,7 +6,7 @@ NOTHING = "–"
 
 
 def columns(row: Row, history: History, *, steps: int) -> dict[str, str]:
-    """Column → text for one step row; what is not known is a dash."""
+    """Return column → text for the row of a step; a dash stands for an unknown value."""
     step = row.get("step")
     accuracy = accuracy_at(history, step) if isinstance(step, int) else None
     left = history.seconds_left(steps)
@@ -29,12 +29,12 @@ def columns(row: Row, history: History, *, steps: int) -> dict[str, str]:
 
 
 def step_line(row: Row, history: History, *, steps: int) -> str:
-    """One plain line for one step."""
+    """Return one plain line for a step."""
     return "  ".join(f"{name} {text}" for name, text in columns(row, history, steps=steps).items())
 
 
 def evaluation_line(row: Row) -> str:
-    """One plain line for one held-out evaluation; one in the background runs on later versions too."""
+    """Return one plain line for a held-out evaluation, which may have sampled from several versions."""
     accuracy, step = _show(row, "accuracy", "{:.3f}"), _show(row, "step", "{:.0f}")
     version = _show(row, "mean_version", ", mean version {:.1f}", nothing="")
     count = _show(row, "completions", "{:,.0f}")
@@ -44,14 +44,14 @@ def evaluation_line(row: Row) -> str:
 
 
 def accuracy_at(history: History, step: int) -> float | None:
-    """Accuracy of the newest evaluation that is not later than `step`."""
-    made = [at for at in history.evaluations if at <= step]
-    value = history.evaluations[max(made)].get("accuracy") if made else None
+    """Return the accuracy of the newest evaluation that is not later than `step`."""
+    steps = [evaluated for evaluated in history.evaluations if evaluated <= step]
+    value = history.evaluations[max(steps)].get("accuracy") if steps else None
     return float(value) if isinstance(value, int | float) else None
 
 
 def duration(seconds: float) -> str:
-    """Seconds in the two largest units: 45s, 12m 05s, 3h 20m, 2d 04h."""
+    """Format seconds in the two largest units: 45s, 12m 05s, 3h 20m, 2d 04h."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole}s"

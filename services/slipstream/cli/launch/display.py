@@ -1,4 +1,4 @@
-"""What the command shows: plain lines on a pipe, a live panel on a terminal."""
+"""The output of a run: plain lines on a pipe, a live panel on a terminal."""
 
 import os
 import sys
@@ -15,23 +15,23 @@ WAITING_LINE_SECONDS = 10.0
 
 
 class Display(Protocol):
-    """Shows a run to a person. Nothing that it does may stop the run."""
+    """Shows a run. An error of the display must not stop the run."""
 
     def say(self, line: str) -> None:
-        """Something worth a line of its own."""
+        """Show a line."""
 
     def waiting(self, what: str, seconds: float) -> None:
-        """What is being waited for, and for how long so far; called often."""
+        """Show that the run has waited for something for `seconds`. Called often."""
 
     def rows(self, new: Sequence[Row], history: History) -> None:
-        """Rows that have come in."""
+        """Show new rows of the learner."""
 
     def close(self) -> None:
-        """Nothing more will be shown but plain lines."""
+        """End the panel; only `say` is called afterwards."""
 
 
 class PlainDisplay:
-    """One line a step, for pipes and files. A reader that goes away does not stop the run."""
+    """One line for each step, for pipes and files. A closed pipe does not stop the run."""
 
     def __init__(self, steps: int, stream: TextIO) -> None:
         self._steps = steps
@@ -47,7 +47,7 @@ class PlainDisplay:
             os.dup2(self._stream.fileno(), sys.stdout.fileno())
 
     def waiting(self, what: str, seconds: float) -> None:
-        """Print it at the beginning of a wait, and then every few seconds."""
+        """Print a line at the start of a wait, and then every few seconds."""
         if seconds < WAITING_LINE_SECONDS:
             self._next_waiting_line = min(self._next_waiting_line, WAITING_LINE_SECONDS)
         if seconds >= self._next_waiting_line:
@@ -55,7 +55,7 @@ class PlainDisplay:
             self._next_waiting_line = seconds + WAITING_LINE_SECONDS
 
     def rows(self, new: Sequence[Row], history: History) -> None:
-        """Print one line for each."""
+        """Print one line for each row."""
         for row in new:
             if row.get("event") == "step" and isinstance(row.get("step"), int):
                 self.say(step_line(row, history, steps=self._steps))
@@ -65,7 +65,7 @@ class PlainDisplay:
                 self.say(str(row.get("text")))
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
 
 class LiveDisplay:
@@ -84,7 +84,7 @@ class LiveDisplay:
         self._live.console.print(line, markup=False, highlight=False)
 
     def waiting(self, what: str, seconds: float) -> None:
-        """Show it in place of the panel."""
+        """Show the wait in place of the panel."""
         self._live.update(f"[dim]waiting for[/dim] {what} [dim]({seconds:.0f} s)[/dim]")
 
     def rows(self, new: Sequence[Row], history: History) -> None:
@@ -103,7 +103,7 @@ class LiveDisplay:
 
 
 def panel(title: str, history: History, steps: int) -> "RenderableType":
-    """The newest step as a panel: a bar, and the columns, as many beside each other as the width takes."""
+    """Return a panel of the newest step: a progress bar, and its columns, as many in a line as fit."""
     from rich.columns import Columns
     from rich.console import Group
     from rich.panel import Panel
@@ -119,7 +119,7 @@ def panel(title: str, history: History, steps: int) -> "RenderableType":
 
 
 def open_display(title: str, steps: int, *, plain: bool) -> Display:
-    """A live display on a terminal that has rich; plain lines otherwise."""
+    """Return a live display if stdout is a terminal and rich is installed; plain lines otherwise."""
     if plain or not sys.stdout.isatty():
         return PlainDisplay(steps, sys.stdout)
     try:

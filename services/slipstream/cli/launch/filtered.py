@@ -1,4 +1,4 @@
-"""How many of the groups that came of late teach nothing: filtered by replay, or rewarded all alike. Pure."""
+"""Warns of recent groups without a training signal: filtered by replay, or with equal rewards."""
 
 from collections import Counter, deque
 from collections.abc import Mapping
@@ -7,9 +7,9 @@ from slipstream.cli.launch.history import Row
 from slipstream.records import Ledger
 
 WINDOW_STEPS = 3
-"""Steps' worth of groups that a share is taken over, and steps that a warning waits for."""
+"""Window of the shares, in steps. A warning needs a full window."""
 ALARM_SHARE, CALM_SHARE = 0.8, 0.5
-"""A warning is given above the first, and given again only after the share was below the second."""
+"""There is a warning above the first share, and a second one only after the share was below the second."""
 REASONS: Mapping[str, str] = {
     "zero_variance": "all their answers were rewarded alike",
     "unscored": "their rewards failed",
@@ -17,7 +17,7 @@ REASONS: Mapping[str, str] = {
 
 
 class FilteredShare:
-    """The share of filtered groups among the last few steps' worth of groups that were inserted."""
+    """The share of filtered groups among the groups that were inserted in the last WINDOW_STEPS steps."""
 
     def __init__(self, groups_per_step: int) -> None:
         self._least = WINDOW_STEPS * groups_per_step
@@ -25,7 +25,7 @@ class FilteredShare:
         self._alarmed = False
 
     def add(self, ledger: Ledger) -> None:
-        """Take in the newest ledger; a resumed run counts from its first one."""
+        """Add the newest ledger. A resumed run counts from its first ledger."""
         self._ledgers.append(ledger)
         while len(self._ledgers) > 2 and ledger.inserted - self._ledgers[1].inserted >= self._least:
             self._ledgers.popleft()
@@ -37,18 +37,18 @@ class FilteredShare:
 
     @property
     def inserted(self) -> int:
-        """Groups that the share is taken over."""
+        """Number of inserted groups in the window."""
         return self._ledgers[-1].inserted - self._ledgers[0].inserted if self._ledgers else 0
 
     @property
     def by_reason(self) -> Counter[str]:
-        """How many of them were filtered, by reason."""
+        """Number of filtered groups in the window, by reason."""
         if not self._ledgers:
             return Counter()
         return Counter(self._ledgers[-1].filtered) - Counter(self._ledgers[0].filtered)
 
     def warning(self) -> str:
-        """What to say, once, when most groups are filtered; nothing otherwise."""
+        """Return a warning, once, if most groups are filtered; empty otherwise."""
         share = self.value or 0.0
         if self._alarmed or share < ALARM_SHARE or self.inserted < self._least:
             self._alarmed = self._alarmed and share >= CALM_SHARE
@@ -62,20 +62,20 @@ class FilteredShare:
 
 
 class UnvariedSteps:
-    """Notices that for some steps nearly no group had two answers with different rewards."""
+    """Detects steps in which nearly all groups have equal rewards for all their answers."""
 
     def __init__(self) -> None:
         self._shares: deque[float] = deque(maxlen=WINDOW_STEPS)
         self._alarmed = False
 
     def add(self, row: Row) -> None:
-        """Take in the row of a step."""
+        """Add the row of a step."""
         share = row.get("unvaried_share")
         if isinstance(share, int | float):
             self._shares.append(float(share))
 
     def warning(self) -> str:
-        """What to say, once, when the steps had nothing to learn from; nothing otherwise."""
+        """Return a warning, once, if the last steps had no training signal; empty otherwise."""
         lowest = min(self._shares, default=0.0)
         if self._alarmed or lowest < ALARM_SHARE or len(self._shares) < WINDOW_STEPS:
             self._alarmed = self._alarmed and lowest >= CALM_SHARE

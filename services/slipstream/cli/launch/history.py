@@ -1,4 +1,4 @@
-"""The learner's metrics.jsonl as it grows: each row is read once; the later row of a repeated step counts."""
+"""Reads the learner's growing metrics.jsonl. If a step was repeated, its last row counts."""
 
 import json
 from collections.abc import Mapping
@@ -8,26 +8,26 @@ from typing import Any
 
 Row = Mapping[str, Any]
 PACE_STEPS = 20
-"""Steps that the pace of a run is taken from."""
+"""Number of newest steps from which the pace of a run is computed."""
 
 
 class Tail:
-    """Reads the complete lines that were added to a file since the last look.
+    """Reads the lines that were added to a file since the last read.
 
-    Invariant: a line is given once, and only when its newline is there.
+    Invariant: each line is returned once, after its newline was written.
     """
 
     def __init__(self, path: Path, *, only_new: bool = False) -> None:
-        """`only_new`: what the file has already is passed over."""
+        """`only_new`: skip the lines that the file already has."""
         self._path = path
         self._offset = path.stat().st_size if only_new and path.exists() else 0
 
     def rows(self) -> list[Row]:
-        """The JSON objects among the new lines; lines that are something else are passed over."""
+        """Return the JSON objects among the new lines; other lines are skipped."""
         return [row for line in self.lines() if (row := _parse(line)) is not None]
 
     def lines(self) -> list[bytes]:
-        """The new lines."""
+        """Return the new lines."""
         try:
             with self._path.open("rb") as stream:
                 stream.seek(self._offset)
@@ -40,27 +40,28 @@ class Tail:
 
 @dataclass(slots=True)
 class LearnerSession:
-    """One life of the learner: a run that was resumed has several."""
+    """The time from one start of the learner to its end; a resumed run has several."""
 
     loop_seconds: float = 0.0
     idle_seconds: float = 0.0
-    """Of its own rows while it runs, those that are lost later too; its last word when it has ended."""
+    """Idle time: the sum over its rows, including steps that are repeated later, until the learner reports
+    its total at its end."""
 
 
 @dataclass(slots=True)
 class History:
-    """All rows of a run, folded. A step that was repeated after a resume counts once, with its last row."""
+    """All rows of a run. A step that was repeated after a resume counts once, with its last row."""
 
     steps: dict[int, Row] = field(default_factory=dict)
     evaluations: dict[int, Row] = field(default_factory=dict)
     sessions: list[LearnerSession] = field(default_factory=lambda: [LearnerSession()])
     finished: int | None = None
-    """Step at which the learner said that it was done: evaluated, with its checkpoint and its model."""
+    """Step at which the learner reported its end, after evaluation, checkpoint and model."""
     filtered_share: float | None = None
-    """Share of filtered groups among the newest ones; None where it is not known."""
+    """Share of filtered groups among the newest groups; None if it is unknown."""
 
     def add(self, row: Row) -> None:
-        """Take one row in; an event that is not known is passed over."""
+        """Add one row; an unknown event is ignored."""
         event, step = row.get("event"), row.get("step")
         if event == "step" and isinstance(step, int):
             self.steps[step] = row
@@ -87,14 +88,14 @@ class History:
         return next(((step, value) for step, value in reversed(measured) if value is not None), None)
 
     def accuracy_of(self, step: int) -> float | None:
-        """Held-out accuracy at one step; None when it was not measured there."""
+        """Return the held-out accuracy at a step; None if it was not measured."""
         return _accuracy(self.evaluations.get(step, {}))
 
     def seconds_left(self, steps: int) -> float | None:
-        """Time to the last step at the pace of the newest ones; None before the second step of a session."""
+        """Return the time to the last step at the current pace; None before the second step of a session."""
         newest = sorted(self.steps)[-PACE_STEPS:]
         clock = [number(self.steps[step], "elapsed_seconds") for step in newest]
-        while len(clock) > 1 and clock[0] >= clock[-1]:  # it begins anew with each session
+        while len(clock) > 1 and clock[0] >= clock[-1]:  # the clock restarts with each session
             newest, clock = newest[1:], clock[1:]
         if len(clock) < 2:
             return None
@@ -102,20 +103,20 @@ class History:
         return max(0.0, pace * (steps - newest[-1]))
 
     def has_finished(self, steps: int) -> bool:
-        """Whether the learner said that it had done this many steps, and all that follows them."""
+        """Return whether the learner reported its end after at least this many steps."""
         return self.finished is not None and self.finished >= steps
 
     def column(self, key: str) -> list[tuple[int, float]]:
-        """(step, value) of one key, in order of the steps, without those that lack it."""
+        """Return (step, value) of one key, in order of steps, without steps that lack it."""
         pairs = ((step, row.get(key)) for step, row in sorted(self.steps.items()))
         return [(step, float(value)) for step, value in pairs if isinstance(value, int | float)]
 
     def total(self, key: str) -> float:
-        """Sum of one key over the steps."""
+        """Return the sum of one key over the steps."""
         return sum(value for _, value in self.column(key))
 
     def _resume(self, step: object) -> None:
-        """Steps beyond the checkpoint were lost with the learner, and are done again."""
+        """Start a session at a checkpoint, and drop the rows of later steps, which are repeated."""
         self.sessions.append(LearnerSession())
         if isinstance(step, int):
             self.steps = {done: row for done, row in self.steps.items() if done <= step}
@@ -125,7 +126,7 @@ class History:
 
 
 def read_history(path: Path) -> History:
-    """The history of a run directory's metrics.jsonl; empty when there is none."""
+    """Return the history in a metrics.jsonl; empty if the file does not exist."""
     history = History()
     for row in Tail(path).rows():
         history.add(row)
@@ -133,7 +134,7 @@ def read_history(path: Path) -> History:
 
 
 def number(row: Row, key: str) -> float:
-    """A value as a number; 0 when it is not there or is none."""
+    """Return a value as a number; 0 if it is missing or no number."""
     value = row.get(key)
     return float(value) if isinstance(value, int | float) else 0.0
 

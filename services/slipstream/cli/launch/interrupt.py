@@ -1,4 +1,4 @@
-"""Signals of the command: the first one asks for an orderly end, a second Ctrl-C for an immediate one."""
+"""Signals of the command: the first stops the run in order, a second Ctrl-C at once."""
 
 import asyncio
 import signal
@@ -9,9 +9,10 @@ ONE_KEY_PRESS_SECONDS = 0.3
 
 
 class Interrupt:
-    """`requested` is set by the first signal. A later Ctrl-C cancels the task that made this.
+    """`requested` is set by the first signal. A later Ctrl-C cancels the task that created the instance.
 
-    Wrappers such as make forward a Ctrl-C that the kernel delivers too: what comes at the same moment is one.
+    Programs such as make forward a Ctrl-C that the kernel also delivers, so signals of the same moment count
+    once.
     """
 
     def __init__(self) -> None:

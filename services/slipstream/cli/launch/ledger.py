@@ -1,4 +1,4 @@
-"""The last word of replay about a run: its ledger."""
+"""Reads the ledger of a run from replay."""
 
 import os
 from collections.abc import Iterator
@@ -12,8 +12,8 @@ VERBOSITY = "GRPC_VERBOSITY"
 
 
 async def read_ledger(address: str, config: RpcConfig) -> Ledger | None:
-    """Replay's ledger; None when it does not answer in time."""
-    with _errors_alone():
+    """Return replay's ledger; None if replay does not answer in time."""
+    with _grpc_logs_errors_only():
         import grpc
 
         from slipstream.rpc.channel import open_channel
@@ -30,15 +30,15 @@ async def read_ledger(address: str, config: RpcConfig) -> Ledger | None:
 
 
 @contextmanager
-def _errors_alone() -> Iterator[None]:
-    """gRPC's core reads once how much to say, and would say of a replay that goes away that it does so.
+def _grpc_logs_errors_only() -> Iterator[None]:
+    """Set gRPC's verbosity to errors: otherwise it logs a warning when replay closes its connection.
 
-    The variable is not left to the children, where the core has more to say.
+    gRPC reads the variable once. It is unset again, because child processes log more.
     """
-    given = os.environ.get(VERBOSITY)
+    before = os.environ.get(VERBOSITY)
     os.environ.setdefault(VERBOSITY, "ERROR")
     try:
         yield
     finally:
-        if given is None:
+        if before is None:
             del os.environ[VERBOSITY]

@@ -1,6 +1,6 @@
-"""What the logs of the pods say that a person should read at once: above all, a reward that fails.
+"""Finds events in the logs of the pods that the user should see at once, such as a failing reward.
 
-The logs are those of this machine's pods; an event is one structured line (telemetry/logs.py).
+An event is one structured line of a log (telemetry/logs.py).
 """
 
 from collections import Counter
@@ -18,17 +18,18 @@ SHOWN_CHARACTERS = 160
 
 
 class Notices:
-    """Reads the logs as they grow. `unvaried` is the newest group whose answers were all rewarded alike."""
+    """Reads growing logs. `unvaried`: the newest group whose answers all have the same reward."""
 
     def __init__(self, logs: Sequence[Path]) -> None:
         self._tails = [(path, Tail(path, only_new=True)) for path in logs]
         self._failures: Counter[str] = Counter()
-        self._reporter: dict[str, str] = {}  # the verifier and a rollout may both report the same failure
+        # Reward → the pod whose reports count: verifier and rollout may both report the same failure.
+        self._reporter: dict[str, str] = {}
         self._not_judged = 0
         self.unvaried: Event | None = None
 
     def lines(self) -> list[str]:
-        """What is new and worth a line: the first failure of each reward, then its 10th, 100th, ..."""
+        """Return lines for new events: the first failure of each reward, then its 10th, 100th, and so on."""
         return [
             line
             for log, tail in self._tails
@@ -58,7 +59,7 @@ class Notices:
 
 
 def sample_line(event: Event) -> str:
-    """A group whose answers were all rewarded alike, in words."""
+    """Describe a group whose answers all have the same reward."""
     values = event.values
     return (
         f"all {values.get('answers')} answers to prompt {values.get('prompt')} (ground truth "
@@ -68,7 +69,7 @@ def sample_line(event: Event) -> str:
 
 
 def readable(text: str) -> str:
-    """The first line of a text, shortened, without characters that steer a terminal."""
+    """Return the first line of a text, shortened, without terminal control characters."""
     first = text.strip().split("\n", 1)[0]
     shown = "".join(character if character.isprintable() else "�" for character in first)
     return shown if len(shown) <= SHOWN_CHARACTERS else f"{shown[:SHOWN_CHARACTERS]}…"

@@ -1,4 +1,4 @@
-"""The pictures of a run; `python -m slipstream.cli.launch.plots RUN_DIR` draws them anew."""
+"""The plots of a run; `python -m slipstream.cli.launch.plots RUN_DIR` draws them again."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ STYLE = {
 
 
 def draw_all(history: History, folder: Path) -> list[Path]:
-    """Draw every plot into `folder`; returns their paths."""
+    """Draw every plot into `folder`, and return their paths."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -47,7 +47,7 @@ def draw_all(history: History, folder: Path) -> list[Path]:
 
 
 def smooth(values: Sequence[float], window: int) -> list[float]:
-    """Centred moving mean; near the ends the window is what there is of it."""
+    """Return the centred moving mean; near the ends the window is cut off."""
     half = window // 2
     parts = [values[max(0, i - half) : i + half + 1] for i in range(len(values))]
     return [sum(part) / len(part) for part in parts]
@@ -114,7 +114,7 @@ def _percent(share: float) -> str:
 
 
 def _line(axes: Any, points: Sequence[tuple[int, float]], *, color: str, label: str) -> None:
-    """The values pale, and their moving mean strong."""
+    """Draw the values as a pale line, and their moving mean as a strong line."""
     steps, values = [step for step, _ in points], [value for _, value in points]
     window = len(values) // SMOOTH_SHARE
     marker = "o" if len(values) == 1 else None
@@ -126,7 +126,7 @@ def _line(axes: Any, points: Sequence[tuple[int, float]], *, color: str, label: 
 def _label(
     axes: Any, title: str, *, x: str, y: str, others: Sequence[Any] = (), numeric: bool = True
 ) -> None:
-    """Title, axis labels, whole steps, and one legend beside the title for all axes."""
+    """Set title, axis labels and ticks at whole steps, and draw one legend for all axes beside the title."""
     axes.set_title(title)
     axes.set_xlabel(x)
     axes.set_ylabel(y)
@@ -150,7 +150,7 @@ PLOTS: dict[str, Callable[[History, Any], None]] = {
 
 
 def main(run_dir: str) -> int:
-    """Draw the plots of a run directory."""
+    """Draw the plots of a run directory, and return the exit status."""
     history = read_history(Path(run_dir) / "metrics.jsonl")
     try:
         paths = draw_all(history, Path(run_dir) / "plots")

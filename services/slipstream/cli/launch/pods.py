@@ -1,4 +1,4 @@
-"""The table of what a local run starts: each pod's command, what it needs, how often it may come back."""
+"""The processes of a local run: their commands, dependencies and restarts."""
 
 import json
 import sys
@@ -26,41 +26,41 @@ TORCHRUN = "slipstream.learner.torchrun"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSpec:
-    """How one process of a run is started and kept."""
+    """How one process of a run is started and restarted."""
 
     name: str
     command: tuple[str, ...]
     needs: tuple[str, ...] = ()
-    """Pods whose addresses it must know before it starts."""
+    """Pods whose addresses the pod needs to start."""
     start_seconds: float = SERVICE_START_SECONDS
-    """Longest time to its ready file."""
+    """Longest time from the start to the ready file."""
     restarts: int = RESTARTS
-    """How often it is started again after a death that was not asked for."""
+    """Most restarts after unexpected exits."""
     pause_seconds: float = 1.0
-    """Pause before the first of these starts; it doubles each time."""
+    """Pause before the first restart; it doubles with each restart."""
     stop_seconds: float = WORK_STOP_SECONDS
-    """Longest time from SIGTERM to its end, before it is killed; for the learner, longest time without
-    progress (`Supervisor.stop_work`)."""
+    """Longest time from SIGTERM to SIGKILL; for the learner, longest time without progress
+    (`Supervisor.stop_work`)."""
     metrics_port: int = 0
-    """Port of its /metrics page; 0 takes a free one."""
+    """Port of the /metrics page; 0 takes a free one."""
 
     @property
     def works(self) -> bool:
-        """True for those that hand back and checkpoint: they stop first."""
+        """Whether the pod returns leases or writes checkpoints at its end; such pods stop first."""
         return self.name == LEARNER or self.name.startswith(ROLLOUT)
 
 
 def local_pods(config: RunConfig) -> tuple[PodSpec, ...]:
-    """The pods of a run on this machine, in the order of starting."""
+    """Return the pods of a run on this machine, in the order of their start."""
     engine, workers = config.rollout.start_timeout_seconds, range(config.rollout.workers)
     services = [_pod(REPLAY), _pod(VERIFIER, start_seconds=_verifier_start_seconds(config))]
     stage = next((stage for stage in config.stages if isinstance(stage, SampledStage)), None)
     module = f"{LEARNER}.stage" if stage else LEARNER
-    asked: tuple[str, ...] = (REPLAY,)
+    learner_needs: tuple[str, ...] = (REPLAY,)
     if config.algorithm.resolved_distillation() is not None:
         services.append(_pod(TEACHER, start_seconds=config.teacher.start_timeout_seconds))
-        asked = (REPLAY, TEACHER)
-    learner = _pod(module, name=LEARNER, needs=asked, start_seconds=engine, restarts=0)
+        learner_needs = (REPLAY, TEACHER)
+    learner = _pod(module, name=LEARNER, needs=learner_needs, start_seconds=engine, restarts=0)
     if config.learner.ranks > 1 and not stage:
         learner = replace(learner, command=(sys.executable, "-m", TORCHRUN, str(config.learner.ranks)))
     needs = (REPLAY, VERIFIER, LEARNER)
@@ -72,14 +72,14 @@ def local_pods(config: RunConfig) -> tuple[PodSpec, ...]:
 
 
 def address_environment(addresses: Mapping[str, str]) -> dict[str, str]:
-    """The environment variables that tell a pod where the others are."""
+    """Return the environment variables with the addresses of other pods."""
     return {
         ADDRESS_VARIABLES[name]: address for name, address in addresses.items() if name in ADDRESS_VARIABLES
     }
 
 
 def _verifier_start_seconds(config: RunConfig) -> float:
-    """Its models are loaded one after the other before it is ready."""
+    """Return the start deadline of the verifier, which loads its models one after the other."""
     models = (reward for reward in config.rewards if isinstance(reward, ScoringModel))
     return SERVICE_START_SECONDS + sum(model.start_timeout_seconds for model in models)
 
@@ -105,5 +105,5 @@ def _pod(
 
 
 def _with_metrics_ports(specs: list[PodSpec], first: int) -> tuple[PodSpec, ...]:
-    """A fixed telemetry.port is that of the first pod; the others count up from it."""
+    """Number the metrics ports of the pods from telemetry.port on, if it is fixed."""
     return tuple(replace(spec, metrics_port=first + i if first else 0) for i, spec in enumerate(specs))

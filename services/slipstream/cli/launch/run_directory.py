@@ -1,4 +1,4 @@
-"""The directory of a run: made once, found again by --resume, held by one launcher at a time."""
+"""The directory of a run: created once, found by --resume, and locked by one launcher at a time."""
 
 import fcntl
 import os
@@ -34,7 +34,7 @@ class RunDirectory:
 
     @property
     def summary(self) -> Path:
-        """What the run amounts to."""
+        """The summary of the run."""
         return self.path / "summary.json"
 
     @property
@@ -43,48 +43,48 @@ class RunDirectory:
         return self.path / "plots"
 
     def stage(self, folder: str) -> "RunDirectory":
-        """The directory of one of its stages."""
+        """Return the directory of a stage."""
         return RunDirectory(self.path / "stages" / folder)
 
     def make_folders(self) -> None:
-        """The folders that pods write to."""
+        """Create the folders that pods write to."""
         for folder in ("logs", "pods", "plots"):
             (self.path / folder).mkdir(parents=True, exist_ok=True)
 
     def log(self, pod: str) -> Path:
-        """The log of a pod, over all of its lives."""
+        """Return the log of a pod, which its restarts append to."""
         return self.path / "logs" / f"{pod}.log"
 
     def ready_file(self, pod: str) -> Path:
-        """Where a pod writes its address."""
+        """Return the file that a pod writes its address to."""
         return self.path / "pods" / f"{pod}.json"
 
     @property
     def last_checkpoint(self) -> int | None:
-        """Step of the newest whole checkpoint; a round of a stage that samples first is a step."""
+        """Step of the newest complete checkpoint; a round of a stage that samples first counts as a step."""
         steps = (self.path / "checkpoints").glob("step_*/state.json")
         rounds = (self.path / "rounds").glob("round_*/config.json")
         return max((int(file.parent.name.partition("_")[2]) for file in (*steps, *rounds)), default=None)
 
     @property
     def source(self) -> Path:
-        """The configuration as it was given, before the cold start."""
+        """The configuration as the user wrote it, before the cold start."""
         return self.path / "source.yaml"
 
     def write_config(self, config: RunConfig, *, source: RunConfig) -> None:
-        """Keep the configuration that the pods read, and the one that was given."""
+        """Write the configuration that the pods read, and the one that the user wrote."""
         for path, text in ((self.source, dump_given(source)), (self.config, dump_config(config))):
             partial = path.with_suffix(".partial")
             partial.write_text(text, encoding="utf-8")
             partial.rename(path)
 
     def read_source(self) -> RunConfig | None:
-        """The configuration as it was given; None in a directory that has none."""
+        """Return the configuration as the user wrote it; None if the directory has none."""
         return load_config(self.source) if self.source.exists() else None
 
 
 class RunLock:
-    """Keeps every other launcher out of a run directory while it is held; the kernel lets go when we die."""
+    """A lock that allows one launcher in a run directory; the kernel releases it when the process ends."""
 
     def __init__(self, directory: RunDirectory) -> None:
         self._directory = directory
@@ -104,7 +104,10 @@ class RunLock:
 
 
 def make_run_directory(config: RunConfig) -> RunDirectory:
-    """A new directory (run_dir, if that is set) with its folders; runs_dir/latest points at it."""
+    """Create a directory (run_dir, if it is set) with its folders, and link runs_dir/latest to it.
+
+    Errors: UsageError if run_dir has a run.
+    """
     path = config.run_dir.absolute() if config.run_dir else _new_path(config)
     if config.run_dir and (path / "config.yaml").exists():
         raise UsageError(f"run_dir: {path} has a run in it already; add --resume, or choose another")
@@ -113,15 +116,20 @@ def make_run_directory(config: RunConfig) -> RunDirectory:
     return RunDirectory(path)
 
 
-def find_run_directory(config: RunConfig, given: str) -> RunDirectory:
-    """The run to resume: the one that is given, or the newest. Errors: UsageError saying why it cannot be."""
-    path = Path(given).resolve() if given else (config.run_dir or config.runs_dir / LATEST).resolve()
+def find_run_directory(config: RunConfig, name: str) -> RunDirectory:
+    """Return the run to resume: the directory `name`, or the newest run for "".
+
+    Errors: UsageError if there is no such run, or it cannot be resumed.
+    """
+    path = Path(name).resolve() if name else (config.run_dir or config.runs_dir / LATEST).resolve()
     run = RunDirectory(path)
     if not run.config.exists():
         raise UsageError(f"--resume: there is no run in {path}; leave --resume out to start one")
-    name = stored_config(run).name
-    if name != config.name:
-        raise UsageError(f"--resume: {path} is a run of `{name}`, and this configuration is `{config.name}`")
+    run_name = stored_config(run).name
+    if run_name != config.name:
+        raise UsageError(
+            f"--resume: {path} is a run of `{run_name}`, and this configuration is `{config.name}`"
+        )
     history = read_history(run.metrics)
     if history.has_finished(config.learner.steps):
         more = "raise learner.steps to go on, or leave --resume out to start anew"
@@ -130,7 +138,7 @@ def find_run_directory(config: RunConfig, given: str) -> RunDirectory:
 
 
 def stored_config(run: RunDirectory) -> RunConfig:
-    """The configuration that a run was started with."""
+    """Return the configuration that a run was started with. Errors: UsageError."""
     try:
         return load_config(run.config)
     except ConfigError as error:
@@ -138,7 +146,7 @@ def stored_config(run: RunDirectory) -> RunConfig:
 
 
 def _new_path(config: RunConfig) -> Path:
-    """runs_dir/<name>-<time>, with a number after it when that is taken; the directory exists on return."""
+    """Create and return runs_dir/<name>-<time>, with a number after it if that exists."""
     stem = f"{config.name}-{time.strftime('%Y%m%d-%H%M%S')}"
     config.runs_dir.mkdir(parents=True, exist_ok=True)
     for count in range(1, 1000):
@@ -152,7 +160,7 @@ def _new_path(config: RunConfig) -> Path:
 
 
 def _point_latest(runs_dir: Path, path: Path) -> None:
-    """One atomic rename, so that a reader always finds a run."""
+    """Link runs_dir/latest to the run by one rename, so that a reader always finds a run."""
     runs_dir.mkdir(parents=True, exist_ok=True)
     partial = runs_dir / f".{LATEST}-{os.getpid()}"
     partial.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""Watches a run for what a person should know while it goes on: failing rewards, groups that teach nothing.
+"""Warns about a running run: failing rewards, and groups without a training signal.
 
 logs of the pods ──▶ notices ─┐
-replay's ledger ──▶ filtered ─┼─▶ lines on the console, and the share of filtered groups for its columns
+replay's ledger ──▶ filtered ─┼─▶ warnings, and the share of filtered groups for the columns
 rows of the steps ──▶ equal ──┘
 """
 
@@ -24,7 +24,7 @@ WHAT_TO_DO = "look at the rewards, at how hard the prompts are, and at samples.j
 
 
 class RunWarnings:
-    """Says what it notices through `say`. Nothing that it does may stop the run."""
+    """Prints warnings through `say`. Its errors do not stop the run."""
 
     def __init__(
         self,
@@ -48,8 +48,10 @@ class RunWarnings:
         self._next_reading = 0.0
 
     def look(self, rows: Sequence[Row], *, replay: str | None) -> None:
-        """Take in what is new: rows of the learner, lines of the logs, now and then the ledger of replay at
-        this address. Called often, in the loop; it waits for nothing."""
+        """Process new rows of the learner and new lines of the logs, and sometimes start to read the ledger.
+
+        `replay`: address of replay, once it is known. Called often in the event loop, and does not block.
+        """
         for line in self._notices.lines():
             self._say(line)
         for row in rows:
@@ -61,7 +63,7 @@ class RunWarnings:
             self._read_again(replay)
 
     def _read_again(self, replay: str) -> None:
-        """Read the ledger beside the loop, unless that is under way; it has a deadline of its own."""
+        """Start to read the ledger in a task, unless one is running; the call has a deadline."""
         if self._reading is None or self._reading.done():
             self._reading = asyncio.create_task(self._look_at_ledger(replay))
             self._reading.add_done_callback(self._say_if_failed)

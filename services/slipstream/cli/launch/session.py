@@ -136,7 +136,7 @@ class Session:
         return summarize(self._history, ledger=ledger, orphans=orphans, interrupted=interrupted)
 
     def _progress(self) -> Hashable:
-        """Something that changes while the learner writes. Shows what it is writing, every few seconds."""
+        """Return a value that changes while the learner writes, and show the progress every few seconds."""
         writing = read_writing(self._run.path)
         moved, self._writing = writing != self._writing, writing  # a killed one's rest does not move
         if writing is not None and moved and time.monotonic() >= self._next_line:
@@ -145,7 +145,7 @@ class Session:
         return writing, self._run.last_checkpoint
 
     def _loss(self) -> str | None:
-        """What a learner that was serving and did not end in order has left; None when it lost nothing."""
+        """Return the message on a learner that failed after its start; None if it ended normally."""
         if LEARNER not in self._supervisor.addresses:
             return None
         learner = self._supervisor.processes[LEARNER]
@@ -159,7 +159,7 @@ class Session:
         return f"the learner {how} before it could write a checkpoint; {last}; see {learner.log}"
 
     async def _plot(self, interrupt: Interrupt) -> None:
-        """Draw in a process of its own, so that nothing in it can hold up the end."""
+        """Draw the plots in a child process with a deadline, so that they cannot delay the end of the run."""
         seconds = INTERRUPTED_PLOT_SECONDS if interrupt.requested.is_set() else PLOT_SECONDS
         command = (sys.executable, "-m", "slipstream.cli.launch.plots", str(self._run.path))
         if not self._history.steps:
@@ -175,7 +175,7 @@ class Session:
             self._display.say(f"the plots were not drawn: see {plots.log}; again: {' '.join(command[1:])}")
 
     def _tell(self, summary: dict[str, Any]) -> None:
-        """The last lines that a person reads."""
+        """Show the last lines of the run."""
         for line in describe(summary):
             self._display.say(line)
         self._display.say(f"summary {self._run.summary}, plots {self._run.plots}")

@@ -33,7 +33,7 @@ Summary = Mapping[str, Any]
 
 
 class Stages:
-    """Runs the stages that are not done. Invariant: each starts from the model of the one before it."""
+    """Runs the stages that are not complete. Invariant: each starts from the model of the stage before it."""
 
     def __init__(
         self,
@@ -132,14 +132,15 @@ class Stages:
 
 
 def resolved(stage_run: StageRun, directory: RunDirectory, model: Path) -> RunConfig:
-    """The configuration that the pods of a stage read: from `model`, in its own directory."""
+    """Return the configuration that the pods of a stage read: it starts from `model`, in its own
+    directory."""
     source = stage_run.config.model.model_copy(update={"path": model, "tiny": None, "revision": None})
     config = stage_run.config.model_copy(update={"model": source, "run_dir": directory.path})
     return with_context(config, read_model(config))
 
 
 def read_done(directory: RunDirectory) -> Summary | None:
-    """What a stage came to; None when it is not done."""
+    """Return the summary of a stage; None if it is not complete."""
     file = directory.path / DONE
     if not file.exists():
         return None
@@ -148,7 +149,7 @@ def read_done(directory: RunDirectory) -> Summary | None:
 
 
 def changed_stages(before: RunConfig | None, now: RunConfig, run: RunDirectory) -> list[str]:
-    """The stages that are done or begun, and are another thing in the new configuration.
+    """Return the stages that have started and differ in the new configuration.
 
     Errors: UsageError when all stages of the new configuration are done.
     """
@@ -168,14 +169,14 @@ def changed_stages(before: RunConfig | None, now: RunConfig, run: RunDirectory) 
 
 
 def describe(summary: Summary) -> str:
-    """A finished stage in one line."""
+    """Return one line on a complete stage."""
     before, after = _show(summary["accuracy_before"]), _show(summary["accuracy_after"])
     counts = ", ".join(f"{number:,} {name}" for name, number in summary["counts"].items())
     return f"held-out accuracy {before} → {after}" + (f"; {counts}" if counts else "")
 
 
 def table(summaries: Sequence[Summary]) -> list[str]:
-    """All stages, one a line, in columns."""
+    """Return a table of all stages, one in each line."""
     rows = [("stage", "kind", "before", "after", "")]
     for summary in summaries:
         counts = ", ".join(f"{number:,} {name}" for name, number in summary["counts"].items())
@@ -203,7 +204,7 @@ def _of_supervised(rows: Sequence[Row]) -> Summary:
 
 
 def _of_session(summary: Summary, rows: Sequence[Row]) -> Summary:
-    """What a session says, with the counts of what its rounds kept summed up."""
+    """Return the summary of a session, with the sums of what its rounds kept."""
     kept: dict[int, Mapping[str, int]] = {
         row["step"]: row["kept"] for row in rows if row.get("event") == "step" and "kept" in row
     }

@@ -1,4 +1,4 @@
-"""summary.json: what a run amounts to, from its rows, its ledger and what was left when it stopped."""
+"""summary.json: the results of a run, from its rows, its ledger and its leftover processes."""
 
 import dataclasses
 import json
@@ -13,7 +13,10 @@ from slipstream.records import Ledger
 
 
 def summarize(history: History, *, ledger: Ledger | None, orphans: int, interrupted: bool) -> dict[str, Any]:
-    """The content of summary.json; what was never measured is null."""
+    """Return the content of summary.json; values that were never measured are null.
+
+    `orphans`: processes of the run that had to be killed at its end.
+    """
     loop = sum(session.loop_seconds for session in history.sessions)
     idle = sum(session.idle_seconds for session in history.sessions)
     steps = max(history.steps, default=0)
@@ -39,7 +42,7 @@ def summarize(history: History, *, ledger: Ledger | None, orphans: int, interrup
 
 
 def staleness_counts(history: History) -> dict[str, int]:
-    """Trained tokens by bucket of age ("2", "3-4", ">8"), over all steps, youngest first."""
+    """Return trained tokens by bucket of staleness ("2", "3-4", ">8"), over all steps, lowest first."""
     counts: Counter[str] = Counter()
     for row in history.steps.values():
         counts.update(_histogram(row))
@@ -47,7 +50,7 @@ def staleness_counts(history: History) -> dict[str, int]:
 
 
 def staleness_mean(history: History) -> float:
-    """Mean age of a trained token in versions: the means of the steps, weighed by their tokens."""
+    """Return the mean staleness of a trained token in versions: means of steps, weighted by their tokens."""
     rows = history.steps.values()
     weights = [sum(_histogram(row).values()) or number(row, "tokens_trained") for row in rows]
     total = sum(weights)
@@ -56,14 +59,14 @@ def staleness_mean(history: History) -> float:
 
 
 def write_summary(path: Path, summary: dict[str, Any]) -> None:
-    """Write it in one atomic rename."""
+    """Write the summary, and rename it into place."""
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     partial.rename(path)
 
 
 def describe(summary: dict[str, Any]) -> list[str]:
-    """The summary as a few lines for people."""
+    """Return the summary as a few lines for a terminal."""
     trained = summary["completions_trained"]
     stale = summary["completions_stale"] / trained if trained else 0.0
     return [
@@ -79,7 +82,7 @@ def describe(summary: dict[str, Any]) -> list[str]:
 
 
 def _held_out(summary: dict[str, Any]) -> str:
-    """Accuracy before and after; after an interruption that of the newest evaluation, with its step."""
+    """Return the line on accuracy before and after; after an interruption, that of the newest evaluation."""
     before, after = summary["held_out_accuracy_before"], summary["held_out_accuracy_after"]
     last, step = summary["held_out_accuracy_last"], summary["held_out_step_last"]
     if after is None and step:
@@ -90,7 +93,7 @@ def _held_out(summary: dict[str, Any]) -> str:
 
 
 def _filtered(ledger: dict[str, Any] | None) -> list[str]:
-    """A line on the groups that were filtered, if any were."""
+    """Return a line on filtered groups, if there are any."""
     filtered = ledger["filtered"] if ledger else {}
     if not ledger or not filtered or not ledger["inserted"]:
         return []
@@ -107,7 +110,7 @@ def _histogram(row: Row) -> dict[str, int]:
 
 
 def _youngest(bucket: str) -> tuple[float, bool]:
-    """Where a bucket stands among others: ">8" comes after "5-8" and after "8"."""
+    """Return the sort key of a bucket: ">8" comes after "5-8" and after "8"."""
     digits = re.search(r"\d+", bucket)
     return float(digits.group()) if digits else math.inf, bucket.startswith(">")
 
@@ -121,7 +124,7 @@ def _ledger(ledger: Ledger | None) -> dict[str, Any] | None:
 
 
 def _retired(ledger: dict[str, Any] | None) -> list[str]:
-    """A line about prompts that were given up, if there are any."""
+    """Return a line on prompts that were given up, if there are any."""
     reasons = ledger["retired"] if ledger else {}
     if not reasons:
         return []

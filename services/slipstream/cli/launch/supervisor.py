@@ -1,4 +1,4 @@
-"""Starts the pods of a run, brings back those that die, and stops them in an order that loses nothing.
+"""Starts the pods of a run, restarts them after failures, and stops them in an order that loses no data.
 
     teacher ─▶┐                               only where the run distills
     replay ──┬┴▶ learner ─┬─▶ rollout-0 …     an arrow: its address is known
@@ -27,7 +27,7 @@ CHECK_SECONDS = 0.1
 
 
 class Supervisor:
-    """The pods of one run. Invariant: every living process that it started is in `processes`."""
+    """The pods of one run. Invariant: every running process of a pod is in `processes`."""
 
     def __init__(
         self,
@@ -54,9 +54,9 @@ class Supervisor:
         return [name for name, event in self._announced.items() if not event.is_set()]
 
     async def run(self, interrupted: asyncio.Event) -> None:
-        """Start everything; return when the learner is done or `interrupted` is set.
+        """Start all pods; return when the learner has ended or `interrupted` is set.
 
-        Errors: PodFailed when a pod ends for good and the run cannot go on without it.
+        Errors: PodFailed when a pod is not restarted and the run needs it.
         """
         keepers = {spec.name: asyncio.create_task(self._keep(spec)) for spec in self._specs}
         try:
@@ -83,11 +83,11 @@ class Supervisor:
         await asyncio.gather(self._stop(others), self._stop_learner(progress, patience_seconds=patience))
 
     async def stop_services(self) -> None:
-        """Teacher, verifier and replay end."""
+        """Stop teacher, verifier and replay."""
         await self._stop([spec for spec in self._specs if not spec.works])
 
     async def _keep(self, spec: PodSpec) -> None:
-        """One pod over all of its lives; returns when it ended as it should."""
+        """Start one pod, and restart it after failures; return after a normal end."""
         for needed in spec.needs:
             await self._announced[needed].wait()
         for life in range(spec.restarts + 1):
@@ -107,7 +107,7 @@ class Supervisor:
             await asyncio.sleep(pause)
 
     async def _live(self, spec: PodSpec) -> int:
-        """Start a pod and wait for its end; only the first life must become ready."""
+        """Start a pod, wait for its end and return its status. Only the first start must become ready."""
         process = self._spawn(spec)
         try:
             address = await process.ready(self._run.ready_file(spec.name), seconds=spec.start_seconds)
@@ -122,7 +122,7 @@ class Supervisor:
         return await process.ended()
 
     def _give_up(self, spec: PodSpec, process: Process, status: int) -> None:
-        """The pod stays dead. The run goes on only without a rollout, and only while another one is left."""
+        """Do not restart a pod. Errors: PodFailed unless it is a rollout, and another rollout is left."""
         self._gone.add(spec.name)
         rollouts = {other.name for other in self._specs if other.name.startswith(ROLLOUT)}
         if spec.name not in rollouts or not rollouts - self._gone:
@@ -145,13 +145,14 @@ class Supervisor:
         return process
 
     def _environment_of(self, spec: PodSpec) -> dict[str, str]:
-        """Addresses of what it needs; its own address too when it comes back, so that the others find it."""
+        """Return the environment of a pod: the addresses that it needs, and on a restart its previous
+        address."""
         known = {name: self.addresses[name] for name in (*spec.needs, spec.name) if name in self.addresses}
         port = {METRICS_PORT_VARIABLE: str(spec.metrics_port)} if spec.metrics_port else {}
         return {**self._environment, **address_environment(known), **port}
 
     async def _stop(self, specs: Sequence[PodSpec]) -> None:
-        """Stop these together; the most patient of them sets the time."""
+        """Stop these pods together; the longest `stop_seconds` counts for all."""
         seconds = max((spec.stop_seconds for spec in specs), default=0.0)
         living = [self.processes[spec.name] for spec in specs if spec.name in self.processes]
         for name in await stop_processes(living, seconds=seconds):
@@ -167,7 +168,7 @@ class Supervisor:
 
 
 def _raise_first(tasks: Iterable["asyncio.Task[None]"]) -> None:
-    """Raise what the first failed task raised."""
+    """Raise the error of the first failed task."""
     for task in tasks:
         if task.done() and (error := task.exception()) is not None:
             raise error

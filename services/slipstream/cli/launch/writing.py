@@ -1,7 +1,7 @@
-"""How far the learner is with what it writes, read from the files themselves.
+"""The progress of a checkpoint or model that the learner writes, from the sizes of its files.
 
-Checkpoints and models are written into folders whose names begin with `.partial-`, and forced to disk in
-pieces; the folder gets its name when all is there. A checkpoint's state.json, written first, has its size.
+The learner writes into a folder `.partial-NAME`, and renames it when it is complete. The state.json of a
+checkpoint is written first, and has the size of the checkpoint.
 """
 
 import json
@@ -17,11 +17,11 @@ class Writing:
     """A folder that is being written."""
 
     what: str
-    """Its name once it is whole."""
+    """Name of the complete folder."""
     written: int
-    """Bytes that are there."""
+    """Bytes of weights that are written."""
     total: int | None
-    """Bytes that it will have; None where nothing says so."""
+    """Bytes of weights of the complete folder; None if state.json does not have them."""
 
     def __str__(self) -> str:
         size = self.written if self.total is None else max(self.written, self.total)
@@ -31,7 +31,7 @@ class Writing:
 
 
 def read_writing(run: Path) -> Writing | None:
-    """What is being written in a run directory; None when nothing is."""
+    """Return the folder that is being written in a run directory; None if there is none."""
     for parent in (run / "checkpoints", run / "rounds", run):
         for folder in sorted(parent.glob(f"{PARTIAL}*")):
             return Writing(folder.name.removeprefix(PARTIAL), _bytes_below(folder), _total(folder))
@@ -39,13 +39,13 @@ def read_writing(run: Path) -> Writing | None:
 
 
 def _bytes_below(folder: Path) -> int:
-    """Size of the weights: the other files are small, and not part of the total."""
+    """Return the size of the weights; other files are small, and not part of the total."""
     total = 0
     for path in folder.rglob("*.safetensors"):
         try:
             total += path.stat().st_size
         except FileNotFoundError:
-            continue  # the folder has just got its name
+            continue  # the folder has just been renamed
     return total
 
 

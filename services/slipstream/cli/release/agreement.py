@@ -1,13 +1,12 @@
-"""What a run and the values of its release must agree on, beyond the guards of the chart.
+"""Checks of a run against the values of its release that need a formula, or the size of a file.
 
-The guards are in the folder beside this file. What needs the run's defaults, a formula or the size of a file
-is here.
+The folder guards/ has the checks that only compare keys.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from slipstream.cli.release.guards import GUARDS
+from slipstream.cli.release.guards import RUN_GUARDS, VALUE_GUARDS
 from slipstream.cli.release.overlay import pools
 from slipstream.cli.release.quantity import size_of
 from slipstream.cli.release.release import MODELS, Release, below
@@ -20,18 +19,19 @@ from slipstream.hub.safetensors_header import ModelSize, model_size
 GIB: Final = 2**30
 MIB: Final = 2**20
 CHECKPOINT_BYTES: Final = 12
-"""Of a trained parameter: the weight and the two moments of Adam, in float32."""
+"""Bytes per trained parameter: the weight and the two moments of Adam, in float32."""
 OUR_IMAGES: Final = ("", "slipstream/services", "slipstream/cpu", "slipstream/verifier")
 
 
 def disagreements(release: Release) -> list[Problem]:
-    """Every problem between the run and its values."""
-    checks = CHECKS if release.here.installed else (*GUARDS, *CHECKS)
+    """Return every problem between the run and its values."""
+    guards = RUN_GUARDS if release.here.installed else (*RUN_GUARDS, *VALUE_GUARDS)
+    checks = (*guards, *CHECKS)
     return [problem for check in checks for problem in check(release)]
 
 
 def learner_needs(release: Release) -> LearnerMemory | None:
-    """Memory of the learner; None where the size of its model is not known here."""
+    """Return the memory that the learner needs; None if the size of its model is unknown on this machine."""
     policy, (reference, critic) = _policy(release), _beside(release)
     if policy is None:
         return None
@@ -53,7 +53,7 @@ def _beside(release: Release) -> tuple[ModelSize | None, ModelSize | None]:
 
 
 def _learner_memory(release: Release) -> Iterator[Problem]:
-    """On CPUs all ranks of a pod are in its memory; with GPUs the weights that rank 0 publishes are."""
+    """The memory limit of a pod holds all its ranks on CPUs, or with GPUs the published weights."""
     need, learner = learner_needs(release), release.values["learner"]
     limit = _memory_limit(learner)
     if need is None or limit is None:
@@ -72,7 +72,7 @@ def _learner_memory(release: Release) -> Iterator[Problem]:
 
 
 def _checkpoints(release: Release) -> Iterator[Problem]:
-    """The claim holds `keep` checkpoints and the one that is being written."""
+    """The claim holds `keep` checkpoints, and another one while it is written."""
     policy, checkpoints = _policy(release), release.values["learner"]["checkpoints"]
     size = size_of(checkpoints["size"])
     if (
@@ -95,7 +95,7 @@ def _checkpoints(release: Release) -> Iterator[Problem]:
 
 
 def _policy_paths(release: Release) -> Iterator[Problem]:
-    """A reference or a critic is read by the learner alone, from what is mounted there."""
+    """The paths of the reference and of the critic are in volumes of the learner."""
     config, learner = release.mounted, release.values["learner"]
     mounts = [str(MODELS), *(mount["mountPath"] for mount in learner["extraVolumeMounts"] or [])]
     critic = config.learner.critic
@@ -114,7 +114,7 @@ def _policy_paths(release: Release) -> Iterator[Problem]:
 
 
 def _kv_cache(release: Release) -> Iterator[Problem]:
-    """The engine on CPUs takes its cache at once."""
+    """The memory limit of a pool on CPUs holds the key-value cache, which is allocated at the start."""
     cache = release.config.rollout.kv_cache_gib
     if release.config.rollout.engine != "vllm":
         return
@@ -130,7 +130,7 @@ def _kv_cache(release: Release) -> Iterator[Problem]:
 
 
 def _redis(release: Release) -> Iterator[Problem]:
-    """What admission lets in may all be in Redis, each group at its longest."""
+    """Redis holds every admitted group at its full length."""
     if release.values["redis"]["mode"] != "builtIn":
         return
     numbers = derived_numbers(release.config, held_out_size=None)
@@ -150,7 +150,7 @@ def _redis(release: Release) -> Iterator[Problem]:
 
 
 def _programs(release: Release) -> Iterator[Problem]:
-    """A verifier without room for one program refuses to start."""
+    """The memory limit of a verifier holds a program of code_tests, or the verifier refuses to start."""
     limit = _memory_limit(release.values["verifier"])
     for position, reward in enumerate(release.config.rewards):
         if isinstance(reward, CodeTestsConfig) and limit is not None and reward.memory_mib * MIB >= limit:
@@ -162,7 +162,7 @@ def _programs(release: Release) -> Iterator[Problem]:
 
 
 def _where_data_comes_from(release: Release) -> Iterator[Problem]:
-    """Replay reads the prompts: it needs the library, or the way out."""
+    """The image of replay has the library of its prompts, and the NetworkPolicies allow their download."""
     values = release.values
     own_image = values["replay"]["image"]["repository"] or values["image"]["repository"] or ""
     kinds = {type(part) for part in parts(release.mounted.data)}

@@ -11,11 +11,11 @@ from slipstream.cli.errors import UsageError
 from slipstream.config.load import laid_over
 
 OPTIONAL = ("autoscaling",)
-"""Sections that templates read only where a pool or a room scales by itself."""
+"""Sections that templates read only if an autoscaler is enabled."""
 
 
 class Section(dict[str, Any]):
-    """The values below one key. Reading a key that a null took away is a UsageError."""
+    """The values below one key. Errors: UsageError for reading a key that a null removed."""
 
     def __init__(self, tree: Mapping[str, Any], own: Mapping[str, Any], at: str = "") -> None:
         """`own` is the same section of the chart's own values, and `at` its name with a dot at the end."""
@@ -32,7 +32,7 @@ class Section(dict[str, Any]):
         return default
 
     def with_keys(self, tree: Mapping[str, Any]) -> "Section":
-        """The section with further keys laid over its own."""
+        """Return the section with further keys, which override its own."""
         return Section(laid_over(self, tree), self._own, self._at)
 
     def require_sections(self) -> None:

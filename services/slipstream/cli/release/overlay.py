@@ -1,4 +1,4 @@
-"""cluster.yaml of the chart in Python: the keys that the chart sets, which pods read over the run's own.
+"""cluster.yaml of the chart in Python: the keys that the chart sets, which override those of the run.
 
 charts/slipstream/templates/config/_cluster.tpl says the same. A test compares the two for every example of
 the chart.
@@ -18,33 +18,33 @@ Values = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Names:
-    """What a release is called; addresses and identities are made of it."""
+    """The names of a release, from which addresses and identities are made."""
 
     release: str = "release"
     namespace: str = "default"
 
     def full(self, values: Values) -> str:
-        """What the names of its objects begin with."""
+        """Return the prefix of the names of its objects."""
         name = values.get("nameOverride") or "slipstream"
         own = self.release if name in self.release else f"{self.release}-{name}"
         return values.get("fullnameOverride") or own
 
 
 def learner_ranks(values: Values) -> int:
-    """Ranks of the learner, in all of its pods."""
+    """Return the number of the learner's ranks in all of its pods."""
     learner = values["learner"]
     gpus: int = learner["gpu"]["count"]
     return int(learner["nodes"]) * int(gpus or learner["ranksPerNode"])
 
 
 def pools(values: Values) -> list[Section]:
-    """Every pool, laid over what all pools have."""
+    """Return every pool with the defaults of all pools."""
     rollout = values["rollout"]
     return [rollout["defaults"].with_keys(pool) for pool in rollout["pools"]]
 
 
 def cluster_tree(values: Values, run: Mapping[str, Any], names: Names) -> dict[str, Any]:
-    """The keys that the chart sets. With `model.mode: warmup` model and warmup stay those of the run."""
+    """Return the keys that the chart sets, which with `model.mode: warmup` are not `model` and `warmup`."""
     full = names.full(values)
     at = {room: {"address": f"{full}-{room}:{PORTS[room]}"} for room in ("replay", "verifier", "teacher")}
     own_drain = (run.get("rollout") or {}).get("drain_seconds")
@@ -76,13 +76,13 @@ def cluster_tree(values: Values, run: Mapping[str, Any], names: Names) -> dict[s
 
 
 def _with_gpus(values: Values, kinds: list[str]) -> list[str]:
-    """Those of the kinds of pods, and rollout, that have GPUs, which they must use."""
+    """Return the components with GPUs among `kinds` and rollout; they must use their GPUs."""
     kinds = [kind for kind in kinds if values[kind]["gpu"]["count"] > 0]
     return kinds + ["rollout"] * any(pool["gpu"]["count"] > 0 for pool in pools(values))
 
 
 def model_path(values: Values) -> str:
-    """Where the pods find a model that is mounted or downloaded."""
+    """Return the path in the pods of a model that is mounted or downloaded."""
     model = values["model"]
     if model["mode"] == "volume":
         directory = model["volume"]["directory"]

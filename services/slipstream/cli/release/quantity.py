@@ -8,7 +8,7 @@ QUANTITY = re.compile(r"([0-9.]+)([A-Za-z]*)")
 
 
 def size_of(quantity: object) -> int | None:
-    """Bytes of a quantity of memory or storage; None for a quantity in another form."""
+    """Return the bytes of a quantity of memory or storage; None for a quantity in another form."""
     match = QUANTITY.fullmatch(str(quantity))
     factor = {**FACTORS, **BINARY}.get(match[2]) if match else None
     return None if match is None or factor is None else int(float(match[1]) * factor)

@@ -25,14 +25,14 @@ Move = Callable[[str], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Here:
-    """Folders of this machine that hold what the cluster mounts; None: the cluster alone has it."""
+    """Folders of this machine with the contents of mounts; None if only the cluster has them."""
 
     models: Path | None = None
-    """What is at /models in the learner's pod."""
+    """The contents of /models in the learner's pod."""
     data: Path | None = None
-    """What is at `data.mountPath` in replay's pod."""
+    """The contents of `data.mountPath` in replay's pod."""
     installed: bool = False
-    """Whether this is a pod of the release: helm's guards let it pass, and a part of its values is here."""
+    """Whether this is a pod of the release: helm has checked the values, and the pod has some of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,21 +41,21 @@ class Release:
 
     values: Mapping[str, Any]
     run: Mapping[str, Any]
-    """The run's YAML, without defaults and without what the chart sets."""
+    """The run's YAML, without defaults and without the keys that the chart sets."""
     mounted: RunConfig
-    """What the pods read: paths are those of the cluster."""
+    """The configuration of the pods, with paths of the cluster."""
     config: RunConfig
-    """The same, but paths below the folders of `here` are those of this machine."""
+    """The same configuration, with paths of this machine for files in the folders of `here`."""
     here: Here
 
     @property
     def sees_models(self) -> bool:
-        """Whether the model can be looked at: a tiny one is made of the configuration alone."""
+        """Whether this machine has the model, or the configuration describes a tiny one."""
         return self.config.model.tiny is not None or self.here.models is not None
 
     @property
     def sees_data(self) -> bool:
-        """Whether the prompts can be looked at. Replay alone reads data of the hub."""
+        """Whether this machine has the prompts. Only replay can read data of the hub."""
         return all(self._sees(part) for part in parts(self.mounted.data))
 
     def _sees(self, part: object) -> bool:
@@ -68,7 +68,7 @@ class Release:
 
 
 def make_release(run: str, source: str, values: Mapping[str, Any], here: Here) -> Release:
-    """The release of a run's YAML text. Errors: UsageError, ConfigError."""
+    """Return the release of a run's YAML text. Errors: UsageError, ConfigError."""
     own = _parsed(run, source)
     if own.get("stages"):
         raise UsageError(
@@ -86,7 +86,7 @@ def make_release(run: str, source: str, values: Mapping[str, Any], here: Here) -
 
 
 def below(path: Path | PurePosixPath | str, mount: str | PurePosixPath) -> bool:
-    """Whether a path of a pod is a mount or in it."""
+    """Return whether a path of a pod is a mount or inside one."""
     return PurePosixPath(path).is_relative_to(mount)
 
 
@@ -109,7 +109,7 @@ def _files(part: FileData) -> Iterator[Path]:
 
 
 def _moved(tree: dict[str, Any], values: Mapping[str, Any], here: Here) -> dict[str, Any]:
-    """The tree with the paths of this machine."""
+    """Return the tree with the paths of this machine."""
     to_models = _mover(str(MODELS), here.models)
     for keys in POLICY_KEYS:
         tree = _replaced(tree, keys, to_models)

@@ -7,14 +7,14 @@ Run = Mapping[str, Any]
 
 
 def has_key(run: Run, key: str) -> bool:
-    """Whether a dotted key is written in the run, also with null."""
+    """Return whether the run has a dotted key, also with null."""
     section, _, name = key.rpartition(".")
     tree = value_of(run, section) if section else run
     return isinstance(tree, Mapping) and name in tree
 
 
 def value_of(run: Run, key: str, default: Any = None) -> Any:
-    """The value of a dotted key, or the default where the key is absent or null."""
+    """Return the value of a dotted key, or the default if the key is absent or null."""
     value: Any = run
     for name in key.split("."):
         value = value.get(name) if isinstance(value, Mapping) else None
@@ -22,7 +22,7 @@ def value_of(run: Run, key: str, default: Any = None) -> Any:
 
 
 def rewards_of(run: Run, *kinds: str) -> list[Mapping[str, Any]]:
-    """The rewards of some kinds; a kind that is left out is the name."""
+    """Return the rewards of some kinds. The kind of a reward defaults to its name."""
     rewards = value_of(run, "rewards", [])
     listed = rewards if isinstance(rewards, list) else []
     return [

@@ -18,7 +18,7 @@ Key = tuple[str | int, ...]
 
 
 def with_set(values: dict[str, Any], expression: str) -> dict[str, Any]:
-    """The values with each key of an expression set. Errors: UsageError."""
+    """Return the values with each key of an expression set. Errors: UsageError."""
     for pair in PAIRS.findall(expression):
         key, text = _split(pair, option="--set")
         values = _with(values, key, _typed(text))
@@ -26,10 +26,10 @@ def with_set(values: dict[str, Any], expression: str) -> dict[str, Any]:
 
 
 def with_text(values: dict[str, Any], key: str, text: str) -> dict[str, Any]:
-    """The values with one key set to a text as it is, which is what `--set-file` does."""
+    """Return the values with one key set to an unparsed text, as `--set-file` does."""
     keys, _ = _split(f"{key}=", option="--set-file")
-    found: dict[str, Any] = _with(values, keys, text)
-    return found
+    changed: dict[str, Any] = _with(values, keys, text)
+    return changed
 
 
 def _split(pair: str, *, option: str) -> tuple[Key, str]:
@@ -40,7 +40,7 @@ def _split(pair: str, *, option: str) -> tuple[Key, str]:
 
 
 def _indices(text: str, option: str) -> Iterator[str | int]:
-    """The key and the places in its lists: `pools[0]` is `pools` and 0."""
+    """Return the key and the indexes of its lists: `pools[0]` is `pools` and 0."""
     match = INDEXED.fullmatch(text)
     assert match is not None  # the pattern takes every text
     yield _plain(match[1])
@@ -70,7 +70,7 @@ def _typed(text: str) -> Any:
 
 
 def _word(text: str) -> Any:
-    """Words and whole numbers have their types; helm leaves `1.5` and `007` as texts."""
+    """Return a value with its type. Like helm, it leaves `1.5` and `007` as texts."""
     if text in WORDS:
         return WORDS[text]
     return int(text) if re.fullmatch(r"[+-]?[1-9]\d*", text) else _plain(text)

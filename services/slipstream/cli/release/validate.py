@@ -31,7 +31,7 @@ from slipstream.prompts import make_source
 OF_THE_RUN = ("completions in flight",)
 """Rows of the table that count the workers of `slipstream run`."""
 OF_THIS_MACHINE = ("rollout.gpu_memory_utilization", "rollout.kv_cache_gib")
-"""Keys of the engine that are compared with the GPUs of the machine where the check runs."""
+"""Keys of the engine that another check compares with the GPUs of this machine."""
 UNSEEN = ModelFiles(config={}, tokenizer=None, problems=())
 
 
@@ -63,9 +63,9 @@ def validate_release(asked: Asked) -> int:
 
 
 def release_problems(release: Release) -> list[Problem]:
-    """Problems of the run, of the files of it that are here, and of what run and values must agree on."""
+    """Return the problems of the run, of its files on this machine, and between the run and the values."""
     config, model = release.config, _model(release)
-    found = [
+    problems = [
         *check_config(config),
         *(model_problems(config, model) if release.sees_models else ()),
         *(prompt_problems(config, model) if release.sees_data else ()),
@@ -74,7 +74,7 @@ def release_problems(release: Release) -> list[Problem]:
         *_verifier(release),
         *disagreements(release),
     ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(problems))
 
 
 def _model(release: Release) -> ModelFiles | None:
@@ -82,14 +82,14 @@ def _model(release: Release) -> ModelFiles | None:
 
 
 def _engine(release: Release, model: ModelFiles | None) -> Iterator[Problem]:
-    """The engine's context; its cache is compared where the engine is."""
+    """The context of the engine. Its cache depends on the GPUs of the cluster, so it is not checked."""
     for problem in check_context(release.config, model, gpus="note", measures=False):
         if problem.key not in OF_THIS_MACHINE:
             yield problem
 
 
 def _rewards(release: Release) -> Iterator[Problem]:
-    """The reward functions that are installed with the release; an image's own are not here."""
+    """The reward functions in `verifier.code`. Functions of the image are not on this machine."""
     code = release.values["verifier"]["code"]
     names = [getattr(reward, "function", None) for reward in release.config.rewards]
     tried = [
@@ -110,7 +110,7 @@ def _rewards(release: Release) -> Iterator[Problem]:
 
 
 def _verifier(release: Release) -> Iterator[Problem]:
-    """What the verifier refuses of the rewards themselves; what it lacks here says nothing of its pod."""
+    """Rewards that the verifier refuses, except for packages that only this machine lacks."""
     for problem in check_verifier(release.config, here="note", prompts=release.sees_data):
         if problem.remedy != REMEDIES["note"]:
             yield problem

@@ -30,27 +30,27 @@ NO_SCHEMA = (
 
 @cache
 def chart_values() -> Mapping[str, Any]:
-    """The chart's own values."""
-    found: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
-    return found
+    """Return the chart's own values."""
+    values: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    return values
 
 
 def read_values(files: Sequence[Path], sets: Sequence[str] = (), set_files: Sequence[str] = ()) -> Section:
-    """Every value of a release. Errors: UsageError for a file, an option or a value that is wrong.
+    """Return every value of a release. Errors: UsageError for a wrong file, option or value.
 
     A key that a null took away is refused where it is read.
     """
-    given: dict[str, Any] = {}
+    overrides: dict[str, Any] = {}
     for file in files:
-        given = laid_over(given, _read(file))
+        overrides = laid_over(overrides, _read(file))
     for expression in sets:
-        given = with_set(given, expression)
+        overrides = with_set(overrides, expression)
     for option in set_files:
         key, separator, path = option.partition("=")
         if not separator:
             raise UsageError(f"--set-file {option}: write it as KEY=FILE, for example run.config=my.yaml")
-        given = with_text(given, key, _text(Path(path)))
-    values = _coalesced(deepcopy(dict(chart_values())), given, at=())
+        overrides = with_text(overrides, key, _text(Path(path)))
+    values = _coalesced(deepcopy(dict(chart_values())), overrides, at=())
     _require_schema(values)
     section = Section(values, chart_values())
     section.require_sections()
@@ -58,7 +58,7 @@ def read_values(files: Sequence[Path], sets: Sequence[str] = (), set_files: Sequ
 
 
 def schema_is_checked() -> bool:
-    """Whether the package is installed that compares values with the chart's schema."""
+    """Return whether the package that compares values with the chart's schema is installed."""
     return importlib.util.find_spec("jsonschema") is not None
 
 
@@ -78,9 +78,9 @@ def _require_schema(values: Mapping[str, Any]) -> None:
         )
 
 
-def _coalesced(own: dict[str, Any], given: Mapping[str, Any], *, at: tuple[str, ...]) -> dict[str, Any]:
-    """The values that are given over the chart's own; a null takes the chart's own away."""
-    for key, value in given.items():
+def _coalesced(own: dict[str, Any], overrides: Mapping[str, Any], *, at: tuple[str, ...]) -> dict[str, Any]:
+    """Return the chart's own values with overrides; a null removes a value."""
+    for key, value in overrides.items():
         under = own.get(key)
         if isinstance(under, dict) and under and value is not None and not isinstance(value, dict):
             where = ".".join((*at, key))

@@ -1,4 +1,4 @@
-"""Rewards that compare an answer with the ground truth, and where in a completion the answer stands."""
+"""Rewards that compare an answer with the ground truth, and how the answer is extracted."""
 
 from typing import Literal
 
@@ -10,7 +10,7 @@ Place = Literal["whole", "boxed", "answer_tag", "pattern"]
 
 
 class AnswerSection(RewardSection):
-    """A reward that judges the answer in a completion. One that has none is an invalid answer, of value 0."""
+    """A reward of the answer in a completion. A completion without an answer is invalid, with the score 0."""
 
     extract: Place = "whole"
     """Where the answer stands: `whole`, the completion; `boxed`, the last \\boxed{}; `answer_tag`, the last

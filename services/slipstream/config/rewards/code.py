@@ -1,4 +1,4 @@
-"""Rewards that run what the model wrote."""
+"""Rewards that run a program from the answer."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""A reward that the user wrote."""
+"""A reward by a function of the user."""
 
 from typing import Any, Literal
 

@@ -1,4 +1,4 @@
-"""A reward that another model gives: one behind an endpoint that speaks OpenAI's chat protocol."""
+"""A reward by another model, behind an endpoint with OpenAI's chat protocol."""
 
 from typing import Literal
 from urllib.parse import urlsplit

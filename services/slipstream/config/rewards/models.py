@@ -1,4 +1,4 @@
-"""Rewards that a model of our own machine gives: a sequence classifier, or one that scores the steps."""
+"""Rewards by a model on the verifier's machine: a sequence classifier, or a process reward model."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ from slipstream.config.rewards.base import Facts, RewardSection
 
 
 class ScoringModel(RewardSection):
-    """What both have: a model in a process of its own, which starts with the verifier."""
+    """A model in a process of its own, which starts with the verifier."""
 
     path: HomePath
     """Hugging Face directory of the model, with its tokenizer; code that it brings is not run."""

@@ -1,4 +1,4 @@
-"""A reward that the policy gives its own answers: it is asked whether they are right."""
+"""A reward by the policy itself, which is asked whether its answers are right."""
 
 from typing import Literal
 

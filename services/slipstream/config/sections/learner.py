@@ -1,4 +1,4 @@
-"""The learner."""
+"""The `learner` section."""
 
 from typing import Literal
 
@@ -28,8 +28,8 @@ class CheckpointConfig(Section):
     keep: int = Field(2, ge=1)
     """Number of checkpoints that are kept, the newest ones."""
     model_dtype: Literal["float32", "bfloat16"] | None = None
-    """Precision of the weights in the run's model/ and of `slipstream export`; null: model.dtype, with which
-    the policy sampled. float32 gives the weights that the optimizer keeps."""
+    """Precision of the weights in the run's model/ and of `slipstream export`; null: model.dtype, the
+    precision that the policy sampled with. float32 gives the weights that the optimizer keeps."""
     stop_seconds: float | None = Field(None, gt=0)
     """Time from SIGTERM to SIGKILL, where the platform sets one (in the chart: learner.stopSeconds). The
     learner warns when a checkpoint takes longer. null: no limit."""
@@ -56,9 +56,9 @@ class LearnerConfig(Section):
     weight_decay: float = Field(0.0, ge=0)
     """AdamW's decoupled weight decay."""
     max_grad_norm: float = Field(1.0, gt=0)
-    """Largest global norm of a gradient; a larger gradient is scaled down to it."""
+    """Largest global norm of a gradient; a gradient with a larger norm is scaled down to it."""
     schedule: ScheduleConfig = ScheduleConfig()
-    """Learning rate over the run."""
+    """The learning rate over the run."""
     max_tokens_per_row: int = Field(1024, ge=16)
     """Tokens in one packed forward pass; a longer sequence is left out of the loss, and counted."""
     share_prompts: bool = False
@@ -66,8 +66,8 @@ class LearnerConfig(Section):
     replay_experts: bool = False
     """Route every token to the experts that the rollout used; for mixtures of experts on vLLM with Triton."""
     logprob_chunk: int | None = Field(None, ge=1)
-    """Tokens of the vocabulary whose logits are computed at a time, for all trained positions of a row; null:
-    as many as fit in 16 MiB, or in 128 MiB on a GPU."""
+    """How many tokens of the vocabulary have their logits computed at a time, for all trained positions of a
+    row; null: as many as fit in 16 MiB, or in 128 MiB on a GPU."""
     max_bad_steps: int = Field(5, ge=1)
     """Steps in a row with a loss or gradient that is not finite, after which the run stops."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -77,23 +77,23 @@ class LearnerConfig(Section):
     ranks: int = Field(1, ge=1)
     """Processes over which `slipstream run` shards the learner, each with a GPU or `threads` of its own."""
     collective_timeout_seconds: float = Field(300.0, gt=0)
-    """Longest wait of a rank for the others; past it all ranks stop."""
+    """Longest wait of a rank for the other ranks; after it all ranks stop."""
     peak_tflops: float | None = Field(None, gt=0)
-    """TFLOP/s (10^12) that one device of the learner can do at most, for its model FLOPs utilization; null:
-    known for some GPUs in bfloat16, and on others the utilization has no value."""
+    """Peak TFLOP/s (10^12) of one device of the learner, for its model FLOPs utilization; null: built-in
+    values for some GPUs in bfloat16; on other devices the utilization has no value."""
     activation_checkpointing: bool = False
     """Keep only the input of each layer for the backward pass: less memory, a third more computation."""
     samples_per_step: int = Field(1, ge=0)
     """Completions of each step that are written to samples.jsonl."""
     least_step_seconds: float = Field(0.0, ge=0)
-    """Shortest time of a step; a shorter step waits. For benchmarks with the emulated engine."""
+    """Shortest time of a step; a faster step waits. For benchmarks with the emulated engine."""
     sample_timeout_seconds: float = Field(1200.0, gt=0)
-    """Longest wait for a batch; past it the run stops with an error."""
+    """Longest wait for a batch; after it the run stops with an error."""
     stay: bool = False
-    """After the last step, wait for SIGTERM; for platforms that would restart a learner that ended."""
+    """Wait for SIGTERM after the last step, for platforms that would restart a learner that exits."""
     critic: CriticConfig | None = None
     """Value function of the advantage `gae`; null: a head, where the advantage is `gae`."""
     checkpoint: CheckpointConfig = CheckpointConfig()
-    """The checkpoints of the learner."""
+    """Checkpoints of the learner."""
     lora: LoraConfig | None = None
     """Train low-rank adapters instead of the model; null trains all of it."""

@@ -1,4 +1,4 @@
-"""The model of a run, and how a cold start teaches it."""
+"""The sections `model` and `warmup`: the model of a run, and its supervised cold start."""
 
 import string
 from pathlib import Path
@@ -16,11 +16,11 @@ PRETRAINED_BATCH, PRETRAINED_RATE = 16, 1e-5
 TINY_SPECIAL: Final = ("<pad>", "<eos>", "<unk>")
 TINY_CHARACTERS: Final = string.digits + string.ascii_letters + string.punctuation + " \n"
 TINY_TOKENS: Final = (*TINY_SPECIAL, *TINY_CHARACTERS)
-"""What the token ids of a tiny model stand for, from 0 on."""
+"""Text of each token id of a tiny model, starting at id 0."""
 
 
 class TinyModel(Section):
-    """A Qwen2 of about a million parameters over characters, made on the spot; a Qwen3-MoE with `experts`."""
+    """A new character-level Qwen2 of about a million parameters; with `experts`, a Qwen3-MoE."""
 
     layers: int = Field(4, ge=1)
     """Number of transformer blocks."""
@@ -33,11 +33,11 @@ class TinyModel(Section):
     experts: int = Field(0, ge=0)
     """Experts of each layer, each half as wide as a dense layer; 0 makes a dense model."""
     experts_per_token: int = Field(2, ge=1)
-    """Experts that a token goes through; not used in a dense model."""
+    """Experts that each token is routed to; not used in a dense model."""
 
     @property
     def vocabulary_size(self) -> int:
-        """Tokens: the printable ASCII characters, space, line feed, and three special ones."""
+        """Number of tokens: printable ASCII characters, space, line feed, and three special tokens."""
         return len(TINY_TOKENS)
 
     @model_validator(mode="after")
@@ -62,8 +62,8 @@ class ModelConfig(HubAccess):
     """The policy: a Hugging Face causal LM, or a tiny model made by `slipstream warmup`."""
 
     path: HomePath | None = None
-    """Directory with config.json, safetensors and a tokenizer; or the id of a model on the hub,
-    `organisation/name`, where no such directory exists."""
+    """Directory with config.json, safetensors and a tokenizer; or, if no such directory exists, the id of a
+    model on the hub, `organisation/name`."""
     tiny: TinyModel | None = None
     """A new tiny model, instead of `path`."""
     dtype: Literal["float32", "bfloat16"] = "float32"
@@ -79,7 +79,7 @@ class ModelConfig(HubAccess):
         return self
 
     def directory(self) -> Path:
-        """The model's directory. Errors: ValueError for a tiny model that has not been made yet."""
+        """Return the model's directory. Errors: ValueError for a tiny model that has not been made yet."""
         if self.path is None:
             raise ValueError("model.tiny has no directory yet: run `slipstream warmup`, then set model.path")
         if is_hub_id(self.path):
@@ -103,14 +103,14 @@ class WarmupConfig(Section):
     """Folder of finished cold starts, with one directory for each distinct configuration."""
 
     def filled_in(self, model: ModelConfig) -> "WarmupConfig":
-        """These settings with what was not given, for this model."""
-        found = {"batch_size": self.batch_size_of(model), "learning_rate": self.learning_rate_of(model)}
-        return self.model_copy(update=found)
+        """Return these settings with batch size and learning rate filled in for this model."""
+        defaults = {"batch_size": self.batch_size_of(model), "learning_rate": self.learning_rate_of(model)}
+        return self.model_copy(update=defaults)
 
     def batch_size_of(self, model: ModelConfig) -> int:
-        """Demonstrations a step for this model."""
+        """Return how many demonstrations a step has for this model."""
         return self.batch_size or (TINY_BATCH if model.tiny is not None else PRETRAINED_BATCH)
 
     def learning_rate_of(self, model: ModelConfig) -> float:
-        """Peak learning rate for this model."""
+        """Return the peak learning rate for this model."""
         return self.learning_rate or (TINY_RATE if model.tiny is not None else PRETRAINED_RATE)

@@ -1,4 +1,4 @@
-"""The replay service."""
+"""The `replay` section."""
 
 from pydantic import Field
 
@@ -16,7 +16,7 @@ class ReplayConfig(Section):
     redis_username: str | None = None
     """User of Redis' access control list; null: the user `default`."""
     redis_password_file: HomePath | None = None
-    """File with the password, read at each connection; newlines at its end do not count."""
+    """File with the password, read at each connection; newlines at its end are removed."""
     redis_authority: HomePath | None = None
     """PEM file of the authority that signed Redis' certificate; null: the authorities of the system."""
     redis_dir: HomePath | None = None
@@ -26,5 +26,5 @@ class ReplayConfig(Section):
 
     @property
     def heartbeat_seconds(self) -> float:
-        """Time between two heartbeats of a worker: four may be lost without harm."""
+        """Time between two heartbeats of a worker; a lease outlives four lost heartbeats."""
         return self.lease_seconds / 5

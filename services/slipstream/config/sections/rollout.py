@@ -1,4 +1,4 @@
-"""Rollout workers and their engines."""
+"""The `rollout` section: the rollout workers and their engines."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -26,29 +26,29 @@ class RolloutConfig(Section):
     max_new_tokens: int = Field(16, ge=1)
     """Longest completion, in tokens."""
     context_tokens: int | None = Field(None, ge=16)
-    """Longest sequence of the engine in tokens, prompt and completion with all turns; null: what the prompts
-    of the run need, at most the model's context. Set it for an environment whose turns add more."""
+    """Longest sequence of the engine in tokens, prompt and completion together; null: as long as the prompts
+    of the run need, at most the model's context."""
     temperature: float = Field(1.0, gt=0)
     """Sampling temperature; the learner divides its logits by it, too."""
     top_p: float = Field(1.0, gt=0, le=1)
-    """Only 1 is accepted: the learner does not truncate its distribution."""
+    """Must be 1: the learner does not truncate its distribution."""
     environment: Literal["single_turn"] = "single_turn"
-    """How a prompt becomes a completion: by one turn of the policy."""
+    """How a prompt becomes a completion; `single_turn`: the policy answers once."""
     sampling: Literal["plain", "verbalized"] = "plain"
     """`plain` asks for one answer; `verbalized` adds an instruction that asks for several candidates with
-    probabilities. Reinforcement learning then trains on whole generations, and judges one candidate of each,
+    probabilities. Reinforcement learning then trains on whole generations, and rewards one candidate of each,
     drawn by its probability; a stage that samples first takes every candidate as an answer."""
     candidates: int = Field(5, ge=2)
     """Candidates in one generation of `verbalized` sampling."""
     device: Literal["auto", "cuda"] = "auto"
-    """Where the engine computes; auto takes GPUs if there are some, cuda is an error where there are none."""
+    """Where the engine computes; auto takes GPUs if there are any, cuda is an error if there are none."""
     threads: int = Field(1, ge=1)
     """CPU threads of the engine; not used on a GPU."""
     kv_cache_gib: float = Field(0.25, gt=0)
-    """Key-value cache of the CPU engine in GiB; `slipstream validate` prints what a sequence takes."""
+    """Key-value cache of the CPU engine in GiB; `slipstream validate` prints the size for one sequence."""
     head_dtype: Literal["float32", "model"] = "float32"
-    """Precision of the output head in the engine; the learner's is float32. `model` is faster with
-    model.dtype bfloat16, and further from the learner's logprobs."""
+    """Precision of the output head in the engine; the learner's is float32. With model.dtype bfloat16,
+    `model` is faster, and its logprobs differ more from the learner's."""
     gpu_memory_utilization: float = Field(0.9, gt=0, le=1)
     """Share of a GPU's memory that the engine may take."""
     vllm: VllmOptions = VllmOptions()
@@ -60,7 +60,7 @@ class RolloutConfig(Section):
     recompute_kv: bool = False
     """Recompute the key-value cache of running requests after an update, instead of keeping it."""
     group_timeout_seconds: float = Field(600.0, gt=0)
-    """Longest time of one group in a worker, with scoring; past it the prompt goes to another worker."""
+    """Longest time of one group in a worker, with scoring; after it the prompt goes to another worker."""
     start_timeout_seconds: float = Field(1800.0, gt=0)
     """Longest wait for an engine to start; a quarter of an hour is normal for a large model."""
     drain_seconds: float = Field(0.0, ge=0)
@@ -87,7 +87,7 @@ class RolloutConfig(Section):
 
 
 class EmulatedEngine(Section):
-    """Times are lognormal around `median_seconds`, one for each prompt; nothing is computed."""
+    """Each prompt takes a lognormal time around `median_seconds`; nothing is computed."""
 
     median_seconds: float = Field(0.2, gt=0)
     """Median time of a completion."""

@@ -1,4 +1,4 @@
-"""How old what is trained on may be, and how a run is judged."""
+"""The sections `evaluation` and `staleness`."""
 
 from typing import Literal
 
@@ -19,11 +19,12 @@ class EvaluationConfig(Section):
     reward: str = "exact_match"
     """Name of the reward whose mean is the accuracy."""
     sampling: Literal["plain", "verbalized"] = "plain"
-    """`plain` asks for one answer a completion; `verbalized` for several candidates with probabilities."""
+    """`plain` asks for one answer in each completion; `verbalized` for several candidates with
+    probabilities."""
     candidates: int = Field(5, ge=2)
     """Candidates in one completion of `verbalized` sampling."""
     timeout_seconds: float = Field(300.0, gt=0)
-    """Longest wait for an evaluation; past it there is no result, but a line in the log."""
+    """Longest wait for an evaluation; after it there is no result, and the log has a line."""
 
 
 class StalenessConfig(Section):
@@ -32,4 +33,4 @@ class StalenessConfig(Section):
     pipeline_depth: int = Field(2, ge=0)
     """Most batches that are sampled ahead of the one that trains; 0 is synchronous training."""
     max_staleness: int = Field(8, ge=0)
-    """Oldest age of a token that trains, in policy versions; a group of older tokens is dropped."""
+    """Largest age of a token that trains, in policy versions; a group of older tokens is dropped."""

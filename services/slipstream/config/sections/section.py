@@ -1,4 +1,4 @@
-"""What every part of the configuration is."""
+"""The base class of all sections, and types that several sections use."""
 
 from typing import Annotated
 

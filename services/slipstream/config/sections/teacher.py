@@ -1,4 +1,4 @@
-"""The teacher of a distillation: a model in a pod of its own."""
+"""The `teacher` section."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ from slipstream.config.sections.section import Address, Section
 
 
 class TeacherConfig(Section):
-    """The model that a distillation learns from, and how the learner asks it."""
+    """The teacher of a distillation, a model in a pod of its own, and the learner's requests to it."""
 
     address: Address = "127.0.0.1:0"
     """host:port of the service; port 0 takes a free one."""
@@ -24,7 +24,7 @@ class TeacherConfig(Section):
     batch_tokens: int = Field(8192, ge=1)
     """Most tokens in a forward pass, with padding; a longer completion has a pass to itself."""
     queue: int = Field(1024, ge=1)
-    """Most completions in work or waiting; further prompts are refused with a retry-after hint."""
+    """Most completions in the queue or in progress; further prompts are refused with a retry-after hint."""
     requests: int = Field(8, ge=1)
     """Most prompts in flight from the learner to all teacher pods together."""
     answer_seconds: float = Field(10.0, gt=0)

@@ -1,4 +1,4 @@
-"""The verifier, and the walls around what it runs."""
+"""The `verifier` section."""
 
 from typing import Annotated, Literal
 
@@ -36,14 +36,14 @@ class IsolationConfig(Section):
     """The isolation of programs that a model wrote."""
 
     require: tuple[Layer, ...] = ("rlimits", "seccomp", "landlock")
-    """Layers of isolation that a verifier which runs code must have to start; `slipstream doctor` lists what
-    a machine has."""
+    """Layers of isolation without which a verifier that runs code does not start; `slipstream doctor` lists
+    the layers of a machine."""
     bubblewrap: Bubblewrap = "auto"
-    """auto: bubblewrap isolates programs where it works; off, or false: never."""
+    """auto: bubblewrap isolates programs if it works on this machine; off, or false: never."""
 
     packages: tuple[str, ...] = ()
-    """Installed packages that programs may import, with what they require, such as [numpy]; else Python's
-    library alone. They are imported before a program begins, and count against its memory_mib."""
+    """Installed packages that programs may import in addition to Python's library, such as [numpy]; their
+    requirements are included. They are imported before a program starts, and count against its memory_mib."""
 
     @model_validator(mode="after")
     def required_bubblewrap_is_on(self) -> "IsolationConfig":
@@ -62,18 +62,19 @@ class VerifierConfig(Section):
     timeout_seconds: float = Field(10.0, gt=0)
     """Deadline of each try of a rollout worker to have one group scored."""
     retries: int = Field(3, ge=0)
-    """Further tries after an infrastructure error; then a completion stays without a score."""
+    """Further tries after an infrastructure error; after them a completion has no score."""
     workers: int | None = Field(None, ge=1, le=1024)
     """Child processes that compute rewards; null: one for each core that the verifier may use."""
     device: Literal["auto", "cuda"] = "auto"
-    """Where the models of rewards compute whose own device is auto."""
+    """Device of the models of rewards whose own `device` is auto."""
     worker_memory_mib: int = Field(768, ge=128)
     """Address space of a child process in MiB; an answer that needs more is invalid."""
     queue: int = Field(1024, ge=1)
-    """Most answers in work or waiting; further groups are refused with a retry-after hint."""
+    """Most answers in the queue or in progress; further groups are refused with a retry-after hint."""
     cache_entries: int = Field(65_536, ge=0)
-    """Verdicts of costly rewards that are cached, at some 300 bytes each; 0 caches none."""
+    """How many verdicts of costly rewards are cached, at some 300 bytes each; 0 caches none."""
     isolation: IsolationConfig = IsolationConfig()
     """The isolation of programs that a model wrote."""
     http_address: Address | None = None
-    """host:port of POST /v1/score over HTTP, HTTPS with rpc.tls; port 0 takes a free one, null has none."""
+    """host:port of POST /v1/score over HTTP, or HTTPS with rpc.tls; port 0 takes a free one; null does not
+    serve HTTP."""

@@ -1,4 +1,4 @@
-"""Values of the options of vLLM that take one of a few words, as the pinned version has them."""
+"""Allowed values of vLLM options that take one of a few words, from the pinned version."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,1 +1,1 @@
-"""The policy and the models beside it: made, loaded, sharded into logprobs."""
+"""The policy, and the models beside it: loading, saving, logprobs."""

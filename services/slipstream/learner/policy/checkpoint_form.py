@@ -1,4 +1,4 @@
-"""Parameters as a checkpoint names and shapes them, which is not always how a model holds them in memory."""
+"""Parameters under the names and in the shapes of a checkpoint, which may differ from those in memory."""
 
 from collections.abc import Iterator, Mapping
 from itertools import groupby
@@ -16,21 +16,21 @@ class CheckpointError(ValueError):
 def in_checkpoint_form(
     model: Any, named: Iterator[tuple[str, torch.Tensor]]
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    """Whole parameters of a model, in its order, under the names and in the shapes of a checkpoint."""
+    """Yield whole parameters of a model, in its order, under the names and in the shapes of a checkpoint."""
     for layer in layers_of(named):
         yield from checkpoint_form(model, layer).items()
 
 
 def layers_of(named: Iterator[tuple[str, torch.Tensor]]) -> Iterator[dict[str, torch.Tensor]]:
-    """The parameters of each layer together, in the order of the model."""
+    """Yield the parameters of each layer together, in the order of the model."""
     for _, parameters in groupby(named, key=lambda pair: layer_of(pair[0])):
         yield dict(parameters)
 
 
 def checkpoint_form(model: Any, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The same for all parameters of one layer at least.
+    """Return the parameters of one or more whole layers under the names and in the shapes of a checkpoint.
 
-    The conversion is that of `save_pretrained`, so that what is published is what would be saved.
+    The conversion is that of `save_pretrained`, so published weights equal saved ones.
     """
     from transformers.core_model_loading import revert_weight_conversion
 

@@ -1,5 +1,7 @@
-"""A sharded model with the first rows of its vocabulary alone, for a check that no rank has to gather
-embeddings and output head for: in a small model they are most of the weights."""
+"""A sharded model with only the first rows of its vocabulary, for checks of a loaded model.
+
+So no rank gathers embeddings and output head, which are most of the weights of a small model.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,21 +15,21 @@ MOST_ROWS: Final = 256
 
 
 def vocabulary_modules(model: Any) -> list[torch.nn.Module]:
-    """The input embeddings, and the output head where the model has one."""
+    """Return the input embeddings, and the output head if the model has one."""
     both = (model.get_input_embeddings(), model.get_output_embeddings())
     return [module for module in both if module is not None]
 
 
 @contextmanager
 def first_rows_only(model: Any, plain: Any, mesh: DeviceMesh) -> Iterator[None]:
-    """Have a sharded model compute with the first rows of embeddings and head; every rank must call.
+    """Let a sharded model compute with the first rows of embeddings and head; all ranks must call.
 
-    `plain`: the same model without data and not sharded. Its modules take the places of the model's.
+    plain: the same model without data and not sharded. Its modules replace those of the model.
     """
     modules, small = vocabulary_modules(model), vocabulary_modules(plain)
     for few, many in zip(small, modules, strict=True):
         _fill(few, many, mesh)
-    small[0].padding_idx = None  # type: ignore[assignment]  # it may be the number of a later row
+    small[0].padding_idx = None  # type: ignore[assignment]  # it may be the index of a later row
     _put(model, small)
     try:
         yield
@@ -50,7 +52,7 @@ def _fill(small: torch.nn.Module, whole: torch.nn.Module, mesh: DeviceMesh) -> N
 
 
 def _rows(parameter: Any, mesh: DeviceMesh) -> torch.Tensor:
-    """The first rows in float32, of which rank 0 has as many as any rank."""
+    """Return the first rows in float32. All of them are on rank 0, which has as many rows as any rank."""
     assert isinstance(parameter, DTensor)
     count = min(MOST_ROWS, -(-parameter.shape[0] // mesh.size()))
     local = parameter.to_local().detach()

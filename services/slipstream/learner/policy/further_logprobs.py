@@ -1,7 +1,7 @@
 """Logprobs of further tokens at each position, beside that of the target, with gradient.
 
-The softmax is known from the target: log p_k = logit_k - logit_target + log p_target. So only the products of
-the head's rows of those tokens are made, one token of each position at a time.
+The target's logprob gives the softmax: log p_k = logit_k - logit_target + log p_target. So only the logits of
+these tokens are computed, for one token of each position at a time.
 
 Shape suffixes: T positions, H hidden size, V vocabulary, K further tokens, N = K + 1 with the target.
 """
@@ -28,8 +28,9 @@ def logprobs_beside(
 ) -> Tensor:
     """Return log softmax(logits / temperature) at ids_TK, [T, K] float32 (float64 for a float64 model).
 
-    `logprobs_T` are those of `targets_T` from `selected_logprobs` with the same head, transform and
-    temperature; their gradient is part of this one's. Holds a few [T, H] tensors at a time.
+    logprobs_T: those of `targets_T` from `selected_logprobs` with the same head, transform and temperature.
+        The gradient flows back through them too.
+    A few [T, H] tensors exist at a time.
     """
     ids_TN = torch.cat([targets_T[:, None], ids_TK.long()], dim=1)
     with torch.autocast(hidden_TH.device.type, enabled=False):
@@ -43,13 +44,14 @@ def logprobs_beside(
 
 
 class _Products(torch.autograd.Function):
-    """Of hidden states and chosen rows of the head, [T, N]; no [T, N, H] tensor exists."""
+    """Products of hidden states and rows of the head, [T, N], without a [T, N, H] tensor."""
 
     @staticmethod
     def forward(ctx: Any, hidden_TH: Tensor, head_VH: Tensor, ids_TN: Tensor) -> Tensor:
         ctx.save_for_backward(hidden_TH, head_VH, ids_TN)
         wide_TH = _wide(hidden_TH)
-        products_TN = wide_TH.new_empty(ids_TN.shape)  # small columns beside large rows would split the heap
+        # allocated once, because small allocations between large ones fragment the heap
+        products_TN = wide_TH.new_empty(ids_TN.shape)
         for column, ids_T in enumerate(ids_TN.unbind(dim=1)):
             rows_TH = head_VH[ids_T].to(wide_TH).mul_(wide_TH)
             torch.sum(rows_TH, dim=1, out=products_TN[:, column])

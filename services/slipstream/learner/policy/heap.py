@@ -1,4 +1,4 @@
-"""What the C library does with memory that is given back, while much is allocated and freed at once."""
+"""Makes glibc return freed memory to the system while a model is loaded."""
 
 import ctypes
 from collections.abc import Iterator
@@ -9,15 +9,15 @@ M_TRIM_THRESHOLD: Final = -1
 M_MMAP_THRESHOLD: Final = -3
 SMALL_BYTES: Final = 64 * 2**10
 LARGE_BYTES: Final = 32 * 2**20
-"""What glibc raises its threshold to by itself; see mallopt(3)."""
+"""The highest threshold that glibc sets by itself; see mallopt(3)."""
 
 
 @contextmanager
 def returning_freed_memory() -> Iterator[None]:
-    """Return blocks above 64 KiB to the system as soon as they are freed (glibc; elsewhere: nothing).
+    """Return blocks above 64 KiB to the system as soon as they are freed; without glibc, do nothing.
 
-    glibc would keep them, to use them again: training on a CPU is faster that way. While a model is loaded
-    and checked for the first time, what it keeps is several times what the model needs.
+    glibc keeps freed blocks for reuse, which makes training on a CPU faster. While a model is loaded and
+    checked, the kept blocks take several times the memory of the model.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:

@@ -1,4 +1,4 @@
-"""A policy from a Hugging Face directory, on the device it is to compute on, and checked before it trains."""
+"""Loads a policy from a Hugging Face directory onto its device, and checks it before it trains."""
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -28,16 +28,16 @@ from slipstream.learner.policy.tying import check_tied, check_tied_parts
 from slipstream.learner.ranks.sharding import layers, shard
 
 ADAPTED_LAYER: Final = ".base_layer."
-"""Between the name of a layer with adapters and that of its own weight; peft's."""
+"""peft puts this between the name of a layer with adapters and `weight`."""
 CHECK_TOKENS = 8
 CHECK_TOLERANCE = 1e-3
 CHECK_PRODUCT = 100.0
-"""Largest product of the output head in the check of what a model makes of them; beyond any soft cap."""
+"""Largest product of the output head in `_check_transform`: larger than any soft cap."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Origin:
-    """What a policy is loaded from, and in which form. The fields are the arguments of `load_policy`."""
+    """The arguments of `load_policy`, and the model's configuration."""
 
     weights: Path
     source: Path
@@ -45,14 +45,14 @@ class _Origin:
     dtype: torch.dtype
     stored: torch.dtype
     config: Any
-    """Of transformers."""
+    """The configuration of transformers."""
 
     def policy(self, model: Any, *, dtype: torch.dtype | None = None) -> Policy:
-        """A policy with a model."""
+        """Return a policy with this model."""
         return Policy(model, source=self.source, device=self.device, dtype=dtype or self.dtype)
 
     def check_complete(self, model: Any, missing: Iterable[str]) -> None:
-        """Errors: ValueError for missing weights, which transformers would draw at random."""
+        """Check that no weights are missing, which transformers would draw at random. Errors: ValueError."""
         if missing:
             raise ValueError(
                 f"{self.weights}: has no {', '.join(sorted(missing)[:5])}, which "
@@ -70,16 +70,17 @@ def load_policy(
     mesh: DeviceMesh | None = None,
     around: Callable[[Policy], Policy] = lambda policy: policy,
 ) -> Policy:
-    """Load weights from a directory; `source` is where tokenizer and other companions come from.
+    """Load weights from a directory.
 
-    `stored` is the dtype that weights are kept in: float32 wherever they train. With a `mesh` the policy is
-    sharded over its ranks, each of which reads its own part; all of them must call. `around` makes the policy
-    that is wanted, such as one with adapters, of the plain one.
+    source: the directory of the tokenizer and other files beside the weights.
+    stored: the dtype that weights are kept in; float32 for those that train.
+    mesh: the ranks over which the policy is sharded. Each reads its own part; all must call.
+    around: turns the plain policy into the wanted one, such as one with adapters.
 
-    Errors: ValueError when training would optimise another distribution than the sampled one: the logits are
-    another function of the hidden states than `architecture.logits_of` says, or packed sequences see each
-    other; for a kind of model that cannot be used; or for weights that are not there, such as a model's
-    without its output head; or for weights that config.json ties and that differ.
+    Errors: ValueError if training would optimise another distribution than the sampled one, because the
+    logits are another function of the hidden states than `architecture.logits_of` says, or because packed
+    sequences attend to each other; for an unsupported kind of model; for missing weights, such as an output
+    head; for weights that config.json ties and that differ.
     """
     from transformers import AutoConfig
 
@@ -102,16 +103,16 @@ def load_policy(
 def _load_whole(origin: _Origin) -> Policy:
     from transformers import AutoModelForCausalLM
 
-    model, found = AutoModelForCausalLM.from_pretrained(
+    model, loading = AutoModelForCausalLM.from_pretrained(
         origin.weights,
         dtype=origin.stored,
         attn_implementation=_plain_attention(origin.config),
         output_loading_info=True,
     )
-    origin.check_complete(model, found["missing_keys"])
+    origin.check_complete(model, loading["missing_keys"])
     check_tied(model, origin.weights)
-    model.to(origin.device).eval()  # gradients flow all the same, and dropout would make every ratio noise
-    # in float32: bfloat16 is coarse enough for a token near a border to go to other experts
+    model.to(origin.device).eval()  # eval keeps gradients; dropout would put noise into every ratio
+    # in float32, because rounding to bfloat16 may route a token to other experts
     with _computing_in_float32(model, origin.stored):
         _check_logprobs(origin.policy(model, dtype=torch.float32))
     return origin.policy(model)
@@ -119,8 +120,10 @@ def _load_whole(origin: _Origin) -> Policy:
 
 @contextmanager
 def _computing_in_float32(model: torch.nn.Module, stored: torch.dtype) -> Iterator[None]:
-    """Hold the parameters in float32, and those of each layer only while the layer computes: a model in
-    bfloat16 never takes the memory of a whole one in float32."""
+    """Hold the parameters in float32, those of a layer only while the layer computes.
+
+    So a model in bfloat16 never takes the memory of a whole model in float32.
+    """
     blocks = layers(model)
     of_blocks = {parameter for block in blocks for parameter in block.parameters()}
     outside = [parameter for parameter in model.parameters() if parameter not in of_blocks]
@@ -143,14 +146,15 @@ def _widen(layer: torch.nn.Module) -> None:
 
 
 def _hold(parameters: Iterable[torch.nn.Parameter], dtype: torch.dtype) -> None:
-    """Keep parameters in a dtype. Buffers stay: rounded frequencies would be other positions."""
+    """Convert parameters to a dtype. Buffers stay: rounded rotary frequencies would change positions."""
     for parameter in parameters:
         parameter.data = parameter.data.to(dtype)
 
 
 def _load_parts(origin: _Origin, mesh: DeviceMesh, around: Callable[[Policy], Policy]) -> Policy:
-    """One model reads the weights and is checked in float32. It hands them over to another, whose layers are
-    gathered in the dtype of the forward pass: that dtype cannot be changed once a model is sharded."""
+    """Load the parts of each rank. One model reads the weights, and is checked in float32; then its tensors
+    move to a second one, whose layers are gathered in the dtype of the forward pass. FSDP cannot change that
+    dtype of a sharded model."""
     checked = origin.policy(_empty(origin), dtype=torch.float32)
     check_tied_parts(
         checked.model,
@@ -189,10 +193,10 @@ def _empty(origin: _Origin) -> Any:
 def attention_of(
     device: torch.device, dtype: torch.dtype, *, share_prompts: bool, flash: bool, config: Any
 ) -> str:
-    """What transformers is to compute attention with: over packed rows flash attention takes each sequence by
-    itself, where it can: on a GPU, in half precision, and with no mask of ours.
+    """Return transformers' name of the attention to use.
 
-    See FlashAttention-2, arXiv:2307.08691. `flash`: whether the package flash-attn is there.
+    Flash attention computes each sequence of a packed row separately. It needs a GPU, half precision, and no
+    mask of our own. See FlashAttention-2, arXiv:2307.08691. flash: whether flash-attn is installed.
     """
     masked = share_prompts or packed_by_mask(config)
     can = flash and device.type == "cuda" and dtype is not torch.float32 and not masked
@@ -200,12 +204,12 @@ def attention_of(
 
 
 def _plain_attention(config: Any) -> str:
-    """Attention in any precision; torch's fused kernel leaves out the soft cap of attention scores."""
+    """Return the attention for any precision; torch's fused kernel would ignore a soft cap of the scores."""
     return "eager" if caps_attention(config.to_dict()) else "sdpa"
 
 
 def choose_attention(policy: Policy, *, share_prompts: bool) -> None:
-    """Have the policy compute attention in the fastest way that there is for its rows."""
+    """Set the fastest attention that the policy's rows allow."""
     from transformers.utils import is_flash_attn_2_available
 
     name = attention_of(
@@ -219,16 +223,16 @@ def choose_attention(policy: Policy, *, share_prompts: bool) -> None:
 
 
 def without_progress_bars() -> None:
-    """Keep the bars that transformers draws at every load and save out of the logs of this process."""
+    """Turn off the progress bars that transformers writes into the logs."""
     from transformers.utils import logging
 
     logging.disable_progress_bar()
 
 
 def pick_device(name: str, number: int = 0) -> torch.device:
-    """The device that `learner.device` names; of several GPUs that with this number.
+    """Return the device that `learner.device` names; of several GPUs, the one with this number.
 
-    Errors: ValueError for cuda without a GPU, or without so many.
+    Errors: ValueError for cuda without a GPU, or with too few.
     """
     if name == "cuda":
         require_cuda("learner.device")
@@ -244,7 +248,7 @@ def pick_device(name: str, number: int = 0) -> torch.device:
 
 
 def _check_logprobs(policy: Policy) -> None:
-    """Compare our logprobs of two packed sequences with those of the model's own logits, one by one."""
+    """Compare our logprobs of two packed sequences with those of the model's own logits of each alone."""
     _check_transform(policy)
     count = min(CHECK_TOKENS, policy.model.get_output_embeddings().weight.shape[0])
     positions = torch.arange(count, device=policy.device)
@@ -269,8 +273,10 @@ def _check_logprobs(policy: Policy) -> None:
 
 
 def _check_transform(policy: Policy) -> None:
-    """Put known products in the place of the output head's, and look at the logits: with the small products
-    of untrained weights a soft cap would not show."""
+    """Replace the output head's products by chosen ones, and compare the logits with `logits_of`.
+
+    With the small products of untrained weights, a soft cap would change too little.
+    """
     model = policy.model
     head = model.get_output_embeddings()
     products_V = torch.linspace(-CHECK_PRODUCT, CHECK_PRODUCT, head.weight.shape[0], device=policy.device)
@@ -295,6 +301,6 @@ def _check_transform(policy: Policy) -> None:
 
 
 def _own_logprobs(policy: Policy, tokens: torch.Tensor) -> torch.Tensor:
-    """What the model itself says of each token, predicted from that same token."""
+    """Return logprobs from the model's own logits: of each token, predicted from that same token."""
     logits = policy.packed.own_logits(tokens).float()
     return logits.log_softmax(dim=-1).gather(1, tokens[:, None]).squeeze(1)

@@ -1,10 +1,10 @@
 """Logprobs of chosen tokens, and entropies, from hidden states, a chunk of the vocabulary at a time.
 
-Only [positions × chunk] logits exist at once. The forward pass folds chunk after chunk into a running
-maximum and running sums (online softmax: Milakov and Gimelshein, arXiv:1805.02867); the backward pass makes
-the same logits once more, turns them in place into their gradient, and multiplies. So beside the gradients
-themselves it holds a few [T, H] tensors, and the gradient of each part of the head is written once, summed
-over all positions in float32, in whatever dtype the head has.
+Only [positions × chunk] logits exist at once. The forward pass accumulates a running maximum and running sums
+over the chunks (online softmax: Milakov and Gimelshein, arXiv:1805.02867); the backward pass computes the
+same logits again, turns them into their gradient in place, and multiplies. So beside the gradients themselves
+it holds a few [T, H] tensors, and the gradient of each part of the head is written once, summed over all
+positions in float32, in whatever dtype the head has.
 
 The vocabulary is what is cut, and not the positions: then no [V, H] sum is read and written again for every
 chunk, and a half-precision head is never copied to float32 as a whole.
@@ -33,20 +33,20 @@ PLAIN = LogitTransform()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selected:
-    """What the head says at each position, float32 (float64 for a float64 model), in nats."""
+    """Logprobs and entropies at each position, float32 (float64 for a float64 model), in nats."""
 
     logprobs_T: Tensor
     """Of the target token."""
     entropy_T: Tensor
-    """Of the whole distribution; a constant unless its gradient was asked for."""
+    """Of the whole distribution; a constant without `entropy_gradient`."""
     others_TK: torch.Tensor | None = None
-    """Logprobs of further tokens at each position, where they were asked for."""
+    """Logprobs of the further tokens `others_TK` of the request, with gradient."""
     constants_TK: torch.Tensor | None = None
-    """The same without gradient, of tokens that were asked for as constants."""
+    """Logprobs of the further tokens `constants_TK` of the request, without gradient."""
     hidden_NH: torch.Tensor | None = None
-    """Last hidden states at the positions for which a critic asked, in the dtype of the forward pass."""
+    """Last hidden states at the positions that a critic reads, in the dtype of the forward pass."""
     routed: Routed | None = None
-    """Experts and their router's logprobs, where the forward pass was asked to write them down."""
+    """Experts and their router's logprobs, if the forward pass recorded them."""
 
 
 def selected_logprobs(
@@ -60,7 +60,7 @@ def selected_logprobs(
     chunk: int | None = None,
     entropy_gradient: bool = False,
 ) -> Selected:
-    """log softmax(logits / temperature) at the targets, and the entropy of that softmax.
+    """Return log softmax(logits / temperature) at the targets, and the entropy of that softmax.
 
     x = transform.scale · (hidden · headᵀ + bias); logits = x, or soft_cap · tanh(x / soft_cap).
 
@@ -105,9 +105,9 @@ def _dtype(hidden_TH: Tensor) -> torch.dtype:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _How:
     divisor: float
-    """Of hidden states and bias before they meet the head."""
+    """Of hidden states and bias, before the product with the head."""
     cap: float | None
-    """The soft cap over the temperature."""
+    """The soft cap divided by the temperature."""
     chunk: int
     entropy_gradient: bool
     graph: bool
@@ -115,10 +115,10 @@ class _How:
 
 
 class _Head(torch.autograd.Function):
-    """Gradients are first ones only: differentiating the backward pass is an error.
+    """Softmax of a chunked head. Second derivatives are an error.
 
-    Where the head is frozen and only the logprobs have a gradient, that of the hidden states is known up to a
-    factor in the forward pass, which keeps it: then no logits are made twice.
+    If the head is frozen and only the logprobs have a gradient, the forward pass already computes the
+    gradient of the hidden states up to a factor, and keeps it. Then no logits are computed twice.
     """
 
     @staticmethod
@@ -129,19 +129,19 @@ class _Head(torch.autograd.Function):
         head_trains = any(ctx.needs_input_grad[1:3])
         early = how.graph and ctx.needs_input_grad[0] and not head_trains and not how.entropy_gradient
         with torch.autocast(hidden_TH.device.type, enabled=False):
-            found = _softmax(hidden_TH, head_VH, bias_V, targets_T, how, pull=early)
-            log_sum_T = found.sum_T.log()
-            logprobs_T = found.chosen_T - found.peak_T - log_sum_T
-            entropy_T = log_sum_T - found.spread_T / found.sum_T
-            if found.pull_TH is not None:
-                mean_TH = found.pull_TH.div_(found.sum_T[:, None])
+            softmax = _softmax(hidden_TH, head_VH, bias_V, targets_T, how, pull=early)
+            log_sum_T = softmax.sum_T.log()
+            logprobs_T = softmax.chosen_T - softmax.peak_T - log_sum_T
+            entropy_T = log_sum_T - softmax.spread_T / softmax.sum_T
+            if softmax.pull_TH is not None:
+                mean_TH = softmax.pull_TH.div_(softmax.sum_T[:, None])
                 own_TH = head_VH[targets_T]
                 if how.cap is not None:
-                    own_TH = own_TH * capped_slope(found.chosen_T, how.cap)[:, None]
+                    own_TH = own_TH * capped_slope(softmax.chosen_T, how.cap)[:, None]
                 ctx.save_for_backward(mean_TH.neg_().add_(own_TH).div_(how.divisor))
             else:
                 ctx.save_for_backward(
-                    hidden_TH, head_VH, bias_V, targets_T, found.peak_T, log_sum_T, entropy_T
+                    hidden_TH, head_VH, bias_V, targets_T, softmax.peak_T, log_sum_T, entropy_T
                 )
         if not how.entropy_gradient:
             ctx.mark_non_differentiable(entropy_T)
@@ -155,8 +155,8 @@ class _Head(torch.autograd.Function):
             (slope_TH,) = ctx.saved_tensors
             return (by_logprob_T[:, None] * slope_TH).to(ctx.dtype), None, None, None, None
         with torch.autocast(by_logprob_T.device.type, enabled=False):
-            found = _gradients(ctx, by_logprob_T, by_entropy_T if ctx.how.entropy_gradient else None)
-        return (*found, None, None)
+            gradients = _gradients(ctx, by_logprob_T, by_entropy_T if ctx.how.entropy_gradient else None)
+        return (*gradients, None, None)
 
 
 def _softmax(
@@ -165,17 +165,17 @@ def _softmax(
     scaled_TH = hidden_TH.to(_dtype(hidden_TH)) / how.divisor
     zero_T = scaled_TH.new_zeros(scaled_TH.shape[0])
     lowest_T = torch.full_like(zero_T, torch.finfo(zero_T.dtype).min)
-    found = Softmax(lowest_T, zero_T, zero_T, zero_T, torch.zeros_like(scaled_TH) if pull else None)
+    softmax = Softmax(lowest_T, zero_T, zero_T, zero_T, torch.zeros_like(scaled_TH) if pull else None)
     absorb, _ = functions_of(scaled_TH.device.type)
     for start, head_CH, bias_C in _chunks(head_VH, bias_V, how, scaled_TH.dtype):
-        found = absorb(found, scaled_TH, head_CH, bias_C, targets_T - start, how.cap)
-    return found
+        softmax = absorb(softmax, scaled_TH, head_CH, bias_C, targets_T - start, how.cap)
+    return softmax
 
 
 def _gradients(
     ctx: Any, by_logprob_T: Tensor, by_entropy_T: Tensor | None
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Of hidden states, head and bias, each where it is needed."""
+    """Return the gradients of hidden states, head and bias; None for those that need none."""
     hidden_TH, head_VH, bias_V, *_ = ctx.saved_tensors
     wants_hidden, wants_head, wants_bias, *_ = ctx.needs_input_grad
     live, rows = _live_slopes(ctx, by_logprob_T, by_entropy_T)
@@ -200,7 +200,7 @@ def _gradients(
 
 
 def _live_slopes(ctx: Any, by_logprob_T: Tensor, by_entropy_T: Tensor | None) -> tuple[Tensor | None, Slopes]:
-    """The positions that have a gradient, None for all, and what is known of them.
+    """Return the positions that have a gradient, None for all, and the slopes at them.
 
     For p = exp(z) / sum: ∂ logprob / ∂ logit = 1[target] − p; ∂ entropy / ∂ logit = −p (log p + entropy).
     """
@@ -226,7 +226,7 @@ def _live_slopes(ctx: Any, by_logprob_T: Tensor, by_entropy_T: Tensor | None) ->
 def _chunks(
     head_VH: Tensor, bias_V: Tensor | None, how: _How, dtype: torch.dtype
 ) -> Iterator[tuple[int, Tensor, Tensor | None]]:
-    """First token, head and scaled bias of each chunk, of even sizes."""
+    """Yield first token, head and scaled bias of each chunk; chunks have about equal sizes."""
     vocabulary = head_VH.shape[0]
     size = -(-vocabulary // -(-vocabulary // how.chunk))
     for start in range(0, vocabulary, size):

@@ -35,10 +35,10 @@ class LoraPolicy(Policy):
     adapted = True
 
     def __init__(self, base: Policy, lora: LoraConfig) -> None:
-        """Put adapters into the base's own model, which is the policy's from now on.
+        """Put adapters into the model of the base, which belongs to this policy from then on.
 
-        At first they change nothing. Errors: ValueError for target modules that the model does not have, and
-        for experts, whose adapters could not be published.
+        The adapters do not change the output at first. Errors: ValueError for target modules that the model
+        does not have, and for experts, whose adapters could not be published.
         """
         super().__init__(base.model, source=base.source, device=base.device, dtype=base.dtype)
         import peft
@@ -65,28 +65,28 @@ class LoraPolicy(Policy):
             layer.lora_B.float()
 
     def named_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """What is published, made one by one in the wire dtype: merged weights, or the adapters alone."""
+        """Yield the published tensors in the dtype of the broadcast: merged weights, or adapters."""
         tensors = self.merged() if self._merged else self.trained_parameters()
         gathered = ((name, whole(tensor.detach())) for name, tensor in tensors)
         for name, tensor in in_checkpoint_form(self.model, gathered) if self._merged else gathered:
             yield name, tensor.to(self.dtype)
 
     def trained_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
-        """The adapters, by their names in a peft directory."""
+        """Yield the adapters by their names in a peft directory."""
         for name, layer in self._layers():
             yield f"{PREFIX}{name}.lora_A.weight", layer.lora_A[ADAPTER].weight
             yield f"{PREFIX}{name}.lora_B.weight", layer.lora_B[ADAPTER].weight
 
     @torch.no_grad()
     def merged(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Every weight by its name in the base's checkpoint: W + (alpha / rank) B A, in float32."""
+        """Yield every weight by its name in the base's checkpoint: W + (alpha / rank) B A, in float32."""
         adapted = {f"{name}{ADAPTED_LAYER}weight": layer for name, layer in self._layers()}
         for name, tensor in self.model.named_parameters():
             if ".lora_A." in name or ".lora_B." in name:
                 continue
             layer = adapted.get(name)
-            whole = tensor.float() if layer is None else tensor.float() + layer.get_delta_weight(ADAPTER)
-            yield name.replace(ADAPTED_LAYER, "."), whole
+            weight = tensor.float() if layer is None else tensor.float() + layer.get_delta_weight(ADAPTER)
+            yield name.replace(ADAPTED_LAYER, "."), weight
 
     def save(self, directory: Path, *, dtype: torch.dtype | None = None) -> None:
         """Write the merged model as a Hugging Face directory. Errors: OSError."""
@@ -95,7 +95,7 @@ class LoraPolicy(Policy):
         super().save_companions(directory, dtype=written)
 
     def whole_model(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """The merged model in its checkpoint form."""
+        """Yield the merged model in its checkpoint form."""
         yield from in_checkpoint_form(self.model, self.merged())
 
     def save_adapters(self, directory: Path, *, dtype: torch.dtype | None = None) -> None:
@@ -108,7 +108,7 @@ class LoraPolicy(Policy):
         self._save_settings(directory)
 
     def save_companions(self, directory: Path, *, dtype: torch.dtype | None = None) -> None:
-        """See Policy; a checkpoint also says what its adapters are like. Errors: OSError."""
+        """Write what Policy writes, and the settings of the adapters. Errors: OSError."""
         super().save_companions(directory, dtype=dtype)
         self._save_settings(directory)
 
@@ -120,7 +120,7 @@ class LoraPolicy(Policy):
         (directory / CONFIG_FILE).write_text(json.dumps(settings, indent=2), encoding="utf-8")
 
     def check_saved(self, directory: Path) -> None:
-        """Errors: CheckpointError when saved adapters are of another shape than these."""
+        """Check that saved adapters have the shape of these. Errors: CheckpointError."""
         saved = json.loads((directory / CONFIG_FILE).read_text(encoding="utf-8"))
         own = {"r": self._config.r, "lora_alpha": self._config.lora_alpha}
         own["target_modules"] = sorted(self._config.target_modules)
@@ -132,9 +132,9 @@ class LoraPolicy(Policy):
                 )
 
     def without_adapters(self) -> Policy:
-        """The model that the run started from, for as long as this one lives: it takes no memory."""
+        """Return the model that the run started from. It shares the weights of this policy."""
         base = _Base(self)
-        base.packed = self.packed  # which is what is sharded, if anything is
+        base.packed = self.packed  # the module that is sharded
         return base
 
     def _layers(self) -> Iterator[tuple[str, Any]]:
@@ -142,23 +142,23 @@ class LoraPolicy(Policy):
 
 
 class _Base(Policy):
-    """A policy whose adapters are off while it computes, and at no other time."""
+    """A policy with adapters that are off during its own forward passes only."""
 
     def __init__(self, owner: LoraPolicy) -> None:
         super().__init__(owner.model, source=owner.source, device=owner.device, dtype=owner.dtype)
         self._owner = owner
 
     def selected(self, *arguments: Any, **options: Any) -> Selected:
-        self.routers = self._owner.routers  # of the one model, which they watch whoever computes with it
+        self.routers = self._owner.routers  # both policies have one model, with one set of hooks
         with _adapters_off(self.model):
             return super().selected(*arguments, **options)
 
 
 def load_trained(config: RunConfig, *, device: torch.device, mesh: DeviceMesh | None = None) -> Policy:
-    """The policy that the run trains, as it is at the start, with adapters if it has them.
+    """Load the policy that the run trains, with adapters if the run has them.
 
-    `mesh`: over which it is sharded, if that is over several ranks. Errors: those of load_policy; ValueError
-    for target modules that the model does not have.
+    mesh: the ranks over which it is sharded, None for one rank. Errors: those of load_policy; ValueError for
+    target modules that the model does not have.
     """
     source, lora = config.model.directory(), config.learner.lora
     dtype: torch.dtype = getattr(torch, config.model.dtype)
@@ -175,7 +175,10 @@ def load_trained(config: RunConfig, *, device: torch.device, mesh: DeviceMesh | 
 
 
 def check_adapters(policy: Policy, checkpoint: Path) -> None:
-    """Errors: CheckpointError for adapters where there should be none, the reverse, or ones unlike these."""
+    """Check that a checkpoint has adapters like those of the policy, or none if it has none.
+
+    Errors: CheckpointError.
+    """
     saved = checkpoint / "model"
     if (saved / CONFIG_FILE).exists() != policy.adapted:
         raise CheckpointError(
@@ -187,8 +190,10 @@ def check_adapters(policy: Policy, checkpoint: Path) -> None:
 
 
 def saved_policy(saved: Path) -> LoraPolicy | None:
-    """A policy with the adapters that a checkpoint's `model` folder describes, on the base that they were
-    trained on; None for one without adapters. Errors: those of load_policy, OSError without the base."""
+    """Load a policy with adapters as a checkpoint's `model` folder describes, on the base it was trained on.
+
+    None for a checkpoint without adapters. Errors: those of load_policy, OSError without the base.
+    """
     if not (saved / CONFIG_FILE).exists():
         return None
     settings = json.loads((saved / CONFIG_FILE).read_text(encoding="utf-8"))
@@ -204,17 +209,17 @@ def _targets(lora: LoraConfig) -> str | list[str]:
 
 
 def _check_targets(model: Any, targets: str | tuple[str, ...]) -> None:
-    """Every target must name a linear layer that is not the head: peft would skip what it does not find."""
+    """Check that each target names a linear layer other than the head: peft ignores unknown names."""
     if isinstance(targets, str):
         return
     head = model.get_output_embeddings()
     names = [n for n, m in model.named_modules() if isinstance(m, torch.nn.Linear) and m is not head]
     for target in targets:
         if not any(name == target or name.endswith(f".{target}") for name in names):
-            known = sorted({name.rpartition(".")[2] for name in names})[:LISTED]
+            available = sorted({name.rpartition(".")[2] for name in names})[:LISTED]
             raise ValueError(
                 f"learner.lora.target_modules: the model has no linear layer `{target}` to adapt; it has "
-                f"{', '.join(known)}"
+                f"{', '.join(available)}"
             )
 
 
@@ -226,7 +231,7 @@ def _adapted_layers(model: Any) -> Iterator[tuple[str, Any]]:
 
 @contextmanager
 def _adapters_off(model: Any) -> Iterator[None]:
-    """peft stops their gradients as well; those stay, because what shards a model looks at them."""
+    """Turn adapters off. peft also turns their gradients off, which FSDP reads; they are turned on again."""
     layers = [layer for _, layer in _adapted_layers(model)]
     try:
         for layer in layers:

@@ -34,7 +34,7 @@ UNWATCHED = Watch()
 
 
 class PackedForward(torch.nn.Module):
-    """The whole of a forward pass as one module, so that sharding gathers the head where it is applied."""
+    """A whole forward pass as one module, so that FSDP gathers the head where it is applied."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -53,13 +53,15 @@ class PackedForward(torch.nn.Module):
         constants_TK: torch.Tensor | None,
         options: Mapping[str, Any],
     ) -> tuple[torch.Tensor | None, ...]:
-        """Logprobs [T] and entropies [T] of the targets, and where they are asked for logprobs [T, K] of
-        other tokens, the same as constants, and hidden states [N, H]; `options` are those of
-        selected_logprobs."""
+        """Return logprobs [T] and entropies [T] of the targets; of the others, None without a request:
+        logprobs [T, K] of further tokens, the same as constants, and hidden states [N, H].
+
+        options: of selected_logprobs.
+        """
         hidden_RH = hidden_states(self.model.base_model, tokens_R, positions_R, attention_RR)
         head = self.model.get_output_embeddings()
         hidden_TH, bias_V = hidden_RH[predictors_T], getattr(head, "bias", None)
-        found = selected_logprobs(
+        selected = selected_logprobs(
             hidden_TH,
             head.weight,
             targets_T,
@@ -72,7 +74,7 @@ class PackedForward(torch.nn.Module):
             hidden_TH,
             head.weight,
             targets_T,
-            found.logprobs_T,
+            selected.logprobs_T,
             bias_V=bias_V,
             transform=self._transform,
             temperature=options["temperature"],
@@ -81,19 +83,19 @@ class PackedForward(torch.nn.Module):
         with torch.no_grad():
             constants = None if constants_TK is None else beside(constants_TK)
         hidden = None if hidden_at_N is None else hidden_RH[hidden_at_N]
-        return found.logprobs_T, found.entropy_T, others, constants, hidden
+        return selected.logprobs_T, selected.entropy_T, others, constants, hidden
 
     def own_logits(self, tokens_T: torch.Tensor) -> torch.Tensor:
-        """Logits [T, V] as the model itself makes them, of one sequence."""
+        """Return logits [T, V] of one sequence as the model itself computes them."""
         logits_TV: torch.Tensor = self.model(input_ids=tokens_T[None], use_cache=False).logits[0]
         return logits_TV
 
 
 class Policy:
-    """Float32 weights; the forward pass runs in `dtype`. A row is one flat sequence of packed tokens."""
+    """A model with float32 weights, whose forward pass runs in `dtype` on rows of packed tokens."""
 
     adapted = False
-    """Whether only adapters beside the model train: see slipstream.learner.policy.lora."""
+    """Whether only adapters train: see slipstream.learner.policy.lora."""
 
     def __init__(self, model: Any, *, source: Path, device: torch.device, dtype: torch.dtype) -> None:
         self.model = model
@@ -101,10 +103,10 @@ class Policy:
         self.device = device
         self.dtype = dtype
         self.saved_dtype = dtype
-        """Of the weights that `save` writes, and so of the model that a checkpoint is exported as."""
+        """The dtype of the weights that `save` writes, and of an exported model."""
         self.packed = PackedForward(model)
         self.routers: Routers | None = None
-        """Set by whoever wants to watch the routers of a mixture-of-experts."""
+        """Set to record or replay the experts of a mixture-of-experts."""
 
     def selected(
         self,
@@ -122,15 +124,15 @@ class Policy:
         constants_TK: torch.Tensor | None = None,
         watch: Watch = UNWATCHED,
     ) -> Selected:
-        """Logprobs [T] of `targets_T`, each predicted from the token at `predictors_T` of the row [R], and
-        the entropy [T] there.
+        """Return logprobs [T] of `targets_T`, each predicted from the token at `predictors_T` of the row [R],
+        and the entropy [T] there.
 
-        `positions_R` restarts at 0 at every sequence, and attention does not cross a restart; where
-        sequences share a prompt, `attention_RR` says instead which token (second) each token (first) sees.
-        `hidden_at_N`: positions of the row whose hidden states are part of the result. `others_TK`: further
-        tokens at each position whose logprobs are; `constants_TK`: those whose logprobs are without gradient.
-        `watch`: what to do with the routers, where `routers` are
-        set.
+        positions_R: restarts at 0 at every sequence; attention does not cross a restart.
+        attention_RR: if sequences share a prompt, whether token (first) attends to token (second).
+        hidden_at_N: positions of the row whose hidden states are returned.
+        others_TK, constants_TK: further tokens at each position whose logprobs are returned, the latter
+            without gradient.
+        watch: whether the routers record or replay experts, if `routers` is set.
         """
         if self.routers is not None:
             self.routers.begin(watch, predictors_T)
@@ -157,42 +159,45 @@ class Policy:
         )
 
     def attends_fully(self) -> bool:
-        """See `attends_fully`."""
+        """Return whether every layer attends to all earlier tokens."""
         return attends_fully(self.model.config)
 
     def named_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """What is published: every parameter by its checkpoint name, in its checkpoint form, tied ones once.
+        """Yield the published tensors: every parameter under its checkpoint name and in its checkpoint form,
+        tied parameters once.
 
-        In memory the experts of a layer are one tensor; in a checkpoint, and so for vLLM, each is its own.
-        Some of those are views of the parameters, some are copies: read them, and change `model` itself.
-        Sharded ones are gathered, a layer at a time: every rank must go through all of them.
+        In memory the experts of a layer are one tensor; in a checkpoint, and for vLLM, each expert is one.
+        Some tensors are views of the parameters, some are copies: do not change them. Sharded parameters are
+        gathered a layer at a time, so all ranks must iterate over all of them.
         """
         named = self.model.named_parameters()
         yield from in_checkpoint_form(self.model, ((name, whole(parameter)) for name, parameter in named))
 
     def trained_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
-        """What the optimizer changes, by name: here, every parameter; on several ranks, this rank's part."""
+        """Yield the parameters that the optimizer changes, by name; on several ranks, this rank's parts."""
         yield from self.model.named_parameters()
 
     def save(self, directory: Path, *, dtype: torch.dtype | None = None) -> None:
-        """Write a Hugging Face directory (safetensors, config, tokenizer) that transformers loads, in
-        `saved_dtype` unless another is given. Errors: OSError (a full disk, say)."""
+        """Write a Hugging Face directory (safetensors, config, tokenizer). dtype: None for `saved_dtype`.
+
+        Errors: OSError, such as for a full disk.
+        """
         written = dtype or self.saved_dtype
         write_weights(directory, self.whole_model, dtype=written)
         self.save_companions(directory, dtype=written)
 
     def whole_model(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Every weight by its name in a checkpoint, in its checkpoint form."""
+        """Yield every weight under its checkpoint name and in its checkpoint form."""
         yield from self.named_tensors()
 
     def save_companions(self, directory: Path, *, dtype: torch.dtype | None = None) -> None:
-        """Write all of a Hugging Face directory but the weights. Errors: OSError."""
+        """Write a Hugging Face directory without the weights. Errors: OSError."""
         write_config(self.model, directory, dtype=dtype or self.saved_dtype)
         copy_companions(self.source, directory)
 
 
 def copy_companions(source: Path, directory: Path) -> None:
-    """Copy the tokenizer and whatever else stands beside a model's weights. Errors: OSError."""
+    """Copy the tokenizer and the other files beside a model's weights. Errors: OSError."""
     for name in COMPANIONS:
         if (source / name).exists():
             shutil.copyfile(source / name, directory / name)
@@ -201,7 +206,10 @@ def copy_companions(source: Path, directory: Path) -> None:
 def hidden_states(
     backbone: Any, tokens_R: torch.Tensor, positions_R: torch.Tensor, attention_RR: torch.Tensor | None
 ) -> torch.Tensor:
-    """Last hidden states [R, H] of a packed row under a model without its head; see `Policy.selected`."""
+    """Return last hidden states [R, H] of a packed row under a model without its head.
+
+    See `Policy.selected`.
+    """
     if attention_RR is None and packed_by_mask(backbone.config):
         attention_RR = packed_attention(positions_R)
     mask = None if attention_RR is None else _mask(attention_RR, backbone.config)
@@ -215,7 +223,7 @@ def hidden_states(
 
 
 def _mask(attention_RR: torch.Tensor, config: Any) -> torch.Tensor:
-    """The mask [1, 1, R, R] of a row as transformers takes it: its eager attention adds it to the scores."""
+    """Return the mask [1, 1, R, R] of a row for transformers, whose eager attention adds it to the scores."""
     if config._attn_implementation != "eager":
         return attention_RR[None, None]
     lowest = torch.finfo(torch.float32).min
@@ -223,18 +231,18 @@ def _mask(attention_RR: torch.Tensor, config: Any) -> torch.Tensor:
 
 
 def packed_by_mask(config: Any) -> bool:
-    """Whether transformers' code of this model must be given a mask to keep packed sequences apart."""
+    """Return whether transformers needs a mask to separate the packed sequences of this kind of model."""
     return config.get_text_config().model_type in PACKED_BY_MASK
 
 
 def packed_attention(positions_R: torch.Tensor) -> torch.Tensor:
-    """Which token [R, first] may see which [R, second]: earlier ones since the last position 0."""
+    """Return whether token [R, first] attends to [R, second]: to earlier ones since the last position 0."""
     sequences_R = (positions_R == 0).cumsum(dim=0)
     return (sequences_R[:, None] == sequences_R).tril()
 
 
 def attends_fully(config: Any) -> bool:
-    """Whether every layer sees all earlier tokens, so that a mask of our own may replace the model's."""
+    """Return whether every layer attends to all earlier tokens, so our own mask can replace the model's."""
     text = config.get_text_config()
     kinds = getattr(text, "layer_types", None)
     if kinds:
@@ -243,20 +251,20 @@ def attends_fully(config: Any) -> bool:
 
 
 def autocast(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[Any]:
-    """A context in which a forward pass runs in a dtype."""
+    """Return a context in which a forward pass runs in a dtype."""
     if dtype is torch.float32:
         return nullcontext()
     return torch.autocast(device.type, dtype=dtype)
 
 
 def whole(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor with the parts of all ranks in it; every rank must ask."""
+    """Return a tensor with the parts of all ranks; all ranks must call."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 @contextmanager
 def full_disk_is_os_error() -> Iterator[None]:
-    """Safetensors reports a failed write as an error of its own; callers expect what open() raises."""
+    """Turn safetensors' error of a failed write into OSError, which callers expect."""
     try:
         yield
     except SafetensorError as error:

@@ -19,11 +19,14 @@ class Reference:
 
     @property
     def moves(self) -> bool:
-        """Whether it is part of a checkpoint: a frozen one is loaded from where it came from."""
+        """Whether it changes, and so is a part of checkpoints.
+
+        A frozen reference is loaded from its source.
+        """
         return self.decay is not None
 
     def follow(self, policy: Policy) -> None:
-        """Move an averaged reference towards the policy; a frozen one stays."""
+        """Move an averaged reference towards the policy; do nothing for a frozen one."""
         if self.decay is None:
             return
         with torch.no_grad():
@@ -39,10 +42,10 @@ def load_reference(
     policy: Policy | None = None,
     mesh: DeviceMesh | None = None,
 ) -> Reference | None:
-    """The reference that the run's algorithm needs, or None.
+    """Load the reference; None if the algorithm has none.
 
-    It starts as the model of the run, or of algorithm.reference.path. Where only adapters of `policy` train,
-    the model of the run is `policy` without them, and no second copy is loaded. `mesh`: as in load_policy.
+    It starts as the model of the run, or of algorithm.reference.path. If only adapters of `policy` train, it
+    is `policy` without adapters, and no second copy is loaded. mesh: as in load_policy.
     Errors: those of load_policy.
     """
     settings = config.algorithm.reference

@@ -1,7 +1,7 @@
-"""The routers of a mixture-of-experts: what they choose is written down, or laid down, in a forward pass.
+"""The routers of a mixture-of-experts: a forward pass records the chosen experts, or replays given ones.
 
-A hook on every router reads the watch of the forward pass that is going on. The watch stays until the next
-forward pass, so layers that are computed again for their gradient route as they did the first time.
+A hook on every router reads the `Watch` of the current forward pass. It stays until the next forward pass, so
+layers that are recomputed for their gradient use the same experts as before.
 
 Shape suffixes: R tokens of a row, T predicted tokens of a row, L layers with experts, K experts active at a
 token, E experts of a layer.
@@ -37,15 +37,15 @@ class Routed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """What a forward pass does with its routers."""
+    """Whether a forward pass records or replays experts."""
 
     records: bool = False
-    """Whether it writes down experts and their logprobs at the predicted tokens."""
+    """Whether to record experts and their logprobs at the predicted tokens."""
     experts_TLK: torch.Tensor | None = None
-    """Experts whose logprobs are written down; None for those that are active."""
+    """Experts whose logprobs are recorded; None for the active experts."""
     replay_RLK: torch.Tensor | None = None
-    """Experts that a token uses, whatever its router would choose; negative ids leave it the choice. L counts
-    every hidden layer of the model here."""
+    """Experts that replace the router's choice; with a negative id, the router chooses. L counts all hidden
+    layers of the model here."""
 
 
 class Routers:
@@ -56,28 +56,28 @@ class Routers:
 
     def __init__(self, model: Any) -> None:
         """Find the routers and hook them. Errors: UnsupportedRouting."""
-        found = list(_routers(model))
-        if not found:
+        routers = list(_routers(model))
+        if not routers:
             raise UnsupportedRouting(_without_routers(model))
-        shapes = {(router.num_experts, router.top_k) for _, router in found}
+        shapes = {(router.num_experts, router.top_k) for _, router in routers}
         if len(shapes) != 1 or max(shapes)[0] > LARGEST_ID:
             raise UnsupportedRouting(f"{type(model).__name__}: layers of (experts, top_k) {sorted(shapes)}")
         self.experts, self.top_k = shapes.pop()
-        self.layers = [_layer_of(name) for name, _ in found]
-        self._renormalises = [_renormalises(router, model.config) for _, router in found]
+        self.layers = [_layer_of(name) for name, _ in routers]
+        self._renormalises = [_renormalises(router, model.config) for _, router in routers]
         self._watch, self._predictors_T = Watch(), torch.zeros(0, dtype=torch.int64)
         self._experts: dict[int, torch.Tensor] = {}
         self._logprobs: dict[int, torch.Tensor] = {}
-        for place, (_, router) in enumerate(found):
+        for place, (_, router) in enumerate(routers):
             router.register_forward_hook(partial(self._route, place))
 
     def begin(self, watch: Watch, predictors_T: torch.Tensor) -> None:
-        """Watch the next forward pass. `predictors_T`: where in its row each token is predicted."""
+        """Set the watch of the next forward pass. predictors_T: where in the row each token is predicted."""
         self._watch, self._predictors_T = watch, predictors_T
         self._experts, self._logprobs = {}, {}
 
     def routed(self) -> Routed | None:
-        """What the last forward pass has written down; None when it was not asked to."""
+        """Return the record of the last forward pass; None if it did not record."""
         if not self._watch.records:
             return None
         places = range(len(self.layers))
@@ -89,27 +89,29 @@ class Routers:
     def _route(
         self, place: int, router: Any, inputs: Any, output: tuple[torch.Tensor, ...]
     ) -> tuple[torch.Tensor, ...]:
-        """The output of a router, with the experts that are laid down for it."""
+        """Return the output of a router, with replayed experts if there are any."""
         logits_RE, weights_RK, active_RK = output
         if self._watch.replay_RLK is not None:
             wanted_RK = self._watch.replay_RLK[:, self.layers[place]].to(active_RK)
             active_RK = torch.where(wanted_RK >= 0, wanted_RK, active_RK)
-            found_RK = _weights(logits_RE, active_RK, renormalised=self._renormalises[place])
-            weights_RK = found_RK.to(weights_RK.dtype)
+            replayed_RK = _weights(logits_RE, active_RK, renormalised=self._renormalises[place])
+            weights_RK = replayed_RK.to(weights_RK.dtype)
         if self._watch.records:
             self._record(place, logits_RE.detach(), active_RK)
         return logits_RE, weights_RK, active_RK
 
     def _record(self, place: int, logits_RE: torch.Tensor, active_RK: torch.Tensor) -> None:
-        given_TLK = self._watch.experts_TLK
-        experts_TK = active_RK[self._predictors_T] if given_TLK is None else given_TLK[:, place]
+        requested_TLK = self._watch.experts_TLK
+        experts_TK = active_RK[self._predictors_T] if requested_TLK is None else requested_TLK[:, place]
         logprobs_TE = logits_RE[self._predictors_T].float().log_softmax(dim=1)
         self._experts[place] = experts_TK.to(torch.int16)
         self._logprobs[place] = logprobs_TE.gather(1, experts_TK.long())
 
 
 def router_shift(old: Routed, now: Routed) -> torch.Tensor:
-    """RSPO's gamma without its floor, [T] in (0, 1]: exp(-mean |log new - log old|), over layers and experts.
+    """Return RSPO's gamma without its floor, [T] in (0, 1]: exp(-mean |log new - log old|).
+
+    The mean is over layers and experts.
 
     Both hold the logprobs of the experts that were active under the old policy.
     See Towards Stable and Effective Reinforcement Learning for Mixture-of-Experts, arXiv:2510.23027.
@@ -120,13 +122,13 @@ def router_shift(old: Routed, now: Routed) -> torch.Tensor:
 
 
 def _weights(logits_RE: torch.Tensor, active_RK: torch.Tensor, *, renormalised: bool) -> torch.Tensor:
-    """The weights that a router gives to some experts, float32, with its gradient."""
+    """Return a router's weights of some experts, float32, with gradient."""
     weights_RK = logits_RE.softmax(dim=1, dtype=torch.float32).gather(1, active_RK)
     return weights_RK / weights_RK.sum(dim=1, keepdim=True) if renormalised else weights_RK
 
 
 def _routers(model: Any) -> Iterator[tuple[str, Any]]:
-    """Modules that look like the routers of transformers: one row of weights for each expert."""
+    """Yield the modules that look like routers of transformers: one row of weights for each expert."""
     for name, module in model.named_modules():
         experts, weight = getattr(module, "num_experts", None), getattr(module, "weight", None)
         chooses = isinstance(experts, int) and isinstance(getattr(module, "top_k", None), int)
@@ -135,7 +137,7 @@ def _routers(model: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _layer_of(name: str) -> int:
-    """The number of the hidden layer that a module belongs to."""
+    """Return the number of the hidden layer that a module belongs to."""
     number = re.search(r"\.(\d+)\.", name)
     if number is None:
         raise UnsupportedRouting(f"the router {name} belongs to no numbered layer")
@@ -143,10 +145,10 @@ def _layer_of(name: str) -> int:
 
 
 def _renormalises(router: Any, config: Any) -> bool:
-    """Whether the weights of the active experts are made to add up to 1.
+    """Return whether the weights of the active experts are scaled to add up to 1.
 
-    Found by asking a new router of the same class, as the weights of this one may be sharded. Errors:
-    UnsupportedRouting when its weights are not a softmax of its logits, renormalised or not.
+    A new router of the same class is probed, because the weights of this one may be sharded. Errors:
+    UnsupportedRouting if its weights are not a softmax of its logits, renormalised or not.
     """
     kind = type(router)
     try:
@@ -157,11 +159,11 @@ def _renormalises(router: Any, config: Any) -> bool:
                 parameter.normal_()
             logits_RE, weights_RK, active_RK = probe(torch.randn(PROBES, router.weight.shape[1]))
             for renormalised in (True, False):
-                found_RK = _weights(logits_RE, active_RK, renormalised=renormalised)
-                if torch.allclose(found_RK, weights_RK.float(), atol=1e-5):
+                expected_RK = _weights(logits_RE, active_RK, renormalised=renormalised)
+                if torch.allclose(expected_RK, weights_RK.float(), atol=1e-5):
                     return renormalised
     except (TypeError, ValueError, RuntimeError, AttributeError) as error:
-        raise UnsupportedRouting(f"{kind.__name__}: not a router that is known here ({error})") from error
+        raise UnsupportedRouting(f"{kind.__name__}: not a supported router ({error})") from error
     raise UnsupportedRouting(
         f"{kind.__name__}: its weights are not a softmax over experts, and only such routers are supported "
         "(those of Qwen-MoE, Mixtral and OLMoE models are)"

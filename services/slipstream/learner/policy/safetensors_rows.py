@@ -1,7 +1,7 @@
-"""Rows of the tensors in safetensors files, read with no more bytes than were asked for.
+"""Reads rows of the tensors in safetensors files, and no other bytes.
 
-The library of this format maps a whole file, whose pages then count as memory of the process, or reads a
-whole tensor for some of its rows.
+The safetensors library maps a whole file, whose pages then count as memory of the process, or reads a whole
+tensor for some of its rows.
 """
 
 import math
@@ -18,27 +18,27 @@ from slipstream.learner.checkpoints.stream import DTYPE_NAMES
 
 DTYPES: Final = {name: dtype for dtype, name in DTYPE_NAMES.items()}
 READ_BYTES: Final = 2**30
-"""Of one system call; Linux reads no more than 2 GiB in one."""
+"""Bytes of one system call; Linux reads at most 2 GiB in one."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorOnDisk:
-    """One tensor of a file. Nothing of it is read before it is indexed, which several threads may do."""
+    """One tensor of a file. It is read when it is indexed; several threads may do so."""
 
     entry: Entry
 
     def get_shape(self) -> list[int]:
-        """As the library's slices have it, for transformers."""
+        """Return it as the slices of safetensors do, for transformers."""
         return list(self.entry.shape)
 
     def get_dtype(self) -> str:
-        """As the library's slices have it, for transformers."""
+        """Return it as the slices of safetensors do, for transformers."""
         return self.entry.dtype
 
     def __getitem__(self, place: EllipsisType | tuple[slice, ...]) -> torch.Tensor:
-        """All of it, or a range of its rows: `[a:b]` of the first axis, and everything of the others.
+        """Read all of it, or a range of rows: `[a:b]` of the first axis, and the whole of the others.
 
-        Errors: ValueError for another place, or for a dtype that torch does not have; OSError.
+        Errors: ValueError for another index, or for a dtype that torch does not have; OSError.
         """
         rows = self._rows(place)
         dtype = DTYPES.get(self.entry.dtype)
@@ -56,7 +56,7 @@ class TensorOnDisk:
             return range(count)
         assert isinstance(place, tuple)
         ranges = [range(size)[part] for size, part in zip(self.entry.shape, place, strict=True)]
-        if any(len(found) != size for found, size in zip(ranges[1:], self.entry.shape[1:], strict=True)):
+        if any(len(part) != size for part, size in zip(ranges[1:], self.entry.shape[1:], strict=True)):
             raise ValueError(
                 f"{self.entry.path}: only rows of the first axis are read, not {place} of {self.entry.shape}"
             )
@@ -78,5 +78,8 @@ class TensorOnDisk:
 
 
 def tensors_on_disk(directory: Path) -> dict[str, TensorOnDisk]:
-    """Every tensor of a Hugging Face directory, by name. Errors: OSError, ValueError for a damaged header."""
+    """Return the tensors of a Hugging Face directory by name.
+
+    Errors: OSError, ValueError for a damaged header.
+    """
     return {name: TensorOnDisk(entry) for name, entry in entries(directory).items()}

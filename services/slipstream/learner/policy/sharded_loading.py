@@ -1,4 +1,4 @@
-"""A Hugging Face model loaded straight into the parts of several ranks: no rank ever holds the whole model.
+"""Loads a Hugging Face model into the shards of several ranks: no rank ever holds the whole model.
 
     make_empty    the model without data (torch's meta device)
     shard         its parameters cut by the rows of their first axis (slipstream.learner.ranks.sharding)
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def make_empty(kind: Any, config: Any, *, dtype: torch.dtype, attention: str) -> Any:
-    """A model whose tensors have shapes and no data. `kind`: an Auto class of transformers."""
+    """Return a model whose tensors have shapes but no data. kind: an Auto class of transformers."""
     from transformers.initialization import meta_device_safe_creation_ops
 
     with torch.device("meta"), meta_device_safe_creation_ops():
@@ -33,7 +33,7 @@ def make_empty(kind: Any, config: Any, *, dtype: torch.dtype, attention: str) ->
 
 
 def why_not_in_parts(directory: Path, model: Any) -> str | None:
-    """Why the weights of a model cannot be read in parts, or None where they can."""
+    """Return why the weights of a model cannot be read in parts; None if they can."""
     if not weight_files(directory):
         return "it has no safetensors files"
     mixing = [each for each in _conversions(model) if not _keeps_rows(each)]
@@ -45,9 +45,9 @@ def why_not_in_parts(directory: Path, model: Any) -> str | None:
 
 
 def read_parts(model: Any, directory: Path, *, device: torch.device, dtype: torch.dtype) -> list[str]:
-    """Fill a sharded model without data: this rank's rows of every parameter, and all buffers.
+    """Fill a sharded model without data: this rank's rows of each parameter, and all buffers.
 
-    Returns the names of what the model needs and the directory does not have. Errors: ValueError for tensors
+    Return the names of parameters that the directory lacks. Errors: ValueError for tensors
     of other shapes than the model's, OSError.
     """
     from transformers.core_model_loading import convert_and_load_state_dict_in_model
@@ -61,20 +61,20 @@ def read_parts(model: Any, directory: Path, *, device: torch.device, dtype: torc
     )
     tensors, nothing = tensors_on_disk(directory), _rows_of_others(model, device)
     wanted = {name: tensors[name] for name, target in _targets(model, tensors) if target not in nothing}
-    found, _ = convert_and_load_state_dict_in_model(model, wanted, how)
-    if found.mismatched_keys:
-        name, theirs, ours = min(found.mismatched_keys)
+    loading, _ = convert_and_load_state_dict_in_model(model, wanted, how)
+    if loading.mismatched_keys:
+        name, theirs, ours = min(loading.mismatched_keys)
         raise ValueError(
             f"{directory}: this rank's rows of {name} have the shape {tuple(theirs)}, and config.json asks "
             f"for {tuple(ours)}; weights and config.json are not of one model"
         )
-    found.missing_keys -= nothing
-    found = model._finalize_model_loading(model, how, found)  # makes buffers, ties weights
-    return sorted(found.missing_keys)
+    loading.missing_keys -= nothing
+    loading = model._finalize_model_loading(model, how, loading)  # makes buffers, ties weights
+    return sorted(loading.missing_keys)
 
 
 def tensors_by_target(model: Any, directory: Path) -> dict[str, TensorOnDisk]:
-    """The tensors of a directory by the parameter that each is, or is a part of.
+    """Return the tensors of a directory by the name of the parameter that each belongs to.
 
     Errors: OSError, ValueError for a damaged file.
     """
@@ -83,21 +83,23 @@ def tensors_by_target(model: Any, directory: Path) -> dict[str, TensorOnDisk]:
 
 
 def with_placeholder_tensors(model: Any, prepare: Callable[[], T]) -> T:
-    """Have `prepare` put what trains beside a model without data, such as adapters, and return its result.
+    """Call `prepare`, which adds parameters such as adapters to a model without data; return its result.
 
-    Meanwhile each parameter has the data of one element, on the processor: so what is put beside it is drawn
-    on the processor, as beside a real one.
+    Meanwhile each parameter has the data of one element on the CPU. So new parameters are drawn on the CPU,
+    as beside a model with data.
     """
-    stand_ins = _replace(model, lambda old: torch.zeros((), dtype=old.dtype, device="cpu").expand(old.shape))
+    placeholders = _replace(
+        model, lambda old: torch.zeros((), dtype=old.dtype, device="cpu").expand(old.shape)
+    )
     prepared = prepare()
-    _replace(model, lambda old: torch.empty_like(old, device="meta") if old in stand_ins else None)
+    _replace(model, lambda old: torch.empty_like(old, device="meta") if old in placeholders else None)
     return prepared
 
 
 def move_tensors(source: Any, target: Any, *, renamed: Callable[[str], str]) -> None:
-    """Give the tensors of one sharded model to another without data, sharded in the same way, without a copy.
+    """Move the tensors of a sharded model to one without data that is sharded equally, without a copy.
 
-    `renamed`: what the source calls that which has a name in the target.
+    renamed: maps a name in the target to the name in the source.
     """
     parameters = dict(source.named_parameters(remove_duplicate=False))
     buffers = dict(source.named_buffers(remove_duplicate=False))
@@ -113,27 +115,27 @@ def move_tensors(source: Any, target: Any, *, renamed: Callable[[str], str]) -> 
 def _replace(
     model: torch.nn.Module, make: Callable[[torch.nn.Parameter], torch.Tensor | None]
 ) -> set[torch.nn.Parameter]:
-    """Put other data in the place of parameters, where `make` makes some; tied ones stay tied.
+    """Replace the data of parameters for which `make` returns some; tied parameters stay tied.
 
-    Returns the new parameters.
+    Return the new parameters.
     """
-    made: dict[torch.nn.Parameter, torch.nn.Parameter] = {}
+    replaced: dict[torch.nn.Parameter, torch.nn.Parameter] = {}
     for module in model.modules():
         for name, old in list(module.named_parameters(recurse=False, remove_duplicate=False)):
-            data = None if old in made else make(old)
+            data = None if old in replaced else make(old)
             if data is not None:
-                made[old] = torch.nn.Parameter(data, requires_grad=old.requires_grad)
-            if old in made:
-                setattr(module, name, made[old])
-    return set(made.values())
+                replaced[old] = torch.nn.Parameter(data, requires_grad=old.requires_grad)
+            if old in replaced:
+                setattr(module, name, replaced[old])
+    return set(replaced.values())
 
 
 def _rows_of_others(model: Any, device: torch.device) -> set[str]:
-    """Fill the parameters of which this rank has no row, as where there are more ranks than experts.
+    """Fill the parameters of which this rank has no row, for example if there are more ranks than experts.
 
-    Returns their names.
+    Return their names.
     """
-    found = set()
+    names = set()
     for path, module in model.named_modules():
         for name, old in list(module.named_parameters(recurse=False, remove_duplicate=False)):
             local = old.to_local()
@@ -150,12 +152,12 @@ def _rows_of_others(model: Any, device: torch.device) -> set[str]:
             new = torch.nn.Parameter(empty, requires_grad=old.requires_grad)
             new._is_hf_initialized = True  # type: ignore[attr-defined]
             setattr(module, name, new)
-            found.add(f"{path}.{name}")
-    return found
+            names.add(f"{path}.{name}")
+    return names
 
 
 def _targets(model: Any, names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """For each tensor of a checkpoint, the parameter that it is a part of."""
+    """Yield each tensor of a checkpoint with the parameter that it belongs to."""
     from transformers.core_model_loading import WeightRenaming, rename_source_key
 
     conversions = list(_conversions(model))
@@ -166,7 +168,7 @@ def _targets(model: Any, names: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def _mapping(model: Any) -> list[Any]:
-    """How transformers turns names and tensors of a checkpoint into those of the model."""
+    """Return transformers' mapping of the names and tensors of a checkpoint to those of the model."""
     from transformers.conversion_mapping import get_model_conversion_mapping
 
     return list(get_model_conversion_mapping(model))
@@ -179,7 +181,7 @@ def _conversions(model: Any) -> Iterator[Any]:
 
 
 def _keeps_rows(conversion: Any) -> bool:
-    """Whether a row of a parameter comes from one row of the checkpoint, or from the tensors of an expert."""
+    """Return whether each row of a parameter is one row of the checkpoint, or one expert's tensors."""
     from transformers.core_model_loading import Concatenate, MergeModulelist
 
     first, *rest = conversion.operations

@@ -1,4 +1,4 @@
-"""A model of about a million parameters over single characters, made on the spot."""
+"""A randomly initialised model of about a million parameters over single characters."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ PAD, EOS, UNKNOWN = TINY_SPECIAL
 
 
 def make_tokenizer(*, max_tokens: int) -> PreTrainedTokenizerFast:
-    """One token a printable ASCII character; anything else is <unk>."""
+    """Make a tokenizer with one token for each printable ASCII character, and <unk> for all others."""
     vocabulary = {token: index for index, token in enumerate(TINY_TOKENS)}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
@@ -47,7 +47,8 @@ def make_tiny_model(tiny: TinyModel, directory: Path, *, seed: int) -> None:
         "num_key_value_heads": tiny.heads,
         "max_position_embeddings": tiny.max_tokens,
         "tie_word_embeddings": True,
-        "initializer_range": tiny.width**-0.5,  # the usual 0.02 is for wide models; here it learns far slower
+        "initializer_range": tiny.width
+        ** -0.5,  # the usual 0.02 is for wide models; a narrow one learns far slower with it
         "pad_token_id": tokenizer.pad_token_id,
         "eos_token_id": tokenizer.eos_token_id,
         "bos_token_id": None,

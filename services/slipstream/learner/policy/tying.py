@@ -1,6 +1,6 @@
-"""Refuses weights that config.json ties and that differ in the files, such as an output head of its own.
+"""Refuses weights that config.json ties but that differ in the files, such as a separate output head.
 
-The rollout engine ties by config.json, so it would sample from another model than the one that trains.
+The rollout engine ties weights by config.json, so it would sample from another model than the trained one.
 """
 
 import math
@@ -15,11 +15,11 @@ from torch.distributed.device_mesh import DeviceMesh
 from slipstream.learner.policy.safetensors_rows import TensorOnDisk
 
 COMPARED_VALUES: Final = 2**22
-"""Values that are compared at a time."""
+"""Values to compare at a time."""
 
 
 def check_tied(model: Any, weights: Path) -> None:
-    """For a model that transformers has loaded whole: it does not tie weights that differ.
+    """Check a model that transformers has loaded whole: transformers does not tie weights that differ.
 
     Errors: ValueError for weights that config.json ties and that differ.
     """
@@ -37,10 +37,10 @@ def check_tied_parts(
     device: torch.device,
     dtype: torch.dtype,
 ) -> None:
-    """The same for the tensors of the files, by the names of the model's parameters.
+    """Check the tensors of the files, by the names of the model's parameters.
 
-    Each rank compares its share of the rows, as values of `dtype`. All ranks of the mesh must call, and all
-    come to the same verdict.
+    Each rank compares its share of the rows, as values of `dtype`. All ranks of the mesh must call; the
+    result is the same on all. Errors: ValueError for weights that config.json ties and that differ.
     """
     for head, embedding in _tied(model):
         if head not in tensors or embedding not in tensors:
@@ -53,12 +53,12 @@ def check_tied_parts(
 
 
 def _tied(model: Any) -> Iterator[tuple[str, str]]:
-    """Names of parameters that config.json ties: such as the output head, and the embeddings."""
+    """Yield the names of parameters that config.json ties, such as output head and embeddings."""
     yield from model.get_expanded_tied_weights_keys(all_submodels=True).items()
 
 
 def _same_rows(one: TensorOnDisk, other: TensorOnDisk, *, mesh: DeviceMesh, dtype: torch.dtype) -> bool:
-    """Whether the rows that this rank compares are the same in two tensors."""
+    """Return whether this rank's share of the rows is equal in two tensors."""
     shape = one.get_shape()
     if shape != other.get_shape():
         return False

@@ -25,9 +25,9 @@ CHECK_TOLERANCE = 1e-3
 
 
 class ValueModel(torch.nn.Module):
-    """A linear head over hidden states, and the backbone that they come from unless it is the policy's.
+    """A linear head over hidden states of the policy, or of a backbone of its own.
 
-    The head starts at 0: a new critic says 0 everywhere, and pulls at no trunk in its first step.
+    The head starts at 0: a new critic predicts 0, and has no gradient for the trunk in its first step.
     """
 
     def __init__(self, *, width: int, backbone: Any = None) -> None:
@@ -45,8 +45,10 @@ class ValueModel(torch.nn.Module):
         attention_RR: torch.Tensor | None,
         at_N: torch.Tensor,
     ) -> torch.Tensor:
-        """Values [N] at some positions of a row, in float32 at least whatever the dtype of the forward pass;
-        `hidden_NH` are the policy's there, for a head without a backbone."""
+        """Return values [N] at some positions of a row, in float32 at least.
+
+        hidden_NH: the policy's hidden states there, for a head without a backbone.
+        """
         if self.backbone is not None:
             hidden_NH = hidden_states(self.backbone, tokens_R, positions_R, attention_RR)[at_N]
         assert hidden_NH is not None, "a head reads the policy's hidden states"
@@ -58,19 +60,18 @@ class ValueModel(torch.nn.Module):
         return value_N1.squeeze(1)
 
     def hidden_states(self, tokens_R: torch.Tensor, positions_R: torch.Tensor) -> torch.Tensor:
-        """Last hidden states [R, H] of the backbone."""
+        """Return the last hidden states [R, H] of the backbone."""
         return hidden_states(self.backbone, tokens_R, positions_R, None)
 
 
 def load_value_model(
     settings: CriticConfig, config: RunConfig, policy: Policy, mesh: DeviceMesh | None = None
 ) -> ValueModel:
-    """The value model as it is before the first step, on the policy's device.
+    """Load the value model as it is before the first step, on the policy's device.
 
-    `mesh`: over which it is sharded, if that is over several ranks; each reads its own part of a backbone.
-    Errors: ValueError for a backbone that has another vocabulary than the policy, that its directory has not
-    all weights of, or on which packed sequences see each other; OSError for a directory that transformers
-    cannot read.
+    mesh: the ranks over which it is sharded, None for one rank; each reads its own part of a backbone.
+    Errors: ValueError for a backbone with another vocabulary than the policy, with missing weights, or in
+    which packed sequences attend to each other; OSError for a directory that transformers cannot read.
     """
     if settings.kind == "head":
         head = ValueModel(width=_width(policy.model)).to(policy.device)
@@ -101,18 +102,18 @@ def load_value_model(
 def _load_whole(path: Path, policy: Policy) -> ValueModel:
     from transformers import AutoModel
 
-    backbone, found = AutoModel.from_pretrained(
+    backbone, loading = AutoModel.from_pretrained(
         path, dtype=torch.float32, attn_implementation=ATTENTION, output_loading_info=True
     )
-    _check_complete(path, found["missing_keys"])
-    backbone.eval()  # gradients flow all the same, and dropout would be noise
+    _check_complete(path, loading["missing_keys"])
+    backbone.eval()  # eval keeps gradients; dropout would add noise
     module = _around(backbone).to(policy.device)
     _check_packing(module, path, policy.device)
     return module
 
 
 def _load_parts(path: Path, described: Any, policy: Policy, mesh: DeviceMesh) -> ValueModel:
-    """As a policy is loaded: one module is checked in float32, and hands its weights over to another."""
+    """Load the parts like a policy's: one module is checked in float32, then its tensors move to another."""
     checked = _around(_empty_backbone(described))
     with torch.device("meta"):
         module = _around(_empty_backbone(described))
@@ -144,7 +145,7 @@ def _check_complete(path: Path, missing: Iterable[str]) -> None:
 
 
 def _width(model: Any) -> int:
-    """Hidden size."""
+    """Return the hidden size."""
     return int(model.config.get_text_config().hidden_size)
 
 
@@ -162,7 +163,7 @@ def _check_vocabulary(described: Any, path: Path, policy: Policy) -> None:
 
 
 def _check_packing(module: ValueModel, path: Path, device: torch.device) -> None:
-    """Compare the hidden states of a sequence that is packed behind another one with those of it alone."""
+    """Compare the hidden states of a sequence packed after another one with those of the sequence alone."""
     own = torch.arange(
         min(CHECK_TOKENS, module.backbone.get_input_embeddings().weight.shape[0]), device=device
     )

@@ -1,4 +1,4 @@
-"""A model's weights as safetensors in a Hugging Face directory, written tensor by tensor."""
+"""Writes a model's weights as safetensors in a Hugging Face directory, tensor by tensor."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -20,10 +20,10 @@ def write_weights(
     dtype: torch.dtype,
     forms: Callable[[], Named] | None = None,
 ) -> None:
-    """Write `model.safetensors` in a dtype; no more than one of `tensors` needs to exist at a time.
+    """Write `model.safetensors` in a dtype, with one of `tensors` in memory at a time.
 
-    `tensors` is called once for the shapes and once for the values, unless `forms` yields tensors of the same
-    names and shapes more cheaply. Errors: OSError.
+    tensors: called once for the shapes, and once for the values.
+    forms: yields tensors of the same names and shapes more cheaply, for the shapes. Errors: OSError.
     """
     shapes = {name: tuple(tensor.shape) for name, tensor in (forms or tensors)()}
     pieces = (piece for _, tensor in tensors() for piece in pieces_of(tensor, dtype=dtype))
@@ -33,7 +33,7 @@ def write_weights(
 
 
 def write_config(model: Any, directory: Path, *, dtype: torch.dtype) -> None:
-    """Write the config.json of a model whose weights are, or will be, written in a dtype. Errors: OSError."""
+    """Write the config.json of a model whose weights are written in a dtype. Errors: OSError."""
     config = copy.deepcopy(model.config)
     config.dtype = dtype
     config.architectures = config.architectures or [type(model).__name__]

@@ -16,18 +16,18 @@ from slipstream.learner.stages.supervised import Pair
 
 @torch.no_grad()
 def answer_logprobs(policy: Policy, pairs: Sequence[Pair], *, max_tokens: int) -> list[float]:
-    """The sum of the logprobs of each answer's tokens, in nats, in the order of `pairs`."""
+    """Return the sum of the logprobs of each answer's tokens, in nats, in the order of `pairs`."""
     sequences = [pair.sequence(place) for place, pair in enumerate(pairs)]
-    totals, found = prompt_tokens(sequences), [0.0] * len(pairs)
+    totals, sums = prompt_tokens(sequences), [0.0] * len(pairs)
     for packed in pack(sequences, max_tokens=max_tokens):
         row = make_row(packed, totals, policy.device)
         for place, logprob in zip(row.places_B.tolist(), sum_by_sequence(policy, row).tolist(), strict=True):
-            found[place] = logprob
-    return found
+            sums[place] = logprob
+    return sums
 
 
 def sum_by_sequence(policy: Policy, row: Row) -> torch.Tensor:
-    """The sums [B] over each sequence of the row, with their gradient."""
+    """Return the sums [B] over each sequence of the row, with gradient."""
     logprobs_T = policy.selected(
         row.tokens_R, row.positions_R, row.predictors_T, row.targets_T, temperature=1.0
     ).logprobs_T

@@ -1,4 +1,4 @@
-"""What happens to the version that a round has made: served by the workers, or measured apart from them."""
+"""Delivery of the version that a round has made: to the rollouts, or to an evaluation in this process."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ from slipstream.tokens import load_tokens
 
 
 class ServedByWorkers:
-    """The workers serve the policy, and answer the held-out prompts with it."""
+    """The rollouts serve the policy, and answer the held-out prompts with it."""
 
     def __init__(self, snapshot: Snapshot, publisher: Publisher, evaluator: Evaluator) -> None:
         self._snapshot = snapshot
@@ -23,32 +23,32 @@ class ServedByWorkers:
         self._evaluator = evaluator
 
     async def publish(self, version: int) -> int:
-        """Send it to every worker, while nobody else reads the snapshot; returns how many serve it."""
+        """Send the version to all rollouts; return how many serve it. Nothing else may read the snapshot."""
         await asyncio.to_thread(self._snapshot.take)
         published = await self._publisher.publish(version)
         return published.workers
 
     async def evaluate(self, version: int, stop: asyncio.Event) -> None:
-        """Ask the workers, through replay."""
+        """Evaluate on the rollouts, through replay."""
         await self._evaluator.evaluate(version, stop)
 
 
 class NothingTrained:
-    """A stage that trains nothing: the workers go on with what they serve, and nothing is measured."""
+    """A stage that trains nothing: the rollouts keep their version, and there is no evaluation."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
 
     async def publish(self, version: int) -> int:
-        """Nothing: the policy is the same."""
+        """Send nothing, because the policy has not changed; return the number of rollouts."""
         return len(self._fleet.members())
 
     async def evaluate(self, version: int, stop: asyncio.Event) -> None:
-        """Nothing: the answers that were labelled say how good the policy is."""
+        """Do nothing: the labelled answers show the accuracy of the policy."""
 
 
 class MeasuredLocally:
-    """The workers serve another model, the teacher, and go on with that; the policy is measured here."""
+    """The rollouts serve the teacher, which does not change; the policy is evaluated in this process."""
 
     def __init__(self, policy: Policy, config: RunConfig, *, fleet: Fleet, report: Report) -> None:
         self._policy = policy
@@ -57,11 +57,11 @@ class MeasuredLocally:
         self._report = report
 
     async def publish(self, version: int) -> int:
-        """Nothing: the teacher does not change."""
+        """Send nothing, because the teacher does not change; return the number of rollouts."""
         return len(self._fleet.members())
 
     async def evaluate(self, version: int, stop: asyncio.Event) -> None:
-        """Sample from the policy in this process, while the teacher answers."""
+        """Sample from the policy in this process, and report its accuracy."""
         if stop.is_set():
             return
         accuracy, count = await asyncio.to_thread(self._measure)

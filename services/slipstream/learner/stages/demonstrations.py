@@ -1,4 +1,4 @@
-"""Demonstrations beside the answers that a round keeps.
+"""Demonstrations that a round trains on beside the answers that it keeps.
 
 The third stage of DeepSeek-R1, arXiv:2501.12948, trains on 600,000 answers that rejection sampling kept and
 on 200,000 demonstrations of other tasks.
@@ -16,9 +16,9 @@ from slipstream.tokens import PromptTooLong, Tokens
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demonstrations:
-    """The demonstrations of a round: pairs to train on, and the same as rows for people.
+    """The demonstrations of a round: pairs to train on, and the same as rows of the round's file.
 
-    `unfit` counts those whose prompt does not fit the context.
+    `unfit` counts demonstrations whose prompt does not fit the context.
     """
 
     pairs: Sequence[Pair] = ()
@@ -29,22 +29,22 @@ class Demonstrations:
 class DemonstrationSampler:
     """Draws demonstrations for each round.
 
-    Invariant: what a round draws follows from the data, the seed, its number and how many answers it kept, so
-    a round that is done again draws the same. Rounds draw from different places of an endless source, and a
-    source of rows is shuffled by the seed.
+    Invariant: the demonstrations of a round depend on the data, the seed, the number of the round and the
+    number of kept answers only, so a repeated round draws the same. Rounds draw from different positions of
+    an endless source; a source of rows is shuffled by the seed.
     """
 
     def __init__(
         self, mix: DemonstrationMix, *, source: PromptSource, tokens: Tokens, most_answers: int
     ) -> None:
-        """`most_answers`: how many answers a round can keep."""
+        """Take the largest number of answers that a round can keep, `most_answers`."""
         self._mix = mix
         self._source = source
         self._tokens = tokens
         self._stride = mix.beside(most_answers)
 
     def draw(self, version: int, *, answers: int) -> Demonstrations:
-        """Those that stand beside `answers` kept answers in the round that begins with `version`."""
+        """Return the demonstrations beside `answers` kept answers, in the round that starts at `version`."""
         first = version * self._stride
         pairs: list[Pair] = []
         rows: list[Mapping[str, object]] = []
@@ -77,5 +77,5 @@ def _row(prompt: Prompt, text: str, pair: Pair) -> dict[str, object]:
 
 
 def prompt_text(prompt: Prompt) -> object:
-    """A prompt as it is written down for people: text, or a list of messages."""
+    """Return a prompt as it is written to files: text, or a list of messages."""
     return prompt.text or [{"role": turn.role, "content": turn.content} for turn in prompt.messages]

@@ -1,8 +1,8 @@
-"""The policy's judgement of answers: how likely it is to call one right rather than wrong.
+"""The policy as judge of answers: the probability that it calls an answer right rather than wrong.
 
-Self-Rewarding Language Models, arXiv:2401.10020, has the model write a review that ends in a score out of
-five, and averages three of them. Here the model is asked once and nothing is sampled: the judgement is the
-probability of the one verdict against the other, which has no sampling noise and costs one forward pass.
+In Self-Rewarding Language Models, arXiv:2401.10020, the model writes three reviews that end in a score out of
+five, and the scores are averaged. Here nothing is sampled: the judgement is the probability of one verdict
+against the other, which has no sampling noise and costs one forward pass.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ VERDICTS = ("yes", "no")
 
 
 class Judge:
-    """Asks the policy as it is now."""
+    """Judges answers with the current weights of the policy."""
 
     def __init__(
         self,
@@ -38,14 +38,16 @@ class Judge:
         self._max_tokens = max_tokens_per_row
 
     def scores(self, groups: Sequence[Group]) -> list[list[float | None]]:
-        """Of each answer the probability of "right" against "wrong", 0 to 1; None where it was withheld, or
-        where the question does not fit the context."""
-        asked = [[self._ask(group, answer) for answer in group.completions] for group in groups]
-        questions = [ids for of_group in asked for ids in of_group if ids is not None]
-        judged = iter(self._judge(questions))
-        return [[None if ids is None else next(judged) for ids in of_group] for of_group in asked]
+        """Return the probability of "right" against "wrong" of each answer, 0 to 1.
 
-    def _ask(self, group: Group, answer: Completion) -> tuple[int, ...] | None:
+        None for a withheld answer, and for a question that does not fit the context.
+        """
+        encoded = [[self._question(group, answer) for answer in group.completions] for group in groups]
+        questions = [ids for of_group in encoded for ids in of_group if ids is not None]
+        judged = iter(self._judge(questions))
+        return [[None if ids is None else next(judged) for ids in of_group] for of_group in encoded]
+
+    def _question(self, group: Group, answer: Completion) -> tuple[int, ...] | None:
         if answer.withheld or not any(answer.mask):
             return None
         try:

@@ -1,10 +1,14 @@
-"""From the groups of a round to pairs of a better and a worse answer. Pure.
+"""Pairs of a better and a worse answer, from the groups of a round.
 
 verifier         best against worst of a group by the rewards          iterated DPO, arXiv:2305.18290
 model            best against worst by the policy's own judgement      Self-Rewarding, arXiv:2401.10020
 demonstrations   the demonstration against each sampled answer         SPIN, arXiv:2401.01335
 
-With a least distance, the two answers of a pair differ in how they go about it and not in quality alone.
+With a least distance, the two answers of a pair differ in approach, not in quality alone.
+
+The distance of two answers is the share of their token triples that they do not have in common. See On the
+resemblance and containment of documents, Broder 1997: the resemblance of two texts is the Jaccard similarity
+of their sets of shingles, runs of consecutive tokens.
 """
 
 from collections import Counter
@@ -30,17 +34,16 @@ class PreferencePair:
 
     @property
     def distance(self) -> float:
-        """How far the two answers are apart, 0 to 1."""
+        """Distance of the two answers, 0 to 1."""
         return distance(shingles(self.chosen), shingles(self.rejected))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairs:
-    """The pairs of a round, and what became of its groups (for `demonstrations`: of its answers).
+    """The pairs of a round, and the number of groups by outcome (for `demonstrations`: of answers).
 
-    Counted: `pairs`, `ties` (nothing to choose, or nothing scored), `contradicted` (the verifier prefers the
-    rejected answer), `identical` (both are the same tokens), and with a least distance `alike` (nearer to
-    each other than that).
+    Outcomes: `pairs`; `ties` (equal scores, or no scores); `contradicted` (the verifier prefers the rejected
+    answer); `identical` (equal tokens); with a least distance `alike` (below that distance).
     """
 
     pairs: tuple[PreferencePair, ...]
@@ -54,12 +57,12 @@ def pairs_by_score(
     anchor: str | None = None,
     least_distance: float | None = None,
 ) -> Pairs:
-    """The best against the worst answer of each group; of equal ones the first. A tie gives no pair.
+    """Pair the best with the worst answer of each group; of equal ones the first. A tie gives no pair.
 
-    `scores` run parallel to groups and completions, None for an answer that must not take part. With an
-    `anchor`, the name of a reward, a pair whose rejected answer has more of it than the chosen one is
-    dropped. With a `least_distance`, 0 to 1, a group's pair is the one of the largest difference of scores
-    among those at least that far apart, and of equal differences the one farthest apart.
+    scores: parallel to groups and completions; None excludes an answer.
+    anchor: the name of a reward. A pair is dropped if its rejected answer has more of it than the chosen one.
+    least_distance: 0 to 1. Among the pairs of a group with at least this distance, the largest difference of
+        scores wins, then the largest distance.
     """
     pairs: list[PreferencePair] = []
     counts: Counter[str] = Counter(pairs=0, ties=0, contradicted=0, identical=0)
@@ -95,10 +98,10 @@ def pairs_with_demonstrations(
     *,
     least_distance: float | None = None,
 ) -> Pairs:
-    """The demonstration of each prompt against each distinct answer to it that is another one.
+    """Pair the demonstration of each prompt with each distinct answer that differs from it.
 
-    An answer without a score takes part: nobody has to judge it. With a `least_distance`, 0 to 1, answers
-    that are nearer to the demonstration take no part.
+    Answers without a score are included: no score is needed. least_distance: 0 to 1; answers nearer to the
+    demonstration are excluded.
     """
     pairs: list[PreferencePair] = []
     counts: Counter[str] = Counter(pairs=0, identical=0)
@@ -122,16 +125,19 @@ def pairs_with_demonstrations(
 
 
 def verified_scores(groups: Sequence[Group], weights: Mapping[str, float]) -> list[list[float | None]]:
-    """The weighted sum of the rewards of each answer; None where the infrastructure failed to score it."""
+    """Return the weighted sum of the rewards of each answer.
+
+    None if the infrastructure failed to score it.
+    """
     return [[_total(answer, weights) for answer in group.completions] for group in groups]
 
 
-def check_same_prompt(group: Group, asked: Prompt) -> None:
-    """Errors: ValueError when a demonstration is of another prompt than the group."""
-    if asked.prompt_id != group.prompt.prompt_id:
+def check_same_prompt(group: Group, prompt: Prompt) -> None:
+    """Check that a demonstration is of the prompt of the group. Errors: ValueError."""
+    if prompt.prompt_id != group.prompt.prompt_id:
         raise ValueError(
             f"group {group.group_id} is of the prompt {group.prompt.prompt_id}, and its demonstration of "
-            f"{asked.prompt_id}; were data or seed changed since the round began?"
+            f"{prompt.prompt_id}; were data or seed changed since the round began?"
         )
 
 
@@ -144,34 +150,40 @@ def _total(answer: Completion, weights: Mapping[str, float]) -> float | None:
 def _farthest(
     scored: Sequence[tuple[float, Completion]], least: float
 ) -> tuple[Completion, Completion] | None:
-    """The pair by the difference of scores, then by the distance; None when all are nearer than `least`."""
+    """Return the pair with the largest difference of scores, then distance.
+
+    None if all are nearer than `least`.
+    """
     marked = [(score, answer, shingles(answer)) for score, answer in scored]
-    found: list[tuple[float, float, Completion, Completion]] = []
+    pairs: list[tuple[float, float, Completion, Completion]] = []
     for high, chosen, of_chosen in marked:
         for low, rejected, of_rejected in marked:
             apart = distance(of_chosen, of_rejected)
             if high > low and apart >= least:
-                found.append((high - low, apart, chosen, rejected))
-    if not found:
+                pairs.append((high - low, apart, chosen, rejected))
+    if not pairs:
         return None
-    _, _, chosen, rejected = max(found, key=lambda pair: pair[:2])
+    _, _, chosen, rejected = max(pairs, key=lambda pair: pair[:2])
     return chosen, rejected
 
 
 def shingles(answer: Completion) -> Shingles:
-    """Each run of three consecutive tokens that the policy wrote, once; a shorter answer is one run."""
+    """Return the set of runs of three consecutive sampled tokens; a shorter answer is one run."""
     ids = [token for token, own in zip(answer.token_ids, answer.mask, strict=True) if own]
     return runs(ids)
 
 
 def runs(token_ids: Sequence[int]) -> Shingles:
-    """The runs of three of a sequence of tokens; of a shorter one the whole; none where there is no token."""
+    """Return the runs of three of a sequence of tokens.
+
+    A shorter sequence is one run, an empty one has none.
+    """
     last = max(1, len(token_ids) - SHINGLE + 1)
     return frozenset(tuple(token_ids[start : start + SHINGLE]) for start in range(last) if token_ids)
 
 
 def distance(one: Shingles, other: Shingles) -> float:
-    """1 - |A ∩ B| / |A ∪ B|: 0 for answers with the same runs, 1 for answers without a common one.
+    """Return 1 - |A ∩ B| / |A ∪ B|: 0 for answers with the same runs, 1 for answers without a common run.
 
     It is symmetric and keeps the triangle inequality. Two answers without tokens have the distance 0.
     """

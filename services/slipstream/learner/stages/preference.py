@@ -1,7 +1,7 @@
-"""A round of preference training: rank, remember the reference, descend.
+"""A round of preference training: pair answers, compute reference logprobs, then descend.
 
 The reference of a round is the policy at its start. Its log-probabilities are computed once, before the first
-step, so no second model is held.
+step, so there is no second model in memory.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -122,7 +122,7 @@ class PreferenceTraining:
         if self._stage.ranked_by == "verifier":
             weights: dict[str, float] = {reward.name: reward.weight for reward in self._config.rewards}
             return pairs_by_score(groups, verified_scores(groups, weights), least_distance=least_distance)
-        assert self._stage.judge_prompt is not None, "the stage requires it of a model that judges"
+        assert self._stage.judge_prompt is not None, "the stage requires it with ranked_by: model"
         judge = Judge(
             self._policy,
             self._tokens,
@@ -146,7 +146,7 @@ class PreferenceTraining:
 def with_reference(
     policy: Policy, pairs: Sequence[PreferencePair], *, max_tokens: int
 ) -> list[ReferencedPair]:
-    """The pairs with what the policy, as it is now, thinks of them."""
+    """Return the pairs with the logprobs of their answers under the current policy."""
     halves = [
         Pair(prompt_token_ids=pair.group.prompt_token_ids, answer=answer)
         for pair in pairs
@@ -162,27 +162,30 @@ def with_reference(
 
 
 def backward(policy: Policy, batch: Sequence[ReferencedPair], *, beta: float, max_tokens: int) -> float:
-    """Add the gradient of the mean loss of the pairs; returns that mean."""
+    """Add the gradient of the mean loss of the pairs; return the mean."""
     total = 0.0
     for pairs in rows_of(batch, max_tokens=max_tokens):
         sequences = list(_sequences(pairs))
         row = make_row(sequences, prompt_tokens(sequences), policy.device)
         chosen_P, rejected_P = sum_by_sequence(policy, row).view(-1, 2).unbind(dim=1)
-        found = preference_loss(
+        losses = preference_loss(
             chosen_P=chosen_P,
             rejected_P=rejected_P,
             ref_chosen_P=chosen_P.new_tensor([pair.ref_chosen for pair in pairs]),
             ref_rejected_P=chosen_P.new_tensor([pair.ref_rejected for pair in pairs]),
             beta=beta,
         )
-        loss = found.loss_P.sum() / len(batch)
+        loss = losses.loss_P.sum() / len(batch)
         torch.autograd.backward(loss)
         total += float(loss.detach())
     return total
 
 
 def rows_of(pairs: Sequence[ReferencedPair], *, max_tokens: int) -> Iterator[list[ReferencedPair]]:
-    """The pairs in rows of at most `max_tokens`, both halves in one row; a longer pair gets its own."""
+    """Yield the pairs in rows of at most `max_tokens`, both halves in one row.
+
+    A longer pair has its own row.
+    """
     row: list[ReferencedPair] = []
     for pair in sorted(pairs, key=lambda pair: pair.length):
         if row and sum(other.length for other in row) + pair.length > max_tokens:

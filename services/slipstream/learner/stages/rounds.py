@@ -5,8 +5,8 @@
 
 A round makes one policy version, as a step of reinforcement learning does, and is synchronous: all of its
 groups are sampled from the version before it. It waits for groups (bounded by learner.sample_timeout_seconds;
-unblocked by inserts), for the workers' swap of weights and for the evaluation (bounded too). What is durable
-is the model of the last round; replay gives back the groups of a round that was lost (invariant 6).
+unblocked by inserts), for the publication and for the evaluation (both bounded). The model of the last round
+is durable; replay hands the groups of a lost round out again (invariant 6).
 """
 
 import asyncio
@@ -38,7 +38,7 @@ LINE_EVERY_SECONDS = 3.0
 
 
 class Training(Protocol):
-    """What a round does with its groups."""
+    """The training of a round on its groups."""
 
     def learn(
         self,
@@ -48,25 +48,25 @@ class Training(Protocol):
         report: Progress,
         stopped: Callable[[], bool],
     ) -> RoundResult:
-        """Change the weights; blocks. Errors: NothingKept, Interrupted, NotFinite."""
+        """Train on the groups; blocks. Errors: NothingKept, Interrupted, NotFinite."""
         ...
 
 
 class Delivery(Protocol):
-    """What happens to a new version: who serves it, and who measures it."""
+    """Publication and evaluation of a new version."""
 
     async def publish(self, version: int) -> int:
-        """Have it served where it has to be; returns how many workers serve."""
+        """Publish the version, if the rollouts serve the policy; return how many rollouts there are."""
         ...
 
     async def evaluate(self, version: int, stop: asyncio.Event) -> None:
-        """Measure it on held-out prompts, and report."""
+        """Evaluate the version on held-out prompts, and report."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seconds:
-    """Where the seconds of a round went."""
+    """Seconds of a round by phase."""
 
     sample: float
     train: float
@@ -106,13 +106,13 @@ class Rounds:
         self.version = version
 
     async def run(self, stop: asyncio.Event) -> None:
-        """All rounds, or until `stop` is set. Errors: Starved, NothingKept, NotFinite, Unreachable."""
+        """Run all rounds, or until `stop` is set. Errors: Starved, NothingKept, NotFinite, Unreachable."""
         await self._delivery.evaluate(self.version, stop)
         try:
             while self.version < self._rounds and not stop.is_set():
                 await self._round(stop)
         except Interrupted:
-            self._log.info("round given up; it is done again", round=self.version + 1)
+            self._log.info("round abandoned; a restart repeats it", round=self.version + 1)
         finished = self.version >= self._rounds and not stop.is_set()
         if finished:
             await asyncio.to_thread(write_whole, self._policy.save, self._run_dir / "model")
@@ -132,7 +132,7 @@ class Rounds:
         groups = await self._gather(stop)
         sampled = time.monotonic()
         self._waited += sampled - began
-        async with self._weights:  # nobody sends weights that are being changed
+        async with self._weights:  # so that no weights are sent while they change
             learned = await self._learn(groups, stop)
             await asyncio.to_thread(self._keep, learned)
             self.version += 1
@@ -142,20 +142,24 @@ class Rounds:
         seconds = Seconds(sample=sampled - began, train=trained - sampled, publish=time.monotonic() - trained)
         self._report.event("step", **self._row(groups, learned, seconds, workers))
         self._report.samples(self.version, groups, count=self._config.learner.samples_per_step)
-        self._say(", ".join(f"{number:,} {name}" for name, number in learned.counts.items()), self.version)
+        self._progress(
+            ", ".join(f"{number:,} {name}" for name, number in learned.counts.items()), self.version
+        )
         if self.version < self._rounds:
             await self._replay.announce(self.version)
         await self._delivery.evaluate(self.version, stop)
 
     async def _gather(self, stop: asyncio.Event) -> list[Group]:
-        """All groups of the round. Errors: Interrupted, Starved, Unreachable."""
+        """Return all groups of the round. Errors: Interrupted, Starved, Unreachable."""
         number, wanted = self.version + 1, self._config.learner.groups_per_step
         groups: list[Group] = []
         while len(groups) < wanted:
             part = await self._next(min(CHUNK_GROUPS, wanted - len(groups)), stop)
             await self._replay.ack(part, self.version + 1)
             groups += part
-            self._say(f"sampled {len(groups):,} of {wanted:,} prompts", number, last=len(groups) == wanted)
+            self._progress(
+                f"sampled {len(groups):,} of {wanted:,} prompts", number, last=len(groups) == wanted
+            )
         return groups
 
     async def _next(self, count: int, stop: asyncio.Event) -> list[Group]:
@@ -178,14 +182,14 @@ class Rounds:
 
         def report(step: int, steps: int, loss: float) -> None:
             text = f"optimizer step {step:,}/{steps:,}  loss {loss:.3f}"
-            loop.call_soon_threadsafe(lambda: self._say(text, number, last=step == steps))
+            loop.call_soon_threadsafe(lambda: self._progress(text, number, last=step == steps))
 
         return await asyncio.to_thread(
             self._training.learn, groups, version=self.version, report=report, stopped=stop.is_set
         )
 
     def _keep(self, learned: RoundResult) -> None:
-        """Write what was trained on, then the model as it is trained; from here on the round is done."""
+        """Write the training set, then the model, whose folder makes the round durable."""
         rows, done = round_rows(self._run_dir, self.version + 1), rounds_of(self._run_dir)
         rows.parent.mkdir(exist_ok=True)
         unfinished = rows.with_suffix(".partial")
@@ -200,8 +204,8 @@ class Rounds:
     ) -> dict[str, object]:
         answers = [answer for group in groups for answer in group.completions if not answer.withheld]
         weights: dict[str, float] = {reward.name: reward.weight for reward in self._config.rewards}
-        total = sum(weights[given.name] * given.value for answer in answers for given in answer.rewards)
-        whole = seconds.sample + seconds.train + seconds.publish
+        total = sum(weights[reward.name] * reward.value for answer in answers for reward in answer.rewards)
+        total_seconds = seconds.sample + seconds.train + seconds.publish
         return {
             "step": self.version,
             "version": self.version,
@@ -214,8 +218,8 @@ class Rounds:
             "staleness_max": 0,
             "optimizer_steps": learned.steps,
             "tokens_trained": learned.tokens,
-            "tokens_per_second": learned.tokens / max(whole, 1e-9),
-            "idle_fraction": seconds.sample / max(whole, 1e-9),
+            "tokens_per_second": learned.tokens / max(total_seconds, 1e-9),
+            "idle_fraction": seconds.sample / max(total_seconds, 1e-9),
             "elapsed_seconds": time.monotonic() - self._started,
             "wait_seconds": seconds.sample,
             "train_seconds": seconds.train,
@@ -224,23 +228,23 @@ class Rounds:
             "kept": dict(learned.counts),
         }
 
-    def _say(self, text: str, number: int, *, last: bool = True) -> None:
-        """A line of progress, at most one every few seconds unless it is the last of its kind."""
+    def _progress(self, text: str, number: int, *, last: bool = True) -> None:
+        """Report progress, at most once every few seconds unless it is the last line of a phase."""
         if last or time.monotonic() >= self._next_line:
             self._next_line = time.monotonic() + LINE_EVERY_SECONDS
             self._report.event("progress", text=f"round {number}/{self._rounds}: {text}")
 
 
 def round_rows(run_dir: Path, number: int) -> Path:
-    """Where the training set of a round is written; its model is beside it, without the suffix."""
+    """Return the file of a round's training set; its model is beside it, without the suffix."""
     return run_dir / "rounds" / f"round_{number:04d}.jsonl"
 
 
 def rounds_of(run_dir: Path) -> list[Path]:
-    """The models of rounds that are whole, oldest first."""
+    """Return the models of complete rounds, oldest first."""
     return sorted(path.parent for path in (run_dir / "rounds").glob("round_*/config.json"))
 
 
 def number_of(model: Path) -> int:
-    """The round that made a model."""
+    """Return the number of the round that made a model."""
     return int(model.name.removeprefix("round_"))

@@ -1,9 +1,9 @@
-"""What a stage of step labels writes down: the steps of each answer with their hard and soft labels.
+"""The output of a stage of step labels: the steps of each answer, with hard and soft labels.
 
 A row has the columns of TRL's stepwise supervision format (`prompt`, `completions`, `labels`), which its
 PRMTrainer reads, and the estimates behind the labels. See Math-Shepherd, arXiv:2312.08935: the soft estimate
-of a step is the share of the completions behind it that is right, and its hard estimate, here the label, is
-whether any is.
+of a step is the share of right completions after it, and its hard estimate, here the label, is
+whether any is right.
 """
 
 import math
@@ -19,7 +19,7 @@ from slipstream.records import Completion, Group, Reward
 
 
 class StepLabelling:
-    """Takes the place of the training of a round, and trains nothing."""
+    """Labels steps in the place of the training of a round."""
 
     def __init__(self, stage: StepLabelsStage, *, reward: str) -> None:
         self._stage = stage
@@ -33,7 +33,7 @@ class StepLabelling:
         report: Progress,
         stopped: Callable[[], bool],
     ) -> RoundResult:
-        """The rows of a round, in the order of dispatch, one an answer. Errors: NothingKept, Interrupted."""
+        """Return one row for each answer, in the order of dispatch. Errors: NothingKept, Interrupted."""
         if stopped():
             raise Interrupted
         counts: Counter[str] = Counter()
@@ -48,43 +48,43 @@ class StepLabelling:
                 rows.append(labelled_row(group, answer, self._stage, reward=self._reward))
                 counts["steps"] += len(shares)
                 counts["right_steps"] += sum(share > 0 for share in shares)
-        found = {name: number for name, number in counts.items() if number}
+        nonzero = {name: number for name, number in counts.items() if number}
         if not rows:
             raise NothingKept(
                 f"labelled 0 of {counts['completions']} answers ({counts['withheld']} withheld): the others "
                 f"have no step, more than {self._stage.max_steps} (max_steps), or one that could not be "
                 "judged; look at `separator`, and at the verifier's log"
             )
-        return RoundResult(rows=rows, counts=found, steps=0, loss=math.nan, tokens=0)
+        return RoundResult(rows=rows, counts=nonzero, steps=0, loss=math.nan, tokens=0)
 
 
 def shares_of(answer: Completion, *, reward: str) -> list[float]:
-    """The soft estimates of its steps; empty for an answer whose steps were not labelled."""
+    """Return the soft estimates of an answer's steps; empty if its steps were not labelled."""
     if answer.withheld or not any(answer.mask):
         return []
-    return [step.value for step in _judged(answer, reward).steps]
+    return [step.value for step in _reward_of(answer, reward).steps]
 
 
 def labelled_row(
     group: Group, answer: Completion, stage: StepLabelsStage, *, reward: str
 ) -> dict[str, object]:
-    """One line of the file, of an answer whose steps were labelled."""
-    judged, shares = _judged(answer, reward), shares_of(answer, reward=reward)
+    """Return one line of the file, for an answer whose steps were labelled."""
+    verdict, shares = _reward_of(answer, reward), shares_of(answer, reward=reward)
     steps = split_steps(answer.text, stage.separator)
-    assert len(steps) == len(shares), "both are cut at the stage's separator"
+    assert len(steps) == len(shares), "rollout and learner split at the same separator"
     return {
         "prompt": prompt_text(group.prompt),
         "completions": steps,
         "labels": [share > 0 for share in shares],
         "soft_labels": shares,
         "samples": stage.samples,
-        "right": judged.value >= stage.least_reward,
+        "right": verdict.value >= stage.least_reward,
         "prompt_id": group.prompt.prompt_id,
         "prompt_token_ids": list(group.prompt_token_ids),
         "token_ids": list(answer.token_ids),
-        "step_token_ends": [step.token_end for step in judged.steps],
+        "step_token_ends": [step.token_end for step in verdict.steps],
     }
 
 
-def _judged(answer: Completion, reward: str) -> Reward:
-    return next(given for given in answer.rewards if given.name == reward)
+def _reward_of(answer: Completion, reward: str) -> Reward:
+    return next(each for each in answer.rewards if each.name == reward)

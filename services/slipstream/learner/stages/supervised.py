@@ -1,4 +1,4 @@
-"""Supervised training: the negative log-likelihood of answers behind their prompts, on packed rows.
+"""Supervised training: the negative log-likelihood of answers after their prompts, on packed rows.
 
 Shape suffixes: T target tokens of a row.
 """
@@ -26,11 +26,11 @@ Item = TypeVar("Item")
 
 
 class Interrupted(Exception):
-    """Training was asked to stop; the weights are somewhere on the way."""
+    """Training was stopped between two optimizer steps."""
 
 
 class NotFinite(ValueError):
-    """The loss or its gradient is not a number; the weights are as they were before the step."""
+    """The loss or its gradient is not finite; the weights are those before the step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,19 +41,19 @@ class Pair:
     answer: Completion
 
     def sequence(self, place: int) -> TrainingSequence:
-        """The pair as packing takes it, a group of its own."""
+        """Return the pair as a sequence for packing, in a group of its own."""
         return TrainingSequence(
             prompt_token_ids=self.prompt_token_ids, completion=self.answer, place=place, group=place
         )
 
 
 Progress = Callable[[int, int, float], None]
-"""Is told of each step: its number from 1, how many there are, and its loss."""
+"""Called after each step with its number from 1, the number of steps, and its loss."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitting:
-    """How to train: how many steps, at what peak rate, with which share of targets replaced."""
+    """Settings of `fit`: optimizer steps, peak learning rate, tokens of a row, share of replaced targets."""
 
     steps: int
     learning_rate: float
@@ -69,11 +69,11 @@ def fit(
     report: Progress,
     stopped: Callable[[], bool] = lambda: False,
 ) -> float:
-    """One optimizer step a batch, `settings.steps` of them: the mean negative log-likelihood of a token.
+    """Train on the mean negative log-likelihood of a token, one optimizer step for each batch.
 
-    Labels are smoothed by sampling: a share of the targets is replaced by a token drawn from the whole
+    Labels are smoothed by sampling: a share of the targets is replaced by tokens drawn from the whole
     vocabulary, which in expectation is the loss of Rethinking the Inception Architecture, arXiv:1512.00567.
-    Returns the last loss. Errors: Interrupted, NotFinite.
+    Return the last loss. Errors: Interrupted, NotFinite.
     """
     vocabulary = policy.model.config.get_text_config().vocab_size
     smoothing = _Smoothing(share=settings.label_smoothing, vocabulary=vocabulary)
@@ -103,9 +103,9 @@ def descend(
     report: Progress,
     stopped: Callable[[], bool] = lambda: False,
 ) -> float:
-    """AdamW over `steps` batches; `loss_of` a batch adds its gradient and returns its loss.
+    """Run AdamW over `steps` batches; `loss_of` adds the gradient of a batch and returns its loss.
 
-    The rate rises over 5 % of the steps and falls along a cosine to a tenth. Returns the last loss. Errors:
+    The rate rises over 5 % of the steps and falls along a cosine to a tenth. Return the last loss. Errors:
     Interrupted, NotFinite.
     """
     loss: float = math.nan
@@ -127,7 +127,7 @@ def descend(
 
 
 def epochs_of(items: Sequence[Item], *, batch_size: int, epochs: int, seed: int) -> Iterator[list[Item]]:
-    """Batches over the items, shuffled anew in every epoch; the last one of an epoch may be smaller."""
+    """Yield batches of the items, shuffled anew in each epoch; the last batch of an epoch may be smaller."""
     for epoch in range(epochs):
         order = list(items)
         Random(f"{seed}/{epoch}").shuffle(order)
@@ -135,12 +135,15 @@ def epochs_of(items: Sequence[Item], *, batch_size: int, epochs: int, seed: int)
 
 
 def steps_of(items: int, *, batch_size: int, epochs: int) -> int:
-    """How many batches `epochs_of` gives."""
+    """Return the number of batches of `epochs_of`."""
     return epochs * -(-items // batch_size)
 
 
 def unsampled_answer(token_ids: tuple[int, ...]) -> Completion:
-    """An answer that nobody sampled, end of sequence included; its logprobs mean nothing."""
+    """Return an answer that was not sampled, such as a demonstration.
+
+    Its logprobs are 0 and must not be read.
+    """
     return Completion(
         token_ids=token_ids,
         logprobs=(0.0,) * len(token_ids),
@@ -152,7 +155,7 @@ def unsampled_answer(token_ids: tuple[int, ...]) -> Completion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Smoothing:
-    """Replaces a share of the targets, with draws that depend on nothing but their order."""
+    """Replaces a share of the targets, by random draws that depend on their order only."""
 
     share: float
     vocabulary: int
@@ -167,7 +170,7 @@ class _Smoothing:
 
 
 def _rows(policy: Policy, pairs: Sequence[Pair], *, max_tokens: int) -> Iterator[tuple[Row, int]]:
-    """Packed rows, each with the number of target tokens of the whole batch."""
+    """Yield packed rows, each with the number of target tokens of the whole batch."""
     sequences = [pair.sequence(place) for place, pair in enumerate(pairs)]
     totals = prompt_tokens(sequences)
     for packed in pack(sequences, max_tokens=max_tokens):

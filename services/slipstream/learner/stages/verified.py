@@ -2,7 +2,7 @@
 
 Rejection-sampling fine-tuning as in the third stage of DeepSeek-R1, arXiv:2501.12948, with the distinct right
 answers of a prompt kept, as in Scaling Relationship on Learning Mathematical Reasoning, arXiv:2308.01825.
-The paper goes back to its base model for it; here the policy goes on from where it is. With `keep: best` the
+DeepSeek-R1 restarts from its base model; here the current policy trains further. With `keep: best` the
 answers of the largest reward are kept, as in RAFT: Reward rAnked FineTuning, arXiv:2304.06767. With `mix`
 demonstrations of other data are trained on beside them.
 """
@@ -37,7 +37,7 @@ class NothingKept(SlipstreamError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundResult:
-    """What a round came to: its training set as rows for people, its counts, its last loss."""
+    """The result of a round: its training set as rows of a file, its counts, its last loss."""
 
     rows: Sequence[Mapping[str, object]]
     counts: Mapping[str, int]
@@ -56,15 +56,18 @@ class VerifiedTraining:
         stage: VerifiedStage,
         *,
         translate: Callable[[Group, Completion], Pair | None] | None = None,
-        mixed: DemonstrationSampler | None = None,
+        demonstrations: DemonstrationSampler | None = None,
     ) -> None:
-        """`translate` brings another model's answer to this policy; None where it does not fit. `mixed` draws
-        the demonstrations of a stage that has a mix."""
+        """Take what differs between stages.
+
+        translate: converts another model's answer to this policy's tokens; its result is None if the prompt
+            does not fit. demonstrations: the sampler of a stage that has a mix.
+        """
         self._policy = policy
         self._config = config
         self._stage = stage
         self._translate = translate or _as_sampled
-        self._mixed = mixed
+        self._sampler = demonstrations
 
     def learn(
         self,
@@ -87,11 +90,11 @@ class VerifiedTraining:
             per_prompt=stage.keep_per_prompt,
             best_by=weights if stage.keep == "best" else None,
         )
-        found = [self._translate(group, answer) for group, answer in kept]
-        pairs = [pair for pair in found if pair is not None]
+        translated = [self._translate(group, answer) for group, answer in kept]
+        pairs = [pair for pair in translated if pair is not None]
         counts["kept"] = len(pairs)
-        if len(pairs) < len(found):
-            counts["unfit"] = len(found) - len(pairs)
+        if len(pairs) < len(translated):
+            counts["unfit"] = len(translated) - len(pairs)
         if not pairs:
             raise NothingKept(_why_nothing(counts, reward, stage.least_reward))
         others = self._demonstrations(version, pairs, counts)
@@ -114,10 +117,10 @@ class VerifiedTraining:
         )
 
     def _demonstrations(self, version: int, kept: Sequence[Pair], counts: dict[str, int]) -> Demonstrations:
-        """Those of the round; counts the sequences and the tokens of each origin, in one pass over them."""
-        if self._mixed is None:
+        """Return the demonstrations of the round; count the sequences and tokens of each origin."""
+        if self._sampler is None:
             return Demonstrations()
-        drawn = self._mixed.draw(version, answers=len(kept))
+        drawn = self._sampler.draw(version, answers=len(kept))
         counts["demonstrations"] = len(drawn.pairs)
         counts["kept_tokens"] = _tokens(kept)
         counts["demonstration_tokens"] = _tokens(drawn.pairs)
@@ -134,20 +137,21 @@ def keep_verified(
     per_prompt: int | None,
     best_by: Mapping[str, float] | None = None,
 ) -> tuple[list[tuple[Group, Completion]], dict[str, int]]:
-    """The answers whose `reward` is at least `least`, each once a prompt, and what became of all of them.
+    """Return the distinct answers of each prompt whose `reward` is at least `least`, and counts by outcome.
 
-    Of a prompt with more than `per_prompt` the first are kept, or by `best_by`, the weight of each reward by
-    its name, those of the largest weighted sum. Dropped, and counted: `withheld` (no score), `wrong`,
-    `cut_off` by the token budget, `repeated` (or beyond the first `per_prompt`), `worse` than the best.
+    per_prompt: keep the first ones only; with `best_by`, the weights of rewards by name, those with the
+        largest weighted sum.
+    Outcomes of dropped answers: `withheld` (no score), `wrong`, `cut_off` by the token budget, `repeated` (or
+    after the first `per_prompt`), `worse` than the best.
     """
     answers = [(group, answer) for group in groups for answer in group.completions]
-    if best_by is not None:  # a stable sort: the best of a prompt come first, the others are left out below
+    if best_by is not None:  # the sort is stable; the loop below keeps the first of each prompt
         answers.sort(key=lambda pair: -_total(pair[1], best_by))
     kept: list[tuple[Group, Completion]] = []
     counts: Counter[str] = Counter(completions=len(answers))
-    known: dict[str, set[tuple[int, ...]]] = {}
+    kept_ids: dict[str, set[tuple[int, ...]]] = {}
     for group, answer in answers:
-        seen = known.setdefault(group.prompt.prompt_id, set())
+        seen = kept_ids.setdefault(group.prompt.prompt_id, set())
         why = _why_not(answer, reward, least)
         if why is None and answer.token_ids in seen:
             why = "repeated"
@@ -162,19 +166,19 @@ def keep_verified(
 
 
 def _total(answer: Completion, weights: Mapping[str, float]) -> float:
-    """The weighted sum of the rewards; that of a withheld answer comes last."""
+    """Return the weighted sum of the rewards; -inf for a withheld answer."""
     return -math.inf if answer.withheld else task_reward(answer, weights)
 
 
 def score_of(answer: Completion, reward: str) -> float:
-    """The value of one reward component of a scored answer."""
-    return next(given.value for given in answer.rewards if given.name == reward)
+    """Return the value of one reward component of a scored answer."""
+    return next(each.value for each in answer.rewards if each.name == reward)
 
 
 def translation(student: Tokens, *, same_tokens: bool) -> Callable[[Group, Completion], Pair | None]:
-    """From another model's answer to a pair for `student`, whose prompts are always in its own form.
+    """Return a function that converts another model's answer to a pair for `student`, with its own prompt.
 
-    Token ids are kept where both models read them alike; otherwise the answer goes through its text.
+    Token ids are kept if both models have the same; otherwise the answer is encoded from its text.
     """
 
     def translate(group: Group, answer: Completion) -> Pair | None:
@@ -193,7 +197,7 @@ def translation(student: Tokens, *, same_tokens: bool) -> Callable[[Group, Compl
 
 
 def _tokens(pairs: Sequence[Pair]) -> int:
-    """Tokens that are learned."""
+    """Return the number of tokens that train."""
     return sum(sum(pair.answer.mask) for pair in pairs)
 
 

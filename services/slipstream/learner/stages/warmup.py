@@ -1,4 +1,4 @@
-"""Cold start: supervised training on demonstrations, before there is a reward worth following.
+"""Cold start: supervised training on demonstrations, before reinforcement learning.
 
     python -m slipstream.learner.stages.warmup --config FILE --output DIR
 
@@ -30,16 +30,16 @@ from slipstream.tokens import Tokens, load_tokens
 
 REPORTS = 20
 REPORT_SECONDS = 5.0
-"""Longest time between two reports, beside the time of a step."""
+"""Longest time between two reports, plus the time of a step."""
 TEST_PROMPTS = 200
 GENERATION_CONFIG = "generation_config.json"
 
 
 def warm_up(config: RunConfig, output: Path) -> float | None:
-    """Make the model, train it, write it to `output`; returns its sampled accuracy on held-out prompts.
+    """Make the model, train it, write it to `output`; return its sampled accuracy on held-out prompts.
 
-    The accuracy is None where demonstrations are apart from answers: whether an answer within a chain of
-    thought is right, only the rewards can tell.
+    The accuracy is None if demonstrations differ from answers: only the rewards can find the answer within a
+    chain of thought.
 
     Errors: ValueError for data or a model that do not fit; OSError when `output` cannot be written.
     """
@@ -52,19 +52,21 @@ def warm_up(config: RunConfig, output: Path) -> float | None:
     start = config.model.path or partial / "start"
     if config.model.tiny is not None:
         make_tiny_model(config.model.tiny, start, seed=config.seed)
-    _say(phase=f"loading {start}")
+    _print_progress(phase=f"loading {start}")
     policy = load_policy(start, source=start, device=pick_device(config.learner.device), dtype=dtype)
     tokens = load_tokens(start, max_new_tokens=config.rollout.max_new_tokens)
     source = make_source(config.data, seed=config.seed)
     stops = stop_at_end_of_turn(policy, tokens)
     measured = not demonstrates(config.data)
     if config.model.path is not None and measured:
-        _say(accuracy_before=sampled_accuracy(policy, tokens, source, config, report=_say_measured)[0])
+        _print_progress(
+            accuracy_before=sampled_accuracy(policy, tokens, source, config, report=_report_measured)[0]
+        )
     fit_demonstrations(policy, tokens, source, settings, config=config)
     accuracy = None
     if measured:
-        accuracy, _ = sampled_accuracy(policy, tokens, source, config, report=_say_measured)
-    _say(phase="writing the model")
+        accuracy, _ = sampled_accuracy(policy, tokens, source, config, report=_report_measured)
+    _print_progress(phase="writing the model")
     policy.save(partial, dtype=dtype)
     write_stops(partial, stops)
     if config.model.tiny is not None:
@@ -76,19 +78,21 @@ def warm_up(config: RunConfig, output: Path) -> float | None:
 def fit_demonstrations(
     policy: Policy, tokens: Tokens, source: PromptSource, settings: WarmupConfig, *, config: RunConfig
 ) -> None:
-    """Train on the demonstrations of the source, end of sequence included, each of them once."""
+    """Train on the demonstrations of the source, end of sequence included, each once."""
     batch_size, rate = settings.batch_size_of(config.model), settings.learning_rate_of(config.model)
     if settings.steps:
         plan = f"{settings.steps} steps of {batch_size} demonstrations, learning rate {rate:g}"
-        _say(phase=f"{plan}, {config.model.dtype}")
-    began, said = time.monotonic(), 0.0
+        _print_progress(phase=f"{plan}, {config.model.dtype}")
+    began, reported = time.monotonic(), 0.0
 
     def report(step: int, steps: int, loss: float) -> None:
-        nonlocal said
+        nonlocal reported
         now = time.monotonic()
-        if step in (1, steps) or step % max(1, steps // REPORTS) == 0 or now - said > REPORT_SECONDS:
-            _say(step=step, steps=steps, loss=loss, seconds_left=(now - began) / step * (steps - step))
-            said = now
+        if step in (1, steps) or step % max(1, steps // REPORTS) == 0 or now - reported > REPORT_SECONDS:
+            _print_progress(
+                step=step, steps=steps, loss=loss, seconds_left=(now - began) / step * (steps - step)
+            )
+            reported = now
 
     fit(
         policy,
@@ -106,7 +110,7 @@ def fit_demonstrations(
 def _demonstrations(
     tokens: Tokens, source: PromptSource, *, steps: int, batch_size: int
 ) -> Iterator[list[Pair]]:
-    """A batch for each step."""
+    """Yield a batch for each step."""
     for first in range(0, steps * batch_size, batch_size):
         yield [
             Pair(
@@ -126,7 +130,7 @@ def sampled_accuracy(
     *,
     report: Callable[[int, int], None] = lambda done, of: None,
 ) -> tuple[float, int]:
-    """Share of right answers to held-out prompts, one sampled answer each; and of how many."""
+    """Return the share of right answers to held-out prompts, one sampled answer each, and their number."""
     right = 0
     count = min(TEST_PROMPTS, source.held_out_size or TEST_PROMPTS)
     for index in range(count):
@@ -137,23 +141,23 @@ def sampled_accuracy(
 
 
 def stop_at_end_of_turn(policy: Policy, tokens: Tokens) -> list[int]:
-    """Have the model stop at the chat template's end of turn too; returns every token that it stops at.
+    """Let the model stop at the chat template's end of turn too; return all tokens that it stops at.
 
-    The list is empty where nothing changes.
+    The files of a base model may lack the end of a turn. The list is empty if nothing changes.
     """
     end = tokens.end_of_turn
-    given = policy.model.generation_config.eos_token_id
-    stops = list(given) if isinstance(given, list) else [given] if given is not None else []
+    eos = policy.model.generation_config.eos_token_id
+    stops = list(eos) if isinstance(eos, list) else [eos] if eos is not None else []
     if end is None or end in stops:
         return []
-    ends = (*tokens.encode_answer(""), end)  # a text without messages ends as it did
+    ends = (*tokens.encode_answer(""), end)  # the end of an answer without messages stays a stop token
     stops += [number for number in ends if number not in stops]
     policy.model.generation_config.eos_token_id = stops
     return stops
 
 
 def write_stops(directory: Path, stops: list[int]) -> None:
-    """Have engines that load the directory stop there: vLLM reads the tokens from generation_config.json."""
+    """Write the stop tokens to generation_config.json, from which vLLM reads them."""
     if not stops:
         return
     file = directory / GENERATION_CONFIG
@@ -161,8 +165,8 @@ def write_stops(directory: Path, stops: list[int]) -> None:
     file.write_text(json.dumps({**settings, "eos_token_id": stops}, indent=2) + "\n", encoding="utf-8")
 
 
-def _say_measured(done: int, of: int) -> None:
-    _say(phase="measuring the accuracy, prompt", done_of_phase=done, of_phase=of)
+def _report_measured(done: int, of: int) -> None:
+    _print_progress(phase="measuring the accuracy, prompt", done_of_phase=done, of_phase=of)
 
 
 def _sample(policy: Policy, tokens: Tokens, prompt: Prompt, config: RunConfig) -> str:
@@ -188,12 +192,12 @@ def _is_right(prompt: Prompt, text: str) -> bool:
         return False
 
 
-def _say(**values: object) -> None:
+def _print_progress(**values: object) -> None:
     print(json.dumps(values), flush=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit status."""
+    """Run the command; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m slipstream.learner.stages.warmup")
     parser.add_argument("--config", type=Path, required=True, help="YAML file of the run")
     parser.add_argument("--output", type=Path, required=True, help="directory to make")
@@ -207,7 +211,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ConfigError, ValueError, OSError) as error:
         print(f"warmup: {error}", file=sys.stderr)
         return 1
-    _say(done=True, accuracy=accuracy)
+    _print_progress(done=True, accuracy=accuracy)
     return 0
 
 

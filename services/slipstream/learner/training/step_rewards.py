@@ -51,15 +51,15 @@ def advantages_by_step(
 ) -> list[torch.Tensor]:
     """Return advantages [T], float32, of each row; duplicate answers share theirs."""
     advantage_K = process_advantages(spec, steps, group_ids_B)
-    found = []
+    advantages = []
     for row in rows:
         if not bool(row.mask_T.any()):
-            found.append(torch.zeros_like(row.mask_T))
+            advantages.append(torch.zeros_like(row.mask_T))
             continue
         place_T = row.places_B[row.sequence_ids_T].cpu()
         step_T = steps.step_of(place_T, positions_in_segment(row.sequence_ids_T).cpu())
-        found.append(advantage_K[step_T].to(row.shares_B.device) * row.shares_B[row.sequence_ids_T])
-    return found
+        advantages.append(advantage_K[step_T].to(row.shares_B.device) * row.shares_B[row.sequence_ids_T])
+    return advantages
 
 
 def token_rewards_of_row(steps: StepRewards, row: Row) -> torch.Tensor:
@@ -86,17 +86,17 @@ def _steps_of(completion: Completion, weights: Mapping[str, float]) -> dict[int,
     sampled = [0]
     for bit in completion.mask:
         sampled.append(sampled[-1] + bit)
-    found = {_last(completion): 0.0}
+    by_end = {_last(completion): 0.0}
     for reward in completion.rewards:
         weight = weights.get(reward.name)
         if weight is None:
             continue
         if not reward.steps:
-            found[_last(completion)] += weight * reward.value
+            by_end[_last(completion)] += weight * reward.value
         for step in reward.steps:  # a step may end with tokens of an environment, which have no loss
             end = min(max(sampled[step.token_end] - 1, 0), _last(completion))
-            found[end] = found.get(end, 0.0) + weight * step.value
-    return found
+            by_end[end] = by_end.get(end, 0.0) + weight * step.value
+    return by_end
 
 
 def _last(completion: Completion) -> int:

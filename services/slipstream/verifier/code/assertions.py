@@ -1,10 +1,10 @@
-"""Assertions as they stand in MBPP and HumanEval, split: the program's process evaluates only the call.
+"""Split assertions as in MBPP and HumanEval: the process of the program evaluates only the call.
 
 Forms, a value on either side:  assert f(1) == [2]   assert f(1) is None   assert f(1)   assert not f(1)
 assert abs(f(1) - 0.5) < 1e-6   assert math.isclose(f(1), 0.5, abs_tol=1e-6)   and these joined by `and`;
 at the top of the text or in `def check(candidate)`, for which the entry point is given or called by the text.
-Anything else would have the program's process judge itself, and is refused. The process imports what the text
-imports of Python's library, once the program has run.
+Any other assertion is refused, because the process of the program would decide whether the program is right.
+After the program has run, its process imports the modules of Python's library that the text imports.
 """
 
 import ast
@@ -29,11 +29,11 @@ PLAIN: dict[str, Callable[[Any], Any]] = {
     "dict": dict,
     "sorted": sorted,
 }
-"""What an expected value may be wrapped in."""
+"""Functions that may enclose an expected value."""
 
 
 def assertions(text: str, entry_point: str | None = None) -> list[tuple[str, Check]]:
-    """The call of each assertion, and what its value must be. Errors: UnusableTest."""
+    """Return the call of each assertion, and the check of its value. Errors: UnusableTest."""
     tree = parsed(text)
     check_modules(tree)
     body = _Rename(names_of_library(tree)).visit(tree).body
@@ -76,7 +76,7 @@ def _parts(test: ast.expr) -> list[ast.expr]:
 
 
 def _split(test: ast.expr) -> tuple[ast.expr, Check]:
-    """A call, and what its value must be."""
+    """Return a call, and the check of its value."""
     match test:
         case ast.Compare(left=left, ops=[ast.Eq()], comparators=[right]):
             return _equal(left, right)
@@ -148,7 +148,7 @@ def _close(left: ast.expr, right: ast.expr, close: Close) -> tuple[ast.expr, Che
 
 
 def _sides(left: ast.expr, right: ast.expr) -> tuple[ast.expr, Any]:
-    """The side that is to be evaluated, and the value of the other."""
+    """Return the side that the program evaluates, and the value of the other side."""
     for call, literal in ((left, right), (right, left)):
         try:
             expected = _value(literal)
@@ -161,7 +161,7 @@ def _sides(left: ast.expr, right: ast.expr) -> tuple[ast.expr, Any]:
 
 
 def _value(node: ast.expr) -> Any:
-    """A literal, perhaps in set(), sorted() and the like. Errors: UnusableTest."""
+    """Return the value of a literal, perhaps within a function of PLAIN. Errors: UnusableTest."""
     try:
         match node:
             case ast.Call(func=ast.Name(id=name), args=[inner], keywords=[]) if name in PLAIN:
@@ -198,7 +198,7 @@ def _entry_point(body: list[ast.stmt]) -> str | None:
 
 
 def _ignored(statement: ast.stmt) -> bool:
-    """What tests nothing: texts, imports, `pass`, METADATA, and the call of check()."""
+    """Return whether a statement tests nothing: text, import, `pass`, METADATA, or the call of check()."""
     match statement:
         case ast.Pass() | ast.Import() | ast.ImportFrom() | ast.Expr(value=ast.Constant()):
             return True

@@ -1,4 +1,4 @@
-"""The tests of a prompt: what is run of a program, and what must come of it.
+"""The tests of a prompt: the calls and inputs of a program, and the expected results.
 
 The field `tests` is JSON, a list of
     {"input": "3 4\\n", "output": "7\\n"}                          standard input and output, or
@@ -25,7 +25,7 @@ from slipstream.verifier.reward import UnusableGroundTruth
 
 MAX_TESTS = 1000
 Check = Callable[[Any], bool]
-"""Whether what a call sent is right."""
+"""Returns whether the value that a call sent is right."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +36,12 @@ class Case:
     call: str | None = None
     arguments: str | None = None
     imports: str = ""
-    """Code that goes behind the program."""
+    """Code that is appended to the program."""
     output: str | None = None
     check: Check | None = None
 
     def fault(self, ran: RunResult) -> str:
-        """Why a run did not pass; nothing when it ended of itself and well, and said what it should."""
+        """Return why a run fails the test; an empty text if it ended normally with the expected result."""
         return fault_of(ran) or self._wrong(ran)
 
     def _wrong(self, ran: RunResult) -> str:
@@ -57,7 +57,7 @@ class Case:
 
 
 def cases_of(prompt: Prompt) -> Sequence[Case]:
-    """The tests of a prompt, at least one. Errors: UnusableGroundTruth naming the prompt and the test."""
+    """Return the tests of a prompt. Errors: UnusableGroundTruth naming the prompt and the test."""
     where = f"prompt {prompt.prompt_id}: field `tests`"
     written = prompt.fields.get("tests", "")
     try:
@@ -71,7 +71,7 @@ def cases_of(prompt: Prompt) -> Sequence[Case]:
 
 @lru_cache(maxsize=16)
 def _cases(written: str, entry_point: str | None) -> Sequence[Case]:
-    """Once for the answers of a group: the tests of a prompt may be megabytes."""
+    """Read the tests once for all answers of a group: they may be megabytes."""
     try:
         tests = json.loads(written)
     except ValueError:
@@ -114,5 +114,5 @@ def _case(test: Any, where: str) -> Case:
 
 
 def _lines(text: str) -> list[str]:
-    """Lines without white space at their ends, and without empty ones at the end."""
+    """Return the lines without trailing white space, and without empty lines at the end."""
     return [line.rstrip() for line in text.rstrip().split("\n")]

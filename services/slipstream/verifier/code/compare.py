@@ -1,7 +1,7 @@
-"""Is what a program sent the expected value? Decided here, far from the program, on plain JSON.
+"""Compare the value that a program sent with the expected value, as plain JSON, outside of its process.
 
-What was sent (sandbox/values.py) is hostile: it is never made into an object that is larger than the expected
-one, and never asked whether it is equal.
+The sent value (sandbox/values.py) is hostile: no object larger than the expected value is made of it, and
+its own methods are never called.
 """
 
 import math
@@ -12,11 +12,11 @@ RELATIVE_TOLERANCE = 1e-9
 """Of numbers that are expected as JSON and have a fraction."""
 MAX_DEPTH = 64
 _NOTHING = object()
-"""What is sent of a type that does not travel; equal to nothing that is expected."""
+"""Stands for a value of a type that cannot be sent; equal to no expected value."""
 
 
 def equals_python(expected: Any, sent: Any) -> bool:
-    """As `==` of Python says of plain values: 1 == 1.0 == True, (1,) != [1]."""
+    """Return whether plain values are equal by Python's `==`: 1 == 1.0 == True, (1,) != [1]."""
     return _equals(expected, sent, lambda one, other: bool(one == other), _TAGS_OF_PYTHON, _key)
 
 

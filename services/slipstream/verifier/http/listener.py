@@ -21,7 +21,7 @@ MIB = 1024 * 1024
 MAX_CONNECTIONS = 512
 IDLE_SECONDS = 60
 PATIENCE_SECONDS = 30.0
-"""In which the head of a request has to come, and its body."""
+"""Deadline for the head of a request, and again for its body."""
 
 
 class HttpServer:
@@ -77,7 +77,7 @@ async def start_http(
         ws="none",
         lifespan="off",
         log_config=None,
-        log_level="critical",  # what is wrong with a caller is said to the caller
+        log_level="critical",  # the response tells the caller what is wrong
         access_log=False,
         server_header=False,
         proxy_headers=False,
@@ -94,7 +94,7 @@ async def start_http(
 
 
 class _Server(uvicorn.Server):
-    """SIGTERM belongs to the pod."""
+    """Leaves SIGTERM to the pod."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -130,7 +130,7 @@ def _context(config: TlsConfig) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.verify_mode = ssl.CERT_REQUIRED
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.num_tickets = 0  # a resumed session would outlive the authority that let it in
+    context.num_tickets = 0  # a resumed session would outlive a removed authority
     context.set_alpn_protocols(["http/1.1"])
     context.load_verify_locations(config.authority)
     context.load_cert_chain(config.certificate, config.key)

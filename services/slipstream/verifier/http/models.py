@@ -1,4 +1,4 @@
-"""What crosses the wire over HTTP, documented by OpenAPI; as in proto/slipstream/v1/verifier.proto."""
+"""The HTTP messages, documented by OpenAPI. They correspond to proto/slipstream/v1/verifier.proto."""
 
 from typing import Literal
 

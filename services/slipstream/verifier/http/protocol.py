@@ -1,4 +1,4 @@
-"""One connection over HTTP: it has so much time to ask, gives way when idle, and with TLS has a role."""
+"""One HTTP connection: a deadline for the head of a request, a limit on connections, and a role by TLS."""
 
 import asyncio
 from typing import Any

@@ -1,10 +1,10 @@
-"""Calls of an endpoint that speaks OpenAI's chat protocol: bounded in number, time and size, tried again.
+"""Calls of an endpoint with OpenAI's chat protocol: bounded in number, time and size, and tried again.
 
-    a place ─▶ call ─┬─▶ reply
-       ▲             └─▶ no reply, 408, 429, 5xx ─▶ wait (jitter, Retry-After) ─┐
+    a slot ─▶ call ─┬─▶ reply
+       ▲            └─▶ no reply, 408, 429, 5xx ─▶ wait (jitter, Retry-After) ─┐
        └────────────────────────────────────────────────────────────────────────┘
 
-A call waits for a free place; the wait between two tries holds none.
+A call waits for a free slot. No slot is held between two tries.
 """
 
 import asyncio
@@ -30,11 +30,11 @@ Result = TypeVar("Result")
 
 
 class JudgeFailed(Exception):
-    """The endpoint gave no usable reply; the message says what it did. Another try would not help."""
+    """The endpoint gave no usable reply, as the message says. Another try would not help."""
 
 
 class TryAgain(JudgeFailed):
-    """It may give one later: after `seconds` if it said so."""
+    """Another try may succeed, after `seconds` if the endpoint gave a Retry-After."""
 
     def __init__(self, message: str, *, seconds: float | None = None) -> None:
         super().__init__(message)
@@ -48,12 +48,12 @@ class ChatEndpoint:
         """Errors: MissingResource if a named file cannot be read; ValueError if the key is empty."""
         self._config = config
         self._trust = _trust(config)
-        self._places = asyncio.Semaphore(config.concurrency)
+        self._slots = asyncio.Semaphore(config.concurrency)
         self._client: httpx.AsyncClient | None = None
         _bearer(config)
 
     async def ask(self, messages: list[dict[str, str]], read: Callable[[str], Result]) -> Result:
-        """What `read` makes of the reply; a ValueError of it is worth another try. Errors: JudgeFailed."""
+        """Return what `read` makes of the reply; try again if it raises ValueError. Errors: JudgeFailed."""
         return await with_retries(lambda: self._once(messages, read), retries=self._config.retries)
 
     async def close(self) -> None:
@@ -64,7 +64,7 @@ class ChatEndpoint:
     async def _once(self, messages: list[dict[str, str]], read: Callable[[str], Result]) -> Result:
         import httpx
 
-        async with self._places:
+        async with self._slots:
             try:
                 async with asyncio.timeout(self._config.timeout_seconds):
                     body = await self._post(messages)
@@ -78,7 +78,7 @@ class ChatEndpoint:
             raise TryAgain(str(error)) from error
 
     async def _post(self, messages: list[dict[str, str]]) -> bytes:
-        """The body of a reply that is OK."""
+        """Return the body of a reply with status 200. Errors: JudgeFailed."""
         url, body = f"{self._config.url.rstrip('/')}/chat/completions", self._body(messages)
         headers = {"content-type": "application/json", **_bearer(self._config)}
         async with self._connected().stream("POST", url, content=body, headers=headers) as reply:
@@ -115,7 +115,7 @@ class ChatEndpoint:
 
 
 async def with_retries(once: Callable[[], Awaitable[Result]], *, retries: int) -> Result:
-    """The result of the first try that succeeds, of 1 + `retries`. Errors: JudgeFailed of the last."""
+    """Return the first result of at most 1 + `retries` tries. Errors: JudgeFailed of the last."""
     for attempt in range(retries + 1):
         try:
             return await once()
@@ -130,8 +130,11 @@ async def with_retries(once: Callable[[], Awaitable[Result]], *, retries: int) -
 
 
 def pause_seconds(attempt: int, *, wanted: float | None) -> float | None:
-    """How long to wait after try number `attempt`, from 0: never less than the endpoint asked for, and half
-    as long again at most by chance, so that callers part. None when it asks for longer than we wait."""
+    """Return the seconds to wait after try number `attempt`, from 0; None if that is too long to wait.
+
+    The pause doubles with each try and has jitter of up to 50 %, so that callers do not retry together. It is
+    never shorter than `wanted`, the seconds of a Retry-After.
+    """
     if wanted is not None and wanted > LONGEST_PAUSE_SECONDS:
         return None
     pause = min(FIRST_PAUSE_SECONDS * 2.0 ** min(attempt, 16), LONGEST_PAUSE_SECONDS)
@@ -139,7 +142,7 @@ def pause_seconds(attempt: int, *, wanted: float | None) -> float | None:
 
 
 def retry_after(header: str | None) -> float | None:
-    """The seconds that a Retry-After header asks for: a number, or a date; None for anything else."""
+    """Return the seconds of a Retry-After header, which is a number or a date; None for anything else."""
     if header is None:
         return None
     if header.strip().isdecimal():
@@ -153,14 +156,14 @@ def retry_after(header: str | None) -> float | None:
 
 
 def _refusal(status: int, body: bytes, wait: str | None) -> JudgeFailed:
-    said = f"the endpoint answered {status}: {body[:120].decode('utf-8', 'replace')}"
+    reason = f"the endpoint answered {status}: {body[:120].decode('utf-8', 'replace')}"
     if status in WORTH_ANOTHER_TRY or status >= 500:
-        return TryAgain(said, seconds=retry_after(wait))
-    return JudgeFailed(said)
+        return TryAgain(reason, seconds=retry_after(wait))
+    return JudgeFailed(reason)
 
 
 def _content(body: bytes) -> str:
-    """The text of the reply in a chat completion. Errors: ValueError."""
+    """Return the text of a chat completion. Errors: ValueError."""
     try:
         choice = json.loads(body)["choices"][0]
         content = choice["message"]["content"]
@@ -185,7 +188,7 @@ def _bearer(config: JudgeConfig) -> dict[str, str]:
 
 
 def _trust(config: JudgeConfig) -> ssl.SSLContext:
-    """Errors: MissingResource when the authority cannot be read."""
+    """Return the TLS context. Errors: MissingResource if the authority cannot be read."""
     try:
         return ssl.create_default_context(cafile=config.authority)
     except OSError as error:

@@ -1,7 +1,7 @@
-"""What a judge is asked, and how its reply is read: the answer is data, and a verdict is one line.
+"""The messages to a judge, and the score in its reply.
 
-The answer stands between two lines with a random marker, which it cannot know and so cannot close. What it
-says of scores does not count either: only the last line of the judge's own reply does, as a whole.
+The answer stands between two lines with a random marker. The answer does not know the marker, so it cannot
+pretend to end. Only the whole last line of the judge's reply is read as a score.
 """
 
 import json
@@ -28,24 +28,24 @@ FORMS = {
 
 
 def verdict_line(label: str, value: str) -> re.Pattern[str]:
-    """The whole line of a label and a value, in Markdown's emphasis or not, with a full stop or without."""
+    """Return the pattern of a line with a label and a value, optionally with emphasis and a full stop."""
     stress = r"[*_`]{0,3}"
     return re.compile(rf"{stress}{label}{stress}:{stress} ?{stress}({value}){stress}\.?{stress}")
 
 
 FENCED = re.compile(r"(`{3,}+|~{3,}+)[A-Za-z]*+[ \t\r]*+\n(.*)\n[ \t]*\1", re.DOTALL)
-"""A reply that is one block of code as a whole."""
+"""A reply that is one fenced block of code."""
 
 
 LINE = verdict_line("SCORE", r"[+-]?[0-9]{1,9}(?:\.[0-9]{1,9})?")
 
 
 class NoScore(ValueError):
-    """The reply of a judge says no score; the message says what is wrong with it."""
+    """The reply of a judge has no score, as the message says."""
 
 
 def messages(config: JudgeConfig, prompt: Prompt, answer: str, *, marker: str) -> list[dict[str, str]]:
-    """The two turns that the judge sees."""
+    """Return the two messages to the judge."""
     form = FORMS[config.reply].format(lowest=config.lowest, highest=config.highest)
     return turns(config, prompt, f"{marker}\n{answer}\n{marker}", form=form, marker=marker)
 
@@ -53,21 +53,21 @@ def messages(config: JudgeConfig, prompt: Prompt, answer: str, *, marker: str) -
 def turns(
     config: JudgeConfig, prompt: Prompt, marked: str, *, form: str, marker: str
 ) -> list[dict[str, str]]:
-    """The rules with the form of the reply, and the rubric about what stands between markers.
+    """Return two messages: the rules with the form of the reply, and the rubric with the marked answers.
 
-    Nothing in prompt or answer is read as a place of the rubric.
+    Braces in a prompt or an answer are not replaced.
     """
-    asked = fill_template(
+    question = fill_template(
         config.rubric, prompt=prompt_as_text(prompt), answer=marked, reference=prompt.answer
     )
     return [
         {"role": "system", "content": RULES.format(marker=marker, form=form)},
-        {"role": "user", "content": asked},
+        {"role": "user", "content": question},
     ]
 
 
 def score_of(config: JudgeConfig, reply: str) -> float:
-    """The score in a reply, 0 to 1. Errors: NoScore."""
+    """Return the score in a reply, 0 to 1. Errors: NoScore."""
     number = _from_json(reply) if config.reply == "json" else _from_last_line(reply)
     if not config.lowest <= number <= config.highest:
         raise NoScore(f"the judge said {number:g}, beyond {config.lowest:g} to {config.highest:g}")
@@ -75,19 +75,19 @@ def score_of(config: JudgeConfig, reply: str) -> float:
 
 
 def last_line(reply: str) -> str:
-    """The last line of a reply, or of the one block of code that it is."""
+    """Return the last line of a reply, or of the one block of code that is the reply."""
     return unfenced(reply).rpartition("\n")[2].strip()
 
 
 def unfenced(reply: str) -> str:
-    """A reply without the fence around the whole of it; one that is only partly in a fence stays as it is."""
+    """Return a reply without the fence around the whole of it. A fence around a part stays."""
     reply = reply.strip()
-    found = FENCED.fullmatch(reply)
-    return found[2].strip() if found and found[1] not in found[2] else reply
+    fenced = FENCED.fullmatch(reply)
+    return fenced[2].strip() if fenced and fenced[1] not in fenced[2] else reply
 
 
 def json_reply(reply: str) -> dict[str, Any]:
-    """A reply that is one JSON object, in a fence or not. Errors: NoScore."""
+    """Return the JSON object that is the reply, in a fence or not. Errors: NoScore."""
     try:
         value = json.loads(unfenced(reply), object_pairs_hook=_unambiguous)
     except (ValueError, RecursionError) as error:
@@ -99,10 +99,10 @@ def json_reply(reply: str) -> dict[str, Any]:
 
 def _from_last_line(reply: str) -> float:
     last = last_line(reply)
-    found = LINE.fullmatch(last)
-    if found is None:
+    line = LINE.fullmatch(last)
+    if line is None:
         raise NoScore(f"the last line of the judge is {last[:80]!a}, and not `SCORE: number`")
-    return float(found[1])
+    return float(line[1])
 
 
 def _from_json(reply: str) -> float:

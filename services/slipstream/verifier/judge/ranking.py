@@ -1,4 +1,4 @@
-"""What a judge is asked of a whole group, and the scores in its ranking.
+"""The messages to a judge that ranks a group, and the scores of its ranking.
 
 Equal answers are shown once, in random order, each between two lines with the same random marker.
 """
@@ -19,13 +19,13 @@ FORMS = {
 }
 LINE = verdict_line("RANKING", "[0-9]+(?: ?[>=] ?[0-9]+)*")
 Levels = list[list[int]]
-"""Places of the answers that are shown, the best level first."""
+"""Indices of the answers that the judge sees, the best level first."""
 
 
 def messages(
     config: JudgeConfig, prompt: Prompt, texts: Sequence[str], *, marker: str
 ) -> list[dict[str, str]]:
-    """The two turns that the judge sees, with the answers numbered from 1."""
+    """Return the two messages to the judge, with the answers numbered from 1."""
     form = FORMS[config.reply].format(number=len(texts))
     marked = "\n\n".join(
         f"Answer {number}:\n{marker}\n{text}\n{marker}" for number, text in enumerate(texts, start=1)
@@ -34,7 +34,7 @@ def messages(
 
 
 def levels_of(config: JudgeConfig, reply: str, *, answers: int) -> Levels:
-    """The ranking in a reply. Errors: NoScore, also for one that lacks an answer or has one twice."""
+    """Return the ranking in a reply. Errors: NoScore, also if it lacks an answer or repeats one."""
     levels = _from_json(reply) if config.reply == "json" else _from_last_line(reply)
     if sorted(number for level in levels for number in level) != list(range(1, answers + 1)):
         raise NoScore(f"the judge ranked {levels}, and not each of 1 to {answers} once")
@@ -42,28 +42,28 @@ def levels_of(config: JudgeConfig, reply: str, *, answers: int) -> Levels:
 
 
 def scores(levels: Levels, times: Sequence[int]) -> list[float]:
-    """Of each answer that is shown the share of the others that it beats, ties half.
+    """Return for each answer the share of the other answers of the group that it beats; a tie counts half.
 
-    `times`: how often each of them is in the group.
+    `times`: how often each answer occurs in the group.
     """
     others = sum(times) - 1
     if not others:
         return [ALONE]
-    found, below = [0.0] * len(times), sum(times)
+    shares, below = [0.0] * len(times), sum(times)
     for level in levels:
         equal = sum(times[place] for place in level)
         below -= equal
         for place in level:
-            found[place] = (below + (equal - 1) / 2) / others
-    return found
+            shares[place] = (below + (equal - 1) / 2) / others
+    return shares
 
 
 def _from_last_line(reply: str) -> Levels:
     last = last_line(reply)
-    found = LINE.fullmatch(last)
-    if found is None:
+    line = LINE.fullmatch(last)
+    if line is None:
         raise NoScore(f"the last line of the judge is {last[:80]!a}, and not `RANKING: 2 > 1 = 3`")
-    return [[int(number) for number in level.split("=")] for level in found[1].split(">")]
+    return [[int(number) for number in level.split("=")] for level in line[1].split(">")]
 
 
 def _from_json(reply: str) -> Levels:

@@ -1,10 +1,10 @@
-"""A scoring model as its parent sees it: what waits is scored in batches, by one process at a time.
+"""A model that scores answers in batches, in a child process, seen from its parent.
 
     score ─▶ waiting ─▶ batch ─▶ process ─┬─▶ verdicts
                                           └─▶ late or dead: errors, and a new process for the next batch
 
-`score` waits for the batches of its answers. The loop waits for something to score, and for the process, at
-most its deadline.
+`one` waits for the batch of its answer. The loop waits for an answer, and for the process, at most until the
+deadline of the batch.
 """
 
 import asyncio
@@ -28,14 +28,14 @@ CHILD = "slipstream.verifier.models.child"
 
 
 class ModelProcess:
-    """A process that has loaded the model. It is of no use after WorkerLost."""
+    """A process that has loaded the model. Kill it after WorkerLost."""
 
     def __init__(self, child: Child) -> None:
         self._child = child
 
     @classmethod
     async def start(cls, config: ScoringModel) -> "ModelProcess":
-        """A process with the model. Errors: WorkerLost, with the reason that the process gave."""
+        """Start a process, and wait until it has loaded the model. Errors: WorkerLost, with the reason."""
         started = cls(await Child.start(lambda descriptor: _command(descriptor, config)))
         try:
             ready = await started._within(config.start_timeout_seconds, started._child.receive())
@@ -47,11 +47,11 @@ class ModelProcess:
         return started
 
     async def ask(self, message: dict[str, Any], *, seconds: float) -> dict[str, Any]:
-        """The answer to a message. Errors: WorkerLost."""
+        """Send a message, and return the reply. Errors: WorkerLost."""
         return await self._within(seconds, self._child.exchange(to_frame(message)))
 
     async def kill(self) -> None:
-        """End it and wait for it."""
+        """Kill the process and its session, and wait for its end."""
         await self._child.kill()
 
     async def _within(self, seconds: float, reply: Awaitable[dict[str, Any]]) -> dict[str, Any]:
@@ -65,7 +65,7 @@ class ModelProcess:
 
 
 class Batches:
-    """Scores answers by one model. Invariant: an answer waits for those before it, never for more to come."""
+    """Scores answers by one model. Invariant: a batch never waits for more answers to come."""
 
     def __init__(self, config: ScoringModel, *, log: Log) -> None:
         self._config = config
@@ -81,7 +81,7 @@ class Batches:
         self._loop = asyncio.create_task(self._work())
 
     async def one(self, prompt: Prompt, answer: str) -> Verdict:
-        """The verdict on one answer."""
+        """Return the verdict on one answer."""
         assert self._loop is not None, "start first"
         future: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
         self._waiting.append(([prompt_to_json(prompt), answer], future))
@@ -89,7 +89,7 @@ class Batches:
         return await future
 
     async def close(self) -> None:
-        """End the process, and with it whatever waits."""
+        """Kill the process. Answers that wait get no verdict."""
         if self._loop is not None:
             self._loop.cancel()
             await asyncio.gather(self._loop, return_exceptions=True)
@@ -107,7 +107,7 @@ class Batches:
                         future.set_result(verdict)
 
     def _next(self) -> list[tuple[list[Any], asyncio.Future[Verdict]]]:
-        """The oldest that still wait for a verdict, as many as fit into a batch."""
+        """Return the oldest answers whose callers still wait, at most a batch."""
         batch: list[tuple[list[Any], asyncio.Future[Verdict]]] = []
         while self._waiting and len(batch) < self._config.batch_size:
             entry = self._waiting.popleft()
@@ -135,7 +135,7 @@ def _command(descriptor: int, config: ScoringModel) -> list[str]:
 
 
 def _read(reply: Mapping[str, Any], *, number: int) -> list[Verdict]:
-    """The verdicts of a reply. Errors: WorkerLost for a reply that is none: what sent it is started anew."""
+    """Return the verdicts of a reply. Errors: WorkerLost for a malformed reply, whose process is replaced."""
     try:
         verdicts = [read_verdict(value) for value in reply["verdicts"]]
     except (KeyError, TypeError, ValueError) as error:

@@ -1,7 +1,7 @@
 """The process of one scoring model: `python -m slipstream.verifier.models.child SOCKET PARENT CONFIG`.
 
-It loads the model, says that it is ready, and answers one batch after the other until its parent closes the
-socket or dies.
+It loads the model, reports that it is ready, and scores one batch after the other, until its parent closes
+the socket or dies.
 """
 
 import socket
@@ -25,7 +25,7 @@ Model = Classifier | StepScorer
 
 
 def main(argv: Sequence[str]) -> None:
-    """Work until the parent is gone."""
+    """Score batches until the parent closes the socket or dies."""
     die_with_parent(int(argv[1]))
     with socket.socket(fileno=int(argv[0])) as connection:
         try:
@@ -39,12 +39,12 @@ def main(argv: Sequence[str]) -> None:
 
 
 def make_model(config: str) -> Model:
-    """The model of a reward's configuration in JSON. Errors: ValueError, OSError."""
-    wanted = TypeAdapter(RewardConfig).validate_json(config)
-    if isinstance(wanted, ProcessRewardConfig):
-        return StepScorer(wanted)
-    assert isinstance(wanted, RewardModelConfig), f"{wanted.kind} has no model"
-    return Classifier(wanted)
+    """Return the model of a reward's configuration in JSON. Errors: ValueError, OSError."""
+    reward = TypeAdapter(RewardConfig).validate_json(config)
+    if isinstance(reward, ProcessRewardConfig):
+        return StepScorer(reward)
+    assert isinstance(reward, RewardModelConfig), f"{reward.kind} has no model"
+    return Classifier(reward)
 
 
 def _scored(model: Model, job: dict[str, Any]) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def _scored(model: Model, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def verdicts_of(model: Model, pairs: Sequence[tuple[Prompt, str]]) -> list[Verdict]:
-    """The verdicts of a batch, in order; where it fails, each answer by itself, so that it costs one."""
+    """Return the verdicts of a batch, in order. If the batch fails, score each answer alone."""
     try:
         return model.score(pairs)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""A sequence classifier as the judge of whole answers."""
+"""A sequence classifier that scores whole answers."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ class Classifier:
     """Scores pairs of prompt and answer, a batch at a time."""
 
     def __init__(self, config: RewardModelConfig) -> None:
-        """Load it. Errors: ValueError when `label` is not one of its outputs; OSError."""
+        """Load the model. Errors: ValueError if `label` is not one of its outputs; OSError."""
         self._loaded = Loaded(config, architecture="AutoModelForSequenceClassification")
         self._probability = config.probability
         outputs = self._loaded.model.config.num_labels
@@ -26,7 +26,7 @@ class Classifier:
             raise ValueError(f"label: is {config.label}, and the model has {outputs} outputs")
 
     def score(self, pairs: Sequence[tuple[Prompt, str]]) -> list[Verdict]:
-        """The verdicts, in order."""
+        """Return the verdicts, in order."""
         rows = [joined_ids(self._loaded.tokenizer, self._loaded.form, *pair) for pair in pairs]
         limit = self._loaded.config.max_tokens
         fitting = [row for row in rows if 0 < len(row) <= limit]
@@ -47,5 +47,5 @@ class Classifier:
 
 
 def _verdict(score: float) -> Verdict:
-    """Not a number is the model's fault, or that of its dtype."""
+    """Return the verdict; an error if the score is not finite, by a fault of the model or its dtype."""
     return Verdict(value=score) if torch.isfinite(torch.tensor(score)) else failed(f"the model said {score}")

@@ -1,4 +1,4 @@
-"""A Hugging Face model and its tokenizer, in the process that scores with it."""
+"""A Hugging Face model and its tokenizer, in the process of the model."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,10 +13,10 @@ from slipstream.verifier.models.text import form_of
 
 
 class Loaded:
-    """A model on its device. Invariant: no score depends on what else is in the batch, rounding aside."""
+    """A model on its device. Invariant: no score depends on the rest of its batch, except for rounding."""
 
     def __init__(self, config: ScoringModel, *, architecture: str) -> None:
-        """Load by the Auto class `architecture`. Errors: OSError and ValueError of transformers."""
+        """Load the model by the Auto class `architecture`. Errors: OSError and ValueError of transformers."""
         transformers.utils.logging.disable_progress_bar()
         self.config = config
         self.device = _device(config.device)
@@ -36,7 +36,7 @@ class Loaded:
         self.model = model.to(self.device).eval()
 
     def logits(self, rows: Sequence[Sequence[int]]) -> Tensor:
-        """The model's logits of the rows, padded on the right, in float32 on the CPU."""
+        """Return the logits of the rows, padded on the right, in float32 on the CPU."""
         width = max(map(len, rows))
         pad = self._padding(rows)
         ids_BL = [[*row, *[pad] * (width - len(row))] for row in rows]
@@ -50,8 +50,11 @@ class Loaded:
         return logits
 
     def _padding(self, rows: Sequence[Sequence[int]]) -> int:
-        """What the model was trained to see as padding, or else what no row has: where padding and the end of
-        a text are the same token, a classifier would read its score one token too early."""
+        """Return the model's padding token, or else a token that no row has.
+
+        A classifier reads its score at the last token that is no padding. If the end-of-text token were the
+        padding, it would read the score one token too early.
+        """
         used = {token for row in rows for token in row}
         if max(used) >= self._vocabulary:
             raise ValueError(f"path: the tokenizer knows the token {max(used)}, and the model does not")

@@ -1,4 +1,4 @@
-"""A process reward model as the judge of the steps of an answer.
+"""A process reward model that scores the steps of an answer.
 
 Let's Verify Step by Step, arXiv:2305.20050, takes the product of the steps' probabilities, and Math-Shepherd,
 arXiv:2312.08935, their minimum; there a step token follows each step, and the probability that the step is
@@ -23,10 +23,11 @@ from slipstream.verifier.reward import Verdict, failed, invalid
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marked:
-    """Token ids of prompt and steps, and where each step ends."""
+    """Token ids of prompt and steps, with the step token after each step."""
 
     ids: list[int]
     ends: list[int]
+    """Positions of the tokens at which the scores are read."""
     text_ends: list[int]
     """Characters of the answer up to the end of each step."""
 
@@ -35,19 +36,19 @@ class StepScorer:
     """Scores pairs of prompt and answer, a batch at a time."""
 
     def __init__(self, config: ProcessRewardConfig) -> None:
-        """Load it. Errors: ValueError for tokens or outputs that it does not have; OSError."""
+        """Load the model. Errors: ValueError for tokens or outputs that it does not have; OSError."""
         causal = config.verdicts is not None
         architecture = "AutoModelForCausalLM" if causal else "AutoModelForTokenClassification"
         self._config = config
         self._loaded = Loaded(config, architecture=architecture)
-        self._mark = self._known("step_token", config.step_token)
+        self._mark = self._ids_of("step_token", config.step_token)
         self._verdicts = [self._one_token(verdict) for verdict in config.verdicts or ()]
         outputs = self._loaded.model.config.num_labels
         if not causal and config.label >= outputs:
             raise ValueError(f"label: is {config.label}, and the model has {outputs} outputs")
 
     def score(self, pairs: Sequence[tuple[Prompt, str]]) -> list[Verdict]:
-        """The verdicts, in order, with the scores of the steps."""
+        """Return the verdicts, in order, with the scores of the steps."""
         rows = [self._marked(*pair) for pair in pairs]
         usable = [row for row in rows if isinstance(row, Marked)]
         logits = iter(self._loaded.logits([row.ids for row in usable]) if usable else ())
@@ -68,7 +69,7 @@ class StepScorer:
     def _verdict(self, logits_LV: Tensor, row: Marked) -> Verdict:
         scores = self._probabilities(logits_LV[row.ends])
         if not all(map(torch.isfinite, scores)):
-            return failed("the model said what is not a number")
+            return failed("the model gave a score that is not a number")
         values = [float(score) for score in scores]
         shown = " ".join(f"{value:.3f}" for value in values)
         return Verdict(
@@ -81,7 +82,7 @@ class StepScorer:
         )
 
     def _probabilities(self, logits_SV: Tensor) -> Tensor:
-        """Of each step, that it is right."""
+        """Return the probability of each step that it is right."""
         if self._verdicts:
             return logits_SV[:, self._verdicts].softmax(dim=-1)[:, 0]
         if logits_SV.shape[-1] == 1:
@@ -91,15 +92,15 @@ class StepScorer:
     def _encode(self, text: str) -> list[int]:
         return list(self._loaded.tokenizer(text, add_special_tokens=False)["input_ids"])
 
-    def _known(self, key: str, text: str) -> list[int]:
-        """The ids of what the model was trained to see or say. Errors: ValueError for an unknown word."""
+    def _ids_of(self, key: str, text: str) -> list[int]:
+        """Return the token ids of a configured text. Errors: ValueError for an unknown word."""
         ids, tokenizer = self._encode(text), self._loaded.tokenizer
         if not ids or (tokenizer.unk_token_id in ids and text != tokenizer.unk_token):
             raise ValueError(f"{key}: {text!r} has no tokens in the model's vocabulary")
         return ids
 
     def _one_token(self, verdict: str) -> int:
-        ids = self._known("verdicts", verdict)
+        ids = self._ids_of("verdicts", verdict)
         if len(ids) != 1:
             raise ValueError(f"verdicts: {verdict!r} is {len(ids)} tokens, and must be one")
         return ids[0]

@@ -1,7 +1,7 @@
 """Prompt and answer as the token ids that a scoring model reads; an answer's text is never a special token.
 
-An answer that spells the tokens by which a template marks its turns would speak in another's name, so they
-are broken up before the template sees them.
+An answer could spell the tokens with which a chat template marks turns, and so add a turn. They are broken up
+before the template is applied.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ from slipstream.tokens import harmless
 
 
 def form_of(tokenizer: Any, wanted: str) -> str:
-    """How prompt and answer are put together: `chat`, `text` or `pair`. Errors: ValueError."""
+    """Return how prompt and answer are put together: `chat`, `text` or `pair`. Errors: ValueError."""
     has_template = bool(getattr(tokenizer, "chat_template", None))
     if wanted == "chat" and not has_template:
         raise ValueError("input: is chat, and the tokenizer has no chat template; use text or pair")
@@ -19,19 +19,19 @@ def form_of(tokenizer: Any, wanted: str) -> str:
 
 
 def joined_ids(tokenizer: Any, form: str, prompt: Prompt, answer: str) -> list[int]:
-    """The ids of prompt and answer in the form `chat`, `text` or `pair`."""
-    said = harmless(tokenizer, answer)
+    """Return the token ids of prompt and answer in the form `chat`, `text` or `pair`."""
+    safe_answer = harmless(tokenizer, answer)
     if form == "chat":
-        turns = [*_turns(prompt), {"role": "assistant", "content": said}]
+        turns = [*_turns(prompt), {"role": "assistant", "content": safe_answer}]
         written = tokenizer.apply_chat_template(turns, tokenize=False)
         return list(tokenizer(written, add_special_tokens=False)["input_ids"])
     if form == "pair":
-        return list(tokenizer(as_text(prompt), said)["input_ids"])
-    return list(tokenizer(as_text(prompt) + said)["input_ids"])
+        return list(tokenizer(as_text(prompt), safe_answer)["input_ids"])
+    return list(tokenizer(as_text(prompt) + safe_answer)["input_ids"])
 
 
 def opening_ids(tokenizer: Any, form: str, prompt: Prompt) -> list[int]:
-    """The ids of what stands before an answer."""
+    """Return the token ids before the answer."""
     if form == "chat":
         written = tokenizer.apply_chat_template(_turns(prompt), tokenize=False, add_generation_prompt=True)
         return list(tokenizer(written, add_special_tokens=False)["input_ids"])
@@ -39,7 +39,7 @@ def opening_ids(tokenizer: Any, form: str, prompt: Prompt) -> list[int]:
 
 
 def as_text(prompt: Prompt) -> str:
-    """A prompt as plain text."""
+    """Return a prompt as plain text."""
     return prompt.text or "\n\n".join(turn.content for turn in prompt.messages)
 
 

@@ -1,7 +1,7 @@
-"""The parts of a text in Markdown that are no prose: code, formulas, LaTeX commands, links and tags.
+"""Split a Markdown text into prose and the rest: code, formulas, LaTeX commands, links and tags.
 
-What opens and does not close is text like any other. The time is linear in the length: a search for the end
-of what opens either succeeds, and goes on from there, or is not made again.
+A delimiter that opens and does not close counts as prose. The time is linear in the length of the text: a
+search for a closing delimiter either succeeds, and the scan continues behind it, or is not repeated.
 """
 
 import regex  # type: ignore[import-untyped, unused-ignore]
@@ -16,7 +16,7 @@ CLOSING = {"```": "```", "$$": "$$", "\\(": "\\)", "\\[": "\\]"}
 
 
 def text_and_asides(text: str) -> tuple[str, list[str]]:
-    """The prose of a text, and each part of it that is none."""
+    """Return the prose of a text, and its other parts."""
     last = {closing: text.rfind(closing) for closing in CLOSING.values()}
     prose: list[str] = []
     asides: list[str] = []
@@ -35,12 +35,12 @@ def text_and_asides(text: str) -> tuple[str, list[str]]:
 
 
 def _line_end(text: str, position: int) -> int:
-    found = text.find("\n", position)
-    return found if found >= 0 else len(text)
+    end = text.find("\n", position)
+    return end if end >= 0 else len(text)
 
 
 def _end(text: str, opening: "regex.Match[str]", last: dict[str, int], line_end: int) -> int:
-    """Where what opens has closed; 0 when it does not."""
+    """Return the position behind the closing delimiter; 0 if there is none."""
     begin, kind = opening.end(), opening.lastgroup
     if kind == "whole":
         return int(begin)
@@ -48,6 +48,6 @@ def _end(text: str, opening: "regex.Match[str]", last: dict[str, int], line_end:
         closing = CLOSING[opening[0]]
         return text.index(closing, begin) + len(closing) if last[closing] >= begin else 0
     if kind == "inline":
-        found = text.find(opening[0], begin, line_end)
-        return found + 1 if found > begin else 0
+        end = text.find(opening[0], begin, line_end)
+        return end + 1 if end > begin else 0
     return 0

@@ -1,4 +1,4 @@
-"""Texts that Unicode calls canonically equivalent as one text (NFC), in time linear in their length."""
+"""Normalise texts to Unicode NFC, so that canonically equivalent texts are equal, in linear time."""
 
 import asyncio
 import unicodedata
@@ -8,18 +8,19 @@ from typing import TypeVar
 import regex  # type: ignore[import-untyped, unused-ignore]
 
 LOOP_CHARACTERS = 8_192
-"""Characters that are normalised in the event loop, which takes less time than to start a thread."""
+"""Most characters that are normalised in the event loop; a thread would take longer to start."""
 LONGEST_DECOMPOSITION = 4
-"""Characters that one of NFC may be in NFD."""
+"""Most characters of NFD that one character of NFC may have."""
 MANY_MARKS = regex.compile(r"\p{M}{31,}")
-"""More combining marks in a row than Unicode's Stream-Safe Text Format has (UAX #15, section 13)."""
+"""More combining marks in a row than Unicode's Stream-Safe Text Format allows (UAX #15, section 13)."""
 Result = TypeVar("Result")
 
 
 def canonical(text: str, *, ignore_case: bool = False) -> str:
-    """The text in NFC, case-folded if wanted; one with more than 30 combining marks in a row as it is.
+    """Return the text in NFC, and case-folded with `ignore_case`.
 
-    To sort a run of combining marks takes time quadratic in its length: 33 s for 64,000 of them.
+    A text with more than 30 combining marks in a row is not normalised: sorting the marks takes time
+    quadratic in their number, 33 s for 64,000 of them.
     """
     if not text.isascii() and not MANY_MARKS.search(text):
         text = unicodedata.normalize("NFC", text)
@@ -27,10 +28,10 @@ def canonical(text: str, *, ignore_case: bool = False) -> str:
 
 
 def longest_equivalent(text: str) -> int:
-    """Length beyond which no text has this one as its canonical one: case folding makes none shorter."""
+    """Return the length of the longest text whose canonical form is this text."""
     return LONGEST_DECOMPOSITION * len(text)
 
 
 async def beside_the_loop(function: Callable[[], Result], *, characters: int) -> Result:
-    """What the function returns, for so many characters: at once for a few, else from a thread."""
+    """Call a function that reads `characters` characters: in the event loop for a few, else in a thread."""
     return function() if characters <= LOOP_CHARACTERS else await asyncio.to_thread(function)

@@ -1,4 +1,4 @@
-"""Does the Python program of an answer pass the tests of its prompt?"""
+"""The reward `code_tests`: run the Python program of an answer against the tests of its prompt."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -17,11 +17,11 @@ from slipstream.verifier.reward import Answer, Reward, Verdict, invalid
 MAX_CHARACTERS = 65_536
 READ_FIELDS = ("tests", "setup", "entry_point")
 OVERRUNS = frozenset({"late", "output", "disk", "threads"})
-"""Ends of a run that took more than it may."""
+"""Ends of a run that exceeded a limit."""
 
 
 def code_tests(config: CodeTestsConfig, resources: Resources) -> Reward:
-    """The reward of a configured component; the sandbox starts with the verifier."""
+    """Make the reward. The sandbox starts with the verifier."""
     resources.sandbox.prepare(memory_mib=config.memory_mib)
     overran = partial(resources.metrics.count, "reward_overruns_total", reward=config.name)
     overran(0)
@@ -30,16 +30,16 @@ def code_tests(config: CodeTestsConfig, resources: Resources) -> Reward:
 
 
 class CodeTests:
-    """The share of tests that pass, or with all of them 1. Invariant: each test is a run of its own."""
+    """Scores by the tests that pass: by their share, or by whether all do. Invariant: a run for each test."""
 
     def __init__(self, config: CodeTestsConfig, sandbox: Sandbox, *, overran: Callable[[], None]) -> None:
-        """`overran` is called for an answer that takes more than it may."""
+        """`overran` is called for an answer whose program exceeds a limit."""
         self._config = config
         self._sandbox = sandbox
         self._overran = overran
 
     async def score_one(self, prompt: Prompt, answer: Answer) -> Verdict:
-        """The verdict on one answer. Errors: UnusableGroundTruth, SandboxLost."""
+        """Return the verdict on one answer. Errors: UnusableGroundTruth, SandboxLost."""
         cases = cases_of(prompt)
         program = self._program(answer)
         if program is None:
@@ -60,9 +60,10 @@ class CodeTests:
         return whole if block is None else block
 
     async def _passed(self, program: str, cases: Sequence[Case], group: str) -> tuple[int, str]:
-        """How many tests pass, and why the first that fails does; without partial credit it is the last.
+        """Return the number of tests that pass, and why the first failing test fails.
 
-        Errors: SandboxLost, also when a failure may be the machine's.
+        Without partial credit, no test runs after one that fails.
+        Errors: SandboxLost, also if a test may have failed by a fault of this machine.
         """
         left, passed, over, first_fault = self._config.timeout_seconds, 0, False, ""
         for number, case in enumerate(cases, 1):

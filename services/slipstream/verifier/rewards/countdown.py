@@ -1,4 +1,4 @@
-"""Does an arithmetic expression reach the target with the given numbers?"""
+"""The reward `countdown`: whether an arithmetic expression reaches the target with the given numbers."""
 
 from slipstream.answers.arithmetic import InvalidExpression, check_countdown
 from slipstream.config.rewards import CountdownConfig
@@ -15,7 +15,7 @@ def countdown_reward(config: CountdownConfig, resources: Resources) -> Reward:
 
 
 def countdown(prompt: Prompt, answer: Answer) -> Verdict:
-    """1 when the expression reaches the target with the given numbers, each at most once."""
+    """Return 1 if the expression reaches the target with the given numbers, each at most once, else 0."""
     numbers, target = countdown_puzzle(prompt)
     try:
         return Verdict(value=float(check_countdown(answer.text.strip(), numbers, target)))

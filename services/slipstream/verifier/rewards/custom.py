@@ -1,4 +1,4 @@
-"""A user's own function as a reward."""
+"""The reward `custom`: a function of the user."""
 
 from slipstream.config.rewards import CustomConfig
 from slipstream.functions import named_function
@@ -8,7 +8,7 @@ from slipstream.verifier.workers.scorer import PoolScorer
 
 
 def custom(config: CustomConfig, resources: Resources) -> Reward:
-    """The reward that calls it in a child. Errors: ValueError for an entry point that is not installed."""
+    """Make the reward, which calls the function in a child. Errors: ValueError for an unknown entry point."""
     function = PoolScorer(
         named_function(config.function, entry_point=config.entry_point),
         name=config.name,

@@ -1,4 +1,4 @@
-"""What of an answer does no other answer of its group say?"""
+"""The reward `diversity`: the share of an answer's n-grams that no other answer of its group has."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,7 +9,10 @@ from slipstream.verifier.rewards.ngrams import MAX_CHARACTERS, ngrams
 
 
 def score(prompt: Prompt, answers: Sequence[Answer], *, ngram: int) -> list[Verdict]:
-    """The share of n-grams of its own. An answer shorter than one n-gram, or too long, is invalid."""
+    """Return the share of distinct n-grams that only this answer has.
+
+    An answer that is shorter than one n-gram, or too long, is invalid.
+    """
     grams = [
         set(ngrams(answer.text, ngram)) if len(answer.text) <= MAX_CHARACTERS else set() for answer in answers
     ]

@@ -1,4 +1,4 @@
-"""Is the answer the ground truth, to the letter?"""
+"""The reward `exact_match`: whether the answer is the ground truth, character by character."""
 
 from collections.abc import Sequence
 
@@ -12,42 +12,42 @@ from slipstream.verifier.rewards.extracting import extracting
 
 
 def exact_match(config: ExactMatchConfig, resources: Resources) -> Reward:
-    """The reward of a configured component."""
+    """Make the reward."""
     return extracting(config, ExactMatch(config), truth=expected_answer)
 
 
 class ExactMatch:
-    """1 when the answer is the ground truth, white space around it aside. An empty answer is invalid.
+    """Scores 1 if the answer is the ground truth, without the white space around both. Empty is invalid.
 
-    Letters with accents may be one character or two (Unicode NFC). Invariant: an answer is normalised only
-    when it is short enough to be the ground truth.
+    A letter with an accent may be one character or two (Unicode NFC).
+    Invariant: an answer is normalised only if it is short enough to be the ground truth.
     """
 
     def __init__(self, config: ExactMatchConfig) -> None:
         self._config = config
 
     async def score(self, prompt: Prompt, answers: Sequence[Answer]) -> list[Verdict]:
-        """The verdicts, in order. Errors: UnusableGroundTruth."""
+        """Return the verdicts, in order. Errors: UnusableGroundTruth."""
         expected = expected_answer(prompt)
-        given = [answer.text.strip() for answer in answers]
-        characters = len(expected) + sum(min(len(text), longest_equivalent(expected)) for text in given)
-        return await beside_the_loop(lambda: self._verdicts(expected, given), characters=characters)
+        texts = [answer.text.strip() for answer in answers]
+        characters = len(expected) + sum(min(len(text), longest_equivalent(expected)) for text in texts)
+        return await beside_the_loop(lambda: self._verdicts(expected, texts), characters=characters)
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the reward holds nothing."""
 
-    def _verdicts(self, expected: str, given: Sequence[str]) -> list[Verdict]:
+    def _verdicts(self, expected: str, texts: Sequence[str]) -> list[Verdict]:
         wanted = self._comparable(expected)
         longest = longest_equivalent(wanted)
-        return [self._one(text, expected, wanted, longest) for text in given]
+        return [self._one(text, expected, wanted, longest) for text in texts]
 
-    def _one(self, given: str, expected: str, wanted: str, longest: int) -> Verdict:
-        if not given:
+    def _one(self, text: str, expected: str, wanted: str, longest: int) -> Verdict:
+        if not text:
             return invalid("empty answer")
-        if given == expected:
+        if text == expected:
             return Verdict(value=1.0)
-        given = self._without_spaces(given)
-        return Verdict(value=float(len(given) <= longest and self._comparable(given) == wanted))
+        text = self._without_spaces(text)
+        return Verdict(value=float(len(text) <= longest and self._comparable(text) == wanted))
 
     def _comparable(self, text: str) -> str:
         return canonical(self._without_spaces(text), ignore_case=self._config.ignore_case)

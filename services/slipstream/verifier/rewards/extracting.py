@@ -1,4 +1,4 @@
-"""Take the answer out of a completion, and have another reward judge it."""
+"""Extract the answer from a completion, for another reward to score."""
 
 import asyncio
 import time
@@ -16,8 +16,9 @@ MAX_CHARACTERS = 1_048_576
 MAX_MATCHED_CHARACTERS = 65_536
 SEARCH_SECONDS = 0.1
 PATIENCE = 8
-"""Times as long that a search may take which gets too little of a core."""
+"""Factor on the deadline of a search that gets too little CPU time, on a busy machine."""
 OWN_SHARE = 0.5
+"""A search that used this share of its deadline as CPU seconds is late by its own fault."""
 
 Extract = Callable[[str], str | None]
 Truth = Callable[[Prompt], object]
@@ -25,9 +26,11 @@ Truth = Callable[[Prompt], object]
 
 
 def extracting(config: AnswerSection, inner: Reward, *, truth: Truth) -> Reward:
-    """`inner`, asked about the part that the configuration names. Errors: ValueError for a bad pattern.
+    """Return a reward that extracts the answers as configured, and scores them by `inner`.
 
-    `truth` is read first: a prompt without one is no answer's fault, also where no answer has that part.
+    It reads the ground truth with `truth` first, so that a prompt without one is refused even if no answer
+    can be extracted.
+    Errors: ValueError for a bad pattern.
     """
     if config.extract == "whole":
         return inner
@@ -45,7 +48,7 @@ def extracting(config: AnswerSection, inner: Reward, *, truth: Truth) -> Reward:
 
 
 class Extracting:
-    """A reward of the answers that are found; a completion without one is invalid."""
+    """Scores the extracted answers by another reward. A completion without an answer is invalid."""
 
     def __init__(
         self, inner: Reward, extract: Extract, *, truth: Truth, missing: str, slow: bool = False
@@ -57,21 +60,21 @@ class Extracting:
         self._slow = slow
 
     async def score(self, prompt: Prompt, answers: Sequence[Answer]) -> list[Verdict]:
-        """The verdicts, in order. Errors: UnusableGroundTruth."""
+        """Return the verdicts, in order. Errors: UnusableGroundTruth."""
         self._truth(prompt)
-        found = list(await asyncio.gather(*map(self._found, answers)))
-        rest = [answer for answer in found if isinstance(answer, Answer)]
-        verdicts = iter(await self._inner.score(prompt, rest))
+        parts = list(await asyncio.gather(*map(self._extracted, answers)))
+        extracted = [part for part in parts if isinstance(part, Answer)]
+        verdicts = iter(await self._inner.score(prompt, extracted))
         return [
-            one if isinstance(one, Verdict) else replace(next(verdicts), answer=one.text) for one in found
+            part if isinstance(part, Verdict) else replace(next(verdicts), answer=part.text) for part in parts
         ]
 
     async def close(self) -> None:
-        """Close the reward inside."""
+        """Close the inner reward."""
         await self._inner.close()
 
-    async def _found(self, answer: Answer) -> Answer | Verdict:
-        """The part of an answer to judge, or why there is none."""
+    async def _extracted(self, answer: Answer) -> Answer | Verdict:
+        """Return the part of an answer to score, or the verdict on an answer without that part."""
         if len(answer.text) > (MAX_MATCHED_CHARACTERS if self._slow else MAX_CHARACTERS):
             return invalid(f"{len(answer.text)} characters are too long to look for an answer in")
         try:
@@ -85,7 +88,7 @@ class Extracting:
 
 
 class _Late(Exception):
-    """A search was given up."""
+    """A search exceeded its deadline."""
 
     def __init__(self, verdict: Verdict) -> None:
         super().__init__(verdict.detail)
@@ -94,14 +97,14 @@ class _Late(Exception):
 
 
 def last_tag(text: str) -> str | None:
-    """What stands in the last <answer></answer>, which may hold no other; None without one."""
+    """Return the text between the last </answer> and the <answer> before it; None if there is none."""
     end = text.rfind("</answer>")
     start = text.rfind("<answer>", 0, end) if end >= 0 else -1
     return text[start + len("<answer>") : end] if start >= 0 else None
 
 
 def last_match(pattern: str) -> Extract:
-    """A search for the last match. Errors: ValueError for no regular expression."""
+    """Return a search for the last match. Errors: ValueError if the pattern is no regular expression."""
     try:
         compiled = regex.compile(pattern)
     except (regex.error, MemoryError, RecursionError, OverflowError) as error:

@@ -1,4 +1,4 @@
-"""The form of a completion without a pattern: tags in order, and a box."""
+"""The part of the reward `format` that needs no pattern: tags in order, and one \\boxed{}."""
 
 from dataclasses import dataclass
 
@@ -7,13 +7,13 @@ from slipstream.answers.boxed import last_boxed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """What is asked; each check takes time linear in the text."""
+    """The configured tags and box. Each check takes time linear in the length of the text."""
 
     tags: tuple[str, ...]
     boxed: bool
 
     def holds(self, text: str) -> bool:
-        """Whether the tags come once each, in order and around something, and the one box closes."""
+        """Return whether each tag occurs once, in order and around some text, and the one box closes."""
         return self._tags_hold(text) and (not self.boxed or _one_box(text))
 
     def _tags_hold(self, text: str) -> bool:
@@ -23,12 +23,12 @@ class Form:
             start, end = text.find(opening), text.find(closing)
             if text.count(opening) != 1 or text.count(closing) != 1 or start < position:
                 return False
-            if not text[start + len(opening) : end].strip():  # nothing inside, or closed before it opens
+            if not text[start + len(opening) : end].strip():  # empty, or the closing tag comes first
                 return False
             position = end + len(closing)
         return True
 
 
 def _one_box(text: str) -> bool:
-    boxed = text.replace("\\fbox", "")  # another box, which does not count here
+    boxed = text.replace("\\fbox", "")  # \\fbox{\\boxed{…}} is one box
     return boxed.count("\\boxed{") == 1 and bool((last_boxed(boxed) or "").strip())

@@ -1,8 +1,9 @@
-"""Does the whole completion match a configured pattern? Answered in bounded time.
+"""The reward `format`: whether the whole completion has the configured form, in bounded time.
 
-The text is a model's, and a pattern can need time exponential in it. Python's `re` holds the interpreter
-lock and cannot be interrupted; the `regex` package releases it and stops at a deadline. A match is tried
-at once for a moment, which is enough for nearly all, and then in a thread.
+The text comes from a model, and a pattern can need time exponential in its length. Python's `re` holds the
+interpreter lock and cannot be interrupted; the `regex` package releases the lock and stops at a deadline. A
+match is first tried in the event loop for MOMENT_SECONDS, which suffices for nearly all texts, and then in a
+thread.
 """
 
 import asyncio
@@ -23,13 +24,13 @@ MAX_CHARACTERS = 65_536
 MOMENT_SECONDS = 0.002
 MATCH_SECONDS = 0.1
 PATIENCE = (1, 2, 4, 8)
-"""Times as long that a match may take which gets too little of a core, on a machine that is too busy."""
+"""Factors on the deadline of a match that gets too little CPU time, on a busy machine; one for each try."""
 OWN_SHARE = 0.5
-"""A match that has had this share of its seconds as time of a core is slow by its own fault."""
+"""A match that used this share of its deadline as CPU seconds is late by its own fault."""
 
 
 def format_match(config: FormatConfig, resources: Resources) -> Reward:
-    """The reward of a configured pattern. Errors: ValueError when it is not a regular expression."""
+    """Make the reward. Errors: ValueError if the pattern is no regular expression."""
     overran = partial(resources.metrics.count, "reward_overruns_total", reward=config.name)
     overran(0)
     form = Form(tags=config.tags, boxed=config.boxed)
@@ -37,10 +38,10 @@ def format_match(config: FormatConfig, resources: Resources) -> Reward:
 
 
 class Format:
-    """1 when the whole completion, as it is, matches; one too long or too slow to match is invalid."""
+    """Scores 1 if the whole completion has the form. One that is too long or too slow to match is invalid."""
 
     def __init__(self, pattern: str, *, form: Form, overran: Callable[[], None]) -> None:
-        """`overran` is called for a match that is given up. Errors: ValueError for no regular expression."""
+        """`overran` is called for a match over its deadline. Errors: ValueError for no regular expression."""
         try:
             self._pattern = regex.compile(pattern)
         except (regex.error, MemoryError, RecursionError, OverflowError) as error:
@@ -50,7 +51,7 @@ class Format:
         self._concurrently = Concurrently(self._one)
 
     async def score(self, prompt: Prompt, answers: Sequence[Answer]) -> list[Verdict]:
-        """The verdicts, in order."""
+        """Return the verdicts, in order."""
         quick = [self._at_once(answer.text) for answer in answers]
         slow = [answer for answer, verdict in zip(answers, quick, strict=True) if verdict is None]
         if not slow:
@@ -59,7 +60,7 @@ class Format:
         return [next(verdicts) if verdict is None else verdict for verdict in quick]
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the reward holds nothing."""
 
     def _at_once(self, text: str) -> Verdict | None:
         if len(text) > MAX_CHARACTERS:

@@ -1,4 +1,4 @@
-"""Is the answer JSON of the wanted form? Judged in the children: a schema's pattern can take for ever."""
+"""The reward `json_schema`, computed in child processes: a pattern of a schema can take exponential time."""
 
 from slipstream.answers.strict_json import check_schema
 from slipstream.config.rewards.shapes import JsonSchemaConfig

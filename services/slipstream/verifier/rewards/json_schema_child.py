@@ -1,4 +1,4 @@
-"""The reward `json_schema` in a child process."""
+"""The function of the reward `json_schema` that runs in a child process."""
 
 import json
 from collections.abc import Iterator
@@ -20,7 +20,10 @@ from slipstream.verifier.reward import Answer, UnusableGroundTruth, Verdict, inv
 def score(
     prompt: Prompt, answer: Answer, *, schema: dict[str, Any] | None, field: str | None, fenced: bool
 ) -> Verdict:
-    """1 when the schema accepts the answer. Errors: UnusableGroundTruth for a field without one."""
+    """Return 1 if the schema accepts the answer, else 0.
+
+    Errors: UnusableGroundTruth if the field of the prompt holds no schema.
+    """
     written = json.dumps(schema) if field is None else prompt.fields.get(field, "")
     try:
         validator = _validator(written)
@@ -42,11 +45,11 @@ def _validator(written: str) -> Validator:
     schema = read_json(written)
     check_schema(schema)
     kind = extend(validator_for(schema), {"multipleOf": _multiple_of})
-    validator: Validator = kind(schema, registry=Registry())  # which fetches nothing
+    validator: Validator = kind(schema, registry=Registry())  # an empty registry fetches no schema
     return validator
 
 
 def _multiple_of(validator: Validator, step: Any, value: Any, _schema: Any) -> Iterator[ValidationError]:
-    """In decimals, as both are written: 19.99 is a multiple of 0.01, and no number is too large."""
+    """Check `multipleOf` in decimals, as both numbers are written: 19.99 is a multiple of 0.01."""
     if validator.is_type(value, "number") and Fraction(repr(value)) % Fraction(repr(step)):
         yield ValidationError(f"{value!r} is no multiple of {step!r}")

@@ -1,4 +1,4 @@
-"""A language model behind an endpoint as a reward."""
+"""The reward `judge`: a language model behind an endpoint scores or ranks answers."""
 
 import random
 import secrets
@@ -19,7 +19,7 @@ MARKER_BYTES = 12
 
 
 def judge(config: JudgeConfig, resources: Resources) -> Reward:
-    """The reward. Errors: ValueError when httpx is missing, or a file that is named cannot be read."""
+    """Make the reward. Errors: ValueError if a file that the configuration names cannot be read."""
     endpoint = ChatEndpoint(config)
     if config.ranks:
         return RankingJudge(config, endpoint)
@@ -27,7 +27,7 @@ def judge(config: JudgeConfig, resources: Resources) -> Reward:
 
 
 class ScoringJudge:
-    """Asks about each answer by itself. Whatever keeps the judge from a score is an error, never a 0."""
+    """Asks the judge for a score of each answer. A reply without a score is an error, never a 0."""
 
     def __init__(self, config: JudgeConfig, endpoint: ChatEndpoint, *, cache: RewardCache | None) -> None:
         self._config = config
@@ -35,56 +35,56 @@ class ScoringJudge:
         self._each = Concurrently(self._one, cache=cache)
 
     async def score(self, prompt: Prompt, answers: Sequence[Answer]) -> list[Verdict]:
-        """The verdicts, in order."""
+        """Return the verdicts, in order."""
         return await self._each.score(prompt, answers)
 
     async def close(self) -> None:
-        """End what is under way, and the connections."""
+        """Cancel running calls, and close the connections."""
         await self._each.close()
         await self._endpoint.close()
 
     async def _one(self, prompt: Prompt, answer: Answer) -> Verdict:
         if _too_long(answer, self._config):
             return _invalid(answer, self._config)
-        asked = question.messages(self._config, prompt, answer.text, marker=_marker())
+        messages = question.messages(self._config, prompt, answer.text, marker=_marker())
         try:
-            return Verdict(value=await self._endpoint.ask(asked, partial(question.score_of, self._config)))
+            return Verdict(value=await self._endpoint.ask(messages, partial(question.score_of, self._config)))
         except JudgeFailed as error:
             return failed(str(error))
 
 
 class RankingJudge:
-    """Asks about the answers of a group together; no ranking is an error of all of them."""
+    """Asks the judge to rank the answers of a group. Without a ranking, all answers are errors."""
 
     def __init__(self, config: JudgeConfig, endpoint: ChatEndpoint) -> None:
         self._config = config
         self._endpoint = endpoint
 
     async def score(self, prompt: Prompt, answers: Sequence[Answer]) -> list[Verdict]:
-        """The verdicts, in order."""
-        fit = [answer.text for answer in answers if not _too_long(answer, self._config)]
+        """Return the verdicts, in order."""
+        texts = [answer.text for answer in answers if not _too_long(answer, self._config)]
         try:
-            known = await self._ranked(prompt, fit)
+            verdicts = await self._ranked(prompt, texts)
         except JudgeFailed as error:
-            known = dict.fromkeys(fit, failed(str(error)))
-        return [known.get(answer.text) or _invalid(answer, self._config) for answer in answers]
+            verdicts = dict.fromkeys(texts, failed(str(error)))
+        return [verdicts.get(answer.text) or _invalid(answer, self._config) for answer in answers]
 
     async def close(self) -> None:
-        """End the connections."""
+        """Close the connections."""
         await self._endpoint.close()
 
     async def _ranked(self, prompt: Prompt, texts: Sequence[str]) -> dict[str, Verdict]:
-        """The verdict on each text. Errors: JudgeFailed."""
+        """Return the verdict on each text. Errors: JudgeFailed."""
         times = Counter(texts)
         order = list(times)
         random.shuffle(order)
         levels = [list(range(len(order)))]
         if len(order) > 1:
-            asked = ranking.messages(self._config, prompt, order, marker=_marker())
+            messages = ranking.messages(self._config, prompt, order, marker=_marker())
             read = partial(ranking.levels_of, self._config, answers=len(order))
-            levels = await self._endpoint.ask(asked, read)
-        found = ranking.scores(levels, [times[text] for text in order])
-        return {text: Verdict(value=value) for text, value in zip(order, found, strict=True)}
+            levels = await self._endpoint.ask(messages, read)
+        scores = ranking.scores(levels, [times[text] for text in order])
+        return {text: Verdict(value=score) for text, score in zip(order, scores, strict=True)}
 
 
 def _too_long(answer: Answer, config: JudgeConfig) -> bool:

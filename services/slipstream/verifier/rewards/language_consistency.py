@@ -1,8 +1,9 @@
-"""Is a completion written in the target language? By the scripts of its letters.
+"""The function of the reward `language_consistency` that runs in a child process.
 
-By scripts, and not by a classifier of languages: what the reward is for is a chain of thought that mixes
-languages (DeepSeek-R1, arXiv:2501.12948, section 2.3.2), mostly of different scripts; a classifier guesses at
-single words, and can be led by a few of them. Languages of one script are not told apart.
+It counts the scripts of the letters. The reward is meant for chains of thought that mix languages
+(DeepSeek-R1, arXiv:2501.12948, section 2.3.2), mostly languages of different scripts. A classifier of
+languages would guess at single words, and a few words can mislead it. Languages that share a script are not
+told apart.
 """
 
 from collections.abc import Sequence
@@ -17,15 +18,16 @@ from slipstream.verifier.rewards.asides import text_and_asides
 MAX_CHARACTERS = 262_144
 LETTER = regex.compile(r"\p{L}")
 FOREIGN_TO_CODE = regex.compile(r"(?V1)[\p{L}--[A-Za-z]--\p{Script=Greek}--\p{Script=Common}]")
-"""Letters that code, formulas and links have no use for."""
+"""Letters that do not occur in code, formulas and links."""
 PROSE = regex.compile(r"(?:\\?[A-Za-z][A-Za-z']*+[,;:.!?]?[ \t]++){7,}+\\?[A-Za-z]++")
-"""Eight words in a row, which are prose wherever they are."""
+"""Eight words in a row: they are prose, even inside of code, a formula or a link."""
 
 
 def score(prompt: Prompt, answers: Sequence[Answer], *, scripts: Sequence[str]) -> list[Verdict]:
-    """Letters of the target scripts over all letters; without a letter outside of code it is invalid.
+    """Return the number of letters in the target scripts over the number of all letters.
 
-    Of code, formulas, links and tags count only the letters that no code needs, and eight words in a row.
+    In code, formulas, links and tags only FOREIGN_TO_CODE and PROSE count. An answer without a letter outside
+    of them is invalid.
     """
     wanted = regex.compile(r"[" + "".join(rf"\p{{Script={script}}}" for script in scripts) + "]")
     return [_one(answer.text, wanted) for answer in answers]

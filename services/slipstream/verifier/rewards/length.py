@@ -1,4 +1,4 @@
-"""How much too long is a completion?"""
+"""The reward `length`: a penalty on long completions."""
 
 from slipstream.config.rewards.shapes import LengthConfig
 from slipstream.records import Prompt
@@ -8,7 +8,7 @@ from slipstream.verifier.reward import Answer, Reward, Verdict
 
 
 def length(config: LengthConfig, resources: Resources) -> Reward:
-    """DAPO's soft overlong punishment, or the variant without a floor.
+    """Make the reward: DAPO's soft overlong punishment, or the variant without a floor.
 
     -max(0, (n - safe) / (max - safe)), and never below -1 unless linear. See DAPO, arXiv:2503.14476, eq. 13.
     """

@@ -1,4 +1,4 @@
-"""Is the answer a mathematical expression equal to the ground truth? Judged in the pool's children."""
+"""The reward `math`: whether an expression equals the ground truth. Algebra runs in the pool's children."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ from slipstream.verifier.workers.scorer import PoolScorer
 
 FUNCTION = "slipstream.verifier.rewards.math_child:score"
 CLOCK = 2.0
-"""Seconds of a clock to a second of a core, after which a child is killed that did not give up by itself."""
+"""Wall-clock seconds for each CPU second of the limit; after them the pool kills the child."""
 
 
 def math(config: MathConfig, resources: Resources) -> Reward:
@@ -33,7 +33,7 @@ def math(config: MathConfig, resources: Resources) -> Reward:
     )
 
     async def score(prompt: Prompt, answer: Answer) -> Verdict:
-        """Refuse what could take for ever, and compare what needs no algebra, without asking a child."""
+        """Compare without algebra where that is possible; else call a child. A costly answer is invalid."""
         expected = expected_expression(prompt)
         try:
             given = normalize(answer.text)

@@ -1,4 +1,4 @@
-"""The reward `math` in a child process, where algebra may be slow, and is ended when it is."""
+"""The function of the reward `math` that runs in a child process: algebra by SymPy."""
 
 from slipstream.answers.cpu_limit import cpu_limit
 from slipstream.answers.equality import equal, warm_up
@@ -9,9 +9,9 @@ from slipstream.verifier.reward import Answer, UnusableGroundTruth, Verdict, inv
 
 
 def score(prompt: Prompt, answer: Answer, *, digits: int, computed: bool, seconds: float) -> Verdict:
-    """1 when the readable answer is equal to the readable ground truth.
+    """Return 1 if the answer equals the ground truth, else 0. Both were accepted by `readable`.
 
-    Errors: UnusableGroundTruth; TooSlow after `seconds` of a core.
+    Errors: UnusableGroundTruth; TooSlow after `seconds` of CPU time.
     """
     with cpu_limit(seconds):
         try:
@@ -24,4 +24,4 @@ def score(prompt: Prompt, answer: Answer, *, digits: int, computed: bool, second
             return invalid(str(error))
 
 
-warm_up()  # once a child, before it says that it is ready
+warm_up()  # in each child, before it reports that it is ready

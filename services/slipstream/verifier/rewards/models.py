@@ -1,4 +1,4 @@
-"""Models of our own machine as rewards."""
+"""The rewards `reward_model` and `process_reward`: models on this machine."""
 
 from collections.abc import Sequence
 
@@ -22,7 +22,7 @@ def process_reward(config: ProcessRewardConfig, resources: Resources) -> "Modell
 
 
 class Modelled:
-    """Every answer by itself, several of them in one forward pass."""
+    """Scores answers by a model in a process of its own, several answers in one forward pass."""
 
     def __init__(self, config: ScoringModel, resources: Resources) -> None:
         if not (config.path / "config.json").is_file():
@@ -35,11 +35,11 @@ class Modelled:
         resources.starting.append(self._batches.start)
 
     async def score(self, prompt: Prompt, answers: Sequence[Answer]) -> list[Verdict]:
-        """The verdicts, in order."""
+        """Return the verdicts, in order."""
         return await self._each.score(prompt, answers)
 
     async def close(self) -> None:
-        """End what is under way, and the model's process."""
+        """Cancel running calls, and end the process of the model."""
         await self._each.close()
         await self._batches.close()
 

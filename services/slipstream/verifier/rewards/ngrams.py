@@ -1,11 +1,11 @@
-"""Words of a text and their n-grams."""
+"""The n-grams of the words of a text."""
 
 MAX_CHARACTERS = 262_144
 LONGEST_WORD = 32
 
 
 def ngrams(text: str, size: int) -> list[tuple[str, ...]]:
-    """All n-grams in order; a word of more than 32 characters is several, so no text is one long word."""
+    """Return all n-grams in order. A word is cut after 32 characters, so that no text is one long word."""
     words = [
         word[start : start + LONGEST_WORD]
         for word in text.lower().split()

@@ -1,4 +1,4 @@
-"""Does an answer come once in its group?"""
+"""The reward `no_repeat`: whether an answer occurs once in its group."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -17,25 +17,25 @@ def no_repeat(config: NoRepeatConfig, resources: Resources) -> Reward:
 
 
 class NoRepeat:
-    """1 for an answer that comes once; what equal ones get is configured. A very long one is invalid."""
+    """Scores 1 for an answer that occurs once; `duplicates` says what equal answers get."""
 
     def __init__(self, config: NoRepeatConfig) -> None:
         self._config = config
 
     async def score(self, prompt: Prompt, answers: Sequence[Answer]) -> list[Verdict]:
-        """The verdicts, in order."""
+        """Return the verdicts, in order."""
         texts = [answer.text for answer in answers]
         return await beside_the_loop(lambda: self._verdicts(texts), characters=sum(map(len, texts)))
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the reward holds nothing."""
 
     def _verdicts(self, texts: Sequence[str]) -> list[Verdict]:
         comparable = [self._comparable(text) if len(text) <= MAX_CHARACTERS else None for text in texts]
         times, before = Counter(comparable), Counter[str | None]()
         verdicts = []
-        for text, given in zip(comparable, texts, strict=True):
-            verdicts.append(self._one(text, len(given), times[text], before[text]))
+        for text, original in zip(comparable, texts, strict=True):
+            verdicts.append(self._one(text, len(original), times[text], before[text]))
             before[text] += 1
         return verdicts
 

@@ -1,4 +1,4 @@
-"""Is the answer the number that the ground truth is?"""
+"""The reward `numeric_match`: whether the answer is the number of the ground truth."""
 
 from fractions import Fraction
 
@@ -13,19 +13,19 @@ from slipstream.verifier.rewards.extracting import extracting
 
 
 def numeric_match(config: NumericMatchConfig, resources: Resources) -> Reward:
-    """1 when both are the same number within the tolerances, compared as fractions; no number is invalid."""
+    """Make the reward. It compares fractions, and an answer that is no number is invalid."""
     absolute, relative = Fraction(config.absolute_tolerance), Fraction(config.relative_tolerance)
 
     def score(prompt: Prompt, answer: Answer) -> Verdict:
         expected, of_hundred = expected_number(prompt)
         try:
-            given, percent = read_number(answer.text)
+            number, percent = read_number(answer.text)
         except NotANumber as error:
             return invalid(str(error))
         allowed = max(absolute, relative * abs(expected))
-        near = abs(given - expected) <= allowed
+        near = abs(number - expected) <= allowed
         if config.percent == "either" and percent is not of_hundred:
-            near = near or abs(given * (100 if percent else Fraction(1, 100)) - expected) <= allowed
+            near = near or abs(number * (100 if percent else Fraction(1, 100)) - expected) <= allowed
         return Verdict(value=float(near))
 
     return extracting(config, EachAnswer(score), truth=expected_number)

@@ -1,4 +1,4 @@
-"""Does a completion say the same again and again?"""
+"""The function of the reward `repetition` that runs in a child process."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from slipstream.verifier.rewards.ngrams import MAX_CHARACTERS, ngrams
 
 
 def score(prompt: Prompt, answers: Sequence[Answer], *, ngram: int) -> list[Verdict]:
-    """distinct n-grams / all n-grams - 1 of each answer; 0 for a text shorter than one.
+    """Return distinct n-grams / all n-grams - 1 of each answer; 0 for a text shorter than one n-gram.
 
     See Demystifying Long Chain-of-Thought Reasoning, arXiv:2502.03373, appendix on the repetition penalty.
     """

@@ -36,14 +36,14 @@ from slipstream.verifier.scorer import Scorer, Vectors
 
 GROUPS = 32
 SHOWN = 20
-"""Bad rows that are named; of further ones there is the number."""
+"""Bad rows that are printed; further ones are only counted."""
 ARGUMENTS = "--reward makes rewards.0, rewards.1, …; --set rewards.0.KEY=VALUE gives the first its arguments"
 FAILED, USAGE_ERROR, INTERRUPTED = 1, 2, 130
 Scored = tuple[Row, Vectors] | BadRow
 
 
 class _Nowhere(StringIO):
-    """What the scorer would log is said of the row."""
+    """Discards the scorer's log, because each failure is printed with its row."""
 
     def write(self, text: str) -> int:
         return len(text)
@@ -56,7 +56,7 @@ def main(options: dict[str, Any]) -> int:
         return asyncio.run(_score(config, options))
     except ValueError as error:
         return _fail(str(error), USAGE_ERROR)
-    except BrokenPipeError:  # who reads the scores has seen enough
+    except BrokenPipeError:  # the reader of the scores, such as `head`, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except OSError as error:

@@ -1,4 +1,4 @@
-"""How far it is, on a terminal: one line that is written again and again, and is gone at the end."""
+"""A progress line on a terminal, which is overwritten, and removed at the end."""
 
 import time
 from typing import TextIO
@@ -7,7 +7,7 @@ EVERY_SECONDS = 0.5
 
 
 class Progress:
-    """Says how many completions are scored; to anything but a terminal it says nothing."""
+    """Shows the number of scored completions, if the stream is a terminal."""
 
     def __init__(self, stream: TextIO, *, shown: bool) -> None:
         self._stream = stream
@@ -15,7 +15,7 @@ class Progress:
         self._started = self._last = time.monotonic()
 
     def at(self, completions: int) -> None:
-        """So many are done."""
+        """Show that so many completions are scored."""
         now = time.monotonic()
         if self._shown and now - self._last >= EVERY_SECONDS:
             self._last = now
@@ -24,7 +24,7 @@ class Progress:
             self._stream.flush()
 
     def clear(self) -> None:
-        """Make room for other lines."""
+        """Remove the progress line, before other lines are printed."""
         if self._shown:
             self._stream.write("\r\x1b[K")
             self._stream.flush()

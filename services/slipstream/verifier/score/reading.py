@@ -1,4 +1,4 @@
-"""The lines of a user's file as objects: JSONL, the same compressed, Parquet, or standard input."""
+"""Read the rows of a user's file: JSONL, compressed JSONL, Parquet, or JSONL on standard input."""
 
 import gzip
 import json
@@ -17,7 +17,7 @@ MAX_LINE_BYTES = 64 * 1024 * 1024
 
 
 def read_objects(path: Path) -> Iterator[tuple[int, dict[str, Any] | str]]:
-    """Number of the line and its object, or why it has none; empty lines are passed over.
+    """Yield the number of each line with its object, or with the reason for none; skip empty lines.
 
     Errors: OSError when the file cannot be read; ValueError for a Parquet or gzip file that is none, or not
     whole.
@@ -44,7 +44,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
 
 
 def _bounded(lines: BinaryIO) -> Iterator[bytes]:
-    """Lines of which no more than one byte too many is read into memory."""
+    """Yield lines, each cut one byte after the limit."""
     while line := lines.readline(MAX_LINE_BYTES + 1):
         rest = line
         while rest and not rest.endswith(b"\n") and len(rest) > MAX_LINE_BYTES:

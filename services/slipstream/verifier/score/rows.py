@@ -1,4 +1,4 @@
-"""From the rows of a user's file to groups of answers; what is wrong with a row is said by its line."""
+"""Read groups of answers from the rows of a user's file. A bad row is reported with its line."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -14,15 +14,15 @@ from slipstream.verifier.reward import Answer
 from slipstream.verifier.score.reading import read_objects
 
 COLUMNS = {"prompt": "prompt", "answer": "answer", "completion": "completion", "tokens": "tokens", "id": "id"}
-"""What a column is for → its name, unless --column names another."""
+"""Use of a column → its default name; --column sets another."""
 COMPLETIONS = "completions"
-"""Name of the column that holds several."""
+"""Name of the column that holds several completions."""
 MESSAGES = "messages"
-"""Name of a conversation in the place of the prompt; where it ends with an answer, that is the completion."""
+"""Name of the column with a conversation instead of a prompt; its last message may be the completion."""
 
 
 class BadRow(ValueError):
-    """A line that cannot be scored; the message names it."""
+    """A row that cannot be scored; the message names its line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class Row:
 
 
 def column_names(given: list[str], data: object = None) -> dict[str, str]:
-    """The columns: after `--column USE=NAME`, or else of a run's data. Errors: ValueError."""
+    """Return the names of the columns, by `--column USE=NAME` or by a run's data. Errors: ValueError."""
     names = dict(COLUMNS)
     if isinstance(data, FileData):
         names |= {"prompt": data.prompt_column, "answer": data.answer_column}
@@ -135,7 +135,7 @@ def _answers(row: Mapping[str, Any], columns: Mapping[str, str]) -> tuple[Answer
 
 
 def _text(value: Any, name: str) -> str:
-    """A completion as text: it may be a message, alone or in a list."""
+    """Return a completion as text. It may be a message, alone or in a list."""
     found = value[0] if isinstance(value, list) and len(value) == 1 else value
     found = found["content"] if _is_message(found) else found
     if not isinstance(found, str):
@@ -145,7 +145,7 @@ def _text(value: Any, name: str) -> str:
 
 
 def _lengths(value: Any, name: str, number: int) -> list[int]:
-    """Tokens of each completion; 0 where the row does not say."""
+    """Return the tokens of each completion; 0 if the row has no lengths."""
     lengths = value if isinstance(value, list) else [value] * number
     if len(lengths) != number or not all(type(length) is int and length >= 0 for length in lengths):
         raise ValueError(f"`{name}` must be a whole number, or one for each of {number} completions")

@@ -1,4 +1,4 @@
-"""What a user wants to know of many scores: how many of each outcome, the mean, and how they are spread."""
+"""A summary of many scores: the number of each outcome, the mean, and a histogram."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ class Summary:
         self._first_error = ""
 
     def add(self, component: Reward) -> None:
-        """One verdict; an error has no value."""
+        """Add one verdict. An error has no value."""
         self._outcomes[component.outcome] += 1
         if component.outcome is not Outcome.ERROR:
             self._values.append(component.value)
@@ -29,11 +29,11 @@ class Summary:
 
     @property
     def errors(self) -> int:
-        """How many could not be judged."""
+        """Number of completions that could not be scored."""
         return self._outcomes[Outcome.ERROR]
 
     def lines(self) -> Iterator[str]:
-        """For people."""
+        """Yield the summary as text."""
         counts = ", ".join(f"{outcome.value} {self._outcomes[outcome]}" for outcome in Outcome)
         yield f"{self._name}: {_mean(self._values)} ({counts})"
         for label, count in histogram(self._values):
@@ -44,7 +44,7 @@ class Summary:
 
 
 class Tally:
-    """The scores of all rewards, their weighted totals, and the rows that have none."""
+    """The scores of all rewards, their weighted totals, and the number of bad rows."""
 
     def __init__(self, weights: Mapping[str, float]) -> None:
         self._weights = weights
@@ -54,7 +54,7 @@ class Tally:
         self.bad_rows = 0
 
     def add(self, vector: Sequence[Reward]) -> float | None:
-        """The verdicts on one completion; their weighted sum, or None when one of them failed."""
+        """Add the verdicts on one completion. Return their weighted sum, or None if one is an error."""
         self.completions += 1
         for component in vector:
             self._rewards[component.name].add(component)
@@ -65,12 +65,12 @@ class Tally:
 
     @property
     def whole(self) -> bool:
-        """Whether there was something to score, and all of it was."""
+        """Whether there were completions, and all of them were scored."""
         errors = any(each.errors for each in self._rewards.values())
         return self.completions > 0 and not self.bad_rows and not errors
 
     def lines(self) -> Iterator[str]:
-        """For people."""
+        """Yield the summary as text."""
         for each in self._rewards.values():
             yield from each.lines()
         if len(self._weights) > 1:
@@ -87,7 +87,7 @@ def _mean(values: Sequence[float]) -> str:
 
 
 def histogram(values: Sequence[float]) -> list[tuple[str, int]]:
-    """Value → how often where there are few values; else ten equal parts from the least to the greatest."""
+    """Return value → count if there are few values; else counts in ten equal bins."""
     exact = Counter(values)
     if len(exact) <= BINS:
         return [(f"{value:.4g}", exact[value]) for value in sorted(exact)]

@@ -1,1 +1,1 @@
-"""A warm pool of child processes, in which rewards that compute are judged, one answer at a time."""
+"""A warm pool of child processes, which compute rewards."""

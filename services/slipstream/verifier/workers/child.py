@@ -1,7 +1,7 @@
 """A child of the pool: `python -m slipstream.verifier.workers.child SOCKET PARENT MEMORY_MIB [FUNCTION ...]`.
 
-It imports the functions' modules, says that it is ready, and answers one job after the other until its
-parent closes the socket or dies. A job that needs more memory than there is fails, and the child lives.
+It imports the functions' modules, reports that it is ready, and runs one job after the other, until its
+parent closes the socket or dies. A job that exceeds the memory limit fails, and the child goes on.
 """
 
 import resource
@@ -26,7 +26,7 @@ STATM = Path("/proc/self/statm")
 
 
 def main(argv: Sequence[str]) -> None:
-    """Work until the parent is gone."""
+    """Run jobs until the parent closes the socket or dies."""
     descriptor, parent, memory_mib = map(int, argv[:3])
     die_with_parent(parent)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def run_job(job: dict[str, Any]) -> dict[str, Any]:
-    """What became of a job: its verdicts, or why there are none and whose fault it is."""
+    """Return the verdicts of a job; or why there are none, under a key that says what is at fault."""
     try:
         return {"verdicts": [verdict_to_json(verdict) for verdict in _verdicts(job)]}
     except UnusableGroundTruth as error:
@@ -53,7 +53,7 @@ def run_job(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def as_verdict(result: object) -> Verdict:
-    """What a reward's function returned, as a verdict. Errors: TypeError, ValueError."""
+    """Return the result of a reward's function as a verdict. Errors: TypeError, ValueError."""
     if isinstance(result, Verdict):
         steps = tuple(replace(step, value=_number(step.value)) for step in result.steps)
         return Verdict(
@@ -84,7 +84,7 @@ def _number(value: object) -> float:
 
 
 def _prepared(functions: Sequence[str]) -> dict[str, Any]:
-    """Import now, so that no job pays for it; what cannot be imported is said."""
+    """Import the functions, so that no job waits for it. Return the first frame: ready, or the failure."""
     for name in functions:
         try:
             load_function(name)
@@ -95,7 +95,7 @@ def _prepared(functions: Sequence[str]) -> dict[str, Any]:
 
 
 def _worn(memory_mib: int) -> bool:
-    """Whether its resident size is over half of the limit between two jobs: it is fragmented, or leaks."""
+    """Return whether the resident size between two jobs is over half of the limit, by fragments or a leak."""
     resident_pages = int(STATM.read_text(encoding="ascii").split()[1])
     return resident_pages * resource.getpagesize() > memory_mib * MIB // 2
 

@@ -1,12 +1,12 @@
-"""The pool: as many children as cores, each replaced when a job has ended it.
+"""The pool of child processes: one for each core, replaced after a job that ended it.
 
     start ─▶ import ─▶ idle ─▶ job ─┬─▶ idle
                                     └─▶ killed ─▶ start
 
-`judge` waits for an idle child, at most WAIT_SECONDS, in turns with the answers to other prompts; a slot
+`call` waits for an idle child, at most WAIT_SECONDS, in turns with the answers to other prompts; a slot
 waits for the end of its child, and starts anew.
 Invariant: a slow or dead child costs one job, never the service. Nothing starts before `start`, and then only
-when a reward has asked for a function.
+if a reward has prepared a function.
 """
 
 import asyncio
@@ -28,17 +28,17 @@ from slipstream.verifier.workers.worker import Overrun, Worker, WorkerLost
 WAIT_SECONDS = 60.0
 PAUSE_AFTER_FAILED_START_SECONDS = 1.0
 FATES = ("overrun", "lost", "worn", "cancelled")
-"""Why a child is replaced."""
+"""Reasons for which a child is replaced."""
 
 
 class JobFailed(Exception):
-    """The function of a job raised; the message says what."""
+    """The function of a job raised an exception, which the message describes."""
 
     says_all = True
 
 
 class Workers:
-    """Child processes that judge answers, one job at a time each."""
+    """Child processes that score answers, each one job at a time."""
 
     def __init__(self, *, number: int | None, memory_mib: int, metrics: Metrics, log: Log) -> None:
         self._number = number
@@ -52,12 +52,12 @@ class Workers:
         self._jobs: set[asyncio.Task[list[Verdict]]] = set()
 
     def prepare(self, function: str) -> None:
-        """Ask for children that have imported `module:function`; before `start`."""
-        assert not self._slots, "ask before the pool starts"
+        """Have the children import `module:function` when they start. Call it before `start`."""
+        assert not self._slots, "functions are prepared before the pool starts"
         self._functions[function] = None
 
     async def start(self) -> None:
-        """Start the children, if any reward asked for one. Errors: WorkerLost when they cannot start."""
+        """Start the children, if any function was prepared. Errors: WorkerLost if one cannot start."""
         if not self._functions:
             return
         for reason in FATES:
@@ -83,10 +83,11 @@ class Workers:
         seconds: float,
         group: bool = False,
     ) -> list[Verdict]:
-        """function(prompt, answer, **arguments) of each answer in one child, or with `group` of all at once.
+        """Call function(prompt, answer, **arguments) for each answer in one child, or with `group` once.
 
-        A job that runs when its caller is cancelled runs to its end. Errors: Overrun when the job is over
-        `seconds` or its memory by its own fault, JobFailed, UnusableGroundTruth, WorkerLost.
+        A running job is not cancelled with its caller.
+        Errors: Overrun if the job exceeds `seconds` or its memory by its own fault; JobFailed;
+        UnusableGroundTruth; WorkerLost.
         """
         message = {
             "function": function,
@@ -118,7 +119,7 @@ class Workers:
             raise WorkerLost(f"no child was free within {WAIT_SECONDS:g} s") from error
 
     async def _run(self, worker: Worker, frame: bytes, seconds: float) -> list[Verdict]:
-        """One job on one child, which is idle again or has ended afterwards."""
+        """Run one job on one child; afterwards the child is idle, or marked as ended."""
         fate = "cancelled"
         try:
             reply = await worker.ask(frame, seconds=seconds)
@@ -138,7 +139,7 @@ class Workers:
         return _verdicts(reply)
 
     async def _keep(self, worker: Worker) -> None:
-        """Until cancelled: one child of this slot after the other."""
+        """Offer a child for jobs, and replace it when it has ended, until cancelled."""
         while True:
             ended = self._ended[worker] = asyncio.Event()
             self._idle.put(worker)

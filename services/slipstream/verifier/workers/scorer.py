@@ -1,4 +1,4 @@
-"""Rewards that compute, judged in the pool's children: of one answer at a time, or of a whole group."""
+"""A reward by a function that runs in the pool's children."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -12,11 +12,11 @@ from slipstream.verifier.workers.worker import Overrun
 
 
 class PoolScorer:
-    """A function by name, `module:function`, and its arguments, called in a child under a deadline.
+    """Calls a function, named `module:function`, with its arguments in a child, under a deadline.
 
-    An answer over the deadline, the memory or the stack by its own fault is an invalid one: it would be so
-    again, so to call it an error would have it tried for ever. `overrun="error"` is for a function that may
-    be slow for reasons of its own.
+    An answer that exceeds the deadline, the memory or the stack by its own fault is invalid. As an error it
+    would be tried again, and exceed the limit again. With `overrun="error"` it is an error nevertheless: the
+    function itself may be slow.
     """
 
     def __init__(
@@ -39,18 +39,18 @@ class PoolScorer:
         resources.metrics.count("reward_overruns_total", 0, reward=name)
 
     def each(self, *, cache: RewardCache | None = None) -> Concurrently:
-        """A reward that calls function(prompt, answer, **arguments), the answers spread over the children."""
+        """Return a reward that calls function(prompt, answer, **arguments), spread over the children."""
         return Concurrently(self.one, cache=cache)
 
     async def score(self, prompt: Prompt, answers: Sequence[Answer]) -> list[Verdict]:
-        """As a reward itself it calls function(prompt, answers, **arguments), once a group."""
+        """Return the verdicts of one call of function(prompt, answers, **arguments) for the whole group."""
         return await self._ask(prompt, answers, group=True)
 
     async def close(self) -> None:
-        """The children belong to the resources."""
+        """Do nothing: `Resources.close` ends the children."""
 
     async def one(self, prompt: Prompt, answer: Answer) -> Verdict:
-        """function(prompt, answer, **arguments) of one answer. Errors: of `Workers.call`, but Overrun."""
+        """Return the verdict on one answer. Errors: those of `Workers.call`, except Overrun."""
         (verdict,) = await self._ask(prompt, [answer], group=False)
         return verdict
 

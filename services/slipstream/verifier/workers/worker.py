@@ -1,4 +1,4 @@
-"""One child of the pool, as its parent sees it."""
+"""One child process of the pool, seen from its parent."""
 
 import asyncio
 import os
@@ -16,42 +16,42 @@ from slipstream.rpc.errors import SlipstreamError
 
 CHILD = "slipstream.verifier.workers.child"
 START_SECONDS = 120.0
-"""Longest wait for a child to have imported its functions."""
+"""Longest time that a child may take to import its functions."""
 OWN_FAULT = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE})
-"""Signals by which a job that overran its stack, or its memory, ends a process."""
+"""Signals that end a process whose job exceeded its stack or its memory."""
 OWN_SHARE = 0.5
-"""A job that is late and has had this share of its deadline as time of a core is late by its own fault."""
+"""A late job that used this share of its deadline as CPU seconds is late by its own fault."""
 BLOCKED_SHARE = 0.02
-"""One that has had less than this waits for something else than a core."""
+"""A late job that used less than this share of its deadline is blocked: it does not wait for a core."""
 PATIENCE = 5
-"""Deadlines that a job may take that gets too little of a core, on a machine that is too busy."""
+"""Factor on the deadline of a job that gets too little CPU time, on a busy machine."""
 LEAST_PATIENCE_SECONDS = 2.0
-"""Time before which no job is lost for want of a core, however short its deadline is."""
+"""Least time before a job is lost for lack of CPU time, however short its deadline is."""
 
 
 class WorkerLost(SlipstreamError):
-    """The infrastructure failed a job: its child was killed, could not start, or got no time of a core."""
+    """The infrastructure failed a job: its child was killed, could not start, or got no CPU time."""
 
     says_all = True
 
 
 class Unprepared(WorkerLost, ConfigError):
-    """A child lives, and cannot import or load what the configuration names; the message says why."""
+    """A child started, and cannot import or load what the configuration names; the message says why."""
 
 
 class Overrun(Exception):
-    """A job needed more time, memory or stack than it may have; it would do so again."""
+    """A job exceeded its time, memory or stack by its own fault, and would exceed it again."""
 
 
 class Worker:
-    """A child process that answers one message at a time. It is of no use after WorkerLost or Overrun."""
+    """A child process that runs one job at a time. Kill it after WorkerLost or Overrun."""
 
     def __init__(self, child: Child) -> None:
         self._child = child
 
     @classmethod
     async def start(cls, functions: Sequence[str], *, memory_mib: int) -> "Worker":
-        """A child that has imported `functions`. Errors: WorkerLost."""
+        """Start a child, and wait until it has imported `functions`. Errors: WorkerLost."""
         worker = cls(await Child.start(lambda descriptor: _command(descriptor, functions, memory_mib)))
         try:
             await worker._until_ready()
@@ -61,7 +61,7 @@ class Worker:
         return worker
 
     async def ask(self, frame: bytes, *, seconds: float) -> dict[str, Any]:
-        """The answer to a message, within `seconds`. Errors: Overrun, WorkerLost."""
+        """Send a job, and return the reply. Errors: Overrun, WorkerLost."""
         reading = asyncio.create_task(self._child.exchange(frame))
         before = self._cpu_seconds()
         try:
@@ -87,7 +87,10 @@ class Worker:
             raise Unprepared(ready["unprepared"])
 
     def _check_share(self, used: float, seconds: float, passed: int) -> None:
-        """What to think of a job that has had `used` seconds of a core in so many of its deadlines."""
+        """Raise Overrun if the job used its CPU time, and WorkerLost if it used almost none.
+
+        `used`: CPU seconds of the job, after `passed` deadlines of `seconds`.
+        """
         if used >= OWN_SHARE * seconds:
             raise Overrun(f"no verdict within {seconds:g} s")
         waited = passed * seconds
@@ -95,11 +98,11 @@ class Worker:
             raise WorkerLost(f"no verdict within {waited:g} s, and it does not compute")
 
     async def kill(self) -> None:
-        """End the child and all of its session, and wait for it."""
+        """Kill the child and all processes of its session, and wait for its end."""
         await self._child.kill()
 
     async def _ended(self) -> Exception:
-        """Why a child ended in the middle of a job."""
+        """Return the error for a child that ended during a job."""
         await self.kill()
         status = self._child.status
         if status is not None and -status in OWN_FAULT:

@@ -1,4 +1,4 @@
-"""Guards on what computes: the ranks of the learner, and the pools with their engines."""
+"""Guards on the ranks of the learner, and on the pools with their engines."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from slipstream.config.checks import Problem
 
 
 def device_problem(release: Release, room: str) -> Iterator[Problem]:
-    """The device that the run names for a room is what the room has."""
+    """The device that the run sets for a component is one that the component has."""
     device, gpus = value_of(release.run, f"{room}.device", "auto"), release.values[room]["gpu"]["count"]
     if device == "cuda" and gpus == 0:
         yield Problem(
@@ -28,13 +28,13 @@ def device_problem(release: Release, room: str) -> Iterator[Problem]:
 
 
 def learner(release: Release) -> Iterator[Problem]:
-    """The chart starts the ranks."""
-    values, asked = release.values["learner"], value_of(release.run, "learner.ranks")
+    """The run does not set another number of ranks than the chart starts."""
+    values, wanted = release.values["learner"], value_of(release.run, "learner.ranks")
     ranks, gpus = learner_ranks(release.values), values["gpu"]["count"]
-    if asked is not None and asked != ranks:
+    if wanted is not None and wanted != ranks:
         yield Problem(
             key="learner.ranks",
-            reason=f"is {asked}, and the values start {values['nodes']} × {ranks // (values['nodes'] or 1)} "
+            reason=f"is {wanted}, and the values start {values['nodes']} × {ranks // (values['nodes'] or 1)} "
             f"= {ranks}",
             remedy="leave it out of the run, or change the values' learner.nodes, learner.gpu.count or "
             "(on CPUs) learner.ranksPerNode",
@@ -49,7 +49,7 @@ def learner(release: Release) -> Iterator[Problem]:
 
 
 def checkpoints_of_nodes(release: Release) -> Iterator[Problem]:
-    """Several pods of a learner write one checkpoint."""
+    """Several pods of a learner can write to one claim."""
     learner = release.values["learner"]
     nodes, checkpoints = learner["nodes"], learner["checkpoints"]
     modes = checkpoints.get("accessModes") or []
@@ -102,7 +102,7 @@ def _single(release: Release, pool: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _spanning(release: Release, pool: Mapping[str, Any]) -> Iterator[Problem]:
-    """The workers of the pool are several pods each."""
+    """A pool whose workers have several pods each."""
     nodes, count, rollout = pool["nodes"], pool["gpu"]["count"], release.mounted.rollout
     if rollout.engine != "vllm":
         yield _problem(
@@ -136,7 +136,7 @@ def _spanning(release: Release, pool: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _beside_learner(release: Release, pool: Mapping[str, Any]) -> Iterator[Problem]:
-    """Weights go between GPUs or between CPUs."""
+    """Learner and pool both have GPUs or both have none: weights go between GPUs or between CPUs."""
     count, gpus = pool["gpu"]["count"], release.values["learner"]["gpu"]["count"]
     if value_of(release.run, "rollout.device") == "cuda" and count == 0:
         yield _problem(

@@ -16,7 +16,7 @@ JUDGE_SECRETS: Final = "/run/secrets/judge"
 
 
 def verifier(release: Release) -> Iterator[Problem]:
-    """The verifier has GPUs where a reward is a model, and there alone."""
+    """The verifier has GPUs only if a reward is a model, and has what such a reward needs."""
     values = release.values["verifier"]
     gpus, models = values["gpu"]["count"], _rewards_in(release, "model_process")
     if value_of(release.run, "verifier.device") == "cuda":
@@ -34,7 +34,7 @@ def verifier(release: Release) -> Iterator[Problem]:
 
 
 def rewards(release: Release) -> Iterator[Problem]:
-    """Judges need a way out, functions their module, and programs their walls."""
+    """Judges need a connection to their endpoint, functions their module, and programs their isolation."""
     for reward in _rewards_in(release, "endpoint"):
         yield from _judge(release, reward)
     for reward in rewards_of(release.run, "custom"):
@@ -68,7 +68,7 @@ def _of(reward: Mapping[str, Any], key: str, reason: str, remedy: str) -> Proble
 
 
 def _mounted(room: Mapping[str, Any], path: str) -> bool:
-    """Whether a path of a room is in one of its volumes."""
+    """Return whether a path of a component is in one of its volumes."""
     mounts = [mount["mountPath"] for mount in room["extraVolumeMounts"] or []]
     models = room["models"]
     if models["existingClaim"] or models["hostPath"]:
@@ -128,7 +128,7 @@ def _judge(release: Release, reward: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _custom(values: Mapping[str, Any], reward: Mapping[str, Any]) -> Iterator[Problem]:
-    """An image of the user's own is believed to bring the module."""
+    """The module of a custom reward is in the image. An image of the user's own is assumed to have it."""
     room = values["verifier"]
     if values["image"]["repository"] or room["image"]["repository"] not in OUR_VERIFIERS:
         return

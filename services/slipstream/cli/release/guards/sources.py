@@ -1,4 +1,4 @@
-"""Guards on what the chart sets itself, and on where model, prompts and Redis are."""
+"""Guards on keys that the chart sets, and on the places of the model, the prompts and Redis."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -18,12 +18,12 @@ OWNED: Final = (
 )
 """Keys that the chart sets for each pod."""
 REDIS_SHARE: Final = 0.8
-"""Of the memory limit; rewriting the append-only file needs the rest."""
+"""Share of the memory limit for data; Redis needs the rest to rewrite the append-only file."""
 MIB: Final = 2**20
 
 
 def owned_keys(release: Release) -> Iterator[Problem]:
-    """Keys of the run that the overlay of the chart would replace in silence."""
+    """The run sets no key that the chart would override without a message."""
     for key in OWNED:
         if has_key(release.run, key):
             yield Problem(
@@ -33,8 +33,7 @@ def owned_keys(release: Release) -> Iterator[Problem]:
 
 def model(release: Release) -> Iterator[Problem]:
     """The model of the run comes from where `model.mode` says."""
-    run, values = release.run, release.values["model"]
-    mode = values["mode"]
+    run, mode = release.run, release.values["model"]["mode"]
     if mode == "warmup":
         if value_of(run, "model.path") is not None:
             yield Problem(
@@ -55,8 +54,13 @@ def model(release: Release) -> Iterator[Problem]:
             reason="is in the run, and the values' model.mode is download",
             remedy="leave it out of the run, or set the values' model.mode to warmup",
         )
-    yield from {"volume": _volume, "download": _download}.get(mode, _nothing)(release.values)
-    yield from () if mode == "volume" else _cache(values)
+
+
+def source_of_model(release: Release) -> Iterator[Problem]:
+    """The values say where the model is, and where its copy is kept."""
+    values = release.values["model"]
+    yield from {"volume": _volume, "download": _download}.get(values["mode"], _nothing)(release.values)
+    yield from () if values["mode"] == "volume" else _cache(values)
 
 
 def _nothing(_: Mapping[str, Any]) -> Iterator[Problem]:
@@ -147,7 +151,7 @@ def _data_paths(tree: Any) -> Iterator[tuple[str, str]]:
 
 
 def redis(release: Release) -> Iterator[Problem]:
-    """Redis has a password, and room beside its data."""
+    """Redis has a password, and memory beside its data."""
     values = release.values["redis"]
     if values["mode"] == "external":
         yield from _external_redis(values["external"], plain=release.values["tls"]["mode"] == "none")
