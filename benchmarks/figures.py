@@ -248,7 +248,7 @@ FIGURES = (
     Figure(
         name="staleness",
         command=("staleness_quality.py", "--results", "build/figures/staleness-{commit}.jsonl"),
-        quick=None,  # that of the quickstart trains by the same loop, at two ages
+        quick=None,  # the quickstart's short form runs the same loop, at two ages
         measures=(
             *(f"benchmarks/{name}.py" for name in ("circle", "sampler")),
             ALGORITHMS,

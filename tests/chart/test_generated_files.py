@@ -51,7 +51,7 @@ def test_an_example_passes_a_strict_lint(file: Path) -> None:
 @pytest.mark.parametrize("file", examples(), ids=NAMES)
 def test_the_run_of_an_example_is_one(file: Path) -> None:
     run = yaml.safe_load(read_release(file).values["run"]["config"])
-    model = {"path": "/models", **run.get("model", {})}  # which the chart says where the run does not
+    model = {"path": "/models", **run.get("model", {})}  # the chart sets it where the run does not
     assert parse_config({**run, "model": run["model"] if "tiny" in run["model"] else model})
 
 

@@ -268,7 +268,7 @@ def test_a_node_may_do_what_its_pods_with_host_network_may(values: dict[str, Any
         for source, target, port, protocol in EDGES
         if (source in here) != (target in here) and "dns" not in (source, target) and source != "prometheus"
     }
-    if room in ("learner", "rollout"):  # whose pods also talk to each other
+    if room in ("learner", "rollout"):  # pods of these rooms also talk to each other
         among = ALL_TCP if room == "learner" else FREE
         expected |= {(node, name, port, TCP) for name in here for port in among}
         expected |= {(name, node, port, TCP) for name in here for port in among}

@@ -204,7 +204,7 @@ def test_weights_and_cache_beyond_the_share_of_a_gpu_are_a_problem(
 ) -> None:
     config = job(tmp_path, "rollout.context_tokens=32768")
     write_sparse(tmp_path / "model" / "model.safetensors", 500_000_000)
-    write_sparse(tmp_path / "model" / "consolidated.safetensors", 500_000_000)  # which nothing loads
+    write_sparse(tmp_path / "model" / "consolidated.safetensors", 500_000_000)  # no loader reads this file
     monkeypatch.setattr(context, "_gpu_mib", lambda: 2048)
     (problem,) = problems(config)
     assert problem.key == "rollout.gpu_memory_utilization"

@@ -103,14 +103,14 @@ def test_validation_asks_the_verifier_about_rewards_and_ground_truths(tmp_path: 
         {"name": "code_tests"},
     ]
     config = parse_config(a_run(tmp_path, "x +", "9^{9^9}", rewards=rewards))
-    lacking, truth, tests = check_verifier(config, here="note")
+    lacking, truth, tests = check_verifier(config, if_missing="note")
     assert (lacking.key, lacking.severity) == ("rewards.1.path", "note")
     assert (truth.key, truth.severity) == ("data", "error")
     assert "prompt rows.jsonl:1 has the answer 'x +'" in truth.reason
-    assert "9^" not in truth.reason  # which is said without the parser
+    assert "9^" not in truth.reason  # refused before the parser runs
     assert "has tests that cannot be had: field `tests`: 0 tests" in tests.reason
     assert "and 8 more; the reward `code_tests` cannot judge them" in tests.reason
-    assert [problem.severity for problem in check_verifier(config, here="error")] == ["error"] * 3
+    assert [problem.severity for problem in check_verifier(config, if_missing="error")] == ["error"] * 3
 
 
 def test_cheap_rewards_need_no_process() -> None:
@@ -118,5 +118,7 @@ def test_cheap_rewards_need_no_process() -> None:
         raise AssertionError(asked)
 
     rewards = [{"name": "exact_match"}, {"name": "format", "pattern": "a"}]
-    found: list[Problem] = list(check_verifier(parse_config({"rewards": rewards}), here="error", ask=ask))
+    found: list[Problem] = list(
+        check_verifier(parse_config({"rewards": rewards}), if_missing="error", ask=ask)
+    )
     assert found == []

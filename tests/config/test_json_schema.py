@@ -50,7 +50,7 @@ def sections() -> Iterator[tuple[str, Mapping[str, Any]]]:
 def test_it_is_a_schema_of_draft_7() -> None:
     Draft7Validator.check_schema(SCHEMA)
     assert SCHEMA["$schema"] == "http://json-schema.org/draft-07/schema#"
-    assert "prefixItems" not in json.dumps(SCHEMA)  # which draft 7 does not know
+    assert "prefixItems" not in json.dumps(SCHEMA)  # draft 7 does not know it
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)

@@ -200,7 +200,7 @@ def test_the_images_of_the_trial_are_built_and_loaded(calls: list[Call]) -> None
     loaded = {word for call in of(calls, "kind", "load") for word in call.words[2:]}
     assert {image for image in used if image.startswith("slipstream/")} == loaded
     assert loaded <= built
-    assert used - loaded == {"redis:8.6.3"}  # which the cluster pulls
+    assert used - loaded == {"redis:8.6.3"}  # the cluster pulls this image
 
 
 def test_every_image_is_built_from_a_file_with_the_arguments_that_it_takes(calls: list[Call]) -> None:

@@ -17,7 +17,7 @@ GENERATED = {"v1", "node_modules", "__pycache__", "build"}
 LOCALS = {"asked", "found", "given", "here", "known", "said", "whole"}
 """Names of variables that do not say what the variable holds."""
 METAPHORS = {
-    *("dealer", "entrance", "leash", "orphan", "orphans", "surroundings", "tether", "warden"),
+    *("dealer", "entrance", "leash", "surroundings", "tether", "warden"),
     *("give_back", "hand_back", "put_back", "look_ahead", "unless_it_fails"),
 }
 """Words in the names of modules, classes and functions for which the field has its own word."""

@@ -25,7 +25,7 @@ from images.dockerfile import Instruction, Stage, copy_of, filled, read
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PACKAGE_INDEX = ("PIP_", "SSL_", "REQUESTS_CA_BUNDLE", "HTTP", "http", "NO_PROXY", "no_proxy")
-PACKAGES = "/usr/lib/base-packages"  # where a base finds the packages of this environment
+PACKAGES = "/usr/lib/base-packages"  # the base image sees this environment's packages here
 
 
 @dataclass(slots=True)
@@ -143,7 +143,9 @@ def python_of_the_base(root: Path, packages: list[str], folder: Path) -> None:
     """This machine's Python in /usr/local, where Python's own image has it, with pip and `packages` alone."""
     library = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
     overlay(Path(sys.base_prefix), root / "usr/local", folder)
-    subprocess.run(["chroot", str(root), "ldconfig"], check=True)  # where it looks for its own library
+    subprocess.run(
+        ["chroot", str(root), "ldconfig"], check=True
+    )  # so that the loader finds the image's own library
     (root / PACKAGES.lstrip("/")).mkdir()
     mount("-o", "bind,ro", str(Path(sys.prefix) / library), str(root / PACKAGES.lstrip("/")))
     site, theirs = root / "usr/local" / library, Path(sys.base_prefix) / library

@@ -111,7 +111,7 @@ class Machine:
         overlay(Path("/"), root, root.parent)
         devices(root / "dev")
         mount("-t", "proc", "-o", "ro", "proc", str(root / "proc"))
-        (root / "root").chmod(0o755)  # where this machine's Python may be
+        (root / "root").chmod(0o755)  # this machine's Python may be below it
         hosts = "".join(f"{address} {name}\n" for name, address in self.addresses.items())
         (root / "etc/hosts").write_text(f"127.0.0.1 localhost\n{hosts}")
         self._bind(Path(sys.prefix), root / "opt/environment", "ro")

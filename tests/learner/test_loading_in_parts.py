@@ -39,7 +39,7 @@ def test_every_family_is_loaded_bit_for_bit_as_transformers_loads_it(tmp_path: P
 
 def test_ranks_that_have_no_row_or_no_expert_of_a_tensor_load_the_rest(tmp_path: Path) -> None:
     models = [make_model(family, tmp_path / family) for family in ("qwen3_moe", "gemma2")]
-    old = make_model("llama", tmp_path / "without safetensors")  # which every rank loads whole
+    old = make_model("llama", tmp_path / "without safetensors")  # every rank loads such a model whole
     torch.save(load_file(old / "model.safetensors"), old / "pytorch_model.bin")
     (old / "model.safetensors").unlink()
     launch(3, "equal", tmp_path / "out", *models, old)  # 4 experts: two, two and none
@@ -96,7 +96,7 @@ def test_a_base_below_adapters_is_checked_without_all_of_it_in_float32(deep_mode
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     size = (deep_model / "model.safetensors").stat().st_size
-    assert int(done.stdout) < 1.5 * size  # which are bfloat16; in float32 the weights alone are twice as much
+    assert int(done.stdout) < 1.5 * size  # size is of bfloat16; float32 weights alone are twice as much
 
 
 def test_the_first_step_is_bit_for_bit_that_of_a_model_loaded_as_one(tmp_path: Path) -> None:

@@ -125,7 +125,10 @@ def options_of_vllm() -> dict[str, Any]:
     """Option of the pinned version → annotation."""
     from vllm.engine import arg_utils
 
-    names = {**vars(arg_utils), "QuantizationConfigArgs": Any}  # which vLLM imports for type checkers only
+    names = {
+        **vars(arg_utils),
+        "QuantizationConfigArgs": Any,
+    }  # vLLM imports this name for type checkers only
     hints = typing.get_type_hints(arg_utils.AsyncEngineArgs, None, names)
     fields = [field.name for field in dataclasses.fields(arg_utils.AsyncEngineArgs)]
     return {name: hints[name] for name in fields if not name.startswith("_")}

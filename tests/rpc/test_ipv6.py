@@ -118,7 +118,7 @@ def test_http_scoring_at_all_addresses_is_reached_over_both_families() -> None:
         port = server.address.rpartition(":")[2]
         try:
             async with httpx.AsyncClient() as client:
-                headers = {"origin": "http://example.org"}  # which the guard answers itself
+                headers = {"origin": "http://example.org"}  # the guard answers this request itself
                 asked = [client.get(f"http://{host}:{port}/", headers=headers) for host in BOTH]
                 return [response.status_code for response in await asyncio.gather(*asked)]
         finally:

@@ -78,7 +78,7 @@ def test_unary_calls_and_a_stream_go_on_while_everything_is_replaced_even_the_au
             await stream.done_writing()
             assert await stream.read() is grpc.aio.EOF
             del stream  # a call that somebody holds keeps its connection
-            await wait_until(lambda: connections_to(address) == 2)  # that of the old stream is closed
+            await wait_until(lambda: connections_to(address) == 2)  # the old stream's connection is closed
             assert issued_by(new, await ask(again))
 
     asyncio.run(run())

@@ -120,8 +120,8 @@ class Expressions(Reader, ABC):
 
     def _mixed(self) -> Any:
         """Parse a mixed number, 2\\frac{1}{3}, which is a sum; None for anything else."""
-        whole, fraction = [*self.tokens[self.place : self.place + 2], END, END][:2]
-        if not (whole.text.isdigit() and fraction.text in FRACTIONS):
+        integer, fraction = [*self.tokens[self.place : self.place + 2], END, END][:2]
+        if not (integer.text.isdigit() and fraction.text in FRACTIONS):
             return None
         start, unfinished = self.place, set(self.unfinished)
         self.place += 2
@@ -133,7 +133,7 @@ class Expressions(Reader, ABC):
             raise UnsupportedExpression("a division by zero")
         if above >= below:
             self.unfinished.add(operators.ARITHMETIC)
-        return int(whole.text) + above / below
+        return int(integer.text) + above / below
 
     def _power(self) -> Any:
         value = self.atom()

@@ -108,8 +108,8 @@ def product_unfinished(above: Sequence[Any], below: Sequence[Any], *, scientific
     sums = [factor for factor in above if constant(factor) and isinstance(factor, sympy.Add)]
     if len(numbers) > 1 or len(divisors) > 1 or len(sums) > 1:
         return {ARITHMETIC}
-    whole = [factor.is_Integer for factor in (*numbers, *divisors)]
-    if divisors and (not all(whole) or (numbers and numbers[0] % divisors[0] == 0)):
+    are_integers = [factor.is_Integer for factor in (*numbers, *divisors)]
+    if divisors and (not all(are_integers) or (numbers and numbers[0] % divisors[0] == 0)):
         return {ARITHMETIC}
     return set()
 

@@ -88,17 +88,17 @@ def _validate(arguments: argparse.Namespace) -> int:
 
 
 def _validate_release(arguments: argparse.Namespace) -> int:
-    from slipstream.cli.release.release import Here
-    from slipstream.cli.release.validate import Asked, validate_release
+    from slipstream.cli.release.release import LocalFiles
+    from slipstream.cli.release.validate import ValidationRequest, validate_release
 
-    asked = Asked(
+    request = ValidationRequest(
         run=arguments.config,
         values=arguments.values,
         sets=arguments.set,
         set_files=arguments.set_file,
-        here=Here(models=arguments.models, data=arguments.data, installed=arguments.installed),
+        local_files=LocalFiles(models=arguments.models, data=arguments.data, installed=arguments.installed),
     )
-    return validate_release(asked)
+    return validate_release(request)
 
 
 def _warmup(arguments: argparse.Namespace) -> int:

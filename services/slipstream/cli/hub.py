@@ -45,9 +45,9 @@ def _require_datasets(config: RunConfig) -> None:
         )
 
 
-def write_revisions(run: Path, given: RunConfig, resolved: RunConfig) -> None:
+def write_revisions(run: Path, unresolved: RunConfig, resolved: RunConfig) -> None:
     """Write the commits to the directory of the run, for a resume."""
-    by_revision = commits(given, resolved)
+    by_revision = commits(unresolved, resolved)
     if by_revision:
         partial = run / f"{REVISIONS}.partial"
         partial.write_text(json.dumps(by_revision, indent=1), encoding="utf-8")

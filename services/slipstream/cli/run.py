@@ -59,7 +59,7 @@ def run_command(
 
 
 async def _run(
-    given: RunConfig,
+    source: RunConfig,
     config: RunConfig,
     resume: str | None,
     plain: bool,
@@ -67,20 +67,20 @@ async def _run(
     command: tuple[str, ...],
 ) -> int:
     interrupt = Interrupt()
-    found = None if resume is None else _resumable(given, resume)
+    resumed = None if resume is None else _resumable(source, resume)
     with ProcessCleanup(without=ENVIRONMENT) as cleanup:
         display = open_display(config.name, config.learner.steps, plain=plain or bool(config.stages))
         try:
-            model = await _model(config, found, interrupt, cleanup, display, command)
+            model = await _model(config, resumed, interrupt, cleanup, display, command)
             if model is None:
                 display.say("interrupted during the cold start: nothing was started")
                 return 0
-            run = found or make_run_directory(config)
+            run = resumed or make_run_directory(config)
             with RunLock(run):
                 resolved = _resolve(config, run, model)
-                run.write_config(resolved, source=given)
-                write_revisions(run.path, given, config)
-                _greet(display, run, resumed=found is not None)
+                run.write_config(resolved, source=source)
+                write_revisions(run.path, source, config)
+                _greet(display, run, resumed=resumed is not None)
                 if config.stages:
                     await Stages(
                         config,
@@ -99,9 +99,9 @@ async def _run(
             display.close()
 
 
-def _resumable(config: RunConfig, given: str) -> RunDirectory:
+def _resumable(config: RunConfig, name: str) -> RunDirectory:
     """Return the run to resume. Errors: UsageError if the configuration now describes another run."""
-    run = find_run_directory(config, given)
+    run = find_run_directory(config, name)
     before = run.read_source()
     changed = _changed(before, config) if before else []
     if config.stages or (before and before.stages):
@@ -125,7 +125,7 @@ def _changed(before: RunConfig, now: RunConfig) -> list[str]:
 
 async def _model(
     config: RunConfig,
-    found: RunDirectory | None,
+    resumed: RunDirectory | None,
     interrupt: Interrupt,
     cleanup: ProcessCleanup,
     display: Display,
@@ -133,7 +133,7 @@ async def _model(
 ) -> Path | None:
     """Return the directory of the initial model, after a cold start if it needs one; None when
     interrupted."""
-    before = stored_config(found).model.path if found else None
+    before = stored_config(resumed).model.path if resumed else None
     if not cold_start.needs_cold_start(config):
         assert config.model.path is not None
         return config.model.path.absolute()

@@ -56,7 +56,7 @@ def _find(config: RunConfig, *, gpus: Literal["error", "note"]) -> list[Problem]
         *check_rewards(config),
         *check_functions(config),
         *check_teacher(config, model),
-        *check_verifier(config, here=gpus),
+        *check_verifier(config, if_missing=gpus),
         *check_machine(config, gpus=gpus),
         *check_context(config, model, gpus=gpus),
     ]

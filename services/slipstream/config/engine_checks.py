@@ -36,13 +36,13 @@ def _batches(config: RunConfig) -> Iterator[Problem]:
         )
 
 
-def beyond_context(config: RunConfig, context: int, *, known: bool) -> Iterator[Problem]:
+def beyond_context(config: RunConfig, context: int, *, context_is_known: bool) -> Iterator[Problem]:
     """Yield the options with which vLLM does not start, if its context is `context` tokens.
 
     `known`: False if the model may have a shorter context; then the problems are notes.
     """
     options = config.rollout.vllm
-    severity: Literal["error", "note"] = "error" if known else "note"
+    severity: Literal["error", "note"] = "error" if context_is_known else "note"
     tokens, threshold = options.max_num_batched_tokens, options.long_prefill_token_threshold
     whose = f"the engine's context of {context:,} tokens"
     if options.enable_chunked_prefill is False and tokens is not None and tokens < context:

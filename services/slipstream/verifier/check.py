@@ -46,7 +46,7 @@ Read = Callable[[Prompt], object]
 def refusals(
     config: RunConfig, layers: Callable[[], Coroutine[Any, Any, Report]] = report
 ) -> Iterator[Refusal]:
-    """Yield why each reward cannot be made; `here`: this machine lacks something that another may have."""
+    """Yield why each reward cannot be made, and whether another machine may have what is missing."""
     resources = Resources.make(config.verifier, metrics=Metrics(), log=Log(pod="check", level="error"))
     for position, reward in enumerate(config.rewards):
         if not reward.needs_trial():
@@ -57,7 +57,11 @@ def refusals(
             key, _, reason = str(error).partition(": ")
             named = key in type(reward).model_fields
             where = f"rewards.{position}.{key}" if named else f"rewards.{position}"
-            yield _refusal(where, reason if named else str(error), here=isinstance(error, MissingResource))
+            yield _refusal(
+                where,
+                reason if named else str(error),
+                is_local=isinstance(error, MissingResource),
+            )
     programs = [reward.memory_mib for reward in config.rewards if isinstance(reward, CodeTestsConfig)]
     if programs:
         yield from _of_sandbox(config.verifier, max(programs), layers)
@@ -81,7 +85,7 @@ def _of_sandbox(
             settings=SETTING_NAMES,
         )
     except (PackageMissing, TooFewLayers, TooLittleCapacity, SandboxLost) as error:
-        yield _refusal(key, str(error), here=True)
+        yield _refusal(key, str(error), is_local=True)
 
 
 def unread(kind: str, truths: Sequence[Truth], *, seconds: float = TRUTHS_SECONDS) -> tuple[list[Bad], int]:
@@ -126,8 +130,8 @@ READERS: Mapping[GroundTruth, Callable[[], Read]] = {"expression": _expressions,
 """Ground truth that takes a computation to read → what returns its reader. Errors: ImportError."""
 
 
-def _refusal(key: str, reason: str, *, here: bool) -> Refusal:
-    return {"key": key, "reason": reason, "here": here}
+def _refusal(key: str, reason: str, *, is_local: bool) -> Refusal:
+    return {"key": key, "reason": reason, "here": is_local}
 
 
 def main() -> None:

@@ -110,10 +110,10 @@ async def _called(
 
 def _excluded(config: RunConfig, rows: Sequence[Row]) -> Iterator[str]:
     """Yield the names of the formats that no ground truth has, if an exact match compares the whole text."""
-    whole = any(
+    compares_whole_text = any(
         isinstance(reward, ExactMatchConfig) and reward.extract == "whole" for reward in config.rewards
     )
-    for reward in config.rewards if whole and rows else ():
+    for reward in config.rewards if compares_whole_text and rows else ():
         if isinstance(reward, FormatConfig):
             verdicts = [asyncio.run(_called(config, reward, p, [p.answer.strip()]))[0] for p, _ in rows]
             if all(verdict.outcome is Outcome.SCORE and not verdict.value for verdict in verdicts):

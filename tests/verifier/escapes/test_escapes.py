@@ -34,7 +34,7 @@ def prompt(tests: str) -> Prompt:
 
 
 @contextmanager
-def surroundings() -> Iterator[dict[str, object]]:
+def resources() -> Iterator[dict[str, object]]:
     """Things outside that a program would like to reach, and that would answer."""
     with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as tcp:
         unix = socket.socket(socket.AF_UNIX)
@@ -87,7 +87,7 @@ def wrong(
         found = []
         config = VerifierConfig(workers=2, cache_entries=0)
         reward = CodeTestsConfig(name="code_tests", test_seconds=seconds, memory_mib=256)
-        with surroundings() as things:
+        with resources() as things:
             async with Bench([reward], config=config) as bench:
                 before = await steady()
                 memory = resident(before)

@@ -101,7 +101,9 @@ def check_context(
     need = needed_context(config, model)
     context = _engine_tokens(config, model, need if measures else None)
     problems = (
-        [] if context is None else list(beyond_context(config, context, known=_is_known(config, model)))
+        []
+        if context is None
+        else list(beyond_context(config, context, context_is_known=_is_known(config, model)))
     )
     if model is None or not model.config:
         return problems

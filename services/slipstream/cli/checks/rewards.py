@@ -114,8 +114,8 @@ def _problem(config: RunConfig, tried: dict[str, Any], rows: list[tuple[Prompt, 
 
 def _may_exclude(config: RunConfig) -> bool:
     kinds = config.rewards
-    whole = any(isinstance(reward, ExactMatchConfig) and reward.extract == "whole" for reward in kinds)
-    return whole and any(isinstance(reward, FormatConfig) for reward in kinds)
+    whole_text = any(isinstance(reward, ExactMatchConfig) and reward.extract == "whole" for reward in kinds)
+    return whole_text and any(isinstance(reward, FormatConfig) for reward in kinds)
 
 
 @lru_cache(maxsize=8)

@@ -60,8 +60,10 @@ def _room(config: RunConfig, reward: SelfJudgeConfig, reading: Reading, key: str
     if reading.context is None:
         return
     template = None if config.model.path is None else read_chat_template(config.model.path)
-    asked = (prompt_text(judge_question(reward.question, prompt, answer=""), template) for prompt in prompts)
-    longest = max(len(reading.tokens(text)) for text in asked)
+    questions = (
+        prompt_text(judge_question(reward.question, prompt, answer=""), template) for prompt in prompts
+    )
+    longest = max(len(reading.tokens(text)) for text in questions)
     room = reading.context - config.rollout.max_new_tokens - longest
     if room < 1:
         yield Problem(

@@ -42,24 +42,24 @@ def check_verbalized(config: RunConfig, model: ModelFiles | None) -> Iterator[Pr
         source = make_source(config.data, seed=config.seed)
     except (ValueError, OSError, ImportError):
         return  # check_prompts reports it
-    asked = _asking(config, source)
+    requests = _asking(config, source)
     if config.model.tiny is not None:
-        yield from _room(config, asked, config.model.tiny.max_tokens, len)
-        for asking in asked:
+        yield from _room(config, requests, config.model.tiny.max_tokens, len)
+        for request in requests:
             reason = "is verbalized, and a tiny model has not learned to follow an instruction"
             remedy = "set plain, or give model.path a model tuned for chat"
-            yield _note(f"{asking.section}.sampling", reason, remedy)
+            yield _note(f"{request.section}.sampling", reason, remedy)
     elif model is not None and model.tokenizer is not None and model.context is not None:
         tokenizer = model.tokenizer
-        yield from _room(config, asked, model.context, lambda text: len(tokenizer.encode(text).ids))
+        yield from _room(config, requests, model.context, lambda text: len(tokenizer.encode(text).ids))
 
 
 def _asking(config: RunConfig, source: PromptSource) -> Sequence[Asking]:
     evaluation, rollout = config.evaluation, config.rollout
-    asked = []
+    requests = []
     if evaluation.sampling == "verbalized":
         held_out = map(source.held_out, range(min(PROMPTS, evaluation.prompts)))
-        asked.append(
+        requests.append(
             Asking(
                 section="evaluation",
                 candidates=evaluation.candidates,
@@ -69,45 +69,45 @@ def _asking(config: RunConfig, source: PromptSource) -> Sequence[Asking]:
         )
     if rollout.sampling == "verbalized":
         prompts = islice(looked_at(config, source), PROMPTS)
-        asked.append(
+        requests.append(
             Asking(section="rollout", candidates=rollout.candidates, prompts=prompts, kind="a prompt")
         )
-    return asked
+    return requests
 
 
-def _room(config: RunConfig, asked: Sequence[Asking], context: int, length: Length) -> Iterator[Problem]:
+def _room(config: RunConfig, requests: Sequence[Asking], context: int, length: Length) -> Iterator[Problem]:
     budget = config.rollout.max_new_tokens
     template = None if config.model.path is None else read_chat_template(config.model.path)
     trained = not any(isinstance(stage, SampledStage) for stage in config.stages)
-    for asking in asked:
+    for request in requests:
         longest = max(
-            length(prompt_text(ask(prompt, asking.candidates), template)) for prompt in asking.prompts
+            length(prompt_text(ask(prompt, request.candidates), template)) for prompt in request.prompts
         )
         if longest + budget > context:
             reason = (
-                f"is verbalized: {asking.kind} with its instruction has {longest} tokens, and with a "
+                f"is verbalized: {request.kind} with its instruction has {longest} tokens, and with a "
                 f"completion of {budget} that is more than the model's context of {context}"
             )
             yield Problem(
-                key=f"{asking.section}.sampling",
+                key=f"{request.section}.sampling",
                 reason=reason,
                 remedy="set plain, or give model a larger context",
                 # Rollouts skip a prompt that does not fit. A run can do without an evaluation.
-                severity="error" if asking.section == "rollout" else "note",
+                severity="error" if request.section == "rollout" else "note",
             )
         row = config.learner.max_tokens_per_row
-        if asking.section == "rollout" and trained and longest + budget > row:
+        if request.section == "rollout" and trained and longest + budget > row:
             yield Problem(
                 key="learner.max_tokens_per_row",
                 reason=f"is {row}, and a prompt with the instruction of rollout.sampling and a completion of "
                 f"{budget} has {longest + budget} tokens: it would be left out of training",
                 remedy=f"raise it to {longest + budget}, or lower rollout.max_new_tokens",
             )
-        form = asking.candidates * length(FORM)
+        form = request.candidates * length(FORM)
         if form >= budget:
             reason = (
-                f"is {budget}, and the form of {asking.candidates} candidates ({asking.section}.candidates) "
-                f"takes {form} tokens, so most would be cut off"
+                f"is {budget}, and the form of {request.candidates} candidates "
+                f"({request.section}.candidates) takes {form} tokens, so most would be cut off"
             )
             yield _note("rollout.max_new_tokens", reason, f"set it well above {form}, or ask for fewer")
 

@@ -33,11 +33,11 @@ REMEDIES: Mapping[Severity, str] = {
 def check_verifier(
     config: RunConfig,
     *,
-    here: Severity,
+    if_missing: Severity,
     prompts: bool = True,
     ask: Callable[[str], dict[str, Any]] | None = None,
 ) -> Iterator[Problem]:
-    """Yield what a verifier would refuse; `here` is the severity if this machine lacks something.
+    """Yield what a verifier would refuse; `if_missing` is the severity if this machine lacks something.
 
     Without `prompts`, the data is not on this machine, and no ground truth is read.
     """
@@ -52,7 +52,7 @@ def check_verifier(
         yield Problem(key="rewards", reason=f"could not be tried: {last}", remedy=remedy, severity="note")
         return
     for each in report["refusals"]:
-        severity: Severity = here if each["here"] else "error"
+        severity: Severity = if_missing if each["here"] else "error"
         remedy = REMEDIES[severity] if each["here"] else "correct it"
         yield Problem(key=each["key"], reason=each["reason"], remedy=remedy, severity=severity)
     yield from _unread(config.rewards, report)

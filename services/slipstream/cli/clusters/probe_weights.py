@@ -232,8 +232,8 @@ def _translated() -> Iterator[None]:
 
 
 def _say_path(end: End, network: str, log_file: Path | None) -> None:
-    here, there = end.addresses
-    _say("ok", "group", f"{network}, from {here} to {there}")
+    own, peer = end.addresses
+    _say("ok", "group", f"{network}, from {own} to {peer}")
     if log_file is None:
         _say("ok", "transport", "TCP, through the memory of the hosts: without a GPU there is no other")
         return

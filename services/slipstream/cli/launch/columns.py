@@ -52,14 +52,14 @@ def accuracy_at(history: History, step: int) -> float | None:
 
 def duration(seconds: float) -> str:
     """Format seconds in the two largest units: 45s, 12m 05s, 3h 20m, 2d 04h."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole}s"
-    if whole < 3600:
-        return f"{whole // 60}m {whole % 60:02}s"
-    if whole < 86_400:
-        return f"{whole // 3600}h {whole % 3600 // 60:02}m"
-    return f"{whole // 86_400}d {whole % 86_400 // 3600:02}h"
+    rounded = round(seconds)
+    if rounded < 60:
+        return f"{rounded}s"
+    if rounded < 3600:
+        return f"{rounded // 60}m {rounded % 60:02}s"
+    if rounded < 86_400:
+        return f"{rounded // 3600}h {rounded % 3600 // 60:02}m"
+    return f"{rounded // 86_400}d {rounded % 86_400 // 3600:02}h"
 
 
 def _show(row: Row, key: str, form: str, *, nothing: str = NOTHING) -> str:

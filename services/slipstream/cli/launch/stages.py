@@ -83,16 +83,16 @@ class Stages:
         config = resolved(stage_run, directory, model)
         directory.write_config(config, source=stage_run.config)
         if isinstance(stage_run.stage, SupervisedStage):
-            found = await self._supervised(config, directory, stage_run.stage.name)
+            metrics = await self._supervised(config, directory, stage_run.stage.name)
         else:
-            found = await self._session(config, directory)
-        if found is None:
+            metrics = await self._session(config, directory)
+        if metrics is None:
             return None
         summary = {
             "name": stage_run.stage.name,
             "kind": stage_run.stage.kind,
             "started_from": str(model),
-            **found,
+            **metrics,
         }
         write_summary(directory.path / DONE, summary)
         return summary
@@ -144,8 +144,8 @@ def read_done(directory: RunDirectory) -> Summary | None:
     file = directory.path / DONE
     if not file.exists():
         return None
-    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return found
+    result: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return result
 
 
 def changed_stages(before: RunConfig | None, now: RunConfig, run: RunDirectory) -> list[str]:
@@ -209,8 +209,8 @@ def _of_session(summary: Summary, rows: Sequence[Row]) -> Summary:
         row["step"]: row["kept"] for row in rows if row.get("event") == "step" and "kept" in row
     }
     counts = {"steps": summary["steps"]} if not kept else {"rounds": len(kept)}
-    for found in kept.values():
-        for name, number in found.items():
+    for metrics in kept.values():
+        for name, number in metrics.items():
             counts[name] = counts.get(name, 0) + number
     return {
         "accuracy_before": summary["held_out_accuracy_before"],

@@ -147,9 +147,11 @@ class Supervisor:
     def _environment_of(self, spec: PodSpec) -> dict[str, str]:
         """Return the environment of a pod: the addresses that it needs, and on a restart its previous
         address."""
-        known = {name: self.addresses[name] for name in (*spec.needs, spec.name) if name in self.addresses}
+        addresses = {
+            name: self.addresses[name] for name in (*spec.needs, spec.name) if name in self.addresses
+        }
         port = {METRICS_PORT_VARIABLE: str(spec.metrics_port)} if spec.metrics_port else {}
-        return {**self._environment, **address_environment(known), **port}
+        return {**self._environment, **address_environment(addresses), **port}
 
     async def _stop(self, specs: Sequence[PodSpec]) -> None:
         """Stop these pods together; the longest `stop_seconds` counts for all."""

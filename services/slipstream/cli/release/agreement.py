@@ -25,7 +25,7 @@ OUR_IMAGES: Final = ("", "slipstream/services", "slipstream/cpu", "slipstream/ve
 
 def disagreements(release: Release) -> list[Problem]:
     """Return every problem between the run and its values."""
-    guards = RUN_GUARDS if release.here.installed else (*RUN_GUARDS, *VALUE_GUARDS)
+    guards = RUN_GUARDS if release.local_files.installed else (*RUN_GUARDS, *VALUE_GUARDS)
     checks = (*guards, *CHECKS)
     return [problem for check in checks for problem in check(release)]
 
@@ -41,7 +41,7 @@ def learner_needs(release: Release) -> LearnerMemory | None:
 
 def _policy(release: Release) -> ModelSize | None:
     path = release.config.model.path
-    return model_size(path) if path is not None and release.here.models is not None else None
+    return model_size(path) if path is not None and release.local_files.models is not None else None
 
 
 def _beside(release: Release) -> tuple[ModelSize | None, ModelSize | None]:

@@ -24,7 +24,7 @@ Move = Callable[[str], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Here:
+class LocalFiles:
     """Folders of this machine with the contents of mounts; None if only the cluster has them."""
 
     models: Path | None = None
@@ -45,13 +45,13 @@ class Release:
     mounted: RunConfig
     """The configuration of the pods, with paths of the cluster."""
     config: RunConfig
-    """The same configuration, with paths of this machine for files in the folders of `here`."""
-    here: Here
+    """The same configuration, with paths of this machine for files in the local folders."""
+    local_files: LocalFiles
 
     @property
     def sees_models(self) -> bool:
         """Whether this machine has the model, or the configuration describes a tiny one."""
-        return self.config.model.tiny is not None or self.here.models is not None
+        return self.config.model.tiny is not None or self.local_files.models is not None
 
     @property
     def sees_data(self) -> bool:
@@ -61,13 +61,13 @@ class Release:
     def _sees(self, part: object) -> bool:
         if isinstance(part, FileData):
             mount = self.values["data"]["mountPath"]
-            return self.here.data is not None and all(below(path, mount) for path in _files(part))
+            return self.local_files.data is not None and all(below(path, mount) for path in _files(part))
         if isinstance(part, ReasoningGymData):
             return find_spec("reasoning_gym") is not None
         return not isinstance(part, HubData)
 
 
-def make_release(run: str, source: str, values: Mapping[str, Any], here: Here) -> Release:
+def make_release(run: str, source: str, values: Mapping[str, Any], local_files: LocalFiles) -> Release:
     """Return the release of a run's YAML text. Errors: UsageError, ConfigError."""
     own = _parsed(run, source)
     if own.get("stages"):
@@ -80,8 +80,8 @@ def make_release(run: str, source: str, values: Mapping[str, Any], here: Here) -
         values=values,
         run=own,
         mounted=parse_config(tree, source=source),
-        config=parse_config(_moved(tree, values, here), source=source),
-        here=here,
+        config=parse_config(_moved(tree, values, local_files), source=source),
+        local_files=local_files,
     )
 
 
@@ -108,12 +108,12 @@ def _files(part: FileData) -> Iterator[Path]:
         yield part.held_out_path
 
 
-def _moved(tree: dict[str, Any], values: Mapping[str, Any], here: Here) -> dict[str, Any]:
+def _moved(tree: dict[str, Any], values: Mapping[str, Any], local_files: LocalFiles) -> dict[str, Any]:
     """Return the tree with the paths of this machine."""
-    to_models = _mover(str(MODELS), here.models)
+    to_models = _mover(str(MODELS), local_files.models)
     for keys in POLICY_KEYS:
         tree = _replaced(tree, keys, to_models)
-    to_data = _mover(values["data"]["mountPath"], here.data)
+    to_data = _mover(values["data"]["mountPath"], local_files.data)
     return {**tree, "data": _with_files(tree["data"], to_data)} if "data" in tree else tree
 
 

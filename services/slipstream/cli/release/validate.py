@@ -20,7 +20,7 @@ from slipstream.cli.checks.verifier import REMEDIES, check_verifier
 from slipstream.cli.errors import UsageError
 from slipstream.cli.release.agreement import disagreements
 from slipstream.cli.release.overlay import learner_ranks
-from slipstream.cli.release.release import Here, Release, make_release
+from slipstream.cli.release.release import LocalFiles, Release, make_release
 from slipstream.cli.release.values import NO_SCHEMA, read_values, schema_is_checked
 from slipstream.cli.validate import model_problems, number_lines, prompt_problems, require_no_error
 from slipstream.config.checks import Problem, check_config, derived_numbers
@@ -36,23 +36,25 @@ UNSEEN = ModelFiles(config={}, tokenizer=None, problems=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ValidationRequest:
     """The arguments of the command."""
 
     run: Path | None
     values: Sequence[Path]
     sets: Sequence[str] = ()
     set_files: Sequence[str] = ()
-    here: Here
+    local_files: LocalFiles
 
 
-def validate_release(asked: Asked) -> int:
+def validate_release(request: ValidationRequest) -> int:
     """Print the derived numbers, the algorithm and the notes. Errors: UsageError with every problem."""
-    values = read_values(asked.values, asked.sets, asked.set_files)
-    source = str(asked.run or "run.config")
-    release = make_release(_run_text(asked.run, values["run"]["config"]), source, values, asked.here)
+    values = read_values(request.values, request.sets, request.set_files)
+    source = str(request.run or "run.config")
+    release = make_release(
+        _run_text(request.run, values["run"]["config"]), source, values, request.local_files
+    )
     problems = release_problems(release)
-    with_values = f"{source} with {', '.join(map(str, asked.values))}"
+    with_values = f"{source} with {', '.join(map(str, request.values))}"
     require_no_error(problems, with_values)
     print(f"{with_values} is valid")
     for name, text in _rows(release):
@@ -111,7 +113,7 @@ def _rewards(release: Release) -> Iterator[Problem]:
 
 def _verifier(release: Release) -> Iterator[Problem]:
     """Rewards that the verifier refuses, except for packages that only this machine lacks."""
-    for problem in check_verifier(release.config, here="note", prompts=release.sees_data):
+    for problem in check_verifier(release.config, if_missing="note", prompts=release.sees_data):
         if problem.remedy != REMEDIES["note"]:
             yield problem
 

@@ -44,10 +44,10 @@ def _put(model: Any, modules: Sequence[torch.nn.Module]) -> None:
         model.set_output_embeddings(head[0])
 
 
-def _fill(small: torch.nn.Module, whole: torch.nn.Module, mesh: DeviceMesh) -> None:
-    for name, parameter in whole.named_parameters(recurse=False):
+def _fill(small: torch.nn.Module, full: torch.nn.Module, mesh: DeviceMesh) -> None:
+    for name, parameter in full.named_parameters(recurse=False):
         small.register_parameter(name, torch.nn.Parameter(_rows(parameter, mesh), requires_grad=False))
-    for name, buffer in whole.named_buffers(recurse=False):
+    for name, buffer in full.named_buffers(recurse=False):
         small.register_buffer(name, buffer, persistent=False)
 
 

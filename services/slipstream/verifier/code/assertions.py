@@ -38,13 +38,13 @@ def assertions(text: str, entry_point: str | None = None) -> list[tuple[str, Che
     check_modules(tree)
     body = _Rename(names_of_library(tree)).visit(tree).body
     checked = _entry_point(body) or entry_point
-    found: list[tuple[str, Check]] = []
+    checks: list[tuple[str, Check]] = []
     for statement in body:
         if isinstance(statement, ast.FunctionDef) and statement.name == "check":
-            found += _of_function(statement, checked)
+            checks += _of_function(statement, checked)
         elif not _ignored(statement):
-            found += _of_statement(statement)
-    return found
+            checks += _of_statement(statement)
+    return checks
 
 
 def _of_function(function: ast.FunctionDef, checked: str | None) -> Iterator[tuple[str, Check]]:
@@ -118,7 +118,7 @@ def _within(bound: Any, *, inclusive: bool) -> Close:
     if not isinstance(bound, int | float):
         raise UnusableTest(f"a number is needed, not {bound!r}")
     below = operator.le if inclusive else operator.lt
-    return lambda found, expected: bool(below(abs(found - expected), bound))
+    return lambda value, expected: bool(below(abs(value - expected), bound))
 
 
 def _isclose(keywords: list[ast.keyword]) -> Close:
@@ -136,11 +136,11 @@ def _close(left: ast.expr, right: ast.expr, close: Close) -> tuple[ast.expr, Che
         raise UnusableTest(f"a number is needed: {_quoted(right)}")
 
     def check(sent: Any) -> bool:
-        found = scalar(sent)
-        if not isinstance(found, int | float):
+        value = scalar(sent)
+        if not isinstance(value, int | float):
             return False
         try:
-            return close(found, expected)
+            return close(value, expected)
         except OverflowError:
             return False
 

@@ -73,10 +73,10 @@ def _equals(
             content = _content(sent, ("d",), len(expected))
             if content is None or not all(isinstance(pair, list) and len(pair) == 2 for pair in content):
                 return False
-            given = {key_of(key): value for key, value in content}
-            return all(key in given and go(value, given[key]) for key, value in expected.items())
-        found = scalar(sent)
-        return found is not _NOTHING and same(expected, found)
+            received = {key_of(key): value for key, value in content}
+            return all(key in received and go(value, received[key]) for key, value in expected.items())
+        value = scalar(sent)
+        return value is not _NOTHING and same(expected, value)
 
     return go(expected, sent)
 
@@ -89,17 +89,17 @@ def _content(sent: Any, tags: tuple[str, ...], length: int) -> list[Any] | None:
     return content if tag in tags and isinstance(content, list) and len(content) == length else None
 
 
-def _same_scalar(expected: Any, found: Any) -> bool:
-    if isinstance(expected, bool) or isinstance(found, bool) or expected is None:
-        return expected is found
-    if isinstance(expected, int | float) and isinstance(found, int | float):
-        if isinstance(expected, int) and isinstance(found, int):
-            return expected == found
+def _same_scalar(expected: Any, value: Any) -> bool:
+    if isinstance(expected, bool) or isinstance(value, bool) or expected is None:
+        return expected is value
+    if isinstance(expected, int | float) and isinstance(value, int | float):
+        if isinstance(expected, int) and isinstance(value, int):
+            return expected == value
         try:
-            return math.isclose(expected, found, rel_tol=RELATIVE_TOLERANCE)
+            return math.isclose(expected, value, rel_tol=RELATIVE_TOLERANCE)
         except OverflowError:
             return False
-    return type(expected) is type(found) and bool(expected == found)
+    return type(expected) is type(value) and bool(expected == value)
 
 
 def _key(sent: Any, depth: int = 0) -> Any:

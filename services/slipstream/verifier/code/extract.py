@@ -14,7 +14,7 @@ def last_block(text: str) -> str | None:
 
     As CommonMark says, a fence is closed by one that is as long: what stands in a longer one is a text.
     """
-    found: str | None = None
+    code: str | None = None
     opening: re.Match[str] | None = None
     block: list[str] = []
     for line in text.split("\n"):
@@ -22,11 +22,11 @@ def last_block(text: str) -> str | None:
         if opening is None:
             opening, block = fence, []
         elif fence and not fence[3] and fence[2].startswith(opening[2]):
-            found = "\n".join(block) if _is_python(opening[3]) else found
+            code = "\n".join(block) if _is_python(opening[3]) else code
             opening = None
         else:
             block.append(line.removeprefix(opening[1]))
-    return found
+    return code
 
 
 def behind(setup: str, program: str) -> str:
@@ -38,7 +38,7 @@ def behind(setup: str, program: str) -> str:
     return f"{program[:begin]}{setup}\n{program[begin:]}"
 
 
-def _is_python(said: str) -> bool:
+def _is_python(language: str) -> bool:
     """Whether what stands behind a fence begins with the name of the language."""
-    words = said.lower().split(maxsplit=1)
+    words = language.lower().split(maxsplit=1)
     return bool(words) and words[0] in LANGUAGES

@@ -20,9 +20,9 @@ def parsed(text: str) -> ast.Module:
 
 def imports(text: str) -> str:
     """What it imports of Python's library, as code: its calls may name it. Errors: UnusableTest."""
-    found = [node for node in ast.walk(parsed(text)) if _of_library(node)]
-    modules = [f"import {name}" for node in found for name in _modules(node)]
-    return "\n".join([*map(ast.unparse, found), *modules])
+    statements = [node for node in ast.walk(parsed(text)) if _of_library(node)]
+    modules = [f"import {name}" for node in statements for name in _modules(node)]
+    return "\n".join([*map(ast.unparse, statements), *modules])
 
 
 def check_modules(tree: ast.Module) -> None:

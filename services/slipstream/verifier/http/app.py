@@ -68,9 +68,9 @@ def make_app(scorer: Scorer) -> FastAPI:
 async def _not_valid(request: Request, error: RequestValidationError) -> JSONResponse:
     if "json" not in request.headers.get("content-type", ""):
         return _refusal(422, "send JSON, with content-type: application/json")
-    found = error.errors()
-    inside = {tuple(problem["loc"][:-1]) for problem in found}
-    problems = [_in_words(problem) for problem in found if not _echo(problem, inside)]
+    errors = error.errors()
+    inside = {tuple(problem["loc"][:-1]) for problem in errors}
+    problems = [_in_words(problem) for problem in errors if not _echo(problem, inside)]
     return _refusal(422, "; ".join(problems[:MAX_PROBLEMS]))
 
 

@@ -93,10 +93,10 @@ class Refusal(Strict):
 
 def component_out(component: Component) -> ComponentOut:
     """A component as it crosses the wire."""
-    known = component.outcome.value != "error"
+    has_value = component.outcome.value != "error"
     return ComponentOut(
         name=component.name,
         outcome=component.outcome.value,
-        value=component.value if known else None,
+        value=component.value if has_value else None,
         detail=component.detail,
     )

@@ -56,8 +56,8 @@ class CodeTests:
 
     def _program(self, answer: Answer) -> str | None:
         block = last_block(answer.text)
-        whole = answer.text if self._config.whole_text and answer.text.strip() else None
-        return whole if block is None else block
+        text = answer.text if self._config.whole_text and answer.text.strip() else None
+        return text if block is None else block
 
     async def _passed(self, program: str, cases: Sequence[Case], group: str) -> tuple[int, str]:
         """Return the number of tests that pass, and why the first failing test fails.

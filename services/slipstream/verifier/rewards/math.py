@@ -36,15 +36,15 @@ def math(config: MathConfig, resources: Resources) -> Reward:
         """Compare without algebra where that is possible; else call a child. A costly answer is invalid."""
         expected = expected_expression(prompt)
         try:
-            given = normalize(answer.text)
+            expression = normalize(answer.text)
         except UnsupportedExpression as error:
             return invalid(str(error))
-        if config.computed and has_quotient(given) and not has_quotient(expected):
+        if config.computed and has_quotient(expression) and not has_quotient(expected):
             return invalid("still to be computed: a division")
-        same = exactly_equal(expected, given, digits=config.digits)
+        same = exactly_equal(expected, expression, digits=config.digits)
         if same is not None:
             return Verdict(value=float(same))
-        return await workers.one(replace(prompt, answer=expected), replace(answer, text=given))
+        return await workers.one(replace(prompt, answer=expected), replace(answer, text=expression))
 
     cache = resources.reward_cache(config, reads=lambda prompt: (prompt.answer,))
     return extracting(config, Concurrently(score, cache=cache), truth=expected_expression)

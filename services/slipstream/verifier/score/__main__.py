@@ -103,10 +103,10 @@ def _all_rewards(options: dict[str, Any]) -> RunConfig:
         except ConfigError as error:
             raise ConfigError(f"{error}\n{ARGUMENTS}") from error
     config = load_config(Path(options["config"]), options["set"])
-    known = [reward.name for reward in config.rewards]
+    names = [reward.name for reward in config.rewards]
     for name in names:
-        if name not in known:
-            raise ValueError(f"--reward {name}: {options['config']} has {', '.join(known)}")
+        if name not in names:
+            raise ValueError(f"--reward {name}: {options['config']} has {', '.join(names)}")
     return config
 
 

@@ -37,12 +37,12 @@ class Row:
     answers: tuple[Answer, ...]
 
 
-def column_names(given: list[str], data: object = None) -> dict[str, str]:
+def column_names(options: list[str], data: object = None) -> dict[str, str]:
     """Return the names of the columns, by `--column USE=NAME` or by a run's data. Errors: ValueError."""
     names = dict(COLUMNS)
     if isinstance(data, FileData):
         names |= {"prompt": data.prompt_column, "answer": data.answer_column}
-    for option in given:
+    for option in options:
         use, separator, name = option.partition("=")
         if not separator or not name or use not in COLUMNS:
             raise ValueError(f"--column {option}: write it as USE=NAME, with USE one of {', '.join(COLUMNS)}")
@@ -56,12 +56,12 @@ def read_rows(path: Path, columns: Mapping[str, str], *, lengths: bool = False) 
 
     Errors: OSError when the file cannot be read; ValueError for a Parquet or gzip file that is none.
     """
-    for line, found in read_objects(path):
+    for line, content in read_objects(path):
         where = f"{path}:{line}"
         try:
-            if isinstance(found, str):
-                raise ValueError(found)
-            row = {name: value for name, value in found.items() if value is not None}
+            if isinstance(content, str):
+                raise ValueError(content)
+            row = {name: value for name, value in content.items() if value is not None}
             yield _row(where, line, row, columns, lengths)
         except ValueError as error:
             yield BadRow(f"{where}: {error}")
@@ -81,19 +81,19 @@ def _split_conversation(row: Mapping[str, Any], columns: Mapping[str, str]) -> M
         return row
     rest = {key: value for key, value in row.items() if key != MESSAGES}
     turns = _messages(row[MESSAGES], MESSAGES)
-    asked = [{"role": turn.role, "content": turn.content} for turn in turns]
+    question = [{"role": turn.role, "content": turn.content} for turn in turns]
     if one not in row and COMPLETIONS not in row and turns and turns[-1].role == "assistant":
-        return {**rest, prompt: asked[:-1], one: turns[-1].content}
-    return {**rest, prompt: asked}
+        return {**rest, prompt: question[:-1], one: turns[-1].content}
+    return {**rest, prompt: question}
 
 
 def _prompt(row: Mapping[str, Any], columns: Mapping[str, str], line: int) -> Prompt:
     if columns["prompt"] not in row:
         raise ValueError(f"{_lacks(row, columns['prompt'], MESSAGES)}; --column prompt=NAME names another")
-    asked = row[columns["prompt"]]
-    if not asked:
+    prompt = row[columns["prompt"]]
+    if not prompt:
         raise ValueError("the prompt is empty; a text is needed, or messages before the completion")
-    text, messages = (asked, ()) if isinstance(asked, str) else ("", _messages(asked, columns["prompt"]))
+    text, messages = (prompt, ()) if isinstance(prompt, str) else ("", _messages(prompt, columns["prompt"]))
     used = {*columns.values(), COMPLETIONS}
     return Prompt(
         prompt_id=str(row.get(columns["id"], f"line {line}")),
@@ -136,12 +136,12 @@ def _answers(row: Mapping[str, Any], columns: Mapping[str, str]) -> tuple[Answer
 
 def _text(value: Any, name: str) -> str:
     """Return a completion as text. It may be a message, alone or in a list."""
-    found = value[0] if isinstance(value, list) and len(value) == 1 else value
-    found = found["content"] if _is_message(found) else found
-    if not isinstance(found, str):
+    content = value[0] if isinstance(value, list) and len(value) == 1 else value
+    content = content["content"] if _is_message(content) else content
+    if not isinstance(content, str):
         got = json.dumps(value, default=str)[:60]
         raise ValueError(f"`{name}` must be a text or one message, or a list of at least one, got {got}")
-    return found
+    return content
 
 
 def _lengths(value: Any, name: str, number: int) -> list[int]:
