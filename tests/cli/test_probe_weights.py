@@ -132,7 +132,7 @@ def test_the_help_says_what_the_deadline_of_the_bandwidth_bounds(capsys: pytest.
     with pytest.raises(SystemExit):
         main(["probe", "send-weights", "--help"])
     said = " ".join(capsys.readouterr().out.split())
-    assert "for the other pod to come; weights.timeout_seconds bounds each wait after that" in said
+    assert "for the other pod to connect; weights.timeout_seconds limits each later wait" in said
 
 
 def test_a_ticket_of_another_sender_is_refused_and_the_sender_waits_on(bench: Bench) -> None:

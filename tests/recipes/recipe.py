@@ -60,7 +60,7 @@ class Recipe:
         """Apply the patch to a copy in `folder`, but for the file `without`; run the commands there."""
         copy_repository(folder)
         excluded = () if without is None else (f"--exclude={without}",)
-        run(["git", "apply", *excluded, str(self.patch)], folder).check_returncode()
+        run(["git", "apply", "-C1", *excluded, str(self.patch)], folder).check_returncode()
         return run(["bash", "-e", "-c", self.commands.replace("make ", MAKE)], folder)
 
 
