@@ -21,8 +21,8 @@ from pathlib import Path
 from ratio import ratios_of
 
 ROOT = Path(__file__).resolve().parent.parent
-MOST_COMMITS = 100
-"""Commits after which a table is too old, counted from its own to the last that changed what it measures."""
+MOST_COMMITS = 50
+"""Changes of the measured code after which a table is too old. Merges do not count."""
 CODE = "services/slipstream"
 
 
@@ -334,7 +334,7 @@ def commit_of(page: str, figure: Figure) -> str:
 
 
 def commits_behind(commit: str, code: Sequence[str], root: Path = ROOT) -> int:
-    """Commits from this one to the last that changed the code; 0 when the code has not changed since.
+    """Commits after this one that changed the code, merges left out; 0 when the code has not changed since.
 
     Errors: NoHistory in a shallow clone or without git; ValueError when a whole history lacks the commit.
     """
@@ -350,8 +350,7 @@ def commits_behind(commit: str, code: Sequence[str], root: Path = ROOT) -> int:
         _git(root, "merge-base", "--is-ancestor", commit, "HEAD")
     except subprocess.CalledProcessError as error:
         raise ValueError(f"{commit} is not in the history of HEAD; measure again") from error
-    last = _git(root, "log", "-1", "--format=%H", "--", *code)
-    return int(_git(root, "rev-list", "--count", f"{commit}..{last}"))
+    return int(_git(root, "rev-list", "--count", "--no-merges", f"{commit}..HEAD", "--", *code))
 
 
 def _git(root: Path, *arguments: str) -> str:

@@ -220,8 +220,8 @@ def history(tmp_path: Path) -> tuple[Path, list[str]]:
     return folder, made
 
 
-@pytest.mark.parametrize(("place", "behind"), [(0, 3), (1, 2), (2, 1), (3, 0), (4, 0)])
-def test_age_is_counted_to_the_last_change_of_the_code(
+@pytest.mark.parametrize(("place", "behind"), [(0, 1), (1, 1), (2, 1), (3, 0), (4, 0)])
+def test_the_age_of_a_table_is_the_number_of_later_changes_of_its_code(
     figures: ModuleType, history: tuple[Path, list[str]], place: int, behind: int
 ) -> None:
     folder, made = history

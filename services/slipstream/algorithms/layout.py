@@ -29,7 +29,7 @@ PART: Final = 30_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """Start of a part in its row."""
+    """Where a part (whole sequences, about PART tokens) begins in its row: its first token and sequence."""
 
     token: int
     sequence: int

@@ -169,7 +169,7 @@ def _argument(text: str) -> str:
 
 def _after_atom(text: str, start: int) -> int:
     atom = _ATOM.match(text, start)
-    if atom is None:  # bars or nothing: take all that could belong to the exponent
+    if atom is None:  # a bar or the end: take all up to a space, comma, semicolon or closing bracket
         return start + len(re.split(r"[\s,;)}\]]", text[start:], maxsplit=1)[0])
     return _after_groups(text, atom.end()) if atom[0].startswith("\\") else atom.end()
 

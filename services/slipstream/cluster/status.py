@@ -29,7 +29,8 @@ class Staleness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerState:
-    """Groups by state, summed over reasons, and the residual of the ledger, which should be 0."""
+    """The number of groups in each state, for all reasons together, and how many the ledger cannot account
+    for (the residual): 0, or there is a bug."""
 
     groups: Mapping[str, int]
     residual: int

@@ -49,7 +49,7 @@ class Observed(Protocol):
     """The part of the client of replay that is used here."""
 
     async def activity(self) -> Activity:
-        """Return the ledger and the activity of the rollouts. Errors: SlipstreamError, AioRpcError."""
+        """Return replay's ledger and the state of all rollouts. Errors: SlipstreamError, AioRpcError."""
 
 
 class StarvationReport:

@@ -6,7 +6,7 @@ NO_VERSION = -1
 
 
 class ServedVersion:
-    """The version that the engine serves, if it serves one."""
+    """The version that the engine serves; while `serving` is false, the one that it served last."""
 
     def __init__(self) -> None:
         self.version = NO_VERSION

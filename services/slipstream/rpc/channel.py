@@ -139,8 +139,8 @@ async def call_with_growing_deadline(
 async def with_idle_timeout(call: Any, *, silence_seconds: float) -> AsyncIterator[Any]:
     """Yield the messages of a streaming call, with a deadline of `silence_seconds` for each message.
 
-    A deadline for the whole call would have to allow for the largest stream, so this one detects a lost
-    answer sooner. Errors: AioRpcError with DEADLINE_EXCEEDED after a silence, and those of the call.
+    It detects a lost answer sooner than a deadline for the whole call, which would have to allow for the
+    largest stream. Errors: AioRpcError with DEADLINE_EXCEEDED after a silence, and those of the call.
     """
     messages = aiter(call)
     try:

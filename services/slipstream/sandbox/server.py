@@ -59,7 +59,7 @@ USED_BY_PROGRAMS = [
 
 
 def main(argv: Sequence[str]) -> None:
-    """Serve runs until the parent process closes the socket."""
+    """Execute the programs that the parent process sends, one at a time, until it closes the socket."""
     from slipstream.processes.frames import to_frame
     from slipstream.processes.lifetime.parent_death import die_with_parent
     from slipstream.sandbox.job import bounds_from_json

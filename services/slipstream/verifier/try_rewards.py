@@ -34,7 +34,10 @@ Tried = dict[str, Any]
 
 
 def try_rewards(config: RunConfig, rows: Sequence[Row]) -> dict[str, Any]:
-    """Return the result for each custom function, and the formats that exclude every exact match."""
+    """Return the result for each custom function, and the names of the formats that rule out an exact match.
+
+    Such a format is one that no ground truth in `rows` has, while an exact match compares the whole text.
+    """
     return {
         "custom": [
             {"position": position, **_tried(config, reward, rows)}

@@ -98,9 +98,9 @@ class AdvantageKind(Kind):
     def scale_of_groups(self) -> str | None:
         """How the estimator takes the scale out of each group's rewards; None where it keeps the scale.
 
-        In a group whose task rewards are equal, a penalty is then all that differs: its coefficient cancels,
-        and the penalty alone makes advantages of full size. gdpo rescales each component apart, and its
-        coefficient is the weight of the component, so gdpo keeps the scale in this sense.
+        If it takes the scale out, only a penalty differs in a group whose task rewards are equal. The penalty
+        then makes advantages of full size, whatever its coefficient is, because the coefficient cancels. gdpo
+        rescales each component by itself and weighs it by its coefficient, so it counts as keeping the scale.
         """
         return None
 

@@ -51,7 +51,10 @@ class Authority:
         self.trust_domain = uris_of(self._certificate)[0].removeprefix("spiffe://")
 
     def issue(self, role: str, names: Sequence[str], *, valid: timedelta) -> Pair:
-        """Return a certificate for one role and its DNS names or IP addresses, for clients and servers."""
+        """Return a certificate for one role and its DNS names or IP addresses, with its key.
+
+        It is valid both as a client's and as a server's certificate.
+        """
         key = ec.generate_private_key(CURVE)
         identity = x509.UniformResourceIdentifier(f"spiffe://{self.trust_domain}/{role}")
         usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]

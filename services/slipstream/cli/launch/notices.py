@@ -23,7 +23,8 @@ class Notices:
     def __init__(self, logs: Sequence[Path]) -> None:
         self._tails = [(path, Tail(path, only_new=True)) for path in logs]
         self._failures: Counter[str] = Counter()
-        # Reward → the pod whose reports count: verifier and rollout may both report the same failure.
+        # By reward: the first pod that reported a failure of it. Reports of other pods do not count, because
+        # verifier and rollout may both report the same failure.
         self._reporter: dict[str, str] = {}
         self._not_judged = 0
         self.unvaried: Event | None = None

@@ -1,4 +1,4 @@
-"""The learner's side of the fleet stream: the members, and two message queues for each."""
+"""The learner's side of the fleet stream: the members, each with one queue of messages per direction."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -35,7 +35,9 @@ T = TypeVar("T")
 
 MIB = 1024 * 1024
 TRIES = 3
-FORMING = 1.25  # timeouts until Ready: a member that waits for another in vain reports that after one timeout
+FORMING = 1.25
+"""The wait for Ready when a group is formed, in timeouts. A member that waits for a missing member reports
+this after one timeout; the rest is for the report to arrive."""
 
 
 class TornSnapshot(SlipstreamError):

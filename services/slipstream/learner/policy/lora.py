@@ -108,7 +108,7 @@ class LoraPolicy(Policy):
         self._save_settings(directory)
 
     def save_companions(self, directory: Path, *, dtype: torch.dtype | None = None) -> None:
-        """Write what Policy writes, and the settings of the adapters. Errors: OSError."""
+        """Write the files of `Policy.save_companions` (no weights) and the adapters' settings."""
         super().save_companions(directory, dtype=dtype)
         self._save_settings(directory)
 
@@ -149,7 +149,7 @@ class _Base(Policy):
         self._owner = owner
 
     def selected(self, *arguments: Any, **options: Any) -> Selected:
-        self.routers = self._owner.routers  # both policies have one model, with one set of hooks
+        self.routers = self._owner.routers  # both policies share the model object, and so its hooks
         with _adapters_off(self.model):
             return super().selected(*arguments, **options)
 

@@ -75,7 +75,7 @@ def score_of(config: JudgeConfig, reply: str) -> float:
 
 
 def last_line(reply: str) -> str:
-    """Return the last line of a reply, or of the one block of code that is the reply."""
+    """Return the last line of a reply; if the whole reply is in a fence, the last line inside the fence."""
     return unfenced(reply).rpartition("\n")[2].strip()
 
 

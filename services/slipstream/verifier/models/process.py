@@ -48,7 +48,7 @@ class StepScorer:
             raise ValueError(f"label: is {config.label}, and the model has {outputs} outputs")
 
     def score(self, pairs: Sequence[tuple[Prompt, str]]) -> list[Verdict]:
-        """Return the verdicts, in order, with the scores of the steps."""
+        """Return one verdict for each pair, in order; that of a scored answer has the score of each step."""
         rows = [self._marked(*pair) for pair in pairs]
         usable = [row for row in rows if isinstance(row, Marked)]
         logits = iter(self._loaded.logits([row.ids for row in usable]) if usable else ())
