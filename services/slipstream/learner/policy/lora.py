@@ -108,7 +108,10 @@ class LoraPolicy(Policy):
         self._save_settings(directory)
 
     def save_companions(self, directory: Path, *, dtype: torch.dtype | None = None) -> None:
-        """Write the files of `Policy.save_companions` (no weights) and the adapters' settings."""
+        """Write the files of `Policy.save_companions` (no weights), and the settings of the adapters.
+
+        Errors: OSError.
+        """
         super().save_companions(directory, dtype=dtype)
         self._save_settings(directory)
 
