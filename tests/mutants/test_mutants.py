@@ -22,7 +22,6 @@ from mutants.mutant import (
 )
 from mutants.objective_mutants import OBJECTIVE_MUTANTS
 
-pytestmark = pytest.mark.mutants
 
 MUTANTS = (*OBJECTIVE_MUTANTS, *LOSS_MUTANTS, *ADVANTAGE_MUTANTS, *LEARNER_MUTANTS)
 
@@ -43,12 +42,14 @@ def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         pool.shutdown(cancel_futures=True)
 
 
+@pytest.mark.mutants
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_the_tests_notice(mutant: Mutant, runs: Runs) -> None:
     outcome, log = runs[mutant.name].result()
     assert outcome is Outcome.CAUGHT, f"{mutant.name}: {outcome.value}\n{mutant.path}: {mutant.new}\n{log}"
 
 
+@pytest.mark.mutants
 @pytest.mark.parametrize("room", [ALGORITHMS, LEARNER], ids=["algorithms", "learner"])
 def test_without_a_mutant_the_tests_pass(room: Room, tmp_path: Path) -> None:
     copy_sources(tmp_path, room)
