@@ -22,7 +22,6 @@ from mutants.mutant import (
 )
 from mutants.objective_mutants import OBJECTIVE_MUTANTS
 
-
 MUTANTS = (*OBJECTIVE_MUTANTS, *LOSS_MUTANTS, *ADVANTAGE_MUTANTS, *LEARNER_MUTANTS)
 
 Runs = dict[str, Future[tuple[Outcome, str]]]
