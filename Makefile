@@ -6,11 +6,11 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CONFIG ?= examples/addition.yaml
 
-.PHONY: help setup quickstart example-smollm2 test test-long test-chart test-presets test-trl test-answers \
+.PHONY: help setup quickstart example-smollm2 test test-some test-long test-chart test-presets test-trl test-answers \
 	test-mutants test-faults test-gpu lint format proto dashboards charts docs images figures bench-distillation clean
 
 help:  ## Show this list.
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
+	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 21
 
 $(READY): pyproject.toml docker/setup.sh docker/cpu-wheels.sh docker/find-python.sh $(wildcard docker/constraints/setup*.txt)
 	PYTHON=$(PYTHON) VENV=$(VENV) bash docker/setup.sh
@@ -42,6 +42,11 @@ PROCESSES ?= 2
 test: $(READY)  ## The default tests, with vLLM: a quarter of an hour on two cores. Tests that compare times run alone.
 	$(BIN)/python -m pytest -n $(PROCESSES) --dist loadfile -m "not ($(MARKED) or alone)"
 	$(BIN)/python -m pytest -m "alone and not ($(MARKED))"
+
+TESTS ?= tests
+
+test-some: $(READY)  ## The quick tests of some folders or files: TESTS="tests/algorithms tests/config".
+	$(BIN)/python -m pytest -m "not ($(MARKED) or alone or vllm)" $(TESTS)
 
 test-long: $(SMOLLM2)/model/config.json $(SMOLLM2)/training.jsonl  ## Real engines for every family of models, adapters, stages: 45 minutes.
 	$(BIN)/python -m pytest -m "long and not gpu"
@@ -94,7 +99,7 @@ docs: $(READY)  ## Write docs/configuration.md from the schema of a run.
 images:  ## Build all images with Docker's buildx, and load them into Docker. IMAGES="services cpu" for some.
 	REVISION=$$(git rev-parse HEAD) docker buildx bake --file docker/bake.hcl --load $(IMAGES)
 
-figures: $(READY)  ## Measure every table of README and docs again: hours. FIGURES="async replay" for some.
+figures: $(READY)  ## Measure the marked tables of README and docs again: hours. FIGURES="async replay" for some.
 	$(BIN)/python benchmarks/figures.py $(FIGURES)
 
 build/addition-teacher/config.json: $(READY)

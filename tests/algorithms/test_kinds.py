@@ -103,7 +103,12 @@ def test_the_page_of_the_alert_on_clipping_says_the_limits_of_the_objectives() -
 
 @pytest.mark.parametrize("axis", ["objective", "advantage", "correction"])
 def test_the_documentation_has_the_table_of_an_axis_as_it_is(axis: str) -> None:
-    assert part_table(axis) in (ROOT / "docs/algorithms.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/algorithms.md").read_text(encoding="utf-8").splitlines()
+    rows = part_table(axis).splitlines()
+    missing = [row for row in rows if row not in page]
+    assert missing == [], "add these rows to docs/algorithms.md:\n" + "\n".join(missing)
+    first = page.index(rows[0])
+    assert page[first : first + len(rows)] == rows, "the rows are in another order than the kinds"
 
 
 def test_the_corrections_that_weigh_are_those_by_rho() -> None:
