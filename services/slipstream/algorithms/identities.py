@@ -94,8 +94,13 @@ def why_unusable(section: Mapping[str, Any], *, axis: str) -> str:
             rewards, groups = torch.tensor([1.0, 0.0, 0.5, 0.0]), torch.tensor([0, 0, 1, 1])
             group_advantages(resolve_advantage(section), rewards, groups, lengths=torch.tensor([3, 4, 2, 6]))
     except Exception as error:  # the function is the user's, and may raise anything
-        return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        return _described(error)
     return ""
+
+
+def _described(error: Exception) -> str:
+    """The message of an error; a ValueError explains itself, others need their type."""
+    return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
 
 
 def _objective(section: Mapping[str, Any]) -> Objective:
@@ -248,7 +253,7 @@ def _print_check(section: Mapping[str, Any]) -> int:
     try:
         results = identities(_objective(section))
     except Exception as error:  # the function is the user's, and may raise anything
-        print(f"cannot be used: {error if isinstance(error, ValueError) else repr(error)}")
+        print(f"cannot be used: {_described(error)}")
         return 1
     for identity in results:
         print(f"  {'fails' if identity.failure else 'holds'}  {identity.name}")
