@@ -12,14 +12,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "charts/slipstream/files/rules"
-NAMESPACE, RELEASE, POOL = "rl", "quickstart", "default"
+NAMESPACE, RELEASE = "rl", "quickstart"
 PODS = 4
 START_SECONDS = 300.0
 SCRAPE_SECONDS = 2
@@ -35,9 +35,9 @@ def main() -> None:
     options = parser.parse_args()
     with TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        with prometheus(folder) as url, quickstart(folder) as run_dir:
+        with prometheus(folder, scrape_seconds=SCRAPE_SECONDS) as url, quickstart(folder) as run_dir:
             started = time.time()
-            write_targets(folder, run_dir)
+            write_targets(folder, RELEASE, pods(run_dir), {"rollout-0": "default"})
             time.sleep(options.minutes * 60)
             draw(url, minutes=(time.time() - started) / 60, output=options.output)
 
@@ -71,32 +71,35 @@ def pods(run_dir: Path) -> list[Path]:
     return sorted((run_dir / "pods").glob("*.json"))
 
 
-def write_targets(folder: Path, run_dir: Path) -> None:
-    """Tell Prometheus the metrics pages of the pods, with the labels that the chart's PodMonitors set."""
+def write_targets(folder: Path, release: str, pod_files: Sequence[Path], pools: Mapping[str, str]) -> None:
+    """Tell Prometheus the metrics pages of a run's pods, with the labels that the chart's PodMonitors set.
+
+    pools: pod → pool, for rollouts.
+    """
     targets = []
-    for file in pods(run_dir):
+    for file in pod_files:
         component = file.stem.split("-")[0]
         labels = {
             "namespace": NAMESPACE,
-            "release": RELEASE,
+            "release": release,
             "component": component,
             "container": component,
-            "pod": f"{RELEASE}-{file.stem}",
+            "pod": f"{release}-{file.stem}",
         }
-        if component == "rollout":
-            labels["pool"] = POOL
+        if file.stem in pools:
+            labels["pool"] = pools[file.stem]
         port = json.loads(file.read_text())["metrics_port"]
         targets.append({"targets": [f"127.0.0.1:{port}"], "labels": labels})
-    partial = folder / "partial"
+    partial = folder / f"{release}.partial"
     partial.write_text(json.dumps(targets))
-    partial.rename(folder / "targets.json")
+    partial.rename(folder / f"targets-{release}.json")
 
 
 @contextmanager
-def prometheus(folder: Path) -> Iterator[str]:
-    """The URL of a Prometheus with the rules of this repository, which scrapes targets.json of the folder."""
-    discovery = {"files": [str(folder / "targets.json")], "refresh_interval": "1s"}
-    interval = f"{SCRAPE_SECONDS}s"
+def prometheus(folder: Path, *, scrape_seconds: int) -> Iterator[str]:
+    """The URL of a Prometheus with the rules of the chart, which scrapes `targets-*.json` of the folder."""
+    discovery = {"files": [str(folder / "targets-*.json")], "refresh_interval": "1s"}
+    interval = f"{scrape_seconds}s"
     config = {
         "global": {"scrape_interval": interval, "evaluation_interval": interval},
         "rule_files": [str(RULES / "*.yaml")],
