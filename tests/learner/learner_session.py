@@ -37,7 +37,7 @@ from slipstream.learner.report import Report
 from slipstream.learner.saving import Saver
 from slipstream.records import Ledger
 from slipstream.replay.__main__ import shaping_of
-from slipstream.rollout.replay_client import ReplayClient as RolloutReplayClient
+from slipstream.actor.replay_client import ReplayClient as RolloutReplayClient
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.server import start_server
 from slipstream.v1.learner_pb2_grpc import add_FleetServicer_to_server

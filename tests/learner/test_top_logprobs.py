@@ -18,7 +18,7 @@ from slipstream.learner.training.step import TrainingStep
 from slipstream.records import Completion, Group, TopLogprobs
 from slipstream.rollout.emulated_engine import EmulatedEngine
 from slipstream.rollout.engine import Sampling, Turn
-from slipstream.rollout.environment import SingleTurn
+from slipstream.actor.environment import SingleTurn
 from slipstream.rpc import codec
 from slipstream.rpc.group_checks import check_group, parse_group
 from slipstream.v1 import types_pb2

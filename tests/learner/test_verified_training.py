@@ -36,7 +36,7 @@ from slipstream.learner.stages.verified import (
 )
 from slipstream.prompts import make_source
 from slipstream.records import Completion, FinishReason
-from slipstream.rollout.sampling_modes import CandidateSampling
+from slipstream.actor.sampling_modes import CandidateSampling
 from slipstream.tokens import load_tokens
 
 RIGHT, ALSO, WRONG = completion((5, 6)), completion((7,)), completion((8,), reward=0.0)

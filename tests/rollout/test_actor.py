@@ -22,13 +22,13 @@ from rollout.fakes import (
 )
 from slipstream.learner.policy.tiny import make_tokenizer
 from slipstream.records import Completion, Lease, Outcome, Purpose
-from slipstream.rollout.actor import DRAINED, LOST, Actor
+from slipstream.actor.loop import DRAINED, LOST, Actor
 from slipstream.rollout.engine import EngineDied, Sampling
-from slipstream.rollout.environment import SingleTurn
-from slipstream.rollout.group_sampler import GroupSampler
-from slipstream.rollout.replay_client import ReplayClient
-from slipstream.rollout.served_version import ServedVersion
-from slipstream.rollout.verifier_client import VerifierClient
+from slipstream.actor.environment import SingleTurn
+from slipstream.actor.group_sampler import GroupSampler
+from slipstream.actor.replay_client import ReplayClient
+from slipstream.served_version import ServedVersion
+from slipstream.actor.verifier_client import VerifierClient
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import Tokens

@@ -14,7 +14,7 @@ from slipstream.records import (
     VersionSpan,
 )
 from slipstream.rollout.engine import Turn
-from slipstream.rollout.environment import Episode, Sample, SingleTurn
+from slipstream.actor.environment import Episode, Sample, SingleTurn
 
 
 class Calculator:

@@ -13,7 +13,7 @@ import torch
 from rollout.fakes import FakeEngine, FakeLearner, Stream, metric, scenario, served_by, small_config, until
 from slipstream.rollout.engine import EngineDied
 from slipstream.rollout.fleet import FleetMember, Identity, Refused
-from slipstream.rollout.served_version import ServedVersion
+from slipstream.served_version import ServedVersion
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.server import start_server
 from slipstream.telemetry.logs import Log

@@ -4,7 +4,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from slipstream.rollout.heartbeat import Heartbeat
+from slipstream.actor.heartbeat import Heartbeat
 
 
 def test_a_cancellation_at_the_moment_of_a_due_beat_ends_the_heartbeat() -> None:

@@ -22,14 +22,14 @@ from slipstream.config import RunConfig
 from slipstream.learner.clients import ReplayClient as LearnerReplayClient
 from slipstream.learner.policy.tiny import make_tokenizer
 from slipstream.records import Cursor
-from slipstream.rollout.actor import Actor
+from slipstream.actor.loop import Actor
 from slipstream.rollout.emulated_engine import EmulatedEngine
 from slipstream.rollout.engine import Sampling
-from slipstream.rollout.environment import SingleTurn
-from slipstream.rollout.group_sampler import GroupSampler
-from slipstream.rollout.replay_client import ReplayClient
-from slipstream.rollout.served_version import ServedVersion
-from slipstream.rollout.verifier_client import VerifierClient
+from slipstream.actor.environment import SingleTurn
+from slipstream.actor.group_sampler import GroupSampler
+from slipstream.actor.replay_client import ReplayClient
+from slipstream.served_version import ServedVersion
+from slipstream.actor.verifier_client import VerifierClient
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.server import start_server
 from slipstream.telemetry.logs import Log

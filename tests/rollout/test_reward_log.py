@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from slipstream.records import Completion, FinishReason, Outcome, Prompt, Reward
-from slipstream.rollout.reward_log import QUIET_SECONDS, RewardLog
+from slipstream.actor.reward_log import QUIET_SECONDS, RewardLog
 from slipstream.telemetry.logs import Event, Log, read_event
 
 PROMPT = Prompt(prompt_id="p", task="t", text="1+2=", answer="3")

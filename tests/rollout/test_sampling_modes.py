@@ -36,19 +36,19 @@ from slipstream.records import (
     VersionSpan,
 )
 from slipstream.rollout.__main__ import training_mode
-from slipstream.rollout.actor import Actor
+from slipstream.actor.loop import Actor
 from slipstream.rollout.engine import Sampling, Turn
-from slipstream.rollout.environment import Episode, SingleTurn
-from slipstream.rollout.group_sampler import PLAIN, GroupSampler
-from slipstream.rollout.replay_client import ReplayClient
-from slipstream.rollout.sampling_modes import (
+from slipstream.actor.environment import Episode, SingleTurn
+from slipstream.actor.group_sampler import PLAIN, GroupSampler
+from slipstream.actor.replay_client import ReplayClient
+from slipstream.actor.sampling_modes import (
     CandidateSampling,
     PlainSampling,
     SamplingMode,
     VerbalizedSampling,
 )
-from slipstream.rollout.served_version import ServedVersion
-from slipstream.rollout.verifier_client import VerifierClient
+from slipstream.served_version import ServedVersion
+from slipstream.actor.verifier_client import VerifierClient
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import Tokens

@@ -11,8 +11,8 @@ from slipstream.config.checks import check_config
 from slipstream.learner.policy.tiny import make_tokenizer
 from slipstream.records import ChatMessage, Completion, Outcome, Prompt, Reward
 from slipstream.rollout.engine import EngineDied
-from slipstream.rollout.environment import Episode
-from slipstream.rollout.self_judge import Scorer, with_self_judges
+from slipstream.actor.environment import Episode
+from slipstream.actor.self_judge import Scorer, with_self_judges
 from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import Tokens
 

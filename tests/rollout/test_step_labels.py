@@ -12,7 +12,7 @@ from slipstream.learner.policy.tiny import make_tokenizer
 from slipstream.records import Completion, FinishReason, Outcome, Prompt, Reward, VersionSpan
 from slipstream.rollout.emulated_engine import EmulatedEngine
 from slipstream.rollout.engine import Sampling, Turn
-from slipstream.rollout.step_labels import StepLabels, stable_seed, with_step_labels
+from slipstream.actor.step_labels import StepLabels, stable_seed, with_step_labels
 from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import Tokens
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from learner.fakes import completion
 from slipstream.records import Completion, Outcome, Reward, StepReward
-from slipstream.rollout.steps import with_token_ends
+from slipstream.actor.steps import with_token_ends
 
 PIECES = ["", "a", "bc", ".\n\n", "\n", "x" * 9, "é"]
 

@@ -20,6 +20,7 @@ ENVIRONMENT = {
     "SLIPSTREAM_TEACHER_ADDRESS": "teacher.address",
     "SLIPSTREAM_LEARNER_ADDRESS": "learner.address",
     "SLIPSTREAM_ROLLOUT_ADDRESS": "rollout.address",
+    "SLIPSTREAM_ROLLOUT_HOST": "rollout.host",
     "SLIPSTREAM_REDIS_URL": "replay.redis_url",
     "SLIPSTREAM_WEIGHTS_HOST": "weights.host",
     "SLIPSTREAM_METRICS_HOST": "telemetry.host",

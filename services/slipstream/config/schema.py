@@ -13,6 +13,7 @@ from slipstream.config.lora import SERVED
 from slipstream.config.paths import HomePath
 from slipstream.config.problem import Invalid
 from slipstream.config.rewards import ExactMatchConfig, RewardConfig
+from slipstream.config.sections.actor import ActorConfig
 from slipstream.config.sections.learner import LearnerConfig
 from slipstream.config.sections.model import ModelConfig, TinyModel, WarmupConfig
 from slipstream.config.sections.replay import ReplayConfig
@@ -51,7 +52,9 @@ class RunFile(Section):
     staleness: StalenessConfig = StalenessConfig()
     """How old the data of a training step may be."""
     rollout: RolloutConfig = RolloutConfig()
-    """The workers that sample completions, and their engine."""
+    """The inference servers, and how a prompt is sampled."""
+    actor: ActorConfig = ActorConfig()
+    """The processes that lease prompts and run their environments."""
     replay: ReplayConfig = ReplayConfig()
     """The replay service, which leases prompts and stores scored groups."""
     verifier: VerifierConfig = VerifierConfig()

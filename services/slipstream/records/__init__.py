@@ -8,12 +8,16 @@ from slipstream.records.ledger import START, Cursor, Ledger, ReplayStats
 from slipstream.records.logprobs import TeacherLogprobs, TopLogprobs
 from slipstream.records.prompt import ChatMessage, Prompt
 from slipstream.records.reward import Outcome, Reward, StepReward
+from slipstream.records.rollouts import NO_VERSION, ListedRollout, RolloutStatus
 from slipstream.records.routed_experts import RoutedExperts, RoutingMismatch
+from slipstream.records.turn import Chunk, Sampling, Turn, chunk_since, joined
 
 __all__ = [
+    "NO_VERSION",
     "START",
     "Activity",
     "ChatMessage",
+    "Chunk",
     "Completion",
     "Cursor",
     "Evaluation",
@@ -24,16 +28,22 @@ __all__ = [
     "InsertOutcome",
     "Lease",
     "Ledger",
+    "ListedRollout",
     "Outcome",
     "Prompt",
     "Purpose",
     "ReplayStats",
     "Reward",
+    "RolloutStatus",
     "RoutedExperts",
     "RoutingMismatch",
+    "Sampling",
     "StepReward",
     "TeacherLogprobs",
     "TopLogprobs",
+    "Turn",
     "VersionSpan",
     "WorkerActivity",
+    "chunk_since",
+    "joined",
 ]

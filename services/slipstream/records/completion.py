@@ -44,6 +44,8 @@ class Completion:
     """The logprobs of a teacher, once the learner has requested them."""
     top_logprobs: TopLogprobs | None = None
     """The likeliest tokens at each position, if the objective needs them."""
+    engines: int = 1
+    """Number of engines that sampled parts of it: more than 1 after the loss of a rollout."""
 
     def __post_init__(self) -> None:
         lengths = {len(self.token_ids), len(self.logprobs), len(self.mask)}

@@ -62,6 +62,11 @@ class TopLogprobs:
         """Number of sampled tokens covered."""
         return len(self.ids) // (4 * self.top_k)
 
+    def since(self, start: int) -> "TopLogprobs":
+        """Return the logprobs of the sampled tokens from position `start` on."""
+        skipped = 4 * self.top_k * start
+        return replace(self, ids=self.ids[skipped:], logprobs=self.logprobs[skipped:])
+
     def followed_by(self, later: "TopLogprobs") -> "TopLogprobs":
         """Return these logprobs, followed by those of a later turn. Errors: ValueError for another top_k."""
         if self.top_k != later.top_k:

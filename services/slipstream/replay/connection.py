@@ -32,6 +32,8 @@ SCRIPTS = (
     "start_evaluation",
     "stats",
     "activity",
+    "report_rollout",
+    "list_rollouts",
 )
 CONNECTIONS = 32
 ANSWER_SECONDS = 10.0

@@ -114,6 +114,17 @@ class ReplayServicer(replay_pb2_grpc.ReplayServicer):
         outcome = codec.INSERT_OUTCOMES[inserted.outcome]
         return pb.InsertGroupResponse(outcome=outcome, filter_reason=inserted.reason, detail=inserted.detail)
 
+    async def ReportRollout(self, request: pb.ReportRolloutRequest, context: Any) -> pb.ReportRolloutResponse:
+        """Record the heartbeat of an inference server."""
+        check_named(worker_id=request.rollout.worker_id)
+        await self._store.report_rollout(codec.listed_rollout_from_proto(request.rollout))
+        return pb.ReportRolloutResponse()
+
+    async def ListRollouts(self, request: pb.ListRolloutsRequest, context: Any) -> pb.ListRolloutsResponse:
+        """Return the inference servers that take requests."""
+        listed = await self._store.list_rollouts()
+        return pb.ListRolloutsResponse(rollouts=[codec.listed_rollout_to_proto(each) for each in listed])
+
     async def SampleBatch(
         self, request: pb.SampleBatchRequest, context: Any
     ) -> AsyncIterator[pb.SampleBatchResponse]:

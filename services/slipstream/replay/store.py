@@ -5,6 +5,7 @@ Each change is one Lua script, which Redis executes atomically.
 
 import json
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from slipstream.algorithms.shaping import has_variance
@@ -17,7 +18,9 @@ from slipstream.records import (
     HandOut,
     InsertOutcome,
     Ledger,
+    ListedRollout,
     ReplayStats,
+    RolloutStatus,
     WorkerActivity,
 )
 from slipstream.replay.connection import Scripts
@@ -116,6 +119,17 @@ class ReplayStore:
             oldest_lease_seconds=oldest / 1000,
             oldest_lease_worker=holder.decode(),
         )
+
+    async def report_rollout(self, rollout: ListedRollout) -> None:
+        """Record the heartbeat of a rollout; one without an address is not listed any more."""
+        described = json.dumps(asdict(rollout)) if rollout.address else ""
+        serving = rollout.status.serving_version
+        await self._scripts.call("report_rollout", rollout.worker_id, serving, described)
+
+    async def list_rollouts(self) -> tuple[ListedRollout, ...]:
+        """Return the rollouts whose last heartbeat is not older than a lease lasts, by name."""
+        rows = await self._scripts.call("list_rollouts", self._lease_milliseconds)
+        return tuple(sorted((_rollout(json.loads(row)) for row in rows), key=lambda r: r.worker_id))
 
     async def insert(self, group_id: str, epoch: int, summary: Summary, payload: bytes) -> Inserted:
         """Insert a finished training group. Idempotent by (group id, epoch).
@@ -291,6 +305,10 @@ def _worker(row: list[Any]) -> WorkerActivity:
         leases=leases,
         scoring_failure=failure,
     )
+
+
+def _rollout(row: dict[str, Any]) -> ListedRollout:
+    return ListedRollout(**{**row, "status": RolloutStatus(**row["status"])})
 
 
 def _generated(flat: Sequence[bytes]) -> Generated:

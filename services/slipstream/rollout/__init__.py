@@ -1,1 +1,1 @@
-"""The rollout pod: leases prompts, generates with an engine in it, has them scored, inserts them."""
+"""The rollout pod: an inference server that samples for actors, with weights from the learner."""

@@ -9,31 +9,31 @@ from dataclasses import replace
 from functools import partial
 from random import Random
 
-from slipstream.config import RunConfig
-from slipstream.config.stages import SampledStage
-from slipstream.rollout.actor import Actor
-from slipstream.rollout.emulated_engine import EmulatedEngine
-from slipstream.rollout.engine import Engine, Sampling
-from slipstream.rollout.environment import ENVIRONMENTS
-from slipstream.rollout.fleet import FleetMember, Identity
-from slipstream.rollout.group_sampler import GroupSampler
-from slipstream.rollout.node_rank import NodeRank, parse_node_rank
-from slipstream.rollout.replay_client import ReplayClient
-from slipstream.rollout.reward_log import RewardLog
-from slipstream.rollout.sampling_modes import (
+from slipstream.actor.environment import ENVIRONMENTS
+from slipstream.actor.group_sampler import GroupSampler
+from slipstream.actor.loop import Actor
+from slipstream.actor.replay_client import ReplayClient
+from slipstream.actor.reward_log import RewardLog
+from slipstream.actor.sampling_modes import (
     CandidateSampling,
     PlainSampling,
     SamplingMode,
     VerbalizedSampling,
 )
-from slipstream.rollout.self_judge import with_self_judges
-from slipstream.rollout.served_version import ServedVersion
+from slipstream.actor.self_judge import with_self_judges
+from slipstream.actor.step_labels import label_stage, with_step_labels
+from slipstream.actor.verifier_client import VerifierClient
+from slipstream.config import RunConfig
+from slipstream.config.stages import SampledStage
+from slipstream.rollout.emulated_engine import EmulatedEngine
+from slipstream.rollout.engine import Engine, Sampling
+from slipstream.rollout.fleet import FleetMember, Identity
+from slipstream.rollout.node_rank import NodeRank, parse_node_rank
 from slipstream.rollout.state import show_state, state_of
-from slipstream.rollout.step_labels import label_stage, with_step_labels
-from slipstream.rollout.verifier_client import VerifierClient
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.pod import Pod, run_pod
 from slipstream.rpc.server import Server, start_server
+from slipstream.served_version import ServedVersion
 from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import Tokens, load_engine_tokens
 from slipstream.weights.group import backend_of, nccl_version

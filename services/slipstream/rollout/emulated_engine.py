@@ -8,14 +8,14 @@ real protocol and the real transfer; the received tensors are discarded.
 import asyncio
 import math
 import random
+from dataclasses import dataclass, field
 from itertools import groupby
 
 import numpy as np
 import torch
 
 from slipstream.config import RunConfig
-from slipstream.records import FinishReason, TopLogprobs, VersionSpan
-from slipstream.rollout.engine import Sampling, Turn
+from slipstream.records import Chunk, FinishReason, Sampling, TopLogprobs, Turn, VersionSpan
 from slipstream.weights.group import Rendezvous, TransferError, WeightGroup, form_group
 from slipstream.weights.manifest import Manifest
 from slipstream.weights.transfer import receive
@@ -23,6 +23,25 @@ from slipstream.weights.transfer import receive
 CPU = torch.device("cpu")
 TOKEN_RANGE = (3, 12)
 LOGPROB = -math.log(TOKEN_RANGE[1] - TOKEN_RANGE[0] + 1)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Progress:
+    """The tokens that a running request has sampled, and their versions."""
+
+    top_k: int
+    token_ids: list[int] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+
+    def since(self, start: int) -> Chunk:
+        """Return the tokens from position `start` on."""
+        token_ids = tuple(self.token_ids[start:])
+        return Chunk(
+            token_ids=token_ids,
+            logprobs=(LOGPROB,) * len(token_ids),
+            spans=_spans(self.versions[start:]),
+            top_logprobs=_top_logprobs(len(token_ids), self.top_k),
+        )
 
 
 class EmulatedEngine:
@@ -37,25 +56,44 @@ class EmulatedEngine:
         self._running.set()
         self._version = -1
         self._group: WeightGroup | None = None
+        self._progress: dict[str, _Progress] = {}
 
-    async def sample(self, prompt_token_ids: tuple[int, ...], sampling: Sampling) -> Turn:
+    @property
+    def kv_cache_usage(self) -> float:
+        """See Engine; there is no cache."""
+        return 0.0
+
+    async def sample(
+        self, prompt_token_ids: tuple[int, ...], sampling: Sampling, *, request_id: str = ""
+    ) -> Turn:
         """See Engine."""
         prompt_random = random.Random(f"{self._seed}:{prompt_token_ids}")
-        seconds = self._median * math.exp(prompt_random.gauss(0.0, self._sigma))
-        versions = []
-        for _ in range(sampling.max_tokens):
-            await asyncio.sleep(seconds / sampling.max_tokens)
-            await self._running.wait()
-            versions.append(self._version)
         token_random = self._random if sampling.seed is None else random.Random(sampling.seed)
-        tokens = tuple(token_random.randint(*TOKEN_RANGE) for _ in versions)
+        seconds = self._median * math.exp(prompt_random.gauss(0.0, self._sigma))
+        progress = _Progress(top_k=sampling.top_logprobs)
+        if request_id:
+            self._progress[request_id] = progress
+        try:
+            for _ in range(sampling.max_tokens):
+                await asyncio.sleep(seconds / sampling.max_tokens)
+                await self._running.wait()
+                progress.token_ids.append(token_random.randint(*TOKEN_RANGE))
+                progress.versions.append(self._version)
+        finally:
+            self._progress.pop(request_id, None)
+        sampled = progress.since(0)
         return Turn(
-            token_ids=tokens,
-            logprobs=(LOGPROB,) * len(tokens),
-            spans=_spans(versions),
+            token_ids=sampled.token_ids,
+            logprobs=sampled.logprobs,
+            spans=sampled.spans,
+            top_logprobs=sampled.top_logprobs,
             finish_reason=FinishReason.LENGTH,
-            top_logprobs=_top_logprobs(len(tokens), sampling.top_logprobs),
         )
+
+    def sampled(self, request_id: str, start: int) -> Chunk:
+        """See Engine."""
+        progress = self._progress.get(request_id)
+        return Chunk() if progress is None else progress.since(start)
 
     async def weigh(self, prompt_token_ids: tuple[int, ...], candidates: tuple[int, ...]) -> list[float]:
         """See Engine; all candidates are equally likely."""

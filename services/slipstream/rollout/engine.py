@@ -1,9 +1,8 @@
 """The interface of an inference engine: sample tokens, and swap weights while requests wait."""
 
-from dataclasses import dataclass
 from typing import Protocol
 
-from slipstream.records import FinishReason, RoutedExperts, TopLogprobs, VersionSpan
+from slipstream.records import Chunk, Sampling, Turn
 from slipstream.rpc.errors import SlipstreamError
 from slipstream.weights.group import Rendezvous
 from slipstream.weights.manifest import Manifest
@@ -13,37 +12,27 @@ class EngineDied(SlipstreamError):
     """The engine has ended; only a new rollout process helps."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sampling:
-    """How to sample one turn. No top-p or top-k: the learner normalises over the whole vocabulary."""
-
-    temperature: float
-    max_tokens: int
-    top_logprobs: int = 0
-    """Number of likeliest tokens to return at each position, with their logprobs."""
-    seed: int | None = None
-    """Seed of this request: with equal weights, equal requests sample equal tokens. None for no seed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
-    """Tokens that the policy sampled in one go, each with its logprob and the version that sampled it."""
-
-    token_ids: tuple[int, ...]
-    logprobs: tuple[float, ...]
-    spans: tuple[VersionSpan, ...]
-    finish_reason: FinishReason
-    routed_experts: RoutedExperts | None = None
-    """Experts of the prompt tokens and of all sampled tokens but the last, if the engine returns them."""
-    top_logprobs: TopLogprobs | None = None
-    """The likeliest tokens of each distribution that was sampled from, likeliest first, if requested."""
-
-
 class Engine(Protocol):
     """One inference engine. Between `pause` and `resume` no token is sampled and no request is lost."""
 
-    async def sample(self, prompt_token_ids: tuple[int, ...], sampling: Sampling) -> Turn:
-        """Sample one turn; cancelling the call aborts the request. Errors: EngineDied."""
+    @property
+    def kv_cache_usage(self) -> float:
+        """Share of the key-value cache in use, from 0 to 1; 0 for an engine without one."""
+
+    async def sample(
+        self, prompt_token_ids: tuple[int, ...], sampling: Sampling, *, request_id: str = ""
+    ) -> Turn:
+        """Sample one turn; cancelling the call aborts the request.
+
+        `request_id`: unique name under which `sampled` finds the request; empty for one that nobody asks for.
+        Errors: EngineDied, and ValueError for a request that the engine cannot take.
+        """
+
+    def sampled(self, request_id: str, start: int) -> Chunk:
+        """Return the tokens that a running request has sampled so far, from position `start` on.
+
+        Their versions are exact. Empty for a request that has not begun or has ended.
+        """
 
     async def weigh(self, prompt_token_ids: tuple[int, ...], candidates: tuple[int, ...]) -> list[float]:
         """Return the probability of each candidate as the next token, given that it is one of the candidates.

@@ -18,9 +18,10 @@ from typing import Any
 
 import grpc
 
+from slipstream.records import NO_VERSION
 from slipstream.rollout.engine import Engine
-from slipstream.rollout.served_version import NO_VERSION, ServedVersion
 from slipstream.rpc.errors import SlipstreamError
+from slipstream.served_version import ServedVersion
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.v1 import learner_pb2 as pb

@@ -27,6 +27,8 @@ from slipstream.rpc.pod import USAGE_ERROR, Pod, run_pod
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 LOOK_SECONDS = 0.5
 CONNECT_SECONDS = 10.0
+HEAD_STOP_SECONDS = 5.0
+"""Longest wait, after SIGTERM, for the head to drain."""
 HEAD_SECONDS = 3600.0  # the head may wait for a free machine; the startup probe of its pod is shorter
 # A head whose machine is lost closes no connection: TCP keepalive detects it after 10 + 3 * 5 s.
 KEEPALIVE = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3))
@@ -97,7 +99,7 @@ async def hold(pod: Pod, head: asyncio.Task[None], executor: Any) -> None:
             raise EngineDied(
                 "the head of the engine has ended; the ranks of this node end too and start again with it"
             )
-        await asyncio.wait((head,), timeout=pod.config.rollout.drain_seconds)
+        await asyncio.wait((head,), timeout=HEAD_STOP_SECONDS)
     finally:
         for task in (head, stopping):
             task.cancel()

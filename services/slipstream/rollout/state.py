@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Literal, get_args
 
-from slipstream.rollout.served_version import NO_VERSION, ServedVersion
+from slipstream.records import NO_VERSION
+from slipstream.served_version import ServedVersion
 from slipstream.telemetry.metrics import Metrics
 
 State = Literal[

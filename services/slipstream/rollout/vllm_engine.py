@@ -10,9 +10,17 @@ from typing import Any, TypeVar
 import numpy as np
 
 from slipstream.config import RunConfig
-from slipstream.records import FinishReason, RoutedExperts, TopLogprobs, VersionSpan
+from slipstream.records import (
+    Chunk,
+    FinishReason,
+    RoutedExperts,
+    Sampling,
+    TopLogprobs,
+    Turn,
+    VersionSpan,
+)
 from slipstream.rollout.adapter import ServedAdapter
-from slipstream.rollout.engine import EngineDied, Sampling, Turn
+from slipstream.rollout.engine import EngineDied
 from slipstream.rollout.node_rank import NodeRank
 from slipstream.rollout.vllm_arguments import prepare_arguments
 from slipstream.telemetry.metrics import Metrics
@@ -35,8 +43,16 @@ class VllmEngine:
     bring the adapter, and every request names it.
     """
 
-    def __init__(self, llm: Any, *, recompute_kv: bool, adapter: ServedAdapter | None = None) -> None:
+    def __init__(
+        self,
+        llm: Any,
+        *,
+        recompute_kv: bool,
+        adapter: ServedAdapter | None = None,
+        cache_use: "CacheUseLogger | None" = None,
+    ) -> None:
         self._llm = llm
+        self._cache_use = cache_use
         self._recompute_kv = recompute_kv
         self._adapter = adapter
         self._running = asyncio.Event()
@@ -44,10 +60,18 @@ class VllmEngine:
         self._salt = "initial"
         self._uncommitted = False
 
-    async def sample(self, prompt_token_ids: tuple[int, ...], sampling: Sampling) -> Turn:
+    @property
+    def kv_cache_usage(self) -> float:
+        """See Engine."""
+        return 0.0 if self._cache_use is None else self._cache_use.share
+
+    async def sample(
+        self, prompt_token_ids: tuple[int, ...], sampling: Sampling, *, request_id: str = ""
+    ) -> Turn:
         """See Engine."""
         output = await self._finished(
             prompt_token_ids,
+            request_id or uuid.uuid4().hex,
             temperature=sampling.temperature,
             max_tokens=sampling.max_tokens,
             logprobs=sampling.top_logprobs,
@@ -55,10 +79,21 @@ class VllmEngine:
         )
         return _turn(output, top_k=sampling.top_logprobs)
 
+    def sampled(self, request_id: str, start: int) -> Chunk:
+        """See Engine. vLLM returns versions with finished outputs only, so this reads the state of the
+        request, in which each token has its version as soon as it arrives from the engine's process."""
+        processor = self._llm.output_processor
+        for internal_id in processor.external_req_ids.get(request_id, ()):
+            state = processor.request_states.get(internal_id)
+            if state is not None:
+                return _chunk(state, start)
+        return Chunk()
+
     async def weigh(self, prompt_token_ids: tuple[int, ...], candidates: tuple[int, ...]) -> list[float]:
         """See Engine."""
         output = await self._finished(
             prompt_token_ids,
+            uuid.uuid4().hex,
             temperature=1.0,
             max_tokens=1,
             logprobs=len(candidates),
@@ -67,8 +102,11 @@ class VllmEngine:
         logprobs = dict(zip(output.logprobs.token_ids, output.logprobs.logprobs, strict=True))
         return [math.exp(logprobs[token]) for token in candidates]
 
-    async def _finished(self, prompt_token_ids: tuple[int, ...], **sampling: Any) -> Any:
-        """Submit one request once the engine is not paused; return its output. Errors: EngineDied."""
+    async def _finished(self, prompt_token_ids: tuple[int, ...], request_id: str, **sampling: Any) -> Any:
+        """Submit one request once the engine is not paused; return its output.
+
+        Errors: EngineDied, and ValueError for a request that vLLM refuses.
+        """
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
         from vllm.v1.engine.exceptions import EngineDeadError
@@ -83,7 +121,7 @@ class VllmEngine:
         request = {"prompt_token_ids": list(prompt_token_ids), "cache_salt": self._salt}
         options = {} if self._adapter is None else {"lora_request": self._adapter.request()}
         try:
-            async for output in self._llm.generate(request, parameters, uuid.uuid4().hex, **options):
+            async for output in self._llm.generate(request, parameters, request_id, **options):
                 if output.finished:
                     return output.outputs[0]
         except EngineDeadError as error:
@@ -167,32 +205,68 @@ def start_vllm(
     arguments = prepare_arguments(config, model_dir, adapter=adapter, node=node)
     from vllm.v1.engine.async_llm import AsyncLLM
 
-    loggers = [] if metrics is None else [lambda _config, _engine: CacheUseLogger(metrics)]
+    cache_use = CacheUseLogger(metrics)
     return VllmEngine(
         # Not in a local variable: an import error inside vLLM keeps this frame alive, and would keep the
         # engine alive too.
-        AsyncLLM.from_engine_args(arguments, stat_loggers=loggers),
+        AsyncLLM.from_engine_args(arguments, stat_loggers=[lambda _config, _engine: cache_use]),
         recompute_kv=config.rollout.recompute_kv,
         adapter=adapter,
+        cache_use=cache_use,
     )
 
 
 class CacheUseLogger:
     """A stat logger with the methods of vLLM's StatLoggerBase, called after every engine step."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics | None) -> None:
         self._metrics = metrics
+        self.share = 0.0
+        """Share of the KV cache in use at the last step."""
 
     def record(self, scheduler_stats: Any | None, *_: Any, **__: Any) -> None:
         """Show the share of the KV cache in use; a step that scheduled nothing has no statistics."""
         if scheduler_stats is not None:
-            self._metrics.set("kv_cache_usage", scheduler_stats.kv_cache_usage)
+            self.share = float(scheduler_stats.kv_cache_usage)
+            if self._metrics is not None:
+                self._metrics.set("kv_cache_usage", self.share)
 
     def log_engine_initialized(self) -> None:
         """Do nothing."""
 
     def log(self) -> None:
         """Do nothing."""
+
+
+def _chunk(state: Any, start: int) -> Chunk:
+    """Return the tokens of a running request from position `start` on."""
+    token_ids = tuple(state.detokenizer.output_token_ids[start:])
+    if not token_ids:
+        return Chunk()
+    end = start + len(token_ids)
+    flat = state.logprobs_processor.logprobs
+    first = flat.start_indices[start]
+    rows = flat.end_indices[end - 1] - first
+    width = rows // len(token_ids)
+    sampled = flat.logprobs[first : first + rows]
+    return Chunk(
+        token_ids=token_ids,
+        logprobs=tuple(sampled[::width]),
+        spans=_spans_since(state.weight_version_starts, start, end),
+        top_logprobs=_likeliest(flat.token_ids[first : first + rows], sampled, width - 1)
+        if width > 1
+        else None,
+    )
+
+
+def _spans_since(starts: list[tuple[str, int]], start: int, end: int) -> tuple[VersionSpan, ...]:
+    """Return the spans of tokens [start, end), from vLLM's (version, first token) of a whole request."""
+    ends = [first for _, first in starts[1:]] + [end]
+    return tuple(
+        VersionSpan(version=int(version), start=max(first, start) - start, end=last - start)
+        for (version, first), last in zip(starts, ends, strict=True)
+        if last > max(first, start)
+    )
 
 
 def _turn(output: Any, *, top_k: int = 0) -> Turn:
@@ -212,7 +286,7 @@ def _turn(output: Any, *, top_k: int = 0) -> Turn:
         spans=spans,
         finish_reason=FINISH_REASONS[output.finish_reason],
         routed_experts=None if output.routed_experts is None else _experts(output.routed_experts),
-        top_logprobs=_top_logprobs(flat, top_k) if top_k else None,
+        top_logprobs=_likeliest(flat.token_ids, flat.logprobs, top_k) if top_k else None,
     )
 
 
@@ -225,14 +299,14 @@ def _experts(ids: Any) -> RoutedExperts:
     )
 
 
-def _top_logprobs(flat: Any, top_k: int) -> TopLogprobs:
+def _likeliest(token_ids: Any, logprobs: Any, top_k: int) -> TopLogprobs:
     """Return the `top_k` likeliest tokens of each position.
 
     At each position vLLM's flat logprobs hold the sampled token first, and then the `top_k` likeliest tokens,
     which may include the sampled one.
     """
-    ids_TN = np.asarray(flat.token_ids, "<u4").reshape(-1, 1 + top_k)
-    logprobs_TN = np.asarray(flat.logprobs, "<f4").reshape(-1, 1 + top_k)
+    ids_TN = np.asarray(token_ids, "<u4").reshape(-1, 1 + top_k)
+    logprobs_TN = np.asarray(logprobs, "<f4").reshape(-1, 1 + top_k)
     return TopLogprobs(top_k=top_k, ids=ids_TN[:, 1:].tobytes(), logprobs=logprobs_TN[:, 1:].tobytes())
 
 

@@ -1,10 +1,12 @@
 """Conversion between the values of slipstream.records and the messages of proto/."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from typing import TypeVar
 
 from slipstream import records as t
 from slipstream.v1 import replay_pb2 as replay
+from slipstream.v1 import rollout_pb2 as rollout
 from slipstream.v1 import types_pb2 as pb
 
 V = TypeVar("V")
@@ -141,6 +143,85 @@ def top_logprobs_from_proto(message: pb.TopLogprobs) -> t.TopLogprobs:
     return t.TopLogprobs(top_k=message.top_k, ids=message.ids, logprobs=message.logprobs)
 
 
+def spans_to_proto(spans: Iterable[t.VersionSpan]) -> list[pb.VersionSpan]:
+    """Version spans → messages."""
+    return [pb.VersionSpan(version=span.version, start=span.start, end=span.end) for span in spans]
+
+
+def spans_from_proto(messages: Iterable[pb.VersionSpan]) -> tuple[t.VersionSpan, ...]:
+    """Messages → version spans."""
+    return tuple(t.VersionSpan(version=m.version, start=m.start, end=m.end) for m in messages)
+
+
+def rollout_status_to_proto(status: t.RolloutStatus) -> rollout.RolloutStatus:
+    """RolloutStatus → message."""
+    return rollout.RolloutStatus(**asdict(status))
+
+
+def rollout_status_from_proto(message: rollout.RolloutStatus) -> t.RolloutStatus:
+    """Message → RolloutStatus."""
+    return t.RolloutStatus(
+        serving_version=message.serving_version,
+        serving=message.serving,
+        places=message.places,
+        groups_running=message.groups_running,
+        kv_cache_usage=message.kv_cache_usage,
+        draining=message.draining,
+    )
+
+
+def listed_rollout_to_proto(listed: t.ListedRollout) -> replay.ListedRollout:
+    """ListedRollout → message."""
+    status = rollout_status_to_proto(listed.status)
+    return replay.ListedRollout(worker_id=listed.worker_id, address=listed.address, status=status)
+
+
+def listed_rollout_from_proto(message: replay.ListedRollout) -> t.ListedRollout:
+    """Message → ListedRollout."""
+    status = rollout_status_from_proto(message.status)
+    return t.ListedRollout(worker_id=message.worker_id, address=message.address, status=status)
+
+
+def chunk_to_proto(request: int, chunk: t.Chunk) -> rollout.SampleChunk:
+    """Chunk of a request → message; a Turn is the last chunk of its request."""
+    message = rollout.SampleChunk(
+        id=request,
+        token_ids=chunk.token_ids,
+        logprobs=chunk.logprobs,
+        spans=spans_to_proto(chunk.spans),
+        top_logprobs=None if chunk.top_logprobs is None else top_logprobs_to_proto(chunk.top_logprobs),
+    )
+    if isinstance(chunk, t.Turn):
+        message.finish_reason = FINISH_REASONS[chunk.finish_reason]
+        if chunk.routed_experts is not None:
+            message.routed_experts.CopyFrom(routed_experts_to_proto(chunk.routed_experts))
+    return message
+
+
+def chunk_from_proto(message: rollout.SampleChunk) -> t.Chunk:
+    """Message → Chunk, or Turn for the last chunk of a request. Errors: ValueError for a malformed field."""
+    chunk = t.Chunk(
+        token_ids=tuple(message.token_ids),
+        logprobs=tuple(message.logprobs),
+        spans=spans_from_proto(message.spans),
+        top_logprobs=top_logprobs_from_proto(message.top_logprobs)
+        if message.HasField("top_logprobs")
+        else None,
+    )
+    if not message.finish_reason:
+        return chunk
+    return t.Turn(
+        token_ids=chunk.token_ids,
+        logprobs=chunk.logprobs,
+        spans=chunk.spans,
+        top_logprobs=chunk.top_logprobs,
+        finish_reason=finish_reason_from_proto(message.finish_reason),
+        routed_experts=routed_experts_from_proto(message.routed_experts)
+        if message.HasField("routed_experts")
+        else None,
+    )
+
+
 def completion_to_proto(completion: t.Completion) -> pb.Completion:
     """Completion → message."""
     experts, teacher, top = completion.routed_experts, completion.teacher, completion.top_logprobs
@@ -148,13 +229,14 @@ def completion_to_proto(completion: t.Completion) -> pb.Completion:
         token_ids=completion.token_ids,
         logprobs=completion.logprobs,
         mask=bytes(completion.mask),
-        spans=[pb.VersionSpan(version=s.version, start=s.start, end=s.end) for s in completion.spans],
+        spans=spans_to_proto(completion.spans),
         finish_reason=FINISH_REASONS[completion.finish_reason],
         rewards=[reward_to_proto(reward) for reward in completion.rewards],
         text=completion.text,
         routed_experts=None if experts is None else routed_experts_to_proto(experts),
         teacher=None if teacher is None else teacher_logprobs_to_proto(teacher),
         top_logprobs=None if top is None else top_logprobs_to_proto(top),
+        engines=completion.engines if completion.engines != 1 else 0,
     )
 
 
@@ -164,7 +246,7 @@ def completion_from_proto(message: pb.Completion) -> t.Completion:
         token_ids=tuple(message.token_ids),
         logprobs=tuple(message.logprobs),
         mask=tuple(message.mask),
-        spans=tuple(t.VersionSpan(version=s.version, start=s.start, end=s.end) for s in message.spans),
+        spans=spans_from_proto(message.spans),
         finish_reason=finish_reason_from_proto(message.finish_reason),
         rewards=tuple(reward_from_proto(reward) for reward in message.rewards),
         text=message.text,
@@ -175,6 +257,7 @@ def completion_from_proto(message: pb.Completion) -> t.Completion:
         top_logprobs=top_logprobs_from_proto(message.top_logprobs)
         if message.HasField("top_logprobs")
         else None,
+        engines=message.engines or 1,
     )
 
 

@@ -1,3 +1,4 @@
+from slipstream.v1 import rollout_pb2 as _rollout_pb2
 from slipstream.v1 import types_pb2 as _types_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
@@ -110,6 +111,36 @@ class ReturnPromptsResponse(_message.Message):
     RETURNED_FIELD_NUMBER: _ClassVar[int]
     returned: int
     def __init__(self, returned: _Optional[int] = ...) -> None: ...
+
+class ListedRollout(_message.Message):
+    __slots__ = ("worker_id", "address", "status")
+    WORKER_ID_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    worker_id: str
+    address: str
+    status: _rollout_pb2.RolloutStatus
+    def __init__(self, worker_id: _Optional[str] = ..., address: _Optional[str] = ..., status: _Optional[_Union[_rollout_pb2.RolloutStatus, _Mapping]] = ...) -> None: ...
+
+class ReportRolloutRequest(_message.Message):
+    __slots__ = ("rollout",)
+    ROLLOUT_FIELD_NUMBER: _ClassVar[int]
+    rollout: ListedRollout
+    def __init__(self, rollout: _Optional[_Union[ListedRollout, _Mapping]] = ...) -> None: ...
+
+class ReportRolloutResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListRolloutsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListRolloutsResponse(_message.Message):
+    __slots__ = ("rollouts",)
+    ROLLOUTS_FIELD_NUMBER: _ClassVar[int]
+    rollouts: _containers.RepeatedCompositeFieldContainer[ListedRollout]
+    def __init__(self, rollouts: _Optional[_Iterable[_Union[ListedRollout, _Mapping]]] = ...) -> None: ...
 
 class InsertGroupRequest(_message.Message):
     __slots__ = ("group",)

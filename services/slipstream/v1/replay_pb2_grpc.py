@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class ReplayStub(object):
-    """Serves rollout workers and the learner. Every method may be retried. A
+    """Serves actors, rollouts and the learner. Every method may be retried. A
     learner's call carries its epoch: it fails with ABORTED once another learner
     has attached.
     """
@@ -56,6 +56,16 @@ class ReplayStub(object):
                 '/slipstream.v1.Replay/InsertGroup',
                 request_serializer=slipstream_dot_v1_dot_replay__pb2.InsertGroupRequest.SerializeToString,
                 response_deserializer=slipstream_dot_v1_dot_replay__pb2.InsertGroupResponse.FromString,
+                _registered_method=True)
+        self.ReportRollout = channel.unary_unary(
+                '/slipstream.v1.Replay/ReportRollout',
+                request_serializer=slipstream_dot_v1_dot_replay__pb2.ReportRolloutRequest.SerializeToString,
+                response_deserializer=slipstream_dot_v1_dot_replay__pb2.ReportRolloutResponse.FromString,
+                _registered_method=True)
+        self.ListRollouts = channel.unary_unary(
+                '/slipstream.v1.Replay/ListRollouts',
+                request_serializer=slipstream_dot_v1_dot_replay__pb2.ListRolloutsRequest.SerializeToString,
+                response_deserializer=slipstream_dot_v1_dot_replay__pb2.ListRolloutsResponse.FromString,
                 _registered_method=True)
         self.SampleBatch = channel.unary_stream(
                 '/slipstream.v1.Replay/SampleBatch',
@@ -115,13 +125,13 @@ class ReplayStub(object):
 
 
 class ReplayServicer(object):
-    """Serves rollout workers and the learner. Every method may be retried. A
+    """Serves actors, rollouts and the learner. Every method may be retried. A
     learner's call carries its epoch: it fails with ABORTED once another learner
     has attached.
     """
 
     def LeasePrompts(self, request, context):
-        """Rollout: lease prompts. Waits up to `wait_seconds` for admission; an empty
+        """Actor: lease prompts. Waits up to `wait_seconds` for admission; an empty
         response means that no group was admitted in that time.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -129,7 +139,7 @@ class ReplayServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RenewLeases(self, request, context):
-        """Rollout: the heartbeat of a worker, for all its leases. A lease expires when
+        """Actor: the heartbeat of a worker, for all its leases. A lease expires when
         no heartbeat has named it for the lease's `seconds`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -137,16 +147,30 @@ class ReplayServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ReturnPrompts(self, request, context):
-        """Rollout: return leases without a group. Their slots are free at once.
+        """Actor: return leases without a group. Their slots are free at once.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def InsertGroup(self, request, context):
-        """Rollout: insert a finished group. Idempotent by (group_id, lease_epoch); a
+        """Actor: insert a finished group. Idempotent by (group_id, lease_epoch); a
         worker whose lease has expired is fenced. A malformed group is filtered as
         `invalid`; a retry would not help.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReportRollout(self, request, context):
+        """Rollout: the heartbeat of an inference server. Actors find it by this call.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListRollouts(self, request, context):
+        """Actor: the rollouts whose heartbeat is not older than a lease lasts.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -261,6 +285,16 @@ def add_ReplayServicer_to_server(servicer, server):
                     request_deserializer=slipstream_dot_v1_dot_replay__pb2.InsertGroupRequest.FromString,
                     response_serializer=slipstream_dot_v1_dot_replay__pb2.InsertGroupResponse.SerializeToString,
             ),
+            'ReportRollout': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportRollout,
+                    request_deserializer=slipstream_dot_v1_dot_replay__pb2.ReportRolloutRequest.FromString,
+                    response_serializer=slipstream_dot_v1_dot_replay__pb2.ReportRolloutResponse.SerializeToString,
+            ),
+            'ListRollouts': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListRollouts,
+                    request_deserializer=slipstream_dot_v1_dot_replay__pb2.ListRolloutsRequest.FromString,
+                    response_serializer=slipstream_dot_v1_dot_replay__pb2.ListRolloutsResponse.SerializeToString,
+            ),
             'SampleBatch': grpc.unary_stream_rpc_method_handler(
                     servicer.SampleBatch,
                     request_deserializer=slipstream_dot_v1_dot_replay__pb2.SampleBatchRequest.FromString,
@@ -325,7 +359,7 @@ def add_ReplayServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class Replay(object):
-    """Serves rollout workers and the learner. Every method may be retried. A
+    """Serves actors, rollouts and the learner. Every method may be retried. A
     learner's call carries its epoch: it fails with ABORTED once another learner
     has attached.
     """
@@ -428,6 +462,60 @@ class Replay(object):
             '/slipstream.v1.Replay/InsertGroup',
             slipstream_dot_v1_dot_replay__pb2.InsertGroupRequest.SerializeToString,
             slipstream_dot_v1_dot_replay__pb2.InsertGroupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReportRollout(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/slipstream.v1.Replay/ReportRollout',
+            slipstream_dot_v1_dot_replay__pb2.ReportRolloutRequest.SerializeToString,
+            slipstream_dot_v1_dot_replay__pb2.ReportRolloutResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListRollouts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/slipstream.v1.Replay/ListRollouts',
+            slipstream_dot_v1_dot_replay__pb2.ListRolloutsRequest.SerializeToString,
+            slipstream_dot_v1_dot_replay__pb2.ListRolloutsResponse.FromString,
             options,
             channel_credentials,
             insecure,

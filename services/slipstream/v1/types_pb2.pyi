@@ -130,7 +130,7 @@ class TopLogprobs(_message.Message):
     def __init__(self, top_k: _Optional[int] = ..., ids: _Optional[bytes] = ..., logprobs: _Optional[bytes] = ...) -> None: ...
 
 class Completion(_message.Message):
-    __slots__ = ("token_ids", "logprobs", "mask", "spans", "finish_reason", "rewards", "text", "routed_experts", "teacher", "top_logprobs")
+    __slots__ = ("token_ids", "logprobs", "mask", "spans", "finish_reason", "rewards", "text", "routed_experts", "teacher", "top_logprobs", "engines")
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
     MASK_FIELD_NUMBER: _ClassVar[int]
@@ -141,6 +141,7 @@ class Completion(_message.Message):
     ROUTED_EXPERTS_FIELD_NUMBER: _ClassVar[int]
     TEACHER_FIELD_NUMBER: _ClassVar[int]
     TOP_LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    ENGINES_FIELD_NUMBER: _ClassVar[int]
     token_ids: _containers.RepeatedScalarFieldContainer[int]
     logprobs: _containers.RepeatedScalarFieldContainer[float]
     mask: bytes
@@ -151,7 +152,8 @@ class Completion(_message.Message):
     routed_experts: RoutedExperts
     teacher: TeacherLogprobs
     top_logprobs: TopLogprobs
-    def __init__(self, token_ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[float]] = ..., mask: _Optional[bytes] = ..., spans: _Optional[_Iterable[_Union[VersionSpan, _Mapping]]] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., rewards: _Optional[_Iterable[_Union[Reward, _Mapping]]] = ..., text: _Optional[str] = ..., routed_experts: _Optional[_Union[RoutedExperts, _Mapping]] = ..., teacher: _Optional[_Union[TeacherLogprobs, _Mapping]] = ..., top_logprobs: _Optional[_Union[TopLogprobs, _Mapping]] = ...) -> None: ...
+    engines: int
+    def __init__(self, token_ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[float]] = ..., mask: _Optional[bytes] = ..., spans: _Optional[_Iterable[_Union[VersionSpan, _Mapping]]] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., rewards: _Optional[_Iterable[_Union[Reward, _Mapping]]] = ..., text: _Optional[str] = ..., routed_experts: _Optional[_Union[RoutedExperts, _Mapping]] = ..., teacher: _Optional[_Union[TeacherLogprobs, _Mapping]] = ..., top_logprobs: _Optional[_Union[TopLogprobs, _Mapping]] = ..., engines: _Optional[int] = ...) -> None: ...
 
 class Group(_message.Message):
     __slots__ = ("group_id", "lease_epoch", "dispatch_index", "prompt", "prompt_token_ids", "completions", "worker_id")

@@ -1,4 +1,4 @@
-"""The `rollout` section: the rollout workers and their engines."""
+"""The `rollout` section: the inference servers and their engines."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -11,18 +11,25 @@ from slipstream.config.sections.vllm import VllmOptions
 
 
 class RolloutConfig(Section):
-    """One rollout worker and its engine."""
+    """One inference server, and how prompts are sampled."""
 
     address: Address = "127.0.0.1:0"
-    """host:port of a worker's health service; port 0 takes a free one."""
+    """host:port on which a rollout listens; port 0 takes a free one."""
+    host: str | None = None
+    """Host by which actors reach a rollout; null: that of `address`, or the machine's name for a wildcard."""
+    server_name: str | None = None
+    """Name in the certificates of the rollouts; null: the host by which actors reach them."""
     workers: int = Field(1, ge=0)
-    """Worker processes that `slipstream run` starts."""
+    """Rollouts that `slipstream run` starts."""
     engine: Literal["vllm", "emulated"] = "vllm"
     """The engine; `emulated` computes nothing and waits for a random time, for benchmarks of the loop."""
     group_size: int = Field(8, ge=1)
     """Completions for each prompt; null, or left out: the preset's number, or 8."""
     max_groups: int = Field(32, ge=1)
-    """Most groups in flight in one worker."""
+    """Places of one rollout: most groups that it samples at the same time."""
+    chunk_seconds: float = Field(0.25, gt=0, le=10)
+    """Longest time between two messages of a rollout to an actor. After the loss of a rollout, the tokens of
+    as many seconds are sampled again."""
     max_new_tokens: int = Field(16, ge=1)
     """Longest completion, in tokens."""
     context_tokens: int | None = Field(None, ge=16)
@@ -60,11 +67,9 @@ class RolloutConfig(Section):
     recompute_kv: bool = False
     """Recompute the key-value cache of running requests after an update, instead of keeping it."""
     group_timeout_seconds: float = Field(600.0, gt=0)
-    """Longest time of one group in a worker, with scoring; after it the prompt goes to another worker."""
+    """Longest time of one group in an actor, with scoring; after it the prompt goes to another actor."""
     start_timeout_seconds: float = Field(1800.0, gt=0)
     """Longest wait for an engine to start; a quarter of an hour is normal for a large model."""
-    drain_seconds: float = Field(0.0, ge=0)
-    """Time for running groups to finish after SIGTERM; the leases of unfinished groups are returned."""
     emulated: "EmulatedEngine" = Field(default_factory=lambda: EmulatedEngine())
     """Settings of the emulated engine."""
 

@@ -25,6 +25,7 @@ local pass_rates = prefix .. 'pass_rates'                  -- hash: prompt id �
 
 local retired = prefix .. 'retired'                        -- hash: id → JSON: retired prompts that are not logged yet
 local workers = prefix .. 'workers'                        -- hash: worker → JSON: time of its last call, and its state
+local rollouts = prefix .. 'rollouts'                      -- hash: rollout → time of its last heartbeat, and its JSON
 
 local REMEMBER_SECONDS = 600  -- a settled group is remembered this long, to recognise a repeated insert
 local NEWS_MILLISECONDS = 500  -- the state of a worker is written at most this often

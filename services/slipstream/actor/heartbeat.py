@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from slipstream.actor.replay_client import LeaseName, ReplayClient
 from slipstream.records import Lease
-from slipstream.rollout.replay_client import LeaseName, ReplayClient
-from slipstream.rollout.served_version import NO_VERSION, ServedVersion
 from slipstream.rpc.errors import SlipstreamError
+from slipstream.served_version import NO_VERSION, ServedVersion
 from slipstream.telemetry.logs import Log
 
 

@@ -1,4 +1,4 @@
-"""Calls of a rollout to replay: leases, heartbeats, returned leases and inserted groups."""
+"""Calls of an actor to replay: the rollouts, leases, heartbeats, returned leases and inserted groups."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
@@ -7,7 +7,7 @@ from uuid import uuid4
 import grpc
 
 from slipstream.config import RunConfig
-from slipstream.records import Group, InsertOutcome, Lease
+from slipstream.records import Group, InsertOutcome, Lease, ListedRollout
 from slipstream.rpc import codec
 from slipstream.rpc.channel import call_with_growing_deadline
 from slipstream.v1 import replay_pb2
@@ -68,6 +68,15 @@ class ReplayClient:
         response = await self._ask("lease", ask, give_up_after=self._timeout)
         self._request_id, self._attempts = "", 0
         return [codec.lease_from_proto(lease) for lease in response.leases]
+
+    async def rollouts(self) -> list[ListedRollout]:
+        """Return the rollouts that take requests."""
+        response = await self._ask(
+            "list of rollouts",
+            lambda seconds: self._stub.ListRollouts(replay_pb2.ListRolloutsRequest(), timeout=seconds),
+            give_up_after=self._timeout,
+        )
+        return [codec.listed_rollout_from_proto(each) for each in response.rollouts]
 
     async def renew(
         self, leases: Sequence[Lease], *, serving_version: int, scoring_failure: str, give_up_after: float

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 
 import grpc
 
+from slipstream.actor.replay_client import ReplayClient
 from slipstream.records import Lease
-from slipstream.rollout.replay_client import ReplayClient
-from slipstream.rollout.served_version import ServedVersion
 from slipstream.rpc.errors import SlipstreamError, Unreachable
+from slipstream.served_version import ServedVersion
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 

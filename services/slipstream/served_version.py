@@ -1,8 +1,8 @@
-"""The policy version that the engine of this rollout serves."""
+"""The policy version that an engine serves, or the newest that any rollout of an actor serves."""
 
 import asyncio
 
-NO_VERSION = -1
+from slipstream.records import NO_VERSION
 
 
 class ServedVersion:

@@ -8,8 +8,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from slipstream.records import Completion, FinishReason, Prompt, RoutedExperts, TopLogprobs, VersionSpan
-from slipstream.rollout.engine import Turn
+from slipstream.records import (
+    Completion,
+    FinishReason,
+    Prompt,
+    RoutedExperts,
+    TopLogprobs,
+    Turn,
+    VersionSpan,
+)
 
 Sample = Callable[[tuple[int, ...]], Awaitable[Turn]]
 
@@ -42,6 +49,7 @@ class Episode:
     finish_reason: FinishReason = FinishReason.LENGTH
     routed_experts: RoutedExperts | None = None
     top_logprobs: TopLogprobs | None = None
+    engines: int = 1
 
     def add(self, turn: Turn) -> None:
         """Append a turn that the policy sampled."""
@@ -52,6 +60,7 @@ class Episode:
         for span in turn.spans:
             self._extend(span.version, offset + span.start, offset + span.end)
         self.finish_reason = turn.finish_reason
+        self.engines += turn.engines - 1
         self._route(turn.routed_experts)
         first, later = self.top_logprobs, turn.top_logprobs
         self.top_logprobs = first.followed_by(later) if first and later else later or first
@@ -79,6 +88,7 @@ class Episode:
             finish_reason=self.finish_reason,
             routed_experts=self.routed_experts,
             top_logprobs=self.top_logprobs,
+            engines=self.engines,
         )
 
     def _route(self, later: RoutedExperts | None) -> None:

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import isfinite
 
+from slipstream.actor.sampler import Sampler
+from slipstream.actor.verifier_client import Scorer
 from slipstream.config import ConfigError, RunConfig
 from slipstream.config.rewards import SelfJudgeConfig
 from slipstream.prompts.judge_question import judge_question
 from slipstream.records import Completion, Outcome, Prompt, Reward
-from slipstream.rollout.engine import Engine
-from slipstream.rollout.verifier_client import Scorer
 from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import PromptTooLong, Tokens
 
@@ -25,11 +25,11 @@ class SelfJudge:
     """One configured reward of the kind `self_judge`."""
 
     def __init__(
-        self, config: SelfJudgeConfig, *, engine: Engine, tokens: Tokens, metrics: Metrics, key: str
+        self, config: SelfJudgeConfig, *, sampler: Sampler, tokens: Tokens, metrics: Metrics, key: str
     ) -> None:
         """Errors: ConfigError naming `key` for verdicts that begin with the same token."""
         self._config = config
-        self._engine = engine
+        self._sampler = sampler
         self._tokens = tokens
         self._metrics = metrics
         self._verdicts = verdict_tokens(config, tokens, key=key)
@@ -40,7 +40,7 @@ class SelfJudge:
         """Return the reward of an answer, from 0 to 1.
 
         An answer too long for a question about it is invalid; a probability that is not finite is an error of
-        the reward. Errors: EngineDied.
+        the reward. Errors: RolloutsLost, SamplingRefused.
         """
         question = judge_question(self._config.question, prompt, answer=self._tokens.harmless(text))
         try:
@@ -49,7 +49,7 @@ class SelfJudge:
             detail = "the question about it does not fit the model's context"
             return self._counted(Outcome.INVALID_ANSWER, 0.0, detail)
         with self._metrics.timing("reward_seconds", reward=self._config.name):
-            right, _ = await self._engine.weigh(token_ids, self._verdicts)
+            right, _ = await self._sampler.weigh(token_ids, self._verdicts)
         if not isfinite(right):
             return self._counted(Outcome.ERROR, 0.0, f"the policy's weights give {right} as a probability")
         return self._counted(Outcome.SCORE, right)
@@ -74,7 +74,7 @@ class WithSelfJudges:
     async def score(self, prompt: Prompt, completions: Sequence[Completion]) -> list[Completion]:
         """Return the completions with complete reward vectors; withheld ones are unchanged.
 
-        Errors: EngineDied, and those of the verifier's client.
+        Errors: RolloutsLost, SamplingRefused, and those of the verifier's client.
         """
         scored = await self._verifier.score(prompt, completions)
         with self._metrics.waiting("self_judge"):
@@ -90,13 +90,15 @@ class WithSelfJudges:
 
 
 def with_self_judges(
-    verifier: Scorer, config: RunConfig, *, engine: Engine, tokens: Tokens, metrics: Metrics
+    verifier: Scorer, config: RunConfig, *, sampler: Sampler, tokens: Tokens, metrics: Metrics
 ) -> Scorer:
     """Return a scorer that adds the self-judges of a run to the verifier. Errors: ConfigError."""
     judges = [
         (
             index,
-            SelfJudge(reward, engine=engine, tokens=tokens, metrics=metrics, key=f"rewards.{index}.verdicts"),
+            SelfJudge(
+                reward, sampler=sampler, tokens=tokens, metrics=metrics, key=f"rewards.{index}.verdicts"
+            ),
         )
         for index, reward in enumerate(config.rewards)
         if isinstance(reward, SelfJudgeConfig)

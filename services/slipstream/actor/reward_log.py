@@ -6,8 +6,8 @@ The launcher shows these events on its console (cli/launch/notices.py).
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from slipstream.actor.verifier_client import Scorer
 from slipstream.records import Completion, Outcome, Prompt, Reward
-from slipstream.rollout.verifier_client import Scorer
 from slipstream.telemetry.logs import Log
 
 QUIET_SECONDS = 10.0

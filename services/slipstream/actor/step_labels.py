@@ -10,19 +10,18 @@ estimate is 1 if any answer is right.
 """
 
 import asyncio
-import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
+from slipstream.actor.environment import Episode
+from slipstream.actor.sampler import Sampler
+from slipstream.actor.seeds import stable_seed
+from slipstream.actor.steps import with_token_ends
+from slipstream.actor.verifier_client import Scorer
 from slipstream.config import RunConfig
 from slipstream.config.stages import StepLabelsStage
 from slipstream.prompts.steps import steps_with_ends
-from slipstream.records import Completion, Prompt, Reward, StepReward
-from slipstream.rollout.engine import Engine, Sampling, Turn
-from slipstream.rollout.environment import Episode
-from slipstream.rollout.steps import with_token_ends
-from slipstream.rollout.verifier_client import Scorer
-from slipstream.telemetry.metrics import Metrics
+from slipstream.records import Completion, Prompt, Reward, Sampling, StepReward, Turn
 from slipstream.tokens import PromptTooLong, Tokens
 
 
@@ -40,25 +39,23 @@ class StepLabels:
         *,
         reward: str,
         seed: int,
-        engine: Engine,
+        sampler: Sampler,
         tokens: Tokens,
         sampling: Sampling,
-        metrics: Metrics,
     ) -> None:
         """`reward`: name of the reward for right answers; `sampling`: of whole answers."""
         self._scorer = scorer
         self._stage = stage
         self._reward = reward
         self._seed = seed
-        self._engine = engine
+        self._sampler = sampler
         self._tokens = tokens
         self._sampling = sampling
-        self._metrics = metrics
 
     async def score(self, prompt: Prompt, completions: Sequence[Completion]) -> list[Completion]:
         """Return the completions with their reward vectors, in order.
 
-        Errors: those of `scorer`, and EngineDied.
+        Errors: those of `scorer`, RolloutsLost and SamplingRefused.
         """
         scored = await self._scorer.score(prompt, completions)
         try:
@@ -99,13 +96,12 @@ class StepLabels:
         seeds = [stable_seed(self._seed, *prompt_token_ids, *prefix, k) for k in range(self._stage.samples)]
         turns = await asyncio.gather(
             *(
-                self._engine.sample(
+                self._sampler.sample(
                     prompt_token_ids + prefix, replace(self._sampling, max_tokens=left, seed=seed)
                 )
                 for seed in seeds
             )
         )
-        self._metrics.count("tokens_generated_total", sum(len(turn.token_ids) for turn in turns))
         scored = await self._scorer.score(prompt, [self._continued(prefix, turn) for turn in turns])
         right = [share for share in map(self._right, scored) if share is not None]
         return sum(right) / len(right) if right else None
@@ -125,20 +121,13 @@ class StepLabels:
         return float(_reward_of(answer, self._reward).value >= self._stage.least_reward)
 
 
-def stable_seed(*parts: int) -> int:
-    """Return a seed below 2^63 that depends on the numbers alone, and is the same on every machine."""
-    digest = hashlib.blake2b(",".join(map(str, parts)).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") >> 1
-
-
 def with_step_labels(
     scorer: Scorer,
     config: RunConfig,
     *,
-    engine: Engine,
+    sampler: Sampler,
     tokens: Tokens,
     sampling: Sampling,
-    metrics: Metrics,
 ) -> Scorer:
     """Return a scorer that labels steps too, if the run is a `step_labels` stage."""
     stage = label_stage(config)
@@ -149,10 +138,9 @@ def with_step_labels(
         stage,
         reward=config.evaluation.reward,
         seed=config.seed,
-        engine=engine,
+        sampler=sampler,
         tokens=tokens,
         sampling=sampling,
-        metrics=metrics,
     )
 
 

@@ -1,44 +1,69 @@
 """The actor loop: lease prompts, sample and score their groups, insert them into replay.
 
-    lease loop ──▶ one task per group: wait for a slot ─▶ sample and score ─▶ free the slot ─▶ insert
-        ▲                                                                         │
-        └─────────── fewer groups in work than slots and prefetched leases ◀──────┘
+    lease loop ──▶ one task per group: wait for a place ─▶ sample ─▶ free the place ─▶ score ─▶ insert
+        ▲                                                                  │
+        └────── fewer groups are sampled than places and prefetched leases ◀
     heartbeat ──▶ replay, every few seconds: renews all leases, and cancels the tasks of lost leases
 
-The lease loop waits for a served version, then for room for more groups, then for admission by replay
-(bounded). A task waits for a slot, then for the engine and the verifier (together at most
+The lease loop waits until a rollout serves a version, then for room for more groups, then for admission by
+replay (bounded). A task waits for a place at a rollout, then for the rollout and the verifier (together at most
 rollout.group_timeout_seconds), then for replay. No group waits for another. After a stop the actor leases no
 more, and its tasks may finish for `drain_seconds`. Then it cancels the rest, which aborts their requests, and
 returns their leases.
 """
 
 import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from typing import Literal, Protocol, get_args
 
 import grpc
 
-from slipstream.records import Group, Lease, Outcome
-from slipstream.rollout.engine import EngineDied
-from slipstream.rollout.group_sampler import GroupSampler
-from slipstream.rollout.heartbeat import Heartbeat
-from slipstream.rollout.leasing import LeasePrefetch, Leasing
-from slipstream.rollout.replay_client import LeaseName, ReplayClient
-from slipstream.rollout.served_version import ServedVersion
+from slipstream.actor.group_sampler import GroupSampler
+from slipstream.actor.heartbeat import Heartbeat
+from slipstream.actor.leasing import LeasePrefetch, Leasing
+from slipstream.actor.replay_client import LeaseName, ReplayClient
+from slipstream.actor.sampler import RolloutsLost, Sampler, SamplingRefused
+from slipstream.records import NO_VERSION, Group, Lease, Outcome, Purpose
 from slipstream.rpc.errors import Unreachable
+from slipstream.served_version import ServedVersion
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 
-LOST = ("lease_lost", "group_timeout", "unreachable")
+LOST = ("lease_lost", "group_timeout", "engine_died", "sampling_refused", "unreachable")
 DRAINED = ("finished", "returned")
+
+
+Phase = Literal["waiting", "sampling", "scoring", "inserting"]
+PHASES: tuple[Phase, ...] = get_args(Phase)
+
+
+class Places(Protocol):
+    """The places of groups at rollouts."""
+
+    on_change: Callable[[], None]
+    """Called when `capacity` may have changed."""
+
+    @property
+    def capacity(self) -> int:
+        """Groups that this actor may hold places for: its own, and the free ones."""
+
+    def place(self, group_id: str, *, min_version: int = NO_VERSION) -> AbstractAsyncContextManager[Sampler]:
+        """Wait for a free place at a rollout that serves `min_version` or a later version, and hold it."""
 
 
 @dataclass(slots=True, eq=False)
 class Work:
-    """A lease whose group is being sampled, scored or inserted."""
+    """A lease whose group is in work."""
 
     lease: Lease
-    scored: bool = False
-    """Whether the group is sampled and scored, and so needs no slot any more."""
+    phase: Phase = "waiting"
+
+    @property
+    def needs_place(self) -> bool:
+        """Whether the group is not sampled yet."""
+        return self.phase in ("waiting", "sampling")
 
 
 class Actor:
@@ -48,6 +73,7 @@ class Actor:
         self,
         *,
         sampler: GroupSampler,
+        places: Places,
         replay: ReplayClient,
         served: ServedVersion,
         max_groups: int,
@@ -57,6 +83,7 @@ class Actor:
         log: Log,
     ) -> None:
         self._sampler = sampler
+        self._places = places
         self._replay = replay
         self._served = served
         self._max_groups = max_groups
@@ -64,8 +91,8 @@ class Actor:
         self._metrics = metrics
         self._log = log
         self._works: dict[asyncio.Task[None], Work] = {}
-        self._slots = asyncio.Semaphore(max_groups)
         self._progress = asyncio.Event()
+        places.on_change = self._progress.set
         self._leasing = Leasing(replay, served, metrics=metrics, log=log)
         self._prefetch = LeasePrefetch(most=max_groups)
         self._heartbeat = Heartbeat(
@@ -80,16 +107,12 @@ class Actor:
             metrics.count("groups_lost_total", 0, reason=reason)
         for outcome in DRAINED:
             metrics.count("drained_groups_total", 0, outcome=outcome)
-
-    @property
-    def groups_running(self) -> int:
-        """Groups that are not inserted yet; other threads may read it."""
-        return sum(not task.done() for task in list(self._works))
+        metrics.follow("actor_groups", self._groups_by_phase)
 
     async def run(self, stop: asyncio.Event, *, drain_seconds: float = 0.0) -> None:
         """Work until `stop`, let running groups finish for at most `drain_seconds`, and return other leases.
 
-        A cancellation returns all leases at once. Errors: EngineDied.
+        A cancellation returns all leases at once.
         """
         try:
             async with asyncio.TaskGroup() as loops:
@@ -106,21 +129,19 @@ class Actor:
 
     async def _keep_leasing(self) -> None:
         """Lease and begin groups until cancelled. Errors: those of a group's task."""
-        try:
-            while True:
-                await self._until_serving()
-                wanted = await self._wanted_leases()
-                self._metrics.set("places_waiting", max(0, self._max_groups - self._in_work))
-                try:
-                    leases = await self._leasing.request(wanted)
-                finally:
-                    self._metrics.set("places_waiting", 0)
-                for lease in leases:
-                    self._begin(lease)
-                if leases:
-                    self._heartbeat.beat_soon()
-        finally:
-            self._metrics.set("places", 0)
+        while True:
+            with self._metrics.waiting("first_version"):
+                await self._served.wait()
+            wanted = await self._wanted_leases()
+            self._metrics.set("places_waiting", max(0, self._capacity - self._in_work))
+            try:
+                leases = await self._leasing.request(wanted)
+            finally:
+                self._metrics.set("places_waiting", 0)
+            for lease in leases:
+                self._begin(lease)
+            if leases:
+                self._heartbeat.beat_soon()
 
     def _begin(self, lease: Lease) -> None:
         """Start the task of a group.
@@ -132,12 +153,21 @@ class Actor:
         task = asyncio.create_task(self._work(work))
         task.add_done_callback(lambda _: self._progress.set())
         self._works[task] = work
-        self._metrics.set("groups_running", self._in_work)
+
+    @property
+    def _capacity(self) -> int:
+        """Groups that may be sampled at the same time."""
+        return min(self._max_groups, self._places.capacity)
 
     @property
     def _in_work(self) -> int:
-        """Groups that are being sampled or scored, or wait for a slot."""
-        return sum(not (work.scored or task.done()) for task, work in self._works.items())
+        """Groups that are being sampled, or wait for a place."""
+        return sum(work.needs_place and not task.done() for task, work in self._works.items())
+
+    def _groups_by_phase(self) -> dict[str, float]:
+        """Count the groups in work; the thread that serves the metrics calls this."""
+        phases = [work.phase for task, work in list(self._works.items()) if not task.done()]
+        return {phase: float(phases.count(phase)) for phase in PHASES}
 
     def _held(self) -> list[Lease]:
         return [work.lease for task, work in self._works.items() if not task.done()]
@@ -153,19 +183,11 @@ class Actor:
         finished = [task for task in done if _succeeded(task)]
         self._metrics.count("drained_groups_total", len(finished), outcome="finished")
 
-    async def _until_serving(self) -> None:
-        """Wait for a verified version; without one this rollout offers no slots."""
-        if not self._served.serving:
-            self._metrics.set("places", 0)
-        with self._metrics.waiting("first_version"):
-            await self._served.wait()
-        self._metrics.set("places", self._max_groups)
-
     async def _wanted_leases(self) -> int:
         """Wait until there is room for more groups; return how many. Errors: those of a group's task.
 
-        Groups that are scored but not inserted yet use no slot. Their number is bounded too, so that they do
-        not pile up while replay is away.
+        Groups that are sampled but not inserted yet use no place. Their number is bounded too, so that they do
+        not pile up while the verifier or replay is away.
         """
         while True:
             self._progress.clear()
@@ -173,10 +195,10 @@ class Actor:
                 if not task.cancelled():
                     task.result()
                 del self._works[task]
-            self._metrics.set("groups_running", self._in_work)
-            ahead = self._prefetch.groups(self._heartbeat.round_trip_seconds)
-            wanted = self._max_groups + ahead - self._in_work
-            if wanted > 0 and len(self._works) < 2 * self._max_groups + ahead:
+            capacity = self._capacity
+            ahead = min(capacity, self._prefetch.groups(self._heartbeat.round_trip_seconds))
+            wanted = capacity + ahead - self._in_work
+            if wanted > 0 and len(self._works) < 2 * capacity + ahead:
                 return wanted
             with self._metrics.waiting("free_place"):
                 await self._progress.wait()
@@ -185,22 +207,38 @@ class Actor:
         """Sample, score and insert one group; return the lease of a failed group as a fault."""
         lease = work.lease
         try:
-            async with self._slots:
-                async with asyncio.timeout(self._group_timeout):
-                    group = await self._sampler.sample_group(lease)
-                self._report_scoring_failure(group)
-            work.scored = True
-            self._prefetch.finished()
-            self._progress.set()
+            group = await self._sampled_and_scored(work)
+            work.phase = "inserting"
             outcome = await self._replay.insert(group)
             self._log.debug("inserted", group=lease.group_id, outcome=outcome.value)
         except TimeoutError:
             detail = f"not finished in {self._group_timeout:g} s (rollout.group_timeout_seconds)"
             await self._return_fault(lease, "group_timeout", detail)
+        except RolloutsLost as error:
+            await self._return_fault(lease, "engine_died", str(error))
+        except SamplingRefused as error:
+            await self._return_fault(lease, "sampling_refused", str(error))
         except Unreachable as error:
             self._count_lost(lease, "unreachable", str(error))
         except grpc.aio.AioRpcError as error:
             await self._return_fault(lease, error.code().name.lower(), error.details() or "")
+
+    async def _sampled_and_scored(self, work: Work) -> Group:
+        """Return the group. Its time counts from the moment at which it has a place. Errors: TimeoutError."""
+        lease = work.lease
+        newest = self._served.version if lease.purpose is Purpose.EVALUATION else NO_VERSION
+        async with self._places.place(lease.group_id, min_version=newest) as sampler:
+            deadline = asyncio.get_running_loop().time() + self._group_timeout
+            work.phase = "sampling"
+            async with asyncio.timeout_at(deadline):
+                generated = await self._sampler.generate(lease, sampler)
+        work.phase = "scoring"
+        self._prefetch.finished()
+        self._progress.set()
+        async with asyncio.timeout_at(deadline):
+            group = await self._sampler.score(lease, generated)
+        self._report_scoring_failure(group)
+        return group
 
     def _report_scoring_failure(self, group: Group) -> None:
         """Tell replay the first reason for which a completion of the group could not be scored."""
@@ -216,7 +254,8 @@ class Actor:
         its answer has not arrived yet.
         """
         for task, work in self._works.items():
-            if (work.lease.group_id, work.lease.lease_epoch) == name and not (work.scored or task.done()):
+            unfinished = work.phase != "inserting" and not task.done()
+            if (work.lease.group_id, work.lease.lease_epoch) == name and unfinished:
                 self._count_lost(work.lease, "lease_lost", "no heartbeat arrived in time")
                 task.cancel()
 
@@ -234,10 +273,7 @@ class Actor:
 
     async def _return_unfinished(self) -> None:
         """Cancel running groups, and return the leases of all that are unfinished or failed."""
-        died = [work.lease for task, work in self._works.items() if _engine_died(task)]
-        unfinished = [
-            work.lease for task, work in self._works.items() if not (_succeeded(task) or _engine_died(task))
-        ]
+        unfinished = [work.lease for task, work in self._works.items() if not _succeeded(task)]
         unfinished += await self._leasing.late()
         for task in self._works:
             task.cancel()
@@ -247,14 +283,8 @@ class Actor:
                 error = f"{type(result).__name__}: {result}"
                 self._log.error("group failed", group=work.lease.group_id, error=error)
         await self._leasing.return_leases(unfinished)
-        await self._leasing.return_leases(died, fault="engine_died")
 
 
 def _succeeded(task: asyncio.Task[None]) -> bool:
     """Return whether the task of a group ended without an error."""
     return task.done() and not task.cancelled() and task.exception() is None
-
-
-def _engine_died(task: asyncio.Task[None]) -> bool:
-    """Return whether the task of a group failed because the engine died."""
-    return task.done() and not task.cancelled() and isinstance(task.exception(), EngineDied)

@@ -1,0 +1,171 @@
+"""One stream to one rollout, which carries all requests of this actor to it."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+
+import grpc
+
+from slipstream.records import Chunk, RolloutStatus, Turn
+from slipstream.rpc import codec
+from slipstream.rpc.channel import with_idle_timeout
+from slipstream.rpc.errors import SlipstreamError
+from slipstream.telemetry.background import BackgroundTask
+from slipstream.telemetry.logs import Log
+from slipstream.v1 import rollout_pb2 as pb
+from slipstream.v1.rollout_pb2_grpc import RolloutStub
+
+
+class RolloutLost(SlipstreamError):
+    """The rollout ended, drains or is silent. `chunks` has the tokens that arrived before."""
+
+    def __init__(self, reason: str, chunks: tuple[Chunk, ...] = (), *, drained: bool = False) -> None:
+        super().__init__(reason)
+        self.chunks = chunks
+        self.drained = drained
+
+
+class NoPlace(SlipstreamError):
+    """All places of the rollout are taken; another group may enter after `retry_after_seconds`."""
+
+    def __init__(self, retry_after_seconds: float) -> None:
+        super().__init__("all places of the rollout are taken")
+        self.retry_after_seconds = retry_after_seconds
+
+
+class RequestRefused(SlipstreamError):
+    """The request is at fault; it fails however often it is sent."""
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    """A request without its last chunk."""
+
+    ended: "asyncio.Future[Turn | list[float]]"
+    chunks: list[Chunk] = field(default_factory=list)
+
+
+class RolloutStream:
+    """Sends requests to a rollout and collects their chunks. Once lost, it stays lost.
+
+    Invariant: a request ends with its last chunk, with an error, or with RolloutLost and all chunks that came.
+    """
+
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        *,
+        silence_seconds: float,
+        on_status: Callable[[RolloutStatus], None],
+        on_lost: Callable[[str], None],
+        log: Log,
+    ) -> None:
+        """`on_status` is called with every message; `on_lost` once, with the reason."""
+        self._silence_seconds = silence_seconds
+        self._on_status = on_status
+        self._on_lost = on_lost
+        self._requests: dict[int, _Request] = {}
+        self._numbers = itertools.count(1)
+        self._outgoing = pb.SampleRequest()
+        self._due = asyncio.Event()
+        self._lost: str | None = None
+        self._drained = False
+        self._call = RolloutStub(channel).Sample(self._messages())
+        self._reader = BackgroundTask.begin(self._read(), "reading of a rollout's stream", log)
+
+    @property
+    def lost(self) -> bool:
+        """Whether no further request can be sent."""
+        return self._lost is not None
+
+    async def sample(self, start: pb.StartSampling) -> tuple[tuple[Chunk, ...], Turn]:
+        """Return the chunks of a request and its last one. Errors: RolloutLost, NoPlace, RequestRefused."""
+        request, last = await self._ask(start)
+        assert isinstance(last, Turn)
+        return tuple(request.chunks), last
+
+    async def weigh(self, start: pb.StartSampling) -> list[float]:
+        """Return the probabilities of the candidates. Errors: RolloutLost, RequestRefused."""
+        _, last = await self._ask(start)
+        assert isinstance(last, list)
+        return last
+
+    async def close(self) -> None:
+        """End the stream; running requests end with RolloutLost."""
+        self._lose("this actor closed the stream")
+        await self._reader.end()
+
+    async def _ask(self, start: pb.StartSampling) -> tuple[_Request, Turn | list[float]]:
+        if self._lost is not None:
+            raise RolloutLost(self._lost, drained=self._drained)
+        start.id = next(self._numbers)
+        request = _Request(ended=asyncio.get_running_loop().create_future())
+        self._requests[start.id] = request
+        self._outgoing.start.append(start)
+        self._due.set()
+        try:
+            return request, await request.ended
+        finally:
+            if self._requests.pop(start.id, None) is not None and not self.lost:
+                self._outgoing.cancel.append(start.id)
+                self._due.set()
+
+    async def _messages(self) -> AsyncIterator[pb.SampleRequest]:
+        """Yield the requests and cancellations of one turn of the event loop as one message."""
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            outgoing, self._outgoing = self._outgoing, pb.SampleRequest()
+            yield outgoing
+
+    async def _read(self) -> None:
+        """Collect chunks until the stream ends, however it ends."""
+        reason = "the rollout closed the stream"
+        try:
+            async for message in with_idle_timeout(self._call, silence_seconds=self._silence_seconds):
+                self._on_status(codec.rollout_status_from_proto(message.status))
+                for chunk in message.chunks:
+                    self._take(chunk)
+                if message.status.draining:
+                    reason, self._drained = "the rollout drains", True
+                    break
+        except grpc.aio.AioRpcError as error:
+            reason = f"{error.code().name.lower()}: {error.details()}"
+        finally:
+            self._call.cancel()
+            self._lose(reason)
+
+    def _take(self, message: pb.SampleChunk) -> None:
+        request = self._requests.get(message.id)
+        if request is None:
+            return  # it was cancelled
+        if message.error:
+            self._end(message.id, RequestRefused(message.error))
+        elif message.retry_after_seconds:
+            self._end(message.id, NoPlace(message.retry_after_seconds))
+        elif message.probabilities:
+            self._end(message.id, list(message.probabilities))
+        else:
+            chunk = codec.chunk_from_proto(message)
+            if isinstance(chunk, Turn):
+                self._end(message.id, chunk)
+            else:
+                request.chunks.append(chunk)
+
+    def _end(self, number: int, result: "Turn | list[float] | SlipstreamError") -> None:
+        ended = self._requests.pop(number).ended
+        if ended.done():
+            return
+        if isinstance(result, SlipstreamError):
+            ended.set_exception(result)
+        else:
+            ended.set_result(result)
+
+    def _lose(self, reason: str) -> None:
+        if self._lost is not None:
+            return
+        self._lost = reason
+        for number, request in list(self._requests.items()):
+            self._end(number, RolloutLost(reason, tuple(request.chunks), drained=self._drained))
+        self._on_lost(reason)

@@ -1,0 +1,21 @@
+"""The `actor` section: the processes that run environments."""
+
+from pydantic import Field
+
+from slipstream.config.sections.section import Section
+
+
+class ActorConfig(Section):
+    """One actor: it leases prompts, samples from the rollouts, has the answers scored and inserts them."""
+
+    workers: int = Field(1, ge=1)
+    """Actor processes that `slipstream run` starts."""
+    max_groups: int = Field(256, ge=1)
+    """Most groups in work in one actor; the rollouts' places bound them too."""
+    silence_seconds: float = Field(5.0, gt=0)
+    """Silence of a rollout after which its completions continue on another one."""
+    most_engines: int = Field(3, ge=1)
+    """Most rollouts that may fail during one turn. The group is then given up, so that a prompt that ends
+    engines cannot end all of them. Rollouts that drain are not counted."""
+    drain_seconds: float = Field(0.0, ge=0)
+    """Time for running groups to finish after SIGTERM; the leases of unfinished groups are returned."""
