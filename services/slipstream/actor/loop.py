@@ -6,10 +6,10 @@
     heartbeat ──▶ replay, every few seconds: renews all leases, and cancels the tasks of lost leases
 
 The lease loop waits until a rollout serves a version, then for room for more groups, then for admission by
-replay (bounded). A task waits for a place at a rollout, then for the rollout and the verifier (together at most
-rollout.group_timeout_seconds), then for replay. No group waits for another. After a stop the actor leases no
-more, and its tasks may finish for `drain_seconds`. Then it cancels the rest, which aborts their requests, and
-returns their leases.
+replay (bounded). A task waits for a place at a rollout, then for the rollout and the verifier (together at
+most rollout.group_timeout_seconds), then for replay. No group waits for another. After a stop the actor leases
+no more, and its tasks may finish for `drain_seconds`. Then it cancels the rest, which aborts their requests,
+and returns their leases.
 """
 
 import asyncio
@@ -186,8 +186,8 @@ class Actor:
     async def _wanted_leases(self) -> int:
         """Wait until there is room for more groups; return how many. Errors: those of a group's task.
 
-        Groups that are sampled but not inserted yet use no place. Their number is bounded too, so that they do
-        not pile up while the verifier or replay is away.
+        Groups that are sampled but not inserted yet use no place. Their number is bounded too, so that they
+        do not pile up while the verifier or replay is away.
         """
         while True:
             self._progress.clear()

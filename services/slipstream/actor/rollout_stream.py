@@ -49,7 +49,7 @@ class _Request:
 class RolloutStream:
     """Sends requests to a rollout and collects their chunks. Once lost, it stays lost.
 
-    Invariant: a request ends with its last chunk, with an error, or with RolloutLost and all chunks that came.
+    Invariant: a request ends with its last chunk, with an error, or with RolloutLost and the chunks so far.
     """
 
     def __init__(

@@ -46,11 +46,17 @@ ROUND_ROBIN = json.dumps({"loadBalancingConfig": [{"round_robin": {}}]})
 
 
 def open_channel(
-    address: str, config: RpcConfig, *, log: Log | None = None, gone_seconds: float = GONE_SECONDS
+    address: str,
+    config: RpcConfig,
+    *,
+    log: Log | None = None,
+    gone_seconds: float = GONE_SECONDS,
+    server_name: str | None = None,
 ) -> grpc.aio.Channel:
     """Return a channel to host:port with the message limits of `config`; it connects at the first call.
 
     `gone_seconds`: calls end as unavailable when the server has not answered a ping for so long.
+    `server_name`: name that the server's certificate must have; None: the host of `address`.
     With `rpc.tls` the channel uses mutual TLS, reads renewed files, and logs why a handshake has failed.
     Errors: ValueError for port 0, which is only an address to listen on; ConfigError for plaintext beyond
     loopback, and for unusable files of `rpc.tls`.
@@ -69,6 +75,8 @@ def open_channel(
         *OWN_CONNECTIONS,
         ("grpc.service_config", ROUND_ROBIN),
     ]
+    if server_name is not None and config.tls is not None:
+        options.append(("grpc.ssl_target_name_override", server_name))
     if config.tls is None:
         return grpc.aio.insecure_channel(address, options=options)
     return TlsChannel(address, certificates=Certificates(config.tls, log), options=options, log=log)

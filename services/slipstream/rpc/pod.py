@@ -31,7 +31,7 @@ from slipstream.telemetry.metrics import Metrics
 from slipstream.telemetry.page import serve_page
 
 USAGE_ERROR = 2
-MODEL_PODS = ("learner", "rollout")
+MODEL_PODS = ("learner", "rollout", "actor")
 """Pods that load the model."""
 BEAT_SECONDS = 1.0
 

@@ -9,7 +9,8 @@ from slipstream.config import RunConfig
 from slipstream.config.rewards.models import ScoringModel
 from slipstream.config.stages import DistillationStage, SampledStage
 
-REPLAY, VERIFIER, TEACHER, LEARNER, ROLLOUT = "replay", "verifier", "teacher", "learner", "rollout"
+REPLAY, VERIFIER, TEACHER, LEARNER = "replay", "verifier", "teacher", "learner"
+ROLLOUT, ACTOR = "rollout", "actor"
 ADDRESS_VARIABLES = {
     REPLAY: "SLIPSTREAM_REPLAY_ADDRESS",
     VERIFIER: "SLIPSTREAM_VERIFIER_ADDRESS",
@@ -47,7 +48,7 @@ class PodSpec:
     @property
     def works(self) -> bool:
         """Whether the pod returns leases or writes checkpoints at its end; such pods stop first."""
-        return self.name == LEARNER or self.name.startswith(ROLLOUT)
+        return self.name == LEARNER or self.name.startswith((ROLLOUT, ACTOR))
 
 
 def local_pods(config: RunConfig) -> tuple[PodSpec, ...]:
@@ -63,12 +64,14 @@ def local_pods(config: RunConfig) -> tuple[PodSpec, ...]:
     learner = _pod(module, name=LEARNER, needs=learner_needs, start_seconds=engine, restarts=0)
     if config.learner.ranks > 1 and not stage:
         learner = replace(learner, command=(sys.executable, "-m", TORCHRUN, str(config.learner.ranks)))
-    needs = (REPLAY, VERIFIER, LEARNER)
+    needs = (REPLAY, LEARNER)
     rollouts = [_pod(ROLLOUT, name=f"{ROLLOUT}-{i}", needs=needs, start_seconds=engine) for i in workers]
+    actors = [_pod(ACTOR, name=f"{ACTOR}-{i}", needs=(REPLAY, VERIFIER)) for i in range(config.actor.workers)]
     if isinstance(stage, DistillationStage):
         teacher = ("--set", f"model.path={json.dumps(str(stage.teacher.absolute()))}")
         rollouts = [replace(rollout, command=(*rollout.command, *teacher)) for rollout in rollouts]
-    return _with_metrics_ports([*services, learner, *rollouts], config.telemetry.port)
+        actors = [replace(actor, command=(*actor.command, *teacher)) for actor in actors]
+    return _with_metrics_ports([*services, learner, *rollouts, *actors], config.telemetry.port)
 
 
 def address_environment(addresses: Mapping[str, str]) -> dict[str, str]:

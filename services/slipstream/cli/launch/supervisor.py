@@ -1,9 +1,9 @@
 """Starts the pods of a run, restarts them after failures, and stops them in an order that loses no data.
 
     teacher ─▶┐                               only where the run distills
-    replay ──┬┴▶ learner ─┬─▶ rollout-0 …     an arrow: its address is known
-    verifier ┴────────────┘
-    stop: learner and rollouts together ─▶ (the ledger is read) ─▶ teacher, verifier and replay
+    replay ──┬┴▶ learner ───▶ rollout-0 …     an arrow: its address is known
+    verifier ┴──────────────▶ actor-0 …
+    stop: learner, rollouts and actors together ─▶ (the ledger is read) ─▶ teacher, verifier and replay
 
 Each pod has one task (`_keep`): it waits for the addresses that the pod needs, then for its ready file, then
 for its end. A death before it was ever ready, and every death of the learner, ends the run; others come back.

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 
-ROLES = ("learner", "rollout", "verifier", "teacher", "replay", "redis", "probe", "console")
+ROLES = ("learner", "rollout", "actor", "verifier", "teacher", "replay", "redis", "probe", "console")
 """`redis` serves replay and calls no method. `probe` checks a deployment, `console` displays a run;
 neither of the two changes a run."""
 
-_REPLAY, _FLEET, _VERIFIER, _TEACHER, _HEALTH = (
+_REPLAY, _ROLLOUT, _FLEET, _VERIFIER, _TEACHER, _HEALTH = (
     "/slipstream.v1.Replay/",
+    "/slipstream.v1.Rollout/",
     "/slipstream.v1.Fleet/",
     "/slipstream.v1.Verifier/",
     "/slipstream.v1.Teacher/",
@@ -15,10 +16,12 @@ _REPLAY, _FLEET, _VERIFIER, _TEACHER, _HEALTH = (
 )
 
 CALLERS: Mapping[str, frozenset[str]] = {
-    _REPLAY + "LeasePrompts": frozenset({"rollout", "probe"}),
-    _REPLAY + "RenewLeases": frozenset({"rollout"}),
-    _REPLAY + "ReturnPrompts": frozenset({"rollout", "probe"}),
-    _REPLAY + "InsertGroup": frozenset({"rollout"}),
+    _REPLAY + "LeasePrompts": frozenset({"actor", "probe"}),
+    _REPLAY + "RenewLeases": frozenset({"actor"}),
+    _REPLAY + "ReturnPrompts": frozenset({"actor", "probe"}),
+    _REPLAY + "InsertGroup": frozenset({"actor"}),
+    _REPLAY + "ReportRollout": frozenset({"rollout"}),
+    _REPLAY + "ListRollouts": frozenset({"actor", "console"}),
     _REPLAY + "SampleBatch": frozenset({"learner"}),
     _REPLAY + "AckBatch": frozenset({"learner"}),
     _REPLAY + "ReleaseBatch": frozenset({"learner"}),
@@ -30,9 +33,10 @@ CALLERS: Mapping[str, frozenset[str]] = {
     _REPLAY + "GetEvaluation": frozenset({"learner"}),
     _REPLAY + "GetStats": frozenset({"probe", "console"}),
     _REPLAY + "GetActivity": frozenset({"learner", "console"}),
+    _ROLLOUT + "Sample": frozenset({"actor"}),
     _FLEET + "Join": frozenset({"rollout"}),
     _FLEET + "GetPolicy": frozenset({"probe", "console"}),
-    _VERIFIER + "Score": frozenset({"rollout", "probe"}),
+    _VERIFIER + "Score": frozenset({"actor", "probe"}),
     _TEACHER + "ReadTokens": frozenset({"learner"}),
     _HEALTH + "Check": frozenset({"probe", "console"}),
     _HEALTH + "Watch": frozenset({"probe", "console"}),

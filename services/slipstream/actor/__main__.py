@@ -1,0 +1,136 @@
+"""The actor pod: `python -m slipstream.actor --config FILE --name ACTOR`."""
+
+import asyncio
+import sys
+from dataclasses import replace
+from functools import partial
+from random import Random
+
+import grpc
+
+from slipstream.actor.directory import keep_looking
+from slipstream.actor.environment import ENVIRONMENTS
+from slipstream.actor.group_sampler import GroupSampler
+from slipstream.actor.loop import Actor
+from slipstream.actor.replay_client import ReplayClient
+from slipstream.actor.reward_log import RewardLog
+from slipstream.actor.rollouts import Rollouts
+from slipstream.actor.sampling_modes import (
+    CandidateSampling,
+    PlainSampling,
+    SamplingMode,
+    VerbalizedSampling,
+)
+from slipstream.actor.self_judge import with_self_judges
+from slipstream.actor.step_labels import label_stage, with_step_labels
+from slipstream.actor.verifier_client import VerifierClient
+from slipstream.config import RunConfig
+from slipstream.config.stages import SampledStage
+from slipstream.records import Sampling
+from slipstream.rpc.channel import open_channel
+from slipstream.rpc.pod import Pod, run_pod
+from slipstream.served_version import ServedVersion
+from slipstream.tokens import Tokens, load_engine_tokens
+
+
+async def main(pod: Pod) -> None:
+    """Lease, sample, score and insert until the pod is stopped."""
+    config = pod.config
+    replay, verifier = (
+        open_channel(address, config.rpc, log=pod.log)
+        for address in (config.replay.address, config.verifier.address)
+    )
+    served = ServedVersion()
+    rollouts = Rollouts(
+        connect=partial(_open_rollout, pod),
+        silence_seconds=config.actor.silence_seconds,
+        most_engines=config.actor.most_engines,
+        served=served,
+        metrics=pod.metrics,
+        log=pod.log,
+    )
+    client = ReplayClient(replay, config, worker_id=pod.name)
+    actor = Actor(
+        sampler=make_group_sampler(pod, rollouts, verifier),
+        places=rollouts,
+        replay=client,
+        served=served,
+        max_groups=config.actor.max_groups,
+        group_timeout_seconds=config.rollout.group_timeout_seconds,
+        heartbeat_seconds=config.replay.heartbeat_seconds,
+        metrics=pod.metrics,
+        log=pod.log,
+    )
+    pod.health.ready_while(lambda: served.serving)
+    pod.announce("none: actors serve nothing")
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            looking = tasks.create_task(keep_looking(client, rollouts, pod.log))
+            await actor.run(pod.stop, drain_seconds=config.actor.drain_seconds)
+            looking.cancel()
+    finally:
+        await rollouts.close()
+        for channel in (replay, verifier):
+            await channel.close(None)
+
+
+def make_group_sampler(pod: Pod, rollouts: Rollouts, verifier: grpc.aio.Channel) -> GroupSampler:
+    """Wire what turns a lease into a scored group."""
+    config = pod.config
+    tokens = load_engine_tokens(config, config.model.directory())
+    sampling = Sampling(
+        temperature=config.rollout.temperature,
+        max_tokens=config.rollout.max_new_tokens,
+        top_logprobs=config.algorithm.resolved_top_logprobs(),
+    )
+    anywhere = rollouts.anywhere()
+    scorer = with_self_judges(
+        VerifierClient(verifier, config), config, sampler=anywhere, tokens=tokens, metrics=pod.metrics
+    )
+    scorer = with_step_labels(
+        scorer,
+        config,
+        sampler=anywhere,
+        tokens=tokens,
+        sampling=replace(sampling, top_logprobs=0),
+    )
+    return GroupSampler(
+        worker_id=pod.name,
+        environment=ENVIRONMENTS[config.rollout.environment](),
+        tokens=tokens,
+        scorer=RewardLog(scorer, {reward.name: reward.weight for reward in config.rewards}, log=pod.log),
+        sampling=sampling,
+        metrics=pod.metrics,
+        log=pod.log,
+        training=training_mode(config, tokens, worker=pod.name),
+        evaluating=evaluation_mode(config, worker=pod.name),
+        seed=None if label_stage(config) is None else config.seed,
+    )
+
+
+def training_mode(config: RunConfig, tokens: Tokens, *, worker: str) -> SamplingMode:
+    """Return the sampling mode of training prompts: stages without rollout logprobs take every candidate."""
+    rollout = config.rollout
+    if rollout.sampling == "plain":
+        return PlainSampling()
+    if any(isinstance(stage, SampledStage) for stage in config.stages):
+        return CandidateSampling(candidates=rollout.candidates, tokens=tokens)
+    draw = Random(f"{config.seed}/{worker}/verbalized training").random
+    return VerbalizedSampling(candidates=rollout.candidates, draw=draw)
+
+
+def evaluation_mode(config: RunConfig, *, worker: str) -> SamplingMode:
+    """Return the sampling mode of held-out prompts."""
+    evaluation = config.evaluation
+    if evaluation.sampling == "plain":
+        return PlainSampling()
+    draw = Random(f"{config.seed}/{worker}/verbalized").random
+    return VerbalizedSampling(candidates=evaluation.candidates, draw=draw)
+
+
+def _open_rollout(pod: Pod, address: str) -> grpc.aio.Channel:
+    return open_channel(address, pod.config.rpc, log=pod.log, server_name=pod.config.rollout.server_name)
+
+
+if __name__ == "__main__":
+    sys.exit(run_pod("actor", main))
