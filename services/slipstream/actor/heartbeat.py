@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from slipstream.actor.replay_client import LeaseName, ReplayClient
-from slipstream.records import Lease
+from slipstream.records import NO_VERSION, Lease
 from slipstream.rpc.errors import SlipstreamError
-from slipstream.served_version import NO_VERSION, ServedVersion
+from slipstream.served_version import ServedVersion
 from slipstream.telemetry.logs import Log
 
 

@@ -7,9 +7,9 @@
 
 The lease loop waits until a rollout serves a version, then for room for more groups, then for admission by
 replay (bounded). A task waits for a place at a rollout, then for the rollout and the verifier (together at
-most rollout.group_timeout_seconds), then for replay. No group waits for another. After a stop the actor leases
-no more, and its tasks may finish for `drain_seconds`. Then it cancels the rest, which aborts their requests,
-and returns their leases.
+most rollout.group_timeout_seconds), then for replay. No group waits for another. After a stop the actor
+leases no more, and its tasks may finish for `drain_seconds`. Then it cancels the rest, which aborts their
+requests, and returns their leases.
 """
 
 import asyncio

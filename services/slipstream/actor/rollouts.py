@@ -289,7 +289,8 @@ class Place:
                 failures += not error.drained
                 if failures == self._rollouts.most_engines:
                     raise RolloutsLost(
-                        f"{failures} rollouts failed during one request, the last: {error} (actor.most_engines)"
+                        f"{failures} rollouts failed during one request, the last: {error} "
+                        "(actor.most_engines)"
                     ) from error
             except RequestRefused as error:
                 raise SamplingRefused(f"{rollout.name}: {error}") from error

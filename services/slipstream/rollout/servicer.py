@@ -2,10 +2,10 @@
 
     Sample (one stream for each actor)
       reader ─▶ one task for each request ─▶ engine
-      writer ◀── every rollout.chunk_seconds, and as soon as a request ends: new tokens of all requests, status
+      writer ◀── every rollout.chunk_seconds, and when a request ends: new tokens of all requests, status
 
-A place is room for one group: the requests of a group share it. A request of a further group is refused with a
-retry-after hint while all places are taken.
+A place is room for one group: the requests of a group share it. A request of a further group is refused with
+a retry-after hint while all places are taken.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ class _Request:
 
 
 class RolloutServicer(rollout_pb2_grpc.RolloutServicer):
-    """Samples for actors. Invariant: a token is sent once, with its logprob and the version that sampled it."""
+    """Samples for actors. Invariant: each token is sent once, with its logprob and its version."""
 
     def __init__(
         self,
