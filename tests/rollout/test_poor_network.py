@@ -26,9 +26,8 @@ from slipstream.actor.verifier_client import VerifierClient
 from slipstream.config import RunConfig
 from slipstream.learner.clients import ReplayClient as LearnerReplayClient
 from slipstream.learner.policy.tiny import make_tokenizer
-from slipstream.records import Cursor
+from slipstream.records import Cursor, Sampling
 from slipstream.rollout.emulated_engine import EmulatedEngine
-from slipstream.rollout.engine import Sampling
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.server import start_server
 from slipstream.served_version import ServedVersion
