@@ -17,7 +17,7 @@ class RunningBaselines:
     __slots__ = ("_averages",)
 
     def __init__(self, *, averages: Mapping[str, float] = MappingProxyType({})) -> None:
-        """Copy the averages. Errors: ValueError for a key that is no string, or a value that is not finite."""
+        """Copy the averages. Errors: ValueError for a key that is no string, or an infinite value."""
         for key, average in averages.items():
             if not isinstance(key, str):
                 raise ValueError(f"averages: got the key {key!r}, needs strings")
