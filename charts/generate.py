@@ -120,7 +120,7 @@ def leftovers(wanted: dict[Path, bytes]) -> list[Path]:
 
 
 def generate(*, write: bool) -> list[Path]:
-    """Return the files that are out of date; write them if `write`. Copies and rules first: templates read them."""
+    """Return the files that are out of date; write them if `write`. Templates read copies and rules."""
     first = {**copies(), **rules()}
     changed = bring_up_to_date({CHART / "README.md": readme().encode(), **first}, write=write)
     rendered = renderings()
