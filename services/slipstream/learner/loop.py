@@ -24,7 +24,6 @@ from slipstream.learner.clients import ReplayClient
 from slipstream.learner.evaluation import Evaluator
 from slipstream.learner.export import export
 from slipstream.learner.lockstep import Lockstep
-from slipstream.learner.parallel import beside, both
 from slipstream.learner.prefetch import Prefetch
 from slipstream.learner.publishing import Publishing
 from slipstream.learner.report import Report, Timing
