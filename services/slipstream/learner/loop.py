@@ -32,6 +32,7 @@ from slipstream.learner.starvation import SampleDeadline, StarvationReport, Star
 from slipstream.learner.teacher import TeacherClient, UnfitTeacher
 from slipstream.learner.training.gradients import Abandoned
 from slipstream.learner.training.record import StepResult
+from slipstream.parallel import beside, both
 from slipstream.records import Cursor, Generated, Group
 from slipstream.rpc.errors import SlipstreamError, Unreachable
 from slipstream.telemetry.logs import Log
@@ -83,7 +84,7 @@ class Loop:
         self._log = log
         self._bad_in_a_row = 0
         teach = None if teacher is None else teacher.teach
-        self._prefetch = Prefetch(replay, steps=config.learner.steps, teach=teach)
+        self._prefetch = Prefetch(replay, steps=config.learner.steps, log=log, teach=teach)
         self._taught = teacher is not None
         self._deadline = SampleDeadline(config)
         self._clock = Clock()
