@@ -20,6 +20,7 @@ from slipstream.algorithms.spec import (
     Rspo,
     Sapo,
 )
+from slipstream.algorithms.spec.invalid import InvalidPart
 from slipstream.config.problem import Problem
 from slipstream.config.schema import RunConfig
 
@@ -33,26 +34,24 @@ def _parts(config: RunConfig) -> Iterator[Problem]:
     algorithm, budget = config.algorithm, config.rollout.max_new_tokens
     try:
         algorithm.resolved_loss(max_staleness=config.staleness.max_staleness, max_new_tokens=budget)
-    except ValueError as error:
+    except InvalidPart as error:
         yield _refusal(error)
     try:
         algorithm.resolved_shaping(max_new_tokens=budget)
-    except ValueError as error:
-        name, _, reason = str(error).partition(": ")
+    except InvalidPart as error:
         yield Problem(
-            key=f"algorithm.shaping.{name}",
-            reason=reason,
+            key=f"algorithm.shaping.{error.part}",
+            reason=error.reason,
             remedy=f"the budget of a completion is rollout.max_new_tokens, {budget}",
         )
 
 
-def _refusal(error: ValueError) -> Problem:
-    name, _, rest = str(error).partition(": ")
-    reason, separator, remedy = rest.rpartition("; ")
-    key = KEYS.get(name, f"algorithm.{name.partition(' ')[0]}")
-    if not separator:
-        return Problem(key=key, reason=rest, remedy="`slipstream algorithms` lists what there is")
-    return Problem(key=key, reason=reason, remedy=remedy)
+def _refusal(error: InvalidPart) -> Problem:
+    return Problem(
+        key=KEYS.get(error.part, f"algorithm.{error.part}"),
+        reason=error.reason,
+        remedy=error.remedy or "`slipstream algorithms` lists what there is",
+    )
 
 
 def _uncorrected(config: RunConfig) -> Iterator[Problem]:

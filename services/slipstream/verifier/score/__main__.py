@@ -192,7 +192,7 @@ async def _one(scorer: Scorer, row: Row | BadRow) -> Scored:
     try:
         return row, await scorer.score(row.prompt, row.answers)
     except UnusableGroundTruth as error:
-        return BadRow(f"{row.where}: {str(error).removeprefix(f'prompt {row.prompt.prompt_id}: ')}")
+        return BadRow(f"{row.where}: {error.reason}")
 
 
 def _until_stopped(rows: Iterator[Row | BadRow], stopped: threading.Event) -> Iterator[Row | BadRow]:

@@ -163,7 +163,7 @@ class Workers:
 
 def _verdicts(reply: dict[str, Any]) -> list[Verdict]:
     if "unusable" in reply:
-        raise UnusableGroundTruth(reply["unusable"])
+        raise UnusableGroundTruth(reply["unusable"], prompt_id=reply["prompt"])
     if "overrun" in reply:
         raise Overrun(reply["overrun"])
     if "failed" in reply:
