@@ -26,8 +26,8 @@ class RolloutConfig(Section):
     group_size: int = Field(8, ge=1)
     """Completions for each prompt; null, or left out: the preset's number, or 8."""
     max_groups: int = Field(32, ge=1)
-    """Most places of one rollout: groups that it samples at the same time. It offers fewer while its key-value
-    cache is too small for them."""
+    """Most places of one rollout: groups that it samples at the same time. It offers fewer while its
+    key-value cache is too small for them."""
     chunk_seconds: float = Field(0.25, gt=0, le=10)
     """Longest time between two messages of a rollout to an actor. After the loss of a rollout, the tokens of
     as many seconds are sampled again."""
