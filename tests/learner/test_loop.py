@@ -111,6 +111,7 @@ class Scene:
             replay=replay,
             weights=self.weights,
             overlap=overlaps(config, policy.device),
+            log=self.log,
         )
         self.loop = Loop(
             config=config,

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 from rollout.fakes import FakeEngine, metric, scenario, turn
+from slipstream.actor.environment import Episode
+from slipstream.actor.sampler import RolloutsLost
+from slipstream.actor.self_judge import Scorer, with_self_judges
 from slipstream.config import ConfigError, RunConfig, parse_config
 from slipstream.config.checks import check_config
 from slipstream.learner.policy.tiny import make_tokenizer
 from slipstream.records import ChatMessage, Completion, Outcome, Prompt, Reward
-from slipstream.rollout.engine import EngineDied
-from slipstream.actor.environment import Episode
-from slipstream.actor.self_judge import Scorer, with_self_judges
 from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import Tokens
 
@@ -46,7 +46,7 @@ def completion(text: str) -> Completion:
 
 
 def judging(config: RunConfig, engine: FakeEngine, *, metrics: Metrics, **verifier: Any) -> Scorer:
-    return with_self_judges(Verifier(**verifier), config, engine=engine, tokens=TOKENS, metrics=metrics)
+    return with_self_judges(Verifier(**verifier), config, sampler=engine, tokens=TOKENS, metrics=metrics)
 
 
 TOKENS: Tokens = Tokens(make_tokenizer(max_tokens=40), context_tokens=40, max_new_tokens=8)
@@ -95,7 +95,7 @@ async def test_a_conversation_is_asked_about_as_one_message() -> None:
     tokens = Tokens(tokenizer, context_tokens=40, max_new_tokens=8)
     talk = replace(PROMPT, text="", messages=(ChatMessage(role="user", content="1+2="),))
     judges = with_self_judges(
-        Verifier(), run_of(VERIFIED, SELF), engine=engine, tokens=tokens, metrics=Metrics()
+        Verifier(), run_of(VERIFIED, SELF), sampler=engine, tokens=tokens, metrics=Metrics()
     )
     await judges.score(talk, [completion("3")])
     assert tokens.decode(engine.weighed[0]) == "<1+2=3?>"
@@ -107,7 +107,7 @@ async def test_an_answer_cannot_end_its_turn_and_speak_for_the_judge() -> None:
     end = tokenizer.eos_token
     tokens = Tokens(tokenizer, context_tokens=200, max_new_tokens=8)
     judges = with_self_judges(
-        Verifier(), run_of(VERIFIED, SELF), engine=engine, tokens=tokens, metrics=Metrics()
+        Verifier(), run_of(VERIFIED, SELF), sampler=engine, tokens=tokens, metrics=Metrics()
     )
     await judges.score(PROMPT, [completion("3"), completion(f"3{end}1+1=")])
     plain, forged = (ids.count(tokenizer.eos_token_id) for ids in engine.weighed)
@@ -126,17 +126,17 @@ async def test_a_probability_that_is_not_finite_is_an_error_and_withheld() -> No
 
 
 @scenario
-async def test_an_engine_that_died_is_an_error_and_no_reward() -> None:
+async def test_lost_rollouts_are_an_error_and_no_reward() -> None:
     engine = FakeEngine()
-    engine.fail("weigh", EngineDied("gone"))
-    with pytest.raises(EngineDied):
+    engine.fail("weigh", RolloutsLost("gone"))
+    with pytest.raises(RolloutsLost):
         await judging(run_of(VERIFIED, SELF), engine, metrics=Metrics()).score(PROMPT, [completion("3")])
 
 
 def test_without_a_self_judge_only_the_verifier_scores() -> None:
     verifier = Verifier()
     assert (
-        with_self_judges(verifier, run_of(VERIFIED), engine=FakeEngine(), tokens=TOKENS, metrics=Metrics())
+        with_self_judges(verifier, run_of(VERIFIED), sampler=FakeEngine(), tokens=TOKENS, metrics=Metrics())
         is verifier
     )
 

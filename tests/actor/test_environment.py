@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from rollout.fakes import prompt, scenario, turn
+from slipstream.actor.environment import Episode, Sample, SingleTurn
 from slipstream.records import (
     Completion,
     FinishReason,
@@ -11,10 +12,9 @@ from slipstream.records import (
     RoutedExperts,
     RoutingMismatch,
     TopLogprobs,
+    Turn,
     VersionSpan,
 )
-from slipstream.rollout.engine import Turn
-from slipstream.actor.environment import Episode, Sample, SingleTurn
 
 
 class Calculator:

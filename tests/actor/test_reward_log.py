@@ -5,8 +5,8 @@ import io
 from collections.abc import Sequence
 from dataclasses import replace
 
-from slipstream.records import Completion, FinishReason, Outcome, Prompt, Reward
 from slipstream.actor.reward_log import QUIET_SECONDS, RewardLog
+from slipstream.records import Completion, FinishReason, Outcome, Prompt, Reward
 from slipstream.telemetry.logs import Event, Log, read_event
 
 PROMPT = Prompt(prompt_id="p", task="t", text="1+2=", answer="3")

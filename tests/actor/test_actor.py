@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import grpc
 import pytest
+from actor.fakes import FakePlaces
 from rollout.fakes import (
     FakeEngine,
     FakeReplay,
@@ -20,15 +21,15 @@ from rollout.fakes import (
     small_config,
     until,
 )
-from slipstream.learner.policy.tiny import make_tokenizer
-from slipstream.records import Completion, Lease, Outcome, Purpose
-from slipstream.actor.loop import DRAINED, LOST, Actor
-from slipstream.rollout.engine import EngineDied, Sampling
 from slipstream.actor.environment import SingleTurn
 from slipstream.actor.group_sampler import GroupSampler
+from slipstream.actor.loop import DRAINED, LOST, Actor
 from slipstream.actor.replay_client import ReplayClient
-from slipstream.served_version import ServedVersion
+from slipstream.actor.sampler import RolloutsLost, SamplingRefused
 from slipstream.actor.verifier_client import VerifierClient
+from slipstream.learner.policy.tiny import make_tokenizer
+from slipstream.records import Completion, Lease, Outcome, Purpose, Sampling
+from slipstream.served_version import ServedVersion
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import Tokens
@@ -46,6 +47,7 @@ class Rig:
 
     actor: Actor
     engine: FakeEngine
+    places: FakePlaces
     replay: FakeReplay
     verifier: FakeVerifier
     served: ServedVersion
@@ -80,6 +82,7 @@ async def start_actor(
     config = small_config(**sections)
     engine, replay, verifier = FakeEngine(), FakeReplay(leases=deque(leases)), FakeVerifier()
     served, metrics, stop = ServedVersion(), Metrics(), asyncio.Event()
+    places = FakePlaces(engine, capacity=max_groups)
     if serving:
         served.serve(0)
 
@@ -91,7 +94,6 @@ async def start_actor(
         actor = Actor(
             sampler=GroupSampler(
                 worker_id="w",
-                engine=engine,
                 environment=SingleTurn(),
                 tokens=TOKENS,
                 scorer=VerifierClient(channel, config),
@@ -100,8 +102,9 @@ async def start_actor(
                 log=Log(pod="w"),
             ),
             replay=ReplayClient(channel, config, worker_id="w", patience_seconds=patience_seconds),
+            places=places,
             served=served,
-            max_groups=max_groups,
+            max_groups=64,
             group_timeout_seconds=config.rollout.group_timeout_seconds,
             heartbeat_seconds=config.replay.heartbeat_seconds,
             metrics=metrics,
@@ -110,6 +113,7 @@ async def start_actor(
         rig = Rig(
             actor=actor,
             engine=engine,
+            places=places,
             replay=replay,
             verifier=verifier,
             served=served,
@@ -140,7 +144,6 @@ async def test_a_lease_becomes_a_scored_group_with_the_engines_own_tokens() -> N
             ]
         (request,) = rig.verifier.requests
         assert [(a.text, a.tokens) for a in request.answers] == [(TOKENS.decode((5, 6, 7)), 3)] * 4
-        assert metric(rig.metrics, "tokens_generated_total") == 12
         assert metric(rig.metrics, "completions_total", finish_reason="stop") == 4
         assert metric(rig.metrics, "completion_tokens_sum", kind="generated") == 12
         assert metric(rig.metrics, "completion_tokens_count", kind="generated") == 4
@@ -164,7 +167,7 @@ async def test_the_steps_of_an_inserted_group_have_token_positions() -> None:
 async def test_evaluations_do_not_count_in_the_lengths_of_training_completions() -> None:
     async with start_actor([replace(lease(3), purpose=Purpose.EVALUATION)]) as rig:
         await until(lambda: rig.replay.inserted)
-        assert metric(rig.metrics, "tokens_generated_total") > 0
+        assert rig.replay.inserted[0].completions[0].token_ids
         assert metric(rig.metrics, "completion_tokens_count", kind="generated") == 0
 
 
@@ -185,18 +188,18 @@ async def test_only_training_groups_are_inserted_with_top_logprobs() -> None:
 async def test_counters_of_lost_and_drained_groups_start_at_zero() -> None:
     async with start_actor() as rig:
         read = rig.metrics.registry.get_sample_value
-        assert [read("slipstream_groups_lost_total", {"reason": reason}) for reason in LOST] == [0, 0, 0]
+        assert [read("slipstream_groups_lost_total", {"reason": reason}) for reason in LOST] == [0] * 5
         assert [read("slipstream_drained_groups_total", {"outcome": end}) for end in DRAINED] == [0, 0]
 
 
 @scenario
-async def test_groups_running_counts_unfinished_groups() -> None:
+async def test_groups_are_counted_by_phase() -> None:
     async with start_actor([lease(0), lease(1)]) as rig:
         gates = [rig.engine.hold(ids(index)) for index in (0, 1)]
-        await until(lambda: rig.actor.groups_running == 2)
+        await until(lambda: metric(rig.metrics, "actor_groups", phase="sampling") == 2)
         for gate, left in zip(gates, (1, 0), strict=True):
             gate.set()
-            await until(lambda left=left: rig.actor.groups_running == left)
+            await until(lambda left=left: metric(rig.metrics, "actor_groups", phase="sampling") == left)
 
 
 @scenario
@@ -243,7 +246,7 @@ async def test_no_more_groups_are_in_flight_than_allowed() -> None:
         gates[1].set()
         await until(lambda: len(rig.engine.requests) == 8)
         assert [request.max_prompts for request in rig.replay.lease_requests] == [3, 1]
-        assert rig.inserted() == ["g1"]
+        await until(lambda: rig.inserted() == ["g1"])
 
 
 @scenario
@@ -412,7 +415,7 @@ async def test_stopping_returns_unfinished_leases_and_aborts_their_requests() ->
     async with start_actor([lease(index) for index in range(3)]) as rig:
         rig.engine.hold(ids(1))
         rig.engine.hold(ids(2))
-        await until(lambda: len(rig.engine.requests) == 6 and rig.actor.groups_running == 2)
+        await until(lambda: len(rig.engine.requests) == 6 and rig.inserted() == ["g0"])
         await rig.stop()
         assert rig.inserted() == ["g0"]
         assert sorted(rig.replay.returned) == ["g1", "g2"]
@@ -505,15 +508,15 @@ async def test_leases_are_returned_to_a_replay_that_is_away_for_a_moment() -> No
 
 
 class Deadly(asyncio.Event):
-    """Return an event that, once set, lets requests fail because the engine died."""
+    """Return an event that, once set, lets requests fail because the rollouts were lost."""
 
     async def wait(self) -> Literal[True]:
         await super().wait()
-        raise EngineDied("the engine is gone")
+        raise RolloutsLost("the rollouts are gone")
 
 
 @scenario
-async def test_leases_are_returned_when_the_engine_dies_during_a_drain() -> None:
+async def test_leases_are_returned_when_the_rollouts_are_lost_during_a_drain() -> None:
     async with start_actor([lease(0), lease(1)], drain_seconds=20) as rig:
         gates = [rig.engine.gates.setdefault(ids(index), Deadly()) for index in range(2)]
         await until(lambda: len(rig.engine.requests) == 4)
@@ -526,14 +529,31 @@ async def test_leases_are_returned_when_the_engine_dies_during_a_drain() -> None
 
 
 @scenario
-async def test_an_engine_that_died_ends_the_actor_with_that_error_and_all_leases_are_returned() -> None:
-    async with start_actor([lease(0), lease(1)], max_groups=2) as rig:
-        rig.engine.hold(ids(1))
-        rig.engine.fail("sample", EngineDied("the engine is gone"))
-        with pytest.raises(EngineDied, match="the engine is gone"):
-            await rig.running
-        assert sorted(rig.replay.returned) == ["g0", "g1"]
+async def test_a_group_that_lost_all_its_rollouts_is_returned_as_a_fault_and_the_others_go_on() -> None:
+    async with start_actor([lease(0), lease(1)], max_groups=1) as rig:
+        rig.engine.fail("sample", RolloutsLost("the rollouts are gone"))
+        await until(lambda: rig.replay.inserted)
+        assert rig.inserted() == ["g1"]
         assert rig.replay.faults == {"g0": "engine_died"}
+        assert metric(rig.metrics, "groups_lost_total", reason="engine_died") == 1
+
+
+@scenario
+async def test_a_group_whose_request_a_rollout_refuses_is_returned_as_a_fault() -> None:
+    async with start_actor([lease(0), lease(1)], max_groups=1) as rig:
+        rig.engine.fail("sample", SamplingRefused("rollout-0: the prompt is longer than its context"))
+        await until(lambda: rig.replay.inserted)
+        assert rig.inserted() == ["g1"]
+        assert rig.replay.faults == {"g0": "sampling_refused"}
+
+
+@scenario
+async def test_an_evaluation_waits_for_a_rollout_that_serves_the_newest_known_version() -> None:
+    held_out = replace(lease(0), purpose=Purpose.EVALUATION)
+    async with start_actor([held_out, lease(1)], serving=False) as rig:
+        rig.served.serve(7)
+        await until(lambda: len(rig.replay.inserted) == 2)
+        assert sorted(rig.places.min_versions) == [-1, 7]
 
 
 @scenario
@@ -564,22 +584,20 @@ async def test_any_outcome_of_an_insert_ends_the_group(outcome: int) -> None:
 
 
 @scenario
-async def test_slots_are_offered_while_a_version_is_served_and_wait_while_nothing_is_admitted() -> None:
-    async with start_actor([lease(0)], max_groups=3, serving=False) as rig:
-        await until(lambda: rig.metrics.registry.get_sample_value("slipstream_places") == 0)
+async def test_free_places_wait_while_nothing_is_admitted() -> None:
+    async with start_actor([lease(0)], max_groups=3) as rig:
         rig.engine.hold(ids(0))
-        rig.served.serve(1)
         await until(lambda: metric(rig.metrics, "places_waiting") == 2)
-        assert metric(rig.metrics, "places") == 3
-        assert metric(rig.metrics, "groups_running") == 1
-        rig.served.suspend()
-        await until(lambda: metric(rig.metrics, "places") == 0)
+        assert metric(rig.metrics, "actor_groups", phase="sampling") == 1
+        await rig.stop()
         assert metric(rig.metrics, "places_waiting") == 0
 
 
 @scenario
-async def test_an_actor_that_stops_offers_no_slots() -> None:
-    async with start_actor(max_groups=3) as rig:
-        await until(lambda: metric(rig.metrics, "places") == 3)
-        await rig.stop()
-        assert metric(rig.metrics, "places") == 0
+async def test_places_that_come_later_are_used() -> None:
+    async with start_actor([lease(index) for index in range(3)], max_groups=1) as rig:
+        rig.engine.hold(ids(0))
+        await until(lambda: len(rig.engine.requests) == 2)
+        rig.places.add(2)
+        await until(lambda: len(rig.replay.inserted) == 2)
+        assert sorted(rig.inserted()) == ["g1", "g2"]

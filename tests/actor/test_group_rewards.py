@@ -4,10 +4,10 @@ import asyncio
 from functools import partial
 
 from rollout.fakes import served_by, small_config
+from slipstream.actor.verifier_client import VerifierClient
 from slipstream.config import VerifierConfig
 from slipstream.config.rewards import NoRepeatConfig
 from slipstream.records import Completion, FinishReason, Prompt
-from slipstream.actor.verifier_client import VerifierClient
 from slipstream.v1.verifier_pb2_grpc import add_VerifierServicer_to_server
 from slipstream.verifier.adapters import Concurrently
 from slipstream.verifier.reward import Answer, Verdict, failed

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from learner.fakes import completion
-from slipstream.records import Completion, Outcome, Reward, StepReward
 from slipstream.actor.steps import with_token_ends
+from slipstream.records import Completion, Outcome, Reward, StepReward
 
 PIECES = ["", "a", "bc", ".\n\n", "\n", "x" * 9, "é"]
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import grpc
 import pytest
+from actor.fakes import FakePlaces
 from hypothesis import given
 from hypothesis import strategies as st
 from rollout.fakes import (
@@ -22,6 +23,18 @@ from rollout.fakes import (
     turn,
     until,
 )
+from slipstream.actor.__main__ import training_mode
+from slipstream.actor.environment import Episode, SingleTurn
+from slipstream.actor.group_sampler import PLAIN, GroupSampler
+from slipstream.actor.loop import Actor
+from slipstream.actor.replay_client import ReplayClient
+from slipstream.actor.sampling_modes import (
+    CandidateSampling,
+    PlainSampling,
+    SamplingMode,
+    VerbalizedSampling,
+)
+from slipstream.actor.verifier_client import VerifierClient
 from slipstream.config import parse_config
 from slipstream.learner.policy.tiny import make_tokenizer
 from slipstream.prompts.verbalized import Candidate, ask, choose, parse
@@ -33,22 +46,11 @@ from slipstream.records import (
     Lease,
     Prompt,
     Purpose,
+    Sampling,
+    Turn,
     VersionSpan,
 )
-from slipstream.rollout.__main__ import training_mode
-from slipstream.actor.loop import Actor
-from slipstream.rollout.engine import Sampling, Turn
-from slipstream.actor.environment import Episode, SingleTurn
-from slipstream.actor.group_sampler import PLAIN, GroupSampler
-from slipstream.actor.replay_client import ReplayClient
-from slipstream.actor.sampling_modes import (
-    CandidateSampling,
-    PlainSampling,
-    SamplingMode,
-    VerbalizedSampling,
-)
 from slipstream.served_version import ServedVersion
-from slipstream.actor.verifier_client import VerifierClient
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import Tokens
@@ -247,7 +249,6 @@ async def run_actor(
         actor = Actor(
             sampler=GroupSampler(
                 worker_id="w",
-                engine=engine,
                 environment=SingleTurn(),
                 tokens=TOKENS,
                 scorer=VerifierClient(channel, config),
@@ -258,6 +259,7 @@ async def run_actor(
                 log=Log(pod="w"),
             ),
             replay=ReplayClient(channel, config, worker_id="w"),
+            places=FakePlaces(engine, capacity=2),
             served=served,
             max_groups=2,
             group_timeout_seconds=60.0,

@@ -7,13 +7,11 @@ from typing import Any
 import pytest
 from learner.fakes import completion, config_with
 from rollout.fakes import scenario
+from slipstream.actor.step_labels import StepLabels, stable_seed, with_step_labels
 from slipstream.config.stages import StepLabelsStage
 from slipstream.learner.policy.tiny import make_tokenizer
-from slipstream.records import Completion, FinishReason, Outcome, Prompt, Reward, VersionSpan
+from slipstream.records import Completion, FinishReason, Outcome, Prompt, Reward, Sampling, Turn, VersionSpan
 from slipstream.rollout.emulated_engine import EmulatedEngine
-from slipstream.rollout.engine import Sampling, Turn
-from slipstream.actor.step_labels import StepLabels, stable_seed, with_step_labels
-from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import Tokens
 
 TOKENS = Tokens(make_tokenizer(max_tokens=64), context_tokens=64, max_new_tokens=12)
@@ -69,10 +67,9 @@ def labels(engine: Any, verifier: Verifier, **given: Any) -> StepLabels:
         stage,
         reward="exact_match",
         seed=3,
-        engine=engine,
+        sampler=engine,
         tokens=TOKENS,
         sampling=SAMPLING,
-        metrics=Metrics(),
     )
 
 
@@ -149,7 +146,7 @@ async def test_the_same_seed_gives_the_same_labels_whatever_the_order() -> None:
 
 def test_only_a_stage_that_labels_steps_does_so() -> None:
     verifier = Verifier()
-    parts: Any = {"engine": Engine({}), "tokens": TOKENS, "sampling": SAMPLING, "metrics": Metrics()}
+    parts: Any = {"sampler": Engine({}), "tokens": TOKENS, "sampling": SAMPLING}
     assert with_step_labels(verifier, config_with(), **parts) is verifier
     config = config_with(stages=[{"name": "s", "kind": "step_labels"}])
     assert isinstance(with_step_labels(verifier, config, **parts), StepLabels)
