@@ -6,7 +6,7 @@ Values = dict[str, Any]
 
 TINY_RUN = "model: {tiny: {}}\n"
 FILE_RUN = "data: {kind: file, path: /data/train.jsonl}\n"
-GIVEN = dict.fromkeys(("learner", "rollout", "verifier", "replay", "redis"), "a")
+GIVEN = dict.fromkeys(("learner", "rollout", "actor", "verifier", "replay", "redis"), "a")
 DOWNLOAD: Values = {"mode": "download", "download": {"repository": "example/policy", "revision": "4f2c9d1"}}
 HUB = {"egress": {"huggingface": True}}
 SCRAPED = {"podMonitors": {"enabled": True}, "rules": {"from": "chart"}}
