@@ -15,7 +15,8 @@ from slipstream.config import apply_environment, load_config
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 RUN, CLUSTER = "/etc/slipstream/run.yaml", "/etc/slipstream/cluster.yaml"
-PODS = ("replay", "verifier", "teacher", "learner", "rollout")
+SERVED = ("replay", "verifier", "teacher", "learner", "rollout")
+PODS = (*SERVED, "actor")
 EACH_POD = pytest.mark.parametrize("pod", PODS)
 
 
