@@ -280,7 +280,9 @@ def test_a_node_may_do_what_its_pods_with_host_network_may(values: dict[str, Any
     assert {edge for edge in found if node not in edge[:2]} == EDGES
 
 
-@pytest.mark.parametrize("room", ["learner", "rollout", "actor", "verifier", "teacher", "replay", "redis", "tests"])
+@pytest.mark.parametrize(
+    "room", ["learner", "rollout", "actor", "verifier", "teacher", "replay", "redis", "tests"]
+)
 def test_rules_of_the_user_are_added_to_the_policy_of_their_room_alone(room: str) -> None:
     ports = [{"protocol": "UDP", "port": 4317}]
     into = {"ports": ports, "from": [{"podSelector": {"matchLabels": {"app": "other"}}}]}

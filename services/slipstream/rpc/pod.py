@@ -126,9 +126,7 @@ def refuse_unpinned(config: RunConfig) -> None:
         )
 
 
-def _with_model(
-    main: Callable[[Pod], Awaitable[None]], *, weights: bool
-) -> Callable[[Pod], Awaitable[None]]:
+def _with_model(main: Callable[[Pod], Awaitable[None]], *, weights: bool) -> Callable[[Pod], Awaitable[None]]:
     """Return a main function that first loads the pod's model. SIGTERM ends the loading at once.
 
     `weights`: False loads the configuration and the tokenizer alone.
