@@ -35,7 +35,7 @@ class Bash:
         os.close(child)
 
     def send(self, keys: str, *, until: str) -> str:
-        """Press keys, and return what the terminal shows up to a text. Errors: AssertionError after SECONDS."""
+        """Press keys, and return what the terminal shows up to a text. Errors: AssertionError if it is late."""
         os.write(self._terminal, keys.encode())
         end, shown = time.monotonic() + SECONDS, ""
         while until not in shown:
@@ -64,7 +64,6 @@ def bash(tmp_path: Path) -> Iterator[Bash]:
         ("slipstream vali", "slipstream validate "),
         ("slipstream validate --inst", "slipstream validate --installed "),
         ("slipstream validate my_o", "slipstream validate my_own_run.yaml "),
-        ("slipstream export a b --dtype bf", "slipstream export a b --dtype bf"),
         ("slipstream export a b --dtype f", "slipstream export a b --dtype float32 "),
         ("slipstream cluster pau", "slipstream cluster pause "),
     ],
