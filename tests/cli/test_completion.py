@@ -35,7 +35,7 @@ class Bash:
         os.close(child)
 
     def send(self, keys: str, *, until: str) -> str:
-        """Press keys, and return what the terminal shows up to a text. Errors: AssertionError if it is late."""
+        """Press keys, and return what the terminal shows up to a text, within SECONDS."""
         os.write(self._terminal, keys.encode())
         end, shown = time.monotonic() + SECONDS, ""
         while until not in shown:
