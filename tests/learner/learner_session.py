@@ -20,6 +20,7 @@ from learner.small_actor import TOKENS, SmallActor
 from learner.worker import FINGERPRINT, Worker
 from replay.driver import serving
 from safetensors.torch import load_file
+from slipstream.actor.replay_client import ReplayClient as RolloutReplayClient
 from slipstream.config import RpcConfig, RunConfig
 from slipstream.learner.__main__ import Loaded, load, train
 from slipstream.learner.broadcast.fleet import Fleet
@@ -37,7 +38,6 @@ from slipstream.learner.report import Report
 from slipstream.learner.saving import Saver
 from slipstream.records import Ledger
 from slipstream.replay.__main__ import shaping_of
-from slipstream.actor.replay_client import ReplayClient as RolloutReplayClient
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.server import start_server
 from slipstream.v1.learner_pb2_grpc import add_FleetServicer_to_server
@@ -139,7 +139,7 @@ async def _learner(
         run_dir=config.run_dir,
         lockstep=lockstep,
         publishing=Publishing(
-            lockstep=lockstep, publisher=publisher, replay=replay, weights=weights, overlap=False
+            lockstep=lockstep, publisher=publisher, replay=replay, weights=weights, overlap=False, log=log
         ),
         saver=Saver(
             root=config.run_dir / "checkpoints",

@@ -9,16 +9,15 @@ import numpy as np
 import pytest
 import torch
 from learner.fakes import completion, config_with, group, with_teacher_logprobs, with_top_logprobs
+from slipstream.actor.environment import SingleTurn
 from slipstream.config import RunConfig
 from slipstream.learner.batches.batch import TrainingSequence, make_sequences, prompt_tokens
 from slipstream.learner.batches.rows import empty_row, make_row
 from slipstream.learner.batches.top_logprobs import require_top_logprobs
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.training.step import TrainingStep
-from slipstream.records import Completion, Group, TopLogprobs
+from slipstream.records import Completion, Group, Sampling, TopLogprobs, Turn
 from slipstream.rollout.emulated_engine import EmulatedEngine
-from slipstream.rollout.engine import Sampling, Turn
-from slipstream.actor.environment import SingleTurn
 from slipstream.rpc import codec
 from slipstream.rpc.group_checks import check_group, parse_group
 from slipstream.v1 import types_pb2

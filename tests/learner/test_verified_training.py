@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from learner.fakes import TINY, completion, config_with, group
+from slipstream.actor.sampling_modes import CandidateSampling
 from slipstream.config import parse_config
 from slipstream.config.data import MixtureData, SortDigitsData
 from slipstream.config.stages import DemonstrationMix, RejectionSamplingStage
@@ -36,7 +37,6 @@ from slipstream.learner.stages.verified import (
 )
 from slipstream.prompts import make_source
 from slipstream.records import Completion, FinishReason
-from slipstream.actor.sampling_modes import CandidateSampling
 from slipstream.tokens import load_tokens
 
 RIGHT, ALSO, WRONG = completion((5, 6)), completion((7,)), completion((8,), reward=0.0)

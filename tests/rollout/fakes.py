@@ -10,8 +10,7 @@ from typing import Any
 
 import grpc
 from slipstream.config import RunConfig, parse_config
-from slipstream.records import FinishReason, Group, Lease, Prompt, TopLogprobs, VersionSpan
-from slipstream.rollout.engine import Sampling, Turn
+from slipstream.records import FinishReason, Group, Lease, Prompt, Sampling, TopLogprobs, Turn, VersionSpan
 from slipstream.rpc import codec
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.server import start_server
@@ -110,7 +109,12 @@ class FakeEngine:
         """Make the next call of this name raise `error`."""
         self.errors.setdefault(call, []).append(error)
 
-    async def sample(self, prompt_token_ids: tuple[int, ...], sampling: Sampling) -> Turn:
+    kv_cache_usage = 0.0
+    preemptions = 0
+
+    async def sample(
+        self, prompt_token_ids: tuple[int, ...], sampling: Sampling, *, request_id: str = ""
+    ) -> Turn:
         self.requests.append(prompt_token_ids)
         self._raise("sample")
         try:

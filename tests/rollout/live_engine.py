@@ -17,7 +17,7 @@ from slipstream.learner.policy.lora import load_trained
 from slipstream.learner.policy.model import UNWATCHED, Policy
 from slipstream.learner.policy.routing import Watch
 from slipstream.learner.policy.tiny import make_tiny_model
-from slipstream.rollout.engine import Sampling, Turn
+from slipstream.records import Sampling, Turn
 from slipstream.rollout.node_rank import NodeRank
 from slipstream.rollout.vllm_engine import VllmEngine, start_vllm
 from slipstream.telemetry.metrics import Metrics

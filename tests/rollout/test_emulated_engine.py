@@ -11,9 +11,8 @@ import pytest
 import torch
 from rollout.fakes import scenario, small_config
 from rollout.learner_end import LearnerEnd
-from slipstream.records import FinishReason
+from slipstream.records import FinishReason, Sampling, Turn
 from slipstream.rollout.emulated_engine import EmulatedEngine
-from slipstream.rollout.engine import Sampling, Turn
 from slipstream.weights.group import TransferError
 from slipstream.weights.manifest import plan
 

@@ -13,9 +13,9 @@ import torch
 from rollout.fakes import FakeEngine, FakeLearner, Stream, metric, scenario, served_by, small_config, until
 from slipstream.rollout.engine import EngineDied
 from slipstream.rollout.fleet import FleetMember, Identity, Refused
-from slipstream.served_version import ServedVersion
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.server import start_server
+from slipstream.served_version import ServedVersion
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.v1 import learner_pb2 as pb

@@ -19,7 +19,7 @@ from rollout.live_engine import (
     with_engine,
 )
 from slipstream.learner.policy.model import Policy
-from slipstream.rollout.engine import Turn
+from slipstream.records import Turn
 from slipstream.rollout.vllm_engine import VllmEngine
 from slipstream.weights.group import TransferError
 

@@ -18,20 +18,19 @@ from faults.fault import NO_FAULT, Fault
 from faults.tcp_proxy import tcp_proxy
 from replay.driver import Driver, serving
 from rollout.fakes import FakeVerifier, small_config
+from slipstream.actor.environment import SingleTurn
+from slipstream.actor.group_sampler import GroupSampler
+from slipstream.actor.loop import Actor
+from slipstream.actor.replay_client import ReplayClient
+from slipstream.actor.verifier_client import VerifierClient
 from slipstream.config import RunConfig
 from slipstream.learner.clients import ReplayClient as LearnerReplayClient
 from slipstream.learner.policy.tiny import make_tokenizer
-from slipstream.records import Cursor
-from slipstream.actor.loop import Actor
+from slipstream.records import Cursor, Sampling
 from slipstream.rollout.emulated_engine import EmulatedEngine
-from slipstream.rollout.engine import Sampling
-from slipstream.actor.environment import SingleTurn
-from slipstream.actor.group_sampler import GroupSampler
-from slipstream.actor.replay_client import ReplayClient
-from slipstream.served_version import ServedVersion
-from slipstream.actor.verifier_client import VerifierClient
 from slipstream.rpc.channel import open_channel
 from slipstream.rpc.server import start_server
+from slipstream.served_version import ServedVersion
 from slipstream.telemetry.logs import Log
 from slipstream.telemetry.metrics import Metrics
 from slipstream.tokens import Tokens

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 from dashboards.boards import script
-from slipstream.served_version import ServedVersion
 from slipstream.rollout.state import STATES, State, show_state, state_of
 from slipstream.rollout.vllm_engine import CacheUseLogger
+from slipstream.served_version import ServedVersion
 from slipstream.telemetry.metrics import Metrics
 
 

@@ -24,7 +24,7 @@ from rollout.live_engine import (
     with_engine,
 )
 from slipstream.learner.policy.model import Policy
-from slipstream.rollout.engine import Turn
+from slipstream.records import Chunk, Sampling, Turn, joined
 from slipstream.rollout.vllm_engine import VllmEngine
 from slipstream.weights.group import TransferError
 from slipstream.weights.manifest import Manifest
@@ -400,3 +400,42 @@ def test_an_engine_with_options_of_its_own_samples_what_the_learner_computes(
     finally:
         started.play(started.engine.close())
         started.learner.close()
+
+
+@pytest.mark.parametrize("top_logprobs", [0, 3])
+def test_chunks_of_a_running_request_are_its_turn_also_while_weights_change(
+    live: Live, top_logprobs: int
+) -> None:
+    """Eight requests are read in chunks during three updates; each update takes place under load."""
+
+    async def chunked(prompt: tuple[int, ...], name: str) -> tuple[Chunk, Turn]:
+        sampling = Sampling(temperature=1.0, max_tokens=140, top_logprobs=top_logprobs)
+        request = asyncio.create_task(live.engine.sample(prompt, sampling, request_id=name))
+        chunks: list[Chunk] = []
+        while not request.done():
+            chunks.append(live.engine.sampled(name, sum(len(chunk.token_ids) for chunk in chunks)))
+            await asyncio.sleep(0.02)
+        turn = await request
+        return joined([*chunks, turn.since(sum(len(chunk.token_ids) for chunk in chunks))]), turn
+
+    async def play() -> None:
+        policies = [perturbed(live.policy, seed=seed) for seed in (20, 21, 22)]
+        requests = [
+            asyncio.create_task(chunked(PROMPT[: 10 + index], f"chunked-{top_logprobs}-{index}"))
+            for index in range(8)
+        ]
+        for policy in policies:
+            await asyncio.sleep(0.1)
+            await live.serve(policy)
+        results = await asyncio.gather(*requests)
+        for whole, turn in results:
+            assert (whole.token_ids, whole.logprobs, whole.spans) == (
+                turn.token_ids,
+                turn.logprobs,
+                turn.spans,
+            )
+            assert whole.top_logprobs == turn.top_logprobs
+        assert max(len(turn.spans) for _, turn in results) > 1
+
+    live.play(play())
+    assert live.engine.sampled("chunked-0-0", 0) == Chunk()

@@ -25,8 +25,7 @@ from slipstream.learner.batches.routed_experts import Origin, experts_of_row
 from slipstream.learner.policy.loading import load_policy
 from slipstream.learner.policy.model import Policy
 from slipstream.learner.policy.routing import Routers, Watch
-from slipstream.records import RoutedExperts
-from slipstream.rollout.engine import Turn
+from slipstream.records import RoutedExperts, Turn
 from slipstream.rollout.vllm_engine import _turn, start_vllm
 from slipstream.weights.group import TransferError
 

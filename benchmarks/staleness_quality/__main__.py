@@ -1,0 +1,242 @@
+"""Accuracy against staleness: the same samples, trained on fresh or several versions late.
+
+    python -m benchmarks.staleness_quality [--steps N] [--seeds 0 1 2] [--depths 0 2 4 8] [--objectives ...]
+                                           [--learning-rate X] [--groups N] [--results FILE]
+
+The learner is the real one (learner/training/step.py), and so are the task and the rewards; the model is
+cold-started by `slipstream warmup`, and kept. The engine is a sampler in this process, and the circle is a
+queue: the batch that is trained on at version v was sampled by version max(0, v - depth), the age at which
+pipeline_depth holds the mean in a run. That isolates age. Left out are completions whose tokens are of
+several versions, the spread of ages within a batch, and the difference between the engine's arithmetic and
+the learner's.
+
+Every objective has the parameters and the aggregation of its preset and the advantage of GRPO. With one seed
+all runs start from the same prompts and draws. Finished runs are appended to the results file, one JSON
+object a line, and are not repeated: an interrupted benchmark goes on where it was, and several processes may
+share the file. The file belongs to one commit: nothing in it tells by which code its runs were made.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from slipstream.cli.launch.cold_start import cached_model
+from slipstream.config import RunConfig, parse_config
+from slipstream.learner.policy.loading import load_policy, without_progress_bars
+from slipstream.learner.policy.model import Policy
+from slipstream.learner.training.step import TrainingStep
+from slipstream.prompts import make_source
+from slipstream.records import Group
+from slipstream.tokens import load_tokens
+
+from benchmarks.circle import ADDITION, GRPO, Job, laid_over
+from benchmarks.ratio import print_ratio
+from benchmarks.sampler import Sampler
+from benchmarks.staleness_quality.report import report
+
+JOB: Job = laid_over(ADDITION, {"evaluation": {"prompts": 256, "samples_per_prompt": 4}})
+OBJECTIVES: Mapping[str, Job] = {
+    "ppo_clip": {},
+    "cispo": {
+        "objective": {"kind": "cispo", "clip_low": None, "clip_high": 4.0},
+        "aggregation": "token_mean",
+    },
+    "gspo": {"objective": {"kind": "gspo", "clip_low": 3e-4, "clip_high": 4e-4}},
+    "sapo": {"objective": {"kind": "sapo", "tau_pos": 1.0, "tau_neg": 1.05}},
+    "pg": {"objective": {"kind": "pg", "allow_uncorrected": True}},
+}
+"""What each has in place of the parts of GRPO."""
+MEASURED = ("clip_fraction_low", "clip_fraction_high", "zero_gradient_fraction", "ess", "kl_rollout")
+HELD_OUT_SAMPLES = 8
+"""Answers to each held-out prompt, drawn alike before and after every run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What distinguishes one run from another."""
+
+    objective: str
+    depth: int
+    seed: int
+    steps: int
+    groups: int
+    learning_rate: float
+
+    def config(self) -> RunConfig:
+        """The job with this objective, age and amount of training."""
+        changes = {
+            "algorithm": {**GRPO, **OBJECTIVES[self.objective]},
+            "staleness": {"pipeline_depth": self.depth, "max_staleness": self.depth},
+            "learner": {
+                "steps": self.steps,
+                "groups_per_step": self.groups,
+                "learning_rate": self.learning_rate,
+                "device": "cpu",
+            },
+        }
+        return parse_config(laid_over(JOB, changes))
+
+
+def share_right(groups: Sequence[Group], reward: str) -> float:
+    """Mean of one reward component over all completions."""
+    values = [r.value for group in groups for c in group.completions for r in c.rewards if r.name == reward]
+    return statistics.fmean(values)
+
+
+def accuracy(sampler: Sampler, config: RunConfig) -> float:
+    """Share of right answers to all held-out prompts, sampled at the training temperature."""
+    source = make_source(config.data, seed=config.seed)
+    prompts = [source.held_out(index) for index in range(source.held_out_size or config.evaluation.prompts)]
+    groups = sampler.groups(prompts, version=0, size=HELD_OUT_SAMPLES, seed=0)
+    return share_right(groups, config.evaluation.reward)
+
+
+def train(
+    step: TrainingStep, sampler: Sampler, config: RunConfig, *, depth: int, seed: int
+) -> dict[str, Any]:
+    """Train for learner.steps versions on batches that are exactly `depth` versions old, the first ones
+    less; returns the accuracy of each batch and the means of MEASURED."""
+    source = make_source(config.data, seed=seed)
+    waiting: deque[list[Group]] = deque()
+    sampled, rewards, ages, metrics = 0, [], [], []
+    for version in range(config.learner.steps):
+        while len(waiting) <= depth and sampled < config.learner.steps:
+            first = sampled * config.learner.groups_per_step
+            prompts = [source.training(first + index) for index in range(config.learner.groups_per_step)]
+            draws = seed * 1_000_000 + sampled
+            size = config.rollout.group_size
+            waiting.append(sampler.groups(prompts, version=version, size=size, seed=draws))
+            sampled += 1
+        batch = waiting.popleft()
+        result = step.train(batch, version=version)
+        rewards.append(round(share_right(batch, config.evaluation.reward), 4))
+        ages.append(result.staleness_mean)
+        metrics.append(result.metrics)
+    means = {name: statistics.fmean(each[name] for each in metrics) for name in MEASURED}
+    return {**means, "ages": ages, "batch_accuracy": rewards}
+
+
+def cold_started(model: Path, config: RunConfig) -> tuple[Policy, Sampler]:
+    """The policy that every run starts from, and its sampler."""
+    policy = load_policy(model, source=model, device=torch.device("cpu"), dtype=torch.float32)
+    return policy, Sampler(policy, load_tokens(model, max_new_tokens=config.rollout.max_new_tokens), config)
+
+
+def run(setting: Setting, model: Path) -> dict[str, Any]:
+    """One run, from the cold-started model to its row of the results."""
+    began, config = time.monotonic(), setting.config()
+    policy, sampler = cold_started(model, config)
+    trained = train(TrainingStep(policy, config), sampler, config, depth=setting.depth, seed=setting.seed)
+    after = accuracy(sampler, config)
+    return {**asdict(setting), "after": after, **trained, "seconds": round(time.monotonic() - began, 1)}
+
+
+def read(results: Path) -> list[dict[str, Any]]:
+    """The finished runs of a results file, each setting once; none when there is no file."""
+    if not results.exists():
+        return []
+    rows = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
+    return list({setting_of(row): row for row in rows}.values())
+
+
+def setting_of(row: Mapping[str, Any]) -> Setting:
+    """What a row of the results is a run of."""
+    return Setting(**{field.name: row[field.name] for field in fields(Setting)})
+
+
+def missing(settings: Sequence[Setting], rows: Sequence[Mapping[str, Any]]) -> list[Setting]:
+    """The settings that have no row yet."""
+    done = {setting_of(row) for row in rows}
+    return [setting for setting in settings if setting not in done]
+
+
+def complete(settings: Sequence[Setting], results: Path, model: Path) -> None:
+    """Do the runs that are missing, and append each to the results file when it has ended."""
+    if not missing(settings, read(results)):
+        return
+    results.parent.mkdir(parents=True, exist_ok=True)
+    before = accuracy(cold_started(model, settings[0].config())[1], settings[0].config())
+    while left := missing(settings, read(results)):
+        row = {**run(left[0], model), "before": before}
+        with results.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(row) + "\n")
+        outcome = f"{before:.3f} -> {row['after']:.3f} in {row['seconds']} s"
+        print(f"{left[0]}: {outcome}", file=sys.stderr, flush=True)
+
+
+def warmed_up(job: Job) -> Path:
+    """The cold-started model of a job, which is made where it is not there yet."""
+    model = cached_model(parse_config(job))
+    if not (model / "config.json").exists():
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "job.yaml"
+            file.write_text(yaml.safe_dump(dict(job)), encoding="utf-8")
+            command = [sys.executable, "-m", "slipstream.cli", "warmup", str(file)]
+            subprocess.run(command, check=True, stdout=sys.stderr)
+    return model
+
+
+def print_ratios(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Accuracy at the greatest age over that at the smallest, and after training over before, of each
+    objective."""
+    for name in OBJECTIVES:
+        after = {
+            depth: statistics.fmean(
+                row["after"] for row in rows if row["objective"] == name and row["depth"] == depth
+            )
+            for depth in sorted({row["depth"] for row in rows if row["objective"] == name})
+        }
+        if after:
+            youngest, oldest = min(after), max(after)
+            print_ratio(f"accuracy of {name}, after / before", after[youngest] / rows[0]["before"])
+            print_ratio(
+                f"accuracy of {name}, depth {oldest} / depth {youngest}", after[oldest] / after[youngest]
+            )
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--groups", type=int, default=32, help="groups of a step")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--depths", type=int, nargs="+", default=[0, 2, 4, 8])
+    parser.add_argument("--objectives", choices=OBJECTIVES, nargs="+", default=list(OBJECTIVES))
+    parser.add_argument("--learning-rate", type=float, default=1e-4)
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads of torch")
+    parser.add_argument("--results", type=Path, help="where finished runs are kept; default: nowhere")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Do the runs that are missing, and print the table of all there are."""
+    arguments = _arguments()
+    torch.set_num_threads(arguments.threads)
+    without_progress_bars()
+    model = warmed_up(JOB)
+    shared = {"steps": arguments.steps, "groups": arguments.groups, "learning_rate": arguments.learning_rate}
+    settings = [
+        Setting(objective=objective, depth=depth, seed=seed, **shared)
+        for seed, depth, objective in product(arguments.seeds, arguments.depths, arguments.objectives)
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        results = arguments.results or Path(folder) / "results.jsonl"
+        complete(settings, results, model)
+        rows = read(results)
+    print(f"{report(rows, list(OBJECTIVES))}\n")
+    print_ratios(rows)
+
+
+if __name__ == "__main__":
+    main()

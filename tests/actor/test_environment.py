@@ -1,0 +1,144 @@
+"""FairPool and observations become one completion whose tokens, logprobs, mask and spans run in parallel."""
+
+from dataclasses import replace
+
+import pytest
+from rollout.fakes import prompt, scenario, turn
+from slipstream.actor.environment import Episode, Sample, SingleTurn
+from slipstream.records import (
+    Completion,
+    FinishReason,
+    Prompt,
+    RoutedExperts,
+    RoutingMismatch,
+    TopLogprobs,
+    Turn,
+    VersionSpan,
+)
+
+
+class Calculator:
+    """Two turns: what the policy asks is answered with `RESULT`, and the policy goes on from there."""
+
+    RESULT = (90, 91)
+
+    async def run(self, prompt: Prompt, prompt_token_ids: tuple[int, ...], sample: Sample) -> Completion:
+        episode = Episode()
+        episode.add(await sample(prompt_token_ids))
+        episode.observe(self.RESULT)
+        episode.add(await sample((*prompt_token_ids, *episode.token_ids)))
+        return episode.completion()
+
+
+@scenario
+async def test_a_single_turn_is_the_turn() -> None:
+    async def sample(token_ids: tuple[int, ...]) -> Turn:
+        assert token_ids == (1, 2)
+        return turn([7, 8, 9], (3, 2), (4, 1), finish=FinishReason.LENGTH)
+
+    completion = await SingleTurn().run(prompt(), (1, 2), sample)
+    assert completion == Completion(
+        token_ids=(7, 8, 9),
+        logprobs=(-0.5, -0.5, -0.5),
+        mask=(1, 1, 1),
+        spans=(VersionSpan(version=3, start=0, end=2), VersionSpan(version=4, start=2, end=3)),
+        finish_reason=FinishReason.LENGTH,
+    )
+
+
+@scenario
+async def test_two_turns_with_an_observation_between_them_worked_by_hand() -> None:
+    asked: list[tuple[int, ...]] = []
+    turns = [
+        turn([10, 11, 12], (5, 2), (6, 1), logprob=-1.0),
+        turn([20, 21], (6, 1), (8, 1), finish=FinishReason.LENGTH, logprob=-2.0),
+    ]
+
+    async def sample(token_ids: tuple[int, ...]) -> Turn:
+        asked.append(token_ids)
+        return turns[len(asked) - 1]
+
+    completion = await Calculator().run(prompt(), (1, 2), sample)
+    assert asked == [(1, 2), (1, 2, 10, 11, 12, 90, 91)]
+    assert completion == Completion(
+        token_ids=(10, 11, 12, 90, 91, 20, 21),
+        logprobs=(-1.0, -1.0, -1.0, 0.0, 0.0, -2.0, -2.0),
+        mask=(1, 1, 1, 0, 0, 1, 1),
+        # 5 sampled two tokens; 6 sampled 12, saw the observation and sampled 20; 8 sampled 21.
+        spans=(
+            VersionSpan(version=5, start=0, end=2),
+            VersionSpan(version=6, start=2, end=6),
+            VersionSpan(version=8, start=6, end=7),
+        ),
+        finish_reason=FinishReason.LENGTH,
+    )
+
+
+def routed(turn: Turn, tokens: int, expert: int) -> Turn:
+    ids = bytes([expert]) * tokens
+    return replace(turn, routed_experts=RoutedExperts(tokens=tokens, layers=1, top_k=1, id_bytes=1, ids=ids))
+
+
+@scenario
+async def test_a_token_keeps_the_experts_that_it_was_sampled_with_in_later_turns() -> None:
+    # Prompt of 2 and 3 sampled tokens: experts of 4. The next turn's prompt is 7 long, so it knows 7 + 2 - 1.
+    turns = [routed(turn([10, 11, 12], (5, 3)), 4, 1), routed(turn([20, 21], (6, 2)), 8, 2)]
+
+    async def sample(token_ids: tuple[int, ...]) -> Turn:
+        return turns.pop(0)
+
+    experts = (await Calculator().run(prompt(), (1, 2), sample)).routed_experts
+    assert experts is not None
+    assert (experts.tokens, experts.ids) == (8, bytes([1] * 4 + [2] * 4))
+
+
+def test_turns_whose_experts_do_not_fit_together_are_refused() -> None:
+    episode = Episode()
+    episode.add(routed(turn([1, 2], (2, 2)), 2, 1))
+    later = RoutedExperts(tokens=1, layers=2, top_k=1, id_bytes=1, ids=b"12")
+    with pytest.raises(RoutingMismatch, match="two turns of one completion"):
+        episode.add(replace(turn([3], (2, 1)), routed_experts=later))
+
+
+def with_top(turn: Turn, first: int, top_k: int = 2) -> Turn:
+    """The turn with numbered top logprobs, a byte a number."""
+    payload = bytes(range(first, first + 4 * top_k * len(turn.token_ids)))
+    return replace(turn, top_logprobs=TopLogprobs(top_k=top_k, ids=payload, logprobs=payload))
+
+
+@scenario
+async def test_sampled_tokens_keep_their_top_logprobs_over_turns_and_observations_have_none() -> None:
+    turns = [with_top(turn([10, 11, 12], (5, 3)), 0), with_top(turn([20, 21], (6, 2)), 100)]
+
+    async def sample(token_ids: tuple[int, ...]) -> Turn:
+        return turns.pop(0)
+
+    completion = await Calculator().run(prompt(), (1, 2), sample)
+    assert completion.mask == (1, 1, 1, 0, 0, 1, 1)
+    assert completion.top_logprobs is not None
+    assert (completion.top_logprobs.tokens, completion.top_logprobs.top_k) == (5, 2)
+    expected = bytes([*range(24), *range(100, 116)])
+    assert (completion.top_logprobs.ids, completion.top_logprobs.logprobs) == (expected, expected)
+
+
+def test_turns_whose_top_logprobs_do_not_fit_together_are_refused() -> None:
+    episode = Episode()
+    episode.add(with_top(turn([1, 2], (2, 2)), 0))
+    with pytest.raises(ValueError, match="two turns of one completion have top_k 2 and 3"):
+        episode.add(with_top(turn([3], (2, 1)), 0, top_k=3))
+    episode.add(turn([4], (2, 1)))  # without any
+    with pytest.raises(ValueError, match="top logprobs of 2 tokens, and the policy sampled"):
+        episode.completion()
+
+
+def test_an_observation_before_any_turn_is_refused() -> None:
+    with pytest.raises(ValueError, match="needs a turn before it; put leading tokens into the prompt"):
+        Episode().observe((1,))
+
+
+def test_an_empty_turn_or_observation_leaves_no_empty_span() -> None:
+    episode = Episode()
+    episode.add(turn([1], (2, 1)))
+    episode.observe(())
+    episode.add(turn([]))
+    assert episode.completion().spans == (VersionSpan(version=2, start=0, end=1),)

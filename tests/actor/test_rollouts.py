@@ -1,0 +1,343 @@
+"""A completion outlives its rollouts, token for token and version for version."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from actor.rollout_servers import Fleet, RolloutServer, answer, fleet, logprob
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rollout.fakes import metric, scenario, until
+from slipstream.actor.sampler import RolloutsLost, SamplingRefused
+from slipstream.records import FinishReason, Sampling, Turn
+from slipstream.rollout.engine import EngineDied
+
+MOST = 60
+
+
+def sampling(most: int = MOST) -> Sampling:
+    return Sampling(temperature=1.0, max_tokens=most)
+
+
+def prompts(count: int) -> list[tuple[int, ...]]:
+    """Return prompts whose answers do not end early."""
+    long = [(n, n + 1) for n in range(1, 500) if len(answer((n, n + 1), MOST)) == MOST]
+    return long[:count]
+
+
+def check_exact(
+    turn: Turn, prompt: tuple[int, ...], servers: Sequence[RolloutServer], most: int = MOST
+) -> None:
+    """Check tokens and logprobs against the engines' function, and versions against what engines recorded."""
+    expected = answer(prompt, most)
+    assert turn.token_ids == expected
+    assert turn.logprobs == tuple(map(logprob, expected))
+    versions = [span.version for span in turn.spans for _ in range(span.start, span.end)]
+    assert len(versions) == len(expected)
+    for position, version in enumerate(versions):
+        context = prompt + expected[:position]
+        sampled_by = [server.engine.sampled_by.get(context, set()) for server in servers]
+        assert version in set().union(*sampled_by), position
+
+
+async def ask(actor: Fleet, group: str, prompt: tuple[int, ...], *, members: int = 1) -> list[Turn]:
+    """Sample the members of one group."""
+    async with actor.rollouts.place(group) as place:
+        return list(await asyncio.gather(*(place.sample(prompt, sampling()) for _ in range(members))))
+
+
+async def under_way(server: RolloutServer, requests: int = 1) -> None:
+    """Wait until the engine has sampled some tokens of so many requests."""
+    await until(lambda: sum(len(tokens) > 5 for tokens in server.engine.running.values()) >= requests)
+
+
+@scenario
+async def test_a_turn_has_the_engines_tokens_logprobs_and_versions() -> None:
+    async with fleet() as actor:
+        server = await actor.add(version=3)
+        (prompt,) = prompts(1)
+        (turn,) = await ask(actor, "g0", prompt)
+        check_exact(turn, prompt, [server])
+        assert [(span.version, span.start, span.end) for span in turn.spans] == [(3, 0, MOST)]
+        assert (turn.finish_reason, turn.engines) == (FinishReason.LENGTH, 1)
+
+
+@scenario
+async def test_an_answer_that_stops_early_has_that_finish_reason() -> None:
+    async with fleet() as actor:
+        await actor.add()
+        prompt = next((n,) for n in range(1, 500) if len(answer((n,), MOST)) < MOST)
+        (turn,) = await ask(actor, "g0", prompt)
+        assert (turn.token_ids, turn.finish_reason) == (answer(prompt, MOST), FinishReason.STOP)
+
+
+@scenario
+async def test_versions_change_in_the_middle_of_a_turn_at_the_right_token() -> None:
+    async with fleet() as actor:
+        server = await actor.add(version=1, step_seconds=0.005)
+        (prompt,) = prompts(1)
+        running = asyncio.create_task(ask(actor, "g0", prompt))
+        for version in (2, 3):
+            await under_way(server)
+            await asyncio.sleep(0.03)
+            server.serve(version)
+        (turn,) = await running
+        check_exact(turn, prompt, [server])
+        assert [span.version for span in turn.spans] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("how", ["kill", "drain", "freeze"])
+@scenario
+async def test_completions_continue_on_another_rollout_after_the_loss_of_theirs(how: str) -> None:
+    async with fleet() as actor:
+        first = await actor.add(version=1, step_seconds=0.01)
+        (prompt,) = prompts(1)
+        running = asyncio.create_task(ask(actor, "g0", prompt, members=4))
+        await under_way(first, requests=4)
+        second = await actor.add(version=2)
+        if how == "freeze":
+            first.freeze()
+        else:
+            await getattr(first, how)()
+        turns = await running
+        for turn in turns:
+            check_exact(turn, prompt, [first, second])
+            assert turn.engines == 2
+            assert [span.version for span in turn.spans] == [1, 2]
+        reason = "drained" if how == "drain" else "lost"
+        assert metric(actor.metrics, "rollouts_lost_total", reason=reason) == 1
+
+
+@scenario
+async def test_a_drain_loses_no_token() -> None:
+    async with fleet() as actor:
+        first = await actor.add(step_seconds=0.01)
+        (prompt,) = prompts(1)
+        running = asyncio.create_task(ask(actor, "g0", prompt))
+        await under_way(first)
+        second = await actor.add()
+        await first.drain()
+        (turn,) = await running
+        sampled_again = first.engine.sampled_by.keys() & second.engine.sampled_by.keys()
+        assert len(sampled_again) <= 2  # those that the engine sampled after the last chunk
+        check_exact(turn, prompt, [first, second])
+
+
+@scenario
+async def test_tokens_are_kept_while_no_other_rollout_is_there() -> None:
+    async with fleet() as actor:
+        first = await actor.add(step_seconds=0.01)
+        (prompt,) = prompts(1)
+        running = asyncio.create_task(ask(actor, "g0", prompt))
+        await under_way(first)
+        await first.drain()
+        await until(lambda: not actor.served.serving)
+        second = await actor.add(version=5)
+        (turn,) = await running
+        check_exact(turn, prompt, [first, second])
+        assert turn.spans[-1].version == 5
+
+
+@scenario
+async def test_a_prompt_that_ends_engines_is_given_up_after_most_engines() -> None:
+    async with fleet(most_engines=2) as actor:
+        for _ in range(3):
+            server = await actor.add()
+            server.engine.error = EngineDied("the engine is gone")
+        with pytest.raises(RolloutsLost, match=r"2 rollouts failed during one turn.*actor\.most_engines"):
+            await ask(actor, "g0", prompts(1)[0])
+
+
+@scenario
+async def test_rollouts_that_drain_do_not_count_as_failures() -> None:
+    async with fleet(most_engines=1) as actor:
+        (prompt,) = prompts(1)
+        server = await actor.add(step_seconds=0.01)
+        running = asyncio.create_task(ask(actor, "g0", prompt))
+        for _ in range(3):
+            await under_way(server)
+            following = await actor.add(step_seconds=0.01)
+            await server.drain()
+            server = following
+        (turn,) = await running
+        check_exact(turn, prompt, actor.servers)
+        assert turn.engines == 4
+
+
+@scenario
+async def test_the_members_of_a_group_sample_at_one_rollout_and_groups_spread() -> None:
+    async with fleet() as actor:
+        servers = [await actor.add(places=2, step_seconds=0.01) for _ in range(2)]
+        await until(lambda: actor.rollouts.capacity == 4)
+        running = [
+            asyncio.create_task(ask(actor, f"g{n}", prompt, members=3)) for n, prompt in enumerate(prompts(4))
+        ]
+        for server in servers:
+            await under_way(server, requests=6)
+            assert server.servicer.groups_running == 2
+        assert actor.rollouts.capacity == 4
+        await asyncio.gather(*running)
+
+
+@scenario
+async def test_a_group_waits_for_a_free_place_and_lost_groups_go_first() -> None:
+    async with fleet() as actor:
+        first = await actor.add(places=1, step_seconds=0.01)
+        second = await actor.add(places=1, step_seconds=0.01)
+        await until(lambda: actor.rollouts.capacity == 2)
+        order: list[str] = []
+
+        async def group(name: str, prompt: tuple[int, ...]) -> None:
+            await ask(actor, name, prompt)
+            order.append(name)
+
+        one, two, new = prompts(3)
+        running = [asyncio.create_task(group("one", one))]
+        await until(lambda: first.engine.running or second.engine.running)
+        running.append(asyncio.create_task(group("two", two)))
+        await under_way(first)
+        await under_way(second)
+        running.append(asyncio.create_task(group("new", new)))
+        await asyncio.sleep(0.05)
+        assert not any(new == context[:2] for server in actor.servers for context in server.engine.sampled_by)
+        await first.drain()
+        await asyncio.gather(*running)
+        assert order[-1] == "new"
+
+
+@scenario
+async def test_a_rollout_refuses_a_group_beyond_its_places_and_the_actor_asks_again() -> None:
+    async with fleet() as actor, fleet() as other:
+        server = await actor.add(places=1, step_seconds=0.01)
+        other.rollouts.update([server.listed])
+        one, two = prompts(2)
+        await until(lambda: actor.rollouts.capacity and other.rollouts.capacity)
+        both = await asyncio.gather(ask(actor, "one", one), ask(other, "two", two))
+        check_exact(both[0][0], one, [server])
+        check_exact(both[1][0], two, [server])
+        assert [turn.engines for (turn,) in both] == [1, 1]
+
+
+@scenario
+async def test_a_place_with_a_least_version_is_at_a_rollout_that_serves_it() -> None:
+    async with fleet() as actor:
+        await actor.add(version=1, places=50)
+        newer = await actor.add(version=2, places=1)
+        await until(lambda: actor.served.version == 2)
+        async with actor.rollouts.place("g0", min_version=2) as place:
+            await place.sample(prompts(1)[0], sampling(3))
+        assert newer.engine.sampled_by
+
+
+@scenario
+async def test_a_cancelled_request_is_aborted_at_the_engine() -> None:
+    async with fleet() as actor:
+        server = await actor.add(step_seconds=0.01)
+        running = asyncio.create_task(ask(actor, "g0", prompts(1)[0], members=3))
+        await under_way(server, requests=3)
+        running.cancel()
+        await until(lambda: not server.engine.running)
+        assert server.servicer.groups_running == 0
+        await until(lambda: actor.rollouts.capacity == 8)
+
+
+@scenario
+async def test_a_request_that_can_never_succeed_is_refused_with_the_reason() -> None:
+    async with fleet() as actor:
+        await actor.add()
+        async with actor.rollouts.place("g0") as place:
+            with pytest.raises(SamplingRefused, match=r"rollout-0: .*max_tokens is 0"):
+                await place.sample((1, 2), sampling(0))
+
+
+@scenario
+async def test_candidates_are_weighed_at_another_rollout_after_a_loss() -> None:
+    async with fleet() as actor:
+        first = await actor.add(places=9)
+        await until(lambda: actor.rollouts.capacity == 9)
+        first.engine.gate.clear()
+        weighing = asyncio.create_task(actor.rollouts.anywhere().weigh((1, 2), (1, 3)))
+        await asyncio.sleep(0.05)
+        await actor.add()
+        await first.kill()
+        assert await weighing == [0.25, 0.75]
+
+
+@scenario
+async def test_nothing_is_offered_while_weights_are_replaced_and_requests_go_on_after_it() -> None:
+    async with fleet() as actor:
+        server = await actor.add(step_seconds=0.01)
+        (prompt,) = prompts(1)
+        running = asyncio.create_task(ask(actor, "g0", prompt))
+        await under_way(server)
+        server.engine.gate.clear()
+        server.served.suspend()
+        await until(lambda: not actor.served.serving)
+        await asyncio.sleep(1.5)  # longer than silence would be tolerated
+        assert not running.done()
+        server.engine.gate.set()
+        server.serve(4)
+        (turn,) = await running
+        check_exact(turn, prompt, [server])
+        assert turn.engines == 1
+
+
+@scenario
+async def test_a_rollout_that_comes_back_under_its_name_is_used_again() -> None:
+    async with fleet() as actor:
+        server = await actor.add()
+        await server.kill()
+        await until(lambda: not actor.served.serving)
+        actor.servers.clear()
+        back = await actor.add(version=6)
+        while not actor.served.serving:
+            actor.list()
+            await asyncio.sleep(0.05)
+        (turn,) = await ask(actor, "g0", prompts(1)[0])
+        assert turn.spans[0].version == 6
+        assert back.name == server.name
+
+
+EVENTS = st.lists(
+    st.tuples(st.sampled_from(["kill", "drain", "version", "pause", "add"]), st.integers(0, 2)), max_size=6
+)
+
+
+@settings(max_examples=12, deadline=None)
+@given(events=EVENTS, members=st.integers(1, 3))
+def test_after_any_losses_and_updates_every_token_is_one_that_an_engine_sampled(
+    events: list[tuple[str, int]], members: int
+) -> None:
+    @scenario
+    async def play() -> None:
+        async with fleet(most_engines=20) as actor:
+            for version in range(3):
+                await actor.add(version=version, step_seconds=0.004)
+            living = list(actor.servers)
+            running = [
+                asyncio.create_task(ask(actor, f"g{n}", prompt, members=members))
+                for n, prompt in enumerate(prompts(4))
+            ]
+            newest = 2
+            for event, which in events:
+                await asyncio.sleep(0.03)
+                if event == "add" or not living:
+                    living.append(await actor.add(version=newest, step_seconds=0.004))
+                    continue
+                server = living[which % len(living)]
+                if event in ("kill", "drain"):
+                    living.remove(server)
+                    await getattr(server, event)()
+                elif event == "version":
+                    newest += 1
+                    server.serve(newest)
+                else:
+                    server.engine.gate.clear()
+                    await asyncio.sleep(0.03)
+                    server.engine.gate.set()
+            living.append(await actor.add(version=newest))
+            for prompt, group in zip(prompts(4), await asyncio.gather(*running), strict=True):
+                for turn in group:
+                    check_exact(turn, prompt, actor.servers)
+
+    play()
