@@ -199,7 +199,7 @@ def parse_arguments(name: str, argv: Sequence[str] | None) -> argparse.Namespace
         help="YAML file of the run; a further file overrides keys of the one before",
     )
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override one key")
-    parser.add_argument("--name", help="name of this process in logs; a rollout's worker id")
+    parser.add_argument("--name", help="name of this process in logs; the worker id of an actor or a rollout")
     parser.add_argument("--ready-file", type=Path, help="written with the pod's address once it is ready")
     parser.add_argument("--parent", type=int, help="process id whose death ends this process")
     return parser.parse_args(argv)

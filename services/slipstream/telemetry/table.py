@@ -283,6 +283,10 @@ TABLE: dict[str, Metric] = {
         help="1 for the present state of this rollout, 0 for the other states.",
         labels=("state",),
     ),
+    "preemptions_total": Metric(
+        kind="counter",
+        help="Requests that the engine computed again because the key-value cache was full.",
+    ),
     "kv_cache_usage": Metric(
         kind="gauge", help="Share of the engine's key-value cache that is in use, at its last step."
     ),

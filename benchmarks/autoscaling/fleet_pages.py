@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from fleet import Fleet, Worker
-from promql_series import Labels, Store, labels_of
+from benchmarks.autoscaling.fleet import Fleet, Worker
+from benchmarks.autoscaling.promql_series import Labels, Store, labels_of
 
 SCRAPE_SECONDS = 15.0
 ACTORS = ("actor-0", "actor-1")
