@@ -1,9 +1,9 @@
-"""Fleet: what the rollouts are doing, how fast, and what they wait for."""
+"""Fleet: what the rollouts and the actors are doing, how fast, and what they wait for."""
 
 from board import Board, Row
 from limits import limit
 from panels import GREEN, RED, YELLOW, Query, heat, lines, number, states
-from queries import ROLLOUTS, SCOPE, buckets, largest, mean, metric, quantile, rate, rise, total
+from queries import ACTORS, ROLLOUTS, SCOPE, buckets, largest, mean, metric, quantile, rate, rise, total
 from rollout_states import STATE_COLORS
 
 POOL = f'{SCOPE}, pool=~"$pool"'
@@ -37,6 +37,12 @@ def groups(series: str) -> str:
 
 
 STATE_OF_ROLLOUT = f"max by (pod) ({' or '.join(present(s, i) for i, s in enumerate(STATE_COLORS))})"
+
+PLACES, FREE, WAITING = (
+    f"sum(slipstream:{name}{{{SCOPE}}})" for name in ("places", "places_free", "places_waiting")
+)
+UNUSED = f"{FREE} - ({WAITING} or vector(0))"
+"""Free places for which no actor waits."""
 
 GENERATING = total("worker_state", 'state="generating"', scope=ROLLOUTS)
 
@@ -73,14 +79,14 @@ NOW = Row(
         ),
         number(
             "Groups running",
-            "Groups that all rollouts are generating.",
+            "Groups that are being sampled at all rollouts.",
             total("groups_running", scope=ROLLOUTS),
             unit="none",
         ),
         number(
             "Groups lost",
-            "Groups that rollouts could not insert into replay in the last hour.",
-            rise("groups_lost_total", over="1h", scope=ROLLOUTS),
+            "Groups that actors could not insert into replay in the last hour.",
+            rise("groups_lost_total", over="1h", scope=ACTORS),
             unit="none",
             decimals=0,
             steps=((None, GREEN), (1, YELLOW)),
@@ -128,7 +134,7 @@ WORK = Row(
         lines(
             "Demand and supply",
             "Groups per second that the learner would train on if it never waited (demand), and accepted "
-            "groups per second that rollouts insert (supply).",
+            "groups per second that actors insert (supply).",
             Query(expr=f"max(slipstream:demand_groups_per_second{{{SCOPE}}})", legend="demand"),
             Query(expr=f"max(slipstream:supply_groups_per_second{{{SCOPE}}})", legend="supply"),
             unit="suffix: /s",
@@ -137,7 +143,7 @@ WORK = Row(
         ),
         lines(
             "Active share",
-            "Share of the rollouts' places that do not wait for replay to admit a group.",
+            "Share of the places that hold a group, among those that hold a group or wait for admission.",
             Query(expr=f"max(slipstream:active_share{{{SCOPE}}})", legend="active"),
             unit="percentunit",
             width=12,
@@ -160,7 +166,7 @@ SPEED = Row(
         ),
         lines(
             "Groups by rollout",
-            "Groups that each rollout is generating, at most rollout.max_groups.",
+            "Groups of all actors that are being sampled at each rollout, at most rollout.max_groups.",
             Query(expr=total("groups_running", by="pod", scope=ROLLOUTS), legend="{{pod}}"),
             unit="short",
             low=0,
@@ -176,19 +182,12 @@ SPEED = Row(
         ),
         lines(
             "Places",
-            "Places of the rollouts that serve a version (one place holds one group), places that hold a "
-            "group, and free places that wait for replay to admit a group.",
+            "Places of the rollouts that serve a version (one place holds one group), and places that hold a "
+            "group.",
             Query(expr=total("places", scope=ROLLOUTS), legend="places"),
             Query(expr=total("groups_running", scope=ROLLOUTS), legend="running"),
-            Query(expr=total("places_waiting", scope=ROLLOUTS), legend="waiting for admission"),
             unit="short",
-            low=0,
-        ),
-        lines(
-            "Completions",
-            "Completions per second, by the pool of the rollout.",
-            Query(expr=rate("completions_total", by="pool", scope=ROLLOUTS), legend="{{pool}}"),
-            unit="suffix: /s",
+            width=12,
             low=0,
         ),
         heat(
@@ -196,7 +195,106 @@ SPEED = Row(
             "Weight updates by the time for which the rollout's engine was paused.",
             buckets("update_pause_seconds", scope=ROLLOUTS),
             unit="s",
-            width=8,
+        ),
+    ],
+)
+
+ACTIVITY = Row(
+    title="Actors",
+    panels=[
+        number(
+            "Actors up",
+            "Actors whose metrics endpoint answers Prometheus.",
+            f"sum(up{{{ACTORS}}})",
+            unit="none",
+            steps=((None, RED), (1, GREEN)),
+        ),
+        number(
+            "Groups in work",
+            "Groups that all actors have in work, in any phase.",
+            total("actor_groups", scope=ACTORS),
+            unit="none",
+        ),
+        number(
+            "Places not used",
+            "Share of the rollouts' places that are free and for which no actor waits. If the learner waits "
+            "and this share stays above 0, the actors are the bottleneck.",
+            f"({UNUSED}) / ({PLACES} > 0)",
+            unit="percentunit",
+            steps=((None, GREEN), (0.1, YELLOW)),
+        ),
+        number(
+            "Completions per second",
+            "Completions per second that all actors receive.",
+            rate("completions_total", scope=ACTORS),
+            unit="suffix: /s",
+            decimals=1,
+        ),
+        number(
+            "Continued, last hour",
+            "Completions of the last hour that a further rollout continued after the loss of one.",
+            rise("completions_continued_total", over="1h", scope=ACTORS),
+            unit="none",
+            decimals=0,
+        ),
+        number(
+            "Rollouts lost, last hour",
+            "Losses of a rollout without notice in the last hour. Each actor counts the loss of a rollout.",
+            rise("rollouts_lost_total", 'reason="lost"', over="1h", scope=ACTORS),
+            unit="none",
+            decimals=0,
+            steps=((None, GREEN), (1, YELLOW)),
+        ),
+        lines(
+            "Use of the places",
+            "Places of all rollouts: those that hold a group, free places for which actors wait for replay "
+            "to admit a group, and free places that no actor uses.",
+            Query(expr=f"sum(slipstream:groups_running{{{SCOPE}}})", legend="holds a group"),
+            Query(expr=WAITING, legend="waits for admission"),
+            Query(expr=UNUSED, legend="not used"),
+            unit="short",
+            stacked=True,
+            colors={"holds a group": GREEN, "waits for admission": YELLOW, "not used": RED},
+            low=0,
+        ),
+        lines(
+            "Groups by phase",
+            "Groups of all actors: waiting for a place at a rollout, being sampled, waiting for their "
+            "scores, and being inserted into replay.",
+            Query(expr=total("actor_groups", by="phase", scope=ACTORS), legend="{{phase}}"),
+            unit="short",
+            stacked=True,
+            low=0,
+        ),
+        lines(
+            "Groups by actor",
+            "Groups that each actor has in work; of them at most actor.max_groups wait for a place or are "
+            "being sampled.",
+            Query(expr=total("actor_groups", by="pod", scope=ACTORS), legend="{{pod}}"),
+            unit="short",
+            low=0,
+        ),
+        lines(
+            "Completions by actor",
+            "Completions per second that each actor receives from the rollouts.",
+            Query(expr=rate("completions_total", by="pod", scope=ACTORS), legend="{{pod}}"),
+            unit="suffix: /s",
+            stacked=True,
+            low=0,
+        ),
+        lines(
+            "Completions continued",
+            "Completions that a further rollout continued after the loss of one, since each actor began.",
+            Query(expr=total("completions_continued_total", by="pod", scope=ACTORS), legend="{{pod}}"),
+            unit="short",
+            low=0,
+        ),
+        lines(
+            "Rollouts lost",
+            "Rollouts that actors lost since each actor began: after a notice (drained), or without (lost).",
+            Query(expr=total("rollouts_lost_total", by="reason", scope=ACTORS), legend="{{reason}}"),
+            unit="short",
+            low=0,
         ),
     ],
 )
@@ -205,38 +303,38 @@ WAITS = Row(
     title="Waits and losses",
     panels=[
         lines(
-            "Waits of the rollouts",
-            "Seconds of waiting per second of all rollouts, by cause. Many groups wait for the verifier at "
-            "the same time, so that wait may exceed the number of rollouts.",
-            Query(expr=rate("wait_seconds_sum", by="what", scope=ROLLOUTS), legend="{{what}}"),
+            "Waits of the actors",
+            "Seconds of waiting per second of all actors, by cause. Many groups wait for the verifier at the "
+            "same time, so that wait may exceed the number of actors.",
+            Query(expr=rate("wait_seconds_sum", by="what", scope=ACTORS), legend="{{what}}"),
             unit="short",
             low=0,
         ),
         lines(
             "Waits, p99",
             "99th percentile of the duration of a wait, by cause.",
-            Query(expr=quantile(0.99, "wait_seconds", by="what", scope=ROLLOUTS), legend="{{what}}"),
+            Query(expr=quantile(0.99, "wait_seconds", by="what", scope=ACTORS), legend="{{what}}"),
             unit="s",
             low=0,
         ),
         lines(
             "Mean wait",
             "Mean duration of a wait, by cause.",
-            Query(expr=mean("wait_seconds", by="what", scope=ROLLOUTS), legend="{{what}}"),
+            Query(expr=mean("wait_seconds", by="what", scope=ACTORS), legend="{{what}}"),
             unit="s",
             low=0,
         ),
         lines(
             "Drains",
-            "Groups that stopping rollouts finished or returned. The counts after the last scrape of a "
-            "rollout are missing.",
-            Query(expr=total("drained_groups_total", by="outcome", scope=ROLLOUTS), legend="{{outcome}}"),
+            "Groups that stopping actors finished or returned. The counts after the last scrape of an actor "
+            "are missing.",
+            Query(expr=total("drained_groups_total", by="outcome", scope=ACTORS), legend="{{outcome}}"),
             unit="short",
             low=0,
         ),
         lines(
             "Leases without a group",
-            "Leases that rollouts returned, and leases that expired, since the run began.",
+            "Leases that actors returned, and leases that expired, since the run began.",
             Query(
                 expr=largest("ledger_groups", 'state=~"returned|expired"', by="state"),
                 legend="{{state}}",
@@ -246,8 +344,8 @@ WAITS = Row(
         ),
         lines(
             "Groups lost by reason",
-            "Groups that rollouts could not insert into replay, by reason.",
-            Query(expr=total("groups_lost_total", by="reason", scope=ROLLOUTS), legend="{{reason}}"),
+            "Groups that actors could not insert into replay, by reason.",
+            Query(expr=total("groups_lost_total", by="reason", scope=ACTORS), legend="{{reason}}"),
             unit="short",
             low=0,
         ),
@@ -257,8 +355,8 @@ WAITS = Row(
 BOARD = Board(
     name="fleet",
     title="Fleet",
-    description="What the rollouts are doing, how fast, and what they wait for.",
-    rows=[NOW, WORK, SPEED, WAITS],
+    description="What the rollouts and the actors are doing, how fast, and what they wait for.",
+    rows=[NOW, WORK, SPEED, ACTIVITY, WAITS],
     rollouts=True,
     steps=False,
 )

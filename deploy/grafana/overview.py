@@ -28,7 +28,8 @@ NOW = Row(
         ),
         number(
             "Learner waits",
-            "Share of its time in which the learner waits for a full batch. More rollouts lower it.",
+            "Share of its time in which the learner waits for a full batch. More rollouts lower it, unless "
+            "actors leave places free.",
             f"{WAITING} / {STEP_TIME}",
             unit="percentunit",
             steps=((None, GREEN), (0.1, YELLOW), (limit("SlipstreamLearnerStarved"), RED)),
@@ -156,7 +157,7 @@ FLOWING = Row(
         ),
         lines(
             "Groups under way",
-            "Groups that rollouts generate, that wait in replay, and that the learner holds.",
+            "Groups that are leased to actors, that wait in replay, and that the learner holds.",
             Query(
                 expr=largest("ledger_groups", 'state=~"running|buffered|in_flight"', by="state"),
                 legend="{{state}}",

@@ -39,13 +39,13 @@ NOW = Row(
         ),
         number(
             "Running",
-            "Groups that are leased to a rollout.",
+            "Groups that are leased to an actor.",
             largest("ledger_groups", 'state="running"'),
             unit="none",
         ),
         number(
             "Free admissions",
-            "Groups that admission still allows at the announced version. At 0, rollouts wait for the next "
+            "Groups that admission still allows at the announced version. At 0, actors wait for the next "
             "version.",
             largest("admission_free"),
             unit="none",
@@ -70,7 +70,7 @@ LEDGER = Row(
     panels=[
         lines(
             "Groups under way",
-            "Groups that rollouts generate, that wait in replay, and that the learner holds.",
+            "Groups that are leased to actors, that wait in replay, and that the learner holds.",
             Query(
                 expr=largest("ledger_groups", 'state=~"running|buffered|in_flight"', by="state"),
                 legend="{{state}}",
@@ -156,7 +156,7 @@ WAITS = Row(
     panels=[
         lines(
             "Waits in replay",
-            "Mean time that replay lets a caller wait, by cause: rollouts for admission, the learner for a "
+            "Mean time that replay lets a caller wait, by cause: actors for admission, the learner for a "
             "batch.",
             Query(expr=mean("wait_seconds", by="what", scope=REPLAY), legend="{{what}}"),
             unit="s",
@@ -174,7 +174,7 @@ WAITS = Row(
         ),
         lines(
             "Lease calls",
-            "Calls per second by which rollouts lease prompts, by replica of replay.",
+            "Calls per second by which actors lease prompts, by replica of replay.",
             Query(
                 expr=rate("wait_seconds_count", 'what="admission"', by="pod", scope=REPLAY),
                 legend="{{pod}}",

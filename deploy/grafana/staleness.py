@@ -3,7 +3,19 @@
 from board import Board, Row
 from limits import limit
 from panels import RED, Query, heat, lines
-from queries import ROLLOUTS, STEPS, buckets, largest, mean, metric, quantile, rate, rise, whole_quantile
+from queries import (
+    ACTORS,
+    ROLLOUTS,
+    STEPS,
+    buckets,
+    largest,
+    mean,
+    metric,
+    quantile,
+    rate,
+    rise,
+    whole_quantile,
+)
 
 MASKED = rate("tokens_masked_total", by="reason", over=STEPS)
 ALL_TOKENS = f"({rate('tokens_trained_total', over=STEPS)} + {rate('tokens_masked_total', over=STEPS)})"
@@ -89,23 +101,23 @@ VERSIONS = Row(
         lines(
             "Versions in a completion",
             "Number of versions that sampled one completion: mean and 99th percentile.",
-            Query(expr=mean("completion_versions", scope=ROLLOUTS), legend="mean"),
-            Query(expr=whole_quantile(0.99, "completion_versions", scope=ROLLOUTS), legend="p99"),
+            Query(expr=mean("completion_versions", scope=ACTORS), legend="mean"),
+            Query(expr=whole_quantile(0.99, "completion_versions", scope=ACTORS), legend="p99"),
             unit="short",
             low=1,
         ),
         heat(
             "Spans of a completion",
             "Completions by the number of versions that sampled them.",
-            buckets("completion_versions", scope=ROLLOUTS),
+            buckets("completion_versions", scope=ACTORS),
             unit="none",
         ),
         lines(
             "Waits for a version",
-            "Share of time in which a rollout had no version to serve: before its first version, or after a "
-            "failed update.",
+            "Share of time in which an actor had no rollout that serves a version: before the first version, "
+            "or while all rollouts are updated, fail or are gone.",
             Query(
-                expr=rate("wait_seconds_sum", 'what="first_version"', by="pod", scope=ROLLOUTS),
+                expr=rate("wait_seconds_sum", 'what="first_version"', by="pod", scope=ACTORS),
                 legend="{{pod}}",
             ),
             unit="percentunit",
@@ -205,8 +217,8 @@ LENGTH = Row(
             "How completions end",
             "Share of completions by finish reason; `length` means that the token budget was used up.",
             Query(
-                expr=f"{rate('completions_total', by='finish_reason', scope=ROLLOUTS)} / on () group_left () "
-                f"{rate('completions_total', scope=ROLLOUTS)}",
+                expr=f"{rate('completions_total', by='finish_reason', scope=ACTORS)} / on () group_left () "
+                f"{rate('completions_total', scope=ACTORS)}",
                 legend="{{finish_reason}}",
             ),
             unit="percentunit",

@@ -3,10 +3,9 @@
 from board import Board, Row
 from limits import limit
 from panels import GREEN, RED, YELLOW, Query, heat, lines, number
-from queries import SCOPE, buckets, mean, quantile, rate, rise, total
+from queries import ACTORS, SCOPE, buckets, mean, quantile, rate, rise, total
 
 VERIFIER = f'{SCOPE}, component="verifier"'
-ROLLOUTS = f'{SCOPE}, component="rollout"'
 SCORES = rate("scores_total", by="reward")
 
 
@@ -117,7 +116,7 @@ TIME = Row(
         ),
         lines(
             "Groups by verifier",
-            "Groups per second that each verifier scores; rollouts spread their groups evenly.",
+            "Groups per second that each verifier scores; actors spread their groups evenly.",
             Query(expr=rate("score_seconds_count", by="pod"), legend="{{pod}}"),
             unit="suffix: /s",
             stacked=True,
@@ -132,10 +131,10 @@ TIME = Row(
             low=0,
         ),
         lines(
-            "Wait of the rollouts",
-            "Time that a group of a rollout waits for its scores, including retries.",
-            Query(expr=mean("wait_seconds", 'what="verifier"', scope=ROLLOUTS), legend="mean"),
-            Query(expr=quantile(0.99, "wait_seconds", 'what="verifier"', scope=ROLLOUTS), legend="p99"),
+            "Wait of the actors",
+            "Time that a group of an actor waits for its scores, including retries.",
+            Query(expr=mean("wait_seconds", 'what="verifier"', scope=ACTORS), legend="mean"),
+            Query(expr=quantile(0.99, "wait_seconds", 'what="verifier"', scope=ACTORS), legend="p99"),
             unit="s",
             low=0,
         ),
@@ -163,7 +162,7 @@ COST = Row(
         ),
         lines(
             "Answers refused",
-            "Answers per second that a verifier refuses because its queue is full; the rollout sends them "
+            "Answers per second that a verifier refuses because its queue is full; the actor sends them "
             "again.",
             Query(expr=rate("answers_refused_total", by="pod"), legend="{{pod}}"),
             unit="suffix: /s",

@@ -164,6 +164,16 @@ TABLE: dict[str, Metric] = {
         help="Groups in work in this actor: waiting for a place, sampling, scoring or inserting.",
         labels=("phase",),
     ),
+    "places_waiting": Metric(
+        kind="gauge",
+        help="Free places of the rollouts for which this actor waits for replay to admit a group.",
+    ),
+    "completions_total": Metric(
+        kind="counter", help="Completions, by finish reason.", labels=("finish_reason",)
+    ),
+    "completion_versions": Metric(
+        kind="histogram", help="Policy versions that one completion carries.", buckets=(1, 2, 3, 4, 6, 8, 16)
+    ),
     "completions_continued_total": Metric(
         kind="counter", help="Completions that a further rollout continued after the loss of one."
     ),
@@ -172,14 +182,16 @@ TABLE: dict[str, Metric] = {
         help="Rollouts that this actor lost, by reason: drained, or lost without notice.",
         labels=("reason",),
     ),
+    "drained_groups_total": Metric(
+        kind="counter",
+        help="Groups that a stopping actor finished or returned, by outcome.",
+        labels=("outcome",),
+    ),
+    "groups_lost_total": Metric(
+        kind="counter", help="Groups that this actor could not insert, by reason.", labels=("reason",)
+    ),
     # rollout
     "tokens_generated_total": Metric(kind="counter", help="Tokens sampled by the engine."),
-    "completions_total": Metric(
-        kind="counter", help="Completions, by finish reason.", labels=("finish_reason",)
-    ),
-    "completion_versions": Metric(
-        kind="histogram", help="Policy versions that one completion carries.", buckets=(1, 2, 3, 4, 6, 8, 16)
-    ),
     "version_served": Metric(
         kind="gauge", help="Policy version that this rollout serves; -1 before the first."
     ),
@@ -190,18 +202,6 @@ TABLE: dict[str, Metric] = {
     "places": Metric(
         kind="gauge",
         help="Groups that this rollout may sample at a time; 0 while it serves no verified version.",
-    ),
-    "places_waiting": Metric(
-        kind="gauge",
-        help="Free places of the rollouts for which this actor waits for replay to admit a group.",
-    ),
-    "drained_groups_total": Metric(
-        kind="counter",
-        help="Groups that a stopping actor finished, or returned, by outcome.",
-        labels=("outcome",),
-    ),
-    "groups_lost_total": Metric(
-        kind="counter", help="Groups that this actor could not hand in, by reason.", labels=("reason",)
     ),
     # verifier
     "scores_total": Metric(
